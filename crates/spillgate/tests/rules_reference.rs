@@ -141,7 +141,7 @@ descriptors:
         let rule = rules.find("d", &[("a", "any")]).expect("any value");
         assert_eq!((&*rule.path, rule.limits[0].name.as_deref()), ("a", None));
         assert!(rules.find("d", &[("b", "x")]).is_some_and(|rule| rule.limits.is_empty() && !rule.unlimited));
-        assert_eq!(warned(&rules), [(11, "`rate_limit` is empty: it limits nothing")]);
+        assert_eq!(warned(&rules), [(11, "`rate_limit` is empty, so it limits nothing")]);
     }
 }
 
@@ -150,7 +150,7 @@ fn a_missing_number_is_0_in_compat_only_and_warned_of() {
     let text = "domain: d\ncompat: envoy\ndescriptors:\n  - {key: a, rate_limit: {unit: second}}";
     let loaded = rules(&[text]);
     assert_eq!(limit(&loaded, "d", &[("a", "")]), Some((0, 1)));
-    assert_eq!(warned(&loaded), [(4, "the limit has no `requests_per_unit`: it is 0 and refuses everything")]);
+    assert_eq!(warned(&loaded), [(4, "the limit has no `requests_per_unit`, so it is 0 and refuses every request")]);
     let own = RulesFile { name: "d.yaml".into(), text: text.replace("compat: envoy\n", "") };
     assert!(Rules::parse(&[own]).is_err());
 }
@@ -201,9 +201,9 @@ descriptors:
     let (page, schema) = (&*page, include_str!("../src/rules/schema.json"));
     let months = "onths and years do not follow the calendar";
     for (document, lengths) in
-        [(page, "month (30 days) or year (365 days)"), (schema, "Months have 30 days and years 365")]
+        [(page, "month (30 days) or year (365 days)"), (schema, "A month has 30 days, and a year has 365")]
     {
-        for said in [begin, "days at midnight UTC, weeks on Thursdays", lengths, months] {
+        for said in [begin, "days begin at midnight UTC, and weeks begin on Thursdays", lengths, months] {
             assert!(document.contains(said), "{said}");
         }
     }

@@ -71,7 +71,7 @@ fn limits_that_never_bind() {
     assert_eq!(lines(&text(&format!("{second}      - {{unit: minute, limit: 599}}\n"))), [0; 0]);
     assert_eq!(lines(&text("      - {unit: second, limit: 1}\n      - {unit: day, limit: 150}\n")), [0; 0]);
     let message = &warnings(&text(&format!("{second}      - {{window: 2m, limit: 5000}}\n")))[0].1;
-    assert_eq!(message, "the limit of 5000 per 2m never binds: 10 per second is always stricter");
+    assert_eq!(message, "the limit of 5000 per 2m never refuses a request, because 10 per second is always stricter");
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn a_value_that_is_longer_than_what_is_counted_is_a_warning() {
         real.map(|warning| (warning.line(), warning.message().to_owned())).collect::<Vec<_>>()
     };
     assert_eq!(found(1_025), []);
-    let message = "this value is 1025 bytes long, and requests are counted by the first 1024";
+    let message = "this value is 1025 bytes long, but only its first 1024 bytes choose the counter";
     assert_eq!(
         found(1_024),
         [(3, message.to_owned())],
@@ -137,7 +137,10 @@ fn a_value_that_is_longer_than_what_is_counted_is_a_warning() {
 #[test]
 fn a_key_that_looks_like_a_wildcard_is_a_warning() {
     let text = "domain: d\ndescriptors:\n  - {key: user*, rate_limit: {unit: second, limit: 1}}";
-    assert_eq!(warnings(text), [(3, "the key `user*` is matched as written: keys have no wildcards".to_owned())]);
+    assert_eq!(
+        warnings(text),
+        [(3, "the `*` in the key `user*` is not a wildcard, because keys have no wildcards".to_owned())]
+    );
     assert_eq!(lines(&text.replace("user*,", "user*, value: a,")), [0; 0], "a key with a value gets no warning");
 }
 
@@ -149,7 +152,7 @@ descriptors:
     share_threshold: true
     rate_limit: {unit: second, limit: 1}
   - {key: 'user?', rate_limit: {unit: second, limit: 1}}";
-    let message = "`share_threshold` holds for the key `user*` alone: other keys do not match";
+    let message = "`share_threshold` applies only to the key `user*` itself";
     assert_eq!(warnings(text)[1..], [(4, message.to_owned())]);
     let rules = rules(text);
     let keys = KeyHasher::random();
@@ -175,7 +178,7 @@ fn a_leaf_without_a_limit_is_noted() {
 fn a_domain_that_a_cut_file_left_without_a_limit_is_a_warning() {
     for text in ["domain: d", "# limits\ndomain: d\ndescriptors:", "domain: d\ndescriptors: [{key: a}, {key: b}]"] {
         let line = if text.starts_with('#') { 2 } else { 1 };
-        assert_eq!(warnings(text), [(line, "domain `d` has no limit: everything passes".to_owned())]);
+        assert_eq!(warnings(text), [(line, "domain `d` has no limit, so all requests are allowed".to_owned())]);
     }
     let meant = "domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true}}]";
     assert_eq!(warnings(meant), []);

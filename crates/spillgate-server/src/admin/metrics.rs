@@ -1,6 +1,6 @@
-//! `GET /metrics`: all metrics, in the format that the client prefers.
+//! `GET /metrics`: returns all metrics, in the format that the client prefers.
 //!
-//! Prometheus and OpenMetrics scrapers read it.
+//! Monitoring systems such as Prometheus read this page.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
@@ -22,7 +22,8 @@ pub(super) async fn metrics<C: Clock + 'static>(State(state): State<AdminState<C
     state.pages.page(kind, move || page.next(service.metrics()))
 }
 
-/// The format of the answer: OpenMetrics if the client names it and prefers no other format of ours, else Prometheus' text.
+/// Returns the format of the answer. It is OpenMetrics if the `Accept` header has OpenMetrics with at least the same weight as
+/// the text format of Prometheus. Otherwise it is the text format.
 fn preferred(headers: &HeaderMap) -> Format {
     let (mut open, mut text) = (0.0, 0.0_f32);
     let fields = headers.get_all(header::ACCEPT).iter().filter_map(|field| field.to_str().ok());

@@ -1,9 +1,10 @@
-//! The listener for operators: metrics, the rules in force, and resets.
+//! The admin listener, which is for operators. It shows the metrics and the loaded rules, and it resets counts.
 //!
-//! It is apart from the listeners for clients, so that clients cannot reset their counts.
+//! Clients use other listeners, so that they cannot reset their own counts.
 //!
-//! With a token, every path except the health checks requires it (`Authorization: Bearer ...`). Without a token, everybody
-//! who reaches the listener may read, and only this machine may write.
+//! The settings may have an admin token. Every request except a health check then needs this token
+//! (`Authorization: Bearer ...`). Without an admin token, everyone who can connect to the listener may read. Only programs on
+//! this machine may write.
 
 mod metrics;
 mod page;
@@ -25,7 +26,7 @@ use crate::service::{Peer, Service};
 
 use page::Pages;
 
-/// The most bytes of a request's body. A reset names a few descriptors.
+/// The most bytes in the body of a request. This is enough, because a reset has only a few descriptors.
 const BODY_BYTES: usize = 64 * 1024;
 
 /// The state of the admin handlers. It is cheap to clone.
@@ -51,16 +52,16 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// The error of an empty token, which everybody would know.
+/// The error for an empty token. An empty token protects nothing, because everyone can send it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the admin token is empty; write one into its file, such as 32 random characters")]
+#[error("the admin token is empty; write a token into its file, for example 32 random characters")]
 pub struct EmptyToken;
 
 impl<C: Clock> AdminState<C> {
-    /// The state for `service`. `token` is the text of the token's file.
+    /// Makes the state for `service`. `token` is the content of the file with the admin token.
     ///
     /// # Errors
-    /// The token is empty or blank.
+    /// The token is empty or has only white space.
     pub fn new(service: Arc<Service<C>>, token: Option<&str>) -> Result<AdminState<C>, EmptyToken> {
         let token = match token.map(str::trim) {
             Some("") => return Err(EmptyToken),
@@ -70,7 +71,7 @@ impl<C: Clock> AdminState<C> {
     }
 }
 
-/// Routes all paths of the admin listener.
+/// Returns the router for all paths of the admin listener.
 pub fn router<C: Clock + 'static>(state: AdminState<C>) -> Router {
     let service = Arc::clone(&state.service);
     let ready = async move || http::readiness(&service);
@@ -91,7 +92,7 @@ async fn wrong_method(method: Method, uri: Uri) -> Problem {
 }
 
 async fn unknown_path(uri: Uri) -> Problem {
-    let help = "there are GET /metrics, /rules, /healthz, /readyz, and POST /reset";
+    let help = "use GET /metrics, /rules, /healthz or /readyz, or POST /reset";
     Problem::new(StatusCode::NOT_FOUND, format!("there is nothing at {}", uri.path()), help)
 }
 
@@ -121,8 +122,10 @@ fn bearer(request: &Request, token: &Token) -> Result<(), Problem> {
     Err(Problem::new(StatusCode::UNAUTHORIZED, detail, "send `Authorization: Bearer` and the text of admin_token_file"))
 }
 
-/// Checks a request to a listener without a token. Everybody may read. Only this machine may write, and no web page that a
-/// browser on this machine shows.
+/// Checks a request if there is no admin token. Everyone may read, but only programs on this machine may write.
+///
+/// A browser on this machine may show a web page of another site, and this page could send requests here. A browser then adds
+/// an `Origin` header, so a write with this header is forbidden.
 fn local(request: &Request) -> Result<(), Problem> {
     if matches!(*request.method(), Method::GET | Method::HEAD) {
         return Ok(());
@@ -135,6 +138,6 @@ fn local(request: &Request) -> Result<(), Problem> {
     if on_this_machine && !request.headers().contains_key(header::ORIGIN) {
         return Ok(());
     }
-    let detail = "without an admin token only this machine may write, and no web page";
-    Err(Problem::new(StatusCode::FORBIDDEN, detail, "set `admin_token_file` and send its text as bearer token"))
+    let detail = "without an admin token, only programs on this machine may write, and web pages may not";
+    Err(Problem::new(StatusCode::FORBIDDEN, detail, "set `admin_token_file`, and send its text as a bearer token"))
 }

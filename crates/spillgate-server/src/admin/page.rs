@@ -1,6 +1,7 @@
-//! Pages that are built in pieces, as their readers take them.
+//! Pages that are built in pieces. A piece is built when the client has read the piece before it.
 //!
-//! A page of many metrics or rules is large. Built at once, it would delay requests and use much memory for a slow reader.
+//! A page of many metrics or rules is large. If it were built at once, it would delay other requests. It would also stay in
+//! memory as long as a slow client reads it.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -16,10 +17,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::protocol::http::problem::Problem;
 
-/// The most pages that are read at the same time. Each keeps a few pieces in memory while its reader is slow.
+/// The most pages that clients may read at the same time. If a client is slow, its page keeps a few pieces in memory.
 const PAGES: usize = 16;
 
-/// The pages that may still be opened.
+/// Counts how many more pages may be opened now.
 #[derive(Debug, Clone)]
 pub(super) struct Pages(Arc<Semaphore>);
 
@@ -28,14 +29,15 @@ impl Pages {
         Pages(Arc::new(Semaphore::new(PAGES)))
     }
 
-    /// A response of the content type `kind`. `next` builds its pieces, and returns `None` at the end.
+    /// Makes a response of the content type `kind`. Each call of `next` builds one piece of its body. `next` returns `None`
+    /// after the last piece. If too many pages are open, the response is an error.
     pub(super) fn page<F>(&self, kind: &'static str, next: F) -> Response
     where
         F: FnMut() -> Option<String> + Send + Unpin + 'static,
     {
         let Ok(permit) = Arc::clone(&self.0).try_acquire_owned() else {
-            let detail = format!("{PAGES} pages are being read");
-            let help = "try again soon; a client that reads nothing loses its connection after limits.idle";
+            let detail = format!("{PAGES} pages are open already, and this is the maximum");
+            let help = "try again soon; a client that reads nothing loses its connection after the time limits.idle";
             let mut response = Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail, help).into_response();
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
             return response;

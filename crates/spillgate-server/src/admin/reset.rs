@@ -1,6 +1,7 @@
-//! `POST /reset`: deletes the counts, and any penalty, of one key.
+//! `POST /reset`: deletes the counts and the penalty of one key, for example of one customer.
 //!
-//! An operator can then unblock a customer at once.
+//! An operator can use this to unblock a customer at once. Without it, the customer would stay blocked until the window or the
+//! penalty ends.
 
 use axum::Json;
 use axum::extract::{Request, State};
@@ -17,9 +18,10 @@ use crate::protocol::http::read_body;
 
 use super::{AdminState, BODY_BYTES};
 
-const EXAMPLE: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}]}, or what was sent to /v1/hit"#;
+const EXAMPLE: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}]}, or the body of a request to /v1/hit"#;
 
-/// Decides which kind of body this is, so that an error in it is about that kind.
+/// Finds out which of the two kinds of bodies was sent. A body of a request to `/v1/hit` has the member `bucket`. The body is
+/// then parsed again as its kind, so that errors are about this kind.
 #[derive(Deserialize)]
 struct Kind {
     bucket: Option<IgnoredAny>,
@@ -43,11 +45,11 @@ pub(super) async fn reset<C: Clock>(State(state): State<AdminState<C>>, request:
     Ok(Json(serde_json::json!({ "reset": reset })).into_response())
 }
 
-/// Resets the limits of every rule that the descriptors match. Returns their number.
+/// Resets all limits of the rules that the descriptors match. Returns the number of limits.
 async fn reset_rules<C: Clock>(state: &AdminState<C>, body: &[u8]) -> Result<usize, Problem> {
     let wire: ResetByRules<'_> = object(body).map_err(|error| Problem::bad_json(&error, EXAMPLE))?;
     if wire.descriptors.is_empty() {
-        return Err(Problem::bad_request("there are no descriptors", "name the descriptors whose counts to reset"));
+        return Err(Problem::bad_request("there are no descriptors", "add the descriptors to reset to `descriptors`"));
     }
     let mut reset = 0;
     for descriptor in &wire.descriptors {
@@ -57,7 +59,7 @@ async fn reset_rules<C: Clock>(state: &AdminState<C>, body: &[u8]) -> Result<usi
     Ok(reset)
 }
 
-/// Resets one limit that came with a call.
+/// Resets one limit that is defined in the request itself. Returns the number of limits, which is 1.
 async fn reset_hit<C: Clock>(state: &AdminState<C>, body: &[u8]) -> Result<usize, Problem> {
     let wire = WireHit::parse(body)?;
     let quota = wire.quota()?;

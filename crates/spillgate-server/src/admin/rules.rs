@@ -1,6 +1,6 @@
-//! `GET /rules`: the rules in force, each with its file and line.
+//! `GET /rules`: returns the rules that the server uses now, each with its file and line.
 //!
-//! After a reload an operator can check here what is in force.
+//! After the rules files were loaded again, an operator can check here whether the server uses the new rules.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use spillgate::rules;
 
 use super::AdminState;
 
-/// How many rules one piece of the page has.
+/// The page is built in pieces. This is the number of rules in one piece.
 const PIECE_RULES: usize = 100;
 
 #[derive(Serialize)]

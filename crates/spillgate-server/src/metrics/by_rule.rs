@@ -1,7 +1,7 @@
-//! Counters of rules: one set for each rule, or one set for each value of a rule.
+//! The counters of rules. Usually there is one set of counters for each rule.
 //!
-//! A rule asks for sets by value with `detailed_metric` or `value_to_metric`. Clients choose the values, so their number has
-//! a bound.
+//! If a rule has `detailed_metric` or `value_to_metric`, there is one set of counters for each value that clients send. Clients
+//! choose these values, so the number of such sets has a bound.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ use spillgate::rules::{Limit, Rule, RuleStep};
 use super::registry::labels;
 use super::{Counter, Metrics, OUTCOMES, Outcome};
 
-/// Bytes of a client's value that its label shows. Values that begin with the same bytes share their counters.
+/// How many bytes of a client's value a label shows. Values that begin with the same bytes share their counters.
 const VALUE_BYTES: usize = 128;
 
 /// One counter for each outcome.
@@ -33,7 +33,7 @@ impl Outcomes {
     }
 }
 
-/// The labels of the name `rule` in `domain`, as they are written.
+/// Returns the text of the labels for the domain `domain` and the rule name `rule`, as on the page of metrics.
 pub(super) fn labels_of(domain: &str, rule: &str) -> Arc<str> {
     labels(&[("domain", domain), ("rule", rule)]).into()
 }
@@ -41,18 +41,21 @@ pub(super) fn labels_of(domain: &str, rule: &str) -> Arc<str> {
 /// The counters of one rule.
 #[derive(Debug)]
 pub struct RuleCounters {
+    /// The counters of the rule itself. Values that have no counters of their own are also counted here.
     plain: Arc<Outcomes>,
+    /// The counters of each value. `None` if the rule does not ask for such counters.
     by_value: Option<ByValue>,
-    /// Peeks at the rule that it never refuses. Set at the first peek.
+    /// The counter of peeks (requests of cost 0) that a limit of the rule never refuses. It is created at the first such peek.
     peeks: OnceLock<Counter>,
-    /// For each limit, how many requests it has refused since the last log line about it.
+    /// For each limit: the number of requests that it refused since the last log line about this limit.
     refused: Box<[AtomicU64]>,
 }
 
 #[derive(Debug, Default)]
 struct ByValue {
     hasher: RandomState,
-    /// The keys are hashes of the values that the name shows, so that the name itself is built only once.
+    /// The key of the map is a hash of the values that the label shows. A request then needs only this hash, and the text of the
+    /// label is built only once.
     counters: RwLock<HashMap<u64, Arc<Outcomes>>>,
 }
 
@@ -63,13 +66,13 @@ impl RuleCounters {
         RuleCounters { plain, by_value: by_value.then(ByValue::default), peeks: OnceLock::new(), refused }
     }
 
-    /// Each limit of `rule`, with the number of requests that it has refused since the last log line about it.
+    /// Returns each limit of `rule`, with the number of requests that it refused since the last log line about this limit.
     pub(crate) fn refused<'a>(&'a self, rule: &'a Rule) -> impl Iterator<Item = (&'a Limit, &'a AtomicU64)> {
         zip(&rule.limits, &self.refused)
     }
 
-    /// Counts a peek at `rule` that the rule never refuses. At the first such peek of this rule, returns how many rules have
-    /// had such a peek.
+    /// Counts a peek (a request of cost 0) that a limit of `rule` never refuses. If it is the first such peek at this rule,
+    /// returns how many rules have had such peeks.
     pub fn count_peek(&self, metrics: &Metrics, rule: &Rule) -> Option<usize> {
         let mut rules = None;
         let counter = self.peeks.get_or_init(|| {
@@ -97,7 +100,7 @@ impl ByValue {
             value.hash(&mut hasher);
         }
         let hash = hasher.finish();
-        // Most requests need only this shared lock, even when the bound is reached.
+        // Most requests need only this shared lock, even if as many values as allowed already have counters.
         let shared = self.counters.read();
         if let Some(known) = shared.get(&hash).or((shared.len() >= metrics.rule_values).then_some(plain)) {
             known.inc(outcome);
@@ -114,7 +117,7 @@ impl ByValue {
     }
 }
 
-/// Each level of the rule, with the client's value if the name shows that value instead of the rule's text.
+/// Returns each level of the rule. A level has the client's value if the label shows this value instead of the rule's text.
 fn named_values<'a>(
     rule: &'a Rule,
     entries: &'a [(&'a str, &'a str)],
@@ -125,7 +128,7 @@ fn named_values<'a>(
     })
 }
 
-/// The rule's path with the values of this request, such as `user_id=7 > path`.
+/// Returns the rule's path with the values of this request, such as `user_id=7 > path`.
 fn name(rule: &Rule, entries: &[(&str, &str)]) -> String {
     let mut name = String::new();
     for (step, value) in named_values(rule, entries) {

@@ -1,7 +1,8 @@
 //! The metrics of the server.
 //!
-//! Every counter exists before the first request, so that counting is one atomic addition. Label values come from the rules
-//! and from fixed lists. Values of clients become labels only if a rule asks for it, and their number has a bound.
+//! Most counters exist before the first request, so that to count a request is one atomic addition. The values of labels come
+//! from the rules and from fixed lists. A value that a client sends becomes a label only if a rule asks for it, and each rule
+//! has a bound on the number of such values.
 
 mod by_rule;
 mod page;
@@ -25,33 +26,33 @@ pub use page::Page;
 pub use registry::{Counter, Format, Gauge};
 pub use store::StoreMetrics;
 
-/// The most values of one rule that have counters of their own, unless a setting says otherwise.
+/// The default for the most values of one rule that have their own counters.
 const RULE_VALUES: usize = 1000;
 
-/// The result for one descriptor under one rule.
+/// What a rule decided for a descriptor. A descriptor is one of the lists of keys and values in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// It was allowed.
+    /// The descriptor was allowed.
     Allowed,
-    /// It was allowed, above the soft limit.
+    /// The descriptor exceeds a limit, but it was allowed, because the limit has `soft`.
     SoftOver,
-    /// Its limit refused it.
+    /// The rule refused the descriptor.
     Refused,
-    /// Its limit would have refused it, but is a shadow.
+    /// The descriptor was allowed only because of shadow mode. Without this mode, the rule would have refused it.
     ShadowRefused,
 }
 
-/// The names of the outcomes in metrics, in the order of their declaration.
+/// The names of the outcomes in metrics, in the same order as in [`Outcome`].
 const OUTCOMES: [&str; 4] = ["allowed", "soft_over", "refused", "shadow_refused"];
 
 /// Why a request was not decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rejection {
-    /// It is invalid.
+    /// The request is invalid.
     BadRequest,
-    /// It exceeds a bound.
+    /// The request exceeds a bound of the server.
     TooLarge,
-    /// Its listener does not allow it.
+    /// The listener that got the request does not allow such requests.
     Forbidden,
 }
 
@@ -70,7 +71,7 @@ impl Rejection {
 /// Why the server closed a connection before its client did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Closed {
-    /// The server had the most connections that it accepts.
+    /// The server had as many open connections as it accepts.
     Bound,
     /// No whole request arrived in time.
     Slow,
@@ -78,7 +79,7 @@ pub enum Closed {
     Idle,
     /// The client broke the protocol or went away.
     Broken,
-    /// It was still busy when the time to drain was over.
+    /// The server stopped, and the connection was still busy at the end of the time to drain.
     Drained,
 }
 
@@ -96,12 +97,12 @@ impl Closed {
     }
 }
 
-/// All metrics, and the registry that writes them.
+/// All metrics of the server.
 pub struct Metrics {
     registry: Registry,
-    /// Decisions, by the labels of domain and rule.
+    /// The counters of decisions. The key of the map is the text of the labels for domain and rule.
     decisions: Mutex<BTreeMap<Arc<str>, Arc<Outcomes>>>,
-    /// The most values of one rule that have counters of their own.
+    /// The most values of one rule that have their own counters.
     rule_values: usize,
     /// Descriptors that no rule matched.
     pub unmatched: Counter,
@@ -113,13 +114,13 @@ pub struct Metrics {
     rejected: [Counter; Rejection::ALL.len()],
     /// Descriptors that refunded units.
     pub refunds: Counter,
-    /// Descriptors that brought a limit of their own.
+    /// Descriptors for which the request contained a limit. This limit replaced the limits of the rules.
     pub overrides: Counter,
-    /// Requests that neither the store nor a policy answered.
+    /// Requests that got an error of the store instead of a decision.
     pub store_errors: Counter,
-    /// States in the memory of this process. Set when the metrics are read.
+    /// States in the memory of this process. This number is updated when the metrics are read.
     pub store_keys: Gauge,
-    /// Requests for which the memory store had no capacity. Updated when the metrics are read.
+    /// Requests for which the memory store was full. This number is updated when the metrics are read.
     pub store_full: Counter,
     /// Metrics of a shared store.
     pub store: StoreMetrics,
@@ -127,22 +128,22 @@ pub struct Metrics {
     pub snapshots: Counter,
     /// Snapshots that could not be written.
     pub snapshot_failures: Counter,
-    /// The start of the last snapshot, in seconds since the epoch. On no page before the first snapshot.
+    /// The time when the last snapshot began, in seconds since the epoch. This metric is not shown before the first snapshot.
     pub snapshot_time: Gauge,
-    /// Rules in force.
+    /// The number of rules that the server uses.
     pub rules: Gauge,
-    /// Reloads that put changed rules in force.
+    /// Reloads after which the server uses changed rules.
     pub reloads: Counter,
-    /// Reloads that failed because the rules were invalid. The old rules stayed in force.
+    /// Reloads that failed because the rules were invalid. After such a reload, the server continues to use the old rules.
     pub reload_failures: Counter,
     /// Open connections of all listeners.
     pub connections: Gauge,
     /// Connections that were accepted since the start.
     pub connections_accepted: Counter,
     closed: [Counter; Closed::ALL.len()],
-    /// Errors of accept(2) that were not caused by a single connection.
+    /// Errors of the system call accept(2). Errors that only one connection causes are not counted.
     pub accept_errors: Counter,
-    /// Panics of request handlers. The client of each got an internal error.
+    /// Request handlers that panicked. In each case the client got an internal error.
     pub panics: Counter,
 }
 
@@ -159,24 +160,24 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// All metrics, at zero.
+    /// Makes all metrics, at zero.
     #[must_use]
     pub fn new() -> Metrics {
         Metrics::with_rule_values(RULE_VALUES)
     }
 
-    /// All metrics, at zero. At most `rule_values` values of one rule have counters of their own.
+    /// Makes all metrics, at zero. At most `rule_values` values of one rule have their own counters.
     #[must_use]
     pub fn with_rule_values(rule_values: usize) -> Metrics {
         let mut registry = Registry::default();
         let reg = &mut registry;
         let rejected = Rejection::ALL.map(Rejection::as_str);
         let closed = Closed::ALL.map(Closed::as_str);
-        let minted = "Descriptors that refunded units or brought a limit of their own, by kind";
+        let minted = "Descriptors that refunded units, or that had a limit in the request, by kind";
         let [refunds, overrides] = reg.counters("minted", minted, "kind", ["refund", "override"]);
         let snapshot_time = Gauge::unknown();
         let states =
-            "States in the memory of this process. With a shared store these are the states of the local fallback";
+            "States in the memory of this process. With a shared store, only the local fallback has states in memory";
         Metrics {
             unmatched: reg.counter("unmatched_descriptors", "Descriptors that no rule matched"),
             allowed: reg.counter("requests_allowed", "Requests that were allowed"),
@@ -189,9 +190,9 @@ impl Metrics {
             ),
             refunds,
             overrides,
-            store_errors: reg.counter("store_errors", "Requests that neither the store nor a policy answered"),
+            store_errors: reg.counter("store_errors", "Requests that got an error of the store instead of a decision"),
             store_keys: reg.gauge("store_keys", states, Gauge::default()),
-            store_full: reg.counter("store_full", "Requests for which the memory store had no capacity"),
+            store_full: reg.counter("store_full", "Requests for which the memory store was full"),
             store: StoreMetrics::new(reg),
             snapshots: reg.counter("snapshots", "Snapshots of the store that were written"),
             snapshot_failures: reg.counter("snapshot_failures", "Snapshots that could not be written"),
@@ -200,8 +201,8 @@ impl Metrics {
                 "When the last snapshot began, in seconds since 1970",
                 snapshot_time,
             ),
-            rules: reg.gauge("rules", "Rules in force", Gauge::default()),
-            reloads: reg.counter("rules_reloads", "Reloads that put changed rules in force"),
+            rules: reg.gauge("rules", "Rules that the server uses", Gauge::default()),
+            reloads: reg.counter("rules_reloads", "Reloads after which the server uses changed rules"),
             reload_failures: reg.counter("rules_reload_failures", "Reloads that failed because the rules were invalid"),
             connections: reg.gauge("connections", "Open connections", Gauge::default()),
             connections_accepted: reg.counter("connections_accepted", "Accepted connections"),
@@ -220,20 +221,22 @@ impl Metrics {
         }
     }
 
-    /// The counter of requests that were not decided, for `reason`.
+    /// Returns the counter of requests that were not decided because of `reason`.
     #[must_use]
     pub fn rejected(&self, reason: Rejection) -> &Counter {
         &self.rejected[reason as usize]
     }
 
-    /// The counter of connections that the server closed, for `reason`.
+    /// Returns the counter of connections that the server closed because of `reason`.
     #[must_use]
     pub fn closed(&self, reason: Closed) -> &Counter {
         &self.closed[reason as usize]
     }
 
-    /// The counters of each of `rules`, in their order. Counters of rules that were removed are dropped. Counters by value
-    /// start again at zero.
+    /// Returns the counters of each rule in `rules`, in the same order. The server calls this function when it loads rules.
+    ///
+    /// A rule that existed before keeps its counts. The counters of removed rules are dropped. If a rule has counters for
+    /// single values, these counters start again at zero.
     pub fn for_rules(&self, rules: &Rules) -> Box<[RuleCounters]> {
         let before = self.decisions.lock().clone();
         let mut after = BTreeMap::new();
@@ -250,7 +253,7 @@ impl Metrics {
         counters
     }
 
-    /// The counters of the name `rule` in `domain`. They are created if they are new.
+    /// Returns the counters for the domain `domain` and the rule name `rule`. They are created if they do not exist.
     fn outcomes(&self, domain: &str, rule: &str) -> Arc<Outcomes> {
         Arc::clone(self.decisions.lock().entry(labels_of(domain, rule)).or_default())
     }

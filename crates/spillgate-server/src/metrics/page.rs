@@ -1,6 +1,6 @@
-//! All metrics as text, in pieces.
+//! Writes all metrics as a page of text. The page is built in pieces, one after the other.
 //!
-//! A client may read slowly. The server then keeps one piece in memory, and not the whole page.
+//! A client may read slowly. Because of the pieces, the server then does not have to keep the whole page in memory.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,18 +14,19 @@ use super::by_rule::Outcomes;
 use super::registry::{Format, head};
 use super::{Metrics, OUTCOMES};
 
-/// The bytes of a piece, approximately.
+/// The approximate size of a piece, in bytes.
 const PIECE_BYTES: usize = 32 * 1024;
 
-/// The metrics by rule. The page is in the order of names, so they are between other metrics.
+/// The names of the two metrics that have a line for each rule. The page is sorted by name, so other metrics come before,
+/// between and after these two metrics.
 const DECISIONS: &str = "decisions";
 const PEEKS: &str = "looks_never_refused";
-/// A text that sorts after all names.
+/// A text that is sorted after all names.
 const END: &str = "~";
 const PEEKS_HELP: &str =
     "gRPC peeks (hits_addend: 0) at limits that never refuse a peek, by rule. To fix such a limit, set post_paid: true";
 
-/// A page of metrics that is being read. Each number is from the time of its piece.
+/// A page of metrics that a client is reading. A number on the page is from the time when its piece was built.
 #[derive(Debug)]
 pub struct Page {
     format: Format,
@@ -35,23 +36,23 @@ pub struct Page {
 #[derive(Debug)]
 enum Next {
     First,
-    /// The series after this one.
+    /// The decisions of rules. The text is the labels of the last series that was written.
     Decisions(Arc<str>),
     Between,
-    /// The series after this one.
+    /// The peeks at rules. The text is the labels of the last series that was written.
     Peeks(Arc<str>),
     Last,
     Nothing,
 }
 
 impl Page {
-    /// A page that begins with its first line.
+    /// Makes a page. Its first piece is built next.
     #[must_use]
     pub fn new(format: Format) -> Page {
         Page { format, next: Next::First }
     }
 
-    /// The next piece. `None` at the end.
+    /// Returns the next piece. Returns `None` after the last piece.
     pub fn next(&mut self, metrics: &Metrics) -> Option<String> {
         let mut piece = String::new();
         match mem::replace(&mut self.next, Next::Nothing) {
@@ -92,7 +93,8 @@ impl Page {
     }
 }
 
-/// The next series in their order, enough for one piece. A request that adds a series waits no longer than this takes.
+/// Returns the next series after the labels `after`, as many as one piece can have. A series is a metric with its labels. The
+/// lock is held only in this function, so a request that adds a series waits only for this time.
 fn listed<T: Clone>(series: &Mutex<BTreeMap<Arc<str>, T>>, after: &str) -> Vec<(Arc<str>, T)> {
     let mut bytes = 0;
     let after = (Bound::Excluded(after), Bound::Unbounded);

@@ -1,6 +1,7 @@
-//! Counters of peeks at limits that never refuse a peek, by rule.
+//! Counts, for each rule, the peeks (requests of cost 0) at a limit that never refuses a peek.
 //!
-//! Such a limit allows everything when Envoy charges at the end of a stream. The counter shows which rules are affected.
+//! Envoy can send a peek when a stream begins, and send the cost when the stream ends. If the limit of the rule never refuses a
+//! peek, Envoy then allows every stream. The counters show which rules have this problem.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,12 +12,13 @@ use spillgate::rules::Rule;
 use super::Counter;
 use super::by_rule::labels_of;
 
-/// The counters, by the labels of domain and rule.
+/// One counter for each rule that has had such a peek. The key of the map is the text of the labels for domain and rule.
 #[derive(Debug, Default)]
 pub(super) struct Peeks(pub(super) Mutex<BTreeMap<Arc<str>, Counter>>);
 
 impl Peeks {
-    /// The counter of `rule`. If the counter is new, also the number of rules that have a counter now.
+    /// Returns the counter of `rule`, which is created if necessary. If the counter is new, also returns how many rules have a
+    /// counter now.
     pub(super) fn of(&self, rule: &Rule) -> (Counter, Option<usize>) {
         let mut counters = self.0.lock();
         let before = counters.len();
@@ -24,7 +26,7 @@ impl Peeks {
         (counter, (counters.len() > before).then_some(counters.len()))
     }
 
-    /// Drops the counters of rules that were removed.
+    /// Drops the counters of rules for which `is_rule` returns false. Its argument is the text of the labels.
     pub(super) fn retain(&self, is_rule: impl Fn(&str) -> bool) {
         self.0.lock().retain(|labels, _| is_rule(labels));
     }

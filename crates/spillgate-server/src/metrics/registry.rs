@@ -1,7 +1,6 @@
-//! Counters, gauges, and the text format of metrics.
+//! Counters, gauges, and the text format in which a page shows them.
 //!
-//! A scrape of many series must not delay requests. A page is therefore built in pieces. A lock is held only while the series
-//! of one piece are listed.
+//! The registry lists the metrics that exist from the start. Requests change only the numbers, so they need no lock.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -17,7 +16,7 @@ pub enum Format {
     OpenMetrics,
 }
 
-/// A number that only grows.
+/// A number that never gets smaller.
 #[derive(Clone, Debug, Default)]
 pub struct Counter(Arc<AtomicU64>);
 
@@ -32,7 +31,7 @@ impl Counter {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// The number so far.
+    /// Returns the number.
     #[must_use]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
@@ -46,7 +45,7 @@ pub struct Gauge(Arc<AtomicI64>);
 impl Gauge {
     const UNKNOWN: i64 = i64::MIN;
 
-    /// A gauge that is on no page until it is set.
+    /// Makes a gauge that has no value. The page of metrics does not show the gauge until it is set.
     pub(super) fn unknown() -> Gauge {
         Gauge(Arc::new(AtomicI64::new(Gauge::UNKNOWN)))
     }
@@ -66,7 +65,7 @@ impl Gauge {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The number now. 0 if it was never set.
+    /// Returns the number. Returns 0 if the gauge was never set.
     #[must_use]
     pub fn get(&self) -> i64 {
         self.known().unwrap_or(0)
@@ -77,11 +76,11 @@ impl Gauge {
     }
 }
 
-/// The metrics of one name.
+/// All metrics that have the same name. They differ in their labels.
 struct Family {
     name: &'static str,
     help: &'static str,
-    /// The metrics, each with its labels as they are written between braces.
+    /// The metrics. Each has the text of its labels, as the page shows it between braces.
     samples: Vec<(String, Sample)>,
 }
 
@@ -99,7 +98,7 @@ impl Sample {
     }
 }
 
-/// The metrics whose labels are known from the start.
+/// The metrics that have fixed labels, so that they exist from the start. Metrics of rules are not here.
 #[derive(Default)]
 pub(super) struct Registry {
     families: Vec<Family>,
@@ -111,7 +110,7 @@ impl Registry {
         counter
     }
 
-    /// One counter for each value of a label.
+    /// Adds one counter for each value of the label `label`, and returns the counters.
     pub(super) fn counters<const N: usize>(
         &mut self,
         name: &'static str,
@@ -139,7 +138,7 @@ impl Registry {
         self.families.insert(at, family);
     }
 
-    /// Writes the metrics whose names are in `names`.
+    /// Writes the metrics that have a name in the range `names`.
     pub(super) fn write(&self, names: Range<&str>, format: Format, out: &mut String) {
         for family in self.families.iter().filter(|family| names.contains(&family.name)) {
             let is_counter = matches!(family.samples.first(), Some((_, Sample::Counter(_))));
@@ -159,15 +158,16 @@ impl Registry {
     }
 }
 
-/// Writes the two lines above the samples of one name.
+/// Writes the two lines (`# HELP` and `# TYPE`) above the metrics of one name.
 pub(super) fn head(name: &str, help: &str, is_counter: bool, format: Format, out: &mut String) {
     let kind = if is_counter { "counter" } else { "gauge" };
-    // In OpenMetrics the name has no suffix, only its samples do. The older format has one name for both.
+    // A counter's samples have a name that ends in `_total`. In OpenMetrics, the name on these two lines has no such suffix. In
+    // the older text format, it has the suffix too.
     let total = if is_counter && format == Format::Text { "_total" } else { "" };
     let _ = writeln!(out, "# HELP spillgate_{name}{total} {help}.\n# TYPE spillgate_{name}{total} {kind}");
 }
 
-/// The labels as they are written between braces.
+/// Returns the text of labels, as the page shows it between braces.
 pub(super) fn labels(labels: &[(&str, &str)]) -> String {
     let mut text = String::new();
     for (name, value) in labels {

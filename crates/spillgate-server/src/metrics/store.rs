@@ -1,13 +1,14 @@
-//! Metrics of a shared store.
+//! The metrics of a shared store, such as Redis.
 //!
-//! The store counts its own requests and failures. They are copied here when the metrics are read.
+//! The store itself counts its failures and the requests that wait for it. These numbers are copied into the metrics when a
+//! client reads the page of metrics.
 
 use spillgate::{Circuit, Source, StoreErrorKind, StoreHealth};
 
 use super::registry::Registry;
 use super::{Counter, Gauge};
 
-/// Metrics of a shared store. Without a shared store the counters stay at zero, and the gauges are on no page.
+/// The metrics of a shared store. Without a shared store, the counters stay at zero, and the page does not show the gauges.
 #[derive(Debug)]
 pub struct StoreMetrics {
     failures: [Counter; StoreErrorKind::ALL.len()],
@@ -18,7 +19,7 @@ pub struct StoreMetrics {
     deny_cache: Counter,
     /// Requests that the local store of the fallback answered.
     local: Counter,
-    /// Requests that policies answered.
+    /// Requests that an `on_store_failure` setting answered.
     policy: Counter,
     /// Whether the store answered the last probe.
     pub up: Gauge,
@@ -31,7 +32,7 @@ impl StoreMetrics {
         let sources = [Source::DenyCache, Source::Local, Source::Policy].map(Source::as_str);
         let [deny_cache, local, policy] = registry.counters(
             "requests_without_store",
-            "Requests that something other than the shared store decided, by source of the decision",
+            "Requests that were decided, but not by the shared store, by source of the decision",
             "source",
             sources,
         );
@@ -44,14 +45,15 @@ impl StoreMetrics {
             ),
             circuit: registry.gauge(
                 "store_circuit",
-                "Circuit breaker of the shared store: 0 closed, 1 half open (some nodes of a cluster serve), 2 open",
+                "Circuit breaker of the shared store: 0 closed, 1 half open (it sends only a probe, or only some nodes of a \
+                 cluster work), 2 open",
                 Gauge::unknown(),
             ),
             in_flight: registry.gauge("store_in_flight", "Requests that wait for the shared store", Gauge::unknown()),
             refunds_lost: registry.counter(
                 "store_give_backs_lost",
-                "Charges that a slot of a cluster may have kept although the request was not admitted. The charges of \
-                 refused requests with scripts: off are not counted",
+                "Charges that a part of a cluster may have kept although the request was not admitted. With scripts: off, \
+                 the charges of refused requests are not counted",
             ),
             deny_cache,
             local,
@@ -61,7 +63,7 @@ impl StoreMetrics {
         }
     }
 
-    /// Counts a request by what decided it.
+    /// Counts a request that `source` decided. Does nothing if the store decided it.
     pub fn answered(&self, source: Source) {
         let counter = match source {
             Source::Store => return,
@@ -72,7 +74,7 @@ impl StoreMetrics {
         counter.inc();
     }
 
-    /// Copies the counts of the store.
+    /// Copies the numbers that the store counted.
     pub fn update(&self, health: &StoreHealth) {
         for (kind, failures) in &health.failures {
             let counter = &self.failures[*kind as usize];

@@ -1,7 +1,7 @@
-//! Warnings: what is valid but probably not meant.
+//! Finds rules that are valid, but that probably do not do what their author meant. Each such rule gets a warning or a note.
 //!
-//! A rule that never matches or never refuses looks like protection and protects nothing. Without a warning, its
-//! operator would notice that only during an attack.
+//! For example, a rule that never matches limits no request. Without a warning, an operator would notice such a rule only
+//! during an attack.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::text::{At, Diagnostic, Severity, Source, Words};
 use crate::units::format_duration;
 
 /// How many wildcards of one key are compared with each other and with values. The cost is quadratic, and a file can
-/// have thousands of wildcards. Later wildcards are not compared.
+/// have thousands of wildcards. If a key has more wildcards, the rest gets no warnings.
 const MAX_COMPARED: usize = 256;
 
-/// The warnings of all rules that were loaded.
+/// Returns the warnings and notes about all rules that were loaded.
 pub(super) fn lint(rules: &Rules, files: &[RulesFile]) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     for (number, entry) in rules.domains.iter().enumerate() {
@@ -31,7 +31,8 @@ pub(super) fn lint(rules: &Rules, files: &[RulesFile]) -> Vec<Diagnostic> {
     findings
 }
 
-/// Warnings of rules whose own value is longer than `value_bytes`, the part of a value that is counted.
+/// Returns a warning for each rule that has a `value` of more than `value_bytes` bytes. Only the first `value_bytes` bytes
+/// of a value choose the counter.
 pub(super) fn long_values(rules: &Rules, files: &[RulesFile], value_bytes: usize) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     for (number, entry) in rules.domains.iter().enumerate() {
@@ -44,9 +45,9 @@ pub(super) fn long_values(rules: &Rules, files: &[RulesFile], value_bytes: usize
         let mut linter = Linter { rules, entry, source: Lines::new(&files[entry.file]), findings: Vec::new() };
         for (rule, bytes) in std::iter::once(first).chain(long) {
             let message =
-                format!("this value is {bytes} bytes long, and requests are counted by the first {value_bytes}");
-            let help =
-                "values with the same beginning share a counter: shorten it, or raise the setting `limits.value`";
+                format!("this value is {bytes} bytes long, but only its first {value_bytes} bytes choose the counter");
+            let help = "values that begin with the same bytes share a counter; write a shorter value, or raise the \
+                        setting `limits.value`";
             linter.warn(rule.origin.line, message, "this descriptor", help);
         }
         findings.append(&mut linter.findings);
@@ -54,9 +55,10 @@ pub(super) fn long_values(rules: &Rules, files: &[RulesFile], value_bytes: usize
     findings
 }
 
-/// Warnings of concurrency limits whose permits can be taken by callers that cannot release them.
+/// Returns findings about concurrency limits. A finding says that some callers can take permits but cannot release permits.
 ///
-/// `taken` says for each rule whether such callers exist. If that is not known, the finding is a note.
+/// `taken` returns, for each rule, whether such callers exist. If they do, the finding is a warning. If it is not known
+/// whether they exist, the finding is a note.
 pub(super) fn unreleased(rules: &Rules, files: &[RulesFile], taken: impl Fn(&Rule) -> Unreleased) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     for (number, entry) in rules.domains.iter().enumerate() {
@@ -69,13 +71,13 @@ pub(super) fn unreleased(rules: &Rules, files: &[RulesFile], taken: impl Fn(&Rul
         }
         let mut linter = Linter { rules, entry, source: Lines::new(&files[entry.file]), findings: Vec::new() };
         for (rule, line, taken) in found {
-            let help = "such a permit comes back when its `lease` ends: keep that short";
+            let help = "a permit that is not released becomes free when its `lease` ends, so set a short `lease`";
             if taken == Unreleased::Always {
                 let message = format!("permits of `{}` are taken by callers that cannot release them", rule.path);
                 linter.warn(line, message, "concurrency", help);
             } else {
                 let message =
-                    format!("permits of `{}` can be released over HTTP, but not if gRPC took them", rule.path);
+                    format!("clients over HTTP can release permits of `{}`, but clients over gRPC cannot", rule.path);
                 linter.note(line, message, "concurrency", help);
             }
         }
@@ -84,22 +86,22 @@ pub(super) fn unreleased(rules: &Rules, files: &[RulesFile], taken: impl Fn(&Rul
     findings
 }
 
-/// The text of a file, with the offset of each line.
+/// The text of a file, with the position where each line starts.
 struct Lines {
     source: Source,
-    /// The offset of each line in bytes. A rule knows its line, and a diagnostic needs the offset too.
+    /// The offset of each line in bytes. A rule stores only its line number, but a diagnostic also needs the offset.
     starts: Vec<usize>,
 }
 
 impl Lines {
-    /// Finds all lines of the file. The text is read once, whatever the number of warnings.
+    /// Finds the offsets of all lines. The text is then read only once, even if there are many warnings.
     fn new(file: &RulesFile) -> Lines {
         let starts = std::iter::once(0).chain(file.text.match_indices('\n').map(|(at, _)| at + 1)).collect();
         let source = Source::new(&file.name, &file.text);
         Lines { source, starts }
     }
 
-    /// The position of the first word of a line, after its dash.
+    /// Returns the position of the first word of a line. Spaces and the dash of a list item are skipped.
     fn at(&self, line: u32) -> At {
         let start = self.starts.get(line.saturating_sub(1) as usize).copied().unwrap_or(0);
         let text = self.source.text.get(start..).unwrap_or_default().lines().next().unwrap_or_default();
@@ -114,13 +116,13 @@ struct Linter<'r> {
     rules: &'r Rules,
     /// The domain.
     entry: &'r DomainEntry,
-    /// The text of its file.
+    /// The text of the domain's file.
     source: Lines,
     findings: Vec<Diagnostic>,
 }
 
 impl<'r> Linter<'r> {
-    /// Adds a warning about a line.
+    /// Adds a warning that shows the line `line`.
     fn warn(&mut self, line: u32, message: String, label: &str, help: impl Into<String>) {
         if self.findings.len() < MAX_WARNINGS {
             let words = Words::new(message, label, help);
@@ -128,7 +130,7 @@ impl<'r> Linter<'r> {
         }
     }
 
-    /// Adds a note about a line.
+    /// Adds a note that shows the line `line`.
     fn note(&mut self, line: u32, message: String, label: &str, help: &str) {
         if self.findings.len() < MAX_WARNINGS {
             let words = Words::new(message, label, help);
@@ -136,29 +138,32 @@ impl<'r> Linter<'r> {
         }
     }
 
-    /// The rule of a node.
+    /// Returns the rule of a node. (A node is a rule in the search index.)
     fn rule(&self, node: u32) -> &'r Rule {
         &self.rules.rules[node as usize]
     }
 
-    /// Whether only the first wildcard that fits is tried.
+    /// Returns whether the domain has `compat: envoy`. A search in such a domain tries only the first candidate that fits,
+    /// and wildcards are tried in the order of the file.
     fn compat_envoy(&self) -> bool {
         self.entry.domain.compat_envoy
     }
 
-    /// Warns of a domain without any limit. The file may have been cut before its first limit.
+    /// Adds a warning if a domain has no limit. A possible cause is a file that was cut off before its first limit.
     fn no_limits(&mut self, domain: usize) {
         if self.rules.rules_of(domain).iter().any(|rule| !rule.limits.is_empty() || rule.unlimited) {
             return;
         }
         let first = self.source.source.text.lines().position(|line| line.trim_start().starts_with("domain"));
         let line = u32::try_from(first.unwrap_or(0) + 1).unwrap_or(1);
-        let message = format!("domain `{}` has no limit: everything passes", self.entry.domain.name);
-        let help = "is the file whole? to say that this is meant, give a descriptor `rate_limit: {unlimited: true}`";
+        let message = format!("domain `{}` has no limit, so all requests are allowed", self.entry.domain.name);
+        let help = "check that the file is complete; if you want no limit, write `rate_limit: {unlimited: true}` in a \
+                    descriptor";
         self.warn(line, message, "this domain", help);
     }
 
-    /// Warns of rules that no request can reach, because another rule is tried first and always fits.
+    /// Warns of rules that never match a request, because the search tries another rule first, and this other rule fits the
+    /// same requests.
     fn reachability(&mut self, level: u32) {
         let index = &self.rules.index;
         for (_, slot) in index.slots(level) {
@@ -175,9 +180,10 @@ impl<'r> Linter<'r> {
         }
     }
 
-    /// Warns of wildcards that can never match in a domain with `compat: envoy`: an earlier one fits all their values.
+    /// In a domain with `compat: envoy`, warns of wildcards that can never match. For such a wildcard, an earlier wildcard
+    /// in the file fits all its values.
     ///
-    /// Other domains need no such warning. There the more specific wildcard is tried first, wherever it is declared.
+    /// Other domains need no such warning, because their searches always try the more specific wildcard first.
     fn wildcards(&mut self, slot: &SlotView<'_>) {
         let compared = &slot.wildcards()[..slot.wildcards().len().min(MAX_COMPARED)];
         if !self.compat_envoy() {
@@ -186,33 +192,34 @@ impl<'r> Linter<'r> {
         for (i, later) in compared.iter().enumerate() {
             if let Some(first) = compared[..i].iter().find(|first| first.pattern.covers(&later.pattern)) {
                 let (first, later) = (self.rule(first.node), self.rule(later.node));
-                let message = format!("`{}` can never match: `{}` is declared before it", later.path, first.path);
-                let help = format!("declare it before line {}, or do without `compat: envoy`", first.origin.line);
+                let message =
+                    format!("`{}` can never match: `{}` comes first and fits all its values", later.path, first.path);
+                let help = format!("move this rule before line {}, or remove `compat: envoy`", first.origin.line);
                 self.warn(later.origin.line, message, "unreachable", help);
             }
         }
     }
 
-    /// Warns of node `later`, if it can never match. Node `first` is tried before it and fits every value that `later`
-    /// fits.
+    /// Adds a warning if node `later` can never match. Call it only for a node `first` that is tried before `later` and that
+    /// fits every value that `later` fits.
     ///
-    /// If both have nested descriptors, the search may go back from `first` to `later`. The nested descriptors of
-    /// `later` are then checked in the same way.
+    /// If both nodes have nested rules, the search may go back from `first` to `later`. The rules nested in `later` are then
+    /// checked in the same way.
     fn shadowed(&mut self, first: u32, later: u32) {
         let (by, rule) = (self.rule(first), self.rule(later));
         let (below_first, below_later) = (self.rules.index.below(first), self.rules.index.below(later));
         let only_a_step = below_later.is_some() && rule.limits.is_empty() && !rule.unlimited;
         if self.compat_envoy() || !only_a_step {
             let message = format!("`{}` can never match: `{}` is tried first and fits every value", rule.path, by.path);
-            let help = format!("remove one of the two; the other is on line {}", by.origin.line);
+            let help = format!("remove this rule, or remove `{}` on line {}", by.path, by.origin.line);
             self.warn(rule.origin.line, message, "shadowed", help);
         }
         let (Some(below_first), Some(below_later)) = (below_first, below_later) else { return };
         if self.compat_envoy() {
             return;
         }
-        // The search goes back up, so it reaches most rules below `later`. It does not reach a rule that fits only
-        // requests which a rule below `first` fits too.
+        // The search can go back from `first` to `later`, so most rules nested in `later` can match. But a nested rule can
+        // never match if a rule nested in `first` fits all its requests.
         for (key, slot) in self.rules.index.slots(below_later) {
             let Some(other) = self.rules.index.slot(below_first, key) else { continue };
             for (value, node) in slot.exacts() {
@@ -231,15 +238,15 @@ impl<'r> Linter<'r> {
         }
     }
 
-    /// Does the same as [`shadowed`](Linter::shadowed), if there is a node that is tried first.
+    /// Calls [`shadowed`](Linter::shadowed) if `first` is a node. Does nothing if it is `None`.
     fn shadowed_by(&mut self, first: Option<u32>, later: u32) {
         if let Some(first) = first {
             self.shadowed(first, later);
         }
     }
 
-    /// Adds the warnings about single rules: modes that exclude each other, unknown names in `replaces`, and rules that
-    /// limit nothing.
+    /// Adds the findings about single rules. They are about modes that exclude each other, unknown names in `replaces`,
+    /// rules without a limit, and limits that never refuse.
     fn each_rule(&mut self, domain: usize) {
         let rules = self.rules.rules_of(domain);
         let names: HashSet<&str> = rules.iter().flat_map(Rule::names).collect();
@@ -247,11 +254,13 @@ impl<'r> Linter<'r> {
             let line = rule.origin.line;
             if rule.shadow_mode && rule.quota_mode {
                 let message = format!("`{}` has both shadow_mode and quota_mode", rule.path);
-                self.warn(line, message, "this descriptor", "remove `quota_mode`: a shadow rule never refuses");
+                let help = "remove `quota_mode`, because a rule with `shadow_mode` never refuses a request";
+                self.warn(line, message, "this descriptor", help);
             }
             for name in rule.replaces().filter(|name| !names.contains(name)) {
-                let message = format!("`{}` replaces `{name}`, which is no limit's name in this domain", rule.path);
-                self.warn(line, message, "this descriptor", "name a limit with `name:`, or remove it from `replaces`");
+                let message = format!("`{}` replaces `{name}`, but no limit of this domain has this name", rule.path);
+                let help = "give this `name` to a limit of another descriptor, or remove the name from `replaces`";
+                self.warn(line, message, "this descriptor", help);
             }
             let leaf = self.rules.index.below(rule.index).is_none();
             if leaf && rule.limits.is_empty() && !rule.unlimited {
@@ -260,17 +269,17 @@ impl<'r> Linter<'r> {
                     line,
                     message,
                     "no rate_limit",
-                    "to say that this is meant, write `rate_limit: {unlimited: true}`",
+                    "if you want no limit here, write `rate_limit: {unlimited: true}`",
                 );
             }
             self.limits(rule);
         }
     }
 
-    /// Warns of limits that never refuse, because another limit of the rule is always stricter.
+    /// Warns of limits that never refuse a request, because another limit of the rule is always stricter.
     ///
-    /// A post-paid limit is not compared. It can charge more than it allows, so the bounds of its algorithm do not
-    /// hold.
+    /// Limits with `post_paid` are not compared. Such a limit counts units even if they do not fit, so the usual bounds of
+    /// its algorithm are not true.
     fn limits(&mut self, rule: &Rule) {
         for (i, limit) in rule.limits.iter().enumerate() {
             let line = line_of(limit, rule);
@@ -279,18 +288,18 @@ impl<'r> Linter<'r> {
             });
             let Some((_, stricter)) = stricter else { continue };
             let (loose, strict) = (described(limit), described(stricter));
-            let message = format!("the limit of {loose} never binds: {strict} is always stricter");
-            self.warn(line, message, "this limit", "remove it, or lower it");
+            let message = format!("the limit of {loose} never refuses a request, because {strict} is always stricter");
+            self.warn(line, message, "this limit", "remove this limit, or lower it");
         }
     }
 }
 
-/// The line of a limit, or of its rule.
+/// Returns the line of a limit. If the limit has no line, returns the line of its rule.
 fn line_of(limit: &Limit, rule: &Rule) -> u32 {
     limit.origin.as_ref().map_or(rule.origin.line, |Origin { line, .. }| *line)
 }
 
-/// The size of a limit as text: `10 per second`, `150 per 2m`.
+/// Returns the size of a limit as text, for example `10 per second` or `150 per 2m`.
 fn described(limit: &Limit) -> String {
     let window = limit.unit.map_or_else(
         || format_duration(Duration::from_nanos(limit.quota.window_ns())),

@@ -1,24 +1,26 @@
 //! Rules files: which requests are counted, and by which limits.
 //!
-//! The people who operate a service choose its limits. They can change a limit in a file without a new build of the
-//! service. The same file serves Envoy, nginx and a program.
+//! The people who operate a service choose its limits. If the limits are in a file, operators can change them without a
+//! new build of the service. The same file works for Envoy, for nginx, and for a program that uses this library.
 //!
-//! [`Rules::parse`] reads files in the format of Envoy's reference rate limit server, with additions, and builds an
-//! index. [`Rules::plan`] turns a request into [hits](spillgate_core::Hit), which a store decides.
+//! [`Rules::parse`] reads rules files and builds an index. The format is that of Envoy's reference rate limit server (the
+//! "reference server" in these docs), with additions. [`Rules::plan`] turns a request into [hits](spillgate_core::Hit): one
+//! operation on one limit for one key. A store then decides the hits.
 //!
 //! # How a request finds its rule
 //!
-//! The entries of a descriptor are matched in order, one level of nested descriptors for each. On every level these are
-//! tried:
+//! A request has descriptors, and a descriptor is a list of entries. An entry is a key with a value. In a rules file,
+//! rules are nested. The first entry is matched with the rules at the top level, the second entry with the rules nested in
+//! the rule that matched, and so on. On every level, the search tries these candidates in this order:
 //!
-//! 1. The rule with exactly this `key` and `value`.
-//! 2. Wildcards. The most specific one is first: the one with most characters that are not `*`. Equally specific ones
-//!    are tried as declared.
-//! 3. The rule with this `key` and no `value`.
+//! 1. The rule with the same `key` and exactly the same `value` as the entry.
+//! 2. Rules with the same `key` and a wildcard that fits the value. The most specific wildcard is tried first. It is the
+//!    wildcard with the most characters that are not `*`. Equally specific wildcards are tried in the order of the file.
+//! 3. The rule with the same `key` and no `value`.
 //!
-//! If nothing below a candidate fits, the search goes back up and tries the next one. A descriptor matches only a rule
-//! that is as deep as the descriptor has entries. Each value has a counter of its own,
-//! unless the rule has `share_threshold`.
+//! If no rule nested in a candidate fits, the search goes back up and tries the next candidate. The rule that is found is
+//! always on the level of the last entry. Each value that a client sends has its own counter, unless the rule has
+//! `share_threshold`.
 //!
 //! ```
 //! use spillgate::rules::{Rules, RulesFile};
@@ -35,8 +37,8 @@
 //! # Ok::<(), spillgate::rules::RulesErrors>(())
 //! ```
 //!
-//! `compat: envoy` at the top of a file changes two things in the search, and [`Defaults`] can do so for all files. The
-//! wildcards of a key are tried as declared, and the search never goes back up.
+//! `compat: envoy` at the top of a file changes the search in two ways. The wildcards of a key are tried in the order of
+//! the file, and the search never goes back up. [`Defaults`] can set `compat: envoy` for all files.
 //!
 //! # From a request to an answer
 //!
@@ -58,10 +60,12 @@
 //!
 //! # What a search costs
 //!
-//! Matching allocates nothing. Each entry costs one or two hash look-ups, and a comparison with each wildcard of its
-//! key on that level. A wildcard reads as many bytes as it is long. Only a wildcard with text between two stars reads
-//! the whole value. Rules that could compare more than 2 MiB for one descriptor, or read a value more than 256 times,
-//! do not load.
+//! A search allocates no memory. On each level that it visits, the search does one or two hash look-ups. It also compares
+//! the value with the wildcards of the key on this level. To compare a wildcard, the search reads at most as many bytes of
+//! the value as the wildcard is long. Only a wildcard with text between two stars reads the whole value.
+//!
+//! Two bounds are checked when rules are loaded. A search for one descriptor may compare at most 2 MiB of rules. It may
+//! read a whole value at most 256 times. Rules that could exceed a bound are rejected.
 
 mod index;
 mod lint;
@@ -86,10 +90,10 @@ pub use crate::text::{Diagnostic, Severity};
 use model::MAX_WARNINGS;
 
 impl Rules {
-    /// Reads and checks all `files`. Each file has one domain. If one file has an error, none is loaded.
+    /// Reads and checks all `files`. Each file has one domain. If one file has an error, no file is loaded.
     ///
     /// # Errors
-    /// Every error of every file, with its line and how to fix it, up to [`RulesErrors::MAX`].
+    /// Returns the errors of all files, at most [`RulesErrors::MAX`]. Each error has its line and says how to fix it.
     ///
     /// ```
     /// use spillgate::rules::{Rules, RulesFile};
@@ -101,7 +105,7 @@ impl Rules {
         Rules::parse_with(files, Defaults::default())
     }
 
-    /// The same as [`parse`](Rules::parse), with other defaults than usual. [`Defaults`] has an example.
+    /// Does the same as [`parse`](Rules::parse), with defaults that the caller chooses. [`Defaults`] has an example.
     ///
     /// # Errors
     /// The same as for [`parse`](Rules::parse).
@@ -112,10 +116,11 @@ impl Rules {
         Ok(rules)
     }
 
-    /// Adds warnings of rules whose own value is longer than `value_bytes`.
+    /// Adds a warning for each rule that has a `value` of more than `value_bytes` bytes.
     ///
-    /// [`plan`](Rules::plan) counts only the first `value_bytes` bytes of a value. Such a rule matches its whole value,
-    /// but it shares a counter with every value that begins in the same way. `files` are the files that were parsed.
+    /// A rule matches whole values, but [`plan`](Rules::plan) uses only the first `value_bytes` bytes of a value to choose
+    /// a counter. A rule with a longer `value` therefore shares its counter with other values that begin with the same
+    /// bytes. `files` are the files that were parsed.
     ///
     /// ```
     /// use spillgate::rules::{Rules, RulesFile};
@@ -133,17 +138,17 @@ impl Rules {
         self.warn(files, found);
     }
 
-    /// Adds warnings of concurrency limits whose permits may never be released.
+    /// Adds a warning or a note for each concurrency limit that has callers which cannot release permits.
     ///
-    /// `taken` says for a rule whether its callers can release permits. The rules do not know that: it depends on the
-    /// protocol of the callers. `files` are the files that were parsed. [`Unreleased`] has an example.
+    /// `taken` returns, for a rule, whether its callers can release permits. The rules cannot know this, because it depends
+    /// on the protocol of the callers. `files` are the files that were parsed. [`Unreleased`] has an example.
     pub fn warn_of_unreleased(&mut self, files: &[RulesFile], taken: impl Fn(&Rule) -> Unreleased) {
         let found = lint::unreleased(self, files, taken);
         self.warn(files, found);
     }
 
-    /// Adds the warnings in `found`, and sorts all warnings again by file and position. At one position, warnings
-    /// come before notes.
+    /// Adds the warnings in `found`, and sorts all warnings again by file and position. If several findings are at the same
+    /// position, warnings come before notes.
     fn warn(&mut self, files: &[RulesFile], found: Vec<Diagnostic>) {
         let number: HashMap<&str, usize> = files.iter().enumerate().map(|(at, file)| (&*file.name, at)).collect();
         self.warnings.extend(found);
@@ -154,10 +159,11 @@ impl Rules {
         self.warnings.truncate(MAX_WARNINGS);
     }
 
-    /// The warnings and notes: what is valid but probably not meant.
+    /// Returns the warnings and notes. A warning is about text that is valid, but probably not what its author meant. A
+    /// note is about correct text. It says something that the author may not know.
     ///
-    /// They are in the order of files and lines. At most 1,000 are kept, and further ones are dropped. Rules with
-    /// warnings work as written, so a program may use them or reject them.
+    /// The list is in the order of files and lines. It has at most 1,000 findings, and further findings are dropped. Rules
+    /// with warnings work as written. A program may use such rules or reject them.
     ///
     /// ```
     /// use spillgate::rules::{Rules, RulesFile, Severity};
@@ -165,7 +171,7 @@ impl Rules {
     /// let rules = Rules::parse(&[RulesFile { name: "api.yaml".into(), text: text.into() }])?;
     /// let warning = &rules.warnings()[0];
     /// assert_eq!((warning.severity(), warning.line()), (Severity::Warning, 1));
-    /// assert_eq!(warning.message(), "domain `api` has no limit: everything passes");
+    /// assert_eq!(warning.message(), "domain `api` has no limit, so all requests are allowed");
     /// # Ok::<(), spillgate::rules::RulesErrors>(())
     /// ```
     #[must_use]

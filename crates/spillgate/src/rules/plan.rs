@@ -1,7 +1,7 @@
-//! From a request to the hits that a store decides.
+//! Turns a request into hits for a store. A hit is one operation on one limit for one key.
 //!
-//! Rules know names and paths, and a store knows keys and quotas. Only this module knows both, so neither depends on
-//! the other.
+//! The rules have names and paths, and a store has keys (hashes) and quotas. This module is between the rules and the store,
+//! so that neither of them depends on the other.
 
 use smallvec::SmallVec;
 use spillgate_core::{Hit, MAX_HITS, Op};
@@ -10,10 +10,11 @@ use super::index::Rules;
 use super::model::{Domain, Limit, Rule};
 use crate::KeyHasher;
 
-/// What a request asks: a domain and descriptors. Every protocol builds one.
+/// A request: a domain and one or more descriptors. A descriptor is a list of entries, and an entry is a key with a value.
+/// Every protocol builds requests of this type.
 ///
-/// It borrows all texts from the message of the protocol. A request of up to four descriptors and eight entries in all
-/// allocates nothing, because the entries of all descriptors are in one list.
+/// The texts are borrowed from the message that the client sent. The entries of all descriptors are in one list. A request
+/// with at most four descriptors, and at most eight entries in total, therefore allocates no memory.
 ///
 /// ```
 /// use spillgate::rules::{Action, Request};
@@ -25,47 +26,50 @@ use crate::KeyHasher;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Request<'p> {
-    /// The domain, which picks the rules.
+    /// The name of the domain. It decides which rules are searched.
     pub domain: &'p str,
-    /// The longest time that the caller can wait in a queue, in nanoseconds. It is 0 unless set.
+    /// The longest time that the caller can wait in a queue, in nanoseconds. The default is 0.
     pub max_wait_ns: u64,
     /// The entries of all descriptors.
     entries: SmallVec<[(&'p str, &'p str); 8]>,
-    /// The descriptors. Each knows which of the entries are its own.
+    /// The descriptors. Each descriptor stores how many of the entries it has.
     parts: SmallVec<[Part<'p>; 4]>,
 }
 
 /// A descriptor in a request.
 #[derive(Clone, Copy, Debug)]
 struct Part<'p> {
-    /// The number of its entries. Its first entry follows the last entry of the descriptor before it.
+    /// The number of entries of this descriptor. They follow the entries of the previous descriptor in the list.
     entries: usize,
     action: Action,
     limit: Option<&'p Limit>,
 }
 
 impl<'p> Request<'p> {
-    /// A request without descriptors.
+    /// Makes a request without descriptors.
     #[must_use]
     pub fn new(domain: &'p str) -> Request<'p> {
         Request { domain, max_wait_ns: 0, entries: SmallVec::new(), parts: SmallVec::new() }
     }
 
-    /// The same request of a caller that can wait in a queue for up to `max_wait_ns` nanoseconds.
+    /// Returns the same request with another `max_wait_ns`: the caller can wait in a queue for at most this time.
     ///
-    /// Only a limit with a queue uses it. With 0, such a limit refuses a request that would have to wait.
+    /// Only a limit with a queue uses this time. If it is 0, a limit with a queue refuses every request that would have to
+    /// wait.
     #[must_use]
     pub fn with_max_wait_ns(self, max_wait_ns: u64) -> Request<'p> {
         Request { max_wait_ns, ..self }
     }
 
-    /// Allocates memory for this many descriptors at once.
+    /// Allocates memory for this many further descriptors at once.
     pub fn reserve(&mut self, descriptors: usize) {
         self.parts.reserve(descriptors);
     }
 
-    /// Adds a descriptor: its keys and values in order, the operation, and a limit that replaces the limits of the
-    /// rules.
+    /// Adds a descriptor.
+    ///
+    /// `entries` are its keys and values in order, and `action` is the operation. If there is a `limit`, it is used instead
+    /// of the limits of the rules.
     ///
     /// ```
     /// use spillgate::rules::{Action, Limit, Request, Unit};
@@ -81,12 +85,13 @@ impl<'p> Request<'p> {
         limit: Option<&'p Limit>,
     ) {
         let before = self.entries.len();
-        // For the few entries of a usual descriptor this is cheaper than `extend`, which reserves memory first.
+        // A usual descriptor has few entries. For these, `push` is cheaper than `extend`, because `extend` reserves memory
+        // first.
         entries.into_iter().for_each(|entry| self.entries.push(entry));
         self.parts.push(Part { entries: self.entries.len() - before, action, limit });
     }
 
-    /// The descriptors in order. Each is decided by its own rule.
+    /// Returns the descriptors in order. A rule is searched for each descriptor.
     #[must_use]
     pub fn descriptors(&self) -> impl ExactSizeIterator<Item = Descriptor<'_, 'p>> {
         let mut rest = &self.entries[..];
@@ -102,43 +107,45 @@ impl<'p> Request<'p> {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Descriptor<'r, 'p> {
-    /// The keys and values. Their order and their number matter.
+    /// The keys and values. A rule matches only entries in the order of its path, and only the same number of entries.
     pub entries: &'r [(&'p str, &'p str)],
     /// The operation.
     pub action: Action,
-    /// A limit of the caller that replaces the limits of the rules.
+    /// A limit that comes with the request. It is used instead of the limits of the rules.
     pub limit: Option<&'p Limit>,
 }
 
-/// The operation of a descriptor on its limits. [`Request`] has an example. Other operations may be added.
+/// The operation of a descriptor on its limits. [`Request`] has an example. Later versions may add operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Action {
     /// Takes this many units if they fit.
     ///
-    /// 0 units are a peek: nothing is taken. A `post_paid` limit takes the units even if they do not fit, and it
-    /// refuses only peeks. A peek that such a limit refuses starts its penalty.
+    /// With 0 units, this is a peek: nothing is taken.
+    ///
+    /// A `post_paid` limit is different. It counts the units even if they do not fit, and it refuses only peeks. If it
+    /// refuses a peek, its penalty starts.
     Take(u64),
     /// Gives this many units back.
     Refund(u64),
 }
 
-/// The hits of one request, and which hits each descriptor has. [`Rules::plan`] makes it and has an example.
+/// The hits of one request, and for each descriptor the list of its hits. [`Rules::plan`] makes a plan and has an example.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Plan<'p> {
     /// The hits for a store, at most [`MAX_HITS`]. Equal hits are merged.
     pub hits: SmallVec<[Hit<'p>; 4]>,
-    /// One part for each descriptor of the request, in order.
+    /// The parts of the plan, one for each descriptor of the request, in the same order.
     pub descriptors: SmallVec<[Planned<'p>; 4]>,
-    /// Whether each descriptor is decided alone, in order (`compat: envoy`).
+    /// Whether each descriptor is decided alone, one after the other (`compat: envoy`).
     pub separately: bool,
     /// Whether the request needs more than [`MAX_HITS`] hits. Some hits are then missing, so the caller must reject the
     /// request.
     pub too_large: bool,
 }
 
-/// The part of a plan for one descriptor. [`Plan::descriptors`] has one for each.
+/// The part of a plan for one descriptor. [`Plan::descriptors`] lists the parts of all descriptors.
 ///
 /// ```
 /// use spillgate::KeyHasher;
@@ -160,9 +167,10 @@ pub struct Planned<'p> {
     pub rule: Option<&'p Rule>,
     /// Whether the rule allows everything and counts nothing.
     pub unlimited: bool,
-    /// Whether another rule of this request replaces a limit of the rule. The replaced limit is left out of `hits`.
+    /// Whether a rule of this request replaces a limit of this rule (`replaces`). `hits` does not have the replaced limit.
     pub replaced: bool,
-    /// The limits, each with the index of its hit in [`Plan::hits`]. It is empty if nothing limits the descriptor.
+    /// The limits of the descriptor, each with the index of its hit in [`Plan::hits`]. The list is empty if no limit applies
+    /// to the descriptor.
     pub hits: SmallVec<[(usize, &'p Limit); 2]>,
 }
 
@@ -171,11 +179,11 @@ impl Rules {
     ///
     /// It finds the rule of each descriptor, leaves out the limits that are replaced, and merges equal hits.
     ///
-    /// Rules match whole values, but the key of a counter has only the first `value_bytes` bytes of a value. Longer
-    /// values with the same beginning share a counter. A client chooses the values, and could otherwise make keys of
-    /// any length.
+    /// Rules match whole values, but only the first `value_bytes` bytes of a value choose the counter. Longer values that
+    /// begin with the same bytes share a counter. Without this bound, clients could make keys from values of any length.
     ///
-    /// Nothing is allocated for up to four descriptors that have at most two limits each, and at most four in all.
+    /// No memory is allocated if the request has at most four descriptors, at most two limits for each descriptor, and at
+    /// most four limits in total.
     ///
     /// ```
     /// use spillgate::KeyHasher;
@@ -211,7 +219,7 @@ impl Rules {
         plan
     }
 
-    /// Marks the descriptors whose rule has a limit that another rule of the request replaces.
+    /// Marks each descriptor for which a limit of its rule is replaced by a rule of the request.
     fn drop_replaced(&self, domain: usize, planned: &mut [Planned<'_>]) {
         if !self.has_replaces(domain) {
             return;
@@ -225,7 +233,7 @@ impl Rules {
 }
 
 impl<'p> Plan<'p> {
-    /// Adds the hits of the descriptor with the index `at`: one for each limit that is not replaced.
+    /// Adds the hits of the descriptor with the index `at`. There is one hit for each limit that is not replaced.
     fn add(&mut self, counter: &Counter<'_>, asked: &Descriptor<'_, 'p>, at: usize, max_wait_ns: u64) {
         let planned = &self.descriptors[at];
         let (rule, replaced) = (planned.rule, planned.replaced);
@@ -263,10 +271,10 @@ impl<'p> Plan<'p> {
         }
     }
 
-    /// Adds `hit`, or merges it with an equal hit at or after the index `first`. Returns its index, or `None` if there
-    /// are too many hits.
+    /// Adds `hit` to the list of hits, and returns its index. Returns `None` if there are too many hits.
     ///
-    /// Two descriptors may count in the same state. Their merged hit takes the sum of both costs, or nothing.
+    /// Two descriptors of a request can have the same counter. Their hits are then merged: the merged hit takes the sum of
+    /// both costs, or nothing. Only hits at the index `first` or later are merged with `hit`.
     fn place(&mut self, hit: Hit<'p>, first: usize) -> Option<usize> {
         let same_key = |there: &Hit<'p>| if there.key == hit.key { there.merged(&hit) } else { None };
         for (index, there) in self.hits.iter_mut().enumerate().skip(first) {
@@ -283,26 +291,27 @@ impl<'p> Plan<'p> {
     }
 }
 
-/// Whether a rule of the request replaces limits with this name.
+/// Returns whether a rule of the request replaces limits with this name.
 fn is_replaced(planned: &[Planned<'_>], name: &str) -> bool {
     planned.iter().filter_map(|planned| planned.rule).flat_map(Rule::replaces).any(|replaced| replaced == name)
 }
 
 /// Makes the keys of counters.
 struct Counter<'k> {
-    /// The hasher, with the secret.
+    /// The hasher. It has a secret, so that clients cannot find two values with the same key.
     keys: &'k KeyHasher,
-    /// The domain of the request. Its name is part of every key.
+    /// The domain of the request. Its name is part of the hashed text.
     domain: &'k Domain,
-    /// The bytes of each value that are counted.
+    /// How many bytes of each value are part of the key. The rest of a longer value is ignored.
     value_bytes: usize,
 }
 
 impl Counter<'_> {
-    /// The entries as they are counted: each key with its value, or with the wildcard whose values share a counter.
+    /// Returns the entries that identify the counter. Each entry is a key with the value of the request. If all values of a
+    /// wildcard share one counter (`share_threshold`), the entry has the wildcard instead of the value.
     ///
-    /// A value that is too long is cut. An error instead would help an attacker: many proxies allow a request if the
-    /// rate limiter returns an error, and clients choose the values.
+    /// A value that is too long is cut. If it caused an error instead, clients could avoid the limit with long values,
+    /// because many proxies allow a request when the rate limiter returns an error.
     fn counted<'e>(
         &self,
         rule: Option<&'e Rule>,
@@ -316,7 +325,7 @@ impl Counter<'_> {
         })
     }
 
-    /// The key of the counter: a hash of the domain and of each key and value.
+    /// Returns the key of the counter: a hash of the domain, and of the key and value of each entry.
     fn state_key<'e>(&self, counted: impl Iterator<Item = (&'e str, &'e str)>) -> u128 {
         let mut builder = self.keys.start();
         builder.part(self.domain.name.as_bytes());
@@ -326,29 +335,30 @@ impl Counter<'_> {
         builder.finish()
     }
 
-    /// The key that picks the slot: the key of a descriptor that has only the entry with the key `by`.
+    /// Returns a key that chooses the slot of a Redis Cluster. It is a hash of the domain and of the entry `by`.
     fn slot_key<'e>(&self, counted: impl Iterator<Item = (&'e str, &'e str)>, by: &str) -> u128 {
         self.state_key(counted.filter(|(key, _)| *key == by).take(1))
     }
 }
 
-/// The lowest 98 bits of a key. The highest 30 bits pick the slot of a Redis Cluster.
+/// A mask with the lowest 98 bits of a key. The other 30 bits, the highest bits, choose the slot of a Redis Cluster.
 const UNSLOTTED: u128 = (1 << Hit::SLOT_SHIFT) - 1;
 
-/// `key`, moved into the slot of `slot`, for a limit with `slot_by`.
+/// Returns `key` with its highest 30 bits replaced by the bits of `slot`. It is used for a limit with `slot_by`.
 ///
-/// All keys with one value of that entry have the same 30 highest bits, and the other 98 bits distinguish them. The
-/// probability that two of n such keys are equal is below n^2 / 2^99. The memory store stores 88 bits of a key, so its
-/// own risk is larger.
+/// All keys with the same `slot` have the same highest 30 bits, so only the other 98 bits distinguish these keys. The
+/// probability that two of n such keys are equal is below n^2 / 2^99. In the memory store the probability is larger, because
+/// this store may store only 88 bits of a key.
 const fn in_slot(key: u128, slot: u128) -> u128 {
     (slot & !UNSLOTTED) | (key & UNSLOTTED)
 }
 
-/// The operation on a limit. A post-paid limit is charged after the work, so its units are forced: they count even if
-/// they do not fit.
+/// Returns the operation on one limit. A `post_paid` limit is charged after the work, so a take becomes a force: the units
+/// are counted even if they do not fit.
 fn operation(action: Action, post_paid: bool, max_wait_ns: u64) -> Op {
     match action {
-        // The check before the work. Unlike a peek, it starts the penalty if it is refused.
+        // The check before the work. It is a take of 0 units and not a peek, because the refusal of a take starts the
+        // penalty, and the refusal of a peek does not.
         Action::Take(0) if post_paid => Op::take(0),
         Action::Take(0) => Op::Peek,
         Action::Take(cost) if post_paid => Op::Force { cost },

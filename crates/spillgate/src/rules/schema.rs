@@ -1,9 +1,9 @@
 //! The JSON Schema of a rules file.
 //!
-//! Editors use it to complete and check rules while an author writes them. The tests check that it accepts the same
-//! keys as the parser.
+//! Editors use the schema to complete and check rules while an author writes them. Tests check that the schema and the
+//! parser accept the same keys.
 
-/// The JSON Schema (draft 2020-12) of a rules file, for editors that complete and check YAML.
+/// The JSON Schema (draft 2020-12) of a rules file. Editors can use it to complete and check YAML.
 ///
 /// ```
 /// assert!(spillgate::rules::SCHEMA.contains("requests_per_unit"));

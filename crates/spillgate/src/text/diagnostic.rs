@@ -1,7 +1,8 @@
-//! What is wrong in a text, where it is, and how to fix it.
+//! Diagnostics: errors, warnings and notes about a text. Each says what is wrong, where it is, and how to fix it.
 //!
-//! Without its line, a message makes the reader search a file of thousands of lines. A diagnostic therefore contains
-//! the line itself. It also returns all its parts as data, so that a program can show them in its own way.
+//! A rules file can have thousands of lines, so a diagnostic also shows the line that it is about. Otherwise the reader
+//! would have to search for the line. Methods return all parts of a diagnostic, so that a program can show them in another
+//! form.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 
 use super::excerpt::{Excerpt, boundary};
 
-/// A position in a text, which may be a range of bytes. [`At::of`] has an example.
+/// A position in a text. It may have a length, and is then a range of bytes. [`At::of`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct At {
     /// The line, counted from 1.
@@ -23,13 +24,14 @@ pub struct At {
 }
 
 impl At {
-    /// The first character of a text.
+    /// The position at the start of a text.
     pub const TOP: At = At { line: 1, column: 1, start: 0, len: 0 };
 
-    /// The position of a range of bytes.
+    /// Makes the position of a range of bytes.
     ///
-    /// A bound that is not between two characters, or is behind the end of the text, is moved back to a position that
-    /// is valid. The lines are counted from the start of the text, so the cost depends on the position.
+    /// A start or an end inside a character is moved back to the start of this character. A start or an end after the end
+    /// of the text is moved back to the end of the text. The lines before the position are counted, so a position far from
+    /// the start of the text costs more time.
     ///
     /// ```
     /// use spillgate::text::At;
@@ -47,14 +49,14 @@ impl At {
         At { line, column: number(before[line_start..].chars().count()), start, len: end - start }
     }
 
-    /// The range of bytes.
+    /// Returns the range of bytes.
     #[must_use]
     pub const fn bytes(&self) -> Range<usize> {
         self.start..self.start + self.len
     }
 }
 
-/// A text with its name. Diagnostics refer to positions in it. Clones share the text.
+/// A text with its name. A diagnostic is about a position in a source. Clones share the text.
 ///
 /// ```
 /// use spillgate::text::{At, Diagnostic, Source};
@@ -79,20 +81,20 @@ impl Source {
     }
 }
 
-/// How bad a finding is. [`Rules::warnings`](crate::rules::Rules::warnings) has an example.
+/// How serious a diagnostic is. [`Rules::warnings`](crate::rules::Rules::warnings) has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Severity {
     /// The text cannot be used.
     Error,
-    /// The text can be used, but it probably does not say what its author meant.
+    /// The text can be used, but its author probably meant something else.
     Warning,
-    /// The text is correct. The note tells something about it that the author may not know.
+    /// The text is correct. The note says something about it that the author may not know.
     Note,
 }
 
 impl Severity {
-    /// Its name in lower case: `error`, `warning` or `note`.
+    /// Returns the name in lower case: `error`, `warning` or `note`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -103,13 +105,13 @@ impl Severity {
     }
 }
 
-/// The longest part of a line that is underlined, in bytes.
+/// The most bytes of a line that are underlined.
 const MAX_LABEL_BYTES: usize = 120;
 
 /// One error, warning or note: what is wrong, where it is, and how to fix it.
 ///
-/// [`Display`](fmt::Display) shows everything, with the line itself and the lines around it. The methods return the
-/// parts as data.
+/// [`Display`](fmt::Display) shows all parts, with the line that the diagnostic is about and the lines around it. The
+/// methods return the single parts.
 ///
 /// ```
 /// use spillgate::rules::{Rules, RulesFile};
@@ -137,17 +139,18 @@ struct Parts {
     severity: Severity,
     /// What is wrong.
     message: String,
-    /// How to fix it. It may be empty.
+    /// How to fix it. This text may be empty.
     help: String,
-    /// The name of the file. It is empty for a finding about no file.
+    /// The name of the file. It is empty if the diagnostic is not about a file.
     file: Arc<str>,
     /// The position. Its line is 0 if no text was read.
     at: At,
-    /// The words below the line, and the lines themselves. `None` if there is no text to show.
+    /// The words that are shown below the line, and the lines that are shown. `None` if no lines are shown.
     shown: Option<(String, Excerpt)>,
 }
 
-/// What a diagnostic says: what is wrong, a few words below the line, and the fix.
+/// The texts of a diagnostic: what is wrong (`message`), a few words to show below the line (`label`), and how to fix it
+/// (`help`).
 pub(crate) struct Words {
     pub(crate) message: String,
     pub(crate) label: String,
@@ -161,7 +164,8 @@ impl Words {
 }
 
 impl Diagnostic {
-    /// An error at a position of `source`: what is wrong, a few words to print below the line, and how to fix it.
+    /// Makes an error at a position of `source`. `message` says what is wrong. `label` is a few words that are shown below
+    /// the line. `help` says how to fix the error.
     ///
     /// Only the lines that are shown are copied, so an error needs little memory even if the text is large. [`Source`]
     /// has an example.
@@ -176,7 +180,7 @@ impl Diagnostic {
         Diagnostic::new(source, at, Severity::Error, Words::new(message, label, help))
     }
 
-    /// An error that has no position in a text.
+    /// Makes an error that is not about a position in a text.
     ///
     /// ```
     /// use spillgate::text::Diagnostic;
@@ -189,7 +193,7 @@ impl Diagnostic {
         Diagnostic::unreadable("", message, help)
     }
 
-    /// An error about a file whose text cannot be shown.
+    /// Makes an error about a file, without lines of the file. It is used if the text of the file could not be read.
     pub(crate) fn unreadable(file: &str, message: impl Into<String>, help: impl Into<String>) -> Diagnostic {
         Diagnostic(Box::new(Parts {
             severity: Severity::Error,
@@ -201,9 +205,10 @@ impl Diagnostic {
         }))
     }
 
-    /// A finding of any severity at a position of `source`.
+    /// Makes a diagnostic of any severity at a position of `source`.
     pub(crate) fn new(source: &Source, at: At, severity: Severity, words: Words) -> Diagnostic {
-        // The position is inside the text and on character boundaries, whatever the parser says.
+        // The parser may return a wrong position. Here the position is moved inside the text and to character boundaries,
+        // so that the text can be cut there without a panic.
         let start = boundary(&source.text, at.start);
         let end = boundary(&source.text, start + at.len.min(MAX_LABEL_BYTES));
         let at = At { start, len: end - start, ..at };
@@ -212,48 +217,49 @@ impl Diagnostic {
         Diagnostic(Box::new(Parts { severity, message, help, file: source.name.clone(), at, shown }))
     }
 
-    /// What is wrong, in one sentence.
+    /// Returns what is wrong, in one sentence.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// How to fix it. It is empty if no fix is known.
+    /// Returns how to fix what is wrong. The text is empty if no fix is known.
     #[must_use]
     pub fn help(&self) -> &str {
         &self.0.help
     }
 
-    /// The name of the file. It is empty if the finding is about no file.
+    /// Returns the name of the file. The name is empty if the diagnostic is not about a file.
     #[must_use]
     pub fn file(&self) -> &str {
         &self.0.file
     }
 
-    /// The line, counted from 1. It is 0 if no text was read.
+    /// Returns the line, counted from 1. Returns 0 if no text was read.
     #[must_use]
     pub fn line(&self) -> u32 {
         self.0.at.line
     }
 
-    /// The column in characters, counted from 1. It is 0 if no text was read.
+    /// Returns the column in characters, counted from 1. Returns 0 if no text was read.
     #[must_use]
     pub fn column(&self) -> u32 {
         self.0.at.column
     }
 
-    /// The position. Its line is 0 if no text was read.
+    /// Returns the position. Its line is 0 if no text was read.
     pub(crate) fn at(&self) -> At {
         self.0.at
     }
 
-    /// Whether it is an error, a warning or a note.
+    /// Returns whether the diagnostic is an error, a warning or a note.
     #[must_use]
     pub fn severity(&self) -> Severity {
         self.0.severity
     }
 
-    /// The same finding without the lines of the text, but with its position. Use it if the text may contain a secret.
+    /// Returns the same diagnostic with its position, but without the lines of the text. Use it if the text may contain a
+    /// secret.
     ///
     /// ```
     /// use spillgate::text::{At, Diagnostic, Source};
@@ -269,14 +275,14 @@ impl Diagnostic {
         self
     }
 
-    /// The lines that are shown, joined by line breaks. The text is empty if no lines are shown.
+    /// Returns the lines that are shown, joined by line breaks. Returns an empty text if no lines are shown.
     #[must_use]
     pub fn lines(&self) -> String {
         self.0.shown.as_ref().map(|(_, excerpt)| excerpt.text()).unwrap_or_default()
     }
 
-    /// Position, message and fix on one line, for logs: `api.yaml:2:9: message (help)`. The lines of the text are left
-    /// out.
+    /// Returns position, message and help on one line, for logs: `api.yaml:2:9: message (help)`. The lines of the text are
+    /// left out.
     #[must_use]
     pub fn one_line(&self) -> String {
         let Parts { file, at, message, help, .. } = &*self.0;
@@ -286,16 +292,16 @@ impl Diagnostic {
         }
     }
 
-    /// What [`Display`](fmt::Display) shows, for a terminal that has colours.
+    /// Returns the same text as [`Display`](fmt::Display), with colours for a terminal.
     #[must_use]
     pub fn coloured(&self) -> String {
         let mut text = String::new();
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = self.write(&mut text, true);
         text
     }
 
-    /// Writes everything to `out`. With `coloured`, it marks the important parts by ANSI escapes.
+    /// Writes all parts to `out`. With `coloured`, the important parts have ANSI escape codes for colours.
     fn write(&self, out: &mut impl fmt::Write, coloured: bool) -> fmt::Result {
         let (mark, colour) = match self.0.severity {
             Severity::Error => ("x", "31"),

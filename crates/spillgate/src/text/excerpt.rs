@@ -1,7 +1,7 @@
-//! The few lines of a text that a diagnostic shows.
+//! The few lines of a text that a diagnostic (an error, a warning or a note) shows.
 //!
-//! They are copied when the diagnostic is made, so that the diagnostic does not keep the whole text in memory. A value
-//! can be megabytes long, so a long line is cut.
+//! The lines are copied when the diagnostic is made. The whole text then does not have to stay in memory. A line can be
+//! megabytes long, so a long line is cut.
 
 use std::fmt;
 
@@ -10,28 +10,29 @@ use super::diagnostic::At;
 /// The longest line that is shown whole, in bytes. A longer line is cut.
 const MAX_LINE_BYTES: usize = 400;
 
-/// How much of a cut line is shown before the position, in bytes.
+/// The most bytes before the position that are shown of a line that is cut.
 const BEFORE_BYTES: usize = 100;
 
-/// The line of a position and what is underlined in it. The lines above and below it are shown too, if they are short.
+/// One to three lines, and the part that is underlined. The line that has the position is always there. The lines above and
+/// below it are there too if they are short.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Excerpt {
-    /// The number of the first line.
+    /// The line number of the first line in `lines`.
     first: u32,
-    /// One to three lines, as a terminal can show them.
+    /// The lines. Characters that a terminal should not show were replaced.
     lines: Vec<String>,
-    /// Which of the lines has the position.
+    /// The index in `lines` of the line that has the position.
     index: usize,
-    /// The columns before the position in that line.
+    /// The number of columns before the position in the line that has the position.
     before: usize,
-    /// The columns that are underlined.
+    /// The number of columns that are underlined.
     len: usize,
 }
 
 impl Excerpt {
-    /// The lines around `at`, whose range of bytes has to be inside the text and on character boundaries.
+    /// Copies the lines around `at`. The range of bytes of `at` has to be inside the text and on character boundaries.
     ///
-    /// At most two kilobytes of the text are read, because the number of the line is known already.
+    /// At most two kilobytes of the text are read. The line number is not counted again, because `at` has it.
     pub(super) fn around(text: &str, at: At) -> Excerpt {
         let window = at.start.saturating_sub(BEFORE_BYTES)..at.start.saturating_add(MAX_LINE_BYTES - BEFORE_BYTES);
         let line = line_start(text, at.start).zip(line_end(text, at.start));
@@ -54,13 +55,13 @@ impl Excerpt {
         Excerpt { first: at.line - u32::from(index == 1), lines, index, before, len }
     }
 
-    /// The lines, joined by line breaks.
+    /// Returns the lines, joined by line breaks.
     pub(super) fn text(&self) -> String {
         self.lines.join("\n")
     }
 
-    /// Draws the lines with their numbers, and `label` below what is underlined. `place` is the title. `paint` adds the
-    /// colour of the underline.
+    /// Writes the lines with their numbers to `out`. `place` is the title above the lines. `label` is written below the
+    /// underlined part. `paint` adds a colour to the underline and to the label.
     pub(super) fn write(
         &self,
         out: &mut impl fmt::Write,
@@ -89,42 +90,42 @@ impl Excerpt {
     }
 }
 
-/// Where the line of `at` starts. `None` if the start is further away than [`MAX_LINE_BYTES`].
+/// Returns where the line that contains the offset `at` starts. `None` if the start is more than [`MAX_LINE_BYTES`] away.
 ///
-/// Nothing further away is read. A file of one huge line can have thousands of errors, and each would read the whole
-/// line.
+/// Text further away is not read. A file of one huge line can have thousands of errors, and without this bound the whole
+/// line would be read for each error.
 fn line_start(text: &str, at: usize) -> Option<usize> {
     let from = at.saturating_sub(MAX_LINE_BYTES + 1);
     let newline = text.as_bytes()[from..at].iter().rposition(|byte| *byte == b'\n');
     newline.map(|newline| from + newline + 1).or((from == 0).then_some(0))
 }
 
-/// Where the line of `at` ends. `None` if the end is further away than [`MAX_LINE_BYTES`].
+/// Returns where the line that contains the offset `at` ends. `None` if the end is more than [`MAX_LINE_BYTES`] away.
 fn line_end(text: &str, at: usize) -> Option<usize> {
     let to = text.len().min(at + MAX_LINE_BYTES + 1);
     let newline = text.as_bytes()[at..to].iter().position(|byte| *byte == b'\n');
     newline.map(|newline| at + newline).or((to == text.len()).then_some(to))
 }
 
-/// The line above the one that starts at `start`, if it is short.
+/// Returns the line above the line that starts at `start`. `None` if there is no such line, or if it is too long.
 fn line_above(text: &str, start: usize) -> Option<&str> {
     let end = start.checked_sub(1)?;
     let start = line_start(text, end)?;
     (end - start <= MAX_LINE_BYTES).then(|| &text[start..end])
 }
 
-/// The line below the one that ends at `end`, if it is short and the text does not end there.
+/// Returns the line below the line that ends at `end`. `None` if there is no such line, or if it is too long.
 fn line_below(text: &str, end: usize) -> Option<&str> {
     let start = end + 1;
     let end = line_end(text, (start < text.len()).then_some(start)?)?;
     (end - start <= MAX_LINE_BYTES).then(|| &text[start..end])
 }
 
-/// What is shown instead of a tab.
+/// The text that is shown instead of a tab.
 const TAB: &str = "    ";
 
-/// A line as a terminal can show it. A tab becomes spaces. A control character is replaced, because it could move the
-/// cursor or change what was printed before.
+/// Returns a line in a form that is safe for a terminal. A tab becomes spaces. A control character is replaced, because it
+/// could move the cursor or change text that was printed before.
 fn printable(line: &str) -> String {
     let mut shown = String::with_capacity(line.len());
     for c in line.trim_end_matches('\r').chars() {
@@ -137,12 +138,12 @@ fn printable(line: &str) -> String {
     shown
 }
 
-/// The number of columns that a part of a line takes. Every character except a tab takes one.
+/// Returns the number of columns that a part of a line needs. Every character except a tab needs one column.
 fn width(part: &str) -> usize {
     part.chars().map(|c| if c == '\t' { TAB.len() } else { 1 }).sum()
 }
 
-/// The nearest character boundary at or before `at`.
+/// Returns `at`, or the nearest character boundary before `at` if `at` is inside a character.
 pub(super) fn boundary(text: &str, at: usize) -> usize {
     text.floor_char_boundary(at)
 }

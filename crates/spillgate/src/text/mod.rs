@@ -1,7 +1,7 @@
-//! Texts that people write: rules files and settings.
+//! Helpers for texts that people write: rules files and settings files.
 //!
-//! Rules and settings are read by one YAML reader, and their errors look alike: with the line, the nearest known
-//! word and the fix. Without this module, rules and settings would each need a reader of their own.
+//! This module has one YAML reader for both kinds of files. Their errors also look the same: each error shows the line and
+//! says how to fix it. Without this module, rules and settings would each need their own reader and their own errors.
 
 mod diagnostic;
 mod excerpt;

@@ -1,15 +1,16 @@
-//! The known word that an author probably meant when they wrote an unknown one.
+//! Finds the known word that is most similar to a misspelt word.
 //!
-//! An error that says `did you mean unit?` saves its reader a look into the manual.
+//! An error can then say, for example, `did you mean unit?`, and the author does not have to read the manual.
 
-/// The candidate that is nearest to `word`, if it is near enough to be worth a suggestion.
+/// Returns the candidate that is most similar to `word`. Returns `None` if no candidate is similar enough.
 ///
-/// The nearest candidate is the one with the fewest edits: insertions, deletions, replacements and swaps of
-/// neighbouring letters. Upper and lower case are the same, and so are `-`, `_` and a space. At most a third of the
-/// candidate's letters may differ, but one edit is always allowed. If several candidates are equally near, the
-/// first is returned.
+/// The function counts the edits that turn `word` into a candidate. An edit inserts, deletes or replaces a letter, or swaps
+/// two neighbouring letters. The candidate with the fewest edits is returned. If several candidates need equally few edits,
+/// the first of them is returned. Upper and lower case count as equal. `-`, `_` and a space also count as equal.
 ///
-/// There is no suggestion for an empty word, and none for a word of more than 64 bytes: the cost is quadratic.
+/// A candidate is similar enough if the number of edits is at most a third of its length. One edit is always allowed. For
+/// an empty word, or a word of more than 64 bytes, the result is `None`. A longer word would take too much time, because
+/// the cost is quadratic.
 ///
 /// ```
 /// use spillgate::text::nearest;
@@ -26,8 +27,8 @@ pub fn nearest<'c>(word: &str, candidates: impl Iterator<Item = &'c str>) -> Opt
     near.filter(|(distance, candidate)| *distance <= candidate.len().max(3) / 3).map(|(_, candidate)| candidate)
 }
 
-/// The number of edits between two words: insertions, deletions, replacements, and swaps of neighbours (optimal string
-/// alignment distance).
+/// Returns the number of edits that turn `a` into `b` (the optimal string alignment distance). An edit inserts, deletes or
+/// replaces a letter, or swaps two neighbouring letters.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut before: Vec<usize> = Vec::new();

@@ -1,7 +1,8 @@
-//! YAML text into a tree of nodes with positions: the only file that knows serde.
+//! Reads YAML text into a tree of nodes. Each node has a value and its position in the text.
 //!
-//! Rules and settings need more than serde offers: the position of each value, scalars as written (`007` is three
-//! characters), and repeated keys. With these, the readers can report everything that is wrong at once.
+//! This is the only file that uses serde. The readers of rules and settings need three things that serde alone does not
+//! offer. They need the position of each value, because errors show it. They need single values as they were written,
+//! because `007` can be a text. And they need repeated keys, because these are errors.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -15,10 +16,10 @@ use serde_saphyr::{Error, Location, Options, Spanned};
 use super::excerpt::boundary;
 use super::{At, Diagnostic, Severity, Source, Words};
 
-/// One value of the file, with its position. [`parse`] returns the outermost one, and has an example.
+/// One value of the file, with its position. [`parse`] returns the node that contains all others, and has an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// The position of the value. A list or a map has the position of its start, with a length of 0.
+    /// The position of the value. For a list or a map, it is the position of the start, and its length is 0.
     pub at: At,
     /// The value.
     pub value: Value,
@@ -29,48 +30,50 @@ pub struct Node {
 pub enum Value {
     /// Nothing, `~` or `null`.
     Null,
-    /// A scalar as written, without its quotes.
+    /// A single value (a scalar), as it was written, but without its quotes.
     Text {
         /// The characters.
         text: Box<str>,
-        /// Whether it was written in quotes or as a block. Such a text is never a number or a word such as `true`.
+        /// Whether the text was written in quotes or as a block (`|` or `>`). A text in quotes is never a number, and never
+        /// a word such as `true`.
         quoted: bool,
     },
     /// A list.
     List(Vec<Node>),
-    /// The keys and values in the order of the file. A key can be there twice. Entries that `<<` adds come last.
+    /// The keys and values in the order of the file. A key can occur more than once. Entries that `<<` adds come last.
     Map(Vec<(Node, Node)>),
 }
 
 /// The largest text, in bytes: 16 MiB.
 pub(crate) const MAX_BYTES: usize = 16 << 20;
 
-/// The most values of one file. Rules that people need have far fewer in [`MAX_BYTES`]. The bound limits what a hostile
-/// file costs.
+/// The most values of one file. A usual file of [`MAX_BYTES`] has far fewer values. The bound limits the time and memory
+/// that a hostile file costs.
 const MAX_NODES: usize = 4_000_000;
 
-/// The most aliases of one file. The values that an alias stands for count against all other bounds too, as if they
-/// were written out.
+/// The most aliases of one file. An alias (`*name`) repeats a value that was written elsewhere. Repeated values also count
+/// for all other bounds, as if they were written out.
 const MAX_ALIASES: usize = 10_000;
 
-/// The most values that all aliases of one file stand for. A few lines of nested aliases could otherwise stand for
-/// billions.
+/// The most values that all aliases of one file may repeat. Without this bound, a few lines of nested aliases could mean
+/// billions of values.
 const MAX_REPLAYED: usize = 250_000;
 
-/// The deepest nesting. Sixteen levels of descriptors take thirty-two levels of YAML, and metadata some more.
+/// The most levels of nested lists and maps. Sixteen levels of descriptors need thirty-two levels of YAML, and metadata
+/// needs some more.
 const MAX_YAML_DEPTH: usize = 64;
 
-/// The stack of the parser's thread, in bytes. The parser calls itself for each level, and a level takes up to 50 KiB
-/// in an unoptimised build. The parser has a thread of its own, because the stack of the caller may be smaller.
+/// The size of the stack of the parser's thread, in bytes. The parser calls itself for each level, and each level needs up
+/// to 50 KiB in an unoptimised build. The parser runs on its own thread, because the stack of the caller may be too small.
 const STACK_BYTES: usize = 16 << 20;
 
-/// Help texts for a file that is valid YAML but cannot be used. They differ for rules and settings. [`parse`] has an
-/// example.
+/// Help texts for a file that is valid YAML but cannot be used. Rules files and settings files have different help texts.
+/// [`parse`] has an example.
 #[derive(Clone, Copy, Debug)]
 pub struct Advice {
-    /// What to do if the file is empty. With `None` an empty file is valid: it is a null value.
+    /// What to do if the file is empty. If this is `None`, an empty file is valid, and its value is null.
     pub empty: Option<&'static str>,
-    /// What to do if the file has an alias (`*name`). With `None` aliases are valid.
+    /// What to do if the file has an alias (`*name`). If this is `None`, aliases are valid.
     pub alias: Option<&'static str>,
     /// Whether tags that have no meaning here (`!name`) are ignored. Otherwise such a tag is an error.
     pub ignore_tags: bool,
@@ -78,14 +81,14 @@ pub struct Advice {
     pub documents: &'static str,
     /// What to do if the file is nested too deeply.
     pub depth: &'static str,
-    /// What to do if the file is too large, with its aliases written out.
+    /// What to do if the file is too large. Values that aliases repeat count too.
     pub size: &'static str,
 }
 
-/// Parses one file of one YAML document.
+/// Parses a file, which has to be one YAML document.
 ///
-/// Keys are not checked: the caller knows which keys it has. Scalars are returned as written, and the caller decides
-/// which of them are numbers.
+/// Keys are not checked here, because only the caller knows which keys are valid. Single values are returned as they were
+/// written, and the caller decides which of them are numbers.
 ///
 /// ```
 /// use spillgate::text::Source;
@@ -109,12 +112,15 @@ pub struct Advice {
 ///
 /// # Errors
 /// * The text is not YAML.
-/// * It is empty, or has an alias or a tag (`!name`), and `advice` does not allow that.
-/// * It has more than one document.
-/// * It exceeds a bound: 16 MiB, 64 levels, 4 million values, 10,000 aliases, or 250,000 values that aliases stand for.
+/// * The text is empty, and `advice` has a help text for empty files.
+/// * The text has an alias, and `advice` has a help text for aliases.
+/// * The text has a tag that has no meaning here (`!name`), and `advice` does not ignore such tags.
+/// * The text has more than one document.
+/// * The text exceeds one of these bounds: 16 MiB, 64 levels, 4 million values, 10,000 aliases, or 250,000 values that
+///   aliases repeat.
 pub fn parse(source: &Source, advice: &Advice) -> Result<Node, Diagnostic> {
     let failed = || {
-        let help = "this is a fault of the parser: please report the file";
+        let help = "this is an error in the parser; please report it, with the file";
         Diagnostic::error_at(source, At::TOP, "the file cannot be parsed", "in this file", help)
     };
     std::thread::scope(|scope| {
@@ -124,7 +130,7 @@ pub fn parse(source: &Source, advice: &Advice) -> Result<Node, Diagnostic> {
     })
 }
 
-/// Parses on this thread, which needs a large stack.
+/// Parses on the current thread, which has to have a large stack.
 fn parse_here(source: &Source, advice: &Advice) -> Result<Node, Diagnostic> {
     let parsed: Result<Spanned<Raw>, Error> = serde_saphyr::from_str_with_options(&source.text, options(advice));
     match parsed {
@@ -134,7 +140,7 @@ fn parse_here(source: &Source, advice: &Advice) -> Result<Node, Diagnostic> {
     }
 }
 
-/// The bounds of the parser, and how it reads what YAML leaves open.
+/// Returns the options of the parser: its bounds, and how it reads repeated keys, merge keys, booleans and numbers.
 fn options(advice: &Advice) -> Options {
     let max_aliases = if advice.alias.is_none() { MAX_ALIASES } else { 0 };
     serde_saphyr::options! {
@@ -159,8 +165,8 @@ fn options(advice: &Advice) -> Options {
     }
 }
 
-/// A value as serde returns it. The text of plain numbers and words is read again later from the file: in a rule,
-/// `value: 007` means these three characters.
+/// A value as serde returns it. `Plain` is a number or a boolean. Its text is later copied from the file, because a rule
+/// with `value: 007` means these three characters and not the number 7.
 enum Raw {
     Null,
     Plain,
@@ -175,7 +181,7 @@ impl<'de> Deserialize<'de> for Raw {
     }
 }
 
-/// Reads any value of serde's data model.
+/// Makes a [`Raw`] from any value that serde can return.
 struct RawVisitor;
 
 impl<'de> Visitor<'de> for RawVisitor {
@@ -238,9 +244,10 @@ impl<'de> Visitor<'de> for RawVisitor {
     }
 }
 
-/// The node of a value, with its position in the text. It calls itself for each level, so it needs the large stack too.
+/// Makes the node of a value, with its position in the text. This function calls itself for each level of nesting, so it
+/// needs a large stack too.
 fn node(text: &str, raw: Spanned<Raw>) -> Node {
-    // The value of an alias is where its anchor is.
+    // An alias (`*name`) repeats a value. Its position here is that of the original value, beside the anchor (`&name`).
     let at = place(text, raw.defined);
     let written = text.get(at.start..at.start + at.len).unwrap_or_default();
     let value = match raw.value {
@@ -251,7 +258,7 @@ fn node(text: &str, raw: Spanned<Raw>) -> Node {
         Raw::Map(map) => Value::Map(merged(map.into_iter().map(|(k, v)| (node(text, k), node(text, v))).collect())),
     };
     let at = match &value {
-        // A list or a map may have many lines. An error about it shows the first one.
+        // A list or a map may have many lines. An error about it shows only the first line.
         Value::List(_) | Value::Map(_) => At { len: 0, ..at },
         Value::Null | Value::Text { .. } => {
             At { len: written.trim_end().lines().next().unwrap_or_default().len(), ..at }
@@ -260,10 +267,10 @@ fn node(text: &str, raw: Spanned<Raw>) -> Node {
     Node { at, value }
 }
 
-/// The entries of a map, and the entries that `<<` adds from other maps.
+/// Returns the entries of a map, together with the entries that `<<` adds from other maps.
 ///
-/// If a key is in several maps, the map's own entry is used. If it has none, the entry of the first map in `<<` is
-/// used.
+/// If the map itself has a key, the entries with this key in other maps are ignored. If only maps in `<<` have the key, the
+/// entry of the first of these maps is used.
 fn merged(entries: Vec<(Node, Node)>) -> Vec<(Node, Node)> {
     let name = |key: &Node| match &key.value {
         Value::Text { text, .. } => Some(text.clone()),
@@ -290,8 +297,8 @@ fn merged(entries: Vec<(Node, Node)>) -> Vec<(Node, Node)> {
     own
 }
 
-/// The position that a location of the parser names. A location outside the text becomes a position inside it, so that
-/// a fault of the parser cannot end the program.
+/// Converts a location of the parser to a position in the text. If the location is outside the text, it is moved inside.
+/// Otherwise an error in the parser could cause a panic here.
 fn place(text: &str, location: Location) -> At {
     let span = location.span();
     let offset = |bytes: Option<u64>| usize::try_from(bytes.unwrap_or(0)).unwrap_or(usize::MAX);
@@ -301,27 +308,29 @@ fn place(text: &str, location: Location) -> At {
     At { line: number(location.line()), column: number(location.column()), start, len: end - start }
 }
 
-/// The diagnostic of an error of the parser. Its help text suits the kind of file.
+/// Makes the diagnostic for an error of the parser. `advice` has the help texts for this kind of file.
 fn yaml_error(source: &Source, advice: &Advice, error: &Error) -> Diagnostic {
     let error = error.without_snippet();
     let at = error.location().map_or(At::TOP, |location| error_place(&source.text, location));
-    // If the cause is inside an alias, the parser reports the place that uses the alias, with the cause in it.
+    // If the error is in a value that an alias repeats, the parser wraps the error in an `AliasError` with the position of
+    // the alias.
     let mut cause = error;
     while let Error::AliasError { error, .. } = cause {
         cause = error;
     }
     let words = match cause {
         Error::AliasReplayLimitExceeded { .. } | Error::AliasReplayStackDepthExceeded { .. } => {
-            let help = format!("aliases stand for too much here: {}", advice.size);
-            Words::new("the file is too large with its aliases written out", "the bound is passed here", help)
+            let help = format!("the aliases (`*name`) repeat too many values; {}", advice.size);
+            Words::new("the file is too large if its aliases are written out", "too large from here on", help)
         }
         Error::UnknownAnchor { .. } => {
-            let help = "put a value that starts with `*` in quotes (`value: \"*.com\"`), or name an anchor before it";
+            let help = "if this is not an alias, write it in quotes (`value: \"*.com\"`); otherwise define its anchor \
+                        before this line";
             Words::new("this alias (`*name`) has no anchor (`&name`)", "an alias", help)
         }
         Error::RecursiveReferencesRequireWeakTypes { .. } => {
-            let help = "write out what it stands for, without itself";
-            Words::new("this alias (`*name`) contains itself", "an alias", help)
+            let help = "remove the alias, or move it out of the value that has its anchor (`&name`)";
+            Words::new("the value of this alias (`*name`) contains the alias", "an alias", help)
         }
         Error::Budget { breach, .. } => budget_words(breach, advice),
         Error::MultipleDocuments { .. } => two_documents(advice),
@@ -331,7 +340,8 @@ fn yaml_error(source: &Source, advice: &Advice, error: &Error) -> Diagnostic {
     Diagnostic::new(source, at, Severity::Error, words)
 }
 
-/// The position of an error. Syntax errors have a line and a column, but no offset.
+/// Returns the position of an error. The parser gives no offset for a syntax error, only a line and a column. The offset is
+/// then computed from them.
 fn error_place(text: &str, location: Location) -> At {
     let at = place(text, location);
     if location.span().byte_offset().is_some() {
@@ -344,43 +354,43 @@ fn error_place(text: &str, location: Location) -> At {
     At { start: before + within, len: 0, ..at }
 }
 
-/// Words for a syntax error. A few common mistakes have their own help text.
+/// Returns the texts for a syntax error. A few common mistakes have their own help text.
 fn syntax_words(text: &str, at: At, message: &str) -> Words {
     let what = message.lines().next().unwrap_or_default();
     let what = what.rsplit_once(" at line ").map_or(what, |(what, _)| what);
     let line = text.lines().nth(at.line.saturating_sub(1) as usize).unwrap_or_default();
     let value = line.split_once(": ").map_or("", |(_, value)| value.trim_start());
     let help = if value.starts_with('*') {
-        "put a value that starts with `*` in quotes: `value: \"*\"`"
+        "write a value that starts with `*` in quotes, such as `value: \"*\"`"
     } else if what.contains("tab") {
         "indent with spaces"
     } else if what.contains(" tag ") {
         "remove the tag (the word that starts with `!`)"
     } else {
-        "check the indentation, quotes and brackets on this line and the one before"
+        "check the indentation, quotes and brackets on this line and on the line before it"
     };
     Words::new(format!("this is not valid YAML: {what}"), "here", help)
 }
 
-/// Words for a second document in the file.
+/// Returns the texts for a file that has a second document.
 fn two_documents(advice: &Advice) -> Words {
-    Words::new("the file has more than one YAML document", "the next one starts here", advice.documents)
+    Words::new("the file has more than one YAML document", "the next document starts here", advice.documents)
 }
 
-/// Words for a file that exceeds a bound.
+/// Returns the texts for a file that exceeds a bound.
 fn budget_words(breach: &BudgetBreach, advice: &Advice) -> Words {
     match (breach, advice.alias) {
         (BudgetBreach::Aliases { .. }, Some(help)) => {
             Words::new("an alias (`*name`) is not allowed here", "an alias", help)
         }
         (BudgetBreach::Aliases { .. }, None) => {
-            let help = format!("use at most {MAX_ALIASES} in one file: write values out, or use fewer, larger anchors");
+            let help = format!("use at most {MAX_ALIASES} aliases in one file; write some values without an alias");
             Words::new("there are too many YAML aliases (`*name`)", "an alias", help)
         }
         (BudgetBreach::Depth { .. }, _) => {
             Words::new("the file is nested too deeply", "this is too deep", advice.depth)
         }
         (BudgetBreach::Documents { .. }, _) => two_documents(advice),
-        (other, _) => Words::new(format!("the file is too large: {other:?}"), "the bound is passed here", advice.size),
+        (other, _) => Words::new(format!("the file is too large: {other:?}"), "too large from here on", advice.size),
     }
 }

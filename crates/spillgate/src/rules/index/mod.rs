@@ -1,7 +1,9 @@
-//! The index: from the entries of a descriptor to its rule.
+//! The index: finds the rule for the entries of a descriptor. An entry is a key with a value.
 //!
-//! A load can have a million rules, and every request needs one of them. The index finds it with one or two hash
-//! look-ups for each level, and without an allocation.
+//! There can be a million rules, and each descriptor of a request needs one of these rules. On each level of nested rules,
+//! the index needs one or two hash look-ups, and a comparison with each wildcard of the key. It allocates no memory.
+//!
+//! A node is a rule in the index. Here a slot is the list of all nodes on one level that have the same key.
 //!
 //! ```text
 //! level 0   key "user" -> slot: exact {"vip7": node 0}, wildcards ["vip*": node 1], alone: node 2
@@ -9,7 +11,7 @@
 //! level 1                                      +-> key "path" -> slot: exact {"/search": node 3}
 //! ```
 //!
-//! Here node 0 is the rule `user=vip7`, and node 3 is the rule `user=vip7 > path=/search`, which is nested in it.
+//! Here node 0 is the rule `user=vip7`. Node 3 is the rule `user=vip7 > path=/search`, which is nested in node 0.
 
 mod rules;
 mod steps;
@@ -26,42 +28,42 @@ pub use steps::{How, Outcome, Step};
 
 pub(super) use rules::DomainEntry;
 
-/// The descriptors of all domains as trees. The number of a node is the index of its rule.
+/// The rules of all domains, as trees of nodes. The number of a node is the index of its rule.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Index {
     levels: Vec<Level>,
-    /// The level below each node, if it has one.
+    /// For each node, the number of the level with the rules that are nested in it. `None` if it has no nested rules.
     below: Vec<Option<u32>>,
 }
 
-/// The descriptors of one list: those at the top of a file, or those nested in one descriptor.
+/// The rules of one `descriptors` list in a file. The list is at the top of the file, or it is nested in a rule.
 #[derive(Clone, Debug, Default)]
 struct Level {
-    /// The descriptors of each key.
+    /// The nodes of each key.
     keys: HashMap<Arc<str>, Slot>,
-    /// The work of a search from this level on, in the worst case.
+    /// The most work that a search on this level and on all levels below it can need.
     work: Work,
 }
 
-/// The descriptors of one level that have the same key.
+/// The nodes of one level that have the same key.
 #[derive(Clone, Debug, Default)]
 struct Slot {
     /// The nodes with an exact value.
     exact: HashMap<Arc<str>, u32>,
-    /// The length of the longest exact value in bytes. A longer value of a request is not hashed: it cannot be equal,
-    /// and a client could otherwise make a search slow with long values.
+    /// The length of the longest exact value in bytes. A longer value of a request cannot be equal to an exact value, so it
+    /// is not hashed. Otherwise a client could make searches slow with very long values.
     longest: usize,
     /// The nodes with a wildcard, in the order in which they are tried.
     wildcards: Vec<Wildcard>,
-    /// The nodes of `wildcards` by the text of their pattern, to find equal patterns. The map is empty once the
-    /// level is finished.
+    /// The nodes of `wildcards`, by the text of their patterns. While rules are loaded, this map finds equal patterns. It
+    /// is emptied when the level is finished.
     patterns: HashMap<Box<str>, u32>,
-    /// The node with the key and no value.
+    /// The node that has the key and no value. It fits every value.
     alone: Option<u32>,
 }
 
 impl Slot {
-    /// The nodes that fit `value`, in the order in which they are tried.
+    /// Returns the nodes that fit `value`, in the order in which they are tried.
     fn candidates(&self, value: &str) -> impl Iterator<Item = (Tried<'_>, u32)> {
         let exact = if value.len() > self.longest { None } else { self.exact.get(value) };
         let exact = exact.map(|node| (Tried::Exact, *node));
@@ -78,7 +80,7 @@ pub(super) struct Wildcard {
     pub(super) node: u32,
 }
 
-/// How a candidate fits the value.
+/// How a node fits the value of an entry.
 enum Tried<'i> {
     Exact,
     Wildcard(&'i Pattern),
@@ -86,7 +88,7 @@ enum Tried<'i> {
 }
 
 impl Tried<'_> {
-    /// Converts this to a [`How`], which does not borrow from the index.
+    /// Returns a [`How`] with the same content. A [`How`] does not borrow from the index.
     fn how(&self) -> How {
         match self {
             Tried::Exact => How::Exact,
@@ -103,12 +105,12 @@ impl Index {
         number(self.levels.len() - 1)
     }
 
-    /// Adds the next node to a level, and returns its number. Nodes are numbered in the order of the files, so the
+    /// Adds a node to a level, and returns the number of the node. Nodes are numbered in the order of the files, so the
     /// number is also the index of the node's rule.
     ///
     /// # Errors
-    /// The level has a node with the same key and an equal value. The number of that node is returned, and nothing is
-    /// added.
+    /// If the level already has a node with the same key and an equal value, returns the number of this older node. The new
+    /// node is not added.
     pub(super) fn add_node(&mut self, level: u32, key: &Arc<str>, value: Option<&Arc<str>>) -> Result<u32, u32> {
         let node = number(self.below.len());
         let slot = self.levels[level as usize].keys.entry(key.clone()).or_default();
@@ -136,17 +138,17 @@ impl Index {
         Ok(node)
     }
 
-    /// Sets the level below a node.
+    /// Stores that the rules on `level` are nested in `node`.
     pub(super) fn set_below(&mut self, node: u32, level: u32) {
         self.below[node as usize] = Some(level);
     }
 
-    /// Finishes a level when it has all its nodes. The levels below have to be finished already.
+    /// Finishes a level. Call it when all nodes of the level were added, and all levels below it are finished.
     ///
-    /// The wildcards of each key are sorted, and the most specific one is first. Equally specific ones stay as
-    /// declared. With `as_declared` all stay as declared.
+    /// It sorts the wildcards of each key, so that the most specific wildcard is first. Equally specific wildcards stay in
+    /// the order of the file. With `as_declared`, all wildcards stay in the order of the file.
     ///
-    /// If a search could be too much work, this returns the key that causes the work, a message and a help text.
+    /// If a search could need too much work, it returns the key that causes the work, an error message and a help text.
     pub(super) fn finish_level(&mut self, level: u32, as_declared: bool) -> Option<(Arc<str>, String, &'static str)> {
         for slot in self.levels[level as usize].keys.values_mut() {
             slot.patterns = HashMap::new();
@@ -167,10 +169,11 @@ impl Index {
         None
     }
 
-    /// The work of a search in `slot` and below it, in the worst case over all values that a client could send.
+    /// Returns the work of a search in `slot` and on the levels below it, for the most expensive values that a client could
+    /// send. With `first_only`, only the first node that fits is tried.
     ///
-    /// A value equals at most one exact value, so only the most expensive one counts. Several wildcards can fit the
-    /// same value, and then the search may try all of them.
+    /// A value is equal to at most one exact value, so only the most expensive exact value counts. Several wildcards can fit
+    /// the same value, and the search may then try all these wildcards.
     fn work(&self, slot: &Slot, first_only: bool) -> Work {
         let below =
             |node: u32| self.below[node as usize].map_or(Work::default(), |level| self.levels[level as usize].work);
@@ -178,18 +181,18 @@ impl Index {
         let exact = slot.exact.values().fold(Work::default(), |most, node| most.or(below(*node)));
         let alone = slot.alone.map_or(Work::default(), below);
         let wildcards = slot.wildcards.iter().map(|w| (w.pattern.prefix(), below(w.node)));
-        // The search may go on with the next candidate, unless only the first one is tried.
+        // Without `first_only`, the search can try several nodes one after the other, so their work is added.
         compared.and(match first_only {
             true => wildcards.fold(exact.or(alone), |most, (_, work)| most.or(work)),
             false => exact.and(work::together(wildcards)).and(alone),
         })
     }
 
-    /// The node that matches `entries`, searched from `level` on.
+    /// Returns the node that matches `entries`. The first entry is matched on `level`.
     ///
-    /// If nothing below a candidate fits, the next candidate is tried. With `first_only` the search ends instead, as in
-    /// the reference server. Each node is visited at most once. The depth and the [work](Work) were bounded when the
-    /// rules were loaded.
+    /// If a node fits an entry, but no node below it fits the rest, the search tries the next node that fits the entry. With
+    /// `first_only`, the search ends instead, as in Envoy's reference rate limit server. Each node is visited at most once.
+    /// The depth and the [work](Work) of a search were checked when the rules were loaded.
     pub(super) fn find(&self, level: u32, entries: &[(&str, &str)], first_only: bool) -> Option<u32> {
         let ((key, value), rest) = entries.split_first()?;
         let slot = self.levels[level as usize].keys.get(*key)?;
@@ -208,7 +211,7 @@ impl Index {
         None
     }
 
-    /// Does the same search as [`find`](Index::find), and records each step. Returns whether a node matches.
+    /// Searches like [`find`](Index::find), and also records each step in `search`. Returns whether a node matches.
     ///
     /// `depth` is the index of the entry that is matched on `level`.
     pub(super) fn explain(&self, search: &mut Explained<'_>, level: u32, depth: usize) -> bool {
@@ -250,17 +253,17 @@ impl Index {
         false
     }
 
-    /// The keys of a level with their slots, for warnings.
+    /// Returns the keys of a level, each with its nodes. The checks for warnings use it.
     pub(super) fn slots(&self, level: u32) -> impl Iterator<Item = (&str, SlotView<'_>)> {
         self.levels[level as usize].keys.iter().map(|(key, slot)| (&**key, SlotView { slot }))
     }
 
-    /// The slot of one key on a level.
+    /// Returns the nodes that have this key on a level.
     pub(super) fn slot(&self, level: u32, key: &str) -> Option<SlotView<'_>> {
         self.levels[level as usize].keys.get(key).map(|slot| SlotView { slot })
     }
 
-    /// The level below a node.
+    /// Returns the level with the rules that are nested in a node. `None` if it has no nested rules.
     pub(super) fn below(&self, node: u32) -> Option<u32> {
         self.below[node as usize]
     }
@@ -270,55 +273,57 @@ impl Index {
 pub(super) struct Explained<'e> {
     /// The entries of the descriptor.
     pub(super) entries: &'e [(&'e str, &'e str)],
-    /// The rules of all nodes, for the line of each step.
+    /// The rules of all nodes. Each step records the line of its rule.
     pub(super) rules: &'e [Rule],
-    /// Whether only the first candidate of each level is tried.
+    /// Whether only the first node that fits is tried on each level.
     pub(super) first_only: bool,
-    /// The steps so far.
+    /// The steps that were recorded so far.
     pub(super) steps: Vec<Step>,
 }
 
-/// The nodes of one key on one level, for warnings. It shows them without letting the caller change them.
+/// The nodes of one key on one level, for the checks that produce warnings. The caller can read the nodes, but it cannot
+/// change them.
 pub(super) struct SlotView<'i> {
     slot: &'i Slot,
 }
 
 impl<'i> SlotView<'i> {
-    /// The node with exactly this value.
+    /// Returns the node that has exactly this value.
     pub(super) fn exact(&self, value: &str) -> Option<u32> {
         self.slot.exact.get(value).copied()
     }
 
-    /// All nodes with exact values.
+    /// Returns all exact values, each with its node.
     pub(super) fn exacts(&self) -> impl Iterator<Item = (&'i str, u32)> + use<'i> {
         self.slot.exact.iter().map(|(value, node)| (&**value, *node))
     }
 
-    /// The wildcards, in the order in which they are tried.
+    /// Returns the wildcards, in the order in which they are tried.
     pub(super) fn wildcards(&self) -> &'i [Wildcard] {
         &self.slot.wildcards
     }
 
-    /// The node with the key alone.
+    /// Returns the node that has the key and no value.
     pub(super) fn alone(&self) -> Option<u32> {
         self.slot.alone
     }
 
-    /// The node that is tried first for all values that `fits` describes: the first wildcard for which `fits` is true,
-    /// else the node with the key alone. Only the first `most` wildcards are checked.
+    /// Returns the node of the first wildcard for which `fits` returns true. If there is no such wildcard, returns the node
+    /// that has the key and no value. Only the first `most` wildcards are checked.
     pub(super) fn first_that(&self, most: usize, fits: impl Fn(&Pattern) -> bool) -> Option<u32> {
         let wildcard = self.slot.wildcards.iter().take(most).find(|wildcard| fits(&wildcard.pattern));
         wildcard.map(|wildcard| wildcard.node).or(self.slot.alone)
     }
 
-    /// All nodes.
+    /// Returns all nodes.
     pub(super) fn nodes(&self) -> impl Iterator<Item = u32> + use<'i> {
         let wildcards = self.slot.wildcards.iter().map(|wildcard| wildcard.node);
         self.slot.exact.values().copied().chain(wildcards).chain(self.slot.alone)
     }
 }
 
-/// An index as the number of a node or a level. [`MAX_RULES`](crate::rules::MAX_RULES) keeps both small.
+/// Converts the index of a node or of a level to a `u32`. [`MAX_RULES`](crate::rules::MAX_RULES) bounds the number of nodes
+/// and of levels.
 fn number(index: usize) -> u32 {
     u32::try_from(index).expect("invariant: the number of rules is bounded far below 2^32")
 }

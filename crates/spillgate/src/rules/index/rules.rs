@@ -1,7 +1,7 @@
-//! The rules of one load, and the search for the rule of a descriptor.
+//! The rules of all files that were loaded together, and the search for the rule of a descriptor.
 //!
-//! The reader fills them once, and after that every request only reads them. A program can therefore share them between
-//! threads without a lock.
+//! Rules are written once, when files are loaded. After that, requests only read them. A program can therefore share rules
+//! between threads without a lock.
 
 use std::collections::HashMap;
 
@@ -10,38 +10,40 @@ use super::{Explained, Index};
 use crate::rules::model::{Domain, Rule};
 use crate::text::Diagnostic;
 
-/// The rules of one load. They are indexed and do not change. [`Rules::parse`] and [`Rules::plan`] have examples.
+/// The rules of all files that were loaded together, with an index. A request does not change them. [`Rules::parse`] and
+/// [`Rules::plan`] have examples.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     /// The domains, in the order of their files.
     pub(in super::super) domains: Vec<DomainEntry>,
-    /// The index of each domain in `domains`, by its name.
+    /// For the name of each domain, its index in `domains`.
     pub(in super::super) by_name: HashMap<Box<str>, usize>,
     /// The rules of all domains, in the order of the files.
     pub(in super::super) rules: Vec<Rule>,
-    /// The search trees of all domains. The number of a node is the index of its rule.
+    /// The search trees of all domains. Each node is a rule, and the number of the node is the index of the rule in
+    /// `rules`.
     pub(in super::super) index: Index,
     /// The warnings and notes, sorted by file and line.
     pub(in super::super) warnings: Vec<Diagnostic>,
 }
 
-/// A domain, and where its rules are among the rules of all domains.
+/// A domain, and the position of its rules in the list of all rules.
 #[derive(Clone, Debug)]
 pub(in super::super) struct DomainEntry {
-    /// What callers may know of the domain.
+    /// The public part: the name of the domain, its file and its mode.
     pub(in super::super) domain: Domain,
-    /// The level of the outermost descriptors.
+    /// The number of the index level that has the outermost rules of the domain.
     pub(in super::super) root: u32,
     /// The index of the file.
     pub(in super::super) file: usize,
-    /// The index of its first rule. Its rules end where those of the next domain begin.
+    /// The index of the first rule of this domain. The rules of this domain end before the first rule of the next domain.
     pub(in super::super) first_rule: usize,
-    /// Whether a rule of the domain replaces limits. A request to any other domain need not look for replaced limits.
+    /// Whether a rule of the domain has `replaces`. If false, the search for replaced limits is skipped.
     pub(in super::super) has_replaces: bool,
 }
 
 impl Rules {
-    /// The domains, in the order of their files.
+    /// Returns the domains, in the order of their files.
     ///
     /// ```
     /// use spillgate::rules::{Rules, RulesFile};
@@ -55,19 +57,19 @@ impl Rules {
         self.domains.iter().map(|entry| &entry.domain)
     }
 
-    /// Whether one of the files has this domain.
+    /// Returns whether one of the files has this domain.
     #[must_use]
     pub fn has_domain(&self, name: &str) -> bool {
         self.by_name.contains_key(name)
     }
 
-    /// Every descriptor of every file in order, also those without limits. [`Rule::index`] is the position of a rule in
+    /// Returns all rules in the order of the files, also rules without limits. [`Rule::index`] is the position of a rule in
     /// this list.
     pub fn rules(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter()
     }
 
-    /// The rule that matches the entries of a descriptor. It allocates nothing.
+    /// Returns the rule that matches the entries of a descriptor. The search allocates no memory.
     ///
     /// ```
     /// use spillgate::rules::{Rules, RulesFile};
@@ -84,10 +86,11 @@ impl Rules {
         self.find_in(number, entries)
     }
 
-    /// Does the search of [`find`](Rules::find) again and returns its steps, for people who ask why a rule matches.
+    /// Searches in the same way as [`find`](Rules::find), and returns the steps of the search. They explain to people why a
+    /// rule matches.
     ///
-    /// The list is empty if the domain is unknown, or if there are no entries. Unlike `find`, it allocates. [`Step`]
-    /// has an example.
+    /// The list is empty if the domain is unknown, or if there are no entries. Unlike `find`, this function allocates
+    /// memory. [`Step`] has an example.
     #[must_use]
     pub fn explain(&self, domain: &str, entries: &[(&str, &str)]) -> Vec<Step> {
         let Some((number, domain)) = self.domain(domain) else { return Vec::new() };
@@ -96,26 +99,26 @@ impl Rules {
         search.steps
     }
 
-    /// The domain with this name, and its index.
+    /// Returns the index of the domain with this name, and the domain itself.
     pub(in super::super) fn domain(&self, name: &str) -> Option<(usize, &Domain)> {
         let number = *self.by_name.get(name)?;
         Some((number, &self.domains[number].domain))
     }
 
-    /// The rule of the domain with this index that matches `entries`.
+    /// Returns the rule that matches `entries`. `domain` is the index of the domain.
     pub(in super::super) fn find_in(&self, domain: usize, entries: &[(&str, &str)]) -> Option<&Rule> {
         let entry = &self.domains[domain];
         let node = self.index.find(entry.root, entries, entry.domain.compat_envoy)?;
         self.rules.get(node as usize)
     }
 
-    /// The rules of the domain with this index, in the order of the file.
+    /// Returns the rules of the domain with this index, in the order of the file.
     pub(in super::super) fn rules_of(&self, domain: usize) -> &[Rule] {
         let end = self.domains.get(domain + 1).map_or(self.rules.len(), |next| next.first_rule);
         &self.rules[self.domains[domain].first_rule..end]
     }
 
-    /// Whether a rule of the domain with this index replaces limits.
+    /// Returns whether a rule of the domain with this index has `replaces`.
     pub(in super::super) fn has_replaces(&self, domain: usize) -> bool {
         self.domains[domain].has_replaces
     }

@@ -1,15 +1,15 @@
-//! The steps of a search, recorded for people who ask why a rule matches.
+//! The steps of the search for a rule. They explain to people why a rule matches.
 //!
-//! The search itself returns only the rule. If that is not the expected rule, the steps show where the search went
-//! another way.
+//! A usual search returns only the rule. If a user expected another rule, the steps show what the search tried on each
+//! level, and with which result.
 
 use std::fmt;
 
 use crate::rules::model::Origin;
 
-/// How an entry matched at one level. [`Step`] has one, and its example shows it.
+/// How the search matched an entry on one level. [`Step`] has an example.
 ///
-/// [`Display`](fmt::Display) is a text for people, such as `wildcard /login*`. Other ways to match may be added.
+/// [`Display`](fmt::Display) shows a text for people, such as `wildcard /login*`. Later versions may add variants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum How {
@@ -19,12 +19,12 @@ pub enum How {
     Wildcard(String),
     /// The rule has a key and no value.
     KeyAlone,
-    /// No rule of this level fits.
+    /// No rule on this level fits the entry.
     Nothing,
 }
 
 impl How {
-    /// The name in machine-readable reports: `exact`, `wildcard`, `key` or `nothing`.
+    /// Returns the name in machine-readable reports: `exact`, `wildcard`, `key` or `nothing`.
     #[must_use]
     pub const fn as_str(&self) -> &'static str {
         match self {
@@ -35,7 +35,7 @@ impl How {
         }
     }
 
-    /// The wildcard that fits, with its stars. `None` if the entry matched in another way.
+    /// Returns the wildcard that fits, with its stars. `None` if the entry matched in another way, or not at all.
     #[must_use]
     pub fn pattern(&self) -> Option<&str> {
         match self {
@@ -56,21 +56,20 @@ impl fmt::Display for How {
     }
 }
 
-/// The outcome of one attempt at one level. [`Step`] has one, and its example shows it. A search has no other outcomes,
-/// so the list is complete.
+/// The outcome of one step of a search. [`Step`] has an example. A search has no other outcomes, so the list is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The rule fits and has nested descriptors. The next entry was searched below it.
+    /// A rule fits this entry and has nested rules. The search continued with the next entry and the nested rules.
     WentDeeper,
-    /// The rule fits, but nothing below it does. The search went back up.
+    /// A rule fits this entry, but none of its nested rules fits the next entries. The search went back up to this level.
     WentBack,
-    /// The rule fits the last entry: it is the rule of the request.
+    /// A rule fits this entry, which is the last entry. The search has found the rule of the descriptor.
     Matched,
-    /// No rule fits, or the rule that fits has nothing nested for the next entry.
+    /// No rule on this level fits. Or a rule fits, but it has no nested rules for the next entry.
     Failed,
 }
 
-/// One step of the search for a rule. [`Rules::explain`](crate::rules::Rules::explain) returns them in order.
+/// One step of the search for a rule. [`Rules::explain`](crate::rules::Rules::explain) returns all steps in order.
 ///
 /// ```
 /// use spillgate::rules::{How, Outcome, Rules, RulesFile};
@@ -85,7 +84,7 @@ pub enum Outcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Step {
-    /// The level, counted from 0. It is also the index of the entry in the descriptor.
+    /// The level of nested rules, counted from 0. This number is also the index of the entry in the descriptor.
     pub level: usize,
     /// The key of the entry.
     pub key: String,
@@ -93,8 +92,8 @@ pub struct Step {
     pub value: String,
     /// How the entry matched.
     pub how: How,
-    /// The outcome of the attempt.
+    /// The outcome of the step.
     pub outcome: Outcome,
-    /// Where the rule that fits was written. `None` if no rule fits.
+    /// The file and the line of the rule that fits. `None` if no rule fits.
     pub origin: Option<Origin>,
 }

@@ -1,15 +1,15 @@
-//! Whether one limit of a rule makes another one useless.
+//! Finds out whether one limit of a rule makes another limit of the rule useless.
 //!
-//! A rule may have one limit for each second and another for each minute. With 10 a second, no minute has more than 600
-//! requests. A limit of 600 or more a minute then never refuses. Its author probably meant other numbers, and gets a
-//! warning.
+//! For example, a rule may have a limit of 10 requests a second and a limit of 600 requests a minute. The first limit
+//! allows at most 600 requests in a minute, so the second limit never refuses a request. The author of the rule probably
+//! meant other numbers, so the author gets a warning.
 
 use spillgate_core::{Algorithm, Anchor, Quota};
 
-/// Whether `loose` can never refuse a request that `strict` allows, whenever requests arrive.
+/// Returns whether `loose` can never refuse a request that `strict` allows, at whatever times requests arrive.
 ///
-/// It compares the bounds of the algorithms, not their whole behaviour. If the bounds do not decide, it returns false:
-/// a warning that is missing does less harm than a wrong one.
+/// The function compares the most units that each algorithm can admit. If this comparison shows nothing, the function
+/// returns false, because a missing warning does less harm than a wrong warning.
 pub(in super::super) fn never_binds(loose: &Quota, strict: &Quota) -> bool {
     let window_ns = loose.window_ns();
     let admitted = |span_ns: u64| admitted_at_most(strict, span_ns);
@@ -21,25 +21,27 @@ pub(in super::super) fn never_binds(loose: &Quota, strict: &Quota) -> bool {
         Algorithm::FixedWindow(_) | Algorithm::SlidingWindowLog => {
             admitted(window_ns - 1).is_some_and(|admitted| admitted <= capacity)
         }
-        // Units that are almost two windows old still count, with a smaller weight.
+        // This algorithm still counts units that are almost two windows old, with a smaller weight.
         Algorithm::SlidingWindowCounter { .. } => {
             admitted(window_ns.saturating_mul(2)).is_some_and(|admitted| admitted <= capacity)
         }
         Algorithm::TokenBucket => bucket_never_binds(loose, strict),
-        // A queue delays callers, so it is useful even if it never refuses. Permits are not counted in a time.
+        // A leaky bucket delays callers, so it is useful even if it refuses no caller. A concurrency limit counts the
+        // permits that are in use now, and not the units in a window, so there is nothing to compare.
         Algorithm::LeakyBucket | Algorithm::Concurrency => false,
     }
 }
 
-/// Whether both have windows that begin at the epoch, and windows of `strict` fill a window of `loose` exactly.
+/// Returns whether each window of `loose` consists of whole windows of `strict`. The caller has checked that the windows of
+/// `loose` begin at multiples of their length since the epoch.
 fn nested_windows(loose: &Quota, strict: &Quota) -> bool {
     strict.algorithm() == Algorithm::FixedWindow(Anchor::Epoch) && loose.window_ns().is_multiple_of(strict.window_ns())
 }
 
-/// Whether the token bucket `loose` can never refuse a request that `strict` allows.
+/// Returns whether the token bucket `loose` can never refuse a request that `strict` allows.
 ///
-/// That is so if `loose` has at least the depth of the largest burst that `strict` allows, and refills at least as fast
-/// as `strict` allows requests in the long run.
+/// Two conditions have to be true. The capacity of `loose` is at least the largest burst that `strict` allows. And `loose`
+/// refills at least as fast as `strict` allows requests in the long run.
 fn bucket_never_binds(loose: &Quota, strict: &Quota) -> bool {
     let (loose_capacity, interval_ns) = (u128::from(loose.capacity()), u128::from(loose.interval_ns()));
     let capacity = u128::from(strict.hard_capacity());
@@ -51,15 +53,16 @@ fn bucket_never_binds(loose: &Quota, strict: &Quota) -> bool {
             capacity <= loose_capacity && u128::from(strict.interval_ns()) >= interval_ns
         }
         Algorithm::Concurrency => false,
-        // Each of the other algorithms has windows and admits at most L * (s/W + 2) in a time s.
+        // With the limit L and the window W, each of these algorithms admits at most L * (s/W + 2) units in a time s.
         Algorithm::FixedWindow(_) | Algorithm::SlidingWindowLog | Algorithm::SlidingWindowCounter { .. } => {
             capacity * 2 <= loose_capacity && u128::from(strict.window_ns()) >= interval_ns * capacity
         }
     }
 }
 
-/// The most units that `quota` admits in any closed interval of `span_ns` nanoseconds. These are the bounds of
-/// [`Algorithm`]. `None` for permits, which are not counted in a time.
+/// Returns the most units that `quota` can admit in `span_ns` nanoseconds, whenever this time begins. The time includes its
+/// first and its last nanosecond. The docs of [`Algorithm`] have the same bounds. `None` for a concurrency limit, because
+/// its permits are not counted in a window.
 fn admitted_at_most(quota: &Quota, span_ns: u64) -> Option<u128> {
     let limit = u128::from(quota.hard_capacity());
     if limit == 0 {

@@ -1,18 +1,18 @@
-//! All errors of one load of rules.
+//! The errors that are found when rules files are loaded.
 //!
-//! A load reports every error of every file at once, so that an author does not have to fix them one by one.
+//! One load reports the errors of all files together. Without this, an author would see only one error for each attempt.
 
 use std::fmt;
 
 use crate::text::Diagnostic;
 
-/// The most warnings of one load. Further ones are dropped: an operator reads the first ones.
+/// The most warnings of one load. Further warnings are dropped, because an operator reads only the first warnings.
 pub(in super::super) const MAX_WARNINGS: usize = 1_000;
 
-/// All errors of a load, in order of files and lines. There is at least one.
+/// The errors of one load of rules, in the order of files and lines. There is at least one error.
 ///
-/// [`Display`](fmt::Display) shows each error with its lines and its fix. [`Rules::parse`](crate::rules::Rules::parse)
-/// has an example.
+/// [`Display`](fmt::Display) shows each error with the lines of the file and with its fix.
+/// [`Rules::parse`](crate::rules::Rules::parse) has an example.
 #[derive(Clone, Debug)]
 pub struct RulesErrors {
     errors: Vec<Diagnostic>,
@@ -21,16 +21,17 @@ pub struct RulesErrors {
 }
 
 impl RulesErrors {
-    /// The most errors that are kept. A file of another kind can have an error on each line, and no reader
-    /// needs thousands of them. [`Display`](fmt::Display) shows how many more there are at least.
+    /// The most errors that are kept. If a file is not a rules file at all, it can have an error on each line, and no
+    /// reader needs thousands of errors. [`Display`](fmt::Display) also shows how many errors were not kept, at least.
     pub const MAX: usize = 100;
 
-    /// The errors of a load and the number of errors that were `dropped`. `None` if there are no errors.
+    /// Makes a value of the `errors` of a load and of the number of errors that were `dropped`. `None` if there are no
+    /// errors.
     pub(in super::super) fn collected(errors: Vec<Diagnostic>, dropped: usize) -> Option<RulesErrors> {
         (!errors.is_empty()).then_some(RulesErrors { errors, dropped })
     }
 
-    /// The errors that are kept, at most [`MAX`](RulesErrors::MAX).
+    /// Returns the errors that are kept. There are at most [`MAX`](RulesErrors::MAX).
     ///
     /// ```
     /// use spillgate::rules::{Rules, RulesFile};

@@ -1,7 +1,7 @@
-//! One limit of a rule: a quota, and what rules say about it beyond the quota.
+//! One limit of a rule: a quota with its name, its line in the file, and other options.
 //!
-//! The decision needs the quota alone. The name, the unit and the line are for the people who read an answer or a
-//! report.
+//! A quota says how much is allowed in which time. A store needs only the quota to decide. The rest is here. For example,
+//! answers and reports need the name, the unit and the line.
 
 use std::time::Duration;
 
@@ -22,28 +22,33 @@ pub struct Limit {
     pub quota: Quota,
     /// The named unit of the window. `None` for a limit with `window`, and for a concurrency limit.
     pub unit: Option<Unit>,
-    /// The units of each window as written. For a concurrency limit, the permits.
+    /// The number of units that each window allows, as it was written. For a concurrency limit: the number of permits.
     pub requests_per_unit: u64,
-    /// Names of limits that this limit replaces. If a request has this limit, the limits with these names are left out.
+    /// Names of limits that this limit replaces. If a request matches the rule of this limit, limits with these names are
+    /// not checked for this request.
     pub replaces: Box<[Box<str>]>,
-    /// Whether requests are charged after the work. Such a limit refuses only peeks, and never a take.
+    /// Whether requests are charged after the work. If true, the limit refuses only peeks (requests of cost 0). It counts
+    /// all other requests, even if the units do not fit.
     pub post_paid: bool,
-    /// The key of the entry whose value picks the slot of a Redis Cluster.
+    /// The key of an entry. In a Redis Cluster, the value of this entry chooses the hash slot of the counter.
     ///
-    /// All limits with the same value of this entry are in one slot, and are decided in one step. The name of the
-    /// counter depends on `slot_by`: a limit that gains or loses `slot_by` starts to count from zero.
+    /// If two limits of a domain have the same `slot_by`, and a request has one value for this entry, both counters are in
+    /// one slot. Redis can then decide both limits in one step. The Redis key of a counter depends on `slot_by`. If you add
+    /// or remove `slot_by`, the limit therefore starts to count from zero.
     pub slot_by: Option<Box<str>>,
-    /// Whether clients see the limit. With `expose: false` the limit is enforced, but answers show neither its name nor
-    /// its numbers.
+    /// Whether clients see the limit. If false (`expose: false`), the limit is enforced, but answers show neither its name
+    /// nor its numbers.
     pub exposed: bool,
     /// Where the limit was written. `None` for a limit that comes with a request.
     pub origin: Option<Origin>,
-    /// The same quota with charged refusals, for a limit that comes with a request in a domain with `compat: envoy`.
+    /// The same quota, except that refused requests are charged too. It is used for a limit that comes with a request, if
+    /// the domain has `compat: envoy`. `None` for a limit from a file.
     pub(in super::super) charged: Option<Box<Quota>>,
 }
 
 impl Limit {
-    /// A limit that comes with a request (`limit` in Envoy's RLS). It is a fixed window that begins at the epoch.
+    /// Makes a limit that comes with a request (`limit` in Envoy's rate limit protocol). Its algorithm is the fixed window.
+    /// The windows begin at multiples of their length since the epoch.
     ///
     /// ```
     /// use spillgate::rules::{Limit, Unit};
@@ -51,7 +56,7 @@ impl Limit {
     /// ```
     ///
     /// # Panics
-    /// Never: every `u32` in every named unit is a valid fixed window.
+    /// Never, because every `u32` with every named unit is a valid fixed window.
     #[must_use]
     pub fn overriding(unit: Unit, requests_per_unit: u32) -> Limit {
         let algorithm = Algorithm::FixedWindow(Anchor::Epoch);
@@ -71,7 +76,7 @@ impl Limit {
         }
     }
 
-    /// The same limit with another answer while a shared store fails.
+    /// Returns the same limit with a new setting for the answer while a shared store fails.
     ///
     /// ```
     /// use spillgate::OnStoreFailure;
@@ -89,8 +94,8 @@ impl Limit {
         self
     }
 
-    /// The operations that this limit can need. With them a program can check at start whether a store
-    /// [supports](spillgate_core::Store::supports) its rules.
+    /// Returns the operations that this limit can need. When a program starts, it can use this list to check whether a
+    /// store [supports](spillgate_core::Store::supports) its rules.
     ///
     /// ```
     /// use spillgate::rules::{Limit, Unit};
@@ -108,9 +113,9 @@ impl Limit {
 
 /// Whether callers that take permits of a [concurrency](Algorithm::Concurrency) limit can release them.
 ///
-/// A permit that is not released returns when its lease ends. Until then it is lost to all other callers.
-/// [`Rules::warn_of_unreleased`](crate::rules::Rules::warn_of_unreleased) uses this type. It has all answers that are
-/// possible.
+/// If a permit is not released, it becomes free when its lease ends. Until then no other caller can take the permit.
+/// [`Rules::warn_of_unreleased`](crate::rules::Rules::warn_of_unreleased) uses this type. No other answers are possible, so
+/// the list is complete.
 ///
 /// ```
 /// use spillgate::rules::{Rules, RulesFile, Unreleased};
@@ -125,15 +130,16 @@ impl Limit {
 pub enum Unreleased {
     /// All callers that can take permits can release them.
     Never,
-    /// Some callers could take permits and cannot release them. It is not known whether such callers exist.
+    /// There may be callers that take permits and cannot release them. It is not known whether such callers exist.
     Sometimes,
-    /// Callers that cannot release permits do take them.
+    /// Some callers that take permits cannot release them.
     Always,
 }
 
 /// A window with a name.
 ///
-/// The list is complete: these are the units of Envoy's protocol. A rule can have any other window as `window: 90s`.
+/// The list is complete, because it has all units of Envoy's protocol. A rule can have a window of another length with
+/// `window`, for example `window: 90s`.
 ///
 /// Windows begin at multiples of their length since the epoch (1970, UTC). Days begin at midnight UTC, and weeks on
 /// Thursdays. Months and years do not follow the calendar.
@@ -161,7 +167,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// All units. The shortest is first.
+    /// All units. The shortest unit is first.
     pub const ALL: [Unit; 7] = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Week, Unit::Month, Unit::Year];
 
     /// The name in rules files.

@@ -1,7 +1,7 @@
-//! What a rules file says: domains, rules and their limits.
+//! The content of rules files as Rust types: domains, rules and limits.
 //!
-//! All values of these types were checked when they were read. The rest of the program relies on that, and does not
-//! know YAML.
+//! All values were checked when the file was read. The rest of the program therefore does not check them again, and it
+//! needs no knowledge of YAML.
 
 mod bound;
 mod errors;

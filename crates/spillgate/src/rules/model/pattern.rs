@@ -1,16 +1,16 @@
-//! Wildcards: `*` matches any run of characters, also an empty one.
+//! Wildcards, also called patterns: `*` matches any text, also an empty text.
 //!
-//! A client chooses the values, so matching has to cost little for every value. A pattern is also meant to be read by
-//! people. Regular expressions have neither property.
+//! Clients choose the values of requests, so the comparison with a pattern must be fast for every value. People must also
+//! be able to read a pattern easily. Regular expressions are often slow and hard to read.
 //!
 //! ```text
 //! pattern            api/*/v*.json
 //! before the first   api/            the prefix
-//! from first to last     */v*        the middle; only a pattern with text in it searches the value
+//! from first to last     */v*        the middle; only a pattern with text in the middle searches the whole value
 //! after the last             .json   the suffix
 //! ```
 
-/// A value with at least one `*`.
+/// A `value` of a rules file that has at least one `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct Pattern {
     text: Box<str>,
@@ -18,13 +18,13 @@ pub(in super::super) struct Pattern {
     prefix: usize,
     /// The number of bytes after the last star.
     suffix: usize,
-    /// The number of characters that are not stars. If two patterns fit a value, the one with more of them is tried
-    /// first.
+    /// The number of characters that are not stars. If two patterns fit a value, the pattern with the larger number is
+    /// tried first.
     literals: u32,
 }
 
 impl Pattern {
-    /// A pattern for `text`, or `None` if it has no star. Several stars in a row count as one.
+    /// Makes a pattern from `text`. `None` if `text` has no star. Several stars in a row count as one star.
     pub(in super::super) fn new(text: &str) -> Option<Pattern> {
         if !text.contains('*') {
             return None;
@@ -41,41 +41,42 @@ impl Pattern {
         Some(Pattern { text: collapsed.into(), prefix, suffix, literals: u32::try_from(literals).unwrap_or(u32::MAX) })
     }
 
-    /// The text of the pattern, with one star for several in a row.
+    /// Returns the text of the pattern. It has one star where the original text has several stars in a row.
     pub(in super::super) fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// How specific it is: the number of characters that are not stars.
+    /// Returns the number of characters that are not stars. A pattern with more such characters is more specific.
     pub(in super::super) const fn literals(&self) -> u32 {
         self.literals
     }
 
-    /// Whether every value fits.
+    /// Returns whether every value fits this pattern.
     pub(in super::super) const fn is_any(&self) -> bool {
         self.literals == 0
     }
 
-    /// The text before the first star: every value that fits begins with it.
+    /// Returns the text before the first star. Every value that fits begins with this text.
     pub(in super::super) fn prefix(&self) -> &str {
         &self.text[..self.prefix]
     }
 
-    /// The text from the first star to the last.
+    /// Returns the text from the first star to the last star, with both stars.
     fn middle(&self) -> &str {
         &self.text[self.prefix..self.text.len() - self.suffix]
     }
 
-    /// Whether there is text between two stars. Such a pattern has to search the whole value. Any other pattern reads
-    /// at most as many bytes of the value as it has itself.
+    /// Returns whether there is text between two stars. If there is, the whole value has to be searched. For any other
+    /// pattern, at most as many bytes of the value are read as the pattern is long.
     pub(in super::super) fn is_searched(&self) -> bool {
         self.middle().len() > 1
     }
 
-    /// Whether `value` fits.
+    /// Returns whether `value` fits this pattern.
     ///
-    /// The text between two stars is searched from left to right. Its first occurrence is used, which leaves the most
-    /// of the value for the rest of the pattern. The search therefore never goes back, and reads the value once.
+    /// Each text between two stars is searched from left to right. The first occurrence is used, because it leaves as much
+    /// of the value as possible for the rest of the pattern. The search therefore never goes back, and it reads the value
+    /// only once.
     pub(in super::super) fn fits(&self, value: &str) -> bool {
         let suffix = &self.text[self.text.len() - self.suffix..];
         let Some(mut rest) = value.strip_prefix(self.prefix()).and_then(|rest| rest.strip_suffix(suffix)) else {
@@ -88,11 +89,11 @@ impl Pattern {
         true
     }
 
-    /// Whether every value that fits `other` fits this pattern too. The other pattern can then never match if this one
-    /// is tried first.
+    /// Returns whether every value that fits `other` also fits this pattern. If so, and if this pattern is tried first,
+    /// `other` never matches.
     pub(in super::super) fn covers(&self, other: &Pattern) -> bool {
-        // The text of `other` is matched as a value. Only a star of this pattern can match a star in it, and a star
-        // matches any run of characters.
+        // The text of `other` is used as a value here. A star in this value can match only a star of this pattern, and a
+        // star of this pattern matches any text.
         self.fits(&other.text)
     }
 }

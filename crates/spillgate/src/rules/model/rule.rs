@@ -1,6 +1,6 @@
-//! Domains and their rules, as a rules file has them.
+//! The types of domains and rules, with the same content as in a rules file.
 //!
-//! A request is matched with rules. Each rule knows its file and its line, so that reports can name them.
+//! A request is matched with rules. Each rule stores its file and its line, so that reports can show where the rule is.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,20 +10,20 @@ use spillgate_core::Binding;
 use super::limit::Limit;
 use super::pattern::Pattern;
 
-/// One domain: the rules of one file. [`Rules::domains`](crate::rules::Rules::domains) lists the domains and has an
-/// example.
+/// One domain, which is defined in one file. A request names the domain that it belongs to.
+/// [`Rules::domains`](crate::rules::Rules::domains) lists the domains and has an example.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Domain {
-    /// The name, as in requests.
+    /// The name of the domain. Requests use the same name.
     pub name: Box<str>,
     /// The name of the file.
     pub file: Arc<str>,
-    /// Whether the domain behaves as in the reference server (`compat: envoy`).
+    /// Whether the domain behaves as in Envoy's reference rate limit server (`compat: envoy`).
     pub compat_envoy: bool,
 }
 
-/// Where a rule or a limit was written. It is shown as `file:line`.
+/// The place in a file where a rule or a limit was written. It is shown as `file:line`.
 ///
 /// ```
 /// use spillgate::rules::{Rules, RulesFile};
@@ -48,23 +48,23 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One level of a rule's path: which entry a request must have there. [`Rule::steps`] has them. [`RuleStep::fits`] has
-/// an example.
+/// One level of a rule's path. A request matches the rule only if its entry at this level has this key and fits this value.
+/// [`Rule::steps`] lists all levels, and [`RuleStep::fits`] has an example.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RuleStep {
     /// The key of the entry.
     pub key: Arc<str>,
-    /// The value or the wildcard as written. `None` matches any value.
+    /// The value or the wildcard, as in the file. `None` matches any value.
     pub value: Option<Arc<str>>,
-    /// Whether all values that the wildcard matches share one counter (`share_threshold`).
+    /// Whether all values that the wildcard matches share one counter (`share_threshold: true`).
     pub shared: bool,
-    /// Whether metrics of the rule have the value of this entry (`value_to_metric`).
+    /// Whether metrics of the rule show the value of this entry (`value_to_metric: true`).
     pub value_to_metric: bool,
 }
 
 impl RuleStep {
-    /// Whether an entry that has the key of this step and `value` matches it.
+    /// Returns whether an entry with the key of this step and with `value` matches this step.
     ///
     /// ```
     /// use spillgate::rules::{Rules, RulesFile};
@@ -80,54 +80,55 @@ impl RuleStep {
     }
 }
 
-/// One descriptor of a rules file: which requests it matches, and what limits them.
+/// One descriptor of a rules file. It says which requests the rule matches, and which limits these requests have.
 ///
-/// A rule may have no limits. It still matches, and limits nothing. [`Rules::find`](crate::rules::Rules::find) has an
-/// example.
+/// A rule may have no limits. It then matches requests, but it limits nothing. [`Rules::find`](crate::rules::Rules::find)
+/// has an example.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Rule {
     /// The name of the domain.
     pub domain: Arc<str>,
-    /// The path as text: `user_id=vip* > path`.
+    /// The path as text, for example `user_id=vip* > path`.
     pub path: Box<str>,
-    /// The levels of the path. A descriptor matches only if it has as many entries.
+    /// The levels of the path. A descriptor of a request matches only if it has one entry for each level.
     pub steps: Box<[RuleStep]>,
     /// Where the rule was written.
     pub origin: Origin,
-    /// The limits, at most [`MAX_LIMITS`](crate::rules::MAX_LIMITS). A request passes only if all of them allow it.
+    /// The limits, at most [`MAX_LIMITS`](crate::rules::MAX_LIMITS). A request is allowed only if all limits allow it.
     pub limits: Box<[Limit]>,
-    /// Whether matching requests pass without being counted (`unlimited: true`).
+    /// Whether matching requests are allowed and not counted (`unlimited: true`).
     pub unlimited: bool,
-    /// Whether the limits are counted but never refuse (`shadow_mode: true`).
+    /// Whether matching requests are counted but never refused (`shadow_mode: true`).
     pub shadow_mode: bool,
-    /// Whether the rule refuses only together with all other such rules of the request (`quota_mode: true`).
+    /// If true (`quota_mode: true`), this rule refuses a request only if all rules of the request that have `quota_mode`
+    /// refuse it.
     pub quota_mode: bool,
-    /// Whether metrics of the rule have all values of the request (`detailed_metric: true`).
+    /// Whether metrics of the rule show all values of the descriptor (`detailed_metric: true`).
     pub detailed_metric: bool,
-    /// Whether metrics of the rule have the value of its last entry (`value_to_metric: true`).
+    /// Whether metrics of the rule show the value of its last entry (`value_to_metric: true`).
     pub value_to_metric: bool,
     /// The data that the file attaches to the rule (`metadata`).
     pub metadata: Option<Metadata>,
-    /// The name of the rule's `unlimited` limit, which another rule may replace.
+    /// The name of the rule's `unlimited` limit. Another rule can replace this limit by its name.
     pub(in super::super) unlimited_name: Option<Box<str>>,
-    /// Names of limits that this rule's `unlimited` limit replaces.
+    /// Names of limits of other rules that this rule's `unlimited` limit replaces.
     pub(in super::super) unlimited_replaces: Box<[Box<str>]>,
     /// The index in [`Rules::rules`](crate::rules::Rules::rules).
     pub(in super::super) index: u32,
 }
 
 impl Rule {
-    /// The index of the rule in [`Rules::rules`](crate::rules::Rules::rules). It does not change within one load, so a
-    /// table of counters, for example, can be indexed by it.
+    /// Returns the index of the rule in [`Rules::rules`](crate::rules::Rules::rules). The index stays the same until rules
+    /// are loaded again. For example, a program can use it as the index into a table of counters.
     #[must_use]
     pub const fn index(&self) -> usize {
         self.index as usize
     }
 
-    /// What a refusal by this rule means for the request.
+    /// Returns the binding of the rule. It decides whether the request is refused if a limit of this rule refuses it.
     ///
-    /// A rule with both `shadow_mode` and `quota_mode` never refuses, so it has the binding of a shadow.
+    /// A rule with both `shadow_mode` and `quota_mode` never refuses a request, so its binding is [`Binding::Shadow`].
     #[must_use]
     pub const fn binding(&self) -> Binding {
         match (self.shadow_mode, self.quota_mode) {
@@ -137,21 +138,20 @@ impl Rule {
         }
     }
 
-    /// The names of the limits that this rule replaces, of all its limits.
+    /// Returns the names in `replaces` of all limits of this rule.
     pub(in super::super) fn replaces(&self) -> impl Iterator<Item = &str> {
         let limits = self.limits.iter().flat_map(|limit| limit.replaces.iter());
         self.unlimited_replaces.iter().chain(limits).map(|name| &**name)
     }
 
-    /// The names of all its limits, which the `replaces` of another rule may have.
+    /// Returns the names of all limits of this rule. Other rules can use these names in `replaces`.
     pub(in super::super) fn names(&self) -> impl Iterator<Item = &str> {
         let limits = self.limits.iter().filter_map(|limit| limit.name.as_deref());
         self.unlimited_name.as_deref().into_iter().chain(limits)
     }
 }
 
-/// Data of any form that is attached to a rule (`metadata:`). YAML has no other kinds of values, so the list is
-/// complete.
+/// Data that a file attaches to a rule (`metadata:`). The list is complete, because YAML has no other kinds of values.
 ///
 /// ```
 /// use spillgate::rules::{Metadata, Rules, RulesFile};
@@ -169,7 +169,7 @@ pub enum Metadata {
     Bool(bool),
     /// A finite number.
     Number(f64),
-    /// Any other scalar, and everything in quotes.
+    /// Any other single value, and every value in quotes.
     Text(Box<str>),
     /// A list.
     List(Box<[Metadata]>),

@@ -1,6 +1,7 @@
-//! Collects the errors and warnings of a load.
+//! Collects errors and warnings while rules files are read.
 //!
-//! A file of another kind can have an error on every line, so only a bounded number is kept.
+//! If a file is not a rules file at all, it can have an error on every line. Only a bounded number of errors is therefore
+//! kept.
 
 use crate::rules::model::{MAX_WARNINGS, RulesErrors};
 use crate::text::{At, Diagnostic, Severity, Source, Words};
@@ -10,14 +11,14 @@ use crate::text::{At, Diagnostic, Severity, Source, Words};
 pub(in super::super) struct Errors {
     /// The first errors, in the order in which they were found.
     errors: Vec<Diagnostic>,
-    /// The number of errors after these.
+    /// The number of further errors, which were not kept.
     dropped: usize,
-    /// The first warnings.
+    /// The first warnings. Further warnings are dropped.
     warnings: Vec<Diagnostic>,
 }
 
 impl Errors {
-    /// Adds an error. After [`RulesErrors::MAX`] errors they are only counted.
+    /// Adds an error. If there are [`RulesErrors::MAX`] errors already, the new error is only counted.
     pub(super) fn push(&mut self, error: Diagnostic) {
         if self.errors.len() < RulesErrors::MAX {
             self.errors.push(error);
@@ -26,14 +27,15 @@ impl Errors {
         }
     }
 
-    /// The number of all errors so far.
+    /// Returns the number of all errors so far.
     pub(super) fn count(&self) -> usize {
         self.errors.len() + self.dropped
     }
 
-    /// The warnings if there are no errors, else the errors in the order of files and lines.
+    /// Returns the warnings if there are no errors. Otherwise returns the errors, in the order of files and lines.
     pub(super) fn finish(mut self) -> Result<Vec<Diagnostic>, RulesErrors> {
-        // The checks do not find errors in the order of the text. Files are in the order of the caller.
+        // The checks do not find errors in the order of the text, so the errors of each file are sorted here. The order of
+        // the files is the order in which the caller gave them.
         let mut order: Vec<String> = Vec::new();
         for error in &self.errors {
             if !order.iter().any(|file| file == error.file()) {
@@ -42,7 +44,7 @@ impl Errors {
         }
         let file = |error: &Diagnostic| order.iter().position(|file| file == error.file());
         self.errors.sort_by_key(|error| (file(error), error.line(), error.column()));
-        // If several aliases stand for one wrong value, its error was found for each of them.
+        // A YAML alias repeats a value. If the value is wrong, the same error was found once for each alias.
         self.errors.dedup_by(|a, b| {
             (a.file(), a.line(), a.column(), a.message()) == (b.file(), b.line(), b.column(), b.message())
         });
@@ -50,16 +52,17 @@ impl Errors {
     }
 }
 
-/// The errors, and the file that is being read.
+/// Reports errors and warnings about the file that is being read.
 pub(super) struct Reporter<'e> {
-    /// The name and the text of the file. Every report shows the line itself.
+    /// The name and the text of the file. Every report shows the line that it is about.
     pub(super) source: &'e Source,
     /// The errors and warnings of the whole load.
     pub(super) errors: &'e mut Errors,
 }
 
 impl Reporter<'_> {
-    /// Reports an error at `at`: what is wrong, a few words to print below the line, and how to fix it.
+    /// Reports an error at `at`. `message` says what is wrong. `label` is a few words that are shown below the line. `help`
+    /// says how to fix the error.
     pub(super) fn error(
         &mut self,
         at: At,
@@ -70,7 +73,8 @@ impl Reporter<'_> {
         self.errors.push(Diagnostic::error_at(self.source, at, message, label, help));
     }
 
-    /// Reports a value that is accepted but probably not meant, or that other programs read in another way.
+    /// Reports a warning about a value. The value is accepted, but its author probably meant something else, or other
+    /// programs read it differently.
     pub(super) fn warning(&mut self, at: At, message: String, label: &str, help: String) {
         if self.errors.warnings.len() < MAX_WARNINGS {
             let words = Words::new(message, label, help);
@@ -78,7 +82,8 @@ impl Reporter<'_> {
         }
     }
 
-    /// The number of all errors so far. If it does not change while a part is read, the part is correct.
+    /// Returns the number of all errors so far. If this number stays the same while a part of the file is read, the part is
+    /// correct.
     pub(super) fn count(&self) -> usize {
         self.errors.count()
     }

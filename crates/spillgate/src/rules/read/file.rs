@@ -1,7 +1,7 @@
-//! From paths to the texts of rules files.
+//! Reads rules files from the paths that a user gives.
 //!
-//! A path comes from a command line or from settings. It may name a folder, a pipe or a huge file. None of these may
-//! block the program or use up its memory.
+//! A path comes from a command line or from settings. It may be the path of a folder, a pipe or a huge file. Whatever the
+//! path is, the program must not wait without end, and it must not use up its memory.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -10,19 +10,20 @@ use std::path::{Path, PathBuf};
 use crate::rules::model::{MAX_FILE_BYTES, RulesFile};
 use crate::text::{At, Diagnostic, Source};
 
-/// The most files and folders that may be in one folder, all levels together. More are an error: it is probably the
-/// wrong folder.
+/// The most files and folders that may be in one folder, with all folders inside it. A folder with more is an error, because
+/// it is probably the wrong folder.
 const MAX_ENTRIES: usize = 10_000;
 
-/// How many levels of folders are read. A link to a folder above it would otherwise be followed without end.
+/// How many levels of folders are read. Without this bound, a link to a folder that contains the link would be followed
+/// without end.
 const MAX_FOLDERS_DEEP: usize = 8;
 
-/// Reads the rules files that `paths` name.
+/// Reads the rules files at `paths`. A path is a file or a folder.
 ///
-/// For a folder, all files that end in `.yaml` or `.yml` are read in the order of their names. The folders inside it
-/// follow. Names that start with a dot are left out.
+/// In a folder, all files that end in `.yaml` or `.yml` are read in the order of their names. The folders inside it are read
+/// after its files. Names that start with a dot are left out.
 ///
-/// A path to a file may have any name, but it has to be a regular file: a pipe or a device may never end.
+/// A file in `paths` may have any name, but it has to be a regular file, because a pipe or a device may never end.
 ///
 /// ```
 /// use spillgate::rules::{Rules, read_files};
@@ -42,7 +43,7 @@ const MAX_FOLDERS_DEEP: usize = 8;
 /// * A file is larger than [`MAX_FILE_BYTES`], or is not UTF-8.
 pub fn read_files(paths: &[PathBuf]) -> Result<Vec<RulesFile>, Diagnostic> {
     if paths.is_empty() {
-        let help = "name a rules file, or a folder of them";
+        let help = "give the path of a rules file, or of a folder with rules files";
         return Err(Diagnostic::error("no rules file was given", help));
     }
     let mut files = Vec::new();
@@ -58,8 +59,8 @@ pub fn read_files(paths: &[PathBuf]) -> Result<Vec<RulesFile>, Diagnostic> {
     Ok(files)
 }
 
-/// The rules files in a folder and in the folders inside it. The files of a folder come before the files of the
-/// folders inside it.
+/// Returns the paths of the rules files in a folder and in the folders inside it. The files of a folder come before the
+/// files of the folders inside it.
 fn folder(path: &Path) -> Result<Vec<PathBuf>, Diagnostic> {
     let (mut files, mut looked_at) = (Vec::new(), 0);
     let mut waiting = vec![(path.to_owned(), 0)];
@@ -81,7 +82,7 @@ fn folder(path: &Path) -> Result<Vec<PathBuf>, Diagnostic> {
         }
         own.sort();
         files.append(&mut own);
-        // The last folder of the list is read next.
+        // The loop reads the last folder of the list next, so the folders are sorted in reverse order.
         inside.sort_by(|a, b| b.cmp(a));
         waiting.append(&mut inside);
     }
@@ -93,20 +94,22 @@ fn folder(path: &Path) -> Result<Vec<PathBuf>, Diagnostic> {
     Ok(files)
 }
 
-/// The error for a folder with too many files, or with folders that are too deep.
+/// Makes the error for a folder that has too many files, or too many levels of folders.
 fn too_many(path: &Path) -> Diagnostic {
-    let message =
-        format!("{} holds more than {MAX_ENTRIES} files, or folders {MAX_FOLDERS_DEEP} levels deep", path.display());
-    let help = "name the folder of the rules itself; a link that leads back to its own folder has no end";
+    let message = format!(
+        "{} has more than {MAX_ENTRIES} files, or more than {MAX_FOLDERS_DEEP} levels of folders",
+        path.display()
+    );
+    let help = "give the folder that has the rules; it must not have a link to itself or to a folder above it";
     Diagnostic::unreadable(&path.display().to_string(), message, help)
 }
 
-/// Reads one file, at most one byte more than it may have.
+/// Reads one file. It reads at most [`MAX_FILE_BYTES`] and one more byte, to find out whether the file is too large.
 fn read_file(path: &Path) -> Result<RulesFile, Diagnostic> {
     let name = path.display().to_string();
-    // This is checked before the file is opened: opening a pipe would wait for its writer.
+    // This is checked before the file is opened, because opening a pipe waits until another program writes to it.
     if !fs::metadata(path).map_err(|error| unreadable(path, &error))?.is_file() {
-        let help = "rules are read from regular files: write them into one, or take this out of the folder";
+        let help = "write the rules into a regular file; do not keep other kinds of files in a folder of rules";
         return Err(Diagnostic::unreadable(&name, format!("{name} is not a regular file"), help));
     }
     let file = File::open(path).map_err(|error| unreadable(path, &error))?;
@@ -121,13 +124,13 @@ fn read_file(path: &Path) -> Result<RulesFile, Diagnostic> {
     }
 }
 
-/// The error for a file that is larger than [`MAX_FILE_BYTES`].
+/// Makes the error for a file that is larger than [`MAX_FILE_BYTES`].
 pub(super) fn too_large(name: &str) -> Diagnostic {
     let message = format!("{name} is larger than {} MiB", MAX_FILE_BYTES >> 20);
-    Diagnostic::unreadable(name, message, "spread the rules over several domains, one file each")
+    Diagnostic::unreadable(name, message, "split the rules into several domains, with one file for each domain")
 }
 
-/// The error for a file that is not UTF-8. It shows the line with the first bad byte.
+/// Makes the error for a file that is not UTF-8. It shows the line with the first byte that is not UTF-8.
 fn not_utf8(name: &str, valid: usize, bytes: &[u8]) -> Diagnostic {
     let text: String = String::from_utf8_lossy(bytes).into_owned();
     let at = At::of(&text, valid..valid + char::REPLACEMENT_CHARACTER.len_utf8());
@@ -142,7 +145,7 @@ fn not_utf8(name: &str, valid: usize, bytes: &[u8]) -> Diagnostic {
     )
 }
 
-/// The error for a path that the system cannot read.
+/// Makes the error for a path that the system cannot read.
 fn unreadable(path: &Path, error: &std::io::Error) -> Diagnostic {
     let message = format!("{} cannot be read: {error}", path.display());
     Diagnostic::unreadable(&path.display().to_string(), message, "check the path and its permissions")

@@ -1,7 +1,8 @@
-//! One `rate_limit`: from its fields to a checked quota.
+//! Reads one `rate_limit` and builds a checked quota from its fields.
 //!
-//! Some fields depend on others: a `burst`, for example, needs an algorithm that has one. The core checks the numbers.
-//! Its errors have no line, so this file puts each of them on the field that causes it.
+//! Some fields depend on other fields. For example, `burst` is allowed only with the algorithm `token_bucket`. The crate
+//! spillgate-core checks the numbers of a quota. Its errors have no line, so this file finds the field that causes the error
+//! and reports the error there.
 
 use std::time::Duration;
 
@@ -18,17 +19,17 @@ use crate::text::{At, nearest};
 pub(super) enum Parsed {
     /// A limit.
     Limit(Box<Limit>),
-    /// `unlimited: true`, with the two other fields that it may have.
+    /// `unlimited: true`, with the two fields that are allowed beside it.
     Unlimited { name: Option<Box<str>>, replaces: Box<[Box<str>]> },
 }
 
-/// What a `rate_limit` needs to know of the file around it.
+/// What the reader of a `rate_limit` needs from the rest of the file.
 pub(super) struct Around<'a> {
     /// Where the limit was written.
     pub(super) origin: Origin,
     /// The position for errors about a missing field.
     pub(super) at: At,
-    /// The path of the descriptor, with its own level.
+    /// The path of the descriptor that has this limit. The last step is the descriptor itself.
     pub(super) steps: &'a [RuleStep],
     /// Whether refusals are charged by default.
     pub(super) compat_envoy: bool,
@@ -39,10 +40,10 @@ pub(super) struct Around<'a> {
 /// The fields that may be given with `unlimited: true`.
 const BESIDE_UNLIMITED: [&str; 3] = ["unlimited", "name", "replaces"];
 
-/// Reads one limit. `None` (and errors) if anything is wrong with it.
+/// Reads one limit. If a field is wrong, reports errors and returns `None`.
 ///
-/// Most fields are read even after an error, so that one load shows every wrong field. A wrong `algorithm` ends the
-/// work, because the other fields depend on it.
+/// After an error, most other fields are still read, so that one load shows every wrong field. But if `algorithm` is wrong,
+/// reading ends, because the other fields depend on the algorithm.
 pub(super) fn read(node: &Node, around: &Around<'_>, reporter: &mut Reporter<'_>) -> Option<Parsed> {
     let before = reporter.count();
     let fields = Fields::read(node, Section::Limit, reporter)?;
@@ -52,7 +53,7 @@ pub(super) fn read(node: &Node, around: &Around<'_>, reporter: &mut Reporter<'_>
     let unlimited = fields.get("unlimited").and_then(|node| boolean(node, "unlimited", reporter)).unwrap_or(false);
     if unlimited {
         for (key, at) in fields.keys().filter(|(key, _)| !BESIDE_UNLIMITED.contains(key)) {
-            let message = format!("`{key}` means nothing beside `unlimited: true`");
+            let message = format!("`{key}` has no effect beside `unlimited: true`");
             reporter.error(at, message, "not with unlimited", format!("remove `{key}`, or remove `unlimited`"));
         }
         return (reporter.count() == before).then_some(Parsed::Unlimited { name, replaces });
@@ -94,7 +95,7 @@ pub(super) fn read(node: &Node, around: &Around<'_>, reporter: &mut Reporter<'_>
     })))
 }
 
-/// The `name`s of a `replaces` list.
+/// Returns the names in a `replaces` list.
 fn replaced_names(node: &Node, reporter: &mut Reporter<'_>) -> Box<[Box<str>]> {
     let Value::List(items) = &node.value else {
         let help = "write `replaces: [{name: OTHER}]`";
@@ -117,11 +118,11 @@ fn replaced_names(node: &Node, reporter: &mut Reporter<'_>) -> Box<[Box<str>]> {
 
 /// Reads `requests_per_unit` or `limit`, which mean the same.
 ///
-/// With `compat: envoy` a missing number is 0, as in the reference server, and a warning says so. Such a limit refuses
-/// everything. In other files a missing number is an error.
+/// In a file with `compat: envoy`, a missing number is 0, as in Envoy's reference rate limit server. A warning then says
+/// that the limit refuses every request. In other files a missing number is an error.
 fn requests_per_unit(fields: &Fields<'_>, around: &Around<'_>, reporter: &mut Reporter<'_>) -> Option<u64> {
     if let (Some(_), Some(at)) = (fields.get("requests_per_unit"), fields.key_at("limit")) {
-        let help = "keep one of the two: they mean the same";
+        let help = "remove one of the two keys, because they mean the same";
         reporter.error(at, "`limit` and `requests_per_unit` are both given", "given again", help);
     }
     for key in ["requests_per_unit", "limit"] {
@@ -130,17 +131,18 @@ fn requests_per_unit(fields: &Fields<'_>, around: &Around<'_>, reporter: &mut Re
         }
     }
     if around.compat_envoy {
-        let message = "the limit has no `requests_per_unit`: it is 0 and refuses everything".to_owned();
-        let help = "write `requests_per_unit: 0` if that is meant, or the number".to_owned();
+        let message = "the limit has no `requests_per_unit`, so it is 0 and refuses every request".to_owned();
+        let help = "write a number, or `requests_per_unit: 0` if every request should be refused".to_owned();
         reporter.warning(around.at, message, "in this limit", help);
         return Some(0);
     }
-    let help = "add `requests_per_unit: NUMBER`; 0 refuses everything, `unlimited: true` nothing";
+    let help = "add `requests_per_unit: NUMBER`; 0 refuses every request, and `unlimited: true` allows every request";
     fields.missing(around.at, "the limit has no `requests_per_unit`", "in this limit", help, reporter);
     None
 }
 
-/// Reads `unit` or `window`: the unit if the window has a name, and its length. A concurrency limit has neither.
+/// Reads `unit` or `window`. Returns the length of the window, and the unit if the file gives a `unit`. A concurrency limit
+/// has no window, so it may have neither field.
 fn window(
     fields: &Fields<'_>,
     algorithm: Algorithm,
@@ -150,9 +152,8 @@ fn window(
     let (unit, window) = (fields.get("unit"), fields.get("window"));
     if algorithm == Algorithm::Concurrency {
         for at in ["unit", "window"].into_iter().filter_map(|key| fields.key_at(key)) {
-            let help =
-                "remove it: permits are taken and released, not counted in a window; `lease` is how long one is held";
-            reporter.error(at, "concurrency has neither unit nor window", "not with concurrency", help);
+            let help = "remove it, because permits are not counted in a window; `lease` says how long a permit is held";
+            reporter.error(at, "`concurrency` has neither `unit` nor `window`", "not with concurrency", help);
         }
         return Some((None, Duration::ZERO));
     }
@@ -160,7 +161,7 @@ fn window(
     match (unit, window) {
         (Some(_), Some(_)) => {
             let at = fields.key_at("window").unwrap_or(around.at);
-            let help = "keep one of the two: `unit: minute` is the same as `window: 1m`";
+            let help = "remove one of the two keys; `unit: minute` is the same as `window: 1m`";
             reporter.error(at, "`unit` and `window` are both given", "given beside unit", help);
             None
         }
@@ -170,14 +171,14 @@ fn window(
         }
         (None, Some(node)) => Some((None, duration(node, "window", reporter)?)),
         (None, None) => {
-            let help = "add `unit: second`, minute, hour, day, week, month or year, or `window: 10s`";
+            let help = "add `unit:` with second, minute, hour, day, week, month or year, or a `window:` such as 10s";
             fields.missing(around.at, "the limit has no `unit`", "in this limit", help, reporter);
             None
         }
     }
 }
 
-/// The fields that are not part of the quota. [`Limit`] says what they mean.
+/// Fields of a limit that are not part of its quota. [`Limit`] explains them.
 struct Policy {
     post_paid: bool,
     slot_by: Option<Box<str>>,
@@ -190,8 +191,8 @@ impl Policy {
         let post_paid = fields.get("post_paid").and_then(|node| boolean(node, "post_paid", reporter)).unwrap_or(false);
         if post_paid && algorithm == Algorithm::Concurrency {
             let at = fields.key_at("post_paid").unwrap_or(around.at);
-            let help = "remove `post_paid`: a permit is taken before the work, not charged after it";
-            reporter.error(at, "concurrency cannot be post_paid", "not with concurrency", help);
+            let help = "remove `post_paid`, because a permit is always taken before the work";
+            reporter.error(at, "`concurrency` cannot have `post_paid`", "not with concurrency", help);
         }
         let slot_by = fields.get("slot_by").and_then(|node| slot_by(node, around.steps, reporter));
         let exposed = fields.get("expose").and_then(|node| boolean(node, "expose", reporter)).unwrap_or(true);
@@ -199,7 +200,7 @@ impl Policy {
     }
 }
 
-/// Reads `slot_by`, which has to be a key on the path of the rule. Any other key would be in no request that matches.
+/// Reads `slot_by`, which has to be a key on the path of the rule. A request that matches the rule has only these keys.
 fn slot_by(node: &Node, steps: &[RuleStep], reporter: &mut Reporter<'_>) -> Option<Box<str>> {
     let key = text(node, "slot_by", reporter)?;
     if steps.iter().any(|step| &*step.key == key) {
@@ -214,10 +215,11 @@ fn slot_by(node: &Node, steps: &[RuleStep], reporter: &mut Reporter<'_>) -> Opti
     None
 }
 
-/// Whether refusals are charged. `None` leaves the choice to the builder of the quota.
+/// Returns whether refused requests are charged. `None` means the default of [`QuotaBuilder`].
 ///
-/// The limit may have `denied`. Without it, refusals are charged in a file with `compat: envoy`, as in the reference
-/// server. Concurrency and post-paid limits are exceptions: their refusals are never charged by default.
+/// If the limit has `denied`, the file decides. Without `denied`, refused requests are charged only in a file with
+/// `compat: envoy`, as in Envoy's reference rate limit server. There are two exceptions: for a concurrency limit and for a
+/// limit with `post_paid`, the default is always that refused requests are not charged.
 fn denied(
     fields: &Fields<'_>,
     algorithm: Algorithm,
@@ -226,20 +228,21 @@ fn denied(
     reporter: &mut Reporter<'_>,
 ) -> Option<Denied> {
     let Some(node) = fields.get("denied") else {
-        // A post-paid limit is charged after the work, so a refusal has nothing to charge.
+        // A limit with `post_paid` refuses only requests of cost 0, so there is nothing to charge for a refusal.
         let charged = around.compat_envoy && algorithm != Algorithm::Concurrency && !post_paid;
         return charged.then_some(Denied::Charged);
     };
     let denied = choice(node, "denied", &[("free", Denied::Free), ("charged", Denied::Charged)], reporter)?;
     if denied == Denied::Charged && post_paid && fields.get("penalty").is_none() {
-        let help = "remove it: with `post_paid` only peeks are refused, and they cost nothing; together with a `penalty` it \
-                    makes each refused peek start the penalty again";
-        reporter.error(node.at, "`denied: charged` does nothing beside `post_paid`", "not with post_paid", help);
+        let help = "remove `denied`, because `post_paid` refuses only requests of cost 0; only with a `penalty` it has an \
+                    effect: each refused request then starts the penalty again";
+        reporter.error(node.at, "`denied: charged` has no effect beside `post_paid`", "not with post_paid", help);
     }
     Some(denied)
 }
 
-/// Sets the options of the quota that the limit has. The builder checks later whether they suit the algorithm.
+/// Copies options such as `burst` and `penalty` from the fields to the builder of the quota. The builder checks later
+/// whether the algorithm has these options.
 fn options(mut builder: QuotaBuilder, fields: &Fields<'_>, reporter: &mut Reporter<'_>) -> QuotaBuilder {
     if let Some(burst) = fields.get("burst").and_then(|node| integer(node, "burst", reporter)) {
         builder = builder.burst(burst);
@@ -276,8 +279,9 @@ fn segments(node: &Node, reporter: &mut Reporter<'_>) -> Option<u8> {
     let segments = integer(node, "segments", reporter)?;
     let fits = u8::try_from(segments).ok();
     if fits.is_none() {
-        let message = format!("segments is {segments}; it has to be 1 to 128");
-        reporter.error(node.at, message, "too many", "write `segments: 10`, or another number that divides the window");
+        let message = format!("`segments` has to be 1 to 128, not {segments}");
+        let help = "write `segments: 10`, or another number by which the window is divisible";
+        reporter.error(node.at, message, "too many", help);
     }
     fits
 }
@@ -298,13 +302,13 @@ fn quota_error(error: &QuotaError, fields: &Fields<'_>, around: &Around<'_>, rep
         }
         QuotaError::TooDeep { .. } => (first(&["burst", "queue"]), "lower it, or shorten the window".to_owned()),
         QuotaError::NoBurst => {
-            (first(&["burst"]), "write 1 or more; to refuse everything set the limit to 0".to_owned())
+            (first(&["burst"]), "write 1 or more; to refuse every request, set the limit to 0".to_owned())
         }
         QuotaError::Segments { .. } => (first(&["segments"]), "write 1 to 128".to_owned()),
         QuotaError::Indivisible { window_ns, segments } => {
             let divides = |n: &u8| window_ns.is_multiple_of(u64::from(*n));
             let near = (1..=128).filter(divides).min_by_key(|n: &u8| n.abs_diff(segments)).unwrap_or(1);
-            (first(&["segments"]), format!("write {near}, which divides the window"))
+            (first(&["segments"]), format!("write {near}, because the window is divisible by {near}"))
         }
         QuotaError::NotFor { field, .. } => {
             let key = field.split(':').next().unwrap_or(field);
@@ -316,7 +320,7 @@ fn quota_error(error: &QuotaError, fields: &Fields<'_>, around: &Around<'_>, rep
     reporter.error(at, error.to_string(), "this field", help);
 }
 
-/// A help text that names the algorithm of an option.
+/// Returns a help text for an option that this algorithm does not have. The text names the algorithm that has the option.
 fn home_of(option: &str) -> String {
     match option {
         "burst" => "remove it, or write `algorithm: token_bucket`".to_owned(),

@@ -1,13 +1,14 @@
-//! The data that a file attaches to a rule (`metadata`).
+//! Reads the data that a file attaches to a rule (`metadata`).
 //!
-//! The data may have any form. A key that is given twice is an error, because one of its two values would be lost.
+//! Every kind of YAML value is allowed in it. A key that is given twice in one map is an error, because one of its two
+//! values would be lost.
 
 use super::errors::Reporter;
 use super::section::{found, shown};
 use crate::rules::model::Metadata;
 use crate::text::yaml::{Node, Value};
 
-/// Reads a `metadata` map. `None` (and an error) if the value is not a map.
+/// Reads a `metadata` map. If the value is not a map, reports an error and returns `None`.
 pub(super) fn read(node: &Node, reporter: &mut Reporter<'_>) -> Option<Metadata> {
     if matches!(node.value, Value::Map(_)) {
         return Some(value(node, reporter));
@@ -17,7 +18,7 @@ pub(super) fn read(node: &Node, reporter: &mut Reporter<'_>) -> Option<Metadata>
     None
 }
 
-/// One value of any form. A mistake in it is reported, and the rest is read.
+/// Reads a value of any kind. If a part of the value is wrong, reports an error and reads the rest.
 fn value(node: &Node, reporter: &mut Reporter<'_>) -> Metadata {
     match &node.value {
         Value::Null => Metadata::Null,
@@ -27,7 +28,8 @@ fn value(node: &Node, reporter: &mut Reporter<'_>) -> Metadata {
     }
 }
 
-/// A scalar without quotes may be a number, `true` or `false`. Everything else is text, also `yes`, `inf` and `nan`.
+/// Reads a single value. Without quotes it may be a number, `true` or `false`. Everything else is text, also `yes`, `inf`
+/// and `nan`.
 fn scalar(text: &str, quoted: bool) -> Metadata {
     match (text, text.parse::<f64>()) {
         (text, _) if quoted => Metadata::Text(text.into()),
@@ -38,7 +40,7 @@ fn scalar(text: &str, quoted: bool) -> Metadata {
     }
 }
 
-/// A map. Keys have to be words, and each may be given once.
+/// Reads a map. Its keys have to be words, and each key may be given only once.
 fn map(entries: &[(Node, Node)], reporter: &mut Reporter<'_>) -> Box<[(Box<str>, Metadata)]> {
     let mut keys = std::collections::HashSet::new();
     let mut map = Vec::with_capacity(entries.len());
@@ -51,7 +53,7 @@ fn map(entries: &[(Node, Node)], reporter: &mut Reporter<'_>) -> Box<[(Box<str>,
             map.push((text.clone(), value(entry, reporter)));
         } else {
             let message = format!("`{}` is given twice", shown(text));
-            reporter.error(key.at, message, "given again", "keep one of the two");
+            reporter.error(key.at, message, "given again", "remove one of the two keys");
         }
     }
     map.into()

@@ -1,17 +1,18 @@
-//! From files to rules: walks the nodes of the YAML text, checks everything, and fills the index.
+//! Reads rules from the texts of files: goes through the values of the YAML, checks all of them, and fills the index.
 //!
-//! Everything is checked here, so that a wrong file is rejected when it is loaded and not when a request needs it.
+//! All values are checked here, so that a wrong file is rejected when it is loaded. Without these checks, a mistake would be
+//! noticed only when a request needs the rule.
 //!
 //! ```text
 //! paths --file.rs--> texts --text/yaml.rs--> nodes --mod.rs--> rules and index
 //!                                                    section.rs   which keys a part may have
 //!                                                    limit.rs     one rate_limit to one quota
 //!                                                    scalar.rs    single values
-//!                                                    metadata.rs  data of any form
-//!                                                    errors.rs    what is wrong, with its line
+//!                                                    metadata.rs  data that a file attaches to a rule
+//!                                                    errors.rs    collects errors and warnings
 //! ```
 //!
-//! A part that is wrong is reported and left out, and the walk continues. One load therefore shows all errors.
+//! If a part is wrong, it is reported and left out, and the rest is read. One load therefore shows all errors.
 
 mod errors;
 mod file;
@@ -41,20 +42,21 @@ pub use self::file::read_files;
 #[cfg(test)]
 pub(super) use self::section::Section;
 
-/// After this many errors the rest of a file is not read. It is probably not a rules file, and its errors cost time.
+/// After this many errors, the rest of a file is not read. A file with more errors is probably not a rules file, and it
+/// takes time to find further errors.
 const MAX_COUNTED: usize = 10_000;
 
-/// How to fix a file that is YAML but cannot be a rules file.
+/// Help texts for a file that is valid YAML but cannot be a rules file.
 const ADVICE: yaml::Advice = yaml::Advice {
     empty: Some("start with `domain: NAME`"),
     alias: None,
     ignore_tags: false,
-    documents: "one domain a file: move what follows `---` into a file of its own",
-    depth: "descriptors nest at most 16 levels",
-    size: "spread the rules over several domains, one file each",
+    documents: "a file has one domain, so move the text after `---` into another file",
+    depth: "descriptors can be nested at most 16 levels deep",
+    size: "split the rules into several domains, with one file for each domain",
 };
 
-/// Reads all files. If one has an error, none is loaded.
+/// Reads all files. If one file has an error, no rules are returned.
 pub(super) fn read(files: &[RulesFile], defaults: Defaults) -> Result<Rules, RulesErrors> {
     let mut rules = Rules::default();
     let mut errors = Errors::default();
@@ -94,13 +96,13 @@ struct FileReader<'f> {
     file: usize,
     /// The path to the descriptor that is being read.
     steps: Vec<RuleStep>,
-    /// The bytes of the paths of all its rules so far.
+    /// The total length in bytes of the paths of all rules of this file so far.
     path_bytes: usize,
     /// The name of the domain. It is empty until it is read.
     domain: Arc<str>,
     /// Whether the file behaves as with `compat: envoy`.
     compat_envoy: bool,
-    /// The policy of limits without `on_store_failure`.
+    /// The default for limits without `on_store_failure`.
     on_store_failure: OnStoreFailure,
 }
 
@@ -112,10 +114,10 @@ impl FileReader<'_> {
             return;
         }
         if let Some(at) = settings_key(node) {
-            let help = "pass it with --config, and the rules files as arguments or under its key `rules`";
-            let message = "this looks like a settings file, not rules";
+            let help = "pass this file with --config; pass rules files as arguments, or under `rules:` in the settings";
+            let message = "this looks like a settings file, not like a rules file";
             let error = Diagnostic::error_at(self.reporter.source, at, message, "a key of settings", help);
-            // Settings can contain a password.
+            // Settings can contain a password, so the error does not show any line of the file.
             self.reporter.errors.push(error.without_lines());
             return;
         }
@@ -126,7 +128,7 @@ impl FileReader<'_> {
         let domain = match fields.get("domain") {
             Some(node) => text(node, "domain", &mut self.reporter).map(|name| (name, node.at)),
             None => {
-                let help = "add `domain: NAME` at the top; requests name it";
+                let help = "add `domain: NAME` at the top; each request names the domain of its rules";
                 fields.missing(At::TOP, "the file has no `domain`", "in this file", help, &mut self.reporter);
                 None
             }
@@ -145,13 +147,14 @@ impl FileReader<'_> {
         }
     }
 
-    /// Adds a domain whose outermost descriptors are in the level `root`. A domain that is defined twice is an error.
+    /// Adds a domain. `root` is the level of the index for its outermost descriptors. A domain that is defined twice is an
+    /// error.
     fn add_domain(&mut self, name: &str, at: At, root: u32) {
         let file = self.reporter.source.name.clone();
         if let Some(first) = self.rules.by_name.get(name) {
             let first = &self.rules.domains[*first].domain.file;
             let message = format!("domain `{}` is defined twice", shown(name));
-            let help = format!("the first is in {first}: put the rules of one domain into one file");
+            let help = format!("{first} defines it too; write all rules of a domain into one file");
             self.reporter.error(at, message, "defined again", help);
         }
         let domain = Domain { name: name.into(), file, compat_envoy: self.compat_envoy };
@@ -161,7 +164,8 @@ impl FileReader<'_> {
         self.rules.domains.push(entry);
     }
 
-    /// Reads a list of descriptors into `level`. The bounds of a load are checked here.
+    /// Reads a list of descriptors, and adds them to the level `level` of the index. It checks the bounds on the number and
+    /// the nesting of descriptors.
     fn descriptors(&mut self, list: &Node, level: u32) {
         let items = match &list.value {
             Value::List(items) => items,
@@ -174,7 +178,7 @@ impl FileReader<'_> {
         };
         if self.steps.len() == MAX_DEPTH {
             let message = format!("descriptors are nested more than {MAX_DEPTH} levels");
-            self.reporter.error(list.at, message, "one level too deep", "take out a level");
+            self.reporter.error(list.at, message, "one level too deep", "use fewer levels of descriptors");
             return;
         }
         for item in items {
@@ -183,13 +187,16 @@ impl FileReader<'_> {
             }
             if self.rules.rules.len() >= MAX_RULES {
                 let message = format!("there are more than {MAX_RULES} descriptors");
-                self.reporter.error(item.at, message, "one too many", "use wildcards or `key` alone");
+                let help = "use wildcards, or descriptors with a `key` and no `value`";
+                self.reporter.error(item.at, message, "one too many", help);
                 return;
             }
             if self.path_bytes > MAX_PATH_BYTES {
-                let message = format!("the paths of this file's descriptors take over {} MiB", MAX_PATH_BYTES >> 20);
-                let help = "each path repeats what it is nested in: shorten outer keys and values, or nest less";
-                self.reporter.error(item.at, message, "the bound is passed here", help);
+                let message =
+                    format!("the paths of all descriptors of this file are longer than {} MiB", MAX_PATH_BYTES >> 20);
+                let help =
+                    "a path has the keys and values of all outer descriptors; make these shorter, or use fewer levels";
+                self.reporter.error(item.at, message, "too long from here on", help);
                 return;
             }
             self.descriptor(item, level);
@@ -218,7 +225,7 @@ impl FileReader<'_> {
         self.steps.pop();
     }
 
-    /// The key and the value of a descriptor. `None` (and an error) if one of them is wrong.
+    /// Reads the key and the value of a descriptor. If one of them is wrong, reports an error and returns `None`.
     fn step(&mut self, fields: &Fields<'_>) -> Option<RuleStep> {
         let reporter = &mut self.reporter;
         let key = match fields.get("key") {
@@ -229,16 +236,17 @@ impl FileReader<'_> {
                 None
             }
         };
-        // An empty value means no value, as in the reference server.
+        // An empty value means no value, as in Envoy's reference rate limit server.
         let mut value = match fields.get("value") {
             Some(node) if !is_empty(node) => Some(text(node, "value", reporter)?),
             _ => None,
         };
         let wildcard_key = key.filter(|key| key.ends_with('*') && value.is_none());
         if let (Some(word), Some(node)) = (wildcard_key, fields.get("key")) {
-            let message = format!("the key `{}` is matched as written: keys have no wildcards", shown(word));
-            let help =
-                "the reference server takes it for every key and value that begin so: write a `key` and a `value`";
+            let message =
+                format!("the `*` in the key `{}` is not a wildcard, because keys have no wildcards", shown(word));
+            let help = "the reference server matches every key that begins with this text; here write a `key` without `*`, \
+                        and a `value` with `*`";
             self.reporter.warning(node.at, message, "not a wildcard", help.to_owned());
         }
         let shared = self.flag(fields, "share_threshold");
@@ -246,11 +254,11 @@ impl FileReader<'_> {
         if shared && value.and_then(Pattern::new).is_none() {
             let at = fields.key_at("share_threshold").unwrap_or(fields.at);
             if let Some(word) = wildcard_key {
-                // The key is matched as written, so all its values share one counter.
+                // The key has no wildcard, but `share_threshold` needs one. With the value `*`, all values of this key share
+                // one counter.
                 value = Some("*");
-                let message =
-                    format!("`share_threshold` holds for the key `{}` alone: other keys do not match", shown(word));
-                let help = "requests with other keys are not limited here: write `key: NAME` and `value: \"*\"`";
+                let message = format!("`share_threshold` applies only to the key `{}` itself", shown(word));
+                let help = "this rule does not limit requests with other keys; write `key: NAME` and `value: \"*\"`";
                 self.reporter.warning(at, message, "one counter for all values of this key", help.to_owned());
             } else {
                 let help = "write a `value` with a `*`, or remove `share_threshold`";
@@ -260,28 +268,29 @@ impl FileReader<'_> {
         Some(RuleStep { key: key?.into(), value: value.map(Into::into), shared, value_to_metric })
     }
 
-    /// The value of a key that is true or false. It is false if the key is missing.
+    /// Reads a key whose value is true or false. Returns false if the key is missing or its value is wrong.
     fn flag(&mut self, fields: &Fields<'_>, key: &str) -> bool {
         fields.get(key).and_then(|node| boolean(node, key, &mut self.reporter)).unwrap_or(false)
     }
 
-    /// Adds the descriptor to the index. `None` (and an error) if the index has it already.
+    /// Adds the descriptor to the index, and returns its node. If the level already has the same key and value, reports an
+    /// error and returns `None`.
     fn add_node(&mut self, fields: &Fields<'_>, level: u32, step: &RuleStep) -> Option<u32> {
         match self.rules.index.add_node(level, &step.key, step.value.as_ref()) {
             Ok(node) => Some(node),
             Err(there) => {
                 let first = self.rules.rules.get(there as usize).map_or(0, |rule| rule.origin.line);
                 let message = format!("`{}` is declared twice on this level", shown(&step_text(step)));
-                let help = format!("the first is on line {first}: put both into one descriptor, or remove one");
+                let help = format!("the first one is on line {first}; merge the two descriptors, or remove one");
                 self.reporter.error(fields.at, message, "declared again", help);
                 None
             }
         }
     }
 
-    /// The rule of the last descriptor in `steps`, if the index has a node for it.
+    /// Reads the rule of the last descriptor in `steps`. Returns `None` if the index has no node for it.
     ///
-    /// The fields are read even without a node, so that their errors are reported too.
+    /// Without a node, the fields are still read, so that their errors are reported too.
     fn rule(&mut self, fields: &Fields<'_>, node: Option<u32>) -> Option<Rule> {
         let origin = Origin { file: self.reporter.source.name.clone(), line: fields.at.line };
         let shadow_mode = self.flag(fields, "shadow_mode");
@@ -319,20 +328,20 @@ impl FileReader<'_> {
         Some(rule)
     }
 
-    /// The limits under `rate_limit` or `rate_limits`.
+    /// Reads the limits under `rate_limit` or `rate_limits`.
     fn limits(&mut self, fields: &Fields<'_>) -> Limits {
         if let (Some(_), Some(at)) = (fields.get("rate_limit"), fields.key_at("rate_limits")) {
-            let help = "put all of them under `rate_limits`";
+            let help = "write all limits under `rate_limits`";
             self.reporter.error(at, "`rate_limit` and `rate_limits` are both given", "given beside rate_limit", help);
         }
         let mut limits: Vec<(At, Limit)> = Vec::new();
         if let Some(node) = fields.get("rate_limit") {
             let at = fields.key_at("rate_limit").unwrap_or(node.at);
             if is_empty(node) {
-                let help = "write the limit, or `rate_limit: {unlimited: true}` if that is meant".to_owned();
+                let help = "write a limit, or `rate_limit: {unlimited: true}` if you want no limit here".to_owned();
                 self.reporter.warning(
                     at,
-                    "`rate_limit` is empty: it limits nothing".to_owned(),
+                    "`rate_limit` is empty, so it limits nothing".to_owned(),
                     "nothing is here",
                     help,
                 );
@@ -370,8 +379,8 @@ impl FileReader<'_> {
             match self.limit(item, item.at) {
                 Some(Parsed::Limit(limit)) => limits.push((item.at, *limit)),
                 Some(Parsed::Unlimited { .. }) => {
-                    let help = "remove it from the list, or write `rate_limit: {unlimited: true}` alone";
-                    self.reporter.error(item.at, "an unlimited limit limits nothing in a list", "this one", help);
+                    let help = "remove it from the list, or write `rate_limit: {unlimited: true}` instead of the list";
+                    self.reporter.error(item.at, "`unlimited: true` has no effect in a list", "this item", help);
                 }
                 None => {}
             }
@@ -386,10 +395,8 @@ impl FileReader<'_> {
         limit::read(node, &around, &mut self.reporter)
     }
 
-    /// Checks that no two limits of a descriptor count in one state, and that none replaces another limit of the
-    /// descriptor.
-    ///
-    /// Two limits with the same algorithm and window would count in the same state.
+    /// Checks the limits of one descriptor together. Two limits must not have the same algorithm and the same window,
+    /// because they would share one counter. A limit must not replace a limit of the same descriptor.
     fn check_together(&mut self, limits: &[(At, Limit)]) {
         for (i, (at, limit)) in limits.iter().enumerate() {
             let same = limits[..i].iter().find(|(_, other)| other.quota.identity() == limit.quota.identity());
@@ -397,18 +404,18 @@ impl FileReader<'_> {
                 let of = |limit: &Limit| limit.requests_per_unit;
                 let (strict, loose) = if of(limit) < of(other) { (limit, other) } else { (other, limit) };
                 let (message, what) = match never_binds(&loose.quota, &strict.quota) {
-                    true => (format!("the one of {} never binds", of(loose)), "keep the stricter one"),
-                    // For example a bucket with a higher rate and a smaller burst.
-                    false => ("they would share one count".to_owned(), "keep one, or give one of them another window"),
+                    true => (format!("the limit of {} never refuses a request", of(loose)), "remove the larger limit"),
+                    // For example, one bucket has a higher rate, and the other bucket has a larger burst.
+                    false => ("they would share one counter".to_owned(), "remove one limit, or change its window"),
                 };
-                let message = format!("two limits have the same window and algorithm: {message}");
-                let help = format!("the other one is on line {}: {what}", first.line);
+                let message = format!("two limits have the same window and algorithm, so {message}");
+                let help = format!("the other limit is on line {}; {what}", first.line);
                 self.reporter.error(*at, message, "the same window again", help);
             }
             for name in &limit.replaces {
                 if limits.iter().any(|(_, other)| other.name.as_ref() == Some(name)) {
-                    let message = format!("`replaces` names `{}`, a limit of this very descriptor", shown(name));
-                    let help = "name limits of other descriptors; a limit cannot replace itself";
+                    let message = format!("`replaces` has `{}`, which is a limit of the same descriptor", shown(name));
+                    let help = "write only names of limits of other descriptors in `replaces`";
                     self.reporter.error(*at, message, "this limit", help);
                 }
             }
@@ -424,7 +431,7 @@ enum Limits {
     Unlimited { name: Option<Box<str>>, replaces: Box<[Box<str>]> },
 }
 
-/// One level of a path: `user_id=vip*`, or the key alone.
+/// Returns one level of a path as text: the key and the value (`user_id=vip*`), or only the key if there is no value.
 fn step_text(step: &RuleStep) -> String {
     match &step.value {
         Some(value) => format!("{}={value}", step.key),
@@ -432,7 +439,7 @@ fn step_text(step: &RuleStep) -> String {
     }
 }
 
-/// The whole path: `user_id=vip* > path`.
+/// Returns a whole path as text, for example `user_id=vip* > path`.
 fn path_text(steps: &[RuleStep]) -> Box<str> {
     steps.iter().map(step_text).collect::<Vec<_>>().join(" > ").into()
 }

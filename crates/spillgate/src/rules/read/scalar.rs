@@ -1,9 +1,9 @@
-//! Single values: words, numbers, durations, shares, and choices.
+//! Reads single values: texts, numbers, durations, percentages, and words from a list.
 //!
-//! YAML readers disagree about values such as `007` or `yes`. Here each value has one meaning, and a value with two
-//! common meanings is an error or a warning.
+//! YAML readers disagree about values such as `010` or `yes`. Here each value has only one meaning. If other readers give a
+//! value another meaning, this is an error or a warning.
 //!
-//! Each function reads the value of `key`. It returns `None` after it has reported an error.
+//! Each function reads the value of `key`. If the value is wrong, the function reports an error and returns `None`.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::units::{UnitError, parse_count, parse_duration};
 /// The longest key, value or name, in bytes.
 const MAX_TEXT_BYTES: usize = 4096;
 
-/// A text that is not empty and has at most 4,096 bytes.
+/// Reads a text, which has to have 1 to 4,096 bytes.
 pub(super) fn text<'n>(node: &'n Node, key: &str, reporter: &mut Reporter<'_>) -> Option<&'n str> {
     match &node.value {
         Value::Text { text, .. } if text.len() > MAX_TEXT_BYTES => {
@@ -40,9 +40,10 @@ pub(super) fn text<'n>(node: &'n Node, key: &str, reporter: &mut Reporter<'_>) -
     None
 }
 
-/// A whole number below 2^64: `500`, `1_000`, `10k`, `1M`. The quota checks its own bounds later.
+/// Reads a whole number, for example `500`, `1_000`, `10k` or `1M`. The quota checks later whether the number is in its
+/// bounds.
 ///
-/// The number must not be in quotes. `010` is an error, because some readers take it for 8 and others for 10.
+/// The number must not be in quotes. `010` is an error, because some readers read it as 8 and other readers as 10.
 pub(super) fn integer(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> Option<u64> {
     let Value::Text { text, quoted: false } = &node.value else {
         let help = match &node.value {
@@ -54,10 +55,10 @@ pub(super) fn integer(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> Op
     };
     let (message, label, help) = match parse_count(text) {
         Ok(number) => match octal(text) {
-            // In YAML 1.1, which the reference server reads, a number with a leading zero has base eight.
+            // Envoy's reference rate limit server reads YAML 1.1, in which a number with a leading zero has base eight.
             Some(octal) if octal != number => (
-                format!("`{key}: {}` is {octal} to the reference server and {number} to most readers", shown(text)),
-                "two readings",
+                format!("`{key}: {}` means {octal} for the reference server, but {number} for others", shown(text)),
+                "two meanings",
                 format!("write `{key}: {octal}` or `{key}: {number}`"),
             ),
             _ => return Some(number),
@@ -68,7 +69,7 @@ pub(super) fn integer(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> Op
         }
         Err(UnitError::Malformed) => {
             let help = match text.as_bytes() {
-                [b'-', ..] => "it cannot be negative; 0 refuses everything".to_owned(),
+                [b'-', ..] => "write 0 or more; 0 refuses every request".to_owned(),
                 _ => format!("write a number such as `{key}: 100`, 10k or 1M"),
             };
             (format!("`{key}` has to be a whole number, not `{}`", shown(text)), "not a whole number", help)
@@ -78,12 +79,13 @@ pub(super) fn integer(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> Op
     None
 }
 
-/// The value of a number with a leading zero, read in base eight. `None` for any other text.
+/// Reads a number with a leading zero in base eight. Returns `None` for any other text.
 fn octal(text: &str) -> Option<u64> {
     u64::from_str_radix(&text.strip_prefix('0')?.replace('_', ""), 8).ok()
 }
 
-/// `true` or `false`. The other words that YAML 1.1 has for them are accepted with a warning.
+/// Reads `true` or `false`. YAML 1.1 has other words with the same meaning, such as `yes` and `off`. These words are
+/// accepted with a warning.
 pub(super) fn boolean(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> Option<bool> {
     if let Value::Text { text, quoted: false } = &node.value {
         let word = text.to_ascii_lowercase();
@@ -93,7 +95,7 @@ pub(super) fn boolean(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> Op
             "yes" | "on" | "y" | "no" | "off" | "n" => {
                 let means = matches!(&*word, "yes" | "on" | "y");
                 let message = format!("`{key}: {}` is read as {means}", shown(text));
-                let help = format!("write `{key}: {means}`: to most readers of YAML `{}` is a text", shown(text));
+                let help = format!("write `{key}: {means}`, because most YAML readers read `{}` as text", shown(text));
                 reporter.warning(node.at, message, "not true or false", help);
                 return Some(means);
             }
@@ -101,11 +103,12 @@ pub(super) fn boolean(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> Op
         }
     }
     let help = format!("write `{key}: true` or `{key}: false`");
-    reporter.error(node.at, format!("`{key}` has to be true or false"), "neither of them", help);
+    reporter.error(node.at, format!("`{key}` has to be true or false"), "not true or false", help);
     None
 }
 
-/// One of a few words, in upper or lower case. An error names the nearest word, or all of them.
+/// Reads a word that has to be in `choices`, in upper or lower case. An error names the most similar word. If no word is
+/// similar, it names all words.
 pub(super) fn choice<T: Copy>(
     node: &Node,
     key: &str,
@@ -124,7 +127,7 @@ pub(super) fn choice<T: Copy>(
     None
 }
 
-/// A duration such as `500ms`, `1.5s` or `1m30s`.
+/// Reads a duration such as `500ms`, `1.5s` or `1m30s`.
 pub(super) fn duration(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> Option<Duration> {
     let word = text(node, key, reporter)?;
     let error = match parse_duration(word) {
@@ -137,25 +140,29 @@ pub(super) fn duration(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> O
         UnitError::Malformed if word.bytes().all(|byte| byte.is_ascii_digit()) => {
             format!("add the unit: `{word}s` or `{word}ms`")
         }
-        UnitError::Malformed => "write numbers with units: 500ms, 1.5s, 1m30s, 2h, 1d (also ns, us, w)".to_owned(),
+        UnitError::Malformed => {
+            "write numbers with units, such as 500ms, 1.5s or 1m30s; the units are ns, us, ms, s, m, h, d and w"
+                .to_owned()
+        }
     };
     reporter.error(node.at, message, "not a duration", help);
     None
 }
 
-/// A share such as `20%`, in millionths. It is above 0% and at most 1000%.
+/// Reads a percentage such as `20%`. It has to be above 0% and at most 1000%. Returns it in millionths: `20%` is 200,000.
 pub(super) fn share_ppm(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> Option<u32> {
     let word = text(node, key, reporter)?;
     let ppm = word.strip_suffix('%').and_then(parse_percent_ppm);
     if let Some(ppm @ 1..=10_000_000) = ppm {
         return Some(ppm);
     }
-    let message = format!("`{key}` has to be a share above 0% and at most 1000%, not `{}`", shown(word));
-    reporter.error(node.at, message, "not a share", format!("write a percentage, such as `{key}: 20%`"));
+    let message = format!("`{key}` has to be a percentage above 0% and at most 1000%, not `{}`", shown(word));
+    reporter.error(node.at, message, "not such a percentage", format!("write a percentage, such as `{key}: 20%`"));
     None
 }
 
-/// A percentage with up to four decimals, in millionths: `20` is 200,000. More decimals would be less than a millionth.
+/// Reads a percentage without its `%`, and returns it in millionths: `20` is 200,000. At most four decimals are allowed,
+/// because the fifth decimal of a percentage is less than a millionth.
 fn parse_percent_ppm(text: &str) -> Option<u32> {
     let (whole, decimals) = text.trim().split_once('.').unwrap_or((text.trim(), ""));
     let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());

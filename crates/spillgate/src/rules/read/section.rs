@@ -1,6 +1,6 @@
-//! The keys of each part of a rules file. Unknown, misplaced and repeated keys are errors.
+//! The keys that each part of a rules file may have. Unknown, misplaced and repeated keys are errors.
 //!
-//! If a misspelt key were ignored, a limit could be missing without anyone noticing.
+//! If the reader ignored a misspelt key, a limit could be missing, and its author would not notice.
 
 use super::errors::Reporter;
 use crate::rules::model::Unit;
@@ -25,7 +25,7 @@ impl Section {
     pub(in super::super) const ALL: [Section; 4] =
         [Section::File, Section::Descriptor, Section::Limit, Section::Replaces];
 
-    /// Every key of this part. The JSON Schema lists the same keys.
+    /// Returns all keys that this part may have. The JSON Schema lists the same keys.
     pub(in super::super) const fn keys(self) -> &'static [&'static str] {
         match self {
             Section::File => &["domain", "compat", "descriptors"],
@@ -68,7 +68,7 @@ impl Section {
         }
     }
 
-    /// The name of the part with its article, for messages.
+    /// Returns the name of the part with its article, for messages.
     const fn what(self) -> &'static str {
         match self {
             Section::File => "a rules file",
@@ -78,7 +78,7 @@ impl Section {
         }
     }
 
-    /// The words for a position inside the part, for messages.
+    /// Returns the words that say where a key of this part is, for messages.
     const fn place(self) -> &'static str {
         match self {
             Section::File => "at the top of the file",
@@ -89,7 +89,7 @@ impl Section {
     }
 }
 
-/// Keys at the top of a settings file. A rules file never has most of them.
+/// Keys at the top of a settings file. Except `compat`, a rules file has none of these keys at its top.
 const SETTINGS: &[&str] = &[
     "compat",
     "http",
@@ -112,16 +112,16 @@ const SETTINGS: &[&str] = &[
     "limits",
 ];
 
-/// The position of the first key of settings, if the file is a settings file.
+/// Returns the position of the first key of settings, if the file is a settings file instead of a rules file.
 ///
-/// A file with `domain` or `descriptors` is a rules file, whatever else it has. For a settings file, one error about
-/// the whole file is more useful than an error for each key.
+/// A file with `domain` or `descriptors` is always read as a rules file. For a settings file, one error about the whole
+/// file is more useful than an error for each key.
 pub(super) fn settings_key(file: &Node) -> Option<At> {
     let Value::Map(map) = &file.value else { return None };
     let mut first = None;
     for (key, _) in map {
         let Value::Text { text, .. } = &key.value else { continue };
-        // `compat` is a key of both.
+        // Both kinds of files have the key `compat`.
         match (Section::File.keys().contains(&&**text), SETTINGS.contains(&&**text)) {
             (true, false) => return None,
             (false, true) if first.is_none() => first = Some(key.at),
@@ -131,28 +131,28 @@ pub(super) fn settings_key(file: &Node) -> Option<At> {
     first
 }
 
-/// A map with known keys.
+/// A map of the file, after its keys were checked.
 pub(super) struct Fields<'n> {
     /// The start of the map.
     pub(super) at: At,
-    /// Whether the map has an unknown key. It may be a misspelt key, which then seems to be missing.
+    /// Whether the map has an unknown key. If so, a key that seems to be missing may be there, but misspelt.
     has_unknown: bool,
-    /// The known name of each key, the key in the file, and its value.
+    /// For each known key of the map: the name of the key, its node, and the node of its value.
     entries: Vec<(&'static str, &'n Node, &'n Node)>,
 }
 
 impl<'n> Fields<'n> {
-    /// The fields of `node`. `None` (and an error) if it is not a map.
+    /// Checks the keys of `node` and returns its fields. If `node` is not a map, reports an error and returns `None`.
     pub(super) fn read(node: &'n Node, section: Section, reporter: &mut Reporter<'_>) -> Option<Fields<'n>> {
         let Value::Map(map) = &node.value else {
             if let (Value::List(_), Section::Limit) = (&node.value, section) {
-                let help = "write `rate_limits:` for several limits, all of which have to let a request pass";
+                let help = "write `rate_limits:` for several limits; a request is allowed only if all of them allow it";
                 reporter.error(node.at, "`rate_limit` is one limit, not a list", found(node), help);
                 return None;
             }
             let keys = section.keys().iter().take(4).map(|key| format!("`{key}:`")).collect::<Vec<_>>().join(", ");
             let message = format!("{} has to be a map of keys and values", section.what());
-            reporter.error(node.at, message, found(node), format!("write keys below each other, such as {keys}"));
+            reporter.error(node.at, message, found(node), format!("write one key on each line, such as {keys}"));
             return None;
         };
         let mut fields = Fields { at: node.at, has_unknown: false, entries: Vec::new() };
@@ -176,7 +176,7 @@ impl<'n> Fields<'n> {
         let Some(known) = section.keys().iter().copied().find(|known| *known == &**text) else {
             self.has_unknown = true;
             if &**text == "<<" && !quoted {
-                // If its value is a map, it was merged when the text was read.
+                // If the value of `<<` is correct, it was merged when the text was read. So this value is wrong.
                 let help =
                     "write `<<: *name` or `<<: [*name, *other]`, where each name is the anchor (`&name`) of a map";
                 reporter.error(value.at, "`<<` takes a map or a list of maps", found(value), help);
@@ -188,38 +188,38 @@ impl<'n> Fields<'n> {
         };
         if let Some((_, first, _)) = self.entries.iter().find(|(name, ..)| *name == known) {
             let message = format!("`{known}` is given twice");
-            let help = format!("keep one of the two; the first is on line {}", first.at.line);
+            let help = format!("remove this key, or the first one on line {}", first.at.line);
             reporter.error(key.at, message, "given again", help);
             return;
         }
         self.entries.push((known, key, value));
     }
 
-    /// The value of a key, if it is given.
+    /// Returns the value of a key. `None` if the map does not have the key.
     pub(super) fn get(&self, key: &str) -> Option<&'n Node> {
         self.entries.iter().find(|(name, ..)| *name == key).map(|(_, _, value)| *value)
     }
 
-    /// Reports that a key is missing. Does nothing if the map has an unknown key: that may be the missing key,
-    /// misspelt, and it was reported already.
+    /// Reports that a key is missing. Does nothing if the map has an unknown key, because the unknown key may be the missing
+    /// key with a spelling mistake. The unknown key was reported already.
     pub(super) fn missing(&self, at: At, message: &str, label: &str, help: &str, reporter: &mut Reporter<'_>) {
         if !self.has_unknown {
             reporter.error(at, message, label, help);
         }
     }
 
-    /// The position of the key itself.
+    /// Returns the position of a key. `None` if the map does not have the key.
     pub(super) fn key_at(&self, key: &str) -> Option<At> {
         self.entries.iter().find(|(name, ..)| *name == key).map(|(_, key, _)| key.at)
     }
 
-    /// All keys of the map, with their positions.
+    /// Returns all known keys of the map, with their positions.
     pub(super) fn keys(&self) -> impl Iterator<Item = (&'static str, At)> {
         self.entries.iter().map(|(name, key, _)| (*name, key.at))
     }
 }
 
-/// Whether the value is empty: no text, `~` or `""`.
+/// Returns whether the value is empty. An empty value is no text, `~`, `null` or `""`.
 pub(super) fn is_empty(node: &Node) -> bool {
     match &node.value {
         Value::Null => true,
@@ -228,7 +228,7 @@ pub(super) fn is_empty(node: &Node) -> bool {
     }
 }
 
-/// What the value of a wrong type is, for the label below its line.
+/// Returns words for the type of a value. An error about a wrong type shows them below the line.
 pub(super) fn found(node: &Node) -> &'static str {
     match &node.value {
         Value::Null => "nothing is here",
@@ -239,17 +239,18 @@ pub(super) fn found(node: &Node) -> &'static str {
     }
 }
 
-/// The message and the help text for an unknown key.
+/// Returns the message and the help text for a key that this part does not have.
 ///
-/// If another part has this key, the help says where it belongs. Else the help names the nearest key, or all keys of
-/// the part. `requests_per_minute` and the like are common mistakes with a help text of their own.
+/// * If another part has this key, the help says where the key belongs.
+/// * For a key such as `requests_per_minute`, which is a common mistake, the help shows the right keys.
+/// * Otherwise the help names the most similar key. If no key is similar, it names all keys of the part.
 fn unknown(key: &str, section: Section) -> (String, String) {
     let elsewhere = Section::ALL.into_iter().find(|other| other.keys().contains(&key));
     if let Some(home) = elsewhere {
         let message = format!("`{key}` does not belong {}", section.place());
         let help = match home {
             Section::Limit => format!("move `{key}` under `rate_limit:`"),
-            Section::Descriptor => format!("move `{key}` out, beside the descriptor's `key:`"),
+            Section::Descriptor => format!("move `{key}` to the level of the descriptor's `key:`"),
             Section::File => format!("move `{key}` to the top of the file, without indentation"),
             Section::Replaces => format!("`{key}` belongs in an item of `replaces:`"),
         };
@@ -268,13 +269,13 @@ fn unknown(key: &str, section: Section) -> (String, String) {
     (message, help)
 }
 
-/// All keys of a part, for a help text.
+/// Returns all keys of a part, for a help text.
 fn list(section: Section) -> String {
     section.keys().join(", ")
 }
 
-/// A key or a value of the file, for a message. It is cut after 40 characters. Control characters are escaped, so that
-/// a file cannot control the terminal of its reader.
+/// Returns a key or a value of the file in a form that a message can show. The text is cut after 40 characters. Control
+/// characters are escaped, because they could change what a terminal shows.
 pub(super) fn shown(text: &str) -> String {
     let mut short: String = text.chars().take(40).collect();
     if short.len() < text.len() {

@@ -1,6 +1,7 @@
-//! The schema and the parser accept the same files.
+//! Tests that the JSON Schema and the parser of rules files accept the same keys and words.
 //!
-//! They are written separately. Without these tests an editor would reject keys that the parser knows.
+//! The schema and the parser are written separately. Without these tests, the schema could lack a key that the parser
+//! knows, and an editor would then mark this key as an error.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -27,7 +28,8 @@ fn section(schema: &Value, section: Section) -> &Value {
     schema.pointer(at).expect("every section is in the schema")
 }
 
-/// The places where `value` does not match the schema. It knows only the keywords that the schema uses.
+/// Adds to `found` each place where `value` does not match `part`, which is a part of `schema`. `path` is the path of
+/// `value` in its file. This check supports only the keywords that the schema of rules files uses.
 fn violations(schema: &Value, part: &Value, value: &Value, path: &str, found: &mut Vec<String>) {
     let mut against = |what: &str| found.push(format!("{path}: {what}"));
     for (keyword, rule) in part.as_object().expect("a schema is a map") {
@@ -43,7 +45,8 @@ fn violations(schema: &Value, part: &Value, value: &Value, path: &str, found: &m
             "maxItems" => value.as_array().is_none_or(|items| items.len() as u64 <= rule.as_u64().unwrap()),
             "minimum" => !value.is_number() || value.as_u64().is_some_and(|n| n >= rule.as_u64().unwrap()),
             "maximum" => !value.is_number() || value.as_u64().is_some_and(|n| n <= rule.as_u64().unwrap()),
-            // Patterns are not checked here. The parser has to accept the value, which says more.
+            // Patterns are not checked here. The parser checks such values more strictly, and other tests load the
+            // examples with the parser.
             "pattern" => true,
             "required" => rule.as_array().unwrap().iter().all(|key| value.get(key.as_str().unwrap()).is_some()),
             "anyOf" => rule.as_array().unwrap().iter().any(|choice| {

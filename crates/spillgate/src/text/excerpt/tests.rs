@@ -1,6 +1,6 @@
-//! What an excerpt looks like: where its label is, and what is cut or replaced.
+//! Tests what an excerpt (the lines in an error message) looks like: where the label is, and which text is cut or replaced.
 //!
-//! Texts come from outside. A text with long lines or control characters must not flood or control a terminal.
+//! The texts come from users. A text with long lines or control characters must not fill a terminal or change what it shows.
 
 use super::*;
 

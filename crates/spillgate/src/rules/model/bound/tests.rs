@@ -1,6 +1,6 @@
-//! Pairs of limits of which one makes the other useless, and pairs that only look like it.
+//! Tests pairs of limits. In some pairs, the strict limit makes the loose limit useless. Other pairs only look similar.
 //!
-//! A wrong warning would make an author delete a limit that does protect something.
+//! After a wrong warning, an author could delete a limit that is needed.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ fn a_loose_minute_behind_a_strict_second() {
     let minute = |limit| Quota::fixed_window(limit, MINUTE).build().unwrap();
     assert!(never_binds(&minute(600), &second));
     assert!(!never_binds(&minute(599), &second));
-    assert!(!never_binds(&second, &minute(600)), "60 could come in one second");
-    assert!(never_binds(&second, &minute(5)), "5 a minute, even twice over, is below 10");
+    assert!(!never_binds(&second, &minute(600)), "600 requests could come in one second");
+    assert!(never_binds(&second, &minute(5)), "two windows of 5 have 10 requests, so 10 a second never refuses");
 }
 
 #[test]

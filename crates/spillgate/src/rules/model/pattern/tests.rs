@@ -1,6 +1,6 @@
-//! Which values a pattern fits, and which patterns another pattern covers.
+//! Tests which values fit a pattern, and whether all values of one pattern also fit another pattern.
 //!
-//! A mistake here would apply the wrong rule to a request.
+//! If a pattern fitted a wrong value, a request would get the wrong rule.
 
 use super::*;
 
