@@ -1,8 +1,9 @@
-//! The arguments of one hit, in the form that the general script reads.
+//! Writes the arguments of one hit (one operation on one limit) for the general script, `decide.lua`.
 //!
-//! Each field here must match a `read_quota` function of the Lua in `scripts/general`, in the same order and width.
+//! The fields must have the order and the widths that the Lua code in `scripts/general` reads. `decide.lua` reads the
+//! fields of every hit, and a function `read_quota` reads the fields of each algorithm.
 //!
-//! The fields that every hit has, 16 bytes:
+//! Every hit begins with these fields, which have 16 bytes:
 //!
 //! | bytes | field |
 //! |---|---|
@@ -15,8 +16,14 @@
 //! | 1 | 1 if the limit is 0, so that there is nothing to count |
 //! | 9 | the length of the penalty; 0 for no penalty |
 //!
-//! The fields of the algorithm follow. A `fixed_window` has: the cost, the most used units beside which it fits, the
-//! units of a force, W, W in microseconds, and the receipt.
+//! The fields of the algorithm follow. A `fixed_window` with the limit L and the window W has these fields:
+//!
+//! 1. the cost of the operation
+//! 2. the limit minus the sum of all costs: the takes fit if no more units are used
+//! 3. the units that a force or a charged refusal adds
+//! 4. W in seconds and nanoseconds
+//! 5. W in microseconds, or 0 if a window begins at its first hit
+//! 6. the time in the receipt, and 1 if there is a receipt, otherwise 0
 
 use spillgate_core::{Algorithm, Anchor, Binding, Denied, Hit, Op, OpKind, Quota, Receipt};
 
@@ -29,14 +36,14 @@ pub(crate) struct HitArgs<'h, 'q> {
     pub(crate) hit: &'h Hit<'q>,
     /// The position of its state in KEYS, from 0.
     pub(crate) state: usize,
-    /// The sum of the costs of all takes on that state. They fit together or not at all.
+    /// The sum of the costs of all takes on that state. Either all these takes fit, or none of them fits.
     pub(crate) cost_on_state: u64,
     /// How logs are stored.
     pub(crate) log: LogForm,
 }
 
 impl HitArgs<'_, '_> {
-    /// Appends what `decide.lua` reads of one hit.
+    /// Appends all fields of the hit.
     pub(crate) fn write(&self, out: &mut Writer) {
         let quota = self.hit.quota;
         out.byte(algorithm(quota, self.log));
@@ -60,7 +67,7 @@ impl HitArgs<'_, '_> {
         }
     }
 
-    /// The number of the operation in `decide.lua`. 0 has no effect and is never refused.
+    /// Returns the number of the operation in `decide.lua`. The operation 0 has no effect and is never refused.
     fn op(&self) -> u8 {
         match self.hit.op {
             Op::Refund { cost: 0, .. } => 0,
@@ -77,14 +84,15 @@ impl HitArgs<'_, '_> {
         }
     }
 
-    /// Whether the hit is refused in any state: its cost is above the capacity, or the quota has no such operation.
+    /// Returns whether the hit is refused whatever the state is. This is true if its cost is above the capacity, or if
+    /// the quota does not support the operation.
     fn is_never(&self) -> bool {
         let quota = self.hit.quota;
         let above = self.hit.op.kind() == OpKind::Take && self.cost_on_state > quota.hard_capacity();
         above || matches!(self.hit.op.kind(), OpKind::Force | OpKind::Renew) && !quota.supports(self.hit.op.kind())
     }
 
-    /// The units that the operation itself takes or refunds.
+    /// Returns the units that the operation itself takes or refunds.
     fn cost(&self) -> u64 {
         match self.hit.op {
             Op::Take { cost, .. } | Op::Force { cost } | Op::Refund { cost, .. } => cost,
@@ -92,7 +100,7 @@ impl HitArgs<'_, '_> {
         }
     }
 
-    /// The units that are charged whether they fit or not: by a force, or by a refusal that is charged.
+    /// Returns the units that are charged even if they do not fit. A force and a charged refusal charge such units.
     fn due(&self) -> u64 {
         match self.hit.op {
             Op::Force { cost } => cost,
@@ -100,12 +108,13 @@ impl HitArgs<'_, '_> {
         }
     }
 
-    /// The used units beside which the takes on this state fit.
+    /// Returns the most units that may already be used, if the takes on this state are to fit.
     fn max_used(&self) -> u64 {
         max_used(self.hit, self.cost_on_state)
     }
 
-    /// The fields of a bucket or a queue. All amounts are in nanoseconds of debt, because a bucket stores debt as time.
+    /// Appends the fields of a bucket or a queue. Amounts are in nanoseconds of debt, because a bucket stores its debt as
+    /// time: each unit adds T, the interval in which the debt of one unit is paid.
     fn write_bucket(&self, out: &mut Writer) {
         let quota = self.hit.quota;
         let interval_ns = quota.interval_ns();
@@ -114,7 +123,7 @@ impl HitArgs<'_, '_> {
             Op::Take { cost: 1.., max_wait_ns } if queue => max_wait_ns,
             _ => u64::MAX,
         };
-        // A refund is counted in the state's T, which only the script knows.
+        // A refund is written in units. The script converts it to debt with the T of the state, which only Redis knows.
         let is_refund = self.hit.op.kind() == OpKind::Refund;
         out.time(if is_refund { self.cost() } else { self.cost().saturating_mul(interval_ns) });
         out.time((self.max_used() * interval_ns).min(longest_wait_ns));
@@ -126,7 +135,7 @@ impl HitArgs<'_, '_> {
         out.byte(u8::from(queue));
     }
 
-    /// The fields of a fixed window. `window_us` is 0 if windows begin at the first hit.
+    /// Appends the fields of a fixed window, which the top of this file lists.
     fn write_window(&self, anchor: Anchor, out: &mut Writer) {
         let window_ns = self.hit.quota.window_ns();
         self.write_units(out);
@@ -136,7 +145,7 @@ impl HitArgs<'_, '_> {
         out.byte(u8::from(receipt(self.hit).is_some()));
     }
 
-    /// The fields of a counter. A receipt names the segment in which the units were taken.
+    /// Appends the fields of a sliding window counter. A receipt determines the segment in which the units were taken.
     fn write_counter(&self, segments: u8, out: &mut Writer) {
         let segment_ns = self.hit.quota.interval_ns();
         self.write_units(out);
@@ -147,8 +156,8 @@ impl HitArgs<'_, '_> {
         out.byte(u8::from(receipt(self.hit).is_some()));
     }
 
-    /// The fields of a log. The fourth one is the most units that a force or a charged refusal leaves in the log: its
-    /// capacity and one.
+    /// Appends the fields of a log. The fourth field is the capacity plus 1. A force or a charged refusal leaves at most
+    /// this many units in the log.
     fn write_log(&self, out: &mut Writer) {
         self.write_units(out);
         out.units(self.hit.quota.hard_capacity() + 1);
@@ -157,7 +166,7 @@ impl HitArgs<'_, '_> {
         out.byte(u8::from(receipt(self.hit).is_some()));
     }
 
-    /// The fields of a concurrency limit. A receipt names the lease.
+    /// Appends the fields of a concurrency limit. A receipt names the lease.
     fn write_leases(&self, out: &mut Writer) {
         out.units(self.cost());
         out.units(self.max_used());
@@ -166,7 +175,7 @@ impl HitArgs<'_, '_> {
         out.byte(u8::from(receipt(self.hit).is_some()));
     }
 
-    /// Cost, the most used units that fit, and the units of a charged refusal or a force.
+    /// Appends the three fields that windows, counters and logs share: `cost`, `max_used` and `due`.
     fn write_units(&self, out: &mut Writer) {
         out.units(self.cost());
         out.units(self.max_used());
@@ -174,14 +183,14 @@ impl HitArgs<'_, '_> {
     }
 }
 
-/// The most units that may already be used so that the takes on the hit's state fit. The sum of their costs is
-/// `cost_on_state`. For a peek, the whole capacity.
+/// Returns the most units that may already be used, if the takes on the state of the hit are to fit. `cost_on_state` is
+/// the sum of the costs of these takes. For a peek the result is the whole capacity.
 pub(crate) fn max_used(hit: &Hit<'_>, cost_on_state: u64) -> u64 {
     let cost = if hit.op.kind() == OpKind::Take { cost_on_state } else { 0 };
     hit.quota.hard_capacity().saturating_sub(cost)
 }
 
-/// The receipt of what is refunded or renewed.
+/// Returns the receipt of the take that the hit refunds or renews.
 pub(crate) fn receipt(hit: &Hit<'_>) -> Option<Receipt> {
     match hit.op {
         Op::Refund { receipt, .. } => receipt,
@@ -190,7 +199,7 @@ pub(crate) fn receipt(hit: &Hit<'_>) -> Option<Receipt> {
     }
 }
 
-/// The number of the quota's algorithm in `decide.lua` and in `take/all.lua`, counted from 1.
+/// Returns the number that `decide.lua` and `take/all.lua` use for the algorithm. The first number is 1.
 pub(crate) fn algorithm(quota: &Quota, log: LogForm) -> u8 {
     match quota.algorithm() {
         Algorithm::TokenBucket | Algorithm::LeakyBucket => 1,
@@ -202,7 +211,7 @@ pub(crate) fn algorithm(quota: &Quota, log: LogForm) -> u8 {
     }
 }
 
-/// W in microseconds if windows begin at multiples of W, otherwise 0.
+/// Returns the length of the window in microseconds if windows begin at multiples of it, otherwise 0.
 pub(crate) fn epoch_window_us(anchor: Anchor, window_ns: u64) -> u64 {
     match anchor {
         Anchor::Epoch => window_ns / 1000,

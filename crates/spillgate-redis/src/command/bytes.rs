@@ -1,13 +1,14 @@
-//! Numbers as the scripts read and write them: big-endian, and times as seconds and nanoseconds.
+//! Writes and reads numbers in the formats of the Lua scripts. All numbers are big-endian.
 //!
-//! Lua numbers are doubles, which cannot hold a time in nanoseconds exactly. So times are split.
+//! Lua numbers are doubles, which cannot store a time in nanoseconds exactly. So a time is stored as two numbers: whole
+//! seconds, and the rest in nanoseconds or microseconds.
 //!
 //! | format in Lua | bytes | value |
 //! |---|---|---|
 //! | `B` | 1 | a small number or a flag |
 //! | `I7` | 7 | units, up to 2^53 - 1 |
-//! | `I5I4` | 9 | seconds, and the nanoseconds below one |
-//! | `I5I3` | 8 | seconds, and the microseconds below one |
+//! | `I5I4` | 9 | seconds, and the rest in nanoseconds |
+//! | `I5I3` | 8 | seconds, and the rest in microseconds |
 //!
 //! The time of 1.000000002 s is `00 00 00 00 01 00 00 00 02` in hexadecimal digits.
 
@@ -15,64 +16,64 @@ use spillgate_core::MAX_UNITS;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Writes what a script reads with `struct.unpack`.
+/// Writes the bytes that a script reads with `struct.unpack`.
 #[derive(Debug, Default)]
 pub(crate) struct Writer(pub(crate) Vec<u8>);
 
 impl Writer {
-    /// Appends the lowest `N` bytes of the number, the highest of them first.
+    /// Appends the lowest `N` bytes of the number in big-endian order.
     fn integer<const N: usize>(&mut self, value: u64) {
         self.0.extend_from_slice(&value.to_be_bytes()[8 - N..]);
     }
 
-    /// `B`.
+    /// Appends a `B`: one byte.
     pub(crate) fn byte(&mut self, value: u8) {
         self.0.push(value);
     }
 
-    /// `I5I4`: a time or a span in nanoseconds.
+    /// Appends an `I5I4`: a time or a span in nanoseconds.
     pub(crate) fn time(&mut self, ns: u64) {
         self.integer::<5>(ns / SECOND_NS);
         self.integer::<4>(ns % SECOND_NS);
     }
 
-    /// `I5I3`: a time in whole microseconds.
+    /// Appends an `I5I3`: a time, cut to whole microseconds.
     pub(crate) fn time_us(&mut self, ns: u64) {
         self.integer::<5>(ns / SECOND_NS);
         self.integer::<3>(ns % SECOND_NS / 1000);
     }
 
-    /// `I7`: units, or a span in whole microseconds.
+    /// Appends an `I7`: units, or a span in whole microseconds.
     pub(crate) fn units(&mut self, units: u64) {
         self.integer::<7>(units.min(MAX_UNITS));
     }
 }
 
-/// Reads what a script wrote with `struct.pack`. Each method returns `None` if the bytes end too early.
+/// Reads the bytes that a script wrote with `struct.pack`. Each method returns `None` if the bytes end too early.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'b>(pub(crate) &'b [u8]);
 
 impl<'b> Reader<'b> {
-    /// The next bytes of this length.
+    /// Returns the next `length` bytes.
     pub(crate) fn take(&mut self, length: usize) -> Option<&'b [u8]> {
         let (taken, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
         Some(taken)
     }
 
-    /// A number of this many bytes, eight at most.
+    /// Reads a number that has `length` bytes, at most eight.
     pub(crate) fn integer(&mut self, length: usize) -> Option<u64> {
         let bytes = self.take(length)?;
         Some(bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)))
     }
 
-    /// `I5I4`, in nanoseconds.
+    /// Reads an `I5I4` and returns it in nanoseconds.
     pub(crate) fn time(&mut self) -> Option<u64> {
         let (seconds, ns) = (self.integer(5)?, self.integer(4)?);
         seconds.checked_mul(SECOND_NS)?.checked_add(ns)
     }
 
-    /// `I5I3`, in nanoseconds.
+    /// Reads an `I5I3` and returns it in nanoseconds.
     pub(crate) fn time_us(&mut self) -> Option<u64> {
         let (seconds, us) = (self.integer(5)?, self.integer(3)?);
         seconds.checked_mul(SECOND_NS)?.checked_add(us * 1000)

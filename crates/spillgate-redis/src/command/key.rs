@@ -19,23 +19,23 @@ use crate::settings::LogForm;
 /// The number of slots of a cluster.
 pub(crate) const SLOTS: usize = 16384;
 
-/// The digits of base64url. None of them has a meaning in a key of a cluster.
+/// The 64 digits of base64url. A cluster gives a meaning only to `{` and `}` in a key, which are not among these digits.
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 /// The number of digits of a tag.
 const TAG: usize = (u128::BITS - Hit::SLOT_SHIFT) as usize / 6;
 /// The number of digits of a suffix.
 const SUFFIX: usize = 18;
-/// The position of the byte after the tag and its brace. It says what kind of state the key has.
+/// The position of the byte after `}`. This byte is `:`, `/` or `+`, and says what kind of state the key has.
 const TAG_END: usize = "sg:{}".len() + TAG;
 /// The length of every key in bytes.
 const LENGTH: usize = "sg:{}:".len() + TAG + SUFFIX;
 
-/// The key of a state. It has 29 bytes: `sg:{tag}:suffix`. A log in a sorted set has `sg:{tag}/suffix`, and a counter
-/// without scripts `sg:{tag}+suffix`.
+/// The key of a state in Redis. It has 29 bytes: `sg:{tag}:suffix`. The key of a log in a sorted set is
+/// `sg:{tag}/suffix`. The key of a counter in a store without scripts is `sg:{tag}+suffix`.
 ///
-/// The tag determines the slot. It depends on the hit's key only, so all limits of one descriptor are in one slot. The
-/// suffix depends on the key of the state. Tag and suffix together hold all bits of both, except 20 bits of the suffix
-/// that are in the tag too. Both are bits of a keyed hash in base64url, so they contain no text of a client.
+/// The tag determines the slot in a cluster. It depends only on the key of the hit, which is the hash of the descriptor.
+/// So the states of all limits of one descriptor are in one slot. The suffix depends on the key of the state. The tag and
+/// the suffix are bits of a keyed hash, written in base64url. So they contain no text of a client.
 ///
 /// ```
 /// use spillgate_core::{Binding, Hit, Op, Quota};
@@ -51,28 +51,28 @@ const LENGTH: usize = "sg:{}:".len() + TAG + SUFFIX;
 pub struct RedisKey([u8; LENGTH]);
 
 impl RedisKey {
-    /// The key of the state that `hit` counts in, if logs are packed.
+    /// Returns the key of the state of `hit`, if logs are stored as lists ([`LogForm::Packed`]).
     #[must_use]
     pub fn of(hit: &Hit<'_>) -> RedisKey {
         RedisKey::with(hit, LogForm::Packed)
     }
 
-    /// The key of the state that `hit` counts in. The two forms of a log have different keys, so that neither is read
-    /// as the other.
+    /// Returns the key of the state of `hit`. A log in a list and a log in a sorted set have different keys, so that a log
+    /// of one type is never read as a log of the other type.
     #[must_use]
     pub fn with(hit: &Hit<'_>, log: LogForm) -> RedisKey {
         let is_zset = hit.quota.algorithm() == Algorithm::SlidingWindowLog && log == LogForm::Zset;
         RedisKey::new(hit.key, hit.state_key(), if is_zset { b'/' } else { b':' })
     }
 
-    /// The key of the counter of this window, in a store without scripts.
+    /// Returns the key of the counter of one window, in a store without scripts. `number` is the number of the window.
     pub(crate) fn of_counter(hit: &Hit<'_>, number: u64) -> RedisKey {
-        // Each window has another suffix.
+        // The number of the window changes the suffix, so each window has a key of its own.
         let window = u128::from(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         RedisKey::new(hit.key, hit.state_key() ^ window, b'+')
     }
 
-    /// The key with this tag and suffix. `form` is `:`, `/` or `+`.
+    /// Returns the key whose tag is made from `key`, and whose suffix is made from `state_key`. `form` is `:`, `/` or `+`.
     fn new(key: u128, state_key: u128, form: u8) -> RedisKey {
         let mut name = *b"sg:{.....}:..................";
         name[TAG_END] = form;
@@ -81,7 +81,7 @@ impl RedisKey {
         RedisKey(name)
     }
 
-    /// The slot of the key in a cluster, below 16,384. Redis computes the same number from the tag.
+    /// Returns the slot of the key in a cluster: a number below 16,384. Redis computes the same number from the tag.
     ///
     /// ```
     /// use spillgate_core::{Binding, Hit, Op, Quota};
@@ -99,12 +99,12 @@ impl RedisKey {
         crc16(self.tag()) % SLOTS as u16
     }
 
-    /// The part of the key that determines the slot.
+    /// Returns the tag: the part of the key that determines the slot.
     fn tag(&self) -> &[u8] {
         &self.0[4..4 + TAG]
     }
 
-    /// The bytes of the key. All of them are ASCII.
+    /// Returns the bytes of the key. All of them are ASCII characters.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -123,7 +123,7 @@ impl fmt::Debug for RedisKey {
     }
 }
 
-/// Fills `digits` with the lowest bits, six for each digit.
+/// Fills `digits` with the lowest bits of `bits`. Each digit stores six bits.
 fn write(digits: &mut [u8], mut bits: u128) {
     for digit in digits.iter_mut().rev() {
         *digit = ALPHABET[(bits & 63) as usize];
@@ -131,7 +131,7 @@ fn write(digits: &mut [u8], mut bits: u128) {
     }
 }
 
-/// CRC-16/XMODEM, as the cluster specification requires. CRC of `123456789` is 0x31c3.
+/// Computes the CRC-16/XMODEM, as the cluster specification of Redis requires. The CRC of `123456789` is 0x31c3.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, &byte| crc << 8 ^ CRCS[usize::from((crc >> 8) as u8 ^ byte)])
 }

@@ -1,13 +1,14 @@
-//! A request as what is sent to Redis: a call of a script, or a transaction of plain commands.
+//! Turns a request into what is sent to Redis: a call of a script, or a transaction of plain commands.
 //!
-//! This is the only part of the store that knows both forms. The parts that send a command only ask for its key and
-//! decode its reply.
+//! Only this folder distinguishes scripts and transactions. The code that sends a command only asks for the key of the
+//! command, and lets this folder decode the reply.
 //!
-//! A take of one unit, with scripts and without:
+//! The first example is a take of one unit with scripts. The second one is the same take without scripts. L is the limit,
+//! and W is the window:
 //!
 //! ```text
 //! EVALSHA <sha of take_window> 1 sg:{kP2d7}:Zx..  "" <cost, L - cost, W>
-//! < <time of the decision> <start and count before>
+//! < <time of the decision> <start and count, as they were before the take>
 //!
 //! MULTI
 //! INCRBY sg:{kP2d7}+Qm..  1
@@ -18,8 +19,9 @@
 //! < [4, 0, 31734, ["1790000000", "123456"]]       the count after: 4
 //! ```
 //!
-//! A script returns the state before the request. A transaction returns the count after it, and the cost is subtracted.
-//! The kernel computes the answer from the state before.
+//! The kernel (the pure decision code in `spillgate-core`) computes the answer from the state as it was before the
+//! request. A script returns this state. A transaction returns the count after the request, so the store subtracts the
+//! cost from it.
 
 pub(crate) mod args;
 pub(crate) mod bytes;
@@ -40,7 +42,7 @@ use crate::command::transaction::Transaction;
 use crate::error::{Error, ErrorKind};
 use crate::settings::{LogForm, Settings};
 
-/// The most keys that an error names.
+/// An error names at most this many keys.
 const NAMED_KEYS_MAX: usize = 3;
 
 /// Turns requests into commands, as the settings say.
@@ -48,9 +50,9 @@ const NAMED_KEYS_MAX: usize = 3;
 pub(crate) struct Encoder {
     /// How logs are stored.
     log: LogForm,
-    /// Whether requests are scripts.
+    /// Whether requests are sent as calls of scripts. Otherwise they are sent as transactions.
     scripts: bool,
-    /// The server's time, for transactions. Scripts read it themselves.
+    /// The server's time, for transactions. Scripts read the server's time themselves.
     pub(crate) clock: ServerClock,
 }
 
@@ -63,7 +65,7 @@ pub(crate) enum Command<'e, 'r, 'q> {
     Transaction(Transaction<'e, 'r, 'q>),
 }
 
-/// The states that a reply showed when the request was refused.
+/// The states that the reply to a refused request showed.
 pub(crate) struct ObservedStates {
     /// The server's time of the decision.
     pub(crate) now: Time,
@@ -77,12 +79,13 @@ impl Encoder {
         Encoder { log: settings.log, scripts: settings.scripts, clock: ServerClock::new() }
     }
 
-    /// Whether `op` on `quota` can be sent with these settings.
+    /// Returns whether `op` on `quota` can be sent with these settings.
     pub(crate) fn support(&self, quota: &Quota, op: OpKind) -> bool {
         if self.scripts { request::supports(quota, op) } else { transaction::supports(quota, op) }
     }
 
-    /// Checks what must hold for the request as a whole. A request over several slots is checked before it is split.
+    /// Checks the number of hits of a whole request. A hit is one operation on one limit. A request whose states are in
+    /// several slots of a cluster is checked before it is split.
     ///
     /// # Errors
     /// [`ErrorKind::Malformed`] for too many hits.
@@ -90,7 +93,7 @@ impl Encoder {
         if hits.len() > MAX_HITS { Err(StoreError::malformed("too many hits")) } else { Ok(()) }
     }
 
-    /// The command for `hits`, whose states are all in one slot.
+    /// Returns the command for `hits`. All their states must be in one slot of the cluster.
     ///
     /// # Errors
     /// [`ErrorKind::Malformed`] for too many hits, or for a hit that is not [supported](Encoder::support).
@@ -109,7 +112,7 @@ impl Encoder {
 }
 
 impl Command<'_, '_, '_> {
-    /// One of the keys. All are in one slot, so it names the slot.
+    /// Returns one of the keys of the command. All keys are in one slot, so any key determines the slot.
     pub(crate) fn key(&self) -> Option<RedisKey> {
         match self {
             Command::Script(call) => call.keys().first().copied(),
@@ -117,8 +120,8 @@ impl Command<'_, '_, '_> {
         }
     }
 
-    /// The error, with the names of the keys if a value under them may be its cause. Such a key causes errors until
-    /// the operator deletes it.
+    /// Adds the names of the keys to the error if an invalid value under one of them may be the cause. Such a key causes
+    /// errors until the operator deletes it.
     pub(crate) fn name_keys(&self, error: Error) -> Error {
         // An error inside a script comes from a value that the script cannot read.
         let is_script_error = error.kind == ErrorKind::Other && error.detail.contains("user_script:");
@@ -131,7 +134,7 @@ impl Command<'_, '_, '_> {
         };
         let named: Vec<_> = keys.iter().take(NAMED_KEYS_MAX).map(RedisKey::to_string).collect();
         let named = named.join(", ");
-        // The name of the script and the line are of no use to an operator.
+        // The error of a script ends with the name of the script and a line number. An operator does not need them.
         let why = error.detail.split(" script: ").next().unwrap_or_default();
         let detail = match keys.len() {
             0 => return error,
@@ -142,7 +145,7 @@ impl Command<'_, '_, '_> {
         Error::new(error.kind, detail)
     }
 
-    /// Whether what the request takes can be refunded.
+    /// Returns whether the units that the request takes can be refunded.
     pub(crate) fn is_refundable(&self) -> bool {
         matches!(self, Command::Script(_))
     }
@@ -155,7 +158,7 @@ impl Command<'_, '_, '_> {
         }
     }
 
-    /// What the reply means, and the decision about each hit.
+    /// Reads the reply. Returns what it means, and stores the decision about each hit in `decisions`.
     ///
     /// # Errors
     /// The reply is not a reply to this command.
@@ -166,7 +169,8 @@ impl Command<'_, '_, '_> {
         }
     }
 
-    /// The states after the refused request, as far as the reply shows them. `replied_at` is when the reply came.
+    /// Returns the states as they were after the refused request. `None` if the reply does not show them. `replied_at` is
+    /// when the reply came.
     pub(crate) fn observed(&self, reply: &[u8], replied_at: Instant) -> Option<ObservedStates> {
         let (now, states) = match self {
             Command::Script(call) => call.states_after(reply),
@@ -175,8 +179,9 @@ impl Command<'_, '_, '_> {
         Some(ObservedStates { now, replied_at, states })
     }
 
-    /// The decisions of a request that this slot allowed and another slot refused, as
-    /// [`ScriptCall::decode_refused`] does. A transaction keeps what it charged, so its decisions stay.
+    /// Computes the decisions again if this slot allowed its hits but another slot refused the request, as
+    /// [`ScriptCall::decode_refused`] does. The units that a transaction charged stay charged, so its decisions do not
+    /// change.
     ///
     /// # Errors
     /// The reply is not a reply to this command.

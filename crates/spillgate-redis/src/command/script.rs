@@ -1,15 +1,16 @@
-//! The Lua scripts, and how they are put together from the files in `scripts/`.
+//! The Lua scripts. Each script is put together from files in the folder `scripts/`.
 //!
-//! A script checks, charges, and returns the states before. Redis executes a script as one atomic step.
+//! A script checks whether a request fits, charges it, and returns the states as they were before the request. Redis
+//! executes a script as one atomic step.
 //!
-//! The arguments and the reply of each script are described at the top of its Lua file. In short:
+//! The Lua files describe the arguments and the replies. This is a short version:
 //!
 //! | script | KEYS | reply |
 //! |---|---|---|
-//! | `take_bucket`, `take_window`, `take_counter` | 1 to 32 states | the time and the state before; for several takes an array of these |
-//! | `take_log`, `take_zset` | one log | the time, and the part of the log before that the take needs |
-//! | `take_all` | several states | the time, then the length and the bytes of each state before |
-//! | `decide` | several states | the time, the verdict, then the length and the bytes of each state before |
+//! | `take_bucket`, `take_window`, `take_counter` | 1 to 32 states | for one take, the time and the old state; for several takes, an array of such replies |
+//! | `take_log`, `take_zset` | one log | the time, and the part of the old log that the take needs |
+//! | `take_all` | several states | the time, then the length and the bytes of each old state |
+//! | `decide` | several states | the time, the verdict, then the length and the bytes of each old state |
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -27,20 +28,23 @@ pub struct Script {
     pub name: &'static str,
     /// The source, as SCRIPT LOAD takes it.
     pub source: &'static str,
-    /// Computed when it is first needed.
+    /// The SHA-1 of the source. It is computed when it is first needed.
     sha: OnceLock<String>,
 }
 
-/// A script made of these files, in this order.
+/// Makes a script of these files, in this order.
 macro_rules! script {
     ($name:literal, $($file:literal)*) => {
         Script::new($name, concat!($(include_str!(concat!("../scripts/", $file, ".lua"))),*))
     };
 }
 
-/// A step, which decides about one take. It sets whether the take fits. If it fits, it also sets the state after it and
-/// when that state ends. It also says whether the state before no longer counts. It leaves `fits` unset if the general
-/// script has to decide.
+/// Returns the Lua code of a step. A step decides one take and sets these variables:
+///
+/// * `fits`: whether the take fits. It stays unset if the general script has to decide.
+/// * `value`: the state after the take, if the take fits.
+/// * `s` and `ns`: the time when that state ends, if the take fits.
+/// * `stale`: whether the old state no longer counts, so that it can be deleted.
 macro_rules! step {
     ($name:literal) => {
         concat!(
@@ -51,15 +55,15 @@ macro_rules! step {
     };
 }
 
-/// The step as a function, for a script that has several steps.
+/// Returns the step as a Lua function, for a script that has several steps.
 macro_rules! function {
     ($name:literal) => {
         concat!("local function take_", $name, "(raw, at)\n", step!($name), "return fits, value, s, ns, stale\nend\n")
     };
 }
 
-/// A script for takes on several states, each by itself. Redis creates the functions of a script again in each call, so
-/// the step is inline.
+/// Makes a script for several takes, each decided independently of the others. The step is not a function here, because
+/// Redis would create the function again in each call.
 macro_rules! take_each {
     ($($shared:literal)* => $name:literal) => {
         Script::new(
@@ -75,7 +79,8 @@ macro_rules! take_each {
     };
 }
 
-/// The script for one take on a log. A function of the named file returns the form of the log.
+/// Makes a script for one take on a log. `$file` has the functions that read and write the log, and `$form` is the name
+/// of the Lua function that returns them.
 macro_rules! take_log {
     ($name:literal, $file:literal $form:literal) => {
         Script::new(
@@ -118,7 +123,8 @@ static DECIDE: Script = script!(
     "lib/log_zset" "general/bucket" "general/window" "general/counter" "general/log" "general/leases" "general/decide"
 );
 
-/// The commands that the scripts call. A user must be allowed these, EVALSHA and SCRIPT LOAD, on keys `sg:*`.
+/// The commands that the scripts call. A Redis user needs the right to call these commands on keys `sg:*`. It also needs
+/// EVALSHA and SCRIPT LOAD.
 ///
 /// ```
 /// use spillgate_redis::SCRIPT_COMMANDS;
@@ -155,19 +161,20 @@ pub const SCRIPT_COMMANDS: [&str; 24] = [
 ];
 
 impl Script {
-    /// Takes, each on a `token_bucket` or `leaky_bucket`.
+    /// Decides takes, each on a `token_bucket` or `leaky_bucket`.
     pub const TAKE_BUCKET: &'static Script = &TAKE_BUCKET;
-    /// Takes, each on a `fixed_window`.
+    /// Decides takes, each on a `fixed_window`.
     pub const TAKE_WINDOW: &'static Script = &TAKE_WINDOW;
-    /// Takes, each on a `sliding_window_counter` of one segment.
+    /// Decides takes, each on a `sliding_window_counter` of one segment.
     pub const TAKE_COUNTER: &'static Script = &TAKE_COUNTER;
-    /// One take on a `sliding_window_log` in a list.
+    /// Decides one take on a `sliding_window_log` in a list.
     pub const TAKE_LOG: &'static Script = &TAKE_LOG;
-    /// One take on a `sliding_window_log` in a sorted set.
+    /// Decides one take on a `sliding_window_log` in a sorted set.
     pub const TAKE_ZSET: &'static Script = &TAKE_ZSET;
-    /// Takes on several states, all or nothing. Each must be a take that one of the first three scripts could serve.
+    /// Decides takes on several states. Either all takes are charged, or none is charged. Each take must be one that
+    /// `take_bucket`, `take_window` or `take_counter` could decide.
     pub const TAKE_ALL: &'static Script = &TAKE_ALL;
-    /// Any request.
+    /// Decides any request.
     pub const DECIDE: &'static Script = &DECIDE;
 
     /// All scripts. They are loaded when a connection is made.
@@ -181,16 +188,16 @@ impl Script {
         Script::DECIDE,
     ];
 
-    /// The scripts that decide several takes, each by itself.
+    /// The scripts that decide several takes, each independently of the others.
     pub(crate) const EACH: [&'static Script; 3] = [Script::TAKE_BUCKET, Script::TAKE_WINDOW, Script::TAKE_COUNTER];
 
-    /// A script that no server knows yet.
+    /// Returns a script with this name and source.
     const fn new(name: &'static str, source: &'static str) -> Script {
         Script { name, source, sha: OnceLock::new() }
     }
 
-    /// The SHA-1 of the source in hexadecimal digits, as EVALSHA takes it. It changes with every byte of the source, so
-    /// servers of two versions never call each other's scripts.
+    /// Returns the SHA-1 of the source in hexadecimal digits, as EVALSHA needs it. If any byte of the source changes, the
+    /// SHA-1 changes. So servers of two versions never call each other's scripts.
     pub fn sha(&self) -> &str {
         self.sha.get_or_init(|| sha1_smol::Sha1::from(self.source).digest().to_string())
     }

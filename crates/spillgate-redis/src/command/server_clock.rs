@@ -1,22 +1,23 @@
-//! The time of the server, as it said it last.
+//! Estimates the current time of the Redis server from the last time that the server reported.
 //!
-//! A transaction must name its counters before it is sent, and a window since the epoch is named by its number. The
-//! number follows from the server's time, so the store has to know that time in advance.
+//! A store without scripts sends transactions of plain commands. A transaction must contain the keys of its counters. If
+//! windows begin at multiples of their length since the epoch, a key contains the number of the window. The store
+//! computes the number from the server's time, so it has to know the server's time before it sends the transaction.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use spillgate_core::Time;
 use tokio::time::Instant;
 
-/// The age, in nanoseconds, at which a reported time is no longer used. In one second two clocks drift apart by less
-/// than a millisecond.
+/// A reported time that is older than this many nanoseconds is no longer used. In one second, two clocks drift apart by
+/// less than a millisecond, so a newer one is exact enough.
 const MAX_AGE_NS: u64 = 1_000_000_000;
 
 /// Computes the server's time from its last reply and the local clock.
 #[derive(Debug)]
 pub(crate) struct ServerClock {
     start: Instant,
-    /// Nanoseconds by which the server's time is ahead of the time since `start`.
+    /// The server's time minus the time since `start`, in nanoseconds.
     ahead_ns: AtomicU64,
     /// When the server last reported its time, in nanoseconds since `start`. 0 means never.
     reported_ns: AtomicU64,
@@ -27,13 +28,13 @@ impl ServerClock {
         ServerClock { start: Instant::now(), ahead_ns: AtomicU64::new(0), reported_ns: AtomicU64::new(0) }
     }
 
-    /// The server's time now; `None` if the server has not reported it in the last second.
+    /// Returns the server's time now. `None` if the server has not reported its time in the last second.
     pub(crate) fn now(&self) -> Option<Time> {
         self.at(self.passed_ns())
     }
 
     fn at(&self, passed_ns: u64) -> Option<Time> {
-        // `ahead_ns`, which is read after this, is at least as new.
+        // `ahead_ns` is read after `reported_ns`. So it belongs to the same report or to a later one.
         let reported_ns = self.reported_ns.load(Ordering::Acquire);
         let counts = reported_ns > 0 && passed_ns.saturating_sub(reported_ns) <= MAX_AGE_NS;
         counts.then(|| Time::from_nanos(self.ahead_ns.load(Ordering::Relaxed).saturating_add(passed_ns)))
@@ -50,7 +51,7 @@ impl ServerClock {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Moves all reports into the past.
+    /// Makes all reports older by `age`.
     #[cfg(test)]
     pub(crate) fn age_by(&mut self, age: std::time::Duration) {
         self.start -= age;
@@ -74,7 +75,7 @@ mod tests {
         let reported_ns = clock.reported_ns.load(Ordering::Relaxed);
         assert_eq!(clock.at(reported_ns + MAX_AGE_NS), Some(Time::from_nanos(NOW_NS + MAX_AGE_NS)));
         assert_eq!(clock.at(reported_ns + MAX_AGE_NS + 1), None);
-        // A caller that read the local clock just before the report may use it too.
+        // A caller may read the local clock just before the report comes. It may use the report too.
         assert!(clock.at(0).is_some());
     }
 }

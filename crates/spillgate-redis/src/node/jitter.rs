@@ -1,22 +1,22 @@
-//! Random waits, which differ between processes.
+//! Computes random waits, which differ between processes.
 //!
-//! Without them all servers of a fleet would try a failed store again at the same moment.
+//! Without random waits, all servers of a fleet would try a failed store again with the same timing.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A sequence of random numbers (splitmix64). They need not be good, but must differ between processes.
+/// A sequence of random numbers (splitmix64). Their quality does not matter, but they must differ between processes.
 #[derive(Debug)]
 pub(crate) struct Jitter(AtomicU64);
 
 impl Jitter {
-    /// A sequence that begins at random. The seed is that of a hash map of the standard library.
+    /// Returns a sequence with a random seed. The standard library makes the seed, as it does for each hash map.
     pub(crate) fn new() -> Jitter {
         Jitter(AtomicU64::new(RandomState::new().hash_one(0)))
     }
 
-    /// Between half of `wait` and all of it. For a second, this is 500 ms to 1 s.
+    /// Returns a random time between half of `wait` and `wait`. For a `wait` of 1 s, this is 500 ms to 1 s.
     pub(crate) fn of(&self, wait: Duration) -> Duration {
         let mut bits = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
         bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

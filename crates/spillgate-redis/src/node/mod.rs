@@ -1,9 +1,9 @@
 //! One node: sends commands to a single server, within deadlines and behind a circuit breaker.
 //!
-//! A cluster is many of these, every other store is one.
+//! A cluster has many nodes. Every other store has one node.
 //!
-//! A command passes through the breaker, waits for a connection, and waits for its reply. Each outcome says something
-//! about the server:
+//! A command passes through the circuit breaker, waits for a connection, and waits for its reply. The table shows each
+//! outcome, the error that the caller gets, and what the outcome does to the breaker:
 //!
 //! | outcome | error | effect on the breaker |
 //! |---|---|---|
@@ -40,20 +40,22 @@ use crate::settings::Settings;
 
 /// Decides requests whose states are all on one server.
 pub(crate) struct Node {
-    /// The tasks of the connections hold the pool too, so dropping the node ends the pool explicitly.
+    /// The connections of the node. The tasks of the connections own the pool too, so it does not end by itself when the
+    /// node is dropped. `drop` ends it.
     pool: Arc<Pool>,
 }
 
 impl Node {
-    /// A node without connections. They are made when it is first used.
+    /// Returns a node without connections. Its first request makes the connections.
     pub(crate) fn new(endpoint: Endpoint, settings: &Settings) -> Node {
         Node { pool: Arc::new(Pool::new(endpoint, settings)) }
     }
 
-    /// The reply to the command before the deadline, or an error.
+    /// Sends the command and returns its reply. Returns an error if no reply comes before the deadline.
     ///
-    /// The command is written once. There are two exceptions, in which the server itself says that it did nothing: it
-    /// lacks the script, or some of the slots. `asking` says that another node has redirected the command.
+    /// The command is written once, with two exceptions. In both the server replies that it did nothing: the script is
+    /// missing, or the keys of one call are in several slots. `asking` is true if another node has redirected the command
+    /// with ASK.
     pub(crate) async fn send(
         &self,
         call: &Command<'_, '_, '_>,
@@ -65,8 +67,8 @@ impl Node {
         }
         let live = self.pool.live(deadline).await?;
         let sent_at = Instant::now();
-        // A command that is written is executed even if no caller waits for the reply. So it is not written without
-        // time left.
+        // A command that is written is executed even if no caller waits for the reply. So the command is not written
+        // after the deadline.
         if sent_at >= deadline {
             self.pool.breaker.inconclusive();
             return Err(Error::new(ErrorKind::NotSent, "no time was left to send the request"));
@@ -83,7 +85,7 @@ impl Node {
                     live.abandon();
                 }
             }
-            // The pool notices this by itself.
+            // Nothing to do, because the pool notices the end of a connection itself.
             Err(error) if error.kind == ErrorKind::Disconnected => {}
             // The connection has too many commands without a reply.
             Err(error) if error.kind == ErrorKind::Overloaded => {
@@ -95,7 +97,7 @@ impl Node {
         reply
     }
 
-    /// Whether the breaker lets a request pass. The clock is not read while the breaker is closed.
+    /// Returns whether the breaker allows a request. The clock is not read while the breaker is closed.
     fn admits(&self) -> bool {
         let breaker = &self.pool.breaker;
         breaker.circuit() == Circuit::Closed || breaker.admits(self.pool.at_ns(Instant::now()))
@@ -104,22 +106,23 @@ impl Node {
     /// Waits for a connection until the deadline.
     ///
     /// # Errors
-    /// Why there is no connection: the error of the last attempt if there was one.
+    /// There is no connection. The error is that of the last attempt to connect, if an attempt has failed.
     pub(crate) async fn wait_connected(&self, deadline: Instant) -> Result<(), Error> {
         self.pool.wait_connected(deadline).await.map_err(|error| self.last_error().unwrap_or(error))
     }
 
-    /// Why the server is down, if it is: the error of the last attempt to connect, or the error that opened the circuit.
+    /// Returns why the server is down: the error of the last attempt to connect, or the error that opened the circuit.
+    /// `None` if the server is not down.
     pub(crate) fn last_error(&self) -> Option<Error> {
         self.pool.last_error()
     }
 
-    /// The state of the breaker.
+    /// Returns the state of the breaker.
     pub(crate) fn circuit(&self) -> Circuit {
         self.pool.breaker.circuit()
     }
 
-    /// Where the server was found last, and whether there is a connection.
+    /// Returns the last known address of the server, and whether there is a connection.
     pub(crate) fn node(&self) -> NodeStatus {
         let address = match &self.pool.endpoint.location {
             Location::Address(address) => address_text(address),

@@ -1,10 +1,11 @@
-//! Redirections: where a node of a cluster sends a request whose states it does not have.
+//! Reads redirections: errors with which a node of a cluster says that another node has the states of a request.
 //!
-//! The errors MOVED, ASK and TRYAGAIN name the right node in text. Everything above this works with addresses.
+//! The errors MOVED and ASK contain the address of the right node as text. This file parses the text, so that the rest
+//! of the store works with addresses.
 //!
 //! ```text
-//! -MOVED 3999 10.0.0.7:6381      the slot has moved: send there, and read the slot map again
-//! -ASK 3999 10.0.0.7:6381        the slot is moving, and this key is gone: send ASKING and the command there
+//! -MOVED 3999 10.0.0.7:6381      the slot has moved: send the command to this address, and read the slot map again
+//! -ASK 3999 10.0.0.7:6381        the slot is moving, and the key has moved: send ASKING and the command to this address
 //! -TRYAGAIN Multiple keys ..     the slot is moving, and its keys are on two nodes: wait and try again
 //! ```
 //!
@@ -12,17 +13,18 @@
 
 use redis::{ConnectionAddr, RedisError, ServerErrorKind};
 
-/// Where the states of a slot are, according to a node that does not have them.
+/// What a node says about a slot whose states it does not have.
 pub(crate) enum Redirection {
-    /// The slot has moved to this node. `None` if the error names no node.
+    /// The slot has moved to this address. `None` if the error contains no address.
     Moved(Option<ConnectionAddr>),
-    /// This request, and only this one, must be sent to that node.
+    /// This request must be sent to this address. Other requests for the slot are still sent to the old node.
     Ask(ConnectionAddr),
-    /// Some of the states are here and some are there, or the error names no node. Send the request again later.
+    /// The states of the request are on two nodes, or an ASK contains no address. Send the request again later.
     TryAgain,
 }
 
-/// The redirection in the error, if it is one. `sender` is the address of the node that sent it.
+/// Reads the redirection in the error. `None` if the error is not a redirection. `sender` is the address of the node that
+/// sent the error.
 pub(crate) fn redirection(error: &RedisError, sender: &ConnectionAddr) -> Option<Redirection> {
     let errors = error.clone().into_server_errors()?;
     let (_, error) = errors.first()?;
@@ -35,13 +37,14 @@ pub(crate) fn redirection(error: &RedisError, sender: &ConnectionAddr) -> Option
     }
 }
 
-/// Parses `host:port`, with a host as described at [`at`].
+/// Parses `host:port`. The function [`at`] describes the possible hosts.
 fn address(text: &str, sender: &ConnectionAddr) -> Option<ConnectionAddr> {
     let (host, port) = text.rsplit_once(':')?;
     at(host, port.parse().ok()?, sender)
 }
 
-/// The address of that host and port. An empty host means the node that was asked. The host `?` is unknown.
+/// Returns the address of this host and port. An empty host means the host of `sender`. The host `?` means that the node
+/// does not know it, so the result is `None`.
 pub(crate) fn at(host: &str, port: u16, sender: &ConnectionAddr) -> Option<ConnectionAddr> {
     let host = match (host, sender) {
         ("", ConnectionAddr::Tcp(host, _)) => host,

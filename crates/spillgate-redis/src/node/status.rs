@@ -1,12 +1,14 @@
 //! The state of one server, for health checks and metrics.
 //!
-//! It is a file of its own because the node creates it and the store returns it.
+//! [`NodeStatus`] is public because [`RedisStore::nodes`](crate::RedisStore::nodes) returns it. The rest of the folder
+//! `node` is private.
 
-/// A server that a store knows, as [`RedisStore::nodes`](crate::RedisStore::nodes) lists it.
+/// The state of one server, as [`RedisStore::nodes`](crate::RedisStore::nodes) returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeStatus {
-    /// Its host and port, or its socket's path. For a primary that sentinels have not named yet, its name.
+    /// The host and port of the server, or the path of its socket. If the store asks sentinels for the primary and no
+    /// sentinel has returned an address yet, this is the name of the primary in the settings.
     pub address: String,
-    /// Whether there is a connection. Before the first request there are no connections.
+    /// Whether the store has a connection to the server. Before the first request it has no connection.
     pub is_connected: bool,
 }

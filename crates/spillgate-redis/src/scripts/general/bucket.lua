@@ -1,7 +1,11 @@
--- Part of decide.lua: token buckets and queues. A state is TAT, T and b. TAT is the time when all debt is paid, and T
--- is the interval that the debt is counted in. A debt above 2^b ns can only come from a clock that was set back.
+-- Part of decide.lua: token buckets and queues. A bucket stores its debt as time. B is its capacity, and T is the
+-- interval in which the debt of one unit is paid. A state is TAT, T and b. TAT is the time when all debt is paid. No debt
+-- exceeds 2^b nanoseconds, unless the clock was set back.
+--
+-- A time or a span is two numbers here: seconds (_s) and nanoseconds (_ns).
 local function load_bucket()
-  -- The binary digits of a span in nanoseconds, lowest first. A whole second is an even number of nanoseconds.
+  -- Returns the binary digits of a span in nanoseconds, lowest first. A second is an even number of nanoseconds, so the
+  -- lowest digit depends on `ns` only.
   local function digits(s, ns)
     local found = {}
     while s > 0 or ns > 0 do
@@ -11,8 +15,9 @@ local function load_bucket()
     return found
   end
 
-  -- floor(x * (k * c + m) / c) and the remainder, for x in binary digits and m < c. This is long multiplication and
-  -- division in one loop. The result is at most `top`.
+  -- Returns floor(x * (k * c + m) / c), at most `top`, and the remainder. x is given as binary digits, and m must be less
+  -- than c. The loop does a long multiplication and a long division in one pass, because the product needs more bits
+  -- than a Lua number has.
   local function scaled(x, k_s, k_ns, m_s, m_ns, c_s, c_ns, top_s, top_ns)
     local q_s, q_ns, r_s, r_ns = 0, 0, 0, 0
     for i = #x, 1, -1 do
@@ -31,7 +36,8 @@ local function load_bucket()
     return q_s, q_ns, r_s, r_ns
   end
 
-  -- ceil(debt * T' / T), at most `top`. Exact in 126 bits.
+  -- Converts a debt that was counted in the old T to the new T. Returns ceil(debt * new / old), at most `top`. The result
+  -- has no rounding error, although the product may have 126 bits.
   local function converted(debt_s, debt_ns, new_s, new_ns, old_s, old_ns, top_s, top_ns)
     if old_s == 0 and old_ns == 0 then old_ns = 1 end
     local k_s, k_ns, m_s, m_ns = scaled(digits(new_s, new_ns), 0, 0, 0, 1, old_s, old_ns, new_s, new_ns)
@@ -52,7 +58,7 @@ local function load_bucket()
     }, next
   end
 
-  -- b is the last byte. An older server wrote states without it.
+  -- Reads a state. b is the last byte of the value. An older server wrote states without b.
   local function read(raw)
     if raw == '' then return {none = true, tat_s = 0, tat_ns = 0, t_s = 0, t_ns = 0}, 0 end
     local tat_s, tat_ns, t_s, t_ns = struct.unpack('>I5I4I5I4', raw)
@@ -60,8 +66,9 @@ local function load_bucket()
     return {none = tat_s == 0 and tat_ns == 0, tat_s = tat_s, tat_ns = tat_ns, t_s = t_s, t_ns = t_ns, bits = bits}, 18
   end
 
-  -- debt = max(TAT - now, 0) in nanoseconds of the state's T. A debt above 2^b comes from a clock that was set back,
-  -- and is cut. 2^b and its whole seconds in nanoseconds are both exact doubles.
+  -- Returns the debt, max(TAT - now, 0), counted in the T of the state. A debt above 2^b means that the clock was set
+  -- back, so it is cut to 2^b. The computation is exact, because a double can store 2^b and also its whole seconds in
+  -- nanoseconds.
   local function debt(b)
     if b.none then return 0, 0 end
     local s, ns = minus(b.tat_s, b.tat_ns, now_s, now_ns)
@@ -71,8 +78,8 @@ local function load_bucket()
     return least(s, ns, (top - top_ns) / 1000000000, top_ns)
   end
 
-  -- The debt in nanoseconds of the quota's T, rounded up, at most 2*B*T. It is stored until it changes, because a take
-  -- needs it twice.
+  -- Returns the debt, counted in the T of the quota, rounded up and at most 2*B*T. A take needs the result twice, so the
+  -- result is stored until the debt changes.
   local function debt_under(b, quota)
     if b.under ~= quota then
       local s, ns = debt(b)
@@ -99,7 +106,7 @@ local function load_bucket()
     set(b, debt(b))
   end
 
-  -- allow <=> debt <= min(B*T - cost*T, longest wait)
+  -- A take fits if debt <= max_debt, which is min(B*T - cost*T, longest wait).
   local function fits(b, quota)
     local s, ns = debt_under(b, quota)
     return not less(quota.max_debt_s, quota.max_debt_ns, s, ns)
@@ -110,7 +117,8 @@ local function load_bucket()
     owe(b, quota, plus(s, ns, quota.cost_s, quota.cost_ns))
   end
 
-  -- Adds min(due, 2*B*T - debt). If that is not above 0, the state stays as it is, with its T.
+  -- Adds min(due, 2*B*T - debt) to the debt. `due` is the debt that a force or a charged refusal adds. If nothing can be
+  -- added, the state does not change, and it keeps its T.
   local function force(b, quota)
     local s, ns = debt_under(b, quota)
     local more_s, more_ns = minus(quota.top_s, quota.top_ns, s, ns)
@@ -118,8 +126,8 @@ local function load_bucket()
     if more_s > 0 or more_ns > 0 then owe(b, quota, plus(s, ns, more_s, more_ns)) end
   end
 
-  -- A bucket gets cost * T back, in the state's T (the cost is in units). A queue gives a position back only while it
-  -- is the last one.
+  -- Subtracts cost * T from the debt, with the T of the state. Here quota.cost_s and quota.cost_ns encode units. A queue
+  -- refunds a take only if no other take has joined the queue after it: TAT is then the mark in the receipt.
   local function refund(b, quota)
     if b.none then return end
     if quota.queue and (b.tat_s ~= quota.mark_s or b.tat_ns ~= quota.mark_ns) then return end

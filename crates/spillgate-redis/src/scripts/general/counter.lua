@@ -1,6 +1,7 @@
--- Part of decide.lua: sliding window counters of n segments of w = W/n. A state is the start of the newest segment and
--- n + 1 counts, newest first. A count takes five bytes. It takes seven if a count is 2^40 or more, or if a penalty with
--- its span follows. So the length of a value determines its form.
+-- Part of decide.lua: sliding window counters. A counter has a limit L and a window W, which has n segments of the
+-- length w = W/n. A state is the start of the newest segment and n + 1 counts, newest first. Each count has five bytes.
+-- But all counts have seven bytes if one of them is 2^40 or more, or if a penalty with its length follows. The length of
+-- a value shows how many bytes a count has.
 local function load_counter()
   local function read_quota(at)
     local cost, max_used, due, length, segments, at_s, at_us, marked, next =
@@ -33,15 +34,16 @@ local function load_counter()
     return c, 8 + size * width
   end
 
-  -- start > now + W: the clock was set back.
+  -- Forgets all counts if start > now + W, because the clock was then set back.
   local function adopt(c, quota)
     local ahead = (c.start_s - now_s) * 1000000 + c.start_us - math.floor(now_ns / 1000)
     if ahead > quota.length * quota.segments then forget(c, quota) end
   end
 
-  -- The start of the segment that contains now; how far now is in it, in whole microseconds, and the nanoseconds below;
-  -- and how many segments have begun since the state's newest one. A late request counts at the start of the newest
-  -- segment.
+  -- Returns five numbers. The first two are the start of the segment that contains the time of the decision. The next two
+  -- are the time since that start: whole microseconds, and the nanoseconds that remain. The last one is how many
+  -- segments have begun since the newest segment of the state. A request from before that segment counts as if it came
+  -- at the start of that segment.
   local function view(c, quota)
     local s, ns = most(now_s, now_ns, c.start_s, c.start_us * 1000)
     local into = elapsed(s, ns, quota.length)
@@ -50,7 +52,8 @@ local function load_counter()
     return start_s, start_us, into, ns % 1000, math.min(shift, quota.segments + 1)
   end
 
-  -- allow <=> oldest * (w - e) <= (L - cost - rest) * w, with e in nanoseconds
+  -- A take fits if oldest * (w - e) <= (L - cost - rest) * w. `oldest` is the count of the oldest segment, and `rest` is
+  -- the sum of the newer counts. e is the time since the newest segment began. It is exact to the nanosecond.
   local function fits(c, quota)
     local _, _, into, below, shift = view(c, quota)
     local oldest, rest = c.counts[quota.segments + 1 - shift] or 0, 0
@@ -80,7 +83,8 @@ local function load_counter()
     add(c, quota, quota.due)
   end
 
-  -- With a receipt, the units leave the segment of the take, if it is still there.
+  -- A receipt names the segment in which the units were taken, so the refund subtracts them there. If that segment has
+  -- left the state, nothing is refunded. Without a receipt the refund subtracts from the newest segment.
   local function refund(c, quota)
     if c.none then return end
     advance(c, quota)
@@ -93,7 +97,7 @@ local function load_counter()
     c.none = math.max(unpack(c.counts)) == 0
   end
 
-  -- The newest segment with units counts until W + w after its start.
+  -- Returns when the state ends. The newest segment that has units counts until W + w after its start.
   local function ends(c, quota)
     local newest = 1
     while c.counts[newest] == 0 do newest = newest + 1 end

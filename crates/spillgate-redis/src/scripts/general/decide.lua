@@ -1,19 +1,22 @@
--- The general script: any request, with several hits and all operations, all or nothing. It takes the same steps in the
--- same order as `decide` in the kernel (crates/spillgate-core).
+-- The general script. It decides every request, with several hits and all operations. A hit is one operation on one
+-- limit. Either all takes of a request are charged, or none is charged. The script takes the same steps in the same
+-- order as the function `decide` in the kernel (the pure decision code in crates/spillgate-core).
 --
---     KEYS     each state once
---     ARGV[2]  hit after hit: the fields that all have, then the fields that `read_quota` of its algorithm reads
---     ARGV[3]  optional: the latest time. After it nothing is done, and the reply is empty
---     RETURNS  the time of the decision; 1 if the request is allowed, otherwise 0; each state before, with its length
---     TIME     '' for the server's own
+--     KEYS     the key of each state, once
+--     ARGV[1]  the time of the decision; '' means that the server's clock decides
+--     ARGV[2]  hit after hit: first the fields that every hit has, then the fields that `read_quota` of its algorithm
+--              reads (command/args.rs writes both)
+--     ARGV[3]  optional: the latest time. After this time the script does nothing and returns an empty reply
+--     RETURNS  the time of the decision; one byte, 1 if the request is allowed, otherwise 0; then, for each state, its
+--              length and its bytes as they were before the request
 local ENFORCE, QUOTA = 0, 2
 
--- Only the algorithms that a request needs are loaded.
+-- Each loader returns the functions of one algorithm. The script calls only the loaders that the request needs.
 local loaders, loaded = {load_bucket, load_window, load_counter, load_log, load_leases, load_log}, {}
 local forms = {[4] = list_form, [6] = zset_form}
 
--- A state is its body, as its algorithm reads it, and the end and the length of its penalty, if it ever had one. Most
--- states are strings: the body, then these two. An older server wrote a penalty without its length.
+-- Opens a state that is a string. A state has a body, which its algorithm reads. If it ever had a penalty, the end and
+-- the length of the penalty follow the body. An older server wrote a penalty without its length.
 local function open_string(state, algorithm, quota)
   state.raw = redis.call('GET', state.key) or ''
   local length
@@ -34,7 +37,7 @@ local function read_state(key, algorithm, quota)
   return state
 end
 
--- What the kernel needs to know of the state before.
+-- Returns the part of the state that the kernel needs, as it was before the request.
 local function show(state)
   if state.raw then return state.raw end
   local shut_out = state.until_s > 0 or state.until_ns > 0
@@ -67,8 +70,9 @@ local function is_shut_out(hit)
   return hit.punishes and less(now_s, now_ns, hit.state.until_s, hit.state.until_ns)
 end
 
--- Cuts what a clock that was set back has left. This is kept whatever the verdict is. A request may be late by a
--- second.
+-- Corrects a state if the clock was set back. Then the state may have times that are too far in the future, so they are
+-- removed or cut. The correction is stored even if the request is refused. A penalty is cut only if its end is more than
+-- a second too late, because a request may be late by a second.
 local function adopt(hit)
   if hit.idle then return end
   local state = hit.state
@@ -80,7 +84,7 @@ local function adopt(hit)
   end
 end
 
--- Starts the quota's penalty. It never shortens a penalty that is running.
+-- Starts the penalty of the quota. If the current penalty ends later, it does not change.
 local function punish(hit)
   local state, s, ns = hit.state, plus(now_s, now_ns, hit.penalty_s, hit.penalty_ns)
   if less(state.until_s, state.until_ns, s, ns) then
@@ -96,7 +100,8 @@ local function refuses(hit)
   return is_shut_out(hit) or not (hit.idle or hit.algorithm.fits(hit.state.body, hit.quota))
 end
 
--- Refused if an enforcing hit refuses, or if there are quota hits and all of them refuse.
+-- Returns whether the request is allowed. It is refused in two cases. First, one enforcing hit is refused. Second, the
+-- request has quota-mode hits, and all of them are refused.
 local function verdict(hits)
   local quota_refuses, quota_passes = false, false
   for _, hit in ipairs(hits) do
@@ -130,9 +135,10 @@ local function refund_renew_or_reset(hit, allowed)
   end
 end
 
--- Body, penalty and one more byte. The byte is b of a bucket; in other states it only makes the lengths different. A
--- state with a penalty always has a body, which is zeros if nothing is used. A state of an older server has no length
--- of the penalty and no last byte, and stays so until it changes.
+-- Returns the bytes of a state: its body, its penalty, and one more byte. For a bucket the last byte is b (bucket.lua).
+-- For other algorithms its only purpose is a different length. A state with a penalty always has a body. The body is all
+-- zeros if nothing is used. An older server wrote neither the length of the penalty nor the last byte. Such a state keeps
+-- its old form until it changes.
 local function to_string(state, quota)
   local body, algorithm = state.body, state.algorithm
   local shut_out = state.until_s > 0 or state.until_ns > 0
@@ -147,7 +153,8 @@ local function to_string(state, quota)
   return bytes .. struct.pack('>I5I4', state.span_s, state.span_ns) .. (last or '\63')
 end
 
--- The state ends when neither its body nor its penalty counts any more.
+-- Writes a state that is a string, if it has changed. Its key expires when neither its body nor its penalty counts any
+-- more.
 local function write_string(state)
   local quota = state.hits[1].quota
   local value, s, ns = to_string(state, quota), state.until_s, state.until_ns

@@ -1,6 +1,9 @@
--- Part of decide.lua: leases of a concurrency limit. The state is a hash. Under its id (nine bytes) each lease has its
--- life, its end and its permits. 'about' has totals, so that not all leases must be read. 'until' has the end of
--- the penalty and its length.
+-- Part of decide.lua: leases of a concurrency limit, which allows N permits at the same time. The state is a Redis hash
+-- with three kinds of fields:
+--
+--     an id (nine bytes)  one lease: its life (how long it lasts without a renewal), its end, and its permits
+--     'about'             totals of all leases, so that most requests need not read all leases
+--     'until'             the end and the length of the penalty
 local function load_leases()
   local function read_quota(at)
     local cost, max_used, life_s, life_ns, mark_s, mark_ns, marked, next = struct.unpack('>I7I7I5I4I5I4B', ARGV[2], at)
@@ -10,9 +13,9 @@ local function load_leases()
     }, next
   end
 
-  -- The totals of all leases. `last` is the newest id, and `permits` is the number of permits. No lease ends before
-  -- `first`. No lease ends later than one life after `base`. The last lease ends at `final`. `held` is the number of
-  -- permits of live leases, once the state is adopted.
+  -- Reads the totals of all leases. `last` is the newest id, and `permits` is the number of permits of all leases. No
+  -- lease ends before `first`. No lease ends later than `base` plus its life. The last lease ends at `final`. After
+  -- `adopt`, `held` is the number of permits of the leases that have not ended.
   local function open(state)
     local found = redis.call('HMGET', state.key, 'about', 'until')
     local b = {
@@ -40,7 +43,7 @@ local function load_leases()
     b.changed = true
   end
 
-  -- Adds a lease to the totals, whether it is alive or not.
+  -- Adds a lease to the totals, even if the lease has ended.
   local function count(b, life_s, life_ns, end_s, end_ns, permits)
     if b.permits == 0 or less(end_s, end_ns, b.first_s, b.first_ns) then b.first_s, b.first_ns = end_s, end_ns end
     b.base_s, b.base_ns = most(b.base_s, b.base_ns, minus(end_s, end_ns, life_s, life_ns))
@@ -49,8 +52,8 @@ local function load_leases()
     if less(now_s, now_ns, end_s, end_ns) then b.held = b.held + permits end
   end
 
-  -- Reads all leases. The end of a lease that a clock set back has left is cut to one life from now. Leases that have
-  -- ended are removed if `sweep` is set.
+  -- Reads all leases and computes the totals again. If the clock was set back, a lease may end later than one life from
+  -- now. The end of such a lease is cut to one life from now. If `sweep` is set, leases that have ended are removed.
   local function recount(b, sweep)
     b.permits, b.held, b.first_s, b.first_ns, b.base_s, b.base_ns, b.final_s, b.final_ns = 0, 0, 0, 0, 0, 0, 0, 0
     local all = redis.call('HGETALL', b.key)
@@ -79,16 +82,17 @@ local function load_leases()
     if ended or less(now_s, now_ns, b.base_s, b.base_ns) then
       recount(b, false)
     end
-    -- An id is never used twice, so the state is kept until the newest id is in the past.
+    -- An id is a time, and no id may be used twice. So the state is kept until the newest id is in the past.
     b.none = b.held == 0 and less(b.last_s, b.last_ns, now_s, now_ns)
   end
 
-  -- allow <=> held <= N - cost
+  -- A take fits if held <= N - cost.
   local function fits(b, quota)
     return b.held <= quota.max_used
   end
 
-  -- The id is the time in nanoseconds, or the next free number after it.
+  -- Adds a lease. Its id is the time in nanoseconds. If the newest id is not smaller than that, the new id is the newest
+  -- id plus 1.
   local function charge(b, quota)
     if b.none then
       redis.call('DEL', b.key)
@@ -141,8 +145,9 @@ local function load_leases()
     b.final_s, b.final_ns = most(b.final_s, b.final_ns, end_s, end_ns)
   end
 
-  -- The newest id; the permits and the end of the leases that no hit names, as one lease; then each lease that a hit
-  -- names.
+  -- Returns the part of the state that the kernel needs. The newest id comes first. Then all leases that no hit names
+  -- follow as if they were one lease: the sum of their permits, and their last end. Each lease that a hit names comes
+  -- after that.
   local function show(b, state)
     if b.none then return '' end
     local names, known, held, last = {}, {}, b.held, false
@@ -171,7 +176,7 @@ local function load_leases()
     return struct.pack('>I5I4I3I5I4', b.last_s, b.last_ns, held, final_s, final_ns) .. table.concat(names)
   end
 
-  -- A state ends when its last lease has ended and its newest id is in the past.
+  -- Writes the state. Its key expires when the last lease and the penalty have ended and the newest id is in the past.
   local function write(state)
     local b, s, ns = state.body, state.until_s, state.until_ns
     local shut_out = s > 0 or ns > 0

@@ -1,4 +1,5 @@
--- Part of decide.lua: sliding window logs, in either form (lib/logs.lua).
+-- Part of decide.lua: sliding window logs with a limit L and a window W. A log has one element for each unit. It is a list
+-- or a sorted set. `form` is a table of functions that read and write the log as the one or as the other (lib/logs.lua).
 local function load_log(form)
   local function read_quota(at)
     local cost, max_used, due, top, window_s, window_ns, at_s, at_ns, marked, next =
@@ -24,7 +25,7 @@ local function load_log(form)
     return form.time(log.key, -1)
   end
 
-  -- A late request counts as of the newest unit.
+  -- Returns the time at which the request counts. A late request counts as if it came at the time of the newest unit.
   local function effective(log)
     if log.none then return now_s, now_ns end
     return most(now_s, now_ns, newest(log))
@@ -34,7 +35,7 @@ local function load_log(form)
     return log_expired(form, log.key, log.head, log.size, quota.window_s, quota.window_ns, effective(log))
   end
 
-  -- Removes the oldest units. The element before them, if there is one, is written again at the end.
+  -- Removes the oldest units. If a penalty is stored before them, it is removed too, and `write` stores it again.
   local function drop(log, units)
     if units <= 0 then return end
     log.size = math.max(log.size - units, 0)
@@ -42,14 +43,14 @@ local function load_log(form)
     log.head, log.none, log.changed = 0, log.size == 0, true
   end
 
-  -- newest > now + W: the clock was set back.
+  -- Removes all units if the newest unit is later than now + W, because the clock was then set back.
   local function adopt(log, quota)
     if log.none then return end
     local s, ns = plus(now_s, now_ns, quota.window_s, quota.window_ns)
     if less(s, ns, newest(log)) then drop(log, log.size) end
   end
 
-  -- allow <=> count <= L - cost
+  -- A take fits if the number of units in the window is at most L - cost.
   local function fits(log, quota)
     return log.size - expired(log, quota) <= quota.max_used
   end
@@ -65,14 +66,16 @@ local function load_log(form)
     add(log, quota, quota.cost)
   end
 
-  -- Keeps the newest L + 1 units, or as many as there were.
+  -- Adds units even if they do not fit. Afterwards the log has at most L + 1 units (`top`), or as many units as it had
+  -- before in the window, if that is more. The oldest units are removed.
   local function force(log, quota)
     local most = math.max(quota.top, log.size - expired(log, quota))
     add(log, quota, math.min(quota.due, quota.top))
     drop(log, log.size - most)
   end
 
-  -- With a receipt, removes units of that time; without one, the oldest.
+  -- A receipt names the time of the take, so the refund removes units of that time. Without a receipt it removes the
+  -- oldest units in the window.
   local function refund(log, quota)
     if log.none then return end
     if not quota.marked then return drop(log, expired(log, quota) + quota.cost) end
@@ -81,9 +84,10 @@ local function load_log(form)
     log.none, log.changed = log.size == 0, log.changed or removed > 0
   end
 
-  -- The ranks of the units that decide the hit. Ranks count the `count` units that are in the window, after
-  -- `expired_units` that are not. For a take: the unit that has to expire first, and the unit that has to expire after
-  -- a charged refusal. For a refund: the units of that time, and the unit before.
+  -- Returns the ranks of the units that the kernel needs to decide the hit. A rank counts the `count` units in the window,
+  -- and rank 1 is the oldest. For a take, the kernel needs the unit that must expire before the take fits. If a refusal
+  -- is charged, it also needs the unit that must expire after such a refusal. For a refund with a receipt, it needs the
+  -- unit before the units of that time, and the last unit of that time.
   local function ranks_of(log, hit, expired_units, count)
     local quota = hit.quota
     if hit.op == TAKE or hit.op == PEEK or hit.op == TAKE_NOTHING then
@@ -96,7 +100,8 @@ local function load_log(form)
     return {first - log.head - expired_units, last - log.head - expired_units + 1}
   end
 
-  -- One hit needs few units, and several hits may need any of them.
+  -- Returns the part of the log that the kernel needs, as it was before the request. One hit needs only a few units.
+  -- Several hits may need any unit, so the whole log is returned.
   local function show(log, state)
     if log.none then return '' end
     if #state.hits > 1 then return log_whole(form, log.key, log.head) end

@@ -1,5 +1,5 @@
--- Part of decide.lua: the numbers of operations, the most units that a counter holds, and arithmetic with times and
--- spans (seconds, nanoseconds).
+-- Part of decide.lua: the numbers of the operations, the largest count, and arithmetic with times and spans. A time or a
+-- span is two numbers: seconds (_s) and nanoseconds (_ns).
 local TAKE, PEEK, FORCE, REFUND, RENEW, RESET, TAKE_NOTHING = 1, 2, 3, 4, 5, 6, 7
 local MAX_UNITS = 9007199254740991
 
@@ -23,7 +23,7 @@ local function plus(a_s, a_ns, b_s, b_ns)
   return a_s + b_s, ns
 end
 
--- max(a - b, 0)
+-- Returns a - b, or 0 if b is larger.
 local function minus(a_s, a_ns, b_s, b_ns)
   local s, ns = a_s - b_s, a_ns - b_ns
   if ns < 0 then s, ns = s - 1, ns + 1000000000 end

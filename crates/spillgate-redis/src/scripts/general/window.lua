@@ -1,4 +1,5 @@
--- Part of decide.lua: fixed windows. A state is a start and a count.
+-- Part of decide.lua: fixed windows with a limit L and a length W. A state is the start of a window, and its count of
+-- used units.
 local function load_window()
   local function read_quota(at)
     local cost, max_used, due, window_s, window_ns, length, at_s, at_ns, marked, next =
@@ -15,7 +16,7 @@ local function load_window()
     return {none = count == 0, start_s = start_s, start_ns = start_ns, count = count}, 16
   end
 
-  -- start > now + W: the clock was set back.
+  -- Forgets the count if start > now + W, because the clock was then set back.
   local function adopt(w, quota)
     if less(quota.window_s, quota.window_ns, minus(w.start_s, w.start_ns, now_s, now_ns)) then w.none = true end
   end
@@ -24,7 +25,8 @@ local function load_window()
     return plus(w.start_s, w.start_ns, quota.window_s, quota.window_ns)
   end
 
-  -- The window that counts now: the state's window, also for times before it, or a new one.
+  -- Returns the start and the count of the window that counts now. This is the window of the state until that window
+  -- ends, even for a late request from before its start. Otherwise it is a new window without units.
   local function current(w, quota)
     if not w.none and less(now_s, now_ns, ends(w, quota)) then return w.start_s, w.start_ns, w.count end
     if quota.length == 0 then return now_s, now_ns, 0 end
@@ -38,7 +40,7 @@ local function load_window()
     w.none = w.count == 0
   end
 
-  -- allow <=> count <= L - cost
+  -- A take fits if count <= L - cost.
   local function fits(w, quota)
     local _, _, count = current(w, quota)
     return count <= quota.max_used
@@ -52,7 +54,8 @@ local function load_window()
     add(w, quota, quota.due)
   end
 
-  -- With a receipt, only in the window of the take.
+  -- Subtracts units from the window. If a receipt is given, it names the time of the take, and units are subtracted only
+  -- if that time is in this window.
   local function refund(w, quota)
     if w.none then return end
     add(w, quota, 0)

@@ -1,8 +1,11 @@
--- Every script begins with this. A time is whole seconds and the nanoseconds below one. Each number stays far below
--- 2^53, up to which doubles are exact. Its bytes are '>I5I4'.
+-- Every script begins with this file. It sets the time of the decision.
+--
+-- In all scripts a time is two numbers: whole seconds, and the nanoseconds of the started second. Lua numbers are
+-- doubles, which are exact up to 2^53. One number of nanoseconds since the epoch would be larger. In arguments, states
+-- and replies a time is nine bytes: '>I5I4' for struct.pack.
 
--- The time of this decision. A test passes it. Otherwise it is the server's time, read once, because that time may
--- advance inside a script.
+-- The time of this decision. If a test passes a time in ARGV[1], the script uses it. Otherwise the script reads the
+-- server's clock once, because the server's time may advance inside a script.
 local now_s, now_ns
 if ARGV[1] == '' then
   local time = redis.call('TIME')

@@ -1,7 +1,8 @@
--- For scripts other than those of single takes.
+-- The end of a key. The scripts `take_bucket`, `take_window` and `take_counter` do not use this file, because they set
+-- the end themselves (take/each_set.lua).
 
--- The arguments that tell SET when a key ends, rounded up to a millisecond. If a test passes the time, the server's
--- clock does not know it, so the keys live for an hour.
+-- Returns the two arguments of SET that make the key expire at (s, ns), rounded up to a millisecond. If a test has passed
+-- the time of the decision, that time differs from the server's clock. The key then lives for an hour.
 local function ending(s, ns)
   if ARGV[1] ~= '' then return 'PX', 3600000 end
   return 'PXAT', string.format('%d', s * 1000 + math.ceil(ns / 1000000))

@@ -1,5 +1,6 @@
--- A log as a list. A unit is its time in eight bytes. The first element may be a penalty: its end and its length have
--- nine bytes each.
+-- A log as a Redis list. Each element is one unit: the time when it was taken, in eight bytes. The first element may be
+-- a penalty instead. It has 18 bytes: the end of the penalty, and its length. An older server wrote only the end, in
+-- nine bytes. lib/logs.lua says what each function does.
 local function list_form()
   local function size(key)
     return redis.call('LLEN', key)
@@ -21,7 +22,7 @@ local function list_form()
     return redis.call('LRANGE', key, from, -1)
   end
 
-  -- A Lua call takes at most some thousand arguments.
+  -- A Lua call accepts only some thousand arguments. A large number of units is therefore added in several calls.
   local function push(key, s, ns, units)
     local element = log_element(s, ns)
     if units == 1 then return redis.call('RPUSH', key, element) end

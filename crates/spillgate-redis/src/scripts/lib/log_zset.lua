@@ -1,6 +1,7 @@
--- A log as a sorted set that people and other tools can read. A unit's score is its time in microseconds. Its member is
--- the exact time and a number that no other unit of that time has. Equal scores are ordered by member, and so by time.
--- The end of a penalty is a member before all others.
+-- A log as a sorted set, which people and other tools can read. Each member is one unit. The score of a unit is the time
+-- when it was taken, in microseconds. Its member name is the exact time, and then a number that distinguishes the units
+-- of that time. Redis orders members of equal score by name, so units are always in the order of their times. The end
+-- of a penalty is stored in one more member, which comes before all units. lib/logs.lua says what each function does.
 local function zset_form()
   local function size(key)
     return redis.call('ZCARD', key)
@@ -32,7 +33,7 @@ local function zset_form()
     return found
   end
 
-  -- A Lua call takes at most some thousand arguments.
+  -- A Lua call accepts only some thousand arguments. A large number of units is therefore added in several calls.
   local function push(key, s, ns, units)
     local at, score = string.format('%010d.%09d', s, ns), string.format('%.0f', s * 1000000 + math.floor(ns / 1000))
     local last, number = member(key, -1), 0

@@ -1,20 +1,25 @@
--- For logs: one element for each unit that was taken, oldest first. If the key ever had a penalty, an element with its
--- end comes before them. The two forms (log_list.lua, log_zset.lua) have these functions:
+-- What all scripts for sliding window logs share. A log has one element for each unit that was taken, oldest first. If
+-- the key ever had a penalty, the element before the units has the end of that penalty. The number of such elements is
+-- `head`: 0 or 1. `size` is the number of units. Positions count from 0 and include the penalty.
 --
---     size(key)                         the number of elements
---     until_when(key)                   for a key with elements: the end of the penalty and its length, if the first
---                                       element is one. An older server wrote no length
---     time(key, position)               the time of the unit at this position
---     all(key, from)                    the times of all units from this position on, as elements
---     push(key, s, ns, units)           adds units after all others
---     trim(key, from)                   removes everything before this position
---     remove(key, head, size, s, ns, units)  removes at most this many units of that time, and returns how many
---     span(key, head, size, s, ns)      the first and the last position of that time
---     shut_out(key, head, s, ns, span_s, span_ns)  writes the end of a penalty before all units, and replaces the
---                                       one before if head is 1. The length may be missing
---     commands                          the commands that may follow the first read
+-- A log is stored as a list (log_list.lua) or as a sorted set (log_zset.lua). Both files return a table, `form`, with
+-- these functions. (s, ns) is a time in seconds and nanoseconds:
+--
+--     size(key)                         returns the number of elements
+--     until_when(key)                   returns the end and the length of the penalty if the first element is a
+--                                       penalty. The key must exist. An older server wrote no length
+--     time(key, position)               returns the time of the unit at this position
+--     all(key, from)                    returns the units from this position to the last one, as `log_element` packs
+--                                       their times
+--     push(key, s, ns, units)           adds this many units of this time at the end
+--     trim(key, from)                   removes all elements before this position
+--     remove(key, head, size, s, ns, units)  removes at most `units` units of this time. Returns how many were removed
+--     span(key, head, size, s, ns)      returns the positions of the first and the last unit of this time
+--     shut_out(key, head, s, ns, span_s, span_ns)  writes a penalty that ends at (s, ns) before all units. If `head` is
+--                                       1, it replaces the old penalty. The length (span_s, span_ns) may be nil
+--     commands                          a list: the commands that a script may call after it has read the log
 
--- A time in 64 bits: 34 of seconds, 30 of the nanoseconds below one.
+-- Packs a time into eight bytes: 34 bits of seconds, and 30 bits of nanoseconds.
 local function log_element(s, ns)
   return struct.pack('>I4I4', math.floor(s / 4), s % 4 * 1073741824 + ns)
 end
@@ -24,9 +29,9 @@ local function log_time(element)
   return high * 4 + math.floor(low / 1073741824), low % 1073741824
 end
 
--- How many of the first `size` elements satisfy `is_so`. They must be the first ones: after one that does not, none
--- does. `is_so(count)` tests the last of the first `count` elements. The step doubles and then halves, since the answer
--- is mostly small.
+-- Returns how many of the `size` oldest units satisfy a condition. `is_so(count)` returns whether unit number `count`,
+-- counted from 1, satisfies the condition. If a unit does not satisfy it, no later unit may satisfy it. The search
+-- begins with small steps, because the result is mostly small.
 local function log_search(size, is_so)
   local count, step = 0, 1
   while count + step <= size and is_so(count + step) do count, step = count + step, step * 2 end
@@ -37,7 +42,7 @@ local function log_search(size, is_so)
   return count
 end
 
--- How many of the `size` elements from position `head` on are at least a window old at (s, ns).
+-- Returns how many units have left the window at the time (s, ns): their age is at least one window.
 local function log_expired(form, key, head, size, window_s, window_ns, s, ns)
   return log_search(size, function(count)
     local at_s, at_ns = form.time(key, head + count - 1)
@@ -47,10 +52,11 @@ local function log_expired(form, key, head, size, window_s, window_ns, s, ns)
   end)
 end
 
--- A reply shows a log as elements, each followed by the number of units of that time, oldest first.
+-- A reply shows a log as pairs, oldest first. Each pair is a packed time and a number of units.
 
--- The `count` units from position `from` on. It shows only the times of the units at `ranks` and of the newest unit.
--- Rank 1 is the oldest; ranks outside 1 to count are ignored.
+-- Returns such pairs for the `count` units that begin at position `from`. Only some units are shown with their exact
+-- times: the units at `ranks`, and the newest unit. A unit in between is counted with the next unit that is shown.
+-- Rank 1 is the oldest unit. A rank below 1 or above `count` is ignored.
 local function log_digest(form, key, from, count, ranks)
   local shown, known, last, units = {}, 0, nil, 0
   ranks[#ranks + 1] = count
@@ -66,7 +72,7 @@ local function log_digest(form, key, from, count, ranks)
   return table.concat(shown)
 end
 
--- All units from position `from` on.
+-- Returns such pairs for all units from position `from` to the last one, each unit with its exact time.
 local function log_whole(form, key, from)
   local shown, last, units = {}, nil, 0
   for _, element in ipairs(form.all(key, from)) do

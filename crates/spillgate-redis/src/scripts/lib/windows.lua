@@ -1,12 +1,13 @@
--- For windows that begin at multiples of their length since the epoch.
+-- Functions for windows that begin at multiples of their length since the epoch.
 
--- How far the time (s, ns) is into its window of `length` microseconds, in whole microseconds: now mod W. A million is
--- divisible by 64, so seconds in microseconds are exact below 2^59. fmod is exact for all doubles.
+-- Returns how many whole microseconds of the current window have passed at the time (s, ns). `length` is the length of
+-- the window in microseconds. `s * 1000000` is exact below 2^59, because it is a multiple of 64 and a double has 53
+-- bits. fmod is exact for all doubles.
 local function elapsed(s, ns, length)
   return (math.fmod(s * 1000000, length) + math.floor(ns / 1000)) % length
 end
 
--- The start of that window in seconds and microseconds.
+-- Returns the start of the window in seconds and microseconds, if `into` microseconds of it have passed at (s, ns).
 local function window_start(s, ns, into)
   local us = math.floor(ns / 1000) - into % 1000000
   s = s - math.floor(into / 1000000)

@@ -1,9 +1,11 @@
--- Several takes on as many states, all or nothing.
+-- The script `take_all`: several takes, each on a different state. Either all takes are charged, or none is charged.
+-- The file clock.lua, which comes first in the script, has set the time of the decision (now_s, now_ns).
 --
---     KEYS     the states, in the order of the takes
---     ARGV[2]  for each take: the number of its algorithm, the number of bytes that follow, and what its step reads
---     RETURNS  the time of the decision, and each state before, with its length
---     TIME     '' for the server's own
+--     KEYS     the keys of the states, in the order of the takes
+--     ARGV[1]  the time of the decision; '' means that the server's clock decides
+--     ARGV[2]  for each take: the number of its algorithm (1 bucket, 2 window, 3 counter), the number of bytes that
+--              follow, and the arguments of its step (bucket.lua, window.lua, counter.lua)
+--     RETURNS  the time of the decision; then, for each state, its length and its bytes as they were before the takes
 local takes, at, allowed = {take_bucket, take_window, take_counter}, 1, true
 local reply = struct.pack('>I5I4', now_s, now_ns)
 local raws, after, stale = {}, {}, {}
@@ -14,7 +16,7 @@ end
 for i = 1, #KEYS do
   local algorithm, length = string.byte(ARGV[2], at, at + 1)
   local fits, value, s, ns, is_stale = takes[algorithm](raws[i], at + 2)
-  if fits == nil then return reply end
+  if fits == nil then return reply end -- the step cannot decide. The caller calls decide.lua if a state must change
   allowed = allowed and fits
   after[i] = {value, s, ns}
   stale[i] = is_stale

@@ -1,11 +1,20 @@
--- The step for one take on a token bucket or a queue. decide.lua handles a state with another T or b, with a penalty,
--- or from before a clock was set back.
+-- The step for one take on a token bucket or a queue. A bucket with the capacity B stores a debt as time: each unit
+-- adds T, the interval in which the debt of one unit is paid. TAT is the time when all debt is paid. No debt exceeds
+-- 2^b nanoseconds, unless the clock was set back.
 --
--- A step reads raw and at, and sets fits, value, s, ns and stale. It uses `break` to leave the take to decide.lua
--- (command/script.rs).
+-- A step decides one take. command/script.rs puts it into a script. It reads `raw`, the bytes of the state ('' if the
+-- key does not exist), and `at`, the position of its arguments in ARGV[2]. It sets these variables:
 --
---     ARGV[2]  cost * T; max_debt: the most debt with which the take fits, min(B*T - cost*T, longest wait);
---              2^b, which only the debt from before a clock was set back exceeds; T and b as the bucket stores them
+--     fits      whether the take fits. It stays nil if the general script (decide.lua) has to decide
+--     value     the bytes of the state after the take
+--     s, ns     the time when that state ends, in seconds and nanoseconds
+--     stale     true if no unit in the old state counts any more
+--
+-- The step uses `break` to stop early. It leaves these states to decide.lua: a state with another T or b, a state with
+-- a penalty, and a debt that a clock which was set back has left.
+--
+--     ARGV[2]  cost * T; max_debt, which is min(B*T - cost*T, longest wait): the take fits if the debt is not larger;
+--              2^b; T and b as the bucket stores them
 local cost_s, cost_ns, max_debt_s, max_debt_ns, top_s, top_ns, quota = struct.unpack('>I5I4I5I4I5I4c10', ARGV[2], at)
 local debt_s, debt_ns = 0, 0
 if raw ~= '' then
@@ -20,7 +29,7 @@ if raw ~= '' then
     break
   end
 end
--- allow <=> debt <= max_debt; then TAT = now + debt + cost*T
+-- The take fits if debt <= max_debt. If it fits, the new TAT is now + debt + cost*T.
 fits = debt_s < max_debt_s or (debt_s == max_debt_s and debt_ns <= max_debt_ns)
 if not fits then break end
 s, ns = now_s + debt_s + cost_s, now_ns + debt_ns + cost_ns

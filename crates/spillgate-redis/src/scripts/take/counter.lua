@@ -1,10 +1,18 @@
--- The step for one take on a sliding window counter of one segment. decide.lua handles a state with a penalty or with
--- counts of 2^40 and more.
+-- The step for one take on a sliding window counter of one segment. The counter has a limit L and a window W. Its state
+-- is the start of the newest window, the count of the newest window, and the count of the window before it.
 --
--- A step reads raw and at, and sets fits, value, s, ns and stale. It uses `break` to leave the take to decide.lua
--- (command/script.rs).
+-- A step decides one take. command/script.rs puts it into a script. It reads `raw`, the bytes of the state ('' if the
+-- key does not exist), and `at`, the position of its arguments in ARGV[2]. It sets these variables:
 --
---     ARGV[2]  cost; max_used: the most units in the newest window with which it may fit, L - cost; W in
+--     fits      whether the take fits. It stays nil if the general script (decide.lua) has to decide
+--     value     the bytes of the state after the take
+--     s, ns     the time when that state ends, in seconds and nanoseconds
+--     stale     true if the old state is from before the clock was set back
+--
+-- The step uses `break` to stop early. It leaves a state with a penalty, and a state with a count of 2^40 or more, to
+-- decide.lua.
+--
+--     ARGV[2]  cost; max_used, which is L - cost: the take is refused if the newest window has more units; W in
 --              microseconds
 local cost, max_used, length = struct.unpack('>I7I7I7', ARGV[2], at)
 local at_s, at_ns = now_s, now_ns
@@ -16,7 +24,8 @@ if raw ~= '' then
   if ahead > length then
     known_s, known_us, count, before, stale = 0, 0, 0, 0, true -- the clock was set back
   elseif ahead > 0 then
-    at_s, at_ns = known_s, known_us * 1000 -- a late request counts as of the newest window's start
+    -- The request is late. It counts as if it came at the start of the newest window.
+    at_s, at_ns = known_s, known_us * 1000
   end
 end
 local into = elapsed(at_s, at_ns, length)
@@ -27,7 +36,8 @@ if age == length then
 elseif age > 0 then
   count, before = 0, 0
 end
--- allow <=> before * (W - e) <= (L - count - cost) * W, with e in nanoseconds
+-- e is the time since the newest window began. It has nanoseconds, while `into` has whole microseconds. The take fits
+-- if before * (W - e) <= (L - count - cost) * W.
 local below = at_ns % 1000
 local fraction = math.floor(before / 1000) * below + math.floor(before % 1000 * below / 1000)
 fits = count <= max_used and at_most(before, length - into, fraction, max_used - count, length)

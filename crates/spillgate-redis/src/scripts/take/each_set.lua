@@ -1,4 +1,5 @@
-    -- The same end as ending() computes. Redis would create that function again in each call.
+    -- Sets the same end of the key as ending() in lib/ending.lua would. The code is repeated here because Redis would
+    -- create the function again in each call of the script.
     local done
     if fits and ARGV[1] == '' then
       done = redis.pcall('SET', key, value, 'PXAT', string.format('%d', s * 1000 + math.ceil(ns / 1000000)))

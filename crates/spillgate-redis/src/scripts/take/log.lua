@@ -1,11 +1,16 @@
--- One take on a sliding window log, in the form of `form`.
+-- The last part of the scripts `take_log` and `take_zset`: one take on a sliding window log with the limit L and the
+-- window W. The log is a list or a sorted set. `form` is a table of functions that read and write the log as the one or
+-- as the other (lib/log_list.lua, lib/log_zset.lua).
 --
---     KEYS     the log
---     ARGV[2]  cost; max_used: the most units with which it fits, L - cost; W as a time
---     RETURNS  the time of the decision; the part of the log before that this take needs
---     TIME     '' for the server's own
+--     KEYS     the key of the log
+--     ARGV[1]  the time of the decision; '' means that the server's clock decides
+--     ARGV[2]  cost; max_used, which is L - cost: the take fits if the window has no more units; W in seconds and
+--              nanoseconds
+--     RETURNS  the time of the decision; then the units of the log that the caller needs to compute the decision, as
+--              they were before the take (`log_digest` in lib/logs.lua)
 --
--- It writes nothing and returns '?' if the log has a penalty: decide.lua handles that.
+-- If the log has a penalty, the script writes nothing and returns the time followed by '?'. The caller then calls
+-- decide.lua, which supports penalties.
 local cost, max_used, window_s, window_ns = struct.unpack('>I7I7I5I4', ARGV[2])
 local reply = struct.pack('>I5I4', now_s, now_ns)
 local s, ns, size = now_s, now_ns, form.size(KEYS[1])
@@ -18,12 +23,13 @@ if size > 0 then
     redis.call('DEL', KEYS[1]) -- the clock was set back
     size = 0
   elseif ahead_s >= 0 then
-    s, ns = newest_s, newest_ns -- a late request counts as of the newest unit
+    s, ns = newest_s, newest_ns -- the request is late: it counts as if it came at the time of the newest unit
   end
 end
 local expired = log_expired(form, KEYS[1], 0, size, window_s, window_ns, s, ns)
 local count = size - expired
--- allow <=> count <= L - cost. Otherwise the take waits for the unit that is (count + cost - L)th oldest.
+-- The take fits if count <= L - cost. Otherwise it will fit when the (count + cost - L) oldest units have expired. So the
+-- reply shows the last one of them.
 reply = reply .. log_digest(form, KEYS[1], expired, count, {count - max_used})
 if count <= max_used then
   may_use(KEYS[1], {'PEXPIREAT'})

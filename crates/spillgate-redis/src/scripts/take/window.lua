@@ -1,16 +1,24 @@
--- The step for one take on a fixed window. decide.lua handles a state with a penalty.
+-- The step for one take on a fixed window with the limit L and the length W.
 --
--- A step reads raw and at, and sets fits, value, s, ns and stale. It uses `break` to leave the take to decide.lua
--- (command/script.rs).
+-- A step decides one take. command/script.rs puts it into a script. It reads `raw`, the bytes of the state ('' if the
+-- key does not exist), and `at`, the position of its arguments in ARGV[2]. It sets these variables:
 --
---     ARGV[2]  cost; max_used: the most units with which it fits, L - cost; W as a time; W in microseconds if
---              windows begin at multiples of W, 0 if they begin at the first hit
+--     fits      whether the take fits. It stays nil if the general script (decide.lua) has to decide
+--     value     the bytes of the state after the take
+--     s, ns     the time when that state ends, in seconds and nanoseconds
+--     stale     true if the old state is from before the clock was set back
+--
+-- The step uses `break` to stop early. It leaves a state with a penalty to decide.lua.
+--
+--     ARGV[2]  cost; max_used, which is L - cost: the take fits if the window has no more units; W in seconds and
+--              nanoseconds; W in microseconds if windows begin at multiples of W since the epoch, or 0 if a window
+--              begins at its first hit
 local cost, max_used, window_s, window_ns, length = struct.unpack('>I7I7I5I4I7', ARGV[2], at)
 local start_s, start_ns, count, fresh = now_s, now_ns, 0, true
 if raw ~= '' then
   if #raw ~= 16 then break end
   start_s, start_ns, count = struct.unpack('>I5I4I7', raw)
-  -- The state counts until start + W. It does not count if start > now + W, since the clock was then set back.
+  -- The state counts until start + W. If start > now + W, the clock was set back, so the state does not count.
   local age_s, age_ns = now_s - start_s, now_ns - start_ns
   if age_ns < 0 then age_s, age_ns = age_s - 1, age_ns + 1000000000 end
   fresh = age_s > window_s or (age_s == window_s and age_ns >= window_ns)
@@ -24,7 +32,7 @@ if fresh or stale then
     start_ns = start_ns * 1000
   end
 end
--- allow <=> count <= L - cost
+-- The take fits if count <= L - cost.
 fits = count <= max_used
 if not fits then break end
 s, ns = start_s + window_s, start_ns + window_ns
