@@ -194,7 +194,7 @@ pub struct Decision {
     /// The capacity in units: the burst of a token bucket, the queue length plus 1 of a leaky bucket, or else the
     /// limit.
     pub limit: u64,
-    /// The whole units that are left after this decision, rounded down. It is never above `limit`.
+    /// The whole units that are left after this decision, rounded down. This number is never above `limit`.
     pub remaining: u64,
     /// How long to wait before the next attempt; [`Wait::NONE`] if the hit is allowed.
     pub retry_after: Wait,
@@ -267,7 +267,7 @@ impl Decision {
         Decision { remaining, ..self }
     }
 
-    /// Returns the same decision with another time until nothing counts any more.
+    /// Returns the same decision with another time until everything that was used has expired.
     #[must_use]
     pub const fn with_reset_after_ns(self, reset_after_ns: u64) -> Decision {
         Decision { reset_after_ns, ..self }

@@ -1,7 +1,7 @@
 //! The fast path: it decides a single take on a packed state (a state in three integers).
 //!
 //! Most requests are a single take. Without the fast path, a store would have to unpack the state into its general form
-//! and pack it again. That costs more than the decision itself.
+//! and pack it again. These two steps cost more than the decision itself.
 
 use crate::algorithm::{Bucket, Segments, Window};
 use crate::packed::Packed;

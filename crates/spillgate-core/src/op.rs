@@ -31,8 +31,8 @@ pub enum Op {
         /// The longest delay, in nanoseconds, that the caller accepts before its turn in a queue (`leaky_bucket`).
         max_wait_ns: u64,
     },
-    /// Reads what is left and changes nothing. It is refused only while more than the hard capacity is used, or while a
-    /// penalty lasts.
+    /// Reads what is left and changes nothing. A peek is refused only while more than the hard capacity is used, or
+    /// while a penalty lasts.
     Peek,
     /// Counts units that were used already, even if they do not fit. Only an algorithm that does not support this
     /// operation refuses it (`concurrency`).
@@ -40,7 +40,7 @@ pub enum Op {
         /// How many units to count.
         cost: u64,
     },
-    /// Gives units back. For `concurrency`, it releases the permit of the receipt.
+    /// Gives units back. For `concurrency`, a refund releases the permit of the receipt.
     ///
     /// With a receipt, the units return to the window or to the log entry from which they were taken. Without a
     /// receipt, they are subtracted from the current window, or from the oldest log entries. A `leaky_bucket` and

@@ -140,8 +140,8 @@ impl Verdict {
     }
 }
 
-/// Returns whether the request is allowed. It is refused if a hit with [`Binding::Enforce`] is refused. It is also
-/// refused if it has hits with [`Binding::Quota`] and all of them are refused.
+/// Returns whether the request is allowed. The request is refused if a hit with [`Binding::Enforce`] is refused. The
+/// request is also refused if it has hits with [`Binding::Quota`] and all of these hits are refused.
 #[inline]
 pub(crate) fn is_allowed(hits: &[Hit<'_>], decisions: &[Decision]) -> bool {
     let (mut quota_refused, mut quota_allowed) = (false, false);
@@ -169,11 +169,11 @@ fn least_share(hits: &[Hit<'_>], decisions: &[Decision]) -> Option<usize> {
     counted.min_by(|&a, &b| decisions[a].cmp_share_left(&decisions[b]))
 }
 
-/// Returns the hit that determines the answer to a refused request: the hit with the longest wait. If two waits are
-/// equal, it is the first of these hits.
+/// Returns the hit that determines the answer to a refused request: the hit with the longest wait. If several hits have
+/// the longest wait, the first of them is returned.
 ///
-/// All refused hits with [`Binding::Enforce`] are candidates. If all hits with [`Binding::Quota`] are refused, the one
-/// with the shortest wait is a candidate too.
+/// All refused hits with [`Binding::Enforce`] are candidates. If all hits with [`Binding::Quota`] are refused, the hit
+/// with the shortest wait among them is a candidate too.
 fn longest_wait(hits: &[Hit<'_>], decisions: &[Decision]) -> Option<usize> {
     let wait = |i: usize| decisions[i].retry_after;
     let refusing = |binding| (0..hits.len()).filter(move |&i| hits[i].binding == binding && !decisions[i].allowed);

@@ -231,7 +231,7 @@ impl QuotaBuilder {
     }
 
     /// Sets the penalty: how long a key stays refused after its first refusal. If refusals are charged, each refusal
-    /// starts this time again. The default is no penalty.
+    /// starts the penalty again. The default is no penalty.
     ///
     /// ```
     /// use core::time::Duration;

@@ -1,7 +1,7 @@
 //! The identity of a quota. Quotas with the same identity count in the same state of a key.
 //!
 //! A state has a meaning only for quotas that count in the same way, so all other quotas need another identity. A quota
-//! whose limit was changed keeps its identity, because it has to find the state that has what was used before.
+//! whose limit was changed keeps its identity, because it has to continue with what was used before.
 
 use super::algorithm::{Algorithm, Anchor};
 
