@@ -263,7 +263,8 @@ impl<S: Store> Store for FallbackStore<S> {
             return Err(StoreError::malformed("the local store has no clock, so pass the time"));
         };
         if hits.iter().any(|hit| hit.op == Op::Reset || was_taken_locally(hit)) {
-            // This case is rare. The box keeps it out of the future of every other request, which stays small.
+            // This case is rare. The box keeps it out of the futures of all other requests, so that their futures stay
+            // small.
             return Box::pin(self.decide_in_both(now, timing, hits, decisions)).await;
         }
         self.decide_in_shared(now, timing, hits, decisions).await

@@ -1,8 +1,8 @@
 //! An exact, fast rate limiter that you embed in a program.
 //!
-//! The decision itself is in [`spillgate_core`]. This crate re-exports all items of that crate. This crate adds what a
-//! program needs around the decision: a [`Limiter`] that reads the clock once and asks a store once, the in-process
-//! [`MemoryStore`], and a [`FallbackStore`] for the time while a shared store fails.
+//! The decision itself is in [`spillgate_core`], and this crate re-exports all items of `spillgate_core`. This crate
+//! adds what a program needs around the decision: a [`Limiter`] that reads the clock once and asks a store once, the
+//! in-process [`MemoryStore`], and a [`FallbackStore`] for the time while a shared store fails.
 //!
 //! ```
 //! use spillgate::{Limiter, MemoryOptions, MemoryStore, Quota};

@@ -42,8 +42,9 @@ pub(super) use table::Table;
 const MAX_LOAD: f64 = 0.89;
 /// A table shrinks if the share of its used slots is below this bound.
 const MIN_LOAD: f64 = 0.4;
-/// A table does not grow for a crowded key (no free slot near its home bucket) if the share of used slots is below this
-/// bound. In such a table, many keys agree in most bits, and no larger table would separate them.
+/// If a key finds no free slot near its home bucket, its table usually grows. The table does not grow if the share of
+/// its used slots is below this bound. In such a table, many keys agree in most bits, and no larger table would
+/// separate them.
 const MIN_LOAD_TO_GROW: f64 = 1.0 / 16.0;
 /// A table doubles its size in this many steps. Each step makes it larger by the factor 2^(1/8), which is about a
 /// tenth.

@@ -80,7 +80,8 @@ fn a_call_removes_few_entries_unless_it_replaces_the_table() {
         assert!(hit(&store, turn % 50, &long, now).allowed);
         let after = (store.len(), store.slots());
         if after.1 == before.1 {
-            // One call sweeps eight home buckets with 40 slots in all. More of their entries can be in later buckets.
+            // One call sweeps eight home buckets with 40 slots in all. Entries that did not fit these slots are in
+            // later buckets.
             assert!(before.0.saturating_sub(after.0) <= 80, "one call removed {}", before.0 - after.0);
         } else {
             replaced += 1;
