@@ -1,16 +1,16 @@
-//! A request as the call of a script: which script, which keys and arguments, and what the reply means.
+//! Turns a request into the call of a script: chooses the script, its keys and its arguments, and reads the reply.
 //!
-//! No client library is known here, so a program can send the call over its own connections.
+//! This file uses no Redis client library, so a program can send the call over its own connections.
 //!
-//! The request decides which script serves it:
+//! The table shows which script serves which request. T is the interval in which the debt of one unit is paid:
 //!
 //! | request | script |
 //! |---|---|
 //! | one take on a bucket, queue, fixed window, or counter of one segment | `take_bucket`, `take_window`, `take_counter` |
 //! | one take on a log | `take_log`, `take_zset` |
-//! | several takes of the first kind on states of their own, all enforced | `take_all` |
-//! | anything else, such as a peek, a refund, a lease or a charged refusal | `decide` |
-//! | a short script met a penalty or another T, and something would change | `decide`, in a second call |
+//! | several takes of the first row, each on a different state, all enforced | `take_all` |
+//! | any other request, such as a peek, a refund, a lease or a charged refusal | `decide` |
+//! | a request that another script could not decide, for example because the state has a penalty or another T | `decide`, in a second call |
 
 use smallvec::{SmallVec, smallvec};
 use spillgate_core::{
@@ -31,10 +31,11 @@ const MAX_EPOCH_WINDOW_NS: u64 = (1 << 51) * 1000;
 /// The initial capacity for the argument of one take.
 const TAKE_BYTES: usize = 40;
 
-/// Whether the scripts can serve `op` on `quota`.
+/// Returns whether the scripts can serve `op` on `quota`.
 ///
-/// Windows that begin at multiples of their length, and segments, must be whole microseconds and at most 71 years long.
-/// Scripts have no wider integers.
+/// Some windows begin at multiples of their length, and some windows have segments. The length of such a window must be a
+/// whole number of microseconds, and at most 71 years. The same is true for a segment. The scripts have no larger
+/// integers.
 ///
 /// ```
 /// use std::time::Duration;
@@ -93,20 +94,21 @@ pub struct ScriptCall<'r, 'q> {
     state_of: SmallVec<[usize; 4]>,
     /// The script that decides. [`decode`](ScriptCall::decode) may replace it by the general script.
     script: &'static Script,
-    /// The time or nothing, what the script reads of the hits, and the [latest time](ScriptCall::not_after) or nothing.
+    /// The time of the decision, the arguments of the hits, and the [latest time](ScriptCall::not_after). Both times may
+    /// be empty.
     arguments: [Vec<u8>; 3],
 }
 
-/// One take, as its script reads it.
+/// One take, as its script reads the take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EncodedTake<'r> {
     /// One of [`Script::EACH`].
     pub(crate) script: &'static Script,
-    /// Nine bytes, or empty for the server's clock.
+    /// The time of the decision in nine bytes. If it is empty, the server's clock decides.
     pub(crate) time: &'r [u8],
     /// The key of the state.
     pub(crate) key: &'r [u8],
-    /// All takes by one script have arguments of the same length.
+    /// The argument of the take. All arguments for one script have the same length.
     pub(crate) argument: &'r [u8],
 }
 
@@ -118,13 +120,13 @@ pub(crate) type KeyedStates = SmallVec<[(u128, State); 4]>;
 pub enum Decoded {
     /// The request is decided.
     Verdict(Verdict),
-    /// The short script did nothing, because the state has a penalty or another T. The call has become a call of the
-    /// general script and must be sent again.
+    /// The script did nothing, because it cannot decide such a state, for example one with a penalty. The call is now a
+    /// call of the general script `decide`, and must be sent again.
     CallAgain,
 }
 
 impl<'r, 'q> ScriptCall<'r, 'q> {
-    /// The call for `hits`, if logs are packed. With `None` as `now`, the server's clock decides.
+    /// Returns the call for `hits`, if logs are stored as lists. If `now` is `None`, the server's clock decides.
     ///
     /// # Errors
     /// [`ErrorKind::Malformed`](crate::ErrorKind::Malformed) for too many hits, or for a quota
@@ -133,7 +135,7 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
         ScriptCall::with(now, hits, LogForm::Packed)
     }
 
-    /// Like [`new`](ScriptCall::new), with logs in this form.
+    /// Returns the same call as [`new`](ScriptCall::new), but `log` says how logs are stored.
     ///
     /// # Errors
     /// The same errors as [`new`](ScriptCall::new) returns.
@@ -170,34 +172,35 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
         Ok(request)
     }
 
-    /// The script to run.
+    /// Returns the script to run.
     #[must_use]
     pub fn script(&self) -> &'static Script {
         self.script
     }
 
-    /// KEYS of the script.
+    /// Returns the KEYS of the script.
     #[must_use]
     pub fn keys(&self) -> &[RedisKey] {
         &self.keys
     }
 
-    /// ARGV of the script.
+    /// Returns the ARGV of the script.
     pub fn arguments(&self) -> impl Iterator<Item = &[u8]> {
         let [.., latest] = &self.arguments;
         self.arguments.iter().map(Vec::as_slice).take(2 + usize::from(!latest.is_empty()))
     }
 
-    /// The request as one of several takes in a call, if it can be one. The keys of such a call may be in any slots.
+    /// Returns the request as a take that can share a call with other takes. `None` if it cannot share a call. The keys of
+    /// a shared call may be in several slots.
     pub(crate) fn take(&self) -> Option<EncodedTake<'_>> {
         let ([key], [time, argument, _]) = (&self.keys[..], &self.arguments) else { return None };
         let (script, key) = (self.script, key.as_bytes());
         Script::EACH.contains(&script).then_some(EncodedTake { script, time, key, argument })
     }
 
-    /// Makes the script do nothing after this time, by the clock that decides, however late the call arrives. The reply
-    /// is then empty, and [`decode`](ScriptCall::decode) returns an error. The call becomes a call of the general
-    /// script.
+    /// Sets the latest time at which the script may change a state. If the time of the decision is later, the script does
+    /// nothing and returns an empty reply, and [`decode`](ScriptCall::decode) returns an error. The call becomes a call
+    /// of the general script.
     pub fn not_after(&mut self, latest: Time) {
         (self.script, self.arguments[1]) = self.general_script();
         let mut time = Writer::default();
@@ -205,13 +208,13 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
         self.arguments[2] = time.0;
     }
 
-    /// The script for takes, with its argument, if the request consists of takes that it can serve.
+    /// Returns a script for takes, with its argument. `None` if no such script can serve the request.
     fn take_script(&self) -> Option<(&'static Script, Vec<u8>)> {
         if let [hit] = self.hits {
             let mut out = Writer(Vec::with_capacity(TAKE_BYTES));
             return Some((write_take(hit, self.log, &mut out)?, out.0));
         }
-        // Each hit needs a state of its own, and must be able to refuse the request.
+        // Each hit must be on a different state, and its refusal must refuse the request.
         let distinct = self.keys.len() == self.hits.len() && !self.hits.is_empty();
         if !distinct || self.hits.iter().any(|hit| hit.binding != Binding::Enforce) {
             return None;
@@ -230,7 +233,7 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
         Some((Script::TAKE_ALL, out.0))
     }
 
-    /// The general script, with its argument. It serves every request.
+    /// Returns the general script, which serves every request, with its argument.
     fn general_script(&self) -> (&'static Script, Vec<u8>) {
         let mut out = Writer::default();
         for (i, hit) in self.hits.iter().enumerate() {
@@ -240,16 +243,17 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
         (Script::DECIDE, out.0)
     }
 
-    /// The sum of the costs of all takes on the state of hit `i`.
+    /// Sums the costs of all takes on the state of hit `i`.
     fn cost_on_state(&self, i: usize) -> u64 {
         let same = self.hits.iter().zip(&self.state_of).filter(|(_, state)| **state == self.state_of[i]);
         Hit::cost_of_takes(same.map(|(hit, _)| hit))
     }
 
-    /// Decides the request by the script's reply. The kernel computes the decisions from the states before.
+    /// Decides the request from the reply of the script. The kernel (the pure decision code in `spillgate-core`) computes
+    /// the decisions from the states as they were before the request.
     ///
     /// # Errors
-    /// The reply is not a reply of this script, or script and kernel do not agree.
+    /// The reply is not a reply of this script, or the verdict of the script differs from that of the kernel.
     ///
     /// # Panics
     /// If `decisions` is not as long as the hits.
@@ -263,7 +267,8 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
         let Some(mut states) = self.states(&parts) else {
             return if is_done { Err(broken()) } else { Ok(self.call_again()) };
         };
-        // The script did nothing. That is right if there was nothing to do, as for a refusal under another T.
+        // If `is_done` is false, the script did nothing. This is correct if the kernel changes no state either, for
+        // example if it refuses a take. Otherwise the general script must decide.
         let before = (!is_done).then(|| states.clone());
         let verdict = decide(&mut states, &self.state_of, self.hits, parts.now, decisions);
         if before.is_some_and(|before| before != states) {
@@ -275,14 +280,15 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
         Ok(Decoded::Verdict(verdict))
     }
 
-    /// Turns the call into a call of the general script. That script decides every state, so this happens at most once.
+    /// Turns the call into a call of the general script. The general script can decide every state, so a request needs at
+    /// most two calls.
     fn call_again(&mut self) -> Decoded {
         (self.script, self.arguments[1]) = self.general_script();
         Decoded::CallAgain
     }
 
-    /// The decisions of a request that this slot allowed and another slot refused. They are what the kernel decides
-    /// about the same hits beside one that never fits.
+    /// Computes the decisions again if this slot allowed its hits but another slot refused the request. The kernel
+    /// decides the same hits and one more take, which never fits.
     ///
     /// # Errors
     /// The same errors as [`decode`](ScriptCall::decode) returns.
@@ -298,7 +304,8 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
         Ok(())
     }
 
-    /// The time of the decision, and each state after it with its key. `None` if the reply does not show them.
+    /// Returns the time of the decision, and each state after the decision with its key. `None` if the reply does not
+    /// show them.
     pub(crate) fn states_after(&self, reply: &[u8]) -> Option<(Time, KeyedStates)> {
         let parts = self.read(reply)?;
         let mut states = self.states(&parts)?;
@@ -309,7 +316,7 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
         Some((parts.now, states.into_iter().enumerate().map(keyed).collect::<Option<_>>()?))
     }
 
-    /// The states in the reply. `None` if the bytes of one of them are invalid.
+    /// Decodes the states in the reply. `None` if the bytes of a state are invalid.
     fn states(&self, parts: &ReplyParts<'_, '_>) -> Option<SmallVec<[State; 4]>> {
         parts.raws.iter().zip(&parts.quotas).map(|(raw, quota)| state_codec::decode(raw, quota, self.hits)).collect()
     }
@@ -335,8 +342,8 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
     }
 }
 
-/// What the kernel decides about `hits` in a request that something else refuses. It is a request with one more take
-/// that never fits.
+/// Returns the decisions of the kernel about `hits` if something else refuses the request. For this, the kernel decides
+/// the hits and one more take, which never fits.
 pub(crate) fn decide_refused(
     states: &mut SmallVec<[State; 4]>,
     state_of: &[usize],
@@ -361,8 +368,9 @@ struct ReplyParts<'b, 'q> {
     now: Time,
     /// The verdict of the general script.
     allowed: Option<bool>,
-    /// The bytes of each state before, and a quota of the state's identity.
+    /// The bytes of each state as it was before the request.
     raws: SmallVec<[&'b [u8]; 4]>,
+    /// For each state, the quota of the first hit on it.
     quotas: SmallVec<[&'q Quota; 4]>,
 }
 

@@ -1,6 +1,8 @@
-//! States as bytes: how Redis stores them, and how a reply shows them.
+//! Decodes states: the bytes that Redis stores, and the bytes of a reply.
 //!
-//! Scripts and kernel must agree on every byte, and servers of older versions share the same keys.
+//! The scripts and the kernel (the pure decision code in `spillgate-core`) must agree on every byte. Servers of older
+//! versions use the same keys. These are the states that are strings, with their lengths in bytes. TAT is the time when
+//! all debt of a bucket is paid, T is the interval in which the debt of one unit is paid, and no debt exceeds 2^b ns:
 //!
 //! | state | bytes |
 //! |---|---|
@@ -9,15 +11,16 @@
 //! | counter of n segments | start of the newest (5 bytes of seconds, 3 of microseconds), n + 1 counts, newest first, of 5 bytes, or of 7 where one is 2^40 or more or a penalty with its length follows: 18 where n = 1 |
 //!
 //! A key that has ever had a penalty has three more fields: the end of the penalty, its length (both 5 + 4), and one
-//! byte, which is b of a bucket. The body is then always there. It is zeros if nothing counts. The length of a value
-//! determines which fields it has.
+//! byte. For a bucket this byte is b. Such a value always has the body of the table, which is all zeros if nothing is
+//! used. The length of a value shows which fields it has.
 //!
-//! States that older servers wrote are read too. They have neither b nor the length of a penalty, and a penalty alone
-//! has no body. Windows and counters without a penalty have not changed. An older server returns an error for a bucket
-//! of this version, and for a string with a penalty. It then answers by `on_store_failure`.
+//! States that older servers wrote are read too. They have neither b nor the length of a penalty. If they have a penalty
+//! and nothing is used, they have no body. Windows and counters without a penalty have not changed. An older server
+//! cannot read a bucket of this version, or a string with a penalty. It then answers as its setting `on_store_failure`
+//! says.
 //!
-//! Logs are lists, and leases are hashes (`log.lua`, `leases.lua`). A script returns only the part that its request
-//! needs. A state is made of that part which decides the request as the whole state would:
+//! Logs are lists or sorted sets, and leases are hashes (`log.lua`, `leases.lua`). A script returns only the part of
+//! such a state that its request needs. The kernel decides the request from this part as it would from the whole state:
 //!
 //! | reply | bytes |
 //! |---|---|
@@ -38,17 +41,17 @@ const PENALTY: usize = 19;
 const WINDOW: usize = 16;
 /// The length of a bucket without a penalty.
 const BUCKET: usize = 19;
-/// The b of a bucket that has none. No clock cuts its debt.
+/// The b for a bucket that was stored without b. It is so large that no debt is cut.
 const ANY_DEBT: u64 = 63;
 
 /// The length of a time and its units in a log.
 const LOG_ENTRY: usize = 11;
 /// The length of a lease in a reply.
 const LEASE: usize = 30;
-/// The length of a penalty or a lease that must not be cut by a clock: 146 years.
+/// The length of a penalty or a lease that must not be cut when the clock is set back: 146 years.
 const LONGEST_LIFE_NS: u64 = 1 << 62;
 
-/// Smaller counts are stored in five bytes.
+/// Counts below this number are stored in five bytes.
 pub(crate) const NARROW_COUNT: u64 = 1 << 40;
 
 /// The length of a counter's state with `counts` counts of `width` bytes.
@@ -56,8 +59,8 @@ const fn counter(counts: usize, width: usize) -> usize {
     8 + counts * width
 }
 
-/// The state in the value of a key. `quota` must have the [identity](Quota::identity) of the state. `None` if the value
-/// is invalid. Logs and leases are not strings, so they are `None` too.
+/// Decodes the value of a key. `quota` must have the [identity](Quota::identity) of the state. Returns `None` if the value
+/// is invalid. The result is also `None` for a log or a lease, because these states are not strings.
 ///
 /// ```
 /// use std::time::Duration;
@@ -82,7 +85,7 @@ pub fn decode_state(raw: &[u8], quota: &Quota) -> Option<State> {
     }
 }
 
-/// The state in the reply of a script to `hits`.
+/// Decodes one state in the reply of a script. `hits` are the hits of the request.
 pub(crate) fn decode(raw: &[u8], quota: &Quota, hits: &[Hit<'_>]) -> Option<State> {
     let mut words: SmallVec<[u64; 8]> = SmallVec::from_slice(&[0, 0, 0]);
     let mut reader = Reader(raw);
@@ -108,7 +111,7 @@ pub(crate) fn decode(raw: &[u8], quota: &Quota, hits: &[Hit<'_>]) -> Option<Stat
     if reader.0.is_empty() { State::decode(&words) } else { None }
 }
 
-/// Reads the words of a body. Returns the number of its kind (`State::encode`).
+/// Reads the words of a body. Returns the number that `State::encode` uses for this kind of state.
 fn body(reader: &mut Reader<'_>, quota: &Quota, hits: &[Hit<'_>], words: &mut SmallVec<[u64; 8]>) -> Option<u64> {
     match quota.algorithm() {
         Algorithm::TokenBucket | Algorithm::LeakyBucket => {
@@ -144,7 +147,8 @@ fn body(reader: &mut Reader<'_>, quota: &Quota, hits: &[Hit<'_>], words: &mut Sm
     }
 }
 
-/// Reads the leases of a reply. Leases that no hit names come as one sum, which becomes a lease with an unused id.
+/// Reads the leases of a reply. A reply has only the sum of the leases that no hit names. This sum becomes one lease with
+/// an unused id.
 fn leases(reader: &mut Reader<'_>, hits: &[Hit<'_>], words: &mut SmallVec<[u64; 8]>) -> Option<()> {
     let (last_id, permits, end) = (reader.time()?, reader.integer(3)?, reader.time()?);
     words.push(last_id);
@@ -160,8 +164,9 @@ fn leases(reader: &mut Reader<'_>, hits: &[Hit<'_>], words: &mut SmallVec<[u64; 
     Some(())
 }
 
-/// Whether the scripts for takes can read this state. An empty state is fine. Otherwise it must have no penalty, narrow
-/// counts, T and b of `quota`, and a debt of at most 2^b. A debt that is paid may have any T and b.
+/// Returns whether the scripts for takes can read this state. They can read an empty state. They cannot read a state with
+/// a penalty, with a count of 2^40 or more in a counter, or with leases. A bucket must have T and b of `quota` and a debt
+/// of at most 2^b. If its debt is paid, it may have any T and b.
 pub(crate) fn is_plain(raw: &[u8], quota: &Quota, now: Time) -> bool {
     let length = match quota.algorithm() {
         Algorithm::TokenBucket | Algorithm::LeakyBucket => return raw.is_empty() || is_plain_bucket(raw, quota, now),
@@ -173,7 +178,8 @@ pub(crate) fn is_plain(raw: &[u8], quota: &Quota, now: Time) -> bool {
     raw.is_empty() || raw.len() == length
 }
 
-/// Whether the bucket has T and b of `quota` and no penalty, or no debt at all.
+/// Returns whether the scripts for takes can read this bucket. It must have no penalty. It must also have T and b of
+/// `quota`, or no debt.
 fn is_plain_bucket(raw: &[u8], quota: &Quota, now: Time) -> bool {
     let mut reader = Reader(raw);
     let (Some(tat), Some(interval), Some(bits)) = (reader.time(), reader.time(), reader.integer(1)) else {

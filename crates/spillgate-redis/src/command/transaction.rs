@@ -1,17 +1,21 @@
-//! A request without scripts: one transaction of plain commands.
+//! Sends a request without scripts, as one transaction of plain commands.
 //!
-//! Some servers and proxies refuse scripts. For them a request can only take from fixed windows, or peek at them. Each
-//! hit is judged by itself, in order: its counter is raised, and the kernel decides by the count before.
+//! Some servers and proxies refuse scripts. Without scripts a request can only take from fixed windows, or peek at them
+//! (a peek reads a limit and charges nothing). Each hit (one operation on one limit) is decided independently, in order.
+//! A take increments the counter of its window. Then the kernel (the pure decision code in `spillgate-core`) decides the
+//! hit from the count as it was before the increment.
 //!
-//! The counters of a refused request are raised too. A counter may therefore pass its limit, but the units that were
-//! admitted in a window never do.
+//! A refused request increments its counters too. So a counter may exceed the limit. The admitted units of a window
+//! never exceed the limit.
 //!
-//! There are two kinds of windows. A window by the first hit lasts from its counter's first unit until the counter
-//! expires, on the server's clock. A window since the epoch has a number, which is part of the counter's key. That number
-//! follows from the [server's time](ServerClock), which must be known before the commands are sent. If it is not known,
-//! a first transaction asks for the time only.
+//! There are two kinds of windows:
 //!
-//! Two hits, one take of 2 units and one peek, look like this on the wire:
+//! * A window by the first hit begins with the first unit of its counter. It ends when the counter expires on the server.
+//! * A window since the epoch has a number, which is part of the key of the counter. The store computes this number from
+//!   the [server's time](ServerClock). If the store does not know the server's time, it first sends a transaction that
+//!   only asks for the time.
+//!
+//! A request with two hits, one take of 2 units and one peek, sends these commands:
 //!
 //! ```text
 //! > MULTI
@@ -22,7 +26,7 @@
 //! < [5, 0, 93210, "17", 40218, ["1790000000", "123456"]]
 //! ```
 //!
-//! The take found 3 used units, and the peek found 17.
+//! The count after the take is 5, so 3 units were used before the take. The peek found 17 used units.
 
 use std::time::Duration;
 
@@ -38,19 +42,20 @@ use crate::command::key::RedisKey;
 use crate::command::request::{Decoded, KeyedStates};
 use crate::command::server_clock::ServerClock;
 
-/// The commands that a store without scripts calls. Its user needs no others, on keys `sg:*`. Use them in an ACL as
-/// [`SCRIPT_COMMANDS`](crate::SCRIPT_COMMANDS) shows it.
+/// The commands that a store without scripts calls. Its Redis user needs the right to call only these commands, on keys
+/// `sg:*`. [`SCRIPT_COMMANDS`](crate::SCRIPT_COMMANDS) shows how to write such an ACL rule.
 pub const TRANSACTION_COMMANDS: [&str; 7] = ["EXEC", "GET", "INCRBY", "MULTI", "PEXPIRE", "PTTL", "TIME"];
 
 /// PEXPIRE and PTTL count in this unit.
 const MILLISECOND_NS: u64 = 1_000_000;
-/// How much longer than its window a numbered counter lives, at most; never more than one window length. A client whose
-/// reported time is late by less than this still finds the counter.
+/// The counter of a window since the epoch lives longer than its window: by this time or by the length of the window,
+/// whichever is shorter. If the server's time, as a client knows it, is late by less than this, the client still finds
+/// the counter.
 const LATE_NS: u64 = 60_000_000_000;
-/// Bytes of the server's time at the end of a reply: seconds and microseconds.
+/// The number of bytes of the server's time at the end of a reply: eight for seconds, and eight for microseconds.
 const TIME_BYTES: usize = 16;
 
-/// Whether plain commands can serve `op` on `quota`.
+/// Returns whether plain commands can serve `op` on `quota`.
 pub(crate) fn supports(quota: &Quota, op: OpKind) -> bool {
     let counts = match quota.algorithm() {
         Algorithm::FixedWindow(Anchor::FirstHit) => quota.window_ns().is_multiple_of(MILLISECOND_NS),
@@ -69,27 +74,29 @@ pub(crate) fn supports(quota: &Quota, op: OpKind) -> bool {
 struct Counter {
     /// The key of this window's counter.
     key: RedisKey,
-    /// The units to add; 0 to only read.
+    /// The units to add. 0 means that the counter is only read.
     cost: u64,
     /// How long a new counter lives.
     life_ms: u64,
-    /// When the window began, in nanoseconds since the epoch; `None` for a window by the first hit.
+    /// When the window began, in nanoseconds since the epoch. `None` for a window by the first hit.
     start: Option<u64>,
 }
 
 /// A request as one transaction.
 #[derive(Debug)]
 pub(crate) struct Transaction<'c, 'r, 'q> {
-    /// Learns the server's time from each reply.
+    /// Stores the server's time from each reply.
     clock: &'c ServerClock,
     /// The request.
     hits: &'r [Hit<'q>],
-    /// One for each hit. Empty while the server's time is needed and not known: then the transaction only asks for it.
+    /// One counter for each hit. If the server's time is needed and not known, there are no counters, and the transaction
+    /// only asks for the time.
     counters: SmallVec<[Counter; 2]>,
 }
 
 impl<'c, 'r, 'q> Transaction<'c, 'r, 'q> {
-    /// The transaction for `hits`, in the windows of the server's time, as far as that is known.
+    /// Returns the transaction for `hits`. If it needs the server's time and `clock` does not know the time, the
+    /// transaction only asks for the time.
     ///
     /// # Errors
     /// [`ErrorKind::Malformed`](crate::ErrorKind::Malformed) if `now` is given, or for a hit that plain commands cannot serve.
@@ -107,17 +114,17 @@ impl<'c, 'r, 'q> Transaction<'c, 'r, 'q> {
         Ok(Transaction { clock, hits, counters: counters(hits, clock) })
     }
 
-    /// A key in the slot of all counters. It need not be one of the counters.
+    /// Returns a key that is in the same slot as all counters. It need not be the key of a counter.
     pub(crate) fn key(&self) -> Option<RedisKey> {
         self.hits.first().map(RedisKey::of)
     }
 
-    /// The keys of all counters.
+    /// Returns the keys of all counters.
     pub(crate) fn counters(&self) -> impl Iterator<Item = RedisKey> {
         self.counters.iter().map(|counter| counter.key)
     }
 
-    /// Appends the commands. Only the reply to the last one, EXEC, is used.
+    /// Appends the commands. Only the reply to EXEC, the last command, is used.
     pub(crate) fn write(&self, out: &mut Pipeline) {
         out.cmd("MULTI").ignore();
         for counter in &self.counters {
@@ -134,7 +141,7 @@ impl<'c, 'r, 'q> Transaction<'c, 'r, 'q> {
         out.cmd("EXEC");
     }
 
-    /// Decides each hit by its counter's count before, as the kernel would.
+    /// Decides each hit with the kernel, from the count of its counter as it was before the hit.
     ///
     /// # Errors
     /// The reply is not a reply to these commands.
@@ -155,7 +162,8 @@ impl<'c, 'r, 'q> Transaction<'c, 'r, 'q> {
         if reader.0.is_empty() { Ok(Decoded::Verdict(Verdict::of(self.hits, decisions, now))) } else { Err(broken()) }
     }
 
-    /// The time of the decision, and each state after it with its key. `None` if the reply does not show them.
+    /// Returns the time of the decision, and each state after the decision with its key. `None` if the reply does not
+    /// show them.
     pub(crate) fn states_after(&self, reply: &[u8]) -> Option<(Time, KeyedStates)> {
         let (counts, time) = reply.split_at_checked(reply.len().checked_sub(TIME_BYTES)?)?;
         let (now, mut reader) = (read_time(time)?, Reader(counts));
@@ -170,37 +178,37 @@ impl<'c, 'r, 'q> Transaction<'c, 'r, 'q> {
     }
 }
 
-/// What the reply shows of one counter.
+/// What the reply shows about one counter.
 struct Reading {
     /// The used units before this hit.
     before: u64,
-    /// The used units after it, also those of a refused take.
+    /// The used units after this hit. They include the units of refused takes.
     after: u64,
-    /// When its window began.
+    /// When the window of the counter began.
     start: u64,
-    /// The time, within that window, at which the hit is decided.
+    /// The time of the decision. It is always within the window.
     at: u64,
 }
 
 impl Reading {
-    /// What the kernel decides about the hit on this count.
+    /// Returns the decision of the kernel about the hit, with this count.
     fn decide(&self, hit: &Hit<'_>) -> Option<Decision> {
         let mut decisions = [Decision::default()];
         decide(&mut [window(self.start, self.before)?], &[0], &[*hit], Time::from_nanos(self.at), &mut decisions);
         let [decision] = decisions;
-        // A refused take is charged as well, and nothing can be refunded.
+        // A refused take is charged as well, so fewer units may remain. Nothing can be refunded, so there is no receipt.
         let remaining = decision.remaining.min(decision.limit.saturating_sub(self.after));
         Some(decision.with_remaining(remaining).without_receipt())
     }
 }
 
-/// The state of a fixed window; its words begin with the number of its kind (`State::decode`).
+/// Returns the state of a fixed window. The 2 in its words means "fixed window" (`State::decode`).
 fn window(start: u64, units: u64) -> Option<State> {
     if units > 0 { State::decode(&[2, 0, 0, start, units.min(MAX_UNITS)]) } else { Some(State::default()) }
 }
 
 impl Counter {
-    /// The counter of the hit. `None` if the window has a number and the server's time is not known.
+    /// Returns the counter of the hit. `None` if its window is one since the epoch and the server's time is not known.
     fn of(hit: &Hit<'_>, clock: &ServerClock) -> Option<Counter> {
         let (quota, window_ns) = (hit.quota, hit.quota.window_ns());
         let cost = match hit.op {
@@ -217,7 +225,8 @@ impl Counter {
         Some(Counter { key, cost, life_ms, start })
     }
 
-    /// Reads the replies to the commands of this counter. `None` if they are not numbers that such a counter has.
+    /// Reads the replies to the commands of this counter. `None` if a number is missing, or if the count after a take is
+    /// smaller than its cost.
     fn read(&self, hit: &Hit<'_>, now: Time, reader: &mut Reader<'_>) -> Option<Reading> {
         let window_ns = hit.quota.window_ns();
         let after = reader.integer(8)?;
@@ -226,11 +235,11 @@ impl Counter {
             reader.integer(8)?;
         }
         let before = after.checked_sub(self.cost)?;
-        // PTTL counts whole milliseconds, and the counter is gone after the last one. A negative number means that the
-        // counter does not exist, or does not expire.
+        // PTTL returns whole milliseconds, rounded down, so 1 is added. A negative number means that the counter does not
+        // exist or does not expire.
         let left_ms = reader.integer(8)?.cast_signed().max(0).unsigned_abs() + 1;
         let (start, at) = match self.start {
-            // The server may have entered the next window since it reported the time.
+            // The next window may have begun on the server since the server reported the time.
             Some(start) => (start, now.as_nanos().clamp(start, start + window_ns - 1)),
             None => {
                 let left_ns = left_ms.saturating_mul(MILLISECOND_NS).min(window_ns);
@@ -241,13 +250,14 @@ impl Counter {
     }
 }
 
-/// The counters of all hits. None at all if the server's time is needed and not known.
+/// Returns the counters of all hits. The list is empty if the server's time is needed and not known.
 fn counters(hits: &[Hit<'_>], clock: &ServerClock) -> SmallVec<[Counter; 2]> {
     let counters: Option<_> = hits.iter().map(|hit| Counter::of(hit, clock)).collect();
     counters.unwrap_or_default()
 }
 
-/// All numbers in the reply, in order, each in eight bytes. A key that does not exist counts as 0.
+/// Returns all numbers in the reply, in order, each in eight bytes. A key that does not exist counts as 0. `None` if the
+/// reply has a value that is not a number.
 pub(crate) fn numbers(value: &Value) -> Option<Vec<u8>> {
     fn append(value: &Value, out: &mut Vec<u8>) -> Option<()> {
         match value {
@@ -265,7 +275,7 @@ pub(crate) fn numbers(value: &Value) -> Option<Vec<u8>> {
     append(value, &mut out).map(|()| out)
 }
 
-/// The reply to TIME: seconds and microseconds.
+/// Reads the reply to TIME, which has seconds and microseconds.
 fn read_time(bytes: &[u8]) -> Option<Time> {
     let mut reader = Reader(bytes);
     let (seconds, us) = (reader.integer(8)?, reader.integer(8)?);

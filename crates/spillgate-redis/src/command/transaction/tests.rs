@@ -25,7 +25,7 @@ fn take(quota: &Quota, cost: u64) -> [Hit<'_>; 1] {
     [Hit::new(7, quota, Op::take(cost), Binding::Enforce)]
 }
 
-/// The reply of a server at that time, in microseconds after `NOW_S`.
+/// The reply of a server whose time is `us` microseconds after `NOW_S`.
 fn reply(numbers: &[i64], us: u64) -> Vec<u8> {
     let time = [NOW_S.cast_signed(), us.cast_signed()];
     numbers.iter().chain(&time).flat_map(|number| number.to_be_bytes()).collect()
@@ -83,7 +83,7 @@ fn windows_since_the_epoch_are_numbered_once_the_server_has_reported_the_time() 
     let again = transaction.decode(&reply(&[], 0), &mut [Decision::default()]);
     assert!(matches!(again, Ok(Decoded::CallAgain)), "{again:?}");
     let name = RedisKey::of_counter(&hits[0], NOW_S);
-    // It lives for one window more: a client whose reported time is late must find it.
+    // The counter lives for one window more, because a client whose time is late must still find it.
     assert_eq!(commands(&transaction), format!("MULTI INCRBY {name} 1 PEXPIRE {name} 2000 NX PTTL {name} TIME EXEC "));
     assert_ne!(name, RedisKey::of_counter(&hits[0], NOW_S + 1));
     assert_ne!(name, RedisKey::of(&hits[0]));
@@ -118,7 +118,7 @@ fn a_window_by_the_first_hit_ends_when_its_counter_does() {
     let third = decide(&mut transaction, &reply(&[6, 0, 249], 500));
     assert_eq!((third.allowed, third.remaining, third.reason), (false, 0, Reason::Exceeded));
     assert_eq!((third.retry_after, third.limit, third.receipt), (Wait::After(250_000_000), 5, None));
-    // The counter is about to expire, or PTTL reports no expiry: its count is used nevertheless.
+    // The counter is about to expire, or PTTL reports no expiry. Its count is used in both cases.
     for left in [0, -1, -2] {
         let refused = decide(&mut transaction, &reply(&[8, 0, left], 500));
         assert_eq!((refused.allowed, refused.retry_after), (false, Wait::After(1_000_000)), "{left}");
