@@ -1,7 +1,7 @@
 //! Counts, for each rule, the peeks (requests of cost 0) at a limit that never refuses a peek.
 //!
-//! Envoy can send a peek when a stream begins, and send the cost when the stream ends. If the limit of the rule never refuses a
-//! peek, Envoy then allows every stream. The counters show which rules have this problem.
+//! Envoy can send a peek when a stream begins, and send the cost when the stream ends. A limit that never refuses a peek then
+//! never refuses a stream. The counters show which rules have this problem.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -140,8 +140,9 @@ impl Rules {
 
     /// Adds a warning or a note for each concurrency limit that has callers which cannot release permits.
     ///
-    /// `taken` returns, for a rule, whether its callers can release permits. The rules cannot know this, because it depends
-    /// on the protocol of the callers. `files` are the files that were parsed. [`Unreleased`] has an example.
+    /// `taken` returns, for a rule, whether its callers can release permits. Rules files do not contain this information,
+    /// because it depends on the protocol of the callers. `files` are the files that were parsed. [`Unreleased`] has an
+    /// example.
     pub fn warn_of_unreleased(&mut self, files: &[RulesFile], taken: impl Fn(&Rule) -> Unreleased) {
         let found = lint::unreleased(self, files, taken);
         self.warn(files, found);

@@ -123,8 +123,8 @@ pub enum Action {
     ///
     /// With 0 units, this is a peek: nothing is taken.
     ///
-    /// A `post_paid` limit is different. It counts the units even if they do not fit, and it refuses only peeks. If it
-    /// refuses a peek, its penalty starts.
+    /// A limit with `post_paid` is different. It counts the units even if they do not fit, and it refuses only peeks. When
+    /// such a limit refuses a peek, the penalty of the limit starts.
     Take(u64),
     /// Gives this many units back.
     Refund(u64),
@@ -163,7 +163,7 @@ pub struct Plan<'p> {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Planned<'p> {
-    /// The rule that matches. `None` if no rule matches, or if the descriptor has a limit of its own.
+    /// The rule that matches. `None` if no rule matches, or if the request contains a limit for this descriptor.
     pub rule: Option<&'p Rule>,
     /// Whether the rule allows everything and counts nothing.
     pub unlimited: bool,
@@ -310,7 +310,7 @@ impl Counter<'_> {
     /// Returns the entries that identify the counter. Each entry is a key with the value of the request. If all values of a
     /// wildcard share one counter (`share_threshold`), the entry has the wildcard instead of the value.
     ///
-    /// A value that is too long is cut. If it caused an error instead, clients could avoid the limit with long values,
+    /// A value that is too long is cut. If a long value caused an error instead, clients could avoid the limit this way,
     /// because many proxies allow a request when the rate limiter returns an error.
     fn counted<'e>(
         &self,
@@ -344,7 +344,7 @@ impl Counter<'_> {
 /// A mask with the lowest 98 bits of a key. The other 30 bits, the highest bits, choose the slot of a Redis Cluster.
 const UNSLOTTED: u128 = (1 << Hit::SLOT_SHIFT) - 1;
 
-/// Returns `key` with its highest 30 bits replaced by the bits of `slot`. It is used for a limit with `slot_by`.
+/// Returns `key` with its highest 30 bits replaced by the bits of `slot`. Limits with `slot_by` have such keys.
 ///
 /// All keys with the same `slot` have the same highest 30 bits, so only the other 98 bits distinguish these keys. The
 /// probability that two of n such keys are equal is below n^2 / 2^99. In the memory store the probability is larger, because

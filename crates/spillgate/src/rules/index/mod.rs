@@ -148,7 +148,8 @@ impl Index {
     /// It sorts the wildcards of each key, so that the most specific wildcard is first. Equally specific wildcards stay in
     /// the order of the file. With `as_declared`, all wildcards stay in the order of the file.
     ///
-    /// If a search could need too much work, it returns the key that causes the work, an error message and a help text.
+    /// If a search could need too much work, the function returns the key that causes the work, an error message and a help
+    /// text.
     pub(super) fn finish_level(&mut self, level: u32, as_declared: bool) -> Option<(Arc<str>, String, &'static str)> {
         for slot in self.levels[level as usize].keys.values_mut() {
             slot.patterns = HashMap::new();

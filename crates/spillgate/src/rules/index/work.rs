@@ -2,7 +2,7 @@
 //!
 //! If a wildcard fits a value, but no rule nested in it fits, the search tries the next wildcard. Clients choose the
 //! values, so without a bound a client could make a search visit every rule. The work in the worst case depends only on the
-//! rules file. If it is too much, the file is rejected when it is loaded. No search then has to be stopped half-way.
+//! rules file. If this work is too much, the file is rejected when it is loaded. No search then has to be stopped half-way.
 
 use crate::rules::model::Pattern;
 
@@ -16,13 +16,13 @@ const MAX_SEARCHES: usize = 256;
 /// The fixed cost of each comparison. It is added to the number of compared bytes.
 const LOOK_BYTES: usize = 32;
 
-/// The work of a search in the worst case. If a sum would overflow, it is the largest `usize` instead.
+/// The work of a search in the worst case. If a sum would be larger than the largest `usize`, it is the largest `usize`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Work {
     /// The bytes of rules that the descriptor is compared with, plus [`LOOK_BYTES`] for each comparison.
     compared_bytes: usize,
-    /// How often a whole value is searched. It is counted apart, because the cost of such a search depends on the length of
-    /// the value, which is unknown when rules are loaded.
+    /// How often a whole value is searched. These searches are counted apart, because their cost depends on the length of
+    /// the value. This length is unknown when rules are loaded.
     searches: usize,
 }
 

@@ -98,7 +98,7 @@ struct FileReader<'f> {
     steps: Vec<RuleStep>,
     /// The total length in bytes of the paths of all rules of this file so far.
     path_bytes: usize,
-    /// The name of the domain. It is empty until it is read.
+    /// The name of the domain. It is empty until the name was read.
     domain: Arc<str>,
     /// Whether the file behaves as with `compat: envoy`.
     compat_envoy: bool,
