@@ -173,11 +173,11 @@ impl Metrics {
         let reg = &mut registry;
         let rejected = Rejection::ALL.map(Rejection::as_str);
         let closed = Closed::ALL.map(Closed::as_str);
-        let minted = "Descriptors that refunded units, or that had a limit in the request, by kind";
+        let minted = "Descriptors that gave units back (refund) or had a limit of their own (override)";
         let [refunds, overrides] = reg.counters("minted", minted, "kind", ["refund", "override"]);
         let snapshot_time = Gauge::unknown();
         let states =
-            "States in the memory of this process. With a shared store, only the local fallback has states in memory";
+            "Keys in the memory store. With a shared store, these keys were counted while the shared store failed";
         Metrics {
             unmatched: reg.counter("unmatched_descriptors", "Descriptors that no rule matched"),
             allowed: reg.counter("requests_allowed", "Requests that were allowed"),
@@ -190,11 +190,11 @@ impl Metrics {
             ),
             refunds,
             overrides,
-            store_errors: reg.counter("store_errors", "Requests that got an error of the store instead of a decision"),
+            store_errors: reg.counter("store_errors", "Requests that ended with an error of the shared store"),
             store_keys: reg.gauge("store_keys", states, Gauge::default()),
-            store_full: reg.counter("store_full", "Requests for which the memory store was full"),
+            store_full: reg.counter("store_full", "Requests that did not fit into the memory store"),
             store: StoreMetrics::new(reg),
-            snapshots: reg.counter("snapshots", "Snapshots of the store that were written"),
+            snapshots: reg.counter("snapshots", "Snapshots that were written"),
             snapshot_failures: reg.counter("snapshot_failures", "Snapshots that could not be written"),
             snapshot_time: reg.gauge(
                 "snapshot_timestamp_seconds",
@@ -204,7 +204,7 @@ impl Metrics {
             rules: reg.gauge("rules", "Rules that the server uses", Gauge::default()),
             reloads: reg.counter("rules_reloads", "Reloads after which the server uses changed rules"),
             reload_failures: reg.counter("rules_reload_failures", "Reloads that failed because the rules were invalid"),
-            connections: reg.gauge("connections", "Open connections", Gauge::default()),
+            connections: reg.gauge("connections", "Open connections of all listeners", Gauge::default()),
             connections_accepted: reg.counter("connections_accepted", "Accepted connections"),
             closed: reg.counters(
                 "connections_closed",
@@ -213,7 +213,7 @@ impl Metrics {
                 closed,
             ),
             accept_errors: reg.counter("accept_errors", "Errors while accepting connections"),
-            panics: reg.counter("panics", "Request handlers that panicked"),
+            panics: reg.counter("panics", "Panics of request handlers"),
             decisions: Mutex::default(),
             peeks: Peeks::default(),
             rule_values,

@@ -24,7 +24,7 @@ const PEEKS: &str = "looks_never_refused";
 /// A text that is sorted after all names.
 const END: &str = "~";
 const PEEKS_HELP: &str =
-    "gRPC peeks (hits_addend: 0) at limits that never refuse a peek, by rule. To fix such a limit, set post_paid: true";
+    "gRPC peeks (hits_addend: 0) at limits that never refuse a peek. With post_paid: true, a limit can refuse a peek";
 
 /// A page of metrics that a client is reading. A number on the page is from the time when its piece was built.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl Page {
         match mem::replace(&mut self.next, Next::Nothing) {
             Next::First => {
                 metrics.registry.write(""..DECISIONS, self.format, &mut piece);
-                head(DECISIONS, "Decided descriptors, by rule and outcome", true, self.format, &mut piece);
+                head(DECISIONS, "Descriptors that a rule matched, by rule and outcome", true, self.format, &mut piece);
                 self.next = Next::Decisions("".into());
             }
             Next::Decisions(after) => {

@@ -32,34 +32,38 @@ impl StoreMetrics {
         let sources = [Source::DenyCache, Source::Local, Source::Policy].map(Source::as_str);
         let [deny_cache, local, policy] = registry.counters(
             "requests_without_store",
-            "Requests that were decided, but not by the shared store, by source of the decision",
+            "Requests that were decided without the shared store, by source of the decision",
             "source",
             sources,
         );
         StoreMetrics {
             failures: registry.counters(
                 "store_failures",
-                "Requests that failed in the shared store, by class of error. Probes are not counted",
+                "Requests that the shared store did not decide, by class of error. Probes are not counted",
                 "class",
                 StoreErrorKind::ALL.map(StoreErrorKind::as_str),
             ),
             circuit: registry.gauge(
                 "store_circuit",
-                "Circuit breaker of the shared store: 0 closed, 1 half open (it sends only a probe, or only some nodes of a \
-                 cluster work), 2 open",
+                "State of the circuit breaker of the shared store: 0 is closed, 1 is half open, 2 is open",
                 Gauge::unknown(),
             ),
             in_flight: registry.gauge("store_in_flight", "Requests that wait for the shared store", Gauge::unknown()),
             refunds_lost: registry.counter(
                 "store_give_backs_lost",
-                "Charges that a part of a cluster may have kept although the request was not admitted. With scripts: off, \
-                 the charges of refused requests are not counted",
+                "Charges that a hash slot of a cluster may have kept although the request was not admitted. With \
+                 store.scripts: off, charges of refused requests are not counted",
             ),
             deny_cache,
             local,
             policy,
-            up: registry.gauge("store_up", "Whether the shared store answered the last probe", Gauge::unknown()),
-            recoveries: registry.counter("store_recoveries", "How often the shared store began to answer again"),
+            up: registry.gauge(
+                "store_up",
+                "1 while the shared store answers probes, 0 while it does not",
+                Gauge::unknown(),
+            ),
+            recoveries: registry
+                .counter("store_recoveries", "How often the shared store began to answer again after a failure"),
         }
     }
 

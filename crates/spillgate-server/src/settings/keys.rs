@@ -75,13 +75,13 @@ macro_rules! key {
 /// Every key, in the order of `--help`.
 pub const KEYS: &[Key] = &[
     key!("http", One "ADDRESS", "0.0.0.0:8080",
-        "Address of HTTP: IP:PORT, unix:/path or off",
+        "Address of the HTTP listener: IP:PORT, unix:/path or off",
         |s, v| s.http = v.listen()?),
     key!("grpc", One "ADDRESS", "0.0.0.0:8081",
-        "Address of gRPC (Envoy RLS v3): IP:PORT, unix:/path or off",
+        "Address of the gRPC listener (Envoy RLS v3): IP:PORT, unix:/path or off",
         |s, v| s.grpc = v.listen()?),
     key!("admin", One "ADDRESS", "127.0.0.1:6070",
-        "Address of /metrics, /rules, /reset, /healthz and /readyz: IP:PORT, unix:/path or off",
+        "Address of the admin listener (/metrics, /rules, /reset, /healthz, /readyz): IP:PORT, unix:/path or off",
         |s, v| s.admin = v.listen()?),
     key!("admin_token_file", One "FILE", "",
         "File with the bearer token of the admin listener. Callers of /metrics, /rules and /reset must send this token. Without a \
@@ -91,111 +91,114 @@ pub const KEYS: &[Key] = &[
         "Rules files, or folders with *.yaml and *.yml files",
         |s, v| s.rules = v.items()?.iter().map(Value::path_buf).collect::<Result<_, _>>()?),
     key!("compat", One "SERVER", "off",
-        "off, or envoy: all rules files behave as in Envoy's reference server, as if each file had `compat: envoy`. Each \
-         descriptor is charged alone and in order. Refused requests are charged too. The first wildcard in the file wins",
+        "off or envoy. With envoy, all rules files behave as in Envoy's reference server. Each descriptor of a request is charged \
+         even if another descriptor is refused. Refused descriptors are charged too. The first wildcard in the file wins",
         |s, v| s.compat_envoy = v.word(&[("off", false), ("envoy", true)])?),
     key!("on_store_failure", One "POLICY", "local",
-        "Answer while the shared store fails: local (each server admits its part of the limit), allow, deny or error. It applies \
-         to limits in the rules that have no on_store_failure, and to limits that come with a call",
+        "Answer while the shared store fails: local (each server admits its part of the limit), allow, deny or error. This setting \
+         applies to limits in rules that have no on_store_failure, and to limits that callers send",
         |s, v| s.on_store_failure = v.word(&OnStoreFailure::ALL.map(|policy| (policy.as_str(), policy)))?),
     key!("shadow", Switch "BOOL", "false",
-        "Decide and count every request, but refuse no request",
+        "If true, every request is decided and counted, but no request is refused",
         |s, v| s.shadow = v.bool()?),
     key!("unmatched", One "ANSWER", "allow",
         "Answer to a descriptor that no rule matches, or whose domain is unknown: allow or deny",
         |s, v| s.deny_unmatched = v.word(&[("allow", false), ("deny", true)])?),
     key!("workers", One "COUNT", "auto",
-        "Number of worker threads. auto means one for each core",
+        "Number of worker threads. auto means one thread for each core",
         |s, v| s.workers = v.count_or("auto", 1..=1024)?.map(as_usize)),
     key!("log_level", One "FILTER", "info",
-        "What is logged: error, warn, info, debug (each request, at most 100 a second) or trace. A filter such as debug,h2=info \
-         also sets the level of a library. Clients can cause any number of warnings of the library h2. So only errors of h2 \
-         are logged, unless the filter names h2",
+        "Lowest level that is logged: error, warn, info, debug (each request, at most 100 lines a second) or trace. A filter such \
+         as debug,h2=info also sets the level of the library h2. Without such a filter, only errors of h2 are logged, because \
+         clients can cause any number of its warnings",
         |s, v| s.log_level = v.log_filter()?),
     key!("log_format", One "FORMAT", "text",
-        "Form of log lines on stderr: text or json",
+        "Format of log lines on stderr: text or json",
         |s, v| s.log_format = v.word(&[("text", LogFormat::Text), ("json", LogFormat::Json)])?),
     key!("store.url", One "URL", "memory",
-        "Where counts are stored: memory, redis://HOST:PORT, rediss:// (TLS; valkey:// and valkeys:// mean the same), \
-         redis-cluster://HOST:PORT,HOST:PORT, redis-sentinel://HOST:PORT,HOST:PORT/NAME or unix:///path",
+        "Where counts are stored: memory, redis://HOST:PORT, rediss://HOST:PORT (with TLS), \
+         redis-cluster://HOST:PORT,HOST:PORT, redis-sentinel://HOST:PORT,HOST:PORT/NAME or \
+         unix:///path. valkey:// means the same as redis://, and valkeys:// the same as rediss://",
         |s, v| s.store.url = StoreUrl::read(v)?),
     key!("store.deadline", One "DURATION", "10ms",
         "How long a request waits for the shared store, 1m at most. After this time, the on_store_failure of each limit decides. \
          If a gRPC caller has a shorter timeout, the wait ends 4ms before that timeout",
         |s, v| s.store.deadline = v.duration_within(Duration::from_micros(100)..=Duration::from_secs(60))?),
     key!("store.expected_nodes", One "COUNT", "",
-        "Number of servers that share the store. While the store fails, each server admits its part of the limits with \
-         on_store_failure: local, which is the default. Without this setting, each server then admits the whole of a limit \
-         that comes with a call",
+        "Number of servers that share the store. While the store fails, each server divides the limits with \
+         on_store_failure: local by this number. If this number is not set, each server admits the whole of a limit that a \
+         caller sends",
         |s, v| s.store.expected_nodes = u32::try_from(v.count(1..=100_000)?).ok()),
     key!("store.key_secret_file", One "FILE", "",
-        "File with 32 hexadecimal digits (openssl rand -hex 16), the same for all servers. Keys in the store are hashed with \
-         this secret. Without a secret, anyone who can read the store can test whether a guessed key is counted",
+        "File with a secret of 32 hexadecimal digits (openssl rand -hex 16), the same for all servers. Keys in the store are \
+         hashed with this secret. Without a secret, anyone who can read the store can test whether a guessed key is counted",
         |s, v| s.store.key_secret_file = Some(v.path_buf()?)),
     key!("store.user", One "NAME", "",
-        "User of the store, if the URL has none",
+        "User name for the store, if the URL has no user name",
         |s, v| s.store.user = Some(v.string()?)),
     key!("store.password_file", One "FILE", "",
         "File with the password of the store, instead of a password in the URL",
         |s, v| s.store.password_file = Some(v.path_buf()?)),
     key!("store.sentinel_user", One "NAME", "",
-        "User of the sentinels, if they need one; store.user is for the store only",
+        "User name for the sentinels, if the sentinels need a login. store.user is not sent to them",
         |s, v| s.store.sentinel_user = Some(v.string()?)),
     key!("store.sentinel_password_file", One "FILE", "",
         "File with the password of the sentinels",
         |s, v| s.store.sentinel_password_file = Some(v.path_buf()?)),
     key!("store.tls.ca", One "FILE", "",
-        "Certificates (PEM) of the authorities that sign the store's certificate, or the store's certificate itself. Without \
-         this setting, the certificates of the system are used",
+        "File (PEM) with the certificates of the authorities that may sign the store's certificate, or with the store's \
+         certificate itself. Without this setting, the certificates of the system are used",
         |s, v| s.store.tls.ca = Some(v.path_buf()?)),
     key!("store.tls.cert", One "FILE", "",
-        "Client certificate (PEM), if the store needs one",
+        "File (PEM) with the client certificate, if the store needs a client certificate",
         |s, v| s.store.tls.cert = Some(v.path_buf()?)),
     key!("store.tls.key", One "FILE", "",
-        "Key of the client certificate (PEM)",
+        "File (PEM) with the private key of the client certificate",
         |s, v| s.store.tls.key = Some(v.path_buf()?)),
     key!("store.tls.server_name", One "NAME", "",
-        "Name that the store's certificate must have, if this name is not the host in the URL",
+        "Name that the store's certificate must have. Without this setting, it must have the host name of the URL",
         |s, v| s.store.tls.server_name = Some(v.string()?)),
     key!("store.tls.skip_name_check", Switch "BOOL", "false",
-        "Accept a certificate with another name. Then any machine with a certificate of the same authority can impersonate the store",
+        "If true, the certificate of the store may have any name. Then any machine with a certificate of the same authority can \
+         impersonate the store",
         |s, v| s.store.tls.skip_name_check = v.bool()?),
     key!("store.connections", One "COUNT", "auto",
-        "Number of connections to each server of the store. All requests share them. auto means two for each worker. Two more \
-         connections are used for health checks",
+        "Number of connections to each server of the store. All requests share these connections. auto means two \
+         connections for each worker. Two more connections are used for health checks",
         |s, v| s.store.connections = v.count_or("auto", 1..=1024)?.map(as_usize)),
     key!("store.max_in_flight", One "COUNT", "4096",
         "How many requests may wait for the store at once. Further requests are answered by on_store_failure",
         |s, v| s.store.max_in_flight = as_usize(v.count(1..=1_000_000)?)),
     key!("store.scripts", One "ON|OFF", "on",
-        "Write off if the store forbids scripts. Then only fixed windows work, with a weaker bound",
+        "on or off. Write off if the store forbids scripts. Without scripts, only fixed windows work, and they can admit slightly more",
         |s, v| s.store.scripts = v.bool()?),
     key!("store.log", One "FORM", "packed",
-        "How a sliding_window_log is stored: packed or zset. Other tools can read zset, but it needs ten times the memory",
+        "How a sliding_window_log is stored: packed, or zset (a sorted set). Other programs can read a sorted set, but it needs ten \
+         times as much memory",
         |s, v| s.store.log = v.word(&[("packed", LogForm::Packed), ("zset", LogForm::Zset)])?),
     key!("store.deny_cache", One "COUNT|off", "65536",
-        "Number of states in the deny cache. With these states, a server repeats a refusal without asking the store, while the \
-         refusal is still true. off keeps no states",
+        "Number of refusals in the deny cache. While a refusal in the cache is still true, the server repeats the refusal without \
+         asking the store. off means no deny cache",
         |s, v| s.store.deny_cache = v.count_or("off", 1..=10_000_000)?.map_or(0, as_usize)),
     key!("store.deny_cache_max_age", One "DURATION", "1s",
-        "How long a refusal may be repeated without asking the store, in a cluster 100ms at most. After this time, a server sees \
-         what other servers have taken, reset or refunded",
+        "How long a server may repeat a refusal without asking the store. In a cluster, it is never longer than 100ms. After this \
+         time, the server sees what other servers have taken, reset or refunded",
         |s, v| s.store.deny_cache_max_age = v.duration_from(Duration::from_millis(1))?),
     key!("memory.max_keys", One "COUNT", "10M",
         "How many keys the memory store may have",
         |s, v| s.memory.max_keys = as_usize(v.count(1..=10_000_000_000)?)),
     key!("memory.max_heap", One "SIZE", "1GiB",
-        "How many bytes logs, segments and leases may use together",
+        "How many bytes the logs, segments and leases in the memory store may use together",
         |s, v| s.memory.max_heap = v.size(1 << 16..=1 << 50)?),
     key!("memory.on_full", One "ANSWER", "deny",
-        "Answer to a request with a new key while the memory store is full: deny or allow",
+        "Answer to a request that does not fit into the full memory store: deny or allow",
         |s, v| s.memory.on_full = v.word(&[("deny", OnFull::Deny), ("allow", OnFull::Allow)])?),
     key!("memory.snapshot.path", One "FILE", "",
         "File that keeps the counts over a restart. It is written at intervals, and when the server ends. Without this \
          setting, a restart loses all counts",
         |s, v| s.memory.snapshot.path = Some(v.path_buf()?)),
     key!("memory.snapshot.interval", One "DURATION", "30s",
-        "Time between two snapshots, 100ms at least. A crash loses the counts since the last snapshot",
+        "Time between two snapshots, 100ms at least. A crash loses what was counted after the last snapshot began",
         |s, v| s.memory.snapshot.interval = v.duration_from(Duration::from_millis(100))?),
     key!("headers", One "STYLE", "draft-11",
     "Header fields of HTTP answers: draft-11, draft-06, x-ratelimit or off",
@@ -206,13 +209,13 @@ pub const KEYS: &[Key] = &[
         "Networks of your proxies, such as 10.0.0.0/8. X-Forwarded-For is trusted only from these networks",
         |s, v| s.trusted_proxies = v.items()?.iter().map(Value::network).collect::<Result<_, _>>()?),
     key!("forward_auth.domain", One "NAME", "",
-        "Domain whose rules decide requests on /v1/forward-auth",
+        "Domain of the rules that decide requests on /v1/forward-auth",
         |s, v| s.forward_auth.domain = Some(v.string()?)),
     key!("forward_auth.deny_status", One "STATUS", "429",
-        "Status of a refusal on /v1/forward-auth (nginx needs 403)",
+        "HTTP status of a refusal on /v1/forward-auth (nginx needs 403)",
         |s, v| s.forward_auth.deny_status = u16::try_from(v.count(400..=599)?).unwrap_or(429)),
     key!("forward_auth.ipv6_prefix", One "BITS", "64",
-        "IPv6 addresses are cut to this many bits, so that all clients of one network share a counter",
+        "Number of bits of an IPv6 address that are counted. All clients whose addresses begin with the same bits share a counter",
         |s, v| s.forward_auth.ipv6_prefix = u8::try_from(v.count(1..=128)?).unwrap_or(64)),
     key!("forward_auth.descriptors", Yaml "YAML", "[]",
         "Descriptors of a request on /v1/forward-auth, such as [[{key: remote_address, from: client_ip}]]. \
@@ -231,8 +234,8 @@ pub const KEYS: &[Key] = &[
         "How many requests may be in flight on one HTTP/2 connection, 1024 at most",
         |s, v| s.limits.streams = u32::try_from(v.count(1..=1024)?).unwrap_or(1024)),
     key!("limits.unread", One "SIZE", "256MiB",
-        "How many bytes the answers that clients have not read may use, for all HTTP/2 connections together. In addition, each \
-         connection has 32 KiB. One connection has 4 MiB at most. At these bounds, further requests wait or are refused",
+        "How many bytes the unread answers of all HTTP/2 connections may use together. In addition, each connection may use 32 KiB. \
+         The answers of one connection may use 4 MiB at most. If one of these bounds is used up, further requests wait or are refused",
         |s, v| s.limits.unread = v.size(0..=1 << 40)?),
     key!("limits.body", One "SIZE", "64KiB",
         "How many bytes the body of a request may have",
@@ -247,20 +250,20 @@ pub const KEYS: &[Key] = &[
         "How many bytes the key of an entry may have",
         |s, v| s.limits.key = v.size(1..=1 << 16)?),
     key!("limits.value", One "SIZE", "1024",
-        "How many bytes of an entry's value are counted. Rules are compared with the whole value",
+        "Only this many bytes of an entry's value are counted. Rules are compared with the whole value",
         |s, v| s.limits.value = v.size(1..=1 << 16)?),
     key!("limits.metric_values", One "COUNT", "1000",
-        "For how many values a rule with detailed_metric or value_to_metric has metrics, with four series for each value. \
-         Further values are counted under the name of the rule. A label shows the first 128 bytes of a value",
+        "Number of values for which a rule with detailed_metric or value_to_metric has its own series: four for each value. \
+         Further values are counted together under the name of the rule. A label shows the first 128 bytes of a value",
         |s, v| s.limits.metric_values = as_usize(v.count(0..=1_000_000)?)),
     key!("limits.idle", One "DURATION", "5m",
         "A connection is closed if it has no request for this time",
         |s, v| s.limits.idle = v.duration()?),
     key!("limits.receive", One "DURATION", "10s",
-        "Time in which the header and the body of a request must arrive",
+        "How long the header and the body of a request may take to arrive",
         |s, v| s.limits.receive = v.duration()?),
     key!("limits.drain", One "DURATION", "30s",
-        "Time to answer the requests in flight after SIGTERM or SIGINT",
+        "How long the server may take to answer the requests in flight after SIGTERM or SIGINT",
         |s, v| s.limits.drain = v.duration()?),
 ];
 
