@@ -1,6 +1,7 @@
 //! The nodes of a cluster, by slot and by address.
 //!
-//! The slot map names addresses only; this gives each address its connections, which outlive a change of the map.
+//! A slot map contains only addresses. This file adds the connections to each address. When the slot map changes, the
+//! connections to an address that is in both maps stay.
 
 use std::sync::Arc;
 
@@ -12,9 +13,9 @@ use crate::node::Node;
 /// A node that owns slots, or that a redirection has named.
 #[derive(Clone)]
 pub(crate) struct Member {
-    /// Its address, as the slot map or a redirection names it.
+    /// The address of the node, as the slot map or a redirection names it.
     pub(crate) address: ConnectionAddr,
-    /// Its connections. Dropping the last copy ends them.
+    /// The connections to the node. When the last copy is dropped, the connections end.
     pub(crate) node: Arc<Node>,
 }
 
@@ -22,48 +23,49 @@ pub(crate) struct Member {
 pub(crate) struct Nodes {
     /// Names the owner of each slot.
     slot_map: SlotMap,
-    /// The owners, and after them nodes that only redirections have named. A new slot map drops the latter.
+    /// The owners of slots, and after them the nodes that only redirections have named. When a new slot map is read, the
+    /// nodes that it does not contain are dropped.
     members: Vec<Member>,
 }
 
 impl Nodes {
-    /// No nodes: the slot map has not been read yet.
+    /// Returns an empty list of nodes, for the time until the first slot map is read.
     pub(crate) fn unknown() -> Nodes {
         Nodes { slot_map: SlotMap::empty(), members: Vec::new() }
     }
 
-    /// The nodes of this slot map, each made by `member`.
+    /// Returns the nodes of this slot map. `member` makes each node from its address.
     pub(crate) fn new(slot_map: SlotMap, member: impl Fn(&ConnectionAddr) -> Member) -> Nodes {
         let members = slot_map.addresses().iter().map(member).collect();
         Nodes { slot_map, members }
     }
 
-    /// Whether the slot map has not been read yet.
+    /// Returns whether no slot map has been read yet.
     pub(crate) fn is_unknown(&self) -> bool {
         self.members.is_empty()
     }
 
-    /// The node that owns the slot. `None` if the slot map names no owner.
+    /// Returns the node that owns the slot. `None` if the slot map names no owner.
     pub(crate) fn owner(&self, slot: u16) -> Option<&Member> {
         self.members.get(self.slot_map.owner(slot)?)
     }
 
-    /// All nodes that own slots.
+    /// Returns all nodes that own slots.
     pub(crate) fn owners(&self) -> &[Member] {
         &self.members[..self.slot_map.addresses().len()]
     }
 
-    /// All nodes.
+    /// Returns all nodes.
     pub(crate) fn all(&self) -> &[Member] {
         &self.members
     }
 
-    /// The node at this address, if it is known.
+    /// Returns the node at this address, if it is known.
     pub(crate) fn at(&self, address: &ConnectionAddr) -> Option<&Member> {
         self.members.iter().find(|member| member.address == *address)
     }
 
-    /// The same nodes and this one, unless there are too many already.
+    /// Returns the same nodes and this node. If there are [`NODES_MAX`] nodes already, this node is not added.
     pub(crate) fn with(&self, member: &Member) -> Nodes {
         let members = self.members.iter().chain([member]).take(NODES_MAX);
         Nodes { slot_map: self.slot_map.clone(), members: members.cloned().collect() }

@@ -1,10 +1,10 @@
 //! The slot map: which node owns which slots, as CLUSTER SLOTS reports it.
 //!
-//! It holds addresses only. [`nodes`](super::nodes) adds the connections, so the map can be read and tested without
-//! any.
+//! The slot map contains only addresses. [`nodes`](super::nodes) adds the connections, so a slot map can be read and
+//! tested without a connection.
 //!
 //! A reply to CLUSTER SLOTS has one element for each range of slots: the first slot, the last slot, the primary, and its
-//! replicas. The replicas are ignored here.
+//! replicas. The slot map ignores the replicas.
 //!
 //! ```text
 //! > CLUSTER SLOTS
@@ -22,9 +22,9 @@ use redis::{ConnectionAddr, Value};
 use crate::command::key::SLOTS;
 use crate::node::redirection::at;
 
-/// The most nodes that are kept. Redis recommends no larger cluster.
+/// A slot map may have at most this many nodes. Redis recommends no larger cluster.
 pub(crate) const NODES_MAX: usize = 1000;
-/// The position that means "no node".
+/// This position means that no node owns the slot.
 const NO_NODE: u16 = u16::MAX;
 
 /// The addresses of the nodes that own slots, and for each slot the position of its owner among them.
@@ -37,23 +37,24 @@ pub(crate) struct SlotMap {
 }
 
 impl SlotMap {
-    /// A map without owners, before the first one was read.
+    /// Returns a map without owners, for the time until the first map is read.
     pub(crate) fn empty() -> SlotMap {
         SlotMap { addresses: Arc::new([]), slots: Arc::new([NO_NODE; SLOTS]) }
     }
 
-    /// The position of the slot's owner in [`addresses`](SlotMap::addresses).
+    /// Returns the position of the slot's owner in [`addresses`](SlotMap::addresses). `None` if no node owns the slot.
     pub(crate) fn owner(&self, slot: u16) -> Option<usize> {
         let position = usize::from(*self.slots.get(usize::from(slot))?);
         (position < self.addresses.len()).then_some(position)
     }
 
-    /// The addresses of all nodes that own slots.
+    /// Returns the addresses of all nodes that own slots.
     pub(crate) fn addresses(&self) -> &[ConnectionAddr] {
         &self.addresses
     }
 
-    /// The map in the reply of the node at `sender` to CLUSTER SLOTS. `None` if the reply is invalid or names no owner.
+    /// Reads the slot map from a reply to CLUSTER SLOTS. `sender` is the address of the node that replied. `None` if the
+    /// reply is invalid or names no owner.
     pub(crate) fn read(reply: &Value, sender: &ConnectionAddr) -> Option<SlotMap> {
         let (mut addresses, mut slots): (Vec<ConnectionAddr>, _) = (Vec::new(), [NO_NODE; SLOTS]);
         for range in array(reply)? {
@@ -73,13 +74,13 @@ impl SlotMap {
     }
 }
 
-/// The elements of an array; `None` for any other value.
+/// Returns the elements of an array. `None` if the value is not an array.
 fn array(value: &Value) -> Option<&[Value]> {
     if let Value::Array(values) = value { Some(values) } else { None }
 }
 
-/// Host and port of a node in CLUSTER SLOTS. The host is `?` if the node should have a host name and has none. Then its
-/// IP address is in the list of further details.
+/// Returns the host and port of a node in a reply to CLUSTER SLOTS. The host is `?` if the cluster uses host names and the
+/// node has no host name. The IP address of the node is then in a list after the port.
 pub(crate) fn address(node: &Value, sender: &ConnectionAddr) -> Option<ConnectionAddr> {
     let [host, Value::Int(port), besides @ ..] = array(node)? else { return None };
     let host = match text(host)? {
@@ -89,13 +90,14 @@ pub(crate) fn address(node: &Value, sender: &ConnectionAddr) -> Option<Connectio
     at(host, u16::try_from(*port).ok().filter(|port| *port > 0)?, sender)
 }
 
-/// The value after the name `ip`.
+/// Returns the value of `ip` in a list of names and values.
 fn ip(names_and_values: &Value) -> Option<&str> {
     let mut pairs = array(names_and_values)?.chunks_exact(2);
     pairs.find_map(|pair| if text(&pair[0])? == "ip" { text(&pair[1]) } else { None })
 }
 
-/// A text in either form of RESP. A value that does not exist is an empty text, as for a node without an address.
+/// Returns the text of a bulk string or a simple string. A node without an address has a null value here, which becomes
+/// an empty text.
 fn text(value: &Value) -> Option<&str> {
     match value {
         Value::BulkString(text) => std::str::from_utf8(text).ok(),

@@ -1,7 +1,7 @@
-//! The circuit breaker: when a server that is down is tried again.
+//! The circuit breaker of a server: decides whether a request is sent, and when a server that is down is tried again.
 //!
-//! Without it each request would wait its whole timeout while a server is down, and a server that comes back would get
-//! all requests at the same moment.
+//! Without a breaker, each request to a server that is down would wait for its whole timeout. And a server that comes
+//! back would get all requests at once.
 //!
 //! | state | `probe_at_ns` | requests | next state |
 //! |---|---|---|---|
@@ -9,7 +9,8 @@
 //! | open | even, the time of the next probe | none passes before that time | half open when a request comes after that time |
 //! | half open | odd: the next time, with the bit `PROBING` | one has passed as the probe | closed by a reply, open by a failure |
 //!
-//! If the probe ends without saying anything, the breaker is open again and the next request is the probe.
+//! A probe may end without a result, for example because its caller had little time. The breaker is then open again, and
+//! the next request is the probe.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,7 +19,7 @@ use spillgate_core::Circuit;
 
 use crate::node::jitter::Jitter;
 
-/// A bit in the time of the next probe: a probe is in flight.
+/// This bit in the time of the next probe means that a probe has been sent and has no result yet.
 const PROBING: u64 = 1;
 /// The earliest time of a probe. It is even, and not zero, because zero means "closed".
 const EARLIEST_NS: u64 = 2;
@@ -28,11 +29,12 @@ const EARLIEST_NS: u64 = 2;
 /// It opens after `max_failures` requests in a row failed, or when the server itself says that it is down. While it is
 /// open, one request passes as a probe in each `probe_every`. The first success closes it.
 ///
-/// Times are nanoseconds of the caller's clock, and never zero. A probe that never gets a reply blocks nothing: the
-/// next probe passes at its time.
+/// Times are nanoseconds of the caller's clock, and never zero. If a probe never gets a result, the next probe
+/// nevertheless passes at its time.
 #[derive(Debug)]
 pub(crate) struct Breaker {
-    /// Zero while closed. Otherwise the time of the next probe, an even number, and the bit `PROBING`.
+    /// Zero while the breaker is closed. Otherwise the time of the next probe, which is an even number. While the breaker
+    /// is half open, the bit `PROBING` is added.
     probe_at_ns: AtomicU64,
     /// Failures since the last success.
     failures_in_a_row: AtomicU32,
@@ -45,7 +47,7 @@ pub(crate) struct Breaker {
 }
 
 impl Breaker {
-    /// A closed breaker.
+    /// Returns a closed breaker.
     pub(crate) fn new(max_failures: u32, probe_every: Duration, jitter: Jitter) -> Breaker {
         Breaker {
             probe_at_ns: AtomicU64::new(0),
@@ -56,7 +58,7 @@ impl Breaker {
         }
     }
 
-    /// Whether a request may pass. If the breaker is open, this request is the probe.
+    /// Returns whether a request may pass. A request that passes while the breaker is open is the probe.
     pub(crate) fn admits(&self, now_ns: u64) -> bool {
         let at = self.probe_at_ns.load(Ordering::Acquire);
         if at == 0 || now_ns < at & !PROBING {
@@ -67,7 +69,7 @@ impl Breaker {
         self.probe_at_ns.compare_exchange(at, next, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// A reply came. Returns whether that closes the breaker.
+    /// Reports that a reply came. Returns whether the reply closes the breaker.
     pub(crate) fn succeeded(&self) -> bool {
         if self.failures_in_a_row.load(Ordering::Relaxed) != 0 {
             self.failures_in_a_row.store(0, Ordering::Relaxed);
@@ -79,13 +81,14 @@ impl Breaker {
         was_open
     }
 
-    /// No reply came. Returns whether that opens the breaker.
+    /// Reports that no reply came. Returns whether this failure opens the breaker.
     pub(crate) fn failed(&self, now_ns: u64) -> bool {
         let failures = self.failures_in_a_row.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         (failures >= self.max_failures || self.circuit() != Circuit::Closed) && self.open(now_ns)
     }
 
-    /// A request ended and says nothing about the server. If it was the probe, the next request is the probe.
+    /// Reports that a request ended without a result that says something about the server. If a probe is out, the next
+    /// request becomes the probe.
     pub(crate) fn inconclusive(&self) {
         let at = self.probe_at_ns.load(Ordering::Relaxed);
         if at & PROBING != 0 {
@@ -93,18 +96,18 @@ impl Breaker {
         }
     }
 
-    /// The server is down. Returns whether that opens the breaker.
+    /// Reports that the server is down. Returns whether this opens the breaker.
     pub(crate) fn open(&self, now_ns: u64) -> bool {
         let next = self.next_probe_ns(now_ns);
         let was_closed = self.probe_at_ns.compare_exchange(0, next, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         if !was_closed {
-            // The probe failed, or a request that was sent before the breaker opened.
+            // The breaker was open already. Either the probe failed, or a request that was sent earlier failed.
             self.probe_at_ns.fetch_and(!PROBING, Ordering::AcqRel);
         }
         was_closed
     }
 
-    /// Whether requests pass: see the table at the top of this file.
+    /// Returns the state of the breaker. The table at the top of this file shows which requests pass in each state.
     pub(crate) fn circuit(&self) -> Circuit {
         match self.probe_at_ns.load(Ordering::Acquire) {
             0 => Circuit::Closed,
@@ -113,8 +116,8 @@ impl Breaker {
         }
     }
 
-    /// At most `probe_every` from now, and at least half of that, so that the servers of a fleet do not probe at the
-    /// same time.
+    /// Returns the time of the next probe. The wait is random, between half of `probe_every` and `probe_every`, so that
+    /// the servers of a fleet do not probe all at once.
     fn next_probe_ns(&self, now_ns: u64) -> u64 {
         let wait_ns = u64::try_from(self.jitter.of(self.probe_every).as_nanos()).unwrap_or(u64::MAX);
         (now_ns.saturating_add(wait_ns) & !PROBING).max(EARLIEST_NS)

@@ -1,9 +1,9 @@
 //! Sends one command to a node, and reads its reply.
 //!
-//! A script may be missing on the server, and a transaction may fail half-way. Both are handled here, so the rest of
-//! the store sees a reply, a redirection or an error.
+//! A script may be missing on the server, and a transaction may be executed only in part. This file handles both cases,
+//! so the rest of the store gets a reply, a redirection or an error.
 //!
-//! A script call whose script is missing looks like this on the wire:
+//! If the server does not have the script, the store and the server exchange these messages:
 //!
 //! ```text
 //! > EVALSHA 9a0c.. 1 sg:{kP2d7}:Zx..  "" <argument>
@@ -24,7 +24,8 @@ use crate::error::{Error, ErrorKind};
 use crate::node::pool::LiveConnection;
 use crate::node::redirection::{Redirection, redirection};
 
-/// How often one request loads its script before it fails. Some other client may delete all scripts again and again.
+/// A request loads its script at most this many times before it fails. The number has a bound because another client may
+/// delete all scripts repeatedly.
 const LOADS_MAX: usize = 3;
 
 /// The initial capacity for the parts of a command, in bytes. A take on one key needs less.
@@ -34,11 +35,12 @@ const COMMAND_BYTES: usize = 256;
 pub(crate) enum NodeReply {
     /// What the script or the transaction returned.
     Bytes(Vec<u8>),
-    /// The node did nothing: the states are elsewhere.
+    /// The node did nothing, because another node has the states.
     Elsewhere(Redirection),
 }
 
-/// The reply to the command on this connection. It waits as long as the connection lives, so the caller sets a deadline.
+/// Sends the command on this connection and returns the reply. It waits until the connection ends, so the caller must set
+/// a deadline.
 ///
 /// # Errors
 /// [`Garbled`](ErrorKind::Garbled) if the reply has the wrong type, or if only a part of a transaction may have been
@@ -61,11 +63,11 @@ pub(crate) async fn reply(live: &LiveConnection, call: &Command<'_, '_, '_>, ask
     }
 }
 
-/// What the script returns. `None` if the reply has another type.
+/// Sends the call of a script and returns the bytes of the reply. `None` if the reply is not a string.
 ///
-/// A take is sent together with other takes if one call may contain several keys. A server that replies CROSSSLOT has
-/// executed nothing. The take is then sent by itself, like all later takes on this connection. A server without the
-/// script has executed nothing either. The script is loaded, at most [`LOADS_MAX`] times.
+/// A take is sent together with other takes if one call may contain several keys. If the server replies CROSSSLOT, it has
+/// executed nothing. This take and all later takes on this connection are then sent in calls of their own. If the server
+/// does not have the script, it has executed nothing either. The script is then loaded, at most [`LOADS_MAX`] times.
 async fn send_script(
     live: &LiveConnection,
     request: &ScriptCall<'_, '_>,
@@ -76,7 +78,7 @@ async fn send_script(
         Some(take) => live.connection.send_take(&take).await,
         None => send_alone(live, &command(request), asking).await,
     };
-    // Nothing was executed. The address stands for several nodes of a cluster.
+    // CROSSSLOT means that nothing was executed, and that a proxy at this address sends commands to several nodes.
     if batched.is_some() && is_error(&reply, ServerErrorKind::CrossSlot) {
         live.lacks_slots();
         reply = send_alone(live, &command(request), asking).await;
@@ -91,7 +93,7 @@ async fn send_script(
     reply.map(|reply| if let Value::BulkString(bytes) = reply { Some(bytes) } else { None })
 }
 
-/// Sends one command in a call of its own. `asking` sends ASKING before it, for a slot that is moving.
+/// Sends one command that shares no call with other requests. If `asking` is true, ASKING is sent before the command.
 async fn send_alone(live: &LiveConnection, command: &Cmd, asking: bool) -> RedisResult<Value> {
     if !asking {
         return live.connection.send(command).await;
@@ -99,12 +101,12 @@ async fn send_alone(live: &LiveConnection, command: &Cmd, asking: bool) -> Redis
     commands(asking, command, None).query_async(&mut live.connection.clone()).await.map(|(reply,)| reply)
 }
 
-/// Whether the server has replied with this kind of error.
+/// Returns whether the reply is an error of this kind.
 fn is_error(reply: &RedisResult<Value>, kind: ServerErrorKind) -> bool {
     reply.as_ref().is_err_and(|error| error.kind() == RedisErrorKind::Server(kind))
 }
 
-/// The numbers in the transaction's reply. `None` if the reply contains anything else.
+/// Sends a transaction and returns the numbers in its reply. `None` if the reply contains anything else.
 async fn send_transaction(
     live: &LiveConnection,
     transaction: &Transaction<'_, '_, '_>,
@@ -121,17 +123,18 @@ async fn send_transaction(
     }
 }
 
-/// Whether a transaction with these errors may have done something. Each error has the position of its command.
+/// Returns whether a transaction with these errors may have been executed in part. Each error has the position of its
+/// command. There are three cases:
 ///
-/// * An error inside the reply to EXEC: the other commands were executed.
-/// * MULTI was refused: each command was executed by itself, unless it was refused too.
-/// * EXECABORT: the server refused a command before EXEC, so it executed none.
+/// * The reply to EXEC contains an error. The other commands were executed.
+/// * MULTI was refused. Each command was then executed without a transaction, unless it was refused too.
+/// * EXEC was refused with EXECABORT. The server refused an earlier command, so it executed no command.
 fn is_done_in_part(error: &RedisError, asking: bool) -> bool {
     let errors = error.clone().into_server_errors();
     match errors.as_deref() {
         // An error inside the reply to EXEC.
         Some([(0, _)]) => true,
-        // Without MULTI each command is executed by itself, unless all are refused.
+        // MULTI was refused. Commands were executed unless all of them were refused.
         Some([(first, _), .., (last, error)]) => {
             let (is_aborted, refused) = (error.kind() == Some(ServerErrorKind::ExecAbort), last - first + 1);
             !is_aborted
@@ -142,7 +145,8 @@ fn is_done_in_part(error: &RedisError, asking: bool) -> bool {
     }
 }
 
-/// The command, and before it the script to load and ASKING where needed. Only the command's reply is returned.
+/// Returns a pipeline: SCRIPT LOAD if a script is given, ASKING if `asking` is true, and then the command. Only the reply
+/// to the command is used.
 fn commands(asking: bool, command: &Cmd, script: Option<&Script>) -> Pipeline {
     let mut all = Pipeline::new();
     if let Some(script) = script {
@@ -155,7 +159,7 @@ fn commands(asking: bool, command: &Cmd, script: Option<&Script>) -> Pipeline {
     all
 }
 
-/// The call of a script as one command.
+/// Returns the call of a script as one command.
 ///
 /// ```text
 /// EVALSHA <sha> <number of keys> <key>.. <time or empty> <argument> [<latest time>]
