@@ -13,9 +13,9 @@ use crate::settings::{Key, Shape};
 
 /// The help on exit codes, for all commands.
 pub(super) const EXIT_CODES: &str = "Exit codes:
-  0  success; for check: every request was allowed; for doctor: nothing to fix
-  1  the answer is no: check refused a request, validate --deny-warnings found warnings, doctor found something to fix
-  2  the command line, a setting or a rule is wrong; nothing was started
+  0  success. After check: every request was allowed. After doctor: nothing has to be fixed
+  1  check refused a request, validate --deny-warnings found warnings, or doctor found something that has to be fixed
+  2  the command line, a setting or a rule is wrong. Nothing was started
   3  not available: serve could not start or did not end well (an address in use, no permission, a failed worker, a
      second SIGTERM, a last snapshot that cannot be written); for check and doctor: the store cannot be reached";
 

@@ -40,7 +40,7 @@ pub(super) fn command() -> Command {
              --store-key-secret-file key.secret\n\n{EXIT_CODES}"
         ))
         .arg(rules_argument())
-        .arg(config_argument("Settings file; its rules are used if no RULES are given"))
+        .arg(config_argument("Settings file. If no RULES are given, the rules of this file are used"))
         .arg(domain_argument())
         .arg(descriptor_argument());
     let command = question_arguments(command);
@@ -58,7 +58,7 @@ fn question_arguments(command: Command) -> Command {
                 .value_delimiter(',')
                 .allow_negative_numbers(true)
                 .value_parser(units)
-                .help("Units that a request takes; 0 only reads. Several values send several requests: 0,5,0"),
+                .help("Units that a request takes. 0 takes nothing. Several costs send several requests: 0,5,0"),
         )
         .arg(
             Arg::new("times")
@@ -67,7 +67,7 @@ fn question_arguments(command: Command) -> Command {
                 .value_name("COUNT")
                 .default_value("1")
                 .value_parser(value_parser!(u32).range(1..=10_000))
-                .help("Rounds of requests at each time of --at"),
+                .help("How often the requests are sent at each time of --at"),
         )
         .arg(
             Arg::new("release")

@@ -94,7 +94,7 @@ fn validate_command() -> Command {
         ))
         .arg(rules_argument())
         .arg(config_argument(
-            "Settings file: it is validated too, and the files that it names. Its rules are used if no RULES are given",
+            "Settings file. It is validated too, with the files that it names. If no RULES are given, its rules are used",
         ))
         .arg(
             Arg::new("deny-warnings")

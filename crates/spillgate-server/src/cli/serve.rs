@@ -32,7 +32,7 @@ pub(super) fn command() -> Command {
             Arg::new("show-settings")
                 .long("show-settings")
                 .action(ArgAction::SetTrue)
-                .help("Print every setting and where it comes from, then exit"),
+                .help("Print every setting and the place where it was set, then exit"),
         );
     KEYS.iter().fold(command, |command, key| command.arg(setting(key)))
 }

@@ -47,7 +47,7 @@ fn settings(matches: &ArgMatches, paths: &[&str]) -> Vec<Setting> {
 /// Adds the flags with which `check` asks a shared store.
 pub(super) fn check_arguments(command: Command) -> Command {
     let take = Arg::new("take").long("take").action(ArgAction::SetTrue);
-    let take = take.help("Really take the units from a shared store; without --take the store is only read");
+    let take = take.help("Take the units from the shared store. Without --take, the store is only read");
     with(command, &for_keys()).arg(take.help_heading("Store"))
 }
 
@@ -70,7 +70,7 @@ pub(super) fn key_command() -> Command {
              redis-cli --scan --pattern 'sg:*'      all keys of spillgate\n\n{EXIT_CODES}"
         ))
         .arg(rules_argument())
-        .arg(config_argument("Settings file; its key secret is used, and its rules if no RULES are given"))
+        .arg(config_argument("Settings file with the key secret. If no RULES are given, the rules of this file are used"))
         .arg(domain_argument())
         .arg(descriptor_argument());
     with(command, &NAMING).arg(json_argument("Print one line of JSON"))
