@@ -70,7 +70,9 @@ pub(super) fn key_command() -> Command {
              redis-cli --scan --pattern 'sg:*'      all keys of spillgate\n\n{EXIT_CODES}"
         ))
         .arg(rules_argument())
-        .arg(config_argument("Settings file with the key secret. If no RULES are given, the rules of this file are used"))
+        .arg(config_argument(
+            "Settings file with the key secret. If no RULES are given, the rules of this file are used",
+        ))
         .arg(domain_argument())
         .arg(descriptor_argument());
     with(command, &NAMING).arg(json_argument("Print one line of JSON"))
