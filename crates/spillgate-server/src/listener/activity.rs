@@ -1,4 +1,4 @@
-//! What a connection has read and answered so far.
+//! What the server has read and answered so far on a connection.
 //!
 //! The code of each protocol writes these numbers. [`watch_over`](super::connection::watch_over) reads them to decide
 //! whether the connection is slow or idle.
@@ -10,21 +10,23 @@ use crate::metrics::Metrics;
 
 use super::unread::{Pool, Unread};
 
-/// The numbers of one connection. Each connection has its own, so that no other core waits for their cache line.
+/// The numbers of one connection. Each connection has numbers of its own, so that cores do not wait for each other's
+/// cache lines.
 pub(super) struct Activity {
     pub(super) metrics: Arc<Metrics>,
     pub(super) bytes: Arc<AtomicU64>,
-    /// Requests that were read, since the connection began.
+    /// The number of requests that were read since the connection began.
     pub(super) begun: AtomicU64,
-    /// HTTP/1 requests in the handler.
+    /// The number of HTTP/1 requests that the handler is answering.
     pub(super) open: AtomicUsize,
-    /// HTTP/2 calls that wait for their client to read the answer.
+    /// The number of HTTP/2 calls that wait because their client does not read the answer.
     pub(super) stalled: AtomicUsize,
     /// The memory of HTTP/2 answers that the client has not read.
     pub(super) unread: Unread,
-    /// The value of `bytes` when the last HTTP/1 request was answered. Bytes after it are the head of the next one.
+    /// The value of `bytes` when the last HTTP/1 request was answered. All bytes that arrive later belong to the next
+    /// request.
     pub(super) answered_bytes: AtomicU64,
-    /// The server drains: HTTP/1 answers ask the client to close the connection.
+    /// Whether the server drains. If it does, each HTTP/1 answer asks the client to close the connection.
     pub(super) draining: AtomicBool,
 }
 

@@ -17,38 +17,48 @@ use crate::metrics::{Closed, Metrics};
 use super::activity::Activity;
 use super::context::Context;
 
-/// How long a connection without a request in flight may take to close once the server drains or has closed its own
-/// side. An HTTP/2 client has to answer a PING, and each client has to close its side. A client that never does must
-/// not hold up the end of the server.
+/// The time that a connection without a request in flight has to close. The time begins when the server drains, or when
+/// the server has shut down its side of the socket. In this time an HTTP/2 client has to answer a PING, and every
+/// client has to close its side. A client that does not close must not delay the end of the server.
 pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// The same for a connection that is closed because it was idle.
+/// The time that an idle connection has to close, after the server has asked the client to close it.
 const IDLE_CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The limits of a connection that depend on its protocol.
 pub(super) struct ProtocolLimits {
-    /// A client that has sent fewer bytes than this, and no request, has not finished its greeting.
+    /// The length of the client's greeting. A client that has sent no request, and fewer bytes than this, has not
+    /// finished its greeting.
     pub(super) greeting_bytes: u64,
-    /// How long a connection is still served while the server drains. An HTTP/1 client learns only from an answer
-    /// that it should close: closing earlier would lose a request that is on its way.
+    /// How long the server still serves a connection after the drain begins. An HTTP/1 client learns only from an
+    /// answer that it should close the connection. If the server closed the connection earlier, a request that is on
+    /// its way would be lost.
     pub(super) drain_grace: Duration,
 }
 
-/// A connection as [`watch_over`] sees it.
+/// The methods of a connection that [`watch_over`] needs.
 pub(super) trait Connection {
-    /// Serves until the connection has ended. Returns whether it ended without an error. `active_at` is set to the
-    /// time when the last request arrived.
+    /// Serves the connection until it ends. Returns whether it ended without an error. Sets `active_at` to the time
+    /// when the last request arrived.
     fn poll(&mut self, cx: &mut task::Context<'_>, active_at: &mut Instant) -> Poll<bool>;
-    /// Whether a request is in flight.
+    /// Returns whether a request is in flight.
     fn is_busy(&self) -> bool;
-    /// Asks the client to close, and ends once all open requests are answered.
+    /// Asks the client to close the connection. The connection ends once all open requests are answered.
     fn graceful_shutdown(&mut self);
 }
 
-/// Runs a connection and ends it in time.
+/// Serves a connection, and closes it if the client is slow, silent or gone.
 ///
-/// It closes a connection that never gets to its first request, that stops in the middle of a request's head, or that
-/// sends no request for a long time. When the server drains, it closes every connection. Returns why the server closed
-/// the connection, or `None` if the client did.
+/// The server closes the connection if:
+///
+/// * the client never finishes its first request,
+///
+/// * the client stops in the middle of a request's head,
+///
+/// * the client sends no request for a long time,
+///
+/// * the server drains.
+///
+/// Returns why the connection was closed, or `None` if the client closed it.
 pub(super) async fn watch_over(
     mut connection: impl Connection,
     activity: &Activity,
@@ -60,7 +70,8 @@ pub(super) async fn watch_over(
     let opened_at = Instant::now();
     let mut check_at = opened_at + check_every;
     let (mut draining, mut drain_at, mut head_at) = (false, None, None);
-    // `checked` is the number of requests at the last check, `active_at` the time of the last request.
+    // `checked` is the number of requests at the last check. `active_at` is when the last request arrived or was in
+    // flight.
     let (mut checked, mut active_at, mut asked_to_end, mut close_timeout) = (0, opened_at, None, IDLE_CLOSE_TIMEOUT);
     loop {
         tokio::select! {
@@ -96,7 +107,7 @@ pub(super) async fn watch_over(
                     return Some(Closed::Slow);
                 }
                 match asked_to_end {
-                    // The client was asked to close, and its time is up.
+                    // The client was asked to close the connection, and did not close it in time.
                     Some(asked) if now >= asked + close_timeout => return Some(Closed::Idle),
                     None if now >= active_at + limits.idle => {
                         asked_to_end = Some(now);
@@ -111,7 +122,7 @@ pub(super) async fn watch_over(
     }
 }
 
-/// The result of `answer`, or `None` if it panics, which is counted. A panic ends one request and no other.
+/// Returns the result of `answer`, or `None` if `answer` panics. The panic is counted. It ends only this request.
 pub(super) async fn unless_panic<F: Future>(mut answer: Pin<&mut F>, metrics: &Metrics) -> Option<F::Output> {
     let outcome = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(cx))) {
         Ok(poll) => poll.map(Some),

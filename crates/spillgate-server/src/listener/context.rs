@@ -1,4 +1,4 @@
-//! What all connections of a worker share.
+//! The values that all connections of a worker share.
 //!
 //! The code of each protocol needs these values. They are passed as one argument.
 
@@ -12,7 +12,7 @@ use crate::settings::Limits;
 
 use super::unread::Pool;
 
-/// The limits, the counters, the clock and the signal to drain.
+/// The limits, the metrics, the pool of memory for unread answers, the clock, and the signal to drain.
 #[derive(Clone)]
 pub(super) struct Context {
     pub(super) limits: Limits,

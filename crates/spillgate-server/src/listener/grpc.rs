@@ -1,6 +1,7 @@
 //! gRPC connections: HTTP/2 with the calls of `protocol::grpc`.
 //!
-//! It joins the two, so that the protocol does not know of connections and the connection does not know of gRPC.
+//! This file joins the two. Therefore `protocol::grpc` has no code about connections, and `http2` has no code about
+//! gRPC.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,7 @@
-//! Counts the memory of one call, or of one piece of its answer, until h2 has written it.
+//! Counts the memory of a call, or of a piece of its answer, until the crate h2 has written it.
 //!
-//! A call can end in many ways. Its bytes are subtracted when it is dropped, so that no way is forgotten.
+//! A call can end in many ways. Its bytes are subtracted when its [`Hold`] is dropped, and each of these ways drops the
+//! `Hold`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,7 +11,7 @@ use bytes::{Buf, Bytes};
 use super::activity::Activity;
 use super::unread::{CALL_BYTES, CONNECTION_BYTES, FRAME_BYTES, LONG_BYTES, SHORT_BYTES};
 
-/// The memory of a call or a frame, counted until it is dropped.
+/// Counts the memory of a call or of a frame until this value is dropped.
 pub(super) struct Hold {
     activity: Arc<Activity>,
     bytes: usize,
@@ -19,12 +20,12 @@ pub(super) struct Hold {
 }
 
 impl Hold {
-    /// For a call that begins.
+    /// Counts a call that begins.
     pub(super) fn of_call(activity: &Arc<Activity>) -> Hold {
         Hold::new(activity, CALL_BYTES, SHORT_BYTES)
     }
 
-    /// For each frame after the first one.
+    /// Counts a frame of an answer after the first frame. The first frame uses the `Hold` of the call.
     pub(super) fn of_frame(activity: &Arc<Activity>) -> Hold {
         Hold::new(activity, FRAME_BYTES, 0)
     }
@@ -34,7 +35,7 @@ impl Hold {
         Hold { activity: Arc::clone(activity), bytes, spare }
     }
 
-    /// Counts `data` until it is written. Returns `None` if that is too much for the connection or the pool.
+    /// Counts `data` until it is written. Returns `None` if the connection or the pool has no capacity for `data`.
     pub(super) fn with(mut self, data: Bytes) -> Option<Piece> {
         let more = data.len().saturating_sub(self.spare);
         if more > 0 {
@@ -57,7 +58,7 @@ impl Drop for Hold {
     }
 }
 
-/// A piece of an answer. h2 drops it when it is written, and with it the [`Hold`].
+/// A piece of an answer. After h2 has written the piece, h2 drops it together with its [`Hold`].
 pub(super) struct Piece {
     data: Bytes,
     _hold: Option<Hold>,

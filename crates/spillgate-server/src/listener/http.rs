@@ -1,6 +1,6 @@
-//! HTTP connections: HTTP/1.1 on hyper, HTTP/2 on the same code as gRPC.
+//! HTTP connections: HTTP/1.1 with the crate hyper, HTTP/2 with the same code as gRPC.
 //!
-//! One port serves both versions: the first bytes of a client say which one it speaks.
+//! One port serves both versions. The first bytes that a client sends show which version it speaks.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -34,17 +34,17 @@ use super::context::Context;
 use super::http2;
 use super::io::{RequestBody, StreamBody, TimedBody, Transport};
 
-/// The most bytes of an HTTP/1 request's head.
+/// The largest head of an HTTP/1 request, in bytes.
 const HTTP1_HEAD_BYTES: usize = 32 * 1024;
 
-/// The first bytes of an HTTP/2 client.
+/// The bytes that every HTTP/2 client sends first.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// An answer over HTTP/2 keeps memory for at most this many header fields. Its map may come from a request that had
-/// many.
+/// An answer over HTTP/2 may keep memory for at most this many header fields. Some answers reuse the header map of the
+/// request, which may have had many fields.
 const FIELDS_MAX: usize = 64;
 
-/// The greeting of an HTTP/1 client ends with its first whole request, however many bytes that takes.
+/// The greeting of an HTTP/1 client ends with its first whole request, which may have any number of bytes.
 const LIMITS: ProtocolLimits = ProtocolLimits { greeting_bytes: u64::MAX, drain_grace: Duration::from_secs(1) };
 
 pub(super) type HttpRequest = Request<TimedBody<RequestBody>>;
@@ -70,8 +70,8 @@ where
             return Box::new(http2::connection(io, calls, activity, limits));
         }
         let mut builder = http1::Builder::new();
-        // `watch_over` closes connections whose heads arrive too slowly. A timer in hyper would cost one for each request.
-        // Answers are small: copying a body behind its head is cheaper than writing two pieces.
+        // `watch_over` closes connections whose heads arrive too slowly. hyper would start a timer for each request.
+        // Answers are small, so copying a body behind its head is cheaper than writing the two separately.
         builder.header_read_timeout(None).writev(false).max_buf_size(HTTP1_HEAD_BYTES);
         let for_requests = Arc::clone(activity);
         let service = service_fn(move |request: Request<Incoming>| {
@@ -106,9 +106,9 @@ fn failure<B: Default>() -> Response<B> {
     failure
 }
 
-/// A connection whose version of HTTP is not known yet, and then a connection of that version.
+/// A connection that first finds out its version of HTTP, and then serves that version.
 struct Opening<'a, I, M> {
-    /// Present until the version is known, with the function that then begins it. Its argument says: is it HTTP/2?
+    /// Present until the version is known. The function then begins the connection. Its argument is true for HTTP/2.
     io: Option<(Transport<I>, M)>,
     preface: [u8; PREFACE.len()],
     length: usize,
@@ -130,7 +130,7 @@ where
             let read = more.filled().len();
             self.length += read;
             let preface = &self.preface[..self.length];
-            // If the client has closed its side, HTTP/1 decides what that means.
+            // If the client has closed its side before, the code for HTTP/1 handles the end.
             let is_http2 = read > 0 && PREFACE.starts_with(preface);
             if is_http2 && preface.len() < PREFACE.len() {
                 continue;
@@ -163,7 +163,7 @@ where
 struct Http1<'a, C> {
     connection: Pin<Box<C>>,
     activity: &'a Activity,
-    /// Requests that had been read after the last poll.
+    /// The value of `Activity::begun` after the last poll.
     begun: u64,
 }
 
@@ -177,7 +177,7 @@ impl<C: GracefulConnection> Connection for Http1<'_, C> {
         polled.map(|ended| ended.is_ok())
     }
 
-    /// Requests in flight are counted by [`Open`] instead.
+    /// Returns false, because [`Open`] counts the requests in flight.
     fn is_busy(&self) -> bool {
         false
     }
@@ -187,7 +187,7 @@ impl<C: GracefulConnection> Connection for Http1<'_, C> {
     }
 }
 
-/// An HTTP/1 request in the handler.
+/// Counts an HTTP/1 request until its answer is ready.
 struct Open(Arc<Activity>);
 
 impl Open {
@@ -251,11 +251,11 @@ fn complete(headers: &mut HeaderMap, length: Option<u64>, clock: &SystemClock) {
 }
 
 thread_local! {
-    /// The last second that was formatted, and its date.
+    /// The last second for which a date was formatted, and this date.
     static DATE_OF: RefCell<(u64, HeaderValue)> = const { RefCell::new((0, HeaderValue::from_static(""))) };
 }
 
-/// The current date as a header value. It is formatted once a second on each thread.
+/// Returns the current date as a header value. Each thread formats it once a second.
 fn date(clock: &SystemClock) -> HeaderValue {
     let now = Duration::from_nanos(clock.now().as_nanos());
     DATE_OF.with_borrow_mut(|(second, date)| {

@@ -1,17 +1,17 @@
-//! HTTP/2 connections, directly on the crate h2.
+//! HTTP/2 connections, built directly on the crate h2.
 //!
-//! gRPC and HTTP share it, so that both answer calls that arrive together in one write, and both bound the memory of
-//! answers that no client reads.
+//! gRPC and HTTP share this code. Both therefore send the answers to calls that arrived together in one write. Both
+//! also bound the memory of answers that clients do not read.
 //!
-//! A connection reads everything that has arrived, answers these calls in a row, and then writes once. The calls of a row
-//! are decided in order.
+//! A connection reads all calls that have arrived, answers them, and then writes the answers at once. These calls are a
+//! row. The calls of a row are decided in the order of their arrival.
 //!
-//! A call that has to wait, for the rest of its message or for its decision, becomes a task and holds up no other call.
-//! A row ends early when [`WAITING_MAX`] of its calls wait. Then all other tasks get a turn before the rest is answered,
-//! among them the tasks that write to the store.
+//! Some calls have to wait for the rest of their message or for their decision. Such a call becomes a task, so that no
+//! other call waits for it. A row ends early when [`WAITING_MAX`] of its calls wait. Then all other tasks run first,
+//! such as the tasks that write to the store. After that the rest of the row is answered.
 //!
 //! No call begins while unread answers use all the memory that the connection may have. If other connections have used
-//! up the shared memory, at most [`WAITING_MAX`] calls wait for capacity, and further calls are refused.
+//! up the shared memory, at most [`WAITING_MAX`] calls of a connection wait for memory. Its further calls are refused.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -37,41 +37,44 @@ use super::connection::{Connection, unless_panic};
 use super::hold::{Hold, Piece};
 use super::runner::Runner;
 
-/// All header fields of a request, in bytes as HTTP/2 counts them. Those of Envoy and nginx are far smaller.
+/// The largest size of all header fields of a request, in bytes as HTTP/2 counts them. Envoy and nginx send far less.
 const HEADER_LIST_BYTES: u32 = 16 * 1024;
-/// Bytes of a body that are accepted before the handler reads it. Messages have a limit of their own.
+/// How many bytes of a body the server accepts before the handler reads them. The length of a message has another
+/// limit.
 const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
-/// The same for all streams of a connection together: the most that a client can make us keep.
+/// How many bytes of all bodies of a connection the server accepts before handlers read them. A client cannot make the
+/// server keep more.
 const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
 /// A client that has been silent for this long is checked with a PING.
 const PING_EVERY: Duration = Duration::from_secs(30);
 
-/// The most calls of a row that have to wait: a remote store decides them while the connection goes on. Also the most
-/// calls that wait for capacity while other connections use all of it.
+/// A row ends early when this many of its calls wait, for example for a shared store. If other connections use all the
+/// memory, this many calls of a connection wait for memory.
 const WAITING_MAX: usize = 32;
 
-/// An answer of several frames is sent at most this far ahead of what the client has read.
+/// If an answer has several frames, h2 keeps at most this many bytes of it that the client has not read.
 const AHEAD_BYTES: usize = 64 * 1024;
 
 type Stream = (Request<RecvStream>, SendResponse<Piece>);
 
 /// Answers the calls of one connection.
 pub(super) trait Handler: Send + Sync + 'static {
-    /// A call before it is answered. It should be small, since the future that answers it stores it.
+    /// A call that is not answered yet. It should be small, because the future of its answer contains the call.
     type Call: Send;
     type Body: Body<Data = Bytes> + Send;
-    /// The call of a `request` that arrived at this time. `now` is the time at which its row is decided.
+    /// Makes the call of a `request`, which arrived at the time `arrived`. All calls of its row are decided at the time
+    /// `now`.
     fn call(&self, request: Request<RecvStream>, arrived: Instant, now: Option<Time>) -> Self::Call;
     fn answer(&self, call: Self::Call) -> impl Future<Output = Response<Self::Body>> + Send;
-    /// The answer to a call whose handler panicked.
+    /// Returns the answer to a call whose handler panicked.
     fn failure() -> Response<Self::Body>;
-    /// The time at which all calls of the next row are decided. `None` if each call has its own time.
+    /// Returns the time at which all calls of the next row are decided, or `None` if each call has a time of its own.
     fn now(&self) -> Option<Time> {
         None
     }
 }
 
-/// A connection whose client is about to send the HTTP/2 preface.
+/// Makes a connection of `io`. Its client is about to send the HTTP/2 preface.
 pub(super) fn connection<'a, I, H>(
     io: I,
     handler: H,
@@ -103,20 +106,20 @@ where
     }
 }
 
-/// What all calls of a connection share.
+/// The values that all calls of a connection share.
 struct Calls<H> {
     handler: H,
     activity: Arc<Activity>,
 }
 
-/// A connection, and the streams that it has read and not begun to answer.
+/// A connection, with the streams that it has read but not begun to answer.
 struct Streams<'a, I, A, N, F> {
     state: State<I>,
-    /// The streams and the times when they arrived, `streams_max` at most.
+    /// The streams that are read but not begun, with their arrival times. There are at most `streams_max`.
     read: VecDeque<(Stream, Instant)>,
     streams_max: usize,
     runner: Runner<F>,
-    /// Makes the future that answers a stream that arrived at this time.
+    /// Makes the future that answers a stream, from the stream, its arrival time, and the time of its row.
     answer: A,
     /// See [`Handler::now`].
     now: N,
@@ -126,8 +129,8 @@ struct Streams<'a, I, A, N, F> {
 }
 
 impl<I, A, N, F> Streams<'_, I, A, N, F> {
-    /// Refuses all but [`WAITING_MAX`] waiting calls if other connections have used up the pool: the waiting requests
-    /// need memory too. Nothing was decided for a refused call, so the client may send it again.
+    /// Refuses all waiting calls except [`WAITING_MAX`] if other connections have used up the pool, because waiting
+    /// requests need memory too. Nothing was decided for a refused call, so the client may send it again.
     #[cold]
     fn refuse(&mut self) {
         if self.read.len() > WAITING_MAX && self.activity.unread.is_starved() {
@@ -167,11 +170,12 @@ where
         loop {
             let before = self.read.len();
             let (mut arrived, mut left_over) = (None, before);
-            // By resetting streams, a client can have more of them read than it may have open: `streams_max` bounds these.
+            // A client that resets streams can open new ones again and again. `streams_max` bounds the streams that are
+            // read.
             while self.read.len() < self.streams_max
                 && let Poll::Ready(stream) = connection.poll_accept(cx)
             {
-                // When the connection ends, its unanswered streams are dropped: their client is gone.
+                // When the connection ends, its unanswered streams are dropped, because their client is gone.
                 match stream {
                     Some(Ok(stream)) => self.read.push_back((stream, *arrived.get_or_insert_with(Instant::now))),
                     Some(Err(_)) => return Poll::Ready(false),
@@ -190,7 +194,7 @@ where
             self.activity.begun.fetch_add((self.read.len() - before) as u64, Ordering::Relaxed);
             if !self.activity.unread.has_capacity() {
                 self.refuse();
-                // An answer that is written, or a call that ends, frees capacity and has this polled again.
+                // When an answer is written or a call ends, capacity becomes free, and this function is polled again.
                 return Poll::Pending;
             }
             let enough = self.runner.waiting() + WAITING_MAX;
@@ -199,7 +203,7 @@ where
                 && self.activity.unread.has_capacity()
                 && let Some((mut stream, arrived)) = self.read.pop_front()
             {
-                // The client may have reset a stream of an earlier poll meanwhile.
+                // If the stream was read in an earlier poll, the client may have reset it since.
                 let is_left_over = left_over > 0;
                 left_over = left_over.saturating_sub(1);
                 if !is_left_over || stream.1.poll_reset(cx).is_pending() {
@@ -213,8 +217,8 @@ where
         }
     }
 
-    /// Calls that wait only for their client to read do not count. Otherwise a client that reads nothing could hold up
-    /// the end of the server for as long as it likes.
+    /// Returns whether a request is in flight. A call that only waits until its client reads the answer does not count.
+    /// Otherwise a client that reads nothing could delay the end of the server.
     fn is_busy(&self) -> bool {
         let stalled = self.activity.stalled.load(Ordering::Relaxed);
         self.runner.waiting() > stalled || !self.read.is_empty() && self.activity.unread.has_capacity()
@@ -228,7 +232,7 @@ where
     }
 }
 
-/// Answers one call that arrived at this time, unless the client resets it.
+/// Answers one call, unless the client resets it.
 fn answer<H: Handler>(
     calls: Arc<Calls<H>>,
     (request, mut respond): Stream,
@@ -252,7 +256,7 @@ fn answer<H: Handler>(
     }
 }
 
-/// Sends an answer. A panic in its body ends this call and no other.
+/// Sends an answer. If the body panics, only this call ends.
 async fn send_answer<B>(answer: Response<B>, respond: &mut SendResponse<Piece>, hold: Hold, activity: &Arc<Activity>)
 where
     B: Body<Data = Bytes>,
@@ -272,8 +276,9 @@ where
     }
 }
 
-/// Sends a body as fast as the client reads it. For each stream this keeps at most one frame more than the client has
-/// window for. Fails with the reason why the rest of the body cannot be sent.
+/// Sends a body as fast as the client reads it. The window of a stream is the number of bytes that its client accepts.
+/// This function sends at most one frame more than the window allows. Fails with the reason why the rest of the body
+/// cannot be sent.
 async fn send_body<B>(
     stream: &mut SendStream<Piece>,
     body: B,
@@ -292,7 +297,7 @@ where
         });
         let frame = match frame.await {
             Some(frame) => frame.map_err(|_| Reason::INTERNAL_ERROR)?,
-            // If sending fails, here and below, the client is gone.
+            // If sending fails here or below, the client is gone.
             None => {
                 let _ = stream.send_data(Piece::END, true);
                 return Ok(());
@@ -308,7 +313,7 @@ where
         let is_first = hold.is_some();
         let hold = hold.take().unwrap_or_else(|| Hold::of_frame(activity));
         let piece = hold.with(data).ok_or(Reason::ENHANCE_YOUR_CALM)?;
-        // Most answers are one frame, which goes to h2 without waiting for the window.
+        // Most answers have only one frame. The first frame does not wait for the window.
         if !is_first && !has_window(stream, activity).await {
             return Ok(());
         }
@@ -319,7 +324,7 @@ where
     }
 }
 
-/// Waits until the client has window for more. Returns false if the stream is over.
+/// Waits until the client accepts more bytes of this stream. Returns false if the stream has ended.
 async fn has_window(stream: &mut SendStream<Piece>, activity: &Activity) -> bool {
     stream.reserve_capacity(1);
     let _stalled = Stalled::new(activity);
@@ -332,7 +337,7 @@ async fn has_window(stream: &mut SendStream<Piece>, activity: &Activity) -> bool
     true
 }
 
-/// A call that waits for its client to read, counted until it is dropped.
+/// Counts a call that waits until its client reads. The count ends when this value is dropped.
 struct Stalled<'a>(&'a Activity);
 
 impl Stalled<'_> {
@@ -348,13 +353,13 @@ impl Drop for Stalled<'_> {
     }
 }
 
-/// Checks by PING whether a silent client is still there.
+/// Checks with a PING whether a silent client is still there.
 struct KeepAlive {
     pings: PingPong,
     bytes: Arc<AtomicU64>,
     /// The value of `bytes` at the last check.
     seen: u64,
-    /// Whether a PING was sent at the last check.
+    /// Whether the last check sent a PING.
     pinged: bool,
     ping_timeout: Duration,
     next_check: Pin<Box<Sleep>>,
@@ -366,7 +371,7 @@ impl KeepAlive {
         KeepAlive { pings, bytes, seen: 0, pinged: false, ping_timeout, next_check }
     }
 
-    /// Whether the client has neither answered the last PING nor sent anything else.
+    /// Returns whether the client has neither answered the last PING nor sent anything else.
     fn has_failed(&mut self, cx: &mut task::Context<'_>) -> bool {
         while self.next_check.as_mut().poll(cx).is_ready() {
             let bytes = self.bytes.load(Ordering::Relaxed);
@@ -376,7 +381,7 @@ impl KeepAlive {
             }
             (self.seen, self.pinged) = (bytes, silent);
             if silent {
-                // h2 sends the next PING only after the answer to the last one was taken.
+                // h2 sends no further PING until `poll_pong` has returned the answer to the last one.
                 let _ = self.pings.poll_pong(cx);
                 let _ = self.pings.send_ping(Ping::opaque());
             }

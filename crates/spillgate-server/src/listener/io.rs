@@ -1,7 +1,7 @@
 //! The layer between a socket and HTTP.
 //!
-//! It counts the bytes that are read, closes a socket without losing answers, and gives bodies a time limit. Without
-//! it, a slow client could keep a connection forever, and a quick close could lose an answer.
+//! This layer counts the bytes that are read, closes a socket without losing answers, and gives bodies a time limit.
+//! Without this layer, a slow client could keep a connection forever, and a quick close could lose an answer.
 
 use std::io;
 use std::pin::Pin;
@@ -20,28 +20,29 @@ use tower::BoxError;
 
 use super::connection::CLOSE_TIMEOUT;
 
-/// The bytes that are read and discarded after the end of our answers. An HTTP/2 client can send no more than its window
-/// and some heads. A client that sends more gets a reset.
+/// The most bytes that are read and discarded after the last answer. An HTTP/2 client can send no more than its window
+/// and some heads. The socket of a client that sends more is reset.
 const DISCARDED_BYTES: usize = 1024 * 1024;
-/// The part of them that is read at once.
+/// The number of bytes that one read discards.
 const DISCARDED_AT_ONCE_BYTES: usize = 4 * 1024;
 
 /// A stream that counts the bytes it reads, and closes without losing what was written.
 ///
 /// If a socket is closed while the client still writes, the system answers with a reset. A client that gets a reset may
-/// drop answers that it has received and not read. Therefore our side is shut down first. The socket is closed when the
-/// client has closed its side, after [`CLOSE_TIMEOUT`], or after [`DISCARDED_BYTES`].
+/// drop answers that it has received and not read. Therefore the server shuts down its side first. Then it waits until
+/// the client has closed its side, but at most for [`CLOSE_TIMEOUT`], and for at most [`DISCARDED_BYTES`]. Then it
+/// closes the socket.
 #[derive(Debug)]
 pub(super) struct Transport<T> {
     inner: T,
     bytes: Arc<AtomicU64>,
-    /// Bytes that were read already and will be read again.
+    /// Bytes that were read from the socket already. The next read returns them again.
     again: Bytes,
-    /// Present once our side is shut down.
+    /// Present once the server has shut down its side.
     ending: Option<Ending>,
 }
 
-/// How much longer to read from the client.
+/// The reading after the server has shut down its side: when it ends, and how many bytes it has discarded.
 #[derive(Debug)]
 struct Ending {
     timeout: Pin<Box<Sleep>>,
@@ -96,7 +97,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Transport<T> {
         while ending.bytes < DISCARDED_BYTES {
             let mut buf = ReadBuf::new(&mut discarded);
             let read = ready!(Pin::new(&mut this.inner).poll_read(cx, &mut buf));
-            // An error means the end too: the client is gone.
+            // After an error the client is gone, so that an error is an end too.
             if read.is_err() || buf.filled().is_empty() {
                 break;
             }
@@ -118,7 +119,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Transport<T> {
     }
 }
 
-/// The request body of a stream of h2.
+/// The request body of an HTTP/2 stream.
 #[derive(Debug)]
 pub(super) struct StreamBody {
     stream: RecvStream,
@@ -139,7 +140,7 @@ impl Body for StreamBody {
         if !self.data_ended {
             if let Some(data) = ready!(self.stream.poll_data(cx)) {
                 let data = data?;
-                // The reader of this body bounds its memory. The client may send as many bytes again.
+                // The reader of this body bounds its memory. Therefore the client may send as many bytes again.
                 self.stream.flow_control().release_capacity(data.len())?;
                 return Poll::Ready(Some(Ok(Frame::data(data))));
             }
@@ -253,13 +254,13 @@ mod tests {
         ours.write_all(b"an answer").await.unwrap();
         let mut closing = Box::pin(ours.shutdown());
         let mut poll = || closing.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        // This is much more than the stream buffers, so it must have been read.
+        // These bytes are more than the stream can buffer. The client can only write them if the server reads.
         for _ in 0..16 {
             assert!(poll().is_pending(), "the client has not closed its side");
             client.write_all(&[7; 64]).await.expect("no write of the client fails");
         }
         let mut answer = String::new();
-        client.read_to_string(&mut answer).await.expect("what was written arrives, and then the end");
+        client.read_to_string(&mut answer).await.expect("the client reads the answer, and then the end");
         assert_eq!(answer, "an answer");
         drop(client);
         closing.await.expect("the client has closed its side");
@@ -275,7 +276,7 @@ mod tests {
             }
             sent
         });
-        ours.shutdown().await.expect("the limit is reached");
+        ours.shutdown().await.expect("closing ends after DISCARDED_BYTES");
         drop(ours);
         let sent = sending.await.expect("it does not panic");
         assert!((DISCARDED_BYTES..DISCARDED_BYTES + 128).contains(&sent), "{sent}");
@@ -285,7 +286,7 @@ mod tests {
     async fn a_client_that_never_closes_its_side_is_not_waited_for_long() {
         let (mut ours, client) = transport();
         let began = tokio::time::Instant::now();
-        ours.shutdown().await.expect("its time is up");
+        ours.shutdown().await.expect("closing ends after CLOSE_TIMEOUT");
         assert!((CLOSE_TIMEOUT..CLOSE_TIMEOUT * 2).contains(&began.elapsed()));
         drop(client);
     }

@@ -1,8 +1,9 @@
 //! Accepts connections and serves them: gRPC, HTTP and admin, over TCP and Unix sockets.
 //!
-//! One thread accepts. Each accepted socket goes to the worker with the fewest connections and stays there. A worker is
-//! a thread with a runtime of its own: no part of a connection crosses to another core, and answers that are ready
-//! together leave in one write. The admin listener has one more such thread, so that its work never delays decisions.
+//! One thread accepts sockets. Each socket goes to the worker with the fewest connections and stays there. A worker is
+//! a thread with a runtime of its own. Therefore a connection never moves to another thread, and answers that are ready
+//! together are written together. The admin listener has a worker of its own, so that its requests never delay
+//! decisions.
 
 mod activity;
 mod connection;
@@ -42,13 +43,14 @@ use unread::Pool;
 pub enum App {
     /// gRPC over HTTP/2 without TLS.
     Grpc(Grpc),
-    /// Checks and the sub-requests of proxies, over HTTP/1.1 or HTTP/2 without TLS.
+    /// Checks of programs and sub-requests of proxies, over HTTP/1.1 or HTTP/2 without TLS.
     Http(HttpState),
-    /// Requests of operators, over HTTP/1.1 or HTTP/2 without TLS. They carry `axum::extract::ConnectInfo<Peer>`.
+    /// Requests of operators, over HTTP/1.1 or HTTP/2 without TLS. Each request has the extension
+    /// `axum::extract::ConnectInfo<Peer>`.
     Admin(axum::Router),
 }
 
-/// Listeners that are bound, before anything is served.
+/// A server whose listeners are bound, but which does not serve yet.
 #[derive(Debug)]
 pub struct Server {
     limits: Limits,
@@ -58,14 +60,15 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server with these `limits`, on this many `workers` (threads): one for each core if `None`.
+    /// Returns a server with these `limits`, on this many `workers` (threads). `None` means one worker for each core.
     #[must_use]
     pub fn new(limits: Limits, workers: Option<usize>, metrics: Arc<Metrics>) -> Server {
         let cores = || thread::available_parallelism().map_or(1, usize::from);
         Server { limits, workers: workers.unwrap_or_else(cores).max(1), metrics, bound: Vec::new() }
     }
 
-    /// Binds `listen` to serve `app`. Returns the address, with the port that the system chose for port 0.
+    /// Binds the address `listen`, to serve `app` there. Returns the address. If its port was 0, the system has chosen
+    /// a port.
     ///
     /// # Errors
     /// The address is in use, does not belong to this machine, or is not permitted.
@@ -76,10 +79,10 @@ impl Server {
         Ok(address)
     }
 
-    /// Serves all bound listeners, on threads of its own, until [`Handle::drain`] is called.
+    /// Serves all bound listeners, on new threads, until [`Handle::drain`] is called.
     ///
     /// # Errors
-    /// The system refuses threads or descriptors.
+    /// The system refuses to create threads or to open file descriptors.
     pub fn start(self) -> std_io::Result<Running> {
         let (exits, exited) = mpsc::channel();
         let drain = watch::Sender::new(false);
@@ -124,7 +127,7 @@ impl Handle {
     /// Stops accepting connections. Each open connection ends once its requests in flight are answered. A connection
     /// that is still open after `limits.drain` is cut.
     ///
-    /// Set the readiness to draining before, so that health checks send new clients elsewhere.
+    /// Set the readiness to draining first, so that health checks send new clients to other servers.
     pub fn drain(&self) {
         self.drain.send_replace(true);
     }
@@ -141,7 +144,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// The handle that ends it.
+    /// Returns the handle that ends this server.
     #[must_use]
     pub fn handle(&self) -> Handle {
         self.handle.clone()
@@ -150,7 +153,8 @@ impl Running {
     /// Blocks until the server has drained.
     ///
     /// # Errors
-    /// A thread died. This is returned at once: a server without that thread would look healthy and not serve.
+    /// A thread died. The error is returned at once, because a server without this thread would look healthy but not
+    /// serve.
     pub fn wait(self) -> Result<Drained, ServeError> {
         let mut drained = Drained { connections_cut: 0 };
         for _ in 0..self.threads {
@@ -167,7 +171,7 @@ impl Running {
 /// How a server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
-    /// Connections that were still open when the time to drain was over.
+    /// Connections that were still open when the time for the drain was over.
     pub connections_cut: usize,
 }
 
@@ -177,21 +181,21 @@ pub enum ServeError {
     /// A thread of the server panicked.
     #[error("the thread {thread} died; see the panic above")]
     ThreadDied {
-        /// Its name.
+        /// The name of the thread.
         thread: String,
     },
 }
 
-/// One worker as the acceptor sees it.
+/// A worker, as the acceptor thread sees it.
 struct Worker {
     sender: queue::UnboundedSender<Accepted>,
     connections: Arc<AtomicUsize>,
 }
 
-/// What the acceptor knows.
+/// The values that the acceptor thread needs.
 struct Shared {
     workers: Vec<Worker>,
-    /// Serves only operators: their requests may take long, and no other client has to wait for them.
+    /// The worker of the admin listener. Requests of operators may take long, and no other client has to wait for them.
     admin: Option<Worker>,
     /// The most connections of one listener. A flood on one listener cannot shut out the clients of another.
     connections_max: usize,
@@ -199,8 +203,8 @@ struct Shared {
 }
 
 impl Shared {
-    /// Gives a socket to the worker with the fewest connections. Above the listener's limit it is closed at once.
-    /// `open` counts the connections of the listener.
+    /// Gives a socket to the worker with the fewest connections. `open` is the number of connections of the listener.
+    /// If the listener has too many already, the socket is closed at once.
     fn dispatch(&self, socket: Socket, peer: Peer, app: &App, open: &Arc<AtomicUsize>) {
         let worker = match app {
             App::Admin(_) => self.admin.as_ref(),
@@ -216,7 +220,7 @@ impl Shared {
         let permit =
             Permit { counts: [Arc::clone(open), Arc::clone(&worker.connections)], metrics: Arc::clone(&self.metrics) };
         permit.count();
-        // If the worker has died, the server ends, and the socket closes with it.
+        // If the worker has died, the server ends, and the socket is closed.
         let _ = worker.sender.send(Accepted { socket, peer, app: app.clone(), permit });
     }
 }
@@ -229,9 +233,9 @@ struct Accepted {
     permit: Permit,
 }
 
-/// One of the connections that a listener may have. It is released when dropped.
+/// Counts one of the connections that a listener may have, until it is dropped.
 struct Permit {
-    /// The connections of the listener and of the worker.
+    /// The numbers of connections of the listener and of the worker.
     counts: [Arc<AtomicUsize>; 2],
     metrics: Arc<Metrics>,
 }
@@ -255,14 +259,14 @@ impl Drop for Permit {
     }
 }
 
-/// How a thread ended: with the connections it had to cut, or by a panic.
+/// How a thread ended. `outcome` is the number of connections that the thread had to cut, or `None` after a panic.
 #[derive(Debug)]
 struct Exit {
     thread: String,
     outcome: Option<usize>,
 }
 
-/// Reports the end of its thread, however it ends.
+/// Reports the end of its thread when it is dropped, also after a panic.
 struct Report {
     exits: mpsc::Sender<Exit>,
     exit: Exit,
@@ -279,7 +283,7 @@ impl Drop for Report {
 fn spawn(name: String, exits: mpsc::Sender<Exit>, work: impl FnOnce() -> usize + Send + 'static) -> std_io::Result<()> {
     let mut report = Report { exits, exit: Exit { thread: name.clone(), outcome: None } };
     thread::Builder::new().name(name).spawn(move || {
-        // The closure captures the whole report, so that it is sent after a panic too.
+        // The closure owns the whole report. Therefore the report is sent after a panic too.
         let report = &mut report;
         report.exit.outcome = Some(work());
     })?;

@@ -1,6 +1,7 @@
 //! Runs futures that usually complete at the first poll.
 //!
-//! Most calls are answered without waiting. For them this saves the allocation and the scheduling of a task.
+//! Most calls are answered without waiting. Such a call needs no task of its own, which saves an allocation and
+//! scheduling.
 
 use std::future::{Future, poll_fn};
 use std::mem;
@@ -17,7 +18,7 @@ pub(super) struct Runner<F> {
     waiting: Arc<AtomicUsize>,
 }
 
-/// One future counted as waiting.
+/// Counts one waiting future until it is dropped.
 struct Waiting(Arc<AtomicUsize>);
 
 impl Drop for Waiting {
@@ -39,8 +40,8 @@ where
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Runs `future` until it completes or has to wait. A future that has to wait becomes a task, which takes the
-    /// allocation with it. The first poll of the task registers its waker.
+    /// Runs `future` until it completes or has to wait. A future that has to wait becomes a task and keeps the
+    /// allocation. The first poll of the task registers its waker.
     pub(super) fn run(&mut self, future: F) -> Option<JoinHandle<()>> {
         self.slot.set(Some(future));
         let waits = poll(&mut self.slot, &mut Context::from_waker(Waker::noop())).is_pending();
@@ -86,11 +87,11 @@ mod tests {
                 done.lock().push(number);
             }));
         }
-        assert_eq!(*done.lock(), [1, 2, 4, 5], "these were done before run() returned");
+        assert_eq!(*done.lock(), [1, 2, 4, 5], "these futures were done before run() returned");
         assert_eq!((tasks.len(), runner.waiting()), (2, 2));
         gates.add_permits(1);
         for task in tasks {
-            task.await.expect("it does not panic");
+            task.await.expect("the task does not panic");
         }
         assert_eq!((done.lock().len(), runner.waiting()), (6, 0));
     }
@@ -108,7 +109,7 @@ mod tests {
                 drop(held);
             });
             if let Some(task) = task {
-                task.await.expect("it does not panic");
+                task.await.expect("the task does not panic");
             }
         }
         assert_eq!(Arc::strong_count(&held), 1);

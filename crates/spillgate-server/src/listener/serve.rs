@@ -1,6 +1,6 @@
 //! Serves an accepted socket with the protocol of its listener.
 //!
-//! A worker knows neither gRPC nor HTTP. This file is the only one that knows all of them.
+//! A worker has no code for gRPC or HTTP. Only this file knows all protocols.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(super) async fn serve(accepted: Accepted, context: Context) {
     let Accepted { socket, peer, app, permit } = accepted;
     let closed = match socket {
         Socket::Tcp(stream) => {
-            // Answers are small and should leave at once. If the system refuses, they are only slower.
+            // Answers are small and should be sent at once. If the system refuses this option, answers are only slower.
             let _ = stream.set_nodelay(true);
             match tokio::net::TcpStream::from_std(stream) {
                 Ok(stream) => serve_stream(stream, peer, &app, &context).await,

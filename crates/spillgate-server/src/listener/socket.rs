@@ -1,6 +1,6 @@
-//! Sockets: binding and accepting, over TCP and Unix paths alike.
+//! Binds and accepts sockets, over TCP and over Unix paths.
 //!
-//! The rest of the listener does not need to know which of the two it serves.
+//! The rest of the listener does not need to know which kind of socket it serves.
 
 use std::fs;
 use std::future::poll_fn;
@@ -24,11 +24,11 @@ use crate::settings::Listen;
 
 use super::{App, Shared};
 
-/// Connections that the kernel queues for us. It applies its own limit too (`net.core.somaxconn`).
+/// The most connections that the kernel queues for us. The kernel also applies its own limit (`net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
 
 /// How long to wait after an error that concerns more than one connection, such as a process without free file
-/// descriptors. Trying again at once would only spin.
+/// descriptors. A retry at once would only use CPU time.
 const BACKOFF: Duration = Duration::from_millis(50);
 
 /// The permissions of a Unix socket: its owner and group may connect.
@@ -48,13 +48,13 @@ pub(super) enum Socket {
     Unix(UnixStream),
 }
 
-/// The file of a Unix socket, removed when dropped.
+/// The file of a Unix socket. The file is removed when this value is dropped.
 #[derive(Debug)]
 pub(super) struct UnixFile(PathBuf);
 
 impl Drop for UnixFile {
     fn drop(&mut self) {
-        // It may be gone already.
+        // The file may have been removed already.
         let _ = fs::remove_file(&self.0);
     }
 }
@@ -95,8 +95,8 @@ impl Bound {
     }
 }
 
-/// Removes the socket file that a dead server left behind. It is an error if a server listens there, or if the file is
-/// not a socket.
+/// Removes the socket file that a dead server left behind. Fails if a server listens on the file, or if the file is not
+/// a socket.
 fn remove_stale(path: &Path) -> io::Result<()> {
     let metadata = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata,
@@ -104,10 +104,10 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         Err(error) => return Err(error),
     };
     if !metadata.file_type().is_socket() {
-        return Err(io::Error::new(ErrorKind::AlreadyExists, "there is a file that is not a socket"));
+        return Err(io::Error::new(ErrorKind::AlreadyExists, "this path has a file that is not a socket"));
     }
     match UnixStream::connect(path) {
-        Ok(_) => Err(io::Error::new(ErrorKind::AddrInUse, "another server listens there")),
+        Ok(_) => Err(io::Error::new(ErrorKind::AddrInUse, "another server listens on this path")),
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path),
         Err(error) => Err(error),
     }
@@ -155,8 +155,9 @@ async fn accept_loop(acceptor: Acceptor, app: App, shared: Arc<Shared>, mut drai
             }
         }
     }
-    // Connections that the kernel has accepted already are served, since closing the listener would reset them. The
-    // runtime polls its sockets once more: it does not know yet of connections that arrived since its last poll.
+    // The kernel may have accepted some connections already. They are served, because closing the listener would reset
+    // them. The runtime does not know yet of connections that arrived since its last poll. Therefore it polls its
+    // sockets once more.
     tokio::task::yield_now().await;
     let mut cx = Context::from_waker(Waker::noop());
     while let Poll::Ready(accepted) = acceptor.poll_accept(&mut cx) {
@@ -168,7 +169,7 @@ async fn accept_loop(acceptor: Acceptor, app: App, shared: Arc<Shared>, mut drai
     }
 }
 
-/// Whether the error concerns only the connection that would have been accepted. The next one may be fine.
+/// Returns whether the error concerns only one connection. Then the next connection can still be accepted.
 fn is_of_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -186,7 +187,7 @@ pub(super) enum Acceptor {
 }
 
 impl Acceptor {
-    /// Call it inside the runtime that accepts.
+    /// Registers the socket. Must be called inside the runtime that accepts.
     pub(super) fn new(bound: Bound) -> io::Result<Acceptor> {
         match bound {
             Bound::Tcp(listener) => tokio::net::TcpListener::from_std(listener).map(Acceptor::Tcp),

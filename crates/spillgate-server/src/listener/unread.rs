@@ -1,36 +1,41 @@
 //! Counts the memory of HTTP/2 answers that clients have not read, and bounds it.
 //!
-//! Without a bound, a client that sends calls and reads no answers could use up all memory. One connection may have at
-//! most [`CONNECTION_BYTES`], and all connections together what the [`Pool`] has.
+//! Without a bound, a client that sends calls and reads no answers could use up all memory. The unread answers of one
+//! connection may use at most [`CONNECTION_BYTES`]. All connections together may use the bytes of the [`Pool`], and
+//! each may use its [`OWN_BYTES`] in addition.
 //!
-//! A call counts from when it begins until its answer is written. A connection without capacity begins no further
-//! call: calls wait until the client has read. A connection that reads nothing is closed when it is idle. The length of
-//! an answer is known only when it exists. An answer that does not fit is dropped: waiting would also keep its memory.
+//! A call is counted from its beginning until its answer is written. A connection without capacity begins no further
+//! call. Its calls wait until the client has read answers. If the client reads nothing, the connection is closed as
+//! idle.
+//!
+//! The length of an answer is known only after the answer was built. An answer that does not fit is dropped, because it
+//! would use memory while it waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The most bytes for one connection.
+/// The most bytes of unread answers for one connection.
 pub(super) const CONNECTION_BYTES: usize = 4 << 20;
-/// No call begins above this. The rest is for the answer to the last call, which may be long.
+/// A connection that uses more bytes than this begins no call. The bytes above are for the answer to the last call,
+/// which may be long.
 const BEGIN_BYTES: usize = 3 << 20;
-/// What each connection has outside the pool. With it, clients that read their answers are served even while the pool
-/// is used up.
+/// The bytes that each connection has outside the pool. Therefore clients that read their answers are served even while
+/// the pool is used up.
 const OWN_BYTES: usize = 32 << 10;
-/// What a connection takes from the pool at a time. It keeps the block for a while: all cores share the pool's counter,
-/// and each access to it is slow.
+/// The bytes that a connection takes from the pool at a time. The connection keeps this block for a while, because all
+/// cores share the counter of the pool, and each access to it is slow.
 const BLOCK_BYTES: usize = 64 << 10;
-/// After an answer of more bytes than this, unused blocks return to the pool at once. Otherwise clients that do read
-/// would use up the pool.
+/// After an answer of more bytes than this, the connection returns its unused blocks at once. Otherwise clients that
+/// read their answers would use up the pool.
 pub(super) const LONG_BYTES: usize = 8 << 10;
 /// Each call reserves this much for its answer, so that a short answer always fits.
 pub(super) const SHORT_BYTES: usize = 512;
-/// The memory of h2 for a call and a short answer, measured by `scripts/show-unread-answers.sh`.
+/// The memory of h2 for a call and a short answer, in bytes. `scripts/show-unread-answers.sh` measures it.
 pub(super) const CALL_BYTES: usize = 2304 + SHORT_BYTES;
-/// The memory of h2 for one more frame.
+/// The memory of h2 for one more frame, in bytes.
 pub(super) const FRAME_BYTES: usize = 256;
 
-/// The bytes that all connections share, besides the [`OWN_BYTES`] of each.
+/// The bytes that all connections share, in addition to the [`OWN_BYTES`] of each.
 #[derive(Debug)]
 pub(super) struct Pool(AtomicUsize);
 
@@ -39,7 +44,7 @@ impl Pool {
         Pool(AtomicUsize::new(bytes))
     }
 
-    /// Takes `bytes` if there are that many. Returns whether it did.
+    /// Takes `bytes` from the pool if it has this many. Returns whether it took them.
     fn draw(&self, bytes: usize) -> bool {
         let less = |left: usize| left.checked_sub(bytes);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
@@ -49,9 +54,9 @@ impl Pool {
 /// The unread answers of one connection.
 #[derive(Debug)]
 pub(super) struct Unread {
-    /// Bytes in use.
+    /// The bytes in use.
     pub(super) held: AtomicUsize,
-    /// Bytes taken from the pool.
+    /// The bytes that were taken from the pool.
     drawn: AtomicUsize,
     pool: Arc<Pool>,
 }
@@ -66,18 +71,19 @@ impl Unread {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Whether another call may begin. Takes a block from the pool if it has to.
+    /// Returns whether another call may begin. Takes a block from the pool if necessary.
     #[inline]
     pub(super) fn has_capacity(&self) -> bool {
         self.fits(CALL_BYTES, BEGIN_BYTES)
     }
 
-    /// Whether no call may begin because other connections have used up the pool.
+    /// Returns whether no call may begin because other connections have used up the pool.
     pub(super) fn is_starved(&self) -> bool {
         self.held.load(Ordering::Relaxed) + CALL_BYTES <= BEGIN_BYTES && !self.has_capacity()
     }
 
-    /// Whether `bytes` more are within `most` and within what the connection has or can take from the pool.
+    /// Returns whether the connection may use `bytes` more. Its sum must be at most `most`. The pool must have what the
+    /// connection lacks.
     #[inline]
     pub(super) fn fits(&self, bytes: usize, most: usize) -> bool {
         let wanted = self.held.load(Ordering::Relaxed) + bytes;

@@ -1,6 +1,6 @@
 //! A worker: a thread with a runtime of its own, and the connections that it serves.
 //!
-//! A connection never leaves its worker, so that workers share no locks and no wake-ups.
+//! A connection never leaves its worker. Therefore workers share no locks and do not wake each other.
 
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
@@ -11,8 +11,8 @@ use crate::metrics::Closed;
 use super::context::Context;
 use super::{Accepted, serve};
 
-/// Serves connections until the acceptor has ended, then until the last connection has ended or `limits.drain` is over.
-/// Returns the number of connections that had to be cut.
+/// Serves connections until the acceptor ends. Then waits until the last connection has ended, but at most for
+/// `limits.drain`. Returns the number of connections that had to be cut.
 pub(super) fn run(runtime: &Runtime, mut accepted: mpsc::UnboundedReceiver<Accepted>, context: &Context) -> usize {
     runtime.block_on(async {
         let mut connections = JoinSet::new();
@@ -40,7 +40,7 @@ pub(super) fn run(runtime: &Runtime, mut accepted: mpsc::UnboundedReceiver<Accep
     })
 }
 
-/// Counts a panic. It ends one connection and no other.
+/// Counts the panic if the connection ended by one. A panic ends only its own connection.
 fn note(ended: &Result<(), JoinError>, context: &Context) {
     if ended.as_ref().is_err_and(JoinError::is_panic) {
         context.metrics.panics.inc();

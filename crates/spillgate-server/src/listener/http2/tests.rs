@@ -1,6 +1,6 @@
-//! HTTP/2 connections in one process, with a paused clock and a gate in the handler.
+//! Tests of HTTP/2 connections within one process. The handler of `/wait` waits until the test gives it a permit.
 //!
-//! A client over the network cannot cause these situations, or not reliably.
+//! A client over the network could not cause these situations reliably.
 
 use std::convert::Infallible;
 use std::io;
@@ -25,7 +25,7 @@ const STREAMS_MAX: usize = 10 * WAITING_MAX;
 const POOL_BYTES: usize = 4 << 20;
 const LONG_BYTES: usize = 900 << 10;
 
-/// A stream that counts writes.
+/// A stream that counts how often it is written to.
 struct Writes {
     inner: DuplexStream,
     count: Arc<AtomicU64>,
@@ -66,21 +66,22 @@ impl Body for Broken {
 
 /// The client's end of a connection.
 ///
-/// The server answers `/wait` when there is a permit. It answers `/broken` with a body that panics, `/long` and
-/// `/too_long` with long bodies, and all other paths at once.
+/// The server answers a call of `/wait` after the test adds a permit to `permits`. It answers `/broken` with a body
+/// that panics, and `/long` and `/too_long` with long bodies. It answers all other paths at once.
 struct Served {
     client: DuplexStream,
     permits: Arc<Semaphore>,
     /// The arrival times of the calls of `/wait` that have begun.
     begun: Arc<Mutex<Vec<Instant>>>,
-    /// Asks the connection to shut down.
+    /// If it is true, the connection is asked to shut down.
     shut_down: Arc<AtomicBool>,
     writes: Arc<AtomicU64>,
     metrics: Arc<Metrics>,
     activity: Arc<Activity>,
 }
 
-/// A connection, and the future that serves it. It returns whether the connection ended without an error.
+/// Returns a connection, and the future that serves it. The future returns whether the connection ended without an
+/// error.
 fn served(shutdown_requested: bool) -> (Served, impl Future<Output = bool>) {
     let (client, inner) = duplex(1 << 20);
     let (permits, writes) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicU64::new(0)));
@@ -97,7 +98,7 @@ fn served(shutdown_requested: bool) -> (Served, impl Future<Output = bool>) {
             async move {
                 if request.uri().path() == "/wait" {
                     waited.lock().push(arrived);
-                    gate.acquire().await.expect("it stays open").forget();
+                    gate.acquire().await.expect("the semaphore stays open").forget();
                 }
                 let body = match request.uri().path() {
                     "/broken" => AnswerBody::Other(tonic::body::Body::new(Broken)),
@@ -141,7 +142,7 @@ impl Served {
 async fn ask(client: &mut SendRequest<Bytes>, path: &str) -> ResponseFuture {
     let request = Request::get(format!("http://test{path}")).body(()).expect("a request");
     *client = client.clone().ready().await.expect("the server is ready");
-    client.send_request(request, true).expect("it can be sent").0
+    client.send_request(request, true).expect("the request can be sent").0
 }
 
 async fn is_answered(response: ResponseFuture) {
@@ -191,7 +192,8 @@ async fn a_decision_that_waits_holds_up_no_other_and_answers_come_in_any_order()
     }
 }
 
-/// Sends this many calls of `/wait` at once, and waits for the end of the first row.
+/// Sends `calls` calls of `/wait` together. Waits until the server has begun the first row, which has [`WAITING_MAX`]
+/// calls.
 async fn ask_rows(client: &mut SendRequest<Bytes>, begun: &Mutex<Vec<Instant>>, calls: usize) -> Vec<ResponseFuture> {
     is_answered(ask(client, "/").await).await;
     let mut answers = Vec::new();
@@ -218,7 +220,7 @@ async fn other_tasks_have_a_turn_after_each_row_and_a_call_arrives_when_it_is_re
             assert_eq!(begun.lock().len(), rows * WAITING_MAX);
         }
         let arrivals = begun.lock().clone();
-        assert!(arrivals.iter().all(|time| *time == arrivals[0]), "they arrived together");
+        assert!(arrivals.iter().all(|time| *time == arrivals[0]), "all calls arrived together");
         is_answered(other).await;
         permits.add_permits(3 * WAITING_MAX);
         for answer in answers {
@@ -259,7 +261,7 @@ async fn a_call_that_is_reset_before_its_row_is_not_begun() {
         let (mut client, permits, _) = server.client().await;
         let mut answers = ask_rows(&mut client, &begun, 4 * WAITING_MAX).await;
         answers.truncate(2 * WAITING_MAX);
-        // The calls that are kept begin before the server reads the resets of the others.
+        // The calls that are kept begin before the server reads that the other calls were reset.
         while begun.lock().len() < 2 * WAITING_MAX {
             tokio::task::yield_now().await;
         }
@@ -303,7 +305,7 @@ async fn a_body_that_panics_is_counted_and_ends_its_call_alone() {
         let (broken, whole) = (ask(&mut client, "/broken").await, ask(&mut client, "/").await);
         is_answered(whole).await;
         let failed = async { broken.await?.into_body().data().await.expect("a body or a failure") };
-        assert_eq!(failed.await.expect_err("it has no body").reason(), Some(Reason::INTERNAL_ERROR));
+        assert_eq!(failed.await.expect_err("the answer has no body").reason(), Some(Reason::INTERNAL_ERROR));
         assert_eq!(metrics.panics.get(), 1);
     };
     tokio::select! {
@@ -321,7 +323,7 @@ async fn long_answers_that_are_not_read_hold_up_the_next_calls() {
         let mut builder = h2::client::Builder::new();
         builder.initial_window_size(0).initial_connection_window_size(1 << 30);
         let (mut client, mut connection) = builder.handshake::<_, Bytes>(server.client).await.expect("a greeting");
-        let mut pings = connection.ping_pong().expect("the first time");
+        let mut pings = connection.ping_pong().expect("the first call of ping_pong");
         let (listen, listening) = tokio::sync::oneshot::channel();
         tokio::spawn(async move {
             tokio::select! {
@@ -339,12 +341,12 @@ async fn long_answers_that_are_not_read_hold_up_the_next_calls() {
             let held = activity.unread.held();
             assert!((3 << 20..=4 << 20).contains(&held), "{held} bytes");
         }
-        listen.send(()).expect("the connection stands");
+        listen.send(()).expect("the connection is open");
         for answer in answers {
             let mut body = answer.await.expect("an answer").into_body();
             let mut bytes = 0;
             while let Some(data) = body.data().await {
-                bytes += data.expect("it is whole").len();
+                bytes += data.expect("the answer is complete").len();
             }
             assert_eq!(bytes, LONG_BYTES);
         }
@@ -366,7 +368,7 @@ async fn an_answer_larger_than_a_connection_may_keep_ends_its_call_alone() {
         let (long, whole) = (ask(&mut client, "/too_long").await, ask(&mut client, "/").await);
         is_answered(whole).await;
         let failed = async { long.await?.into_body().data().await.expect("a body or a failure") };
-        assert_eq!(failed.await.expect_err("it has no body").reason(), Some(Reason::ENHANCE_YOUR_CALM));
+        assert_eq!(failed.await.expect_err("the answer has no body").reason(), Some(Reason::ENHANCE_YOUR_CALM));
     };
     tokio::select! {
         () = asking => {}
@@ -381,7 +383,8 @@ async fn a_client_that_answers_no_ping_is_closed() {
     let greeting = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0\0\x04\x01\0\0\0\0";
     server.client.write_all(greeting).await.expect("the server reads");
     assert!(!ended.await, "the connection ends with an error");
-    // The first check saw the greeting, the second one silence, the third one no answer.
+    // The first check saw the greeting. The second check saw no new bytes and sent a PING. The third check saw no
+    // answer.
     let lived = Instant::now() - opened_at;
     assert!(lived >= 2 * PING_EVERY + PATIENCE && lived < 3 * PING_EVERY + PATIENCE, "{lived:?}");
     let mut sent = Vec::new();
@@ -399,7 +402,7 @@ async fn a_client_that_answers_every_ping_is_kept() {
         client
     };
     let (_client, ended) = tokio::join!(asking, timeout(20 * PING_EVERY, ended));
-    assert!(ended.is_err(), "it is kept");
+    assert!(ended.is_err(), "the connection is kept");
 }
 
 #[tokio::test(start_paused = true)]
@@ -407,7 +410,7 @@ async fn a_client_that_is_asked_to_close_while_it_greets_closes() {
     let (server, ended) = served(true);
     let leaving = async {
         let (_client, connection) = h2::client::handshake(server.client).await.expect("a greeting");
-        connection.await.expect("it ends without an error");
+        connection.await.expect("the connection ends without an error");
     };
     let both = async { tokio::join!(leaving, ended) };
     timeout(PATIENCE, both).await.expect("both have ended");
