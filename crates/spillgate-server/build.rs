@@ -1,4 +1,5 @@
-//! Turns `proto/` into Rust and into the descriptor set that gRPC reflection serves. No protoc.
+//! Compiles the files of `proto/` to Rust, and to the descriptors that gRPC reflection serves. The build needs no
+//! protoc.
 
 use std::path::PathBuf;
 use std::{env, error, fs};

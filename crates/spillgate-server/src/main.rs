@@ -1,6 +1,6 @@
 //! The program `spillgate`: it parses the command line, runs the command and returns its exit code.
 //!
-//! Everything else is in the library, where tests can reach it.
+//! All other code is in the library, so that tests can call it.
 
 use std::process::ExitCode;
 

@@ -114,7 +114,9 @@ impl StoreErrorKind {
             StoreErrorKind::Loading => "it is still loading its data",
             StoreErrorKind::Busy => "it is busy with a slow script",
             StoreErrorKind::OutOfMemory => "its memory is full",
-            StoreErrorKind::NoPermission => "its user has no permission for this command, or cannot log in",
+            StoreErrorKind::NoPermission => {
+                "spillgate's user at the store has no permission for this command, or cannot log in"
+            }
             StoreErrorKind::WrongType => "a key of spillgate holds a value of another type",
             StoreErrorKind::Moved => "another node of its cluster has the key",
             StoreErrorKind::ClusterDown => "its cluster is down",

@@ -171,9 +171,9 @@ fn refuse_what_would_be_ignored(url: &str) -> Result<(), Error> {
     } else if name.contains(':') && !name.starts_with('[') {
         Err(invalid("write an IPv6 address in brackets, as in redis://[::1]:6379"))
     } else if port.parse::<u16>().is_err() {
-        Err(invalid("the port of the store is no number up to 65535"))
+        Err(invalid("the port of the store is not a number from 0 to 65535"))
     } else if !path.is_empty() && path.parse::<i64>().is_err() {
-        Err(invalid("the database of the store is no number"))
+        Err(invalid("the database of the store is not a number"))
     } else {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Wire formats: each translates its requests to the service and the answers back.
+//! The protocols of clients. Each translates requests for the service, and translates the answers back.
 //!
 //! A protocol decides nothing, so that all protocols agree.
 

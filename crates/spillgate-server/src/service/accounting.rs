@@ -1,4 +1,4 @@
-//! Counts what was decided, and logs when the memory store is full.
+//! Counts decisions, and logs when the memory store is full.
 //!
 //! Every decision is counted here and nowhere else, so that no protocol can forget a counter.
 
@@ -17,9 +17,9 @@ const FULL_LOG_EVERY_NS: u64 = 60_000_000_000;
 /// What the log has reported about a full memory store.
 #[derive(Debug, Default)]
 pub(super) struct FullLog {
-    /// Requests that had met a bound of the store when it was last checked.
+    /// The number of requests that had met a bound of the store, as it was at the last check.
     requests: AtomicU64,
-    /// When the last line was written.
+    /// The time when the last line was written.
     logged_ns: AtomicU64,
 }
 

@@ -22,16 +22,17 @@ pub struct Answer<'p> {
 /// The result for one descriptor.
 #[derive(Clone, Debug)]
 pub struct Status<'p> {
-    /// One of its limits refuses, even if that limit is a shadow.
+    /// Whether a limit of the descriptor refuses. A limit in shadow mode counts too.
     pub over: bool,
-    /// One of its limits refuses, and the rule is not a shadow. Clients see the descriptor as over the limit. With
-    /// quota-mode rules, or in shadow mode, the request may be allowed nevertheless.
+    /// Whether a limit of the descriptor refuses, in a rule that is not a shadow. Clients see such a descriptor as over
+    /// the limit. With quota-mode rules, or in shadow mode, the request may be allowed nevertheless.
     pub enforced_over: bool,
-    /// It is allowed without being counted.
+    /// Whether the descriptor is allowed without being counted.
     pub unlimited: bool,
     /// The rule that matched.
     pub rule: Option<&'p Rule>,
-    /// The binding limit: the refusing limit with the longest wait, or else the limit with the smallest share left.
+    /// The binding limit. If limits refuse, it is the refusing limit with the longest wait. Otherwise it is the limit
+    /// that has the smallest part of its capacity left.
     ///
     /// `None` if nothing limits the descriptor, or if no limit was asked ([`Reason::NotAsked`]). A limit that is not
     /// [exposed](Limit::exposed) is here only if it refuses.
@@ -45,7 +46,7 @@ pub struct Status<'p> {
 pub struct LimitDecision<'a, 'p> {
     /// The limit.
     pub limit: &'p Limit,
-    /// The hit. A lease id is made of its key and its quota.
+    /// The hit. A lease id contains the key and the quota of the hit.
     pub hit: &'a Hit<'p>,
     /// The decision.
     pub decision: &'a Decision,
@@ -53,7 +54,8 @@ pub struct LimitDecision<'a, 'p> {
 
 /// The parts of an answer, borrowed before the [`Answer`] is built.
 ///
-/// An answer that was borrowed is copied once more when it is returned. That costs a tenth of a decision.
+/// If the `Answer` itself were borrowed before it is returned, it would be copied once more. That copy costs a tenth of
+/// a decision.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AnswerView<'a, 'p> {
     pub(super) verdict: &'a Verdict,
@@ -63,7 +65,7 @@ pub(super) struct AnswerView<'a, 'p> {
 }
 
 impl<'a, 'p> AnswerView<'a, 'p> {
-    /// All limits of the descriptor at `index`: see [`Answer::limits`].
+    /// Returns all limits of the descriptor at `index`: see [`Answer::limits`].
     pub(super) fn limits(self, index: usize) -> impl Iterator<Item = LimitDecision<'a, 'p>> {
         let hits = self.plan.descriptors.get(index).map_or(&[][..], |planned| &planned.hits[..]);
         hits.iter().map(move |&(hit, limit)| LimitDecision {
@@ -74,7 +76,7 @@ impl<'a, 'p> AnswerView<'a, 'p> {
     }
 }
 
-/// The status of each descriptor of the plan.
+/// Returns the status of each descriptor of the plan.
 pub(super) fn statuses<'p>(plan: &Plan<'p>, decisions: &[Decision]) -> SmallVec<[Status<'p>; 2]> {
     let mut statuses = SmallVec::with_capacity(plan.descriptors.len());
     for planned in &plan.descriptors {
@@ -94,13 +96,14 @@ impl<'p> Answer<'p> {
         Answer { verdict, statuses, plan, decisions }
     }
 
-    /// All limits of the descriptor at `index`, in their order. Empty if there is no such descriptor.
+    /// Returns all limits of the descriptor at `index`, in their order. The result is empty if there is no such
+    /// descriptor.
     pub fn limits<'a>(&'a self, index: usize) -> impl Iterator<Item = LimitDecision<'a, 'p>> {
         let (plan, decisions) = (&self.plan, &self.decisions[..]);
         AnswerView { verdict: &self.verdict, statuses: &self.statuses, plan, decisions }.limits(index)
     }
 
-    /// The limit that the verdict names, and the number of its descriptor.
+    /// Returns the limit that the verdict names, and the index of its descriptor.
     pub fn binding(&self) -> Option<(usize, LimitDecision<'_, 'p>)> {
         let bound = self.verdict.binding?;
         let mut planned = self.plan.descriptors.iter().enumerate();
@@ -128,8 +131,9 @@ fn status<'p>(planned: &Planned<'p>, decisions: &[Decision]) -> Status<'p> {
     }
 }
 
-/// Whether a client should see `a` rather than `b`: a refusal before a pass, then the longer wait or the smaller share
-/// left.
+/// Returns whether a client should see `a` instead of `b`. A refusal comes before an allowed decision. Of two refusals,
+/// the one with the longer wait comes first. Of two allowed decisions, the one with the smaller part of its capacity
+/// left comes first.
 fn tighter(a: &Decision, b: &Decision) -> bool {
     match (a.allowed, b.allowed) {
         (false, true) => true,

@@ -23,14 +23,14 @@ use spillgate_redis::RedisStore;
 /// ```
 #[derive(Debug)]
 pub enum Backend {
-    /// States in this process.
+    /// Stores the states in this process.
     Memory(MemoryStore),
-    /// States that a fleet shares, with a local store for the time when Redis fails.
+    /// Stores the states in Redis, which the servers of a fleet share. A local store answers while Redis fails.
     Redis(Box<FallbackStore<RedisStore>>),
 }
 
 impl Backend {
-    /// The store in this process: the only store, or the local one of the fallback.
+    /// Returns the store in this process: the only store, or the local store of the fallback.
     #[must_use]
     pub fn memory(&self) -> &MemoryStore {
         match self {
@@ -39,7 +39,7 @@ impl Backend {
         }
     }
 
-    /// The Redis store, if this is one. Commands that examine Redis use it.
+    /// Returns the Redis store, if the settings chose it. Commands that examine Redis use it.
     #[must_use]
     pub fn redis(&self) -> Option<&RedisStore> {
         match self {
@@ -48,7 +48,7 @@ impl Backend {
         }
     }
 
-    /// Whether other processes share this store.
+    /// Returns whether other processes share this store.
     #[must_use]
     pub const fn is_shared(&self) -> bool {
         match self {
@@ -57,14 +57,14 @@ impl Backend {
         }
     }
 
-    /// The health of a shared store. `None` for memory.
+    /// Returns the health of a shared store, or `None` for the memory store.
     #[must_use]
     pub fn health(&self) -> Option<StoreHealth> {
         self.redis().map(RedisStore::health)
     }
 
-    /// How long a caller with the timeout `asked` waits for the store. The setting of the store is the longest time.
-    /// `None` for memory, which never waits.
+    /// Returns how long a caller with the timeout `asked` waits for the store. The setting of the store is an upper
+    /// bound. Returns `None` for the memory store, which never makes a caller wait.
     #[inline]
     #[must_use]
     pub fn timeout(&self, asked: Option<Duration>) -> Option<Duration> {
@@ -72,7 +72,8 @@ impl Backend {
         Some(asked.map_or(setting, |asked| asked.min(setting)))
     }
 
-    /// Why a shared store does not support one of these hits. `None` if it supports them all, and for memory.
+    /// Returns why a shared store does not support one of these hits. Returns `None` if it supports all of them, and
+    /// for the memory store.
     #[inline]
     pub(super) fn unsupported(&self, hits: &[Hit<'_>]) -> Option<String> {
         match self {
@@ -82,7 +83,7 @@ impl Backend {
     }
 }
 
-/// Why Redis does not support one of these hits.
+/// Returns why Redis does not support one of these hits.
 fn unsupported(store: &RedisStore, hits: &[Hit<'_>]) -> Option<String> {
     let hit = hits.iter().find(|hit| !store.supports(hit.quota, hit.op.kind()))?;
     Some(format!(
@@ -93,7 +94,7 @@ fn unsupported(store: &RedisStore, hits: &[Hit<'_>]) -> Option<String> {
     ))
 }
 
-/// The local store of the fallback has no clock, so a caller always passes the time, whichever store this is.
+/// A caller always passes the time, because the local store of the fallback has no clock.
 impl Store for Backend {
     fn supports(&self, quota: &Quota, op: OpKind) -> bool {
         match self {
@@ -112,7 +113,7 @@ impl Store for Backend {
         match self {
             Backend::Memory(store) => store.decide(timing, hits, decisions).await,
             Backend::Redis(store) => {
-                // The box keeps the size of this future, and its type, out of requests to memory.
+                // The box keeps this large future out of the futures of requests to the memory store.
                 let decided: Pin<Box<dyn Future<Output = _> + Send + '_>> =
                     Box::pin(store.decide(timing, hits, decisions));
                 decided.await

@@ -1,6 +1,6 @@
-//! Decides a request by the rules in force.
+//! Decides a request by the current rules.
 //!
-//! All protocols share this path, so that a request gets the same answer however it arrives.
+//! All protocols share this code, so that a request gets the same answer over each of them.
 
 use std::future::Future;
 use std::time::Duration;
@@ -16,11 +16,11 @@ use super::{Loaded, Service, ServiceError};
 use crate::settings::Grants;
 
 impl<C: Clock> Service<C> {
-    /// Decides one request by the rules in force. `grants` says what the request's listener allows.
+    /// Decides one request by the current rules. `grants` says what the request's listener allows.
     ///
     /// # Errors
-    /// The request is malformed, exceeds a bound or is not allowed on its listener, or the store failed. A refusal is an
-    /// answer.
+    /// The request is malformed, exceeds a bound or is not allowed on its listener, or the store failed. A refusal is
+    /// an answer, not an error.
     pub fn decide<'p, 'q: 'p>(
         &self,
         loaded: &'p Loaded,
@@ -32,7 +32,7 @@ impl<C: Clock> Service<C> {
 
     /// Does what [`decide`](Service::decide) does, at the caller's time and within the caller's timeout.
     ///
-    /// Without a time in `timing` the service reads the clock.
+    /// If `timing` has no time, the service reads the clock.
     ///
     /// # Errors
     /// The errors of [`decide`](Service::decide).
@@ -44,10 +44,11 @@ impl<C: Clock> Service<C> {
         grants: Grants,
     ) -> Result<Answer<'p>, ServiceError> {
         self.validate(request, grants).map_err(|error| self.rejected(error))?;
-        // The plan is built where it stays. A function that returned it beside an error would copy it once more.
+        // The plan is built in its final place. If a function returned it within a `Result`, the plan would be copied
+        // once more.
         let mut plan = loaded.rules.plan(self.limiter.keys(), request, self.options.bounds.value_bytes);
         self.apply_options(&mut plan, loaded, request).map_err(|error| self.rejected(error))?;
-        // `smallvec!` would fill a list elsewhere and copy it.
+        // `smallvec!` would fill another list and copy it.
         let mut decisions: SmallVec<[Decision; 4]> = SmallVec::new();
         decisions.resize(plan.hits.len(), Decision::default());
         let now = timing.now.unwrap_or_else(|| self.limiter.now());
@@ -67,7 +68,7 @@ impl<C: Clock> Service<C> {
         Ok(Answer::new(verdict, statuses, plan, decisions))
     }
 
-    /// The hits that this request sends to the store.
+    /// Returns the hits that this request sends to the store.
     ///
     /// # Errors
     /// The request is malformed, exceeds a bound or is not allowed on its listener.
@@ -105,7 +106,7 @@ impl<C: Clock> Service<C> {
         Ok(())
     }
 
-    /// Sends hits to the store, which decides them all or nothing.
+    /// Sends hits to the store, which applies all of them or none.
     pub(super) async fn decide_hits(
         &self,
         now: Time,
@@ -118,7 +119,8 @@ impl<C: Clock> Service<C> {
         }
         within("limits that match", hits.len(), MAX_HITS)?;
         let store = self.limiter.store();
-        // Rules were checked when they were loaded. This limit, or its operation, must have come with the call.
+        // Limits of rules were checked when the rules were loaded. Therefore the limit or the operation came with the
+        // call.
         if let Some(error) = store.unsupported(hits) {
             return Err(ServiceError::BadRequest(error));
         }
@@ -128,7 +130,7 @@ impl<C: Clock> Service<C> {
         Ok(verdict)
     }
 
-    /// Counts a request that was not decided. A protocol calls it for errors that it finds itself.
+    /// Counts a request that was not decided. A protocol calls this function for errors that the protocol finds itself.
     #[cold]
     pub fn rejected(&self, error: ServiceError) -> ServiceError {
         match error.rejection() {

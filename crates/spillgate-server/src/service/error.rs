@@ -18,7 +18,7 @@ pub enum ServiceError {
     /// The request exceeds a bound.
     #[error("too many {what}: at most {max} are allowed")]
     TooLarge {
-        /// What there is too much of.
+        /// What the request has too many of.
         what: &'static str,
         /// The largest number that is allowed.
         max: usize,
@@ -26,13 +26,14 @@ pub enum ServiceError {
     /// The listener does not allow this.
     #[error("{0}")]
     Forbidden(&'static str),
-    /// The store could not decide. The store's own words are for the log: a client gets only their meaning.
+    /// The store could not decide. The exact text of the store is only for the log. A client gets a general
+    /// explanation.
     #[error("{}", store_text(.0))]
     Store(#[from] StoreError),
 }
 
 impl ServiceError {
-    /// The reason under which a rejected request is counted. `None` if the store caused the error.
+    /// Returns the reason under which a rejected request is counted, or `None` if the store caused the error.
     pub(super) fn rejection(&self) -> Option<Rejection> {
         match self {
             ServiceError::BadRequest(_) | ServiceError::UnknownLimit => Some(Rejection::BadRequest),
@@ -43,7 +44,7 @@ impl ServiceError {
     }
 }
 
-/// The error of a store as a client reads it.
+/// Returns the text that a client gets for an error of the store.
 fn store_text(error: &StoreError) -> String {
     match error.kind() {
         StoreErrorKind::Malformed => format!("malformed request to the store: {}", error.detail()),

@@ -1,6 +1,6 @@
 //! The rules of one load, with their counters.
 //!
-//! A reload replaces all of this at once, so that counters always belong to the rules beside them.
+//! A reload replaces the rules and the counters together, so that counters always belong to the right rules.
 
 use std::ops::Deref;
 
@@ -23,7 +23,7 @@ pub struct Loaded {
     pub(super) policies: Policies,
     /// Locked while refusals are written to the log.
     pub(super) writing: Mutex<()>,
-    /// A limit of 0 for descriptors without a matching rule, if the options refuse them.
+    /// A limit of 0 for descriptors without a matching rule. `None` if the options allow such descriptors.
     unmatched: Option<Limit>,
 }
 
@@ -43,17 +43,18 @@ impl Loaded {
         }
     }
 
-    /// Whether descriptors without a matching rule are refused.
+    /// Returns whether descriptors without a matching rule are refused.
     #[must_use]
     pub const fn denies_unmatched(&self) -> bool {
         self.unmatched.is_some()
     }
 
-    /// Gives every descriptor without a matching rule the limit that refuses it, if the options say so.
+    /// If the options refuse descriptors without a matching rule, adds the limit that refuses them to the plan.
     #[cold]
     pub(super) fn refuse_unmatched<'p>(&'p self, plan: &mut Plan<'p>, request: &Request<'_>) {
         let Some(limit) = &self.unmatched else { return };
-        // The key is in the cluster slot of the first hit, so that a request in one slot stays in one slot.
+        // The key is in the cluster slot of the first hit. If all other keys are in one slot, the request stays in one
+        // slot.
         let key = plan.hits.first().map_or(0, |hit| hit.key ^ 1);
         let mut refusing = None;
         for (planned, descriptor) in plan.descriptors.iter_mut().zip(request.descriptors()) {
@@ -61,7 +62,7 @@ impl Loaded {
             if !unmatched || matches!(descriptor.action, Action::Refund(_)) {
                 continue;
             }
-            // This is a take even if the descriptor only peeks: a limit of 0 would allow the peek.
+            // This is a take even if the descriptor only peeks, because a limit of 0 would allow the peek.
             let index = *refusing.get_or_insert_with(|| {
                 plan.hits.push(Hit::new(key, &limit.quota, Op::take(1), Binding::Enforce));
                 plan.hits.len() - 1

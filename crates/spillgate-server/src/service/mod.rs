@@ -1,7 +1,7 @@
-//! The one use case: a request comes in, a decision goes out.
+//! Decides requests: the one use case of the server.
 //!
-//! Every protocol calls this, so that all of them decide, count and log in the same way. There are no wire types here.
-//! Nothing else calls the limiter to serve a request or writes metrics of decisions.
+//! Every protocol calls this module, so that all protocols decide, count and log in the same way. There are no wire
+//! types here. No other code calls the limiter to serve a request, or writes the metrics of decisions.
 
 mod accounting;
 mod answer;
@@ -51,7 +51,7 @@ pub struct Service<C = SystemClock> {
     options: ServiceOptions,
     metrics: Arc<Metrics>,
     readiness: watch::Sender<Readiness>,
-    /// Since when and why the shared store does not decide, by its last probe. `None` while it decides.
+    /// When the outage of the shared store began, and why the last probe failed. `None` while the store decides.
     outage: Mutex<Option<Outage>>,
     full: FullLog,
     log: RequestLog,
@@ -64,8 +64,8 @@ impl<C> fmt::Debug for Service<C> {
 }
 
 impl<C: Clock> Service<C> {
-    /// A service that is [ready](Readiness::Ready) at once, unless its limits need a shared store. Such a store counts as
-    /// down until its first probe.
+    /// Returns a service that is [ready](Readiness::Ready) at once, unless its limits need a shared store. A shared
+    /// store counts as down until its first probe succeeds.
     #[must_use]
     pub fn new(
         rules: Rules,
@@ -89,29 +89,30 @@ impl<C: Clock> Service<C> {
         service
     }
 
-    /// The rules in force. An answer borrows from them, so that a reload cannot drop them too early.
+    /// Returns the current rules. An answer borrows from them, so that a reload cannot drop rules that are still in
+    /// use.
     pub fn rules(&self) -> Guard<Arc<Loaded>> {
         self.loaded.load()
     }
 
-    /// Puts other rules in force. Requests that are being decided finish by the old rules.
+    /// Replaces the current rules. Requests that are being decided finish by the old rules.
     pub fn replace_rules(&self, rules: Rules) {
         self.loaded.store(Arc::new(Loaded::new(rules, &self.metrics, &self.options)));
         self.metrics.reloads.inc();
         self.update_readiness();
     }
 
-    /// The limiter, for snapshots, for keys of hits and for commands.
+    /// Returns the limiter, for snapshots, for keys of hits and for commands.
     pub fn limiter(&self) -> &Limiter<Backend, C> {
         &self.limiter
     }
 
-    /// The counters.
+    /// Returns the counters.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
 
-    /// The options of this service.
+    /// Returns the options of this service.
     pub fn options(&self) -> &ServiceOptions {
         &self.options
     }

@@ -1,4 +1,4 @@
-//! Limits that the caller names: hits that bring a quota along, leases, and resets by an operator.
+//! Limits that the caller names: hits that contain a quota, leases, and resets by an operator.
 //!
 //! A program without rules files can use the server this way.
 
@@ -12,7 +12,7 @@ use super::{Service, ServiceError};
 use crate::settings::Grants;
 
 impl<C: Clock> Service<C> {
-    /// The hashed key of a limit that the caller names.
+    /// Returns the hashed key of a limit that the caller names.
     ///
     /// # Errors
     /// The bucket is empty, or a name exceeds its bound.
@@ -29,7 +29,7 @@ impl<C: Clock> Service<C> {
         Ok(self.limiter.keys().start().part(bucket.as_bytes()).part(key.as_bytes()).finish())
     }
 
-    /// Decides hits on limits that the caller names. Releases and renewals of leases are such hits too. `named` is the
+    /// Decides hits on limits that the caller names. Releases and renewals of leases are hits too. `named` is the
     /// bucket and the key, for the log.
     ///
     /// # Errors
@@ -42,7 +42,7 @@ impl<C: Clock> Service<C> {
     ) -> Result<Verdict, ServiceError> {
         let now = self.limiter.now();
         let decided = if self.options.shadow {
-            // Shadow mode allows requests. A renewal is not a request: it stays all or nothing.
+            // Shadow mode allows every request. A renewal is not a request, so it still renews all permits or none.
             let binding = |hit: &Hit<'_>| if is_request(hit) { Binding::Shadow } else { hit.binding };
             let shadows: SmallVec<[Hit<'_>; 4]> = hits.iter().map(|hit| hit.with_binding(binding(hit))).collect();
             self.decide_hits(now, None, &shadows, decisions).await
@@ -50,7 +50,7 @@ impl<C: Clock> Service<C> {
             self.decide_hits(now, None, hits, decisions).await
         };
         let verdict = decided.map_err(|error| self.rejected(error))?;
-        // Releases, renewals and resets are neither allowed nor refused requests.
+        // Releases, renewals and resets are not requests, so they are not counted as allowed or refused.
         if hits.iter().any(is_request) {
             self.count_verdict(&verdict);
         }
@@ -82,7 +82,7 @@ impl<C: Clock> Service<C> {
     }
 }
 
-/// Whether the hit asks for permission, so that it can be allowed or refused.
+/// Returns whether the hit asks for permission, so that it can be allowed or refused.
 fn is_request(hit: &Hit<'_>) -> bool {
     matches!(hit.op.kind(), OpKind::Take | OpKind::Peek)
 }

@@ -1,6 +1,6 @@
 //! How a service behaves: what it refuses, and how large a request may be.
 //!
-//! The settings file has more than this. The service reads only these options.
+//! The settings file has more options. The service reads only the options here.
 
 use spillgate::OnStoreFailure;
 
@@ -15,7 +15,7 @@ pub struct Bounds {
     pub entries: usize,
     /// The most bytes of an entry's key, and of the domain.
     pub key_bytes: usize,
-    /// Only this many first bytes of an entry's value decide which counter is used. Rules match the whole value.
+    /// Only the first bytes of an entry's value choose the counter, up to this many. Rules match the whole value.
     pub value_bytes: usize,
 }
 
@@ -39,11 +39,11 @@ impl From<&Limits> for Bounds {
 /// How a service behaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServiceOptions {
-    /// Decide and count, but never refuse.
+    /// Whether the service decides and counts, but never refuses.
     pub shadow: bool,
-    /// Refuse descriptors that no rule matches.
+    /// Whether the service refuses descriptors that no rule matches.
     pub deny_unmatched: bool,
-    /// The policy of limits that come with a call, for the time when a shared store fails.
+    /// What a limit that comes with a call does while the shared store fails.
     pub on_store_failure: OnStoreFailure,
     /// How large one request may be.
     pub bounds: Bounds,

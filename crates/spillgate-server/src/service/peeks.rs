@@ -1,17 +1,17 @@
-//! Peeks at limits that can never refuse a peek.
+//! Counts peeks (requests of cost 0) at limits that can never refuse a peek.
 //!
-//! Envoy peeks first and charges when the stream ends (`apply_on_stream_done`). A limit that is not `post_paid` then allows
-//! everything, and no error shows it. Such peeks are counted, and the log warns of them.
+//! Envoy peeks first, and charges when the stream ends (`apply_on_stream_done`). A limit that is not `post_paid` then
+//! allows everything, and no error shows this mistake. Therefore such peeks are counted, and the log warns of them.
 
 use spillgate::rules::{Action, Limit, Request};
 use spillgate::{Clock, OpKind};
 
 use super::{Answer, Loaded, Service};
 
-/// The log warns of this many rules. Further ones are only counted.
+/// The log warns of this many rules. For further rules, peeks are only counted.
 const MAX_WARNINGS: usize = 100;
 
-/// Whether this limit never refuses a peek, but would if it were `post_paid`.
+/// Returns whether this limit never refuses a peek, but would refuse some with the option `post_paid`.
 fn never_refuses_a_peek(limit: &Limit) -> bool {
     let quota = &limit.quota;
     quota.refusal_is_free() && !limit.post_paid && quota.supports(OpKind::Force)
@@ -31,7 +31,7 @@ impl<C: Clock> Service<C> {
                     domain = &*rule.domain,
                     rule = &*rule.path,
                     at = %rule.origin,
-                    "this limit refuses no request with hits_addend 0 unless the limit was lowered: if Envoy charges at \
+                    "this limit refuses no request with hits_addend 0 unless the limit was lowered. If Envoy charges at \
                      the end of a stream (apply_on_stream_done), set `post_paid: true`"
                 );
             }

@@ -1,6 +1,6 @@
 //! The client at the other end of a connection.
 //!
-//! Without it, protocols would need the types of sockets.
+//! Without this type, protocols would need the types of sockets.
 
 use std::fmt;
 use std::net::SocketAddr;

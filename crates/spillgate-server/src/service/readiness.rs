@@ -1,4 +1,4 @@
-//! Whether the server wants requests, and why not.
+//! Whether the server accepts requests, and if not, why.
 //!
 //! Load balancers ask this. A server that cannot decide some of its limits should not get requests while other servers
 //! can.
@@ -11,14 +11,14 @@ use tokio::sync::watch;
 
 use super::Service;
 
-/// Whether the server wants requests.
+/// Whether the server accepts requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// The server wants requests.
+    /// The server accepts requests.
     Ready,
-    /// The server wants no requests: the store does not decide, and some limits have the policy `error`.
+    /// The server accepts no requests, because the store does not decide and some limits have the policy `error`.
     StoreDown,
-    /// The server wants no more requests: it ends once the requests in flight are answered.
+    /// The server accepts no more requests, because it ends once the requests in flight are answered.
     Draining,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Outage {
     why: StoreErrorKind,
 }
 
-/// How many limits have each of [`OnStoreFailure::ALL`].
+/// The number of limits for each policy in [`OnStoreFailure::ALL`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Policies([usize; OnStoreFailure::ALL.len()]);
 
@@ -40,7 +40,7 @@ impl Policies {
         Policies(OnStoreFailure::ALL.map(count))
     }
 
-    /// Limits that only the store can answer for.
+    /// Returns the number of limits that only the store can answer for.
     fn errors(&self) -> usize {
         self.iter().find(|(policy, _)| *policy == OnStoreFailure::Error).map_or(0, |(_, count)| count)
     }
@@ -49,7 +49,7 @@ impl Policies {
         OnStoreFailure::ALL.into_iter().zip(self.0)
     }
 
-    /// A text like `local 5, deny 2`.
+    /// Returns a text like `local 5, deny 2`.
     fn text(&self) -> String {
         let some = self.iter().filter(|(_, count)| *count > 0);
         let all: Vec<_> = some.map(|(policy, count)| format!("{} {count}", policy.as_str())).collect();
@@ -58,7 +58,7 @@ impl Policies {
 }
 
 impl<C: Clock> Service<C> {
-    /// Whether requests are wanted, and if not, why.
+    /// Returns whether requests are accepted, and if not, why.
     pub fn readiness(&self) -> Readiness {
         match *self.readiness.borrow() {
             Readiness::Ready if self.lacks_store() => Readiness::StoreDown,
@@ -66,12 +66,12 @@ impl<C: Clock> Service<C> {
         }
     }
 
-    /// Whether requests are wanted.
+    /// Returns whether requests are accepted.
     pub fn ready(&self) -> bool {
         self.readiness() == Readiness::Ready
     }
 
-    /// A receiver that gets each change of the readiness.
+    /// Returns a receiver that gets each change of the readiness.
     pub fn watch_readiness(&self) -> watch::Receiver<Readiness> {
         self.readiness.subscribe()
     }
@@ -87,30 +87,30 @@ impl<C: Clock> Service<C> {
         });
     }
 
-    /// Reports the result of a probe: why the shared store does not decide, or `None` if it does. The watcher of the store
-    /// calls this after each probe.
+    /// Sets the result of a probe: why the shared store does not decide, or `None` if it decides. The watcher of the
+    /// store calls this function after each probe.
     pub fn set_store_error(&self, why: Option<StoreErrorKind>) {
         {
             let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
-            // If the outage goes on, the time of its beginning stays.
+            // If an outage goes on, the time when it began stays the same.
             let since = outage.map_or_else(|| self.limiter.now(), |outage| outage.since);
             *outage = why.map(|why| Outage { since, why });
         }
         self.update_readiness();
     }
 
-    /// Sets the readiness by the store and by the rules in force.
+    /// Sets the readiness from the state of the store and the current rules.
     pub(super) fn update_readiness(&self) {
         self.set_readiness(if self.lacks_store() { Readiness::StoreDown } else { Readiness::Ready });
     }
 
-    /// Whether the shared store does not decide, and some limits have the policy `error`.
+    /// Returns whether the shared store does not decide and some limits have the policy `error`.
     fn lacks_store(&self) -> bool {
         self.loaded.load().policies.errors() > 0 && self.outage().is_some()
     }
 
-    /// The outage of the shared store, if there is one. Requests may find it before a probe does: the circuit breaker opens,
-    /// and requests are not sent any more.
+    /// Returns the outage of the shared store, if there is one. Requests may find an outage before a probe finds it.
+    /// Then the circuit breaker opens, and requests are not sent to the store any more.
     fn outage(&self) -> Option<Outage> {
         let probed = *self.outage.lock().unwrap_or_else(PoisonError::into_inner);
         probed.or_else(|| {
@@ -120,7 +120,7 @@ impl<C: Clock> Service<C> {
         })
     }
 
-    /// One line about the readiness, for people.
+    /// Returns one line about the readiness, for people.
     pub fn readiness_text(&self) -> String {
         let readiness = self.readiness();
         let (now, policies) = (self.limiter.now(), self.loaded.load().policies);
@@ -128,7 +128,7 @@ impl<C: Clock> Service<C> {
             let (explained, name, policies) = (why.explanation(), why.as_str(), policies.text());
             let secs = now.as_nanos().saturating_sub(since.as_nanos()) / 1_000_000_000;
             format!(
-                "the store has not answered for {secs} s: {explained} ({name}); answered by on_store_failure: {policies}"
+                "the store has not answered for {secs} s: {explained} ({name}); limits follow on_store_failure: {policies}"
             )
         });
         match (readiness, outage) {

@@ -16,7 +16,7 @@ use super::{LimitDecision, Loaded};
 /// This many limits have a log line of their own each minute. All others share one line.
 const LINES_A_MINUTE: usize = 9;
 
-/// Counts a refusal for each limit of the rule that refused.
+/// Counts a refusal for each limit that refused.
 #[cold]
 pub(super) fn count<'a, 'p: 'a>(
     counters: &RuleCounters,
@@ -41,7 +41,7 @@ impl Loaded {
     /// Logs how many requests each limit has refused since the last call. The limits that refused most come first. There
     /// are at most ten lines.
     pub fn log_refusals(&self) {
-        // At the end of the process this waits for the lines of another thread.
+        // If another thread writes lines at the end of the process, this lock waits for it.
         let _writing = self.writing.lock();
         let mut refusing: Vec<(u64, &Rule, &Limit)> = Vec::new();
         for (rule, counters) in zip(self.rules.rules(), &self.counters) {

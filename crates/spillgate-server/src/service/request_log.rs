@@ -1,7 +1,7 @@
-//! Logs requests: each request at debug, and requests that nothing limits at info.
+//! Logs each request at level debug, and requests that no limit applies to at level info.
 //!
-//! Clients decide how many requests there are, so the number of lines has a bound. A line at info has no value of a
-//! request, because values are personal data.
+//! Clients decide how many requests there are, so the number of lines has a bound. A line at level info contains no
+//! value of a request, because values are personal data.
 
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
@@ -16,15 +16,15 @@ use super::{Loaded, ServiceError};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Lines about requests at debug, each second.
+/// The most lines about requests at level debug in a second.
 const REQUESTS_A_SECOND: u64 = 100;
 
-/// Lines about requests that nothing limits, each minute. Sixty seconds that overlap two periods have at most twice as many.
-/// Together with ten lines about refusals there are fewer than twenty.
+/// The most lines in a minute about requests that no limit applies to. Sixty seconds that overlap two periods have at
+/// most twice as many. Together with ten lines about refusals there are fewer than twenty.
 const UNMATCHED_A_MINUTE: u64 = 4;
 
-/// Lookups of descriptors that nothing limits, each second. The bound keeps a flood of them cheap. A new descriptor that was
-/// left out has its line when it comes again.
+/// The most lookups in a second of descriptors that no limit applies to. The bound keeps a flood of such descriptors
+/// cheap. A new descriptor without a lookup gets its line when it comes again.
 const LOOKUPS_A_SECOND: u64 = 1000;
 
 /// The most bytes from a client in one line.
@@ -33,7 +33,7 @@ const MAX_SHOWN_BYTES: usize = 1024;
 /// How many lines are remembered, so that they are not written again.
 const REMEMBERED: usize = 256;
 
-/// In how many positions of the table one line may be remembered.
+/// The number of positions in the table of written lines where one line may be remembered.
 const WAYS: usize = 4;
 
 #[derive(Debug)]
@@ -145,7 +145,7 @@ impl RequestLog {
         }
     }
 
-    /// Whether this line is new and may be written. If so, it is remembered.
+    /// Returns whether this line is new and may be written. If so, remembers the line.
     fn is_new(&self, hash: u64, now: Time) -> bool {
         let hash = hash.max(1);
         let ways = || (0..WAYS).map(|way| &self.written[(hash as usize).wrapping_add(way) % REMEMBERED]);
@@ -164,7 +164,7 @@ struct LineBound {
     period_ns: u64,
     /// The number of the current period since the epoch.
     period: AtomicU64,
-    /// Lines that were requested in this period.
+    /// The lines that were requested in this period.
     requested: AtomicU64,
 }
 
@@ -173,17 +173,18 @@ impl LineBound {
         LineBound { lines, period_ns, period: AtomicU64::new(0), requested: AtomicU64::new(0) }
     }
 
-    /// Whether this period has no line left.
+    /// Returns whether this period allows no further line.
     #[inline]
     fn is_used_up(&self, now: Time) -> bool {
         let requested = self.requested.load(Ordering::Relaxed);
         requested >= self.lines && now.as_nanos() / self.period_ns == self.period.load(Ordering::Relaxed)
     }
 
-    /// Allows a line, and returns how many were left out since the last one. `None` if the bound is reached.
+    /// Allows a line, and returns how many lines were left out since the last line. Returns `None` if the bound is
+    /// reached.
     fn line(&self, now: Time) -> Option<u64> {
         let (period, before) = (now.as_nanos() / self.period_ns, self.period.load(Ordering::Relaxed));
-        // A call from the period before is late. A call from an earlier period means that the clock stepped back.
+        // A call from the last period is only late. A call from an older period means that the clock stepped back.
         let is_new = period > before || period + 1 < before;
         let begins = || self.period.compare_exchange(before, period, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         let mut left_out = 0;

@@ -1,6 +1,6 @@
 //! The meaning of RLS v3 (Envoy's rate limit service), for gRPC and for JSON.
 //!
-//! Both protocols speak RLS. Without this module each of them would interpret it alone.
+//! Without this module, gRPC and JSON would each interpret RLS in their own way.
 
 use spillgate::rules::{Action, Limit, Unit};
 use spillgate::{Algorithm, Anchor, Decision, OnStoreFailure, Time, Wait};
@@ -12,24 +12,24 @@ use super::{ServiceError, Status};
 pub struct ReportedLimit<'p> {
     /// Whether the name and the numbers are reported. If not, only the wait is reported.
     pub exposed: bool,
-    /// Empty if the limit has no name.
+    /// The name of the limit, or an empty text if it has no name.
     pub name: &'p str,
-    /// Saturates at `u32::MAX`.
+    /// The units that the limit allows in a window, at most `u32::MAX`.
     pub requests_per_unit: u32,
-    /// `None` if the window is not a unit of RLS.
+    /// The window, or `None` if the window is not a unit of RLS.
     pub unit: Option<Unit>,
-    /// Saturates at `u32::MAX`. It is 0 if the limit is exceeded: a client that reads a larger number beside a 429 would
-    /// try again at once, although fewer units are left than it needs.
+    /// The units that are left, at most `u32::MAX`. It is 0 if the limit is exceeded. A client that reads a larger
+    /// number beside a 429 would try again at once, although fewer units are left than it needs.
     pub remaining: u32,
     /// Whole seconds until the limit is unused again or, after a refusal, until the request fits.
     ///
-    /// Envoy cuts off fractions, so they are rounded up. If no wait makes the request fit, this is the time until the
-    /// limit is unused again: Envoy would write 0 for a missing duration. `None` if the wait is unknown.
+    /// Fractions are rounded up, because Envoy cuts them off. If no wait makes the request fit, this is the time until
+    /// the limit is unused again, because Envoy would write 0 for a missing duration. `None` if the wait is unknown.
     pub until_reset_secs: Option<u64>,
 }
 
 impl<'p> ReportedLimit<'p> {
-    /// The binding limit of a descriptor, if it has one. `now` is the time of the decision.
+    /// Returns the binding limit of a descriptor, if it has one. `now` is the time of the decision.
     #[must_use]
     pub fn of(status: &Status<'p>, now: Time) -> Option<ReportedLimit<'p>> {
         let (limit, decision) = (status.limit?, &status.decision);
@@ -49,10 +49,10 @@ impl<'p> ReportedLimit<'p> {
     }
 }
 
-/// The time until the limit is unused, which is never 0.
+/// Returns the time until the limit is unused, which is never 0.
 ///
-/// If the limit is unused already, this is the time to the end of the clock's window. Limits without such a window return a
-/// whole window, and concurrency limits a lease.
+/// If the limit is unused already, a fixed window that is aligned to the clock returns the time to its end. A
+/// concurrency limit returns its lease. Other limits return a whole window.
 #[cold]
 fn until_unused_ns(limit: &Limit, decision: &Decision, now: Time) -> u64 {
     let (quota, window_ns) = (&limit.quota, limit.quota.window_ns());
@@ -70,15 +70,16 @@ fn until_unused_ns(limit: &Limit, decision: &Decision, now: Time) -> u64 {
     }
 }
 
-/// The action of a descriptor. Its own number of hits takes precedence over the request's, where 0 means 1.
+/// Returns the action of a descriptor. If the descriptor has a number of hits, that number is used. Otherwise the
+/// number of the request is used, where 0 means 1.
 #[must_use]
 pub fn action(own: Option<u64>, of_request: u64, negative: bool) -> Action {
     let hits = own.unwrap_or(of_request.max(1));
     if negative { Action::Refund(hits) } else { Action::Take(hits) }
 }
 
-/// The limit that a descriptor brings along. `unit` is a number of `envoy.type.v3.RateLimitUnit`. `policy` applies while a
-/// shared store fails.
+/// Returns the limit that a descriptor contains. `unit` is a number of `envoy.type.v3.RateLimitUnit`. `policy` applies
+/// while a shared store fails.
 ///
 /// # Errors
 /// The unit is missing or unknown.

@@ -1,7 +1,7 @@
 //! Decides each descriptor alone, as `compat: envoy` demands.
 //!
-//! Envoy's reference server charges a descriptor even if another one refuses the request. Rules files that were written
-//! for it may rely on that.
+//! Envoy's reference server charges a descriptor even if another descriptor refuses the request. Rules files that were
+//! written for that server may rely on this.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use super::{Service, ServiceError};
 impl<C: Clock> Service<C> {
     /// Decides and charges each descriptor alone, in order, all at the same time `now`.
     ///
-    /// Descriptors that share no state are sent to the store at once. Descriptors that share one form a chain and are sent
-    /// in their order.
+    /// Descriptors that share no state are sent to the store together. Descriptors that share a state form a chain.
+    /// They are sent one after another, in their order.
     pub(super) async fn decide_separately(
         &self,
         now: Time,
@@ -35,7 +35,7 @@ impl<C: Clock> Service<C> {
             for index in (first..hits.len()).filter(|index| chains[*index] == first) {
                 let hits = &hits[index];
                 let mut own: SmallVec<[Decision; 4]> = smallvec![Decision::default(); hits.len()];
-                // A whole chain has the timeout of one request.
+                // All descriptors of a chain together have the timeout of one request.
                 let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
                 let timeout = if answered.is_empty() { timeout } else { left() };
                 let verdict = self.decide_hits(now, timeout, hits, &mut own).await?;
@@ -58,7 +58,8 @@ impl<C: Clock> Service<C> {
     }
 }
 
-/// The number of the first descriptor in the chain of each descriptor. Descriptors that share a state are in one chain.
+/// Returns, for each descriptor, the number of the first descriptor in its chain. Descriptors that share a state are in
+/// one chain.
 fn chains(hits: &[SmallVec<[Hit<'_>; 4]>]) -> SmallVec<[usize; 4]> {
     let mut chains: SmallVec<[usize; 4]> = (0..hits.len()).collect();
     for (index, own) in hits.iter().enumerate() {

@@ -9,7 +9,7 @@ use super::{Service, ServiceError};
 use crate::settings::Grants;
 
 impl<C: Clock> Service<C> {
-    /// Checks everything that needs no rules.
+    /// Checks everything in a request that can be checked without rules.
     pub(super) fn validate(&self, request: &Request<'_>, grants: Grants) -> Result<(), ServiceError> {
         let bounds = &self.options.bounds;
         if request.domain.is_empty() {
@@ -27,10 +27,10 @@ impl<C: Clock> Service<C> {
                 within("bytes in an entry's key", key.len(), bounds.key_bytes)?;
             }
             if matches!(descriptor.action, Action::Refund(_)) && !grants.refund {
-                return Err(ServiceError::Forbidden("giving units back is not allowed on this listener"));
+                return Err(ServiceError::Forbidden("a request on this listener may not give units back"));
             }
             if descriptor.limit.is_some() && !grants.overriding {
-                return Err(ServiceError::Forbidden("bringing a limit along is not allowed on this listener"));
+                return Err(ServiceError::Forbidden("a request on this listener may not contain a limit of its own"));
             }
         }
         Ok(())

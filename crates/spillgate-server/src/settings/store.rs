@@ -104,7 +104,7 @@ impl StoreUrl {
         let known = text.split_once("://").filter(|(scheme, _)| SCHEMES.iter().any(|(known, _)| known == scheme));
         match known {
             None => wrong("is not a store"),
-            Some(("unix", path)) if !path.starts_with('/') => wrong("is not a socket: its path begins with `/`"),
+            Some(("unix", path)) if !path.starts_with('/') => wrong("has a socket path that does not begin with `/`"),
             Some((scheme, rest)) if scheme != "unix" && (rest.starts_with('/') || host(rest).is_empty()) => {
                 wrong("has no host")
             }

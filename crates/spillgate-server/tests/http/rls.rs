@@ -96,7 +96,7 @@ fn an_invalid_request_is_a_400_with_a_reason() {
         (r#"{"domain":"api","descriptors":{}}"#, "expected a list"),
         (r#"{"domain":7}"#, "expected a string"),
         (r#"{"domain":"api","hits":1}"#, "unknown field `hits`"),
-        (r#"{"domain":"api","hitsAddend":4294967296}"#, "expected a whole number of 0 to 4294967295"),
+        (r#"{"domain":"api","hitsAddend":4294967296}"#, "expected a whole number from 0 to 4294967295"),
         (r#"{"domain":"api","descriptors":[{"entries":[{"key":"a","val":"b"}]}]}"#, "unknown field `val`"),
         ("[]", "expected an object"),
         ("", "EOF"),

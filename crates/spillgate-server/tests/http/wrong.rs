@@ -93,7 +93,7 @@ fn unknown_paths_and_wrong_methods_are_answered_with_the_valid_ones() {
     }
     for path in ["/v1/check", "/v1/hit", "/v1/release", "/v1/renew", "/json"] {
         let reply = app.get(path);
-        assert!(reply.problem(405).contains(&format!("{path} does not take GET")), "{}", reply.body);
+        assert!(reply.problem(405).contains(&format!("{path} does not support GET")), "{}", reply.body);
         assert_eq!(reply.header("allow"), Some("POST"));
     }
     let reply = app.post("/v1/forward-auth", "");
@@ -161,7 +161,7 @@ impl http_body::Body for LateBody {
 fn a_body_that_arrives_too_late_is_a_408_with_a_reason() {
     let request = Request::post("/v1/check").body(Body::new(LateBody)).expect("a request");
     let problem = App::new().call(request).problem(408);
-    assert!(problem.starts_with("the body did not arrive in time | send it at once"), "{problem}");
+    assert!(problem.starts_with("the body did not arrive in time | send the body at once"), "{problem}");
 }
 
 #[test]

@@ -436,13 +436,14 @@ fn callers_get_an_explanation_and_the_log_has_the_stores_own_text_too() {
     until_store(server.http(), "error", "a");
     assert_eq!(redis.run(&["acl", "setuser", "default", "-evalsha"]), "OK");
     let (status, problem) = check(server.http(), "error", "a");
-    let explanation = "the store is unavailable: its user has no permission for this command, or cannot log in";
+    let explanation =
+        "the store is unavailable: spillgate's user at the store has no permission for this command, or cannot log in";
     assert_eq!((status, &problem["detail"]), (503, &explanation.into()));
     let answer = async { client(&server).await.should_rate_limit(request("error", &["a"])).await };
     let status = Runtime::new().expect("a runtime").block_on(answer).expect_err("no decision");
     assert_eq!((status.code(), status.message()), (Code::Unavailable, explanation));
     let line = logged(&server.process, "class=\"noperm\"");
-    assert!(line.contains("evalsha") && line.contains("did not decide: its user has no permission"), "{line}");
+    assert!(line.contains("evalsha") && line.contains("did not decide: spillgate's user at the store"), "{line}");
 }
 
 #[test]

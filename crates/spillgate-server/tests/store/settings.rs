@@ -28,7 +28,7 @@ fn a_wrong_setting_is_reported_with_its_place_and_fix() {
     for (arguments, expected) in [
         ("--store http://h", "the value of `store.url` is not a store"),
         ("--store redis://", "has no host"),
-        ("--store unix://r.sock", "is not a socket: its path begins with `/`"),
+        ("--store unix://r.sock", "has a socket path that does not begin with `/`"),
         ("--store redis://h --store-deadline 0s", "out of range for `store.deadline`"),
         ("--store redis://h --store-expected-nodes 0", "out of range for `store.expected_nodes`"),
         ("--store redis://h --store-log text", "`text` is not a value of `store.log`"),
@@ -68,7 +68,7 @@ fn validate_refuses_what_serve_refuses() {
     let store = |line: &str| format!("store:\n  url: redis://h\n  expected_nodes: 2\n  {line}\n");
     let tls = |line: &str| store(line).replace("redis:", "rediss:");
     for (text, expected) in [
-        (store("").replace("//h", "//h:abc"), "the port of the store is no number up to 65535"),
+        (store("").replace("//h", "//h:abc"), "the port of the store is not a number from 0 to 65535"),
         (store("").replace("//h", "//h:65536"), "correct `store.url`: redis://HOST:PORT"),
         (store("password_file: none"), "none cannot be read"),
         (store("key_secret_file: short"), "short holds no key secret"),

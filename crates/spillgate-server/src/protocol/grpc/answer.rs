@@ -1,6 +1,6 @@
 //! The body and the head of a gRPC answer.
 //!
-//! An answer is one message and a status in the trailers. This sends it without tonic, which costs more.
+//! An answer is one message and a status in the trailers. This code sends it without tonic, which takes more CPU time.
 
 use std::mem;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ static HEAD: LazyLock<HeaderMap> = LazyLock::new(|| HeaderMap::from_iter([(CONTE
 static TRAILERS_OF_OK: LazyLock<HeaderMap> =
     LazyLock::new(|| HeaderMap::from_iter([(HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"))]));
 
-/// What follows the head of an answer.
+/// The part of an answer that comes after its head.
 #[derive(Debug, Default)]
 pub enum AnswerBody {
     /// One framed message. The status OK follows.
@@ -30,18 +30,18 @@ pub enum AnswerBody {
     /// Nothing: the head has the status.
     #[default]
     End,
-    /// The body of another service.
+    /// The body of an answer that tonic built.
     Other(tonic::body::Body),
 }
 
-/// The answer with `message`.
+/// Returns the answer that contains `message`.
 pub(super) fn of_message(message: Bytes) -> Response<AnswerBody> {
     let mut answer = Response::new(AnswerBody::Message(message));
     *answer.headers_mut() = HEAD.clone();
     answer
 }
 
-/// The answer to a request that is not gRPC.
+/// Returns the answer to a request that is not gRPC.
 pub(super) fn unsupported() -> Response<AnswerBody> {
     let mut answer = Response::new(AnswerBody::End);
     *answer.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;

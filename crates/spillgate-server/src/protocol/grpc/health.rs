@@ -13,8 +13,8 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use crate::service::{Readiness, Service};
 
-/// The services that a check may name: the whole server, the rate limit service, and the name that Envoy's reference server
-/// has for it.
+/// The names of services that a health check may ask for. The empty name is the whole server. Envoy's reference server
+/// calls its rate limit service `ratelimit`.
 const NAMES: [&str; 3] = ["", "envoy.service.ratelimit.v3.RateLimitService", "ratelimit"];
 
 /// Answers health checks from the service's readiness.
@@ -45,7 +45,8 @@ impl HealthApi for Health {
     async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let (sender, receiver) = mpsc::channel(1);
         if !NAMES.contains(&request.get_ref().service.as_str()) {
-            // The protocol wants an open stream here, because the service might be added later. Ours never is.
+            // The protocol demands a stream for an unknown service, because the service may be added later. This server
+            // never adds a service, so the stream ends after one status.
             let unknown = response(ServingStatus::ServiceUnknown);
             sender.try_send(Ok(unknown)).map_err(|_| Status::internal("a new channel is full"))?;
             return Ok(Response::new(ReceiverStream::new(receiver)));

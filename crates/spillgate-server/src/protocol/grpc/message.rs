@@ -1,6 +1,6 @@
 //! Reads and writes the framed message of a unary call.
 //!
-//! ShouldRateLimit uses it instead of tonic, which costs more.
+//! The method ShouldRateLimit uses this code instead of tonic, which takes more CPU time.
 
 use std::fmt::Display;
 use std::pin::pin;
@@ -13,14 +13,14 @@ use parking_lot::Mutex;
 use prost::Message;
 use tonic::Status;
 
-/// The prefix of a message: a flag that says whether it is compressed, and its length.
+/// The length of a message's prefix. The prefix is a flag for compression, and the length of the message.
 const PREFIX_BYTES: usize = 1 + 4;
-/// Buffer for answers that is allocated at once. Many answers share it.
+/// The size of the buffer for answers. Many answers share one buffer.
 const BUFFER_BYTES: usize = 2048;
 
 const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 
-/// Reads the message of a call that has exactly one. It may arrive in any number of pieces.
+/// Reads the only message of a call. The message may arrive in any number of pieces.
 pub(super) async fn read<B>(body: B, max_bytes: usize) -> Result<Bytes, Status>
 where
     B: Body<Data = Bytes>,
@@ -33,7 +33,7 @@ where
         // This status is for a client whose body is late. A client that has reset its stream reads no status.
         let frame = frame.map_err(|error| Status::deadline_exceeded(error.to_string()))?;
         let Ok(data) = frame.into_data() else { continue };
-        // Usually there is one piece. It is used where it was read, without a copy.
+        // Usually the whole message arrives in one piece. That piece is not copied.
         if first.is_empty() && joined.is_empty() {
             first = data;
             check_prefix(&first, max_bytes)?;
@@ -47,7 +47,7 @@ where
     }
     let mut message = if joined.is_empty() { first } else { joined.freeze() };
     match message_bytes(&message) {
-        None if message.is_empty() => Err(Status::unimplemented("the call brings no message")),
+        None if message.is_empty() => Err(Status::unimplemented("the call has no message")),
         Some(bytes) if message.len() == PREFIX_BYTES + bytes => {
             message.advance(PREFIX_BYTES);
             Ok(message)
@@ -56,41 +56,43 @@ where
     }
 }
 
-/// The length of the message. `None` until the prefix has arrived.
+/// Returns the length of the message, or `None` until the prefix has arrived.
 fn message_bytes(read: &[u8]) -> Option<usize> {
     let (_, length) = read.get(..PREFIX_BYTES)?.split_first_chunk::<1>()?;
     length.first_chunk().map(|length| u32::from_be_bytes(*length) as usize)
 }
 
-/// Refuses an invalid message as soon as its prefix has arrived, so that nothing is kept that cannot be decoded.
+/// Refuses an invalid message as soon as its prefix has arrived. Therefore the server keeps no bytes that it cannot
+/// decode.
 fn check_prefix(read: &[u8], max_bytes: usize) -> Result<(), Status> {
     let Some(bytes) = message_bytes(read) else { return Ok(()) };
     match read.first() {
         Some(0) => {}
-        Some(1) => return Err(Status::internal("a message is compressed, and no grpc-encoding says how")),
-        _ => return Err(Status::internal("a message is neither compressed nor not")),
+        Some(1) => return Err(Status::internal("a message is compressed, but the call has no grpc-encoding")),
+        _ => return Err(Status::internal("the compression flag of a message is neither 0 nor 1")),
     }
     if bytes > max_bytes {
-        return Err(Status::out_of_range(format!("a message of {bytes} bytes is beyond the limit of {max_bytes}")));
+        return Err(Status::out_of_range(format!("a message has {bytes} bytes, more than the limit of {max_bytes}")));
     }
     if read.len() > PREFIX_BYTES + bytes {
-        return Err(Status::unimplemented("the call brings more than one message"));
+        return Err(Status::unimplemented("the call has more than one message"));
     }
     Ok(())
 }
 
-/// Checks that the message is not compressed, by the head of the call.
+/// Checks in the head of the call that the message is not compressed.
 pub(super) fn is_uncompressed(headers: &HeaderMap) -> Result<(), Status> {
     let Some(encoding) = headers.get(ENCODING).filter(|encoding| *encoding != "identity") else {
         return Ok(());
     };
-    let text = format!("messages compressed by {} are not understood", String::from_utf8_lossy(encoding.as_bytes()));
+    let text =
+        format!("messages that are compressed with {} are not supported", String::from_utf8_lossy(encoding.as_bytes()));
     let mut status = Status::unimplemented(text);
     let _ = status.metadata_mut().as_mut().insert("grpc-accept-encoding", HeaderValue::from_static("identity"));
     Err(status)
 }
 
-/// Frames answers. Many answers share one allocation, and one message value is used again and again.
+/// Frames answers. Many answers share one allocation, and all answers use the same message value.
 #[derive(Debug, Default)]
 pub(super) struct Writer<M>(Mutex<Buffers<M>>);
 
@@ -104,7 +106,7 @@ impl<M: Message> Writer<M> {
     /// Builds a message with `build`, and returns its frame.
     pub(super) fn framed(&self, build: impl FnOnce(&mut M)) -> Result<Bytes, Status> {
         let Buffers { buffer, message } = &mut *self.0.lock();
-        // The last answer may have failed halfway.
+        // If the last answer failed, the buffer may contain a part of it.
         buffer.clear();
         message.clear();
         build(message);

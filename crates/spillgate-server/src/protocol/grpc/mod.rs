@@ -1,6 +1,6 @@
 //! gRPC: the rate limit service (RLS v3), health and reflection.
 //!
-//! Envoy and other proxies speak it.
+//! Envoy and other proxies ask for decisions over gRPC.
 
 mod answer;
 mod health;
@@ -42,7 +42,7 @@ pub mod proto {
 /// The method that has to be fast. It does not go through tonic.
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// Everything that one gRPC listener serves.
+/// The services of one gRPC listener.
 #[derive(Clone, Debug)]
 pub struct Grpc {
     service: Arc<Service>,
@@ -51,7 +51,7 @@ pub struct Grpc {
     others: Routes,
 }
 
-/// What one gRPC connection serves. Each connection has its own, so that cores do not share reference counts.
+/// The services of one gRPC connection. Each connection has its own copy, so that cores do not share reference counts.
 #[derive(Debug)]
 pub struct GrpcConnection {
     rls: RateLimits,
@@ -59,7 +59,8 @@ pub struct GrpcConnection {
 }
 
 impl Grpc {
-    /// Serves `service` in messages of at most `max_message_bytes`. `grants` says what callers may do.
+    /// Returns services that answer with `service`. A message has at most `max_message_bytes`. `grants` says what
+    /// callers may do.
     ///
     /// # Errors
     /// The compiled descriptors cannot be read.
@@ -80,7 +81,7 @@ impl Grpc {
         Ok(Grpc { service, grants, max_message_bytes, others })
     }
 
-    /// What one connection serves.
+    /// Returns the services of one connection.
     #[must_use]
     pub fn connection(&self) -> GrpcConnection {
         let rls = RateLimits::new(Arc::clone(&self.service), self.grants, self.max_message_bytes);
@@ -88,7 +89,7 @@ impl Grpc {
     }
 }
 
-/// A call whose head was read. It is small, because the future that answers it contains it.
+/// A call whose head was read. The value is small, because the future that answers the call contains it.
 #[derive(Debug)]
 pub struct Call<B>(Kind<B>);
 
@@ -108,8 +109,8 @@ enum Kind<B> {
 }
 
 impl<B> Call<B> {
-    /// The call that `request` makes, which arrived at `came`. `now` is the time at which the calls of a row are decided:
-    /// calls that were read together share one reading of the clock.
+    /// Returns the call of `request`, which arrived at `came`. Calls that were read together are a row. They are
+    /// decided at the same time `now`, so that the clock is read only once.
     pub fn of(request: Request<B>, came: Instant, now: Option<Time>) -> Call<B> {
         Call(if !is_grpc(request.headers()) {
             Kind::NotGrpc
@@ -150,20 +151,20 @@ impl GrpcConnection {
         }
     }
 
-    /// The time now, by the clock of the limiter.
+    /// Returns the time now, by the clock of the limiter.
     #[must_use]
     pub fn now(&self) -> Time {
         self.rls.now()
     }
 
-    /// The answer to a call whose handler panicked.
+    /// Returns the answer to a call whose handler panicked.
     #[must_use]
     pub fn failure() -> Response<AnswerBody> {
         Status::internal("the server failed while it answered this call").into_http()
     }
 }
 
-/// Whether the content type is `application/grpc`, with or without a message format.
+/// Returns whether the content type is `application/grpc`, with or without a message format.
 fn is_grpc(headers: &HeaderMap) -> bool {
     let content = headers.get(CONTENT_TYPE).and_then(|content| content.as_bytes().strip_prefix(b"application/grpc"));
     content.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))

@@ -40,15 +40,15 @@ impl RateLimits {
         RateLimits { service, grants, max_message_bytes, writer: Writer::default() }
     }
 
-    /// The time now, by the clock of the limiter.
+    /// Returns the time now, by the clock of the limiter.
     pub(super) fn now(&self) -> Time {
         self.service.limiter().now()
     }
 
     /// Reads the message of a call, decides it, and returns the framed answer.
     ///
-    /// `now` is the time of the row that the call was read in. A call that waits for its message does not belong to the row
-    /// any more, and is decided at its own time.
+    /// Calls that were read together are a row, and `now` is the time of this row. A call that waits for its message
+    /// leaves the row, and is decided at a time of its own.
     pub(super) async fn should_rate_limit<B>(
         &self,
         now: Option<Time>,
@@ -110,8 +110,8 @@ impl RateLimits {
         })
     }
 
-    /// The limits that descriptors bring along, in their order. Descriptors beyond the bound are skipped, because the service
-    /// refuses such a request anyway.
+    /// Returns the limits that descriptors contain, in the order of the descriptors. Descriptors beyond the bound are
+    /// skipped, because the service refuses a request with too many descriptors.
     fn overrides(&self, descriptors: &[RateLimitDescriptor]) -> Result<Vec<Limit>, Status> {
         let bounded = descriptors.iter().take(self.service.options().bounds.descriptors);
         let limits = bounded.filter_map(|descriptor| descriptor.limit.as_ref());

@@ -1,16 +1,16 @@
 //! Translates errors of the service to gRPC status codes.
 //!
-//! The code tells the operator who has to act.
+//! The code shows the operator who has to act.
 
 use spillgate::StoreErrorKind;
 use tonic::Status;
 
 use crate::service::ServiceError;
 
-/// The status of a service error.
+/// Returns the gRPC status of a service error.
 ///
-/// Envoy treats every status except OK as a failure of the rate limit service. Then it does what its `failure_mode_deny`
-/// says: it allows the request, or answers 500.
+/// Envoy treats every status except OK as a failure of the rate limit service. Then the setting `failure_mode_deny` of
+/// Envoy decides: Envoy allows the request, or answers 500.
 pub(super) fn status(error: &ServiceError) -> Status {
     let text = error.to_string();
     match error {

@@ -1,4 +1,4 @@
-//! Cases of gRPC calls that a client over the network cannot cause, or not reliably.
+//! Tests of gRPC calls in situations that a client over the network cannot cause reliably.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -19,7 +19,7 @@ use crate::metrics::Metrics;
 use crate::service::{Backend, ServiceOptions};
 
 const ALL: u32 = 1_000_000_000;
-/// A bucket that regains a unit each nanosecond. Once it is empty, it is not empty at any later time.
+/// A bucket that regains one unit each nanosecond. If it is empty at one time, it has a unit again at any later time.
 const RULES: &str = "
 domain: d
 descriptors: [{key: a, rate_limit: {unit: second, requests_per_unit: 1000000000, algorithm: token_bucket}}]
@@ -32,7 +32,7 @@ fn connection() -> GrpcConnection {
     Grpc::new(Arc::new(service), Grants::default(), 1000).expect("the descriptors can be read").connection()
 }
 
-/// A body whose message arrives after this many polls.
+/// A body whose message arrives after this many polls. The message is the second field.
 struct Late(usize, Option<Bytes>);
 
 impl Body for Late {

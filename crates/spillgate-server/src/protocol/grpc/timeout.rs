@@ -7,21 +7,21 @@ use std::time::Duration;
 use http::HeaderMap;
 use tokio::time::Instant;
 
-/// This much of a caller's time is kept for the answer: to write it, and to send it over the network.
+/// The part of a caller's timeout that is kept for the answer: to write it, and to send it over the network.
 const ANSWER_TIME: Duration = Duration::from_millis(4);
 
-/// Until when the caller of a call can use a decision.
+/// The time after which a decision is useless to the caller.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallDeadline(Option<Instant>);
 
 impl CallDeadline {
-    /// The deadline of a call that arrived at `came`. An invalid field is ignored.
+    /// Returns the deadline of a call that arrived at `came`. An invalid field is ignored.
     pub(super) fn of(headers: &HeaderMap, came: Instant) -> CallDeadline {
         let timeout = headers.get("grpc-timeout").and_then(|field| timeout(field.as_bytes()));
         CallDeadline(timeout.and_then(|timeout| came.checked_add(timeout.saturating_sub(ANSWER_TIME))))
     }
 
-    /// The time that is left. `None` if the caller set no timeout.
+    /// Returns the time that is left, or `None` if the caller set no timeout.
     pub(super) fn left(self) -> Option<Duration> {
         self.0.map(|end| end.saturating_duration_since(Instant::now()))
     }

@@ -1,6 +1,6 @@
 //! A decision as an HTTP client sees it: the body and the header fields.
 //!
-//! Every route answers with it, so that clients read one format.
+//! All routes that decide requests use it, except the body of `/json`. Therefore clients read one format.
 
 use std::borrow::Cow;
 
@@ -20,15 +20,16 @@ use super::response::{JSON, PROBLEM_JSON, response};
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
-/// The most limits in the header fields of one answer. Proxies bound the size of headers.
+/// The most limits in the header fields of one answer. There is a limit because proxies bound the size of headers.
 const MAX_POLICIES: usize = 8;
 
 /// The answer to one request, as an HTTP client sees it. Limits that are not exposed are left out.
 pub(super) struct Summary<'a> {
     pub(super) verdict: Verdict,
-    /// The limits that could refuse the request. Shadows, and limits that were not asked, are left out.
+    /// The limits that could refuse the request. Limits in shadow mode are left out, and limits that were not asked
+    /// too.
     pub(super) policies: SmallVec<[Policy<'a>; 4]>,
-    /// The index of the binding limit in `policies`.
+    /// The index in `policies` of the binding limit, which is the limit that the verdict names.
     pub(super) binding: Option<usize>,
     /// The limit whose numbers are in the body.
     pub(super) shown: Option<(&'a Quota, &'a Decision)>,
@@ -41,7 +42,7 @@ pub(super) struct Summary<'a> {
 impl<'a> Summary<'a> {
     /// Summarizes the answer of the service.
     pub(super) fn of(answer: &'a Answer<'_>) -> Summary<'a> {
-        // If a hidden limit binds and refuses, no other limit is shown in its place.
+        // If the limit that refuses is hidden (not exposed), no other limit is shown in its place.
         let bound = answer.binding();
         let is_refused_by_hidden = !answer.verdict.allowed && bound.as_ref().is_some_and(|(_, b)| !b.limit.exposed);
         let bound = bound.filter(|(_, b)| b.limit.exposed);
@@ -119,7 +120,7 @@ impl<'a> Summary<'a> {
         self.write_members(lease_id, out);
     }
 
-    /// Writes the answer to one check of a list. It contains a status, because it has no response of its own.
+    /// Writes the answer to one check of a list. The answer contains a status, because it is only a part of a response.
     pub(super) fn write_item(&self, denied: StatusCode, lease_id: Option<&str>, out: &mut BytesMut) {
         if !self.verdict.allowed {
             return self.write_json(denied, lease_id, out);
@@ -146,8 +147,8 @@ impl<'a> Summary<'a> {
         out.put_u8(b'}');
     }
 
-    /// Writes the quota as it was configured. The member `limit` is the capacity, which for a bucket is its burst, and for a
-    /// queue its length and one.
+    /// Writes the quota as it was configured. The member `limit` beside the quota is the capacity instead. The capacity
+    /// of a bucket is its burst. The capacity of a queue is its length plus one.
     fn write_quota(&self, out: &mut BytesMut) {
         let Some((quota, _)) = self.shown else {
             out.put_slice(br#","quota":null"#);
@@ -176,23 +177,25 @@ impl<'a> Summary<'a> {
     fn detail(&self) -> &'static str {
         let binding = self.binding.and_then(|index| self.policies.get(index));
         if self.rule.is_none() && binding.is_some_and(|policy| policy.name == Some(UNMATCHED)) {
-            return "no rule matches, and this server refuses what no rule matches";
+            return "no rule matches, and this server refuses such requests";
         }
         let decision = self.shown.map(|(_, decision)| decision);
         if decision.is_some_and(|decision| decision.limit == 0 && decision.reason != Reason::StoreFull) {
-            return "the limit is 0: it refuses everything";
+            return "the limit is 0, so it refuses every request";
         }
         match decision.map(|decision| decision.reason) {
-            Some(Reason::CostAboveCapacity) => "the cost is above what the limit can ever hold; ask for less",
-            Some(Reason::Penalty) => "the limit was exceeded before, and the penalty for that is not over",
-            Some(Reason::WaitTooLong) => "the turn of this request comes later than it can wait",
-            Some(Reason::StoreFull) => "the server counts as many keys as it can",
-            Some(Reason::StoreFailed) => "the store of limits does not answer, and this limit refuses until it does",
+            Some(Reason::CostAboveCapacity) => "the cost is above the capacity of the limit; ask for less",
+            Some(Reason::Penalty) => "the limit was exceeded before, and the penalty is not over",
+            Some(Reason::WaitTooLong) => "the wait for the turn of this request is longer than the request allows",
+            Some(Reason::StoreFull) => "the server already counts as many keys as it can, so it counts no new key",
+            Some(Reason::StoreFailed) => {
+                "the store of limits does not answer, and this limit refuses requests until the store answers"
+            }
             _ => "the limit is used up",
         }
     }
 
-    /// Adds the header fields about the limits. Their values are written into `buffer`.
+    /// Adds the header fields about the limits. Writes their values into `buffer`.
     pub(super) fn write_fields(&self, style: HeaderStyle, buffer: &mut BytesMut, headers: &mut HeaderMap) {
         write_fields(style, &self.policies, self.binding, self.verdict.retry_after, buffer, |name, value| {
             if let Ok(value) = HeaderValue::from_maybe_shared(value.split().freeze()) {
@@ -201,7 +204,7 @@ impl<'a> Summary<'a> {
         });
     }
 
-    /// A whole response: 200, or a problem with the status `denied`. It uses the memory of the map `headers`.
+    /// Returns the whole response: 200, or a problem with the status `denied`. It uses the memory of the map `headers`.
     pub(super) fn respond(
         &self,
         style: HeaderStyle,
@@ -224,7 +227,7 @@ fn member(out: &mut BytesMut, name: &'static str, value: impl Serialize) {
     serde_json::to_writer(out.writer(), &value).expect("invariant: strings and numbers become JSON in memory");
 }
 
-/// The name of a field. The names of the default style are not parsed again.
+/// Returns the name of a field. The names of the default style are constants, so that they are not parsed each time.
 fn field_name(name: &'static str) -> HeaderName {
     const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
     const LIMIT: HeaderName = HeaderName::from_static("ratelimit");

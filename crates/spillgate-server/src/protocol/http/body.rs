@@ -15,7 +15,7 @@ use tower::BoxError;
 
 use super::problem::Problem;
 
-/// The whole `body`, at most `max_bytes`. A body that arrives in one piece, as most do, is not copied.
+/// Reads the whole `body`, at most `max_bytes`. Most bodies arrive in one piece. Such a body is not copied.
 pub(crate) async fn read_body<B>(body: B, max_bytes: usize) -> Result<Bytes, Problem>
 where
     B: Body<Data = Bytes>,
@@ -56,13 +56,13 @@ fn read_error(error: BoxError) -> Problem {
         return Problem::new(
             StatusCode::REQUEST_TIMEOUT,
             "the body did not arrive in time",
-            "send it at once; the bound is `limits.receive` in the settings",
+            "send the body at once; the bound is `limits.receive` in the settings",
         );
     }
     Problem::bad_request(format!("the body could not be read: {error}"), "")
 }
 
-/// Whether the listener gave up on the body.
+/// Returns whether the listener stopped waiting for the body.
 fn is_too_late(error: &(dyn Error + 'static)) -> bool {
     let is_late = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
     successors(Some(error), |error| (*error).source()).any(|error| error.downcast_ref().is_some_and(is_late))
@@ -79,7 +79,7 @@ mod tests {
 
     use super::*;
 
-    /// The pieces of a body that have not been read, trailers last. The end is unknown until it is reached.
+    /// A body with these pieces, trailers last. A reader cannot know the end of the body before it gets there.
     struct Pieces<'t>(&'t [&'static str]);
 
     impl Body for Pieces<'_> {

@@ -1,6 +1,6 @@
 //! `POST /v1/check`: decides a request that has descriptors.
 //!
-//! A program calls it for each request that it serves.
+//! A program calls this route for each request that the program serves.
 
 use bytes::{BufMut as _, BytesMut};
 use http::{HeaderMap, StatusCode};
@@ -20,7 +20,7 @@ use super::{HttpState, Response};
 
 const EXAMPLE: &str = concat!(
     r#"{"domain":"api","descriptors":[{"user_id":"7"}],"cost":1}; the order of a descriptor's entries counts, "#,
-    r#"and [["key","value"], ...] in place of {"key":"value", ...} keeps it in any JSON library"#
+    r#"and [["key","value"], ...] instead of {"key":"value", ...} keeps the order in any JSON library"#
 );
 
 /// The most checks in one body.
@@ -63,10 +63,10 @@ pub(super) async fn check<C: Clock>(
     }
 }
 
-/// Answers a list of checks with a list. Each check is decided by itself.
+/// Answers a list of checks with a list. Each check is decided independently of the others.
 ///
-/// The response has the status 200, and each item has its own status. If a check could not be decided, the response has the
-/// status of that item too.
+/// The response has the status 200, and each item has a status of its own. If a check could not be decided, the
+/// response has the status of this check's item instead of 200.
 async fn many<C: Clock>(
     state: &HttpState<C>,
     checks: &[Check<'_>],
@@ -103,7 +103,7 @@ async fn many<C: Clock>(
     Ok(response(status, JSON, body.freeze(), headers))
 }
 
-/// Asks the service, and passes the summary of its answer to `write`. Also returns the delay.
+/// Asks the service for a decision, and passes the summary to `write`. Also returns the delay in nanoseconds.
 async fn decide<C: Clock, R>(
     state: &HttpState<C>,
     check: &Check<'_>,

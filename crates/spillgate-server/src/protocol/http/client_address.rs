@@ -1,6 +1,7 @@
-//! The address of the client, which a request is counted by.
+//! Finds the address of the client, by which requests can be counted.
 //!
-//! Behind a proxy the socket has the address of the proxy. A header field has the client's, and anybody can write that field.
+//! Behind a proxy, the socket has the address of the proxy. The address of the client is in a header field. Anybody can
+//! write this field, so that only the fields of trusted proxies count.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -12,12 +13,14 @@ use crate::service::Peer;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The client's address. This is the peer of the socket, or the address that a trusted proxy reports.
+/// Returns the client's address: the peer of the socket, or the address that a trusted proxy reports.
 ///
-/// X-Forwarded-For is read from the right, where each proxy adds its peer. Entries of an untrusted peer are never read. An
-/// entry that is not an address ends the walk at the proxy that forwarded it.
+/// X-Forwarded-For is read from right to left, because each proxy adds the address of its peer on the right. Reading
+/// ends at the first address that is not trusted, which is the client's. If an entry is not an address, the client is
+/// the proxy that added this entry.
 ///
-/// A peer on a Unix socket is on this machine. It counts as 127.0.0.1, and is trusted if `trusted` contains that address.
+/// A peer on a Unix socket is a process on this machine. Its address is 127.0.0.1, and is trusted if `trusted` contains
+/// 127.0.0.1.
 pub(super) fn client_address(peer: Peer, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
     let mut address = match peer {
         Peer::Tcp(socket) => unmapped(socket.ip()),
@@ -37,8 +40,8 @@ pub(super) fn client_address(peer: Peer, headers: &HeaderMap, trusted: &[IpNet])
     address
 }
 
-/// The text that an address is counted by. IPv4 addresses are counted one by one. IPv6 addresses are counted by their network
-/// of `ipv6_prefix` bits, because one client usually has a whole network.
+/// Returns the text by which an address is counted. Each IPv4 address has a text of its own. IPv6 addresses are counted
+/// by their network of `ipv6_prefix` bits, because one client usually has a whole network.
 pub(super) fn counted_by(address: IpAddr, ipv6_prefix: u8) -> String {
     let mut text = String::with_capacity(48);
     let written = match address {
@@ -53,7 +56,8 @@ pub(super) fn counted_by(address: IpAddr, ipv6_prefix: u8) -> String {
     text
 }
 
-/// Turns `::ffff:a.b.c.d` into a.b.c.d. Masked as IPv6, all IPv4 addresses would be one client.
+/// Turns `::ffff:a.b.c.d` into a.b.c.d. Otherwise all IPv4 addresses would be in one IPv6 network, and count as one
+/// client.
 fn unmapped(address: IpAddr) -> IpAddr {
     address.to_canonical()
 }

@@ -23,7 +23,7 @@ use super::{HttpError, HttpState, Response};
 
 type Values<'a> = SmallVec<[(&'a str, Cow<'a, str>); 2]>;
 
-/// The mapping of the settings, checked and parsed.
+/// The mapping from header fields to descriptors, after the settings were checked.
 #[derive(Debug)]
 pub(super) struct ForwardAuth {
     domain: Option<String>,
@@ -98,7 +98,7 @@ pub(super) async fn forward_auth<C: Clock>(
     Ok(Summary::of(&answer).respond(state.0.headers, auth.deny_status, None, HeaderMap::new()))
 }
 
-/// The entries of each descriptor, as keys and values.
+/// Returns the entries of each descriptor, as keys and values.
 fn values<'a>(auth: &'a ForwardAuth, headers: &'a HeaderMap, client: &'a str) -> SmallVec<[Values<'a>; 2]> {
     let entry = |(key, from): &'a (String, Origin)| (key.as_str(), from.value(headers, client));
     auth.descriptors.iter().map(|entries| entries.iter().map(entry).collect()).collect()

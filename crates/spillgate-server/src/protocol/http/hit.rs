@@ -1,4 +1,4 @@
-//! `POST /v1/hit`, whose limit comes with the call. `/v1/release` and `/v1/renew` are for leases.
+//! `POST /v1/hit` decides a request that contains its own limit. `/v1/release` and `/v1/renew` end and extend leases.
 //!
 //! With these routes a program needs no rules files.
 
@@ -23,7 +23,7 @@ use super::{HttpState, Response};
 const EXAMPLE: &str = r#"{"bucket":"login","key":"user-7","limit":5,"window_ms":60000}"#;
 const LEASE_EXAMPLE: &str = r#"{"lease_id":"AQ..."}"#;
 
-/// A hit as a client sends it: the names of the counter, and its limit.
+/// A hit as a client sends it. The bucket and the key name the counter, and the other members are the limit.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WireHit<'a> {
@@ -76,7 +76,7 @@ impl<'a> WireHit<'a> {
         json::object(body).map_err(|error| Problem::bad_json(&error, EXAMPLE))
     }
 
-    /// The limit that the hit brings along.
+    /// Returns the limit that the hit contains.
     pub(crate) fn quota(&self) -> Result<Quota, Problem> {
         let algorithm = match self.algorithm.unwrap_or(AlgorithmName::SlidingWindowLog) {
             AlgorithmName::TokenBucket => Algorithm::TokenBucket,
@@ -123,12 +123,12 @@ impl<'a> WireHit<'a> {
         builder.build().map_err(|error| Problem::bad_request(format!("this limit is invalid: {error}"), ""))
     }
 
-    /// The bucket and the key.
+    /// Returns the bucket and the key.
     pub(crate) fn names(&self) -> (&str, &str) {
         (&self.bucket, &self.key)
     }
 
-    /// The hashed key of the counter.
+    /// Returns the hashed key of the counter.
     pub(crate) fn key<C: Clock>(&self, service: &Service<C>) -> Result<u128, ServiceError> {
         service.key_of_hit(&self.bucket, &self.key)
     }
@@ -190,8 +190,8 @@ pub(super) async fn release<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Resu
     let mut released: Option<u64> = None;
     // Each lease needs two hits, and one request has at most MAX_HITS.
     for leases in leases.chunks(MAX_HITS / 2) {
-        // The renewal in the same request is decided before the refund takes effect. The renewal therefore reports
-        // whether the lease had expired.
+        // Each lease is renewed and refunded in one request. The renewal is decided before the refund takes effect.
+        // Therefore it shows whether the lease had expired.
         let hits: SmallVec<[Hit<'_>; 4]> = leases
             .iter()
             .flat_map(|Lease { key, quota, permits, receipt }| {
@@ -212,7 +212,7 @@ pub(super) async fn release<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Resu
     }
 }
 
-/// Renews a lease for its full time. It renews all permits, or none if one has expired.
+/// Renews the permits of a lease for the full time. If one permit has expired, no permit is renewed.
 pub(super) async fn renew<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Result<Response, Failure> {
     let leases = leases(state, body)?;
     // Each lease needs one hit, and an id has at most MAX_HITS leases. One verdict therefore decides all.
@@ -224,7 +224,7 @@ pub(super) async fn renew<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Result
         .collect();
     let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); hits.len()];
     if !state.0.service.hit(None, &hits, &mut decisions).await?.allowed {
-        return Err(gone("ask for a new one").into());
+        return Err(gone("ask for a new lease").into());
     }
     let shortest_ns = leases.iter().map(|lease| lease.quota.lease_ns()).min().unwrap_or(0);
     Ok(object(&Renewed { renewed: true, lease_ms: shortest_ns / 1_000_000 }))
@@ -235,11 +235,14 @@ fn leases<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Result<Vec<Lease>, Pro
     state.0.lease_key.open(&wire.lease_id).map_err(|_| {
         let help =
             "send a lease_id as it was returned; a server that restarted without a snapshot does not know its old ids";
-        Problem::bad_request("this lease_id was not made by this server, nor by one that has its key secret", help)
+        Problem::bad_request(
+            "this lease_id was not made by this server, nor by another server with the same key secret",
+            help,
+        )
     })
 }
 
-const FREE: &str = "its permits are free already. One exception: if another server granted it while the shared store failed, \
+const FREE: &str = "its permits are free already. One exception: if another server granted the lease while the shared store failed, \
                     only that server can release it";
 
 fn gone(help: &'static str) -> Problem {
@@ -252,7 +255,7 @@ fn object(members: &impl Serialize) -> Response {
 }
 
 impl<C: Clock> HttpState<C> {
-    /// The lease id of the permits that were taken, if there are any.
+    /// Returns the lease id of the permits that were taken, or `None` if there are no such permits.
     pub(super) fn lease_id(&self, summary: &Summary<'_>) -> Option<String> {
         (!summary.leases.is_empty()).then(|| self.0.lease_key.sign(&summary.leases))
     }

@@ -46,8 +46,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// A value that is counted by its text: a string, or a number or boolean as JSON writes it. A number that is too large to be
-/// exact is refused, because other numbers would have the same text.
+/// The text of a JSON value, which is what is counted. A string is its own text. The text of a number or a boolean is
+/// as JSON writes it. A number that is too large to be exact is refused, because other numbers would have the same
+/// text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Scalar<'a>(Text<'a>);
 
@@ -61,7 +62,7 @@ impl std::ops::Deref for Scalar<'_> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for Scalar<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        /// From here on a float cannot represent every whole number.
+        /// From this number on, a float cannot represent every whole number.
         const EXACT: f64 = 9_007_199_254_740_992.0;
 
         struct ScalarVisitor;
@@ -99,7 +100,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Scalar<'a> {
 
             fn visit_f64<E: Error>(self, number: f64) -> Result<Scalar<'de>, E> {
                 if number.abs() >= EXACT {
-                    return Err(E::custom("a value is not exact as a number: write it as a string"));
+                    return Err(E::custom("a value is not exact as a number; write the value as a string"));
                 }
                 Ok(text(format!("{number:?}")))
             }
@@ -137,8 +138,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
                         let message = format!("duplicate field `{}`; write [[key, value], ...] to repeat a key", &*key);
                         return Err(A::Error::custom(message));
                     }
-                    // The service refuses a long list by its number of entries. This bound keeps the search for duplicates
-                    // from growing with the square of the body.
+                    // Later the service refuses a descriptor with more entries than `limits.entries`. The bound here
+                    // comes first, because the search for duplicates takes a time that grows with the square of the
+                    // number of entries.
                     if entries.len() > MOST_MEMBERS {
                         return Err(A::Error::custom("too many entries in one descriptor"));
                     }
@@ -160,11 +162,11 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
     }
 }
 
-/// More members than any sensible bound on entries.
+/// The most entries of one descriptor that are read. `limits.entries` cannot be larger.
 const MOST_MEMBERS: usize = 256;
 
-/// A `T` that is written as an object. A derived deserializer would also accept a list of values in the order of the fields,
-/// which is always a mistake.
+/// A `T` that is written as an object. A derived deserializer would also accept a list of values in the order of the
+/// fields. Such a list is always a mistake.
 #[derive(Debug)]
 pub(crate) struct Object<T>(pub(crate) T);
 
@@ -193,7 +195,7 @@ pub(crate) fn object<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, serde_
     serde_json::from_slice::<Object<T>>(body).map(|Object(object)| object)
 }
 
-/// The error text, with plain words in place of the names of Rust types.
+/// Returns the error text, with plain words in place of the names of Rust types.
 pub(crate) fn plain(error: &serde_json::Error) -> String {
     const WORDS: [(&str, &str); 5] = [
         ("u64", "a whole number from 0 to 18446744073709551615"),
@@ -221,7 +223,8 @@ pub(crate) enum OneOrMany<T> {
     Many(Vec<T>),
 }
 
-/// Parses one object or a list of objects. The first character decides which, so that an error is about the right one.
+/// Parses one object or a list of objects. The first character decides which of the two the body is, so that the error
+/// text fits.
 pub(crate) fn one_or_many<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<OneOrMany<T>, serde_json::Error> {
     let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
     if first == Some(&b'[') {

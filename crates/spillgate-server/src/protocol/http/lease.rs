@@ -2,9 +2,10 @@
 //!
 //! A token contains all that is needed, so the server keeps no table of leases.
 //!
-//! A token is base64url(version, leases, tag). The tag is a SipHash-2-4-128 over everything before it, with a secret that is
-//! derived from the secret of the keys. Without that secret a client cannot make or change a token, and so cannot free permits
-//! of other clients. On a shared store without `store.key_secret_file` the secret is public.
+//! A token is base64url(version, leases, tag). The tag is a SipHash-2-4-128 of the version and the leases. Its secret
+//! is derived from the secret that hashes keys. Without this secret a client cannot make or change a token, and
+//! therefore cannot release the permits of other clients. On a shared store without `store.key_secret_file` the secret
+//! is public.
 
 use std::hash::Hasher as _;
 use std::time::Duration;
@@ -34,20 +35,20 @@ pub(crate) struct Lease {
 #[derive(Clone)]
 pub(crate) struct LeaseKey([u8; 16]);
 
-/// The token was not signed with this secret, was altered, or has another version.
+/// The token is invalid: it was not signed with this secret, was altered, or has another version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BadLeaseId;
 
 impl LeaseKey {
-    /// A secret that is derived from the secret of the keys. It lasts as long as the leases under these keys.
+    /// Derives the secret from the secret of the keys. A token is therefore valid as long as the keys of its leases.
     ///
-    /// A token contains keys, which are hashes with the same secret. No caller can count under a key of one part, so no token
-    /// contains this hash.
+    /// A token contains keys, which are hashes with the secret of the keys. This secret is such a hash too, of one
+    /// part. A caller's key always has several parts, so that no token contains this hash.
     pub(crate) fn of(keys: &KeyHasher) -> LeaseKey {
         LeaseKey(keys.start().part(b"lease ids").finish().to_be_bytes())
     }
 
-    /// The token of `leases`, of which there are at most [`MAX_HITS`].
+    /// Returns the token of `leases`, of which there are at most [`MAX_HITS`].
     pub(crate) fn sign(&self, leases: &[Lease]) -> String {
         let mut bytes = Vec::with_capacity(1 + leases.len() * LEASE_BYTES + TAG_BYTES);
         bytes.push(VERSION);
@@ -62,7 +63,7 @@ impl LeaseKey {
         URL_SAFE_NO_PAD.encode(bytes)
     }
 
-    /// The leases of a token that was signed with this secret.
+    /// Returns the leases of a token that was signed with this secret.
     pub(crate) fn open(&self, token: &str) -> Result<Vec<Lease>, BadLeaseId> {
         if token.len() > MAX_TOKEN_CHARS {
             return Err(BadLeaseId);
@@ -101,13 +102,13 @@ fn read(bytes: &[u8; LEASE_BYTES]) -> Result<Lease, BadLeaseId> {
     Ok(Lease { key: u128::from_be_bytes(*key), quota, permits, receipt })
 }
 
-/// Whether the two are equal. The time does not depend on where they differ.
+/// Returns whether `a` and `b` are equal. The time that this takes does not depend on where they differ.
 pub(crate) fn equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
     let differ = a.iter().zip(b).fold(0, |differ, (a, b)| std::hint::black_box(differ | (a ^ b)));
     a.len() == b.len() && differ == 0
 }
 
-/// Whether a take on `quota` is held until it is released.
+/// Returns whether a take on `quota` makes a lease, which is held until it is released.
 pub(crate) fn is_leased(quota: &Quota) -> bool {
     quota.algorithm() == Algorithm::Concurrency
 }

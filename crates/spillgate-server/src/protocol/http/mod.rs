@@ -1,6 +1,6 @@
 //! HTTP: checks in JSON, leases, RLS in protobuf JSON, and sub-requests of proxies.
 //!
-//! Programs without gRPC and proxies like nginx and Caddy use it.
+//! Programs without gRPC use HTTP, and proxies such as nginx and Caddy too.
 
 mod answer;
 mod body;
@@ -45,13 +45,13 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 /// How HTTP requests are answered.
 #[derive(Debug, Clone)]
 pub struct HttpOptions {
-    /// The header fields of answers.
+    /// The style of the header fields of answers.
     pub headers: HeaderStyle,
     /// The proxies whose X-Forwarded-For is trusted.
     pub trusted_proxies: Vec<IpNet>,
     /// How the sub-request of a proxy is mapped to descriptors.
     pub forward_auth: settings::ForwardAuth,
-    /// What callers may do, apart from plain requests.
+    /// What callers may do in addition to plain requests.
     pub grants: Grants,
     /// The most bytes of a request's body.
     pub body_bytes: usize,
@@ -192,7 +192,7 @@ impl<C: Clock> HttpState<C> {
     }
 }
 
-/// The answer to `/healthcheck`. As in the reference server it is OK unless the server drains.
+/// Returns the answer to `/healthcheck`. As in Envoy's reference server, it is OK unless the server drains.
 fn health<C: Clock>(service: &Service<C>) -> (StatusCode, &'static str) {
     match service.readiness() {
         Readiness::Draining => (StatusCode::INTERNAL_SERVER_ERROR, "draining\n"),
@@ -200,7 +200,7 @@ fn health<C: Clock>(service: &Service<C>) -> (StatusCode, &'static str) {
     }
 }
 
-/// The answer to `/readyz`, on any listener.
+/// Returns the answer to `/readyz`, on any listener.
 pub(crate) fn readiness<C: Clock>(service: &Service<C>) -> (StatusCode, String) {
     let status = if service.ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, service.readiness_text() + "\n")
@@ -214,6 +214,6 @@ fn text<T: Into<Bytes>>((status, text): (StatusCode, T)) -> Response {
 }
 
 pub(crate) fn wrong_method(method: &Method, uri: &Uri) -> Problem {
-    let detail = format!("{} does not take {method}", uri.path());
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail, "the Allow header field names what it takes")
+    let detail = format!("{} does not support {method}", uri.path());
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail, "the Allow header field names the methods that it supports")
 }

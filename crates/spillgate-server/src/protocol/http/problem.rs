@@ -43,15 +43,15 @@ impl Problem {
         Problem::new(StatusCode::BAD_REQUEST, detail, help)
     }
 
-    /// The problem of a body that is not the expected JSON. `example` is a valid body.
+    /// Returns the problem of a body that is not the expected JSON. `example` is a valid body.
     pub(crate) fn bad_json(error: &serde_json::Error, example: &'static str) -> Problem {
         Problem::bad_request(
-            format!("the body is not valid here: {}", json::plain(error)),
+            format!("the body is invalid: {}", json::plain(error)),
             format!("send JSON such as {example}"),
         )
     }
 
-    /// A whole response.
+    /// Returns the whole response.
     pub(crate) fn response(&self) -> Response {
         let mut body = BytesMut::with_capacity(256);
         self.write_json(&mut body);
@@ -71,7 +71,7 @@ impl Problem {
     }
 }
 
-/// Why a request has no answer: this protocol found an error, or the service did.
+/// Why a request has no answer. Either this protocol found an error, or the service did.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// An error of the protocol, which was not counted yet.
@@ -93,7 +93,7 @@ impl From<ServiceError> for Failure {
 }
 
 impl<C: Clock> HttpState<C> {
-    /// The problem that the client gets. Errors of the protocol are counted here and nowhere else.
+    /// Returns the problem that the client gets. Errors of the protocol are counted here and nowhere else.
     pub(super) fn problem(&self, failure: Failure) -> Problem {
         match failure {
             Failure::Service(error) => error.into(),
@@ -112,8 +112,8 @@ impl<C: Clock> HttpState<C> {
 
 /// Gives each service error its status.
 ///
-/// After 4xx the same request fails again. After 503 it may succeed later. nginx's `auth_request` turns both into its own
-/// 500, and Caddy forwards them.
+/// After a status 4xx, the same request would fail again. After 503 it may succeed later. `auth_request` of nginx
+/// answers 500 in both cases. Caddy forwards the status.
 impl From<ServiceError> for Problem {
     fn from(error: ServiceError) -> Problem {
         let detail = error.to_string();
@@ -125,10 +125,10 @@ impl From<ServiceError> for Problem {
             ServiceError::UnknownLimit => Problem::new(
                 StatusCode::NOT_FOUND,
                 detail,
-                "compare with the rules loaded: GET /rules on the admin listener",
+                "compare the request with the loaded rules: GET /rules on the admin listener",
             ),
             ServiceError::Forbidden(_) => {
-                Problem::new(StatusCode::FORBIDDEN, detail, "`allow.http` in the settings grants it")
+                Problem::new(StatusCode::FORBIDDEN, detail, "the setting `allow.http` can allow it")
             }
             ServiceError::Store(error) if error.kind() == StoreErrorKind::Malformed => {
                 Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail, "")

@@ -30,7 +30,7 @@ pub(super) struct RateLimitDescriptor<'a> {
     pub(super) entries: Option<Vec<Object<Entry<'a>>>>,
     #[serde(default)]
     pub(super) limit: Option<Object<RateLimitOverride>>,
-    /// A `UInt64Value`: a present 0 means a peek.
+    /// A `UInt64Value`. The number 0 means a peek (a request that changes nothing).
     #[serde(default, alias = "hits_addend")]
     pub(super) hits_addend: Option<Uint<{ u64::MAX }>>,
     #[serde(default, alias = "is_negative_hits")]
@@ -73,14 +73,14 @@ impl<const MAX: u64> Visitor<'_> for UintVisitor<MAX> {
     type Value = u64;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a whole number of 0 to {MAX}, also as a string")
+        write!(f, "a whole number from 0 to {MAX}, as a number or a string")
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<u64, E> {
         if number <= MAX { Ok(number) } else { Err(E::invalid_value(Unexpected::Unsigned(number), &self)) }
     }
 
-    /// The mapping allows whole numbers in the form of `1e3` or `5.0`.
+    /// The mapping allows whole numbers that are written as `1e3` or `5.0`.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole, and 0 to 2^53")]
     fn visit_f64<E: Error>(self, number: f64) -> Result<u64, E> {
         if number.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&number) {

@@ -1,6 +1,6 @@
 //! An HTTP response: its status, its content type and its body.
 //!
-//! Each decision and each problem becomes a response here, so that no cache keeps one.
+//! Each decision and each problem becomes a response here. Every response tells caches not to keep it.
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -13,7 +13,7 @@ pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json"
 pub(super) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
-/// A response that no cache keeps. It uses the memory of the map `headers`.
+/// Returns a response that caches do not keep. It uses the memory of the map `headers`.
 pub(super) fn response(status: StatusCode, kind: HeaderValue, body: Bytes, mut headers: HeaderMap) -> Response {
     headers.clear();
     headers.insert(CONTENT_TYPE, kind);

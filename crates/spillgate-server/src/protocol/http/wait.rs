@@ -1,6 +1,6 @@
 //! `?wait=`: a request that waits for its turn in a queue.
 //!
-//! Without it a client would have to sleep by itself for the delay in the answer.
+//! Without this parameter, a client would have to sleep for the delay in the answer.
 
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ pub(super) async fn wait_for_turn(delay_ns: u64) {
     }
 }
 
-/// How long the caller can wait, from `?wait=1s`. At most `max`, and 0 without the parameter.
+/// Returns how long the caller can wait, in nanoseconds, from `?wait=1s`. Without the parameter this is 0. A time above
+/// `max` is an error.
 pub(super) fn max_wait_ns(query: Option<&str>, max: Duration) -> Result<u64, Problem> {
     let mut wait = None;
     for parameter in query.unwrap_or_default().split('&').filter(|parameter| !parameter.is_empty()) {
@@ -25,7 +26,7 @@ pub(super) fn max_wait_ns(query: Option<&str>, max: Duration) -> Result<u64, Pro
         if name != "wait" {
             return Err(Problem::bad_request(
                 format!("unknown query parameter `{name}`"),
-                "there is only `wait`: ?wait=1s",
+                "the only parameter is `wait`, for example ?wait=1s",
             ));
         }
         let value = duration(value).map_err(|help| match help {
