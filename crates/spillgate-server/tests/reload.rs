@@ -55,7 +55,7 @@ fn a_bad_reload_changes_nothing_and_says_why() {
     folder.write("rules/a.yaml", &rules(100));
     folder.write("rules/b.yaml", "domain: web\ndescriptors: [{ky: a}]\n");
     signal(server.process.id(), "HUP");
-    server.process.logged("those loaded before stay in force");
+    server.process.logged("the earlier rules stay in use");
     assert!(server.process.logged("did you mean `key`?").contains("b.yaml:2:16: "));
     assert_eq!(check(&server), (5, 4), "no file is loaded if one is invalid");
     std::fs::remove_dir_all(folder.path("rules")).expect("removed");
@@ -178,6 +178,6 @@ fn rules_without_a_limit_for_forward_auth_are_not_loaded() {
     signal(server.process.id(), "HUP");
     let line = server.process.logged("no rule of domain `api` limits `user_id`");
     assert!(line.contains("did you mean `user_ip`?"), "{line}");
-    server.process.logged("those loaded before stay in force");
+    server.process.logged("the earlier rules stay in use");
     assert_eq!(check(&server), (5, 4));
 }

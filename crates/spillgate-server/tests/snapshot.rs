@@ -161,7 +161,7 @@ fn invalid_files_are_reported_and_three_of_them_are_kept() {
     newer[16] += 1;
     let (damaged, no_snapshot, newer_format) =
         ("the snapshot is damaged", "the file is not a snapshot", "the snapshot has format 3");
-    let moved = "it was moved to";
+    let moved = "the invalid snapshot was moved to";
     let files: [(&[u8], &str, &str); 4] = [
         (&whole[..whole.len() - 1], damaged, moved),
         (b"hello", no_snapshot, moved),

@@ -19,7 +19,7 @@ pub(super) const EXIT_CODES: &str = "Exit codes:
   3  not available: serve could not start or did not end well (an address in use, no permission, a failed worker, a
      second SIGTERM, a last snapshot that cannot be written); for check and doctor: the store cannot be reached";
 
-/// The flag of a setting.
+/// Returns the flag of a setting.
 pub(super) fn setting(key: &'static Key) -> Arg {
     let default = if key.default.is_empty() { String::new() } else { format!(" [default: {}]", key.default) };
     let help = format!("{}{default} [env: {}] [key: {}]", key.help, key.variable(), key.path);
@@ -82,15 +82,15 @@ pub(super) fn paths(matches: &ArgMatches) -> Vec<PathBuf> {
     matches.get_many("RULES").into_iter().flatten().cloned().collect()
 }
 
-/// The settings among `keys` that the command line gives.
+/// Returns the settings among `keys` that the command line gives.
 pub(super) fn given(matches: &ArgMatches, keys: impl Iterator<Item = &'static Key>) -> Vec<Setting> {
     let is_given = |key: &&Key| matches.value_source(key.path) == Some(ValueSource::CommandLine);
     let values = |key: &Key| matches.get_many::<String>(key.path).into_iter().flatten().cloned().collect();
     keys.filter(is_given).map(|key| (key, values(key))).collect()
 }
 
-/// Reads a descriptor such as `user_id=7,path=/x`: entries with commas between. A `,`, `=` or `\` after a `\` is part of
-/// the text.
+/// Reads a descriptor such as `user_id=7,path=/x`, whose entries are separated by commas. A `,`, `=` or `\` after a `\`
+/// is part of the text.
 fn entries(text: &str) -> Result<Entries, String> {
     let mut entries = Vec::new();
     let (mut key, mut part) = (None, String::new());

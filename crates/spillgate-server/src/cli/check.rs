@@ -1,6 +1,6 @@
 //! The command line of `spillgate check`.
 //!
-//! One command can ask many questions: several costs, times and rounds. Their number is limited here.
+//! One command can ask many questions, with several costs, times and rounds. This file limits the number of questions.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ pub(super) fn command() -> Command {
     store::check_arguments(command).arg(json_argument("Print one line of JSON"))
 }
 
-/// The arguments that say what to ask, when, and how often.
+/// Adds the arguments that say what to ask, when, and how often.
 fn question_arguments(command: Command) -> Command {
     command
         .arg(

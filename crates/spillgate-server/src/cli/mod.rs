@@ -22,7 +22,7 @@ pub use verb::{Check, Doctor, Entries, KeyNames, Serve, Setting, Validate, Verb}
 /// Reads the command line.
 ///
 /// # Errors
-/// The message of clap, which can also be the help that was asked for. It knows its exit code.
+/// The message of clap. It can also be the help that the user asked for. The error knows its exit code.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Verb, clap::Error> {
     let matches = command().try_get_matches_from(arguments).map_err(with_suggestion)?;
     match matches.subcommand() {
@@ -35,7 +35,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Verb, clap
     }
 }
 
-/// The error with a better suggestion. clap suggests the most similar flag, which may belong to another key.
+/// Returns the error with a better suggestion. clap suggests the most similar flag, which may belong to another key.
 ///
 /// If the wrong flag has the form of a key, the suggestion is the flag of that key.
 fn with_suggestion(mut error: clap::Error) -> clap::Error {
@@ -59,7 +59,7 @@ pub fn print(error: &clap::Error) {
     }
 }
 
-/// The whole command line, for parsing and for help.
+/// Returns the whole command line, for parsing and for help.
 #[must_use]
 pub fn command() -> Command {
     Command::new("spillgate")

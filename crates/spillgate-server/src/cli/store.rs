@@ -31,7 +31,7 @@ const NAMING: [&str; 3] = ["store.key_secret_file", "store.log", "store.scripts"
 /// The doctor compares the latency of the store with its deadline.
 const DEADLINE: [&str; 1] = ["store.deadline"];
 
-/// The settings of a command that reads keys in a store.
+/// Returns the settings of a command that reads keys in a store.
 fn for_keys() -> Vec<&'static str> {
     [&REACHING[..], &["store.key_secret_file"]].concat()
 }

@@ -1,6 +1,6 @@
 //! The commands and their arguments as plain data.
 //!
-//! The rest of the program sees only this, so that it does not depend on the parser of the command line.
+//! The rest of the program sees only this data, so that it does not depend on the parser of the command line.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -13,7 +13,7 @@ use crate::cli::{Entries, KeyNames};
 
 /// One limit of a descriptor, and the name of its key.
 struct Named<'r> {
-    /// The number of its descriptor, from 0.
+    /// The number of the limit's descriptor, from 0.
     descriptor: usize,
     limit: &'r Limit,
     label: String,
@@ -90,7 +90,8 @@ fn named<'r>(
     let pairs = |entries: &'r Entries| entries.0.iter().map(|(key, value)| (&**key, &**value)).collect();
     let entries: Vec<Vec<(&str, &str)>> = key.descriptors.iter().map(pairs).collect();
     if !rules.domains().any(|domain| *domain.name == *key.domain) {
-        let help = "name one with --domain; `spillgate validate --json` lists the domains of the files";
+        let help =
+            "name a domain of the rules with --domain; `spillgate validate --json` lists the domains of the files";
         return Err(Problem::new(format!("no rules file has the domain `{}`", key.domain), help).into());
     }
     let mut all = Vec::new();
@@ -100,7 +101,7 @@ fn named<'r>(
         request.add(entries.iter().copied(), Action::Take(1), None);
         let plan = rules.plan(keys, &request, value_bytes);
         let hits = plan.descriptors.iter().flat_map(|planned| &planned.hits);
-        // The limits are taken from the rule: those of the plan do not live long enough.
+        // The limits are taken from the rule, because the limits of the plan do not live long enough.
         for (at, ((hit, _), limit)) in hits.zip(&rule.limits).enumerate() {
             let key = modes.key(&plan.hits[*hit]);
             all.push(Named { descriptor: number, limit, label: limit_label(limit, at), key });

@@ -1,6 +1,6 @@
 //! `spillgate validate`: finds errors in rules and settings files.
 //!
-//! It makes the checks of `serve` without starting a server, for editors and continuous integration.
+//! It does the same checks as `serve`, without starting a server. Editors and continuous integration use it.
 
 use spillgate::rules::{Diagnostic, Rules, Severity};
 

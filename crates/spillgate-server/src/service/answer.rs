@@ -131,9 +131,8 @@ fn status<'p>(planned: &Planned<'p>, decisions: &[Decision]) -> Status<'p> {
     }
 }
 
-/// Returns whether a client should see `a` instead of `b`. A refusal comes before an allowed decision. Of two refusals,
-/// the one with the longer wait comes first. Of two allowed decisions, the one with the smaller part of its capacity
-/// left comes first.
+/// Returns whether a client should see `a` instead of `b`. A refusal comes before an allowed decision. If both refuse, the
+/// longer wait comes first. If both allow, the one with the smaller part of its capacity left comes first.
 fn tighter(a: &Decision, b: &Decision) -> bool {
     match (a.allowed, b.allowed) {
         (false, true) => true,

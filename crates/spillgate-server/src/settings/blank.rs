@@ -1,6 +1,7 @@
 //! The settings before the defaults are applied.
 //!
-//! The defaults are text in the table of keys, where `--help` shows them. They are read into this value.
+//! The defaults are texts in the table of keys, and `--help` shows them. They are read like other values, and replace
+//! the values here.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use spillgate_redis::LogForm;
 
 use super::{Allow, ForwardAuth, Grants, Limits, LogFormat, Memory, Settings, Snapshot, Store, StoreTls, StoreUrl};
 
-/// Settings whose values are all replaced: by the default of each key, or by a value that was given.
+/// Returns settings whose values are all replaced later: by the default of each key, or by a value that was given.
 pub(super) fn settings() -> Settings {
     Settings {
         http: None,

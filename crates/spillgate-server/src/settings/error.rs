@@ -9,7 +9,7 @@ use spillgate::text::{At, Diagnostic, Source};
 
 use super::secret::{STARS, masked};
 
-/// An error: what is wrong, where, and how to fix it. The caller adds the source.
+/// An error: what is wrong, where, and how to fix it. The caller adds the file, the flag or the variable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wrong {
     pub(super) message: String,
@@ -32,7 +32,7 @@ impl Wrong {
 #[derive(Debug, Clone)]
 pub(super) struct Written {
     source: Source,
-    /// What errors show in front of the value: `body: `, `--limits-body ` or `SPILLGATE_LIMITS_BODY=`.
+    /// The text that errors show in front of the value: `body: `, `--limits-body ` or `SPILLGATE_LIMITS_BODY=`.
     before: String,
     /// Whether the value may contain a password, so that errors do not show it.
     is_secret: bool,
@@ -47,14 +47,14 @@ impl Written {
         Written { is_secret, ..self }
     }
 
-    /// The error about this setting, at its position in the text.
+    /// Returns the error about this setting, at its position in the text.
     pub(super) fn error(&self, wrong: Wrong) -> Diagnostic {
         let Wrong { message, help, label, span } = wrong;
         let at = At::of(&self.source.text, span);
         let value = match self.source.text[at.bytes()].lines().next() {
             None => String::new(),
             Some(_) if self.is_secret => STARS.to_owned(),
-            // A value may be a URL that was meant for another key.
+            // The value may be a URL with a password that was meant for another key.
             Some(value) => masked(value),
         };
         let line = format!("{}{value}", self.before);

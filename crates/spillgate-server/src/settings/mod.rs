@@ -31,32 +31,32 @@ pub(crate) use secret::masked;
 pub use store::{Store, StoreTls, StoreUrl};
 pub use values::duration;
 
-/// All settings, checked.
+/// All settings, after they were checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The address of HTTP. `None` is off.
+    /// The address of HTTP. `None` switches HTTP off.
     pub http: Option<Listen>,
-    /// The address of gRPC (Envoy RLS v3). `None` is off.
+    /// The address of gRPC (Envoy RLS v3). `None` switches gRPC off.
     pub grpc: Option<Listen>,
-    /// The address for operators: metrics, rules, reset. `None` is off.
+    /// The address for operators: metrics, rules, reset. `None` switches it off.
     pub admin: Option<Listen>,
-    /// The file with the bearer token of the admin listener. Without it, only loopback may write.
+    /// The file with the bearer token of the admin listener. Without this file, only clients on loopback may write.
     pub admin_token_file: Option<PathBuf>,
     /// Rules files and folders of them.
     pub rules: Vec<PathBuf>,
-    /// All rules files behave as in Envoy's reference server (`compat: envoy`).
+    /// Whether all rules files behave as in Envoy's reference server (`compat: envoy`).
     pub compat_envoy: bool,
     /// The answer while the shared store fails, for limits without an `on_store_failure` of their own.
     pub on_store_failure: OnStoreFailure,
-    /// Decide and count, but never refuse.
+    /// Whether the server decides and counts, but never refuses.
     pub shadow: bool,
-    /// Refuse descriptors that no rule matches.
+    /// Whether the server refuses descriptors that no rule matches.
     pub deny_unmatched: bool,
-    /// The number of worker threads. `None` is one for each core.
+    /// The number of worker threads. `None` means one for each core.
     pub workers: Option<usize>,
     /// The filter of the log, in the syntax of `tracing`.
     pub log_level: String,
-    /// The form of log lines.
+    /// The format of log lines.
     pub log_format: LogFormat,
     /// The store of the counts.
     pub store: Store,
@@ -92,7 +92,7 @@ impl fmt::Display for Listen {
     }
 }
 
-/// The form of log lines.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
     Text,
@@ -115,20 +115,20 @@ pub struct Memory {
 /// The file that keeps the counts over a restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Its path. With `None` there is no snapshot.
+    /// The path of the file. With `None` there is no snapshot.
     pub path: Option<PathBuf>,
-    /// How often it is written.
+    /// How often the file is written.
     pub interval: Duration,
 }
 
 /// How `/v1/forward-auth` turns a proxy's sub-request into descriptors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForwardAuth {
-    /// The domain of its rules. `None` switches `/v1/forward-auth` off.
+    /// The domain of the rules for sub-requests. `None` switches `/v1/forward-auth` off.
     pub domain: Option<String>,
     /// The status of a refusal (nginx wants 403).
     pub deny_status: u16,
-    /// IPv6 clients are counted by network, with a prefix of this many bits.
+    /// The bits of the network by which an IPv6 client is counted.
     pub ipv6_prefix: u8,
     /// One list of entries for each descriptor.
     pub descriptors: Vec<Vec<EntrySource>>,
@@ -152,19 +152,19 @@ pub enum ValueSource {
     Value(String),
 }
 
-/// What clients may do besides asking, for each protocol.
+/// What clients may do in addition to plain requests, for each protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allow {
     pub grpc: Grants,
     pub http: Grants,
 }
 
-/// What clients of one listener may do besides asking.
+/// What clients of one listener may do in addition to plain requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Grants {
-    /// Give units back (`is_negative_hits`).
+    /// Whether clients may give units back (`is_negative_hits`).
     pub refund: bool,
-    /// Bring a limit of their own (`limit` in a descriptor).
+    /// Whether clients may send a limit of their own (`limit` in a descriptor).
     pub overriding: bool,
 }
 
@@ -185,7 +185,7 @@ pub struct Limits {
     pub entries: usize,
     /// The most bytes of an entry's key.
     pub key: usize,
-    /// Only this many first bytes of an entry's value decide which counter is used. Rules match the whole value.
+    /// Only the first bytes of an entry's value choose the counter, up to this many. Rules match the whole value.
     pub value: usize,
     /// The most values of one rule that have metrics of their own.
     pub metric_values: usize,

@@ -1,7 +1,7 @@
-//! Reads the settings from all their sources: a flag wins over the environment, the environment over the file, and the
+//! Reads the settings from all their sources. A flag wins over the environment, the environment over the file, and the
 //! file over the default.
 //!
-//! It finds all errors in one run, also between settings that are each right alone.
+//! One run finds all errors, also conflicts between settings that are each valid alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -36,9 +36,10 @@ pub struct Sources {
     pub environment: Vec<(String, String)>,
     /// The keys that were given as flags, with their values.
     pub flags: Vec<(&'static Key, Vec<String>)>,
-    /// Rules files that were given as arguments. They are used with those of `--rules`, and instead of all other `rules`.
+    /// Rules files that were given as arguments. They are used together with the values of the flag `--rules`, and
+    /// replace `rules` of all other sources.
     pub arguments: Vec<PathBuf>,
-    /// The command does not connect to a store, so conflicts between settings of the store do not matter.
+    /// Whether the command does not connect to a store. If so, conflicts between settings of the store do not matter.
     pub asks_no_store: bool,
 }
 
@@ -73,7 +74,7 @@ pub struct Resolved {
 /// Reads the settings from all sources.
 ///
 /// # Errors
-/// Every setting that is wrong, each with its place and how to fix it.
+/// Every wrong setting, each with its place and how to fix it.
 pub fn resolve(sources: &Sources) -> Result<Resolved, Vec<Diagnostic>> {
     let mut resolver = Resolver::new();
     if let Some(file) = &sources.file {
@@ -107,9 +108,10 @@ struct Resolver {
     settings: Settings,
     set: BTreeMap<&'static str, Set>,
     errors: Vec<Diagnostic>,
-    /// Groups of keys that have an error. A conflict with other keys may be caused by it, so it is not reported.
+    /// Groups of keys that have an error. That error may be the cause of a conflict, so such a conflict is not
+    /// reported.
     wrong_groups: BTreeSet<String>,
-    /// The URL of the store is wrong, so it is not known which settings belong to it.
+    /// Whether the URL of the store is wrong. If so, it is not known which settings belong to the store.
     is_url_wrong: bool,
 }
 
@@ -186,8 +188,8 @@ impl Resolver {
                 self.apply_text(key, std::slice::from_ref(value), Origin::Environment, variable, "the environment");
                 continue;
             }
-            // Other software may use the prefix too: Kubernetes does so for a service of this name. Only a variable that
-            // looks like a mistyped setting is an error.
+            // Other software may use the prefix `SPILLGATE_` too: Kubernetes does so for a service of the name
+            // `spillgate`. Only a variable that looks like a mistyped setting is an error.
             if let Some(help) = variable_help(variable) {
                 // Its value may be a secret.
                 let written = Written::new(&Source::new("the environment", variable), "");
@@ -217,7 +219,7 @@ impl Resolver {
         let mut source = Source::new(place, &text);
         let node = match key.shape {
             Shape::Yaml => {
-                // It can have several lines, so positions count from its own start.
+                // The text can have several lines, so positions are counted from its start.
                 source = Source::new(name, &value);
                 match yaml::parse(&source) {
                     Ok(node) => node,
@@ -255,7 +257,7 @@ impl Resolver {
         }
     }
 
-    /// Finds conflicts between settings that are each right alone.
+    /// Finds conflicts between settings that are each valid alone.
     fn check_conflicts(&mut self) {
         let s = &self.settings;
         let listeners = [("http", &s.http), ("grpc", &s.grpc), ("admin", &s.admin)];
@@ -263,14 +265,14 @@ impl Resolver {
         if s.http.is_none() && s.grpc.is_none() {
             found.push((
                 "http",
-                "http and grpc are both off: the server would have nothing to serve".into(),
+                "http and grpc are both off, so the server would have nothing to serve".into(),
                 "give one of them an address",
             ));
         }
         for (i, (name, listen)) in listeners.iter().enumerate() {
             let twin = listeners[..i].iter().find(|(_, other)| clash(listen.as_ref(), other.as_ref()));
             if let (Some(listen), Some((other, _))) = (listen, twin) {
-                // The error is shown at the one that was set explicitly.
+                // The error is shown at the key that was set explicitly.
                 let (changed, kept) = if self.is_written(name) { (name, other) } else { (other, name) };
                 let message = format!("`{changed}` and `{kept}` have the same address, {listen}");
                 found.push((*changed, message, "give each listener its own port, or switch one off"));
@@ -298,15 +300,15 @@ impl Resolver {
         }
     }
 
-    /// The keys about stores whose values differ from the default. A default that is written out changes nothing, so it
-    /// cannot conflict.
+    /// Returns the keys about stores whose values differ from the default. A default that is written in the file
+    /// changes nothing, so it cannot conflict.
     fn changed(&self) -> Vec<&'static str> {
         let groups = ["store.", "memory.", "on_store_failure"];
         let stores = KEYS.iter().filter(|key| groups.iter().any(|group| key.path.starts_with(group)));
         stores.filter(|key| self.is_written(key.path) && self.is_changed(key)).map(|key| key.path).collect()
     }
 
-    /// Whether the default of the key would change the settings. For a key without a default this is true.
+    /// Returns whether the default of the key would change the settings. For a key without a default this is true.
     fn is_changed(&self, key: &Key) -> bool {
         let node = Node::scalar(key.default, 0..0);
         let mut other = self.settings.clone();
@@ -319,7 +321,7 @@ impl Resolver {
     }
 }
 
-/// Whether two listeners cannot both listen on their addresses.
+/// Returns whether two listeners have addresses on which they cannot both listen.
 fn clash(a: Option<&Listen>, b: Option<&Listen>) -> bool {
     match (a, b) {
         (Some(Listen::Tcp(a)), Some(Listen::Tcp(b))) => {

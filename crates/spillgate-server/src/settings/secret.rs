@@ -8,14 +8,14 @@ use std::ops::Range;
 /// What is shown instead of a password, whatever its length.
 pub(super) const STARS: &str = "***";
 
-/// The text with stars instead of what may be a password in a URL. Each line has one URL at most.
+/// Returns the text with stars in place of what may be a password in a URL. Each line has one URL at most.
 pub(crate) fn masked(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
         match (login(line), parameter(line)) {
             (None, None) => shown.push_str(line),
             (Some(place), None) | (None, Some(place)) => push_masked(&mut shown, line, &place),
-            // A password can contain any character, so one place may be inside the other.
+            // A password can contain any character, so one range may be inside the other.
             (Some(a), Some(b)) => push_masked(&mut shown, line, &(a.start.min(b.start)..a.end.max(b.end))),
         }
     }
@@ -28,7 +28,7 @@ fn push_masked(shown: &mut String, line: &str, place: &Range<usize>) {
     shown.push_str(&line[place.end..]);
 }
 
-/// The place of the password in `scheme://user:password@host`, also if a part of that is missing.
+/// Returns the place of the password in `scheme://user:password@host`, also if a part of the URL is missing.
 fn login(line: &str) -> Option<Range<usize>> {
     // A password can contain an `@` too, so the last one ends it.
     let end = line.rfind('@')?;
@@ -46,7 +46,7 @@ fn login(line: &str) -> Option<Range<usize>> {
     (start < end).then_some(start..end)
 }
 
-/// The place of the password in `unix:///path?user=name&pass=password`.
+/// Returns the place of the password in `unix:///path?user=name&pass=password`.
 fn parameter(line: &str) -> Option<Range<usize>> {
     let start = ["?pass=", "&pass="].iter().filter_map(|name| Some(line.find(name)? + name.len())).min()?;
     let len = line[start..].find(|sign: char| sign == '&' || sign.is_whitespace()).unwrap_or(line.len() - start);

@@ -18,9 +18,9 @@ use super::values::Value;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Store {
     pub url: StoreUrl,
-    /// A decision that takes longer is answered by `on_store_failure`.
+    /// The time in which the store has to decide. After this time, `on_store_failure` answers.
     pub deadline: Duration,
-    /// The number of servers that share the store. While it fails, each admits its part of a limit.
+    /// The number of servers that share the store. While the store fails, each server admits its part of a limit.
     pub expected_nodes: Option<u32>,
     /// The file with the secret for hashing keys. It is the same for all servers.
     pub key_secret_file: Option<PathBuf>,
@@ -31,13 +31,13 @@ pub struct Store {
     pub sentinel_user: Option<String>,
     pub sentinel_password_file: Option<PathBuf>,
     pub tls: StoreTls,
-    /// The number of connections, in pairs. `None` is a pair for each worker.
+    /// The number of connections, rounded up to an even number. `None` means two for each worker.
     pub connections: Option<usize>,
     /// The most requests that wait for the store at once.
     pub max_in_flight: usize,
     pub scripts: bool,
     pub log: LogForm,
-    /// The size of the deny cache, in states. 0 is off.
+    /// The size of the deny cache, in states. 0 switches the cache off.
     pub deny_cache: usize,
     pub deny_cache_max_age: Duration,
 }
@@ -98,7 +98,7 @@ impl StoreUrl {
         if text == "memory" {
             return Ok(StoreUrl::Memory);
         }
-        // The wrong value is not repeated: it may be a password in the wrong place.
+        // The wrong value is not repeated, because it may be a password in the wrong place.
         let wrong =
             |what: &str| Err(Wrong::new(&value.node.span, format!("the value of `{}` {what}", value.path), URL_HELP));
         let known = text.split_once("://").filter(|(scheme, _)| SCHEMES.iter().any(|(known, _)| known == scheme));
@@ -123,7 +123,7 @@ impl StoreUrl {
         url.split_once("://").is_some_and(|(scheme, _)| scheme.ends_with("-sentinel"))
     }
 
-    /// Whether the URL has a user or a password.
+    /// Returns whether the URL has a user or a password.
     fn has_credentials(&self) -> bool {
         let StoreUrl::Shared(url) = self else { return false };
         match url.split_once("://") {
@@ -134,22 +134,22 @@ impl StoreUrl {
     }
 }
 
-/// The hosts and ports of a URL: the part between the login and the path.
+/// Returns the hosts and ports of a URL: the part between the login and the path.
 fn host(rest: &str) -> &str {
     let rest = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
     rest.split(['/', '?', '#']).next().unwrap_or_default()
 }
 
-/// Finds conflicts between settings of the store that are each right alone: the key, the message and how to fix it.
-/// `changed` are the keys under `store` and `memory` that differ from their defaults.
+/// Finds conflicts between settings of the store that are each valid alone. Returns the key, the message and how to fix
+/// it. `changed` are the keys under `store` and `memory` that differ from their defaults.
 pub(super) fn conflicts(settings: &Settings, changed: &[&'static str]) -> Vec<(&'static str, String, &'static str)> {
     let (store, snapshot) = (&settings.store, &settings.memory.snapshot);
     let mut found = Vec::new();
     if store.url == StoreUrl::Memory {
-        const HELP: &str = "remove it, or set `store.url` to the shared store: redis://127.0.0.1:6379";
+        const HELP: &str = "remove this setting, or set `store.url` to the shared store: redis://127.0.0.1:6379";
         let others = changed.iter().filter(|path| !path.starts_with("memory."));
         found.extend(
-            others.map(|path| (*path, format!("`{path}` is for a shared store, and this one is memory"), HELP)),
+            others.map(|path| (*path, format!("`{path}` is for a shared store, but `store.url` is memory"), HELP)),
         );
         let interval = "memory.snapshot.interval";
         if snapshot.path.is_none() && changed.contains(&interval) {
@@ -160,7 +160,7 @@ pub(super) fn conflicts(settings: &Settings, changed: &[&'static str]) -> Vec<(&
     }
     for path in changed.iter().filter(|path| path.starts_with("memory.snapshot.")) {
         let message = format!("`{path}` is for the memory store, but the counts are in {}", store.url);
-        found.push((*path, message, "remove it; the store's own settings say what survives its restart"));
+        found.push((*path, message, "remove it; the settings of the store say what survives its restart"));
     }
     for path in changed.iter().filter(|path| matches!(**path, "store.user" | "store.password_file")) {
         if store.url.has_credentials() {

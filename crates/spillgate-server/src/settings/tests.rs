@@ -271,8 +271,8 @@ fn wrong_keys_are_reported_with_their_place_and_the_nearest_key() {
     let cases = [
         (
             "store: {url: redis://h, fixed_window: native}",
-            "1:25 the key `store.fixed_window` was removed; delete this line: windows are counted as `script`, the \
-             default, counted them",
+            "1:25 the key `store.fixed_window` was removed; delete this line; windows are counted in the way that \
+             `script`, the old default, counted them",
         ),
         ("htpp: off", "1:1 unknown key `htpp`; did you mean `http`?"),
         ("limits:\n  boddy: 1", "2:3 unknown key `limits.boddy`; did you mean `body`?"),
@@ -378,7 +378,7 @@ fn wrong_values_are_reported_with_their_place_and_their_fix() {
         ),
         (
             "trusted_proxies: [10.0.0.0/33]",
-            "1:19 `10.0.0.0/33` is not a network; write it with its length: 10.0.0.0/8, fd00::/8",
+            "1:19 `10.0.0.0/33` is not a network; write an address and the length of its prefix: 10.0.0.0/8, fd00::/8",
         ),
         ("shadow: maybe", "1:9 `maybe` is neither true nor false; write `on` or `off`; true and false are the same"),
         (
@@ -391,7 +391,7 @@ fn wrong_values_are_reported_with_their_place_and_their_fix() {
         ),
         (
             "http: off\ngrpc: off",
-            "1:7 http and grpc are both off: the server would have nothing to serve; give one of them an address",
+            "1:7 http and grpc are both off, so the server would have nothing to serve; give one of them an address",
         ),
         (
             "grpc: 127.0.0.1:8080",

@@ -9,8 +9,10 @@ use super::keys::{KEYS, Key};
 use super::yaml::Name;
 
 /// Keys that earlier versions had, and what to do about each.
-const REMOVED: [(&str, &str); 1] =
-    [("store.fixed_window", "delete this line: windows are counted as `script`, the default, counted them")];
+const REMOVED: [(&str, &str); 1] = [(
+    "store.fixed_window",
+    "delete this line; windows are counted in the way that `script`, the old default, counted them",
+)];
 
 /// The error about an unknown key below `prefix`.
 pub(super) fn unknown_key(prefix: &str, name: &Name) -> Wrong {
@@ -41,7 +43,7 @@ pub(super) fn unknown_key(prefix: &str, name: &Name) -> Wrong {
     Wrong::new(&name.span, format!("unknown key `{whole}`"), help).labelled("no such key")
 }
 
-/// How to fix an unknown variable, or `None` if it does not look like a mistyped setting.
+/// Returns how to fix an unknown variable, or `None` if the variable does not look like a mistyped setting.
 pub(super) fn variable_help(variable: &str) -> Option<String> {
     let bare = variable.strip_prefix("SPILLGATE_")?;
     if let Some(key) = KEYS.iter().find(|key| key.variable().strip_suffix("_FILE") == Some(variable)) {

@@ -37,7 +37,7 @@ impl<'v> Value<'v> {
         Wrong::new(&self.node.span, message, help)
     }
 
-    /// The text of a single value, which must not be empty.
+    /// Returns the text of a single value, which must not be empty.
     pub(super) fn text(&self) -> Read<&'v str> {
         let (what, help) = match &self.node.kind {
             Kind::Scalar(text) if !text.trim().is_empty() => return Ok(text.trim()),
@@ -48,13 +48,12 @@ impl<'v> Value<'v> {
         Err(self.wrong(format!("`{}` {what}", self.path), help))
     }
 
-    /// The members of a list. A single value is a list of one.
+    /// Returns the members of a list. A single value is a list of one.
     pub(super) fn items(&self) -> Read<Vec<Value<'v>>> {
         match &self.node.kind {
             Kind::List(items) => Ok(items.iter().map(|item| self.of(item)).collect()),
-            Kind::Scalar(text) if text.trim().is_empty() => {
-                Err(self.wrong(format!("`{}` has no value", self.path), "write a list: `[a, b]`, or `[]` for none"))
-            }
+            Kind::Scalar(text) if text.trim().is_empty() => Err(self
+                .wrong(format!("`{}` has no value", self.path), "write a list: `[a, b]`, or `[]` for an empty list")),
             Kind::Scalar(_) => Ok(vec![self.of(self.node)]),
             Kind::Map(_) => {
                 Err(self.wrong(format!("`{}` is a list, not a group of keys", self.path), "write `[a, b]`"))
@@ -81,7 +80,7 @@ impl<'v> Value<'v> {
         }
     }
 
-    /// One of a few words.
+    /// Reads one of a few words.
     pub(super) fn word<T: Copy>(&self, words: &[(&str, T)]) -> Read<T> {
         let text = self.text()?;
         if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
@@ -94,7 +93,7 @@ impl<'v> Value<'v> {
         Err(self.wrong(format!("`{text}` is not a value of `{}`", self.path), help))
     }
 
-    /// `info`, or `info,spillgate=debug`.
+    /// Reads a filter of the log: `info`, or `info,spillgate=debug`.
     pub(super) fn log_filter(&self) -> Read<String> {
         const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
         let text = self.text()?;
@@ -108,7 +107,7 @@ impl<'v> Value<'v> {
         Err(self.wrong(format!("`{text}` is not a log level"), help))
     }
 
-    /// `0.0.0.0:8080`, `[::]:8080`, `unix:/path` or `off`.
+    /// Reads an address to listen on: `0.0.0.0:8080`, `[::]:8080`, `unix:/path` or `off`.
     pub(super) fn listen(&self) -> Read<Option<Listen>> {
         let text = self.text()?;
         if matches!(text, "off" | "false" | "no") {
@@ -144,7 +143,7 @@ impl<'v> Value<'v> {
         Err(self.wrong(format!("`{text}` is out of range for `{}`", self.path), help))
     }
 
-    /// A whole number, as `parse` reads it.
+    /// Reads a whole number with `parse`.
     fn whole(
         &self,
         parse: impl Fn(&str) -> Result<u64, UnitError>,
@@ -159,12 +158,12 @@ impl<'v> Value<'v> {
         self.within(value, range)
     }
 
-    /// A count: `500`, `10k`, `10M`, `1G`.
+    /// Reads a count: `500`, `10k`, `10M`, `1G`.
     pub(super) fn count(&self, range: RangeInclusive<u64>) -> Read<u64> {
         self.whole(parse_count, &range, "write a whole number: 500, 10k, 10M")
     }
 
-    /// A count, or `None` for `word`.
+    /// Reads a count, or the word `word`, which means `None`.
     pub(super) fn count_or(&self, word: &str, range: RangeInclusive<u64>) -> Read<Option<u64>> {
         if self.text()? == word {
             return Ok(None);
@@ -173,7 +172,7 @@ impl<'v> Value<'v> {
         self.count(range).map(Some).map_err(with_word)
     }
 
-    /// Bytes: `256`, `64KiB`, `1MB`.
+    /// Reads a number of bytes: `256`, `64KiB`, `1MB`.
     pub(super) fn size(&self, range: RangeInclusive<u64>) -> Read<usize> {
         const UNITS: [(&str, u64); 9] = [
             ("", 1),
@@ -190,17 +189,17 @@ impl<'v> Value<'v> {
         usize::try_from(value).map_err(|_| self.wrong("too large for this machine", "choose a smaller size"))
     }
 
-    /// A duration such as `10ms`, `1s` or `1h`, from 1 ns to one year.
+    /// Reads a duration such as `10ms`, `1s` or `1h`, from 1 ns to one year.
     pub(super) fn duration(&self) -> Read<Duration> {
         self.duration_from(Duration::from_nanos(1))
     }
 
-    /// The same, but at least `least`.
+    /// Reads a duration that is at least `least`.
     pub(super) fn duration_from(&self, least: Duration) -> Read<Duration> {
         self.duration_within(least..=YEAR)
     }
 
-    /// A duration within a range.
+    /// Reads a duration within a range.
     pub(super) fn duration_within(&self, range: RangeInclusive<Duration>) -> Read<Duration> {
         let text = self.text()?;
         match duration(text) {
@@ -214,7 +213,7 @@ impl<'v> Value<'v> {
         }
     }
 
-    /// `10.0.0.0/8`, or one address.
+    /// Reads a network such as `10.0.0.0/8`, or one address.
     pub(super) fn network(&self) -> Read<IpNet> {
         let text = self.text()?;
         if let Ok(network) = text.parse::<IpNet>() {
@@ -222,11 +221,14 @@ impl<'v> Value<'v> {
         }
         let one = text.parse::<std::net::IpAddr>().map(IpNet::from);
         one.map_err(|_| {
-            self.wrong(format!("`{text}` is not a network"), "write it with its length: 10.0.0.0/8, fd00::/8")
+            self.wrong(
+                format!("`{text}` is not a network"),
+                "write an address and the length of its prefix: 10.0.0.0/8, fd00::/8",
+            )
         })
     }
 
-    /// `[override, refund]`.
+    /// Reads what clients may do: `[override, refund]`.
     pub(super) fn grants(&self) -> Read<Grants> {
         let mut grants = Grants::default();
         for item in self.items()? {
@@ -238,7 +240,7 @@ impl<'v> Value<'v> {
         Ok(grants)
     }
 
-    /// `[[{key: path, from: "header:X-Forwarded-Uri"}]]`.
+    /// Reads descriptors: `[[{key: path, from: "header:X-Forwarded-Uri"}]]`.
     pub(super) fn descriptors(&self) -> Read<Vec<Vec<EntrySource>>> {
         const HELP: &str =
             "write a list of descriptors, each a list of entries: [[{key: remote_address, from: client_ip}]]";
@@ -283,10 +285,10 @@ impl<'v> Value<'v> {
     }
 }
 
-/// A duration as in rules files: `0s`, `10ms`, `1.5s`, `1m30s`.
+/// Reads a duration as in rules files: `0s`, `10ms`, `1.5s`, `1m30s`.
 ///
 /// # Errors
-/// What is wrong about it and how to fix it.
+/// The error says what is wrong and how to fix it.
 pub fn duration(text: &str) -> Result<Duration, &'static str> {
     parse_duration(text).map_err(|error| match error {
         UnitError::TooLarge => "too long, at most 213503d",

@@ -1,7 +1,7 @@
 //! The values of a settings file, each with its position in the text.
 //!
-//! The one YAML reader, `spillgate::text::yaml`, reads rules too, and rules allow more. In settings an alias, a repeated
-//! key or a key that is not a word is an error.
+//! `spillgate::text::yaml` reads all YAML, and rules may contain more YAML than settings. In settings, an alias, a
+//! repeated key, or a key that is not a word is an error.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -26,11 +26,11 @@ const ADVICE: Advice = Advice {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Node {
     pub(super) kind: Kind,
-    /// Bytes of the text. The span of a list or a map is empty: it is their start alone.
+    /// The bytes of the value in the text. The span of a list or a map is empty, and is at its start.
     pub(super) span: Range<usize>,
 }
 
-/// What the value is. A scalar stays text: each key decides how to read values such as `10M` or `off`.
+/// The content of a value. A scalar stays text, because each key decides how to read values such as `10M` or `off`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
     /// One value. The text is empty if the value is missing.
@@ -47,12 +47,12 @@ pub(super) struct Name {
 }
 
 impl Node {
-    /// A single value.
+    /// Returns a single value.
     pub(super) fn scalar(text: &str, span: Range<usize>) -> Node {
         Node { kind: Kind::Scalar(text.to_owned()), span }
     }
 
-    /// The value on one line, in the syntax of YAML but without quotes.
+    /// Returns the value on one line, in the syntax of YAML but without quotes.
     pub(super) fn on_one_line(&self) -> String {
         match &self.kind {
             Kind::Scalar(text) => text.trim().to_owned(),
@@ -67,7 +67,7 @@ impl Node {
 
 /// Reads the only document of a text. An empty text is a scalar without text.
 pub(super) fn parse(source: &text::Source) -> Result<Node, Diagnostic> {
-    // The lines around the error are not shown: they may contain a password.
+    // The lines around the error are not shown, because they may contain a password.
     let root = yaml::parse(source, &ADVICE).map_err(Diagnostic::without_lines)?;
     node(root).map_err(|wrong| Written::new(source, "").error(wrong))
 }

@@ -250,7 +250,7 @@ fn rules_that_the_store_cannot_count_are_errors_at_the_start_and_at_a_reload() {
     folder.write("rules.yaml", odd);
     crate::cli_support::signal(server.process.id(), "HUP");
     crate::fleet::logged(&server.process, "rules.yaml:4: the store redis://127.0.0.1:");
-    crate::fleet::logged(&server.process, "those loaded before stay in force");
+    crate::fleet::logged(&server.process, "the earlier rules stay in use");
     let output =
         folder.run(&format!("serve rules.yaml --store {} --store-expected-nodes 2 --http 127.0.0.1:0", redis.url()));
     assert_eq!((output.code, output.stdout.as_str()), (2, ""));

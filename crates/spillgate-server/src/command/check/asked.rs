@@ -12,19 +12,19 @@ use crate::service::ServiceError;
 /// One question and its answer.
 #[derive(Debug)]
 pub(super) struct Asked<'p> {
-    /// Since the start of the clock.
+    /// When the question was asked, since the start of the clock.
     pub(super) at: Duration,
     pub(super) cost: u64,
     pub(super) verdict: Verdict,
     pub(super) limits: Vec<AskedLimit<'p>>,
 }
 
-/// What one limit said, and its state around the question.
+/// The decision of one limit, and the state of the limit before and after the question.
 #[derive(Debug)]
 pub(super) struct AskedLimit<'p> {
-    /// The number of its descriptor, from 0.
+    /// The number of the limit's descriptor, from 0.
     pub(super) descriptor: usize,
-    /// Its number in the descriptor's rule, from 0.
+    /// The number of the limit in the descriptor's rule, from 0.
     pub(super) number: usize,
     pub(super) limit: &'p Limit,
     pub(super) before: Decision,
@@ -36,7 +36,7 @@ pub(super) struct AskedLimit<'p> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct After {
     pub(super) remaining: u64,
-    /// `None` if it is unknown: units would have been taken, but the store was only read.
+    /// `None` if the time is unknown, because the request would take units but the store was only read.
     pub(super) reset_after_ns: Option<u64>,
 }
 
@@ -49,7 +49,7 @@ impl From<&Decision> for After {
 /// The descriptors of the request as pairs.
 pub(super) type Pairs<'c> = Vec<Vec<(&'c str, &'c str)>>;
 
-/// Fails if the decision came from the fallback: here only the store's own decision is of use.
+/// Fails if the decision came from the fallback, because this command needs the decision of the store itself.
 pub(super) fn decided(source: Source) -> Result<(), ServiceError> {
     match source {
         Source::Store => Ok(()),

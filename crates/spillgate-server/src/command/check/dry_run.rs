@@ -1,6 +1,6 @@
 //! Finds what a shared store would decide, without taking anything from it.
 //!
-//! With it, an operator can ask a live store about a real client without changing that client's counts.
+//! With this code, an operator can ask a live store about a real client without changing that client's counts.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use spillgate::{Algorithm, Anchor, Binding, Clock, Decision, Hit, Op, OpKind, Qu
 use super::asked::{After, decided};
 use crate::service::{Service, ServiceError};
 
-/// The answer to each hit alone. `before` are the answers to peeks at the same limits.
+/// Returns the answer to each hit alone. `before` has the answers to peeks at the same limits.
 ///
-/// Each take is sent in one request with a second take, on a limit of 0, which is always refused. A request is charged as a
-/// whole or not at all, so nothing is charged, but the first take is still decided. If a refusal would be charged, the
-/// answer is computed from the peek instead.
+/// Each take is sent in one request with a second take, on a limit of 0. The second take is always refused. A request
+/// is charged as a whole or not at all, so nothing is charged. The store still decides the first take. If the limit
+/// charges refused requests, the answer is computed from the peek instead.
 pub(super) async fn decisions<C: Clock>(
     service: &Service<C>,
     hits: &[Hit<'_>],
@@ -23,7 +23,7 @@ pub(super) async fn decisions<C: Clock>(
     let nothing = nothing.expect("invariant: a limit of nothing is valid");
     let mut decisions = Vec::new();
     for (hit, peek) in hits.iter().zip(before) {
-        // Without scripts, each take is a request of its own, and its refusal is charged.
+        // Without scripts, each take is a request of its own, and a refused take is charged.
         let by_script = service.limiter().store().supports(hit.quota, OpKind::Force);
         if hit.op.kind() != OpKind::Take || !hit.quota.refusal_is_free() || !by_script {
             decisions.push(by_peek(hit, peek));
@@ -33,14 +33,15 @@ pub(super) async fn decisions<C: Clock>(
         let mut both = [Decision::default(); 2];
         let verdict = service.limiter().decide(&[*hit, refuses], &mut both).await?;
         decided(verdict.source)?;
-        // A refused request gets no delay. The delay of a queue is the time until the requests before it are done.
+        // A refused request has no delay, so the delay of a queue is computed here. It is the time until all requests
+        // that are in the queue already are done.
         let queues = both[0].allowed && hit.quota.algorithm() == Algorithm::LeakyBucket;
         decisions.push(both[0].with_delay_ns(if queues { peek.reset_after_ns } else { 0 }));
     }
     Ok(decisions)
 }
 
-/// The decision on a take as far as a peek shows it.
+/// Returns the decision on a hit, as far as a peek at its limit shows it.
 fn by_peek(hit: &Hit<'_>, peek: &Decision) -> Decision {
     let cost = match hit.op {
         Op::Take { cost, .. } => cost,
@@ -58,14 +59,14 @@ fn by_peek(hit: &Hit<'_>, peek: &Decision) -> Decision {
     judged(peek, false, reason, retry_after)
 }
 
-/// The decision of a peek, with another outcome.
+/// Returns the decision of a peek, with another outcome.
 fn judged(peek: &Decision, allowed: bool, reason: Reason, retry_after: Wait) -> Decision {
     let mut decision = *peek;
     (decision.allowed, decision.reason, decision.retry_after) = (allowed, reason, retry_after);
     decision
 }
 
-/// The states of the limits after the decisions.
+/// Returns the states of the limits after the decisions.
 pub(super) fn after(hits: &[Hit<'_>], decisions: &[Decision], before: &[Decision], allowed: bool) -> Vec<After> {
     let left = |((hit, decision), before): ((&Hit<'_>, &Decision), &Decision)| {
         let cost = match hit.op {

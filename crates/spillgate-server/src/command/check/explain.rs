@@ -1,6 +1,6 @@
 //! Prints the answers of `spillgate check`: how each descriptor found its rule, and what each limit decided.
 //!
-//! The reason of a decision is the purpose of the command, so it is printed for people and for programs.
+//! Users run the command to see the reason of a decision. Therefore the text and the JSON both contain it.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::command::terminal::{Table, Terminal, Tone, duration, limit_label, quo
 use crate::service::Loaded;
 use crate::settings::StoreUrl;
 
-/// The explanation as text.
+/// Returns the explanation as text.
 pub(super) fn text(
     check: &Check,
     rules: &Loaded,
@@ -95,7 +95,7 @@ fn descriptor(
     }
 }
 
-/// Whether no question had this limit, because a limit of another rule replaces it (`replaces`).
+/// Returns whether no question had this limit, because a limit of another rule replaces it (`replaces`).
 fn is_left_out(asked: &[Asked<'_>], descriptor: usize, limit: &Limit) -> bool {
     let is_it = |asked: &AskedLimit<'_>| asked.descriptor == descriptor && std::ptr::eq(asked.limit, limit);
     !asked.iter().any(|asked| asked.limits.iter().any(is_it))
@@ -170,8 +170,8 @@ fn says(decision: &Decision) -> (Tone, &'static str) {
         Reason::Penalty => (Tone::Bad, "no: penalty"),
         Reason::WaitTooLong => (Tone::Bad, "no: longer than --wait"),
         Reason::StoreFull => (Tone::Bad, "no: the store is full"),
-        Reason::LeaseExpired => (Tone::Bad, "no: the lease is gone"),
-        Reason::Unsupported => (Tone::Bad, "no: not with this algorithm"),
+        Reason::LeaseExpired => (Tone::Bad, "no: the lease has expired"),
+        Reason::Unsupported => (Tone::Bad, "no: this algorithm does not support it"),
         Reason::StoreFailed => (Tone::Bad, "no: the store failed"),
         Reason::Exceeded | Reason::Fits | Reason::NotAsked => (Tone::Bad, "no: used up"),
         _ => (Tone::Bad, "no"),
@@ -190,7 +190,7 @@ fn nanos(ns: u64) -> String {
     duration(Duration::from_nanos(ns))
 }
 
-/// The explanation as one JSON object. Times are in nanoseconds, and null if they do not exist.
+/// Returns the explanation as one JSON object. Times are in nanoseconds, and null if they do not exist.
 pub(super) fn json(
     check: &Check,
     rules: &Rules,

@@ -1,6 +1,6 @@
 //! `spillgate check`: asks rules without a server, on a virtual clock, or in a shared store.
 //!
-//! It uses the server's own service, so that its answers are those that the server would give.
+//! It uses the same service code as the server, so that both give the same answers.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ fn wrong(problems: Problems) -> CheckError {
 }
 
 fn settings(check: &Check) -> Result<Settings, Problems> {
-    // With `--store memory`, the settings of a shared store in the file have no effect. They are not a conflict then.
+    // With `--store memory`, the settings of a shared store in the file have no effect, so they are not a conflict.
     let is_memory = |(key, values): &Setting| key.path == "store.url" && values.iter().all(|value| value == "memory");
     let read = match check.flags.iter().any(is_memory) {
         true => settings::load_without_store,
@@ -92,7 +92,7 @@ fn in_store(check: &Check, settings: &Settings, terminal: &mut Terminal) -> Resu
     Ok(code)
 }
 
-/// A limiter for a few questions that may take long.
+/// Makes a limiter for a few questions, each of which may take long.
 fn shared_limiter(settings: &Settings) -> Result<Limiter<Backend>, Problem> {
     let mut settings = settings.clone();
     settings.store.deny_cache = 0;
@@ -157,7 +157,7 @@ fn ask_all<'p, C: Clock>(
     questions: &[(u64, Request<'p>)],
 ) -> Result<Vec<Asked<'p>>, CheckError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let no_runtime = |error| Problem::new(format!("no runtime: {error}"), "free some memory");
+    let no_runtime = |error| Problem::new(format!("the runtime cannot start: {error}"), "free some memory");
     let runtime = runtime.map_err(|error| wrong(no_runtime(error).into()))?;
     runtime.block_on(async {
         if let (Some(redis), Some(settings)) = (service.limiter().store().redis(), settings) {
@@ -186,12 +186,12 @@ fn ask_all<'p, C: Clock>(
     })
 }
 
-/// The error that the store returned. Clients of the service get only its meaning.
+/// Returns the exact error of the store. The service returns only a general explanation.
 fn first_error(redis: &RedisStore) -> Option<String> {
     ErrorKind::ALL.into_iter().find_map(|kind| redis.take_first_error(kind)).map(|error| error.to_string())
 }
 
-/// How to fix a question that cannot be decided.
+/// Returns how to fix a question that cannot be decided.
 fn help_for(error: &ServiceError) -> &'static str {
     match error {
         ServiceError::TooLarge { .. } => "ask for less, or raise `limits` in the settings file (--config)",
@@ -240,7 +240,7 @@ async fn ask<'p, C: Clock>(
     let mut limits = Vec::new();
     for (descriptor, planned) in plan.descriptors.iter().enumerate() {
         for (hit, limit) in &planned.hits {
-            // The index in the rule, not among the hits: a limit that another rule replaces has no hit.
+            // This is the index in the rule, not among the hits, because a limit that another rule replaces has no hit.
             let of_rule = planned.rule.and_then(|rule| rule.limits.iter().position(|own| std::ptr::eq(own, *limit)));
             let number = of_rule.unwrap_or(0);
             let (before, decision, after) = (before[*hit], decisions[*hit], after[*hit]);

@@ -1,4 +1,4 @@
-//! Judges a report about a store: what is good, what is worth knowing and what to fix, each with its help.
+//! Turns a report about a store into findings: what is good, what is worth knowing, and what to fix.
 //!
 //! `spillgate-redis` makes the report without judging it, so that a program can use it too.
 
@@ -11,7 +11,8 @@ use crate::command::open::store;
 use crate::command::terminal::{Tone, count, duration};
 use crate::settings::Settings;
 
-/// A larger difference between the clocks is reported: logs and the fallback store use the clock of this machine.
+/// A larger difference between the clocks is reported, because logs and the fallback store use the clock of this
+/// machine.
 const SKEW: Duration = Duration::from_millis(500);
 /// How to fix a URL that names a replica.
 const REPLICA_HELP: &str =
@@ -30,7 +31,7 @@ pub(super) enum Grade {
 }
 
 impl Grade {
-    /// As text for people.
+    /// Returns the label for people.
     pub(super) const fn label(self) -> &'static str {
         match self {
             Grade::Good => "ok",
@@ -39,7 +40,7 @@ impl Grade {
         }
     }
 
-    /// The value in JSON, which programs rely on.
+    /// Returns the value in JSON. Programs rely on it.
     pub(super) const fn in_json(self) -> &'static str {
         match self {
             Grade::Good => "ok",
@@ -60,7 +61,7 @@ impl Grade {
 /// The result of one check.
 #[derive(Debug)]
 pub(super) struct Finding {
-    /// The server that it is about, if the store is a cluster.
+    /// The server of this finding, if the store is a cluster.
     pub(super) server: Option<String>,
     pub(super) what: &'static str,
     pub(super) grade: Grade,
@@ -88,7 +89,7 @@ impl Finding {
     }
 }
 
-/// All findings about the store: first the cluster or the sentinels, then each server.
+/// Returns all findings about the store: first the cluster or the sentinels, then each server.
 pub(super) fn of(settings: &Settings, report: &Report) -> Vec<Finding> {
     let of_cluster = |it| cluster(it, &report.servers, &store::login_user(settings));
     let mut all: Vec<Finding> = report.cluster.iter().flat_map(of_cluster).collect();
@@ -127,7 +128,7 @@ fn cluster(cluster: &ClusterReport, servers: &[ServerReport], user: &str) -> Vec
     if cluster.slots == 0 {
         return vec![state, slots];
     }
-    // A primary knows its replicas before the other nodes do.
+    // A primary knows its replicas before the other nodes know them.
     let has_one = |address: &&String| servers.iter().any(|it| it.address == **address && has_replicas(it));
     let (unlisted, alone): (Vec<_>, Vec<_>) = cluster.alone.iter().partition(has_one);
     let mut found = vec![state, slots, replicas(&alone, user)];
@@ -145,48 +146,48 @@ fn has_replicas(server: &ServerReport) -> bool {
     server.info.as_ref().is_some_and(|info| info.replicas > 0)
 }
 
-/// `alone` are the primaries without a replica.
+/// Checks that each primary has a replica. `alone` are the primaries without a replica.
 fn replicas(alone: &[&String], user: &str) -> Finding {
     match alone {
         [] if user == "default" => Finding::good("replicas", "each primary has one"),
         [] => {
             let help = format!(
                 "make sure that each replica has the user {user} too: Redis does not replicate users, and the doctor does not \
-                 ask replicas. After a failover to one without that user, limits are answered by on_store_failure"
+                 ask replicas. After a failover to a replica without this user, limits are answered by on_store_failure"
             );
             Finding::new("replicas", Grade::Note, "each primary has one", help)
         }
         alone => {
-            let help = "while such a node is down, its limits are answered by on_store_failure: add replicas";
+            let help = "add a replica to each of these nodes. While such a node is down, its limits are answered by on_store_failure";
             let alone: Vec<_> = alone.iter().map(|address| address.as_str()).collect();
-            Finding::new("replicas", Grade::Note, format!("none of {}", alone.join(", ")), help)
+            Finding::new("replicas", Grade::Note, format!("no replica of {}", alone.join(", ")), help)
         }
     }
 }
 
-/// Whether all sentinels of the URL answer, and name the same primary.
+/// Checks that all sentinels of the URL answer, and name the same primary.
 fn sentinels(sentinels: &[SentinelReport], servers: &[ServerReport]) -> Finding {
     let count = |of: usize| format!("{of} of {}", sentinels.len());
     let silent: Vec<_> = sentinels.iter().filter_map(|it| Some((&it.address, it.primary.as_ref().err()?))).collect();
     if let Some((address, why)) = silent.first() {
         let found = format!("{} say where the primary is; {address}: {why}", count(sentinels.len() - silent.len()));
-        let help = "start it again, or change `store.url` to the sentinels that run. While most of them are down, no replica can take over";
+        let help = "start this sentinel again, or change `store.url` to the sentinels that run. While most of them are down, no replica can take over";
         return Finding::new("sentinels", Grade::Fix, found, help);
     }
     let is_other = |sentinel: &&SentinelReport| !servers.iter().any(|it| sentinel.primary.as_ref() == Ok(&it.address));
     if let Some(SentinelReport { address, primary: Ok(primary) }) = sentinels.iter().find(is_other) {
-        let help = "it has missed a failover: check that it runs and reaches the others, or remove it from `store.url`";
+        let help = "this sentinel has missed a failover: check that it runs and reaches the other sentinels, or remove it from `store.url`";
         return Finding::new("sentinels", Grade::Fix, format!("{address} says that the primary is {primary}"), help);
     }
     Finding::good("sentinels", format!("{} say where the primary is", count(sentinels.len())))
 }
 
-/// What happens to counts when the primary of sentinels is cut off.
+/// Checks whether an old primary goes on counting after a failover.
 fn failover(info: Option<&Info>) -> Finding {
     match info {
         None => Finding::unknown("failover"),
         Some(info) if info.replicas == 0 => {
-            let help = "while the primary is down, limits are answered by on_store_failure: add a replica";
+            let help = "add a replica. While the primary is down, limits are answered by on_store_failure";
             Finding::new("failover", Grade::Note, "the primary has no replica", help)
         }
         Some(info) if info.waits_for_replicas => Finding::good("failover", "min-replicas-to-write is set"),
@@ -206,7 +207,7 @@ fn of_server(settings: &Settings, server: &ServerReport, in_cluster: bool) -> Ve
     }
     let from_info = server.info.as_ref().map(|info| vec![version(info), role(info, in_cluster), eviction(info)]);
     if let Some(failed) = &server.error {
-        let help = "check that it runs and that this machine reaches its address; then see its log";
+        let help = "check that the server runs and that this machine reaches its address; then see its log";
         let answers = Finding::new("answers", Grade::Fix, failed.to_string(), help);
         return from_info.into_iter().flatten().chain([answers]).collect();
     }
@@ -275,7 +276,7 @@ fn eviction(info: &Info) -> Finding {
     }
 }
 
-/// Mebibytes with one digit after the point.
+/// Returns mebibytes with one digit after the point.
 fn mib(bytes: u64) -> String {
     let tenths = (u128::from(bytes) * 10) >> 20;
     format!("{}.{}", tenths / 10, tenths % 10)
@@ -292,7 +293,7 @@ fn rights(settings: &Settings, server: &ServerReport, in_cluster: bool) -> Findi
     Finding::new("rights", Grade::Fix, format!("not allowed: {}", server.forbidden.join(", ")), help)
 }
 
-/// The right to run a command, as an ACL writes it.
+/// Returns the right to run a command, as an ACL writes it.
 fn right(command: &str) -> String {
     format!("+{}", command.to_ascii_lowercase().replace(' ', "|"))
 }
@@ -310,7 +311,7 @@ fn scripts(server: &ServerReport) -> Finding {
     }
 }
 
-/// How to fix a script that fails with this kind of error.
+/// Returns how to fix a script that fails with this kind of error.
 fn script_help(class: ErrorKind) -> &'static str {
     match class {
         ErrorKind::OutOfMemory => {
@@ -318,7 +319,7 @@ fn script_help(class: ErrorKind) -> &'static str {
              maxmemory-policy volatile-ttl, which evicts the keys that expire soonest"
         }
         ErrorKind::ReadOnly => {
-            "it refuses writes, and limits are answered by on_store_failure. If it is a replica, name the primary (or use \
+            "the server refuses writes, and limits are answered by on_store_failure. If it is a replica, name the primary (or use \
              redis-sentinel://, which finds it). Otherwise bring back the replicas that it waits for, or repair its disk"
         }
         ErrorKind::Moved => {
@@ -330,12 +331,10 @@ fn script_help(class: ErrorKind) -> &'static str {
         ErrorKind::NoPermission => {
             "the user may not do all that scripts do: docs/src/operating/least-rights.md has the least rights"
         }
-        ErrorKind::Loading => {
-            "it loads its data, or waits for its primary's. It serves when that is done: try again later"
-        }
+        ErrorKind::Loading => "the server loads its data, or waits for the data of its primary. Try again later",
         ErrorKind::Busy => "a script runs there and does not end: SCRIPT KILL ends it",
         ErrorKind::Timeout | ErrorKind::Disconnected => {
-            "it does not answer any more: check that it runs, and see its log"
+            "the server does not answer any more: check that it runs, and see its log"
         }
         _ => {
             "until scripts run, limits are answered by on_store_failure. `store.scripts: off` serves plain fixed windows \
@@ -346,12 +345,12 @@ fn script_help(class: ErrorKind) -> &'static str {
 
 fn clock(server: &ServerReport) -> Finding {
     let Some((ahead_ns, give_ns)) = server.ahead_ns else {
-        let help = "limits use the store's clock: the user needs +time too";
+        let help = "limits use the store's clock, so the user needs the right +time too";
         return Finding::new("clock", Grade::Note, "not known: the user lacks the right", help);
     };
     let (off, give) = (Duration::from_nanos(ahead_ns.unsigned_abs()), Duration::from_nanos(give_ns));
     let direction = if ahead_ns < 0 { "behind" } else { "ahead of" };
-    let found = format!("{} {direction} this machine's, give or take {}", duration(off), duration(give));
+    let found = format!("{} {direction} this machine's clock, measured to within {}", duration(off), duration(give));
     if off > SKEW + give {
         let help = "limits use the store's clock. Synchronize both machines (NTP). Otherwise reset times and logs do not agree";
         return Finding::new("clock", Grade::Fix, found, help);

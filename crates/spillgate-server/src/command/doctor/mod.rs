@@ -37,7 +37,8 @@ fn examined(doctor: &Doctor) -> Result<(Settings, Report), (Problems, u8)> {
     store::redis_store_with(&settings, &redis).map_err(|problem| wrong(problem.into()))?;
     redis.timeout = store::ANSWER_TIMEOUT;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let no_runtime = |error| wrong(Problem::new(format!("no runtime: {error}"), "free some memory").into());
+    let no_runtime =
+        |error| wrong(Problem::new(format!("the runtime cannot start: {error}"), "free some memory").into());
     let clock = SystemClock::start();
     let report = runtime.map_err(no_runtime)?.block_on(examine(&redis, &|| clock.now()));
     match report {

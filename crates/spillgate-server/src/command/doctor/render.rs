@@ -1,6 +1,6 @@
 //! Prints the findings of the doctor, for people or as JSON.
 //!
-//! Both forms are made from the same findings, so that they cannot differ.
+//! The text and the JSON are made from the same findings, so that they cannot differ.
 
 use serde_json::json;
 

@@ -1,7 +1,7 @@
 //! Checks that a server with these settings can serve these rules.
 //!
-//! Rules and settings can each be valid and still not fit together. For example, the store cannot count a limit, or no rule
-//! limits a forward-auth request. Without these checks, this would show only while requests are served.
+//! Rules and settings can each be valid and still not fit together. For example, the store cannot count a limit, or no
+//! rule limits a forward-auth request. Without these checks, such a fault would show only while requests are served.
 
 use spillgate::rules::{Limit, Rule, RuleStep, Rules, Unreleased};
 use spillgate::text::nearest;
@@ -14,19 +14,20 @@ use crate::settings::{EntrySource, Settings, StoreUrl, ValueSource};
 /// The most names that an error lists.
 const LISTED: usize = 5;
 
-/// Checks that a server with these settings can serve the rules. If not, they are not put in force.
+/// Checks that a server with these settings can serve the rules. If not, the rules are not used.
 pub(crate) fn check_for_server(settings: &Settings, rules: &Rules) -> Result<(), Problems> {
     let mut found = uncounted_by_server(settings, rules);
     found.extend(unlimited_forward_auth(settings, rules));
     Problems::check(found)
 }
 
-/// The descriptors of forward-auth that no rule limits. Each such request would pass, and no log would show it.
+/// Returns an error for each descriptor of forward-auth that no rule limits. Requests with such a descriptor would be
+/// allowed, and no log line would show it.
 fn unlimited_forward_auth(settings: &Settings, rules: &Rules) -> Vec<Problem> {
     let auth = &settings.forward_auth;
     let Some(domain) = &auth.domain else { return Vec::new() };
     if !rules.has_domain(domain) {
-        let message = format!("no rules file has the domain `{domain}`, which `forward_auth.domain` asks");
+        let message = format!("no rules file has the domain `{domain}`, which `forward_auth.domain` names");
         let help = suggestion(domain, rules.domains().map(|domain| domain.name.to_string()), "the domains are");
         return vec![Problem::new(message, help)];
     }
@@ -35,14 +36,18 @@ fn unlimited_forward_auth(settings: &Settings, rules: &Rules) -> Vec<Problem> {
     let unlimited = auth.descriptors.iter().filter(|entries| !limiting().any(|rule| fits(rule, entries)));
     let problem = unlimited.map(|entries| {
         let path = entries.iter().map(path_of).collect::<Vec<_>>().join(" > ");
-        let message = format!("no rule of domain `{domain}` limits `{path}`, which `forward_auth.descriptors` asks");
+        let message = format!("no rule of domain `{domain}` limits `{path}`, which `forward_auth.descriptors` uses");
         let help = suggestion(&path, limiting().map(|rule| rule.path.to_string()), "the rules of this domain limit");
-        Problem::new(message, help + "; to let it pass, write a rule for it with `rate_limit: {unlimited: true}`")
+        Problem::new(
+            message,
+            help + "; to allow all such requests, write a rule for it with `rate_limit: {unlimited: true}`",
+        )
     });
     problem.collect()
 }
 
-/// Whether the permits of a rule's concurrency limit can be taken without being released. Only HTTP can release a lease.
+/// Returns whether callers can take permits of the rule's concurrency limits without releasing them. Only HTTP can
+/// release a lease.
 pub(crate) fn unreleased(settings: &Settings, rule: &Rule) -> Unreleased {
     let auth = &settings.forward_auth;
     let by_forward_auth =
@@ -55,7 +60,7 @@ pub(crate) fn unreleased(settings: &Settings, rule: &Rule) -> Unreleased {
     }
 }
 
-/// Whether a request with these entries can match the rule.
+/// Returns whether a request with these entries can match the rule.
 fn fits(rule: &Rule, entries: &[EntrySource]) -> bool {
     let fits = |(step, entry): (&RuleStep, &EntrySource)| {
         let value = match &entry.from {
@@ -67,7 +72,7 @@ fn fits(rule: &Rule, entries: &[EntrySource]) -> bool {
     rule.steps.len() == entries.len() && rule.steps.iter().zip(entries).all(fits)
 }
 
-/// An entry in the form of a rule's path.
+/// Returns an entry as the path of a rule writes it.
 fn path_of(entry: &EntrySource) -> String {
     match &entry.from {
         ValueSource::Value(text) => format!("{}={text}", entry.key),
@@ -75,7 +80,7 @@ fn path_of(entry: &EntrySource) -> String {
     }
 }
 
-/// The name that was probably meant, or a list of the known names.
+/// Returns the name that was probably meant, or a list of the known names.
 fn suggestion(written: &str, known: impl Iterator<Item = String>, introduction: &str) -> String {
     let mut known: Vec<_> = known.collect();
     known.sort();
@@ -91,12 +96,13 @@ fn suggestion(written: &str, known: impl Iterator<Item = String>, introduction: 
     }
 }
 
-/// Checks that the shared store of the settings can count all limits. The memory store always can.
+/// Checks that the shared store of the settings can count all limits. The memory store can count every limit.
 pub(crate) fn check_for_store(settings: &Settings, rules: &Rules) -> Result<(), Problems> {
     Problems::check(uncounted(settings, rules))
 }
 
-/// The limits that the store cannot count, and the first limit that a server cannot count while the store fails.
+/// Returns the limits that the store cannot count, and the first limit that a server cannot count while the store
+/// fails.
 fn uncounted_by_server(settings: &Settings, rules: &Rules) -> Vec<Problem> {
     let mut found = uncounted(settings, rules);
     let local = |limit: &&Limit| limit.quota.on_store_failure() == OnStoreFailure::Local;
@@ -114,7 +120,8 @@ fn uncounted_by_server(settings: &Settings, rules: &Rules) -> Vec<Problem> {
     found
 }
 
-/// Settings of the rules that have no effect on the memory store. Each kind is reported once, at its first place.
+/// Returns notes about settings of the rules that have no effect on the memory store. Each kind is reported once, at
+/// its first place.
 pub(crate) fn notes(settings: &Settings, rules: &Rules) -> Vec<String> {
     if settings.store.url != StoreUrl::Memory {
         return Vec::new();
@@ -136,7 +143,7 @@ fn origin(limit: &Limit) -> String {
     limit.origin.as_ref().map(ToString::to_string).unwrap_or_default()
 }
 
-/// The limits that the shared store cannot count.
+/// Returns the limits that the shared store cannot count.
 fn uncounted(settings: &Settings, rules: &Rules) -> Vec<Problem> {
     if settings.store.url == StoreUrl::Memory {
         return Vec::new();

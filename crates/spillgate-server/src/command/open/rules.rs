@@ -1,6 +1,7 @@
-//! From paths to rules.
+//! Reads rules from the paths of files and folders.
 //!
-//! Commands report the errors of rules files in one way, and never show a line that may hold a secret.
+//! All commands use this code. They report errors of rules files in one way, and never show a line that may contain a
+//! secret.
 
 use std::path::PathBuf;
 
@@ -10,13 +11,13 @@ use super::rule_checks;
 use crate::command::terminal::{Problem, Problems};
 use crate::settings::{Settings, masked};
 
-/// All rules that the settings name, and the number of files they are in.
+/// Returns all rules that the settings name, and the number of their files.
 pub(crate) fn load(settings: &Settings) -> Result<(Rules, usize), Problems> {
     let files = files(&settings.rules)?;
     Ok((parse(settings, &files)?, files.len()))
 }
 
-/// The texts of the rules files that `paths` name.
+/// Returns the texts of the rules files that `paths` name.
 pub(crate) fn files(paths: &[PathBuf]) -> Result<Vec<RulesFile>, Problems> {
     if paths.is_empty() {
         let help = "name a rules file or a folder of them as an argument, or set `rules:` in the settings file";
@@ -37,7 +38,8 @@ pub(crate) fn parse(settings: &Settings, files: &[RulesFile]) -> Result<Rules, P
     Ok(rules)
 }
 
-/// The error without its lines if they have a URL with a password: a settings file can be given as a rules file.
+/// Returns the error without its lines if they contain a URL with a password. A user may give a settings file as a
+/// rules file.
 fn without_secrets(error: &Diagnostic) -> Diagnostic {
     let (error, lines) = (error.clone(), error.lines());
     if masked(&lines) == lines { error } else { error.without_lines() }

@@ -11,8 +11,8 @@ use crate::command::terminal::Problem;
 /// The most bytes of a secret file.
 const MAX_BYTES: u64 = 4096;
 
-/// The bytes of a secret file without the end of the line. Returns `None` if it is empty or too long. `what` and `setting`
-/// name the file in errors.
+/// Returns the bytes of a secret file without the end of the line, or `None` if the file is empty or too long. `what`
+/// and `setting` name the file in errors.
 pub(crate) fn read(path: &Path, what: &str, setting: &str) -> Result<Option<Vec<u8>>, Problem> {
     let unread = |error: io::Error| {
         let help = format!("check `{setting}` and the file's permissions");
@@ -25,7 +25,7 @@ pub(crate) fn read(path: &Path, what: &str, setting: &str) -> Result<Option<Vec<
     Ok(fits.then(|| text.to_vec()))
 }
 
-/// Sixteen bytes written as 32 hexadecimal digits.
+/// Reads sixteen bytes that are written as 32 hexadecimal digits.
 pub(crate) fn hexadecimal(digits: &[u8]) -> Option<[u8; 16]> {
     let text = std::str::from_utf8(digits).ok().filter(|text| text.len() == 32)?;
     // `from_str_radix` would also accept a sign.

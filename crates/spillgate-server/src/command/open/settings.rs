@@ -1,6 +1,6 @@
-//! From a settings file, the environment and flags to the settings.
+//! Reads the settings from a settings file, the environment and flags.
 //!
-//! The module `settings` reads no files and no environment. This module reads them and passes the texts on.
+//! The module `settings` reads no files and no environment. This module reads them and passes the texts to it.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use crate::command::terminal::{Problem, Problems};
 use crate::settings::{Key, Resolved, SettingsFile, Sources, resolve};
 
-/// No settings file needs more. A larger file is probably something else.
+/// The most bytes of a settings file. A larger file is probably not a settings file.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// The settings of a file, the environment and flags together. `arguments` are the rules files of the command line.
+/// Returns the settings of a file, the environment and flags together. `arguments` are the rules files of the command
+/// line.
 pub(crate) fn load(
     config: Option<&Path>,
     arguments: &[PathBuf],
@@ -21,7 +22,7 @@ pub(crate) fn load(
     resolved(sources(config, arguments, flags)?)
 }
 
-/// The same, for a command that does not connect to a store.
+/// Does the same as [`load`], for a command that does not connect to a store.
 pub(crate) fn load_without_store(
     config: Option<&Path>,
     arguments: &[PathBuf],
@@ -57,9 +58,9 @@ fn settings_file(path: &Path) -> Result<SettingsFile, Problem> {
             "check the path after --config and its permissions",
         )
     };
-    // This is checked before the file is opened: opening a pipe would wait for its writer.
+    // This is checked before the file is opened, because opening a pipe would wait for its writer.
     if !fs::metadata(path).map_err(unread)?.is_file() {
-        let help = "settings are read from a regular file: write them into one";
+        let help = "write the settings into a regular file";
         return Err(Problem::new(format!("the settings file {name} is not a regular file"), help));
     }
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! From settings to the shared store (Redis or Valkey): its URL, logins, certificates and key secret.
+//! Opens the shared store (Redis or Valkey) of the settings: its URL, logins, certificates and key secret.
 //!
 //! `serve`, `check`, `key` and `doctor` use the same code, so that they reach the same store and the same keys.
 
@@ -12,22 +12,22 @@ use super::secret_file;
 use crate::command::terminal::Problem;
 use crate::settings::{Settings, StoreTls, StoreUrl};
 
-/// The key secret if none is set. It is public.
+/// The key secret that is used if the settings name no other. It is public.
 const PUBLIC_SECRET: [u8; 16] = *b"spillgate public";
 
 /// The largest certificate file that is read.
 const MAX_PEM_BYTES: u64 = 1 << 20;
 
-/// A note of commands that print names of keys.
-pub(crate) const NO_SECRET: &str = "note: hashed without a secret, as a server without store.key_secret_file does; \
-                                    where the fleet has one, or another store.log or store.scripts, it \
-                                    counts under other keys";
+/// A note that is printed by commands that print names of keys.
+pub(crate) const NO_SECRET: &str = "note: hashed without a secret, as on a server without store.key_secret_file. \
+                                    If your servers have a key secret, or another store.log or store.scripts, \
+                                    they count under other keys";
 
-/// How long a command waits for an answer of the store. No client waits for it, so it can be long. The time to connect is
-/// the server's, so that the doctor finds what the server would find.
+/// How long a command waits for an answer of the store. No client waits for the command, so this time can be long. The
+/// time to connect is the same as for the server, so that the doctor finds the same faults as the server.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The error of a command that cannot reach the store, with help for the likely cause.
+/// Returns the error of a command that cannot reach the store, with help for the likely cause.
 pub(crate) fn unreachable(settings: &Settings, error: &Error) -> Problem {
     let url = &settings.store.url;
     let message = format!("the store {url} cannot be reached: {error}");
@@ -43,7 +43,7 @@ pub(crate) fn unreachable(settings: &Settings, error: &Error) -> Problem {
     Problem::new(message, help_to_connect(error, is_secure))
 }
 
-/// What to do about an error of a connection. `is_secure` says whether the URL asks for TLS.
+/// Returns what to do about an error of a connection. `is_secure` says whether the URL asks for TLS.
 fn help_to_connect(error: &Error, is_secure: bool) -> &'static str {
     const NO_TLS: &str = "does that port use TLS? If not, write redis:// in the URL";
     match error.cause() {
@@ -75,7 +75,7 @@ fn help_to_connect(error: &Error, is_secure: bool) -> &'static str {
     }
 }
 
-/// The user that logs in, as an ACL names it.
+/// Returns the user that logs in, as an ACL names it.
 pub(crate) fn login_user(settings: &Settings) -> String {
     match (&settings.store.user, &settings.store.url) {
         (None, StoreUrl::Shared(url)) => spillgate_redis::Settings::new(url).user(),
@@ -83,12 +83,12 @@ pub(crate) fn login_user(settings: &Settings) -> String {
     }
 }
 
-/// The store of the settings, with this many connections.
+/// Returns the store of the settings, with this many connections.
 pub(crate) fn redis_store(settings: &Settings, connections: usize) -> Result<RedisStore, Problem> {
     redis_store_with(settings, &redis_settings(settings, connections)?)
 }
 
-/// The store with these settings of `spillgate-redis`.
+/// Returns the store with these settings of `spillgate-redis`.
 pub(crate) fn redis_store_with(
     settings: &Settings,
     reached: &spillgate_redis::Settings,
@@ -103,7 +103,7 @@ pub(crate) fn redis_store_with(
     })
 }
 
-/// How to reach the store. This reads the files of passwords and certificates.
+/// Returns how to reach the store. This function reads the files of passwords and certificates.
 pub(crate) fn redis_settings(settings: &Settings, connections: usize) -> Result<spillgate_redis::Settings, Problem> {
     let store = &settings.store;
     let StoreUrl::Shared(url) = &store.url else {
@@ -146,7 +146,7 @@ fn password_of(file: Option<&Path>, what: &str, setting: &str) -> Result<Option<
     text.ok_or_else(none).map(Some)
 }
 
-/// Hashes keys in the shared store.
+/// Returns the hasher of the keys in the shared store.
 pub(crate) fn key_hasher(settings: &Settings) -> Result<KeyHasher, Problem> {
     let Some(path) = &settings.store.key_secret_file else { return Ok(KeyHasher::with_secret(PUBLIC_SECRET)) };
     let digits = secret_file::read(path, "key secret", "store.key_secret_file")?;
@@ -166,7 +166,7 @@ pub(crate) fn check_settings(settings: &Settings) -> Result<(), Problem> {
     key_hasher(settings).map(drop)
 }
 
-/// The settings that change commands and keys. They need no URL and no files.
+/// Returns the settings that change commands and keys. They need no URL and no files.
 pub(crate) fn modes(settings: &Settings) -> spillgate_redis::Settings {
     spillgate_redis::Settings {
         log: settings.store.log,

@@ -26,7 +26,7 @@ impl Loaded {
         }
     }
 
-    /// `2 files, 2 domains (api, web), 14 rules, 1 warning`.
+    /// Returns `2 files, 2 domains (api, web), 14 rules, 1 warning`, for example.
     fn text(&self) -> String {
         const NAMED: usize = 5;
         let mut names = self.domains[..self.domains.len().min(NAMED)].join(", ");
@@ -86,7 +86,7 @@ pub(super) fn ready(
     terminal.print(&format!("{head} is ready\n{text}"));
 }
 
-/// Where the counts are stored.
+/// Returns where the counts are stored.
 fn store(settings: &Settings) -> String {
     match (&settings.store.url, settings.store.expected_nodes) {
         (StoreUrl::Memory, _) => format!("memory, {} keys at most", thousands(settings.memory.max_keys)),

@@ -1,6 +1,6 @@
 //! The limiter of the server: in memory, or on a shared store with a fallback in memory.
 //!
-//! The log warns here of settings that are valid but unsafe.
+//! This code also logs warnings about settings that are valid but unsafe.
 
 use std::num::NonZeroU32;
 use std::thread;

@@ -10,15 +10,16 @@ use tracing_subscriber::EnvFilter;
 
 use crate::settings::{LogFormat, Settings};
 
-/// Libraries that write a warning for each connection of a bad client: only their errors are logged, unless the setting
-/// names them. Connections that the server closes count in spillgate_connections_closed_total.
+/// The filter for libraries that write a warning for each connection of a bad client. Only errors of these libraries
+/// are logged, unless the setting names them. Connections that the server closes count in
+/// spillgate_connections_closed_total.
 const QUIET: &str = "h2=error";
 
 /// Starts the log and sends panics to it.
 pub(super) fn start(settings: &Settings, colour: bool) {
     let filter = EnvFilter::builder().parse_lossy(filter(&settings.log_level));
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_ansi(colour);
-    // A second subscriber in one process is refused: the first one stays.
+    // If the process has a subscriber already, that subscriber stays.
     let _ = match settings.log_format {
         LogFormat::Text => lines.with_target(false).try_init(),
         LogFormat::Json => lines.json().flatten_event(true).try_init(),
@@ -26,8 +27,8 @@ pub(super) fn start(settings: &Settings, colour: bool) {
     panic::set_hook(Box::new(log_panic));
 }
 
-/// The filter of the log. The levels `debug` and `trace` alone apply only to spillgate: libraries would write a line for
-/// each HTTP/2 frame.
+/// Returns the filter of the log. The levels `debug` and `trace` alone apply only to spillgate, because libraries would
+/// write a line for each HTTP/2 frame.
 fn filter(level: &str) -> String {
     match level {
         "debug" | "trace" => format!("{QUIET},info,spillgate={level}"),
@@ -35,7 +36,7 @@ fn filter(level: &str) -> String {
     }
 }
 
-/// The system's clock, which logs when the wall clock was set.
+/// Returns the system's clock. It logs when the wall clock was set.
 pub(super) fn clock() -> SystemClock {
     SystemClock::start().on_step(|step_ns| {
         tracing::warn!(step_ms = step_ns / 1_000_000, "the wall clock was set; the server follows it")

@@ -91,7 +91,8 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
         }
         Ok(_) => tracing::info!("drained"),
         Err(died) => {
-            // The server does not run on without one of its threads. The process ends, so that its supervisor restarts it.
+            // The server does not continue without one of its threads. The process ends, so that its supervisor
+            // restarts it.
             tracing::error!("{died}");
             return Ok(EXIT_UNAVAILABLE);
         }

@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::settings::Settings;
 
-/// Open files that are not connections: listeners, pipes, event queues, and rules while they are read.
+/// The number of open files that are not connections: listeners, pipes, event queues, and rules while they are read.
 const SPARE: u64 = 64;
 
 /// Raises the limit on open files to the highest value that the system allows. If that is too low for one listener, the

@@ -1,7 +1,7 @@
 //! Reads the rules again on SIGHUP: all files or none.
 //!
-//! It runs in threads of its own, and reading has a time limit. A file on a disk that does not answer would otherwise block
-//! the signals, and the server could not be stopped.
+//! Reloads run in threads of their own, and reading has a time limit. A file on a disk that does not answer would
+//! otherwise block the signals, and the server could not be stopped.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,14 +21,14 @@ use crate::command::terminal::{Problem, Problems};
 use crate::service::Service;
 use crate::settings::Resolved;
 
-/// Files that take longer to read are on a disk or network that does not answer.
+/// The time limit for reading all files. If they take longer, their disk or network does not answer.
 const READ_WITHIN: Duration = Duration::from_secs(10);
 
 /// Requests reloads.
 pub(super) struct Reloads(SyncSender<()>);
 
 impl Reloads {
-    /// Starts the thread that reloads. `serve` has the paths, and `resolved` the settings in force.
+    /// Starts the thread that reloads. `serve` has the paths, and `resolved` the current settings.
     pub(super) fn start(service: Arc<Service>, serve: Serve, resolved: Resolved) -> io::Result<Reloads> {
         let (request, requests) = sync_channel(1);
         let mut reloader = Reloader { service, serve, resolved, reader: Reader::default() };
@@ -36,7 +36,7 @@ impl Reloads {
         Ok(Reloads(request))
     }
 
-    /// Requests a reload and returns at once. If one is waiting already, that one is enough.
+    /// Requests a reload and returns at once. If a reload is waiting already, it is enough.
     pub(super) fn request(&self) {
         let _ = self.0.try_send(());
     }
@@ -52,16 +52,16 @@ struct Reloader {
 impl Reloader {
     fn run(&mut self, requests: &Receiver<()>) {
         while requests.recv().is_ok() {
-            // If anything fails, the rules in force stay.
+            // If anything fails, the current rules stay.
             let reloaded = catch_unwind(AssertUnwindSafe(|| self.reload()));
             if !reloaded.unwrap_or(false) {
                 self.service.metrics().reload_failures.inc();
-                tracing::error!("the rules were not reloaded; those loaded before stay in force");
+                tracing::error!("the rules were not reloaded; the earlier rules stay in use");
             }
         }
     }
 
-    /// Reads all files. Returns whether their rules are in force now.
+    /// Reads all files. Returns whether the server uses their rules now.
     fn reload(&mut self) -> bool {
         let (serve, paths) = (self.serve.clone(), self.resolved.settings.rules.clone());
         let read = self.reader.read(READ_WITHIN, move || {
@@ -90,12 +90,12 @@ impl Reloader {
             domains,
             rules = count,
             warnings,
-            "rules reloaded; the settings in force are those of the start"
+            "rules reloaded; the settings are still those of the start"
         );
         true
     }
 
-    /// The rules, if they can replace those in force.
+    /// Returns the rules if they can replace the current rules.
     fn checked(&self, rules: Rules) -> Result<Rules, Problems> {
         rule_checks::check_for_server(&self.resolved.settings, &rules)?;
         Problems::check(limits_lost(&self.service.rules(), &rules)).map(|()| rules)

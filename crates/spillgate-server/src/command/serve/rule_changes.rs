@@ -1,6 +1,6 @@
 //! The effects of a reload on counts and limits.
 //!
-//! A changed rule can lose its counts, and a file that was cut off can lose its limits. Both should not happen silently.
+//! A changed rule can lose its counts, and a file that was cut off can lose its limits. The log must show both.
 
 use std::collections::{HashMap, HashSet};
 
@@ -22,8 +22,8 @@ pub(super) fn log_lost_counts(before: &Rules, after: &Rules) {
     }
 }
 
-/// Rules in both loads with a limit that loses its counts, and what has changed in them. A limit keeps its counts if only
-/// its number of units or its burst changes.
+/// Returns the rules of both loads that have a limit that loses its counts, and what has changed in them. A limit keeps
+/// its counts if only its number of units or its burst changes.
 fn lost_counts(before: &Rules, after: &Rules) -> Vec<(String, &'static str)> {
     let was: HashMap<_, _> = before.rules().map(|rule| ((&*rule.domain, &*rule.path), rule)).collect();
     let changed = after.rules().filter_map(|rule| {
@@ -33,7 +33,7 @@ fn lost_counts(before: &Rules, after: &Rules) -> Vec<(String, &'static str)> {
     changed.collect()
 }
 
-/// What has changed in a rule and is part of the keys of its counters.
+/// Returns what has changed in a rule, if the change is part of the keys of its counters.
 fn changed(before: &Rule, after: &Rule) -> Option<&'static str> {
     let shared = |rule: &Rule| rule.steps.iter().map(|step| step.shared).collect::<Vec<_>>();
     let is_new = |same: fn(&Limit, &Limit) -> bool| {
@@ -48,8 +48,8 @@ fn changed(before: &Rule, after: &Rule) -> Option<&'static str> {
     is_new(|a, b| a.quota.identity() == b.quota.identity() && a.slot_by == b.slot_by).then_some("slot_by")
 }
 
-/// Domains that had limits and now have no limits, while their file still exists. The file may have been read while it was
-/// written, and the part that was read can still be valid.
+/// Returns an error for each domain that had limits and has no limits now, although its file still exists. The file may
+/// have been read while it was written, and the part that was read can still be valid.
 pub(super) fn limits_lost(before: &Rules, after: &Rules) -> Vec<Problem> {
     let limited = domains_with_limits(after);
     let files: HashSet<&str> = after.domains().map(|domain| &*domain.file).collect();
@@ -59,7 +59,7 @@ pub(super) fn limits_lost(before: &Rules, after: &Rules) -> Vec<Problem> {
         had.contains(name) && !limited.contains(name) && files.contains(&*domain.file)
     });
     let problem = lost.map(|domain| {
-        let message = format!("{}: domain `{}` had limits and now has none: everything would pass", domain.file, domain.name);
+        let message = format!("{}: domain `{}` had limits and now has none, so every request would be allowed", domain.file, domain.name);
         let help = "check that the file is complete: write it under another name and rename it. If this is intended, restart the \
                     server. Or remove the file, and write the new domain into another file";
         Problem::new(message, help)

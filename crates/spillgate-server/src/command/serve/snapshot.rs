@@ -1,6 +1,6 @@
 //! Snapshots of the memory store: read before a port opens, written at intervals and at the end.
 //!
-//! Without them, a restart would lose all counts and let clients start over.
+//! Without snapshots, a restart would lose all counts and let clients start over.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -23,7 +23,7 @@ use crate::service::{Backend, Service};
 /// The shortest time between log lines about failed snapshots.
 const FAILURE_LOG_EVERY_NS: u64 = 60_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
-/// The most invalid snapshot files that are kept. A newer one never replaces them.
+/// The most invalid snapshot files that are kept. A newer file never replaces them.
 const KEPT_MAX: usize = 3;
 
 /// Opens the memory store with the counts of the snapshot, or empty if no snapshot exists.
@@ -73,8 +73,8 @@ fn move_aside(path: &Path) {
         return;
     };
     match fs::rename(path, &bad) {
-        Ok(()) => tracing::warn!("it was moved to {}", bad.display()),
-        Err(error) => tracing::warn!("it cannot be moved to {}: {error}", bad.display()),
+        Ok(()) => tracing::warn!("the invalid snapshot was moved to {}", bad.display()),
+        Err(error) => tracing::warn!("the invalid snapshot cannot be moved to {}: {error}", bad.display()),
     }
 }
 
@@ -100,8 +100,8 @@ impl Saver {
         Ok(Saver { work: Mutex::new(Work::Running(end, thread)) })
     }
 
-    /// Ends the thread and waits for the last snapshot, also if another thread has called this. Returns false if the last
-    /// snapshot cannot be written.
+    /// Ends the thread and waits for the last snapshot, also if another thread has called this function. Returns false
+    /// if the last snapshot cannot be written.
     pub(super) fn finish(&self) -> bool {
         // The lock is held while the thread writes, so that a second caller waits too.
         let mut work = self.work.lock();
@@ -143,7 +143,7 @@ impl Saving {
     fn save(&mut self, last: bool) -> bool {
         let (limiter, metrics) = (self.service.limiter(), self.service.metrics());
         let begun = limiter.now();
-        // A panic counts as a failure: the next snapshot may succeed.
+        // A panic counts as a failure, because the next snapshot may succeed.
         let written = catch_unwind(AssertUnwindSafe(|| (self.write)(limiter, begun, &self.file.path)));
         match written.unwrap_or_else(|_| Err(io::Error::other("its writer panicked; see the panic above"))) {
             Ok(saved) => {

@@ -1,6 +1,6 @@
 //! The file of the snapshots: its real path, and a lock on it.
 //!
-//! Two servers with one file, or a file that is also a rules file, would destroy data.
+//! Two servers with one snapshot file would destroy data. A snapshot that replaces a rules file would destroy data too.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
@@ -76,7 +76,7 @@ pub(super) struct LockedFile {
 
 pub(super) fn unreadable(path: &Path, error: &io::Error) -> Problem {
     let message = format!("the snapshot {} cannot be read: {error}", path.display());
-    Problem::new(message, "let this user read it, or move it away: then counts start at zero")
+    Problem::new(message, "let this user read the file, or move the file away. Without it, counts start at zero")
 }
 
 /// The real path of `path`, also if the file does not exist yet.
@@ -96,7 +96,7 @@ fn followed(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Whether `path` is `other`, or a rules file in the folder `other`.
+/// Returns whether `path` is `other`, or a rules file in the folder `other`.
 fn is_read_from(path: &Path, other: &Path) -> bool {
     let Ok(other) = fs::canonicalize(other) else { return false };
     let is_yaml = path.extension().is_some_and(|end| end == "yaml" || end == "yml");

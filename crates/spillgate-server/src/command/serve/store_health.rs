@@ -16,7 +16,8 @@ use crate::service::Service;
 
 /// The pause after a probe that was answered.
 const PROBE_EVERY: Duration = Duration::from_millis(250);
-/// The pause after a probe that failed. While the circuit breaker is open, it sends at most one request in 250 ms anyway.
+/// The pause after a probe that failed. While the circuit breaker is open, the breaker sends at most one request in 250
+/// ms anyway.
 const RETRY_EVERY: Duration = Duration::from_millis(50);
 /// The time to wait for a connection, and then for an answer.
 const PROBE_WITHIN: Duration = Duration::from_millis(250);
@@ -24,7 +25,7 @@ const PROBE_WITHIN: Duration = Duration::from_millis(250);
 /// a short pause.
 const FAILED_PROBES: usize = 2;
 
-/// Starts the thread that checks the store, if it is a shared one. It ends with the process.
+/// Starts the thread that checks the store, if the store is shared. The thread ends with the process.
 pub(super) fn start(service: &Arc<Service>) -> io::Result<()> {
     if service.limiter().store().redis().is_none() {
         return Ok(());
@@ -49,7 +50,7 @@ struct Watch<'s> {
     logged: [Logged; ErrorKind::ALL.len()],
 }
 
-/// The part of the failures of one kind that is in the log.
+/// What the log has reported about the failures of one kind.
 #[derive(Default)]
 struct Logged {
     /// The number of failures that are in the log.
@@ -63,10 +64,10 @@ struct Logged {
 }
 
 impl Logged {
-    /// The number of failures that the log may report, of `failures` so far.
+    /// Returns how many of the `failures` so far the log may report now.
     ///
-    /// A consequence is reported one round later. A request can be refused by the circuit breaker before the request that
-    /// opened it is counted, and the log must have the cause first.
+    /// A failure that is a consequence is reported one round later. The circuit breaker can refuse a request before the
+    /// request that opened the breaker is counted, and the log must have the cause first.
     fn reportable(&mut self, failures: u64, is_consequence: bool) -> u64 {
         let seen = std::mem::replace(&mut self.seen, failures);
         if is_consequence { seen } else { failures }
@@ -123,10 +124,11 @@ impl<'s> Watch<'s> {
         })
     }
 
-    /// After this many failed probes in a row the store counts as down.
+    /// Returns how many failed probes in a row make the store count as down.
     ///
-    /// One is enough when no request is sent any more. While only some nodes of a cluster are down, no number is enough: most
-    /// requests are still decided, and another server could not decide the rest either.
+    /// One is enough when no request is sent to the store any more. While only some nodes of a cluster are down, no
+    /// number is enough, so that the server stays ready. Most requests are still decided, and another server could not
+    /// decide the other requests either.
     fn failures_until_down(&self) -> usize {
         let store = self.store;
         match store.circuit() {

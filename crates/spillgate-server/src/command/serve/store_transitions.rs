@@ -12,8 +12,8 @@ pub(super) const LOG_EVERY: Duration = Duration::from_secs(10);
 /// The state of the store, computed from the probes.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// Whether the store answers, and since when. For a store that is down: since the first failed probe. `None` before the
-    /// first probe.
+    /// Whether the store answers, and since when. A store that is down counts as down since the first failed probe.
+    /// `None` before the first probe.
     now: Option<(bool, Instant)>,
     /// How long the previous state lasted.
     before: Option<Duration>,
@@ -59,7 +59,7 @@ impl Changes {
         answers
     }
 
-    /// The change that the next log line reports, if a line is due.
+    /// Returns the change that the next log line reports, if a line is due.
     pub(super) fn next_line(&mut self, at: Instant) -> Option<Change> {
         let (answers, _) = self.now?;
         let logged_at = &mut self.logged_at[usize::from(answers)];

@@ -8,7 +8,7 @@ use spillgate::rules::Limit;
 use spillgate::units::format_duration;
 use spillgate::{Algorithm, Anchor, Denied};
 
-/// `1 rule`, `2 rules`.
+/// Returns a number with its noun: `1 rule`, `2 rules`.
 pub(crate) fn count(count: usize, noun: &str) -> String {
     match count {
         1 => format!("1 {noun}"),
@@ -16,7 +16,7 @@ pub(crate) fn count(count: usize, noun: &str) -> String {
     }
 }
 
-/// `10,000,000`.
+/// Returns a number with commas: `10,000,000`.
 pub(crate) fn thousands(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -29,7 +29,7 @@ pub(crate) fn thousands(number: usize) -> String {
     text
 }
 
-/// A duration with three decimal places at most, rounded up: `0s`, `1.5ms`, `59.94s`, `1h30m`.
+/// Returns a duration with three decimal places at most, rounded up: `0s`, `1.5ms`, `59.94s`, `1h30m`.
 pub(crate) fn duration(duration: Duration) -> String {
     let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     let step_ns = match ns {
@@ -40,12 +40,12 @@ pub(crate) fn duration(duration: Duration) -> String {
     format_duration(Duration::from_nanos(ns.div_ceil(step_ns).saturating_mul(step_ns)))
 }
 
-/// The name of a limit; `at` is its index in its rule, from 0. A limit without a name is called `#1`, `#2`, ...
+/// Returns the name of a limit. `at` is its index in its rule, from 0. A limit without a name is called `#1`, `#2`, ...
 pub(crate) fn limit_label(limit: &Limit, at: usize) -> String {
     limit.name.as_deref().map_or_else(|| format!("#{}", at + 1), str::to_owned)
 }
 
-/// `100 per 1m, token_bucket, burst 20, refusals charged, penalty 5m, post-paid`.
+/// Returns a text such as `100 per 1m, token_bucket, burst 20, refusals charged, penalty 5m, post-paid`.
 pub(crate) fn quota(limit: &Limit) -> String {
     let quota = &limit.quota;
     let mut text = match quota.algorithm() {
@@ -88,7 +88,7 @@ pub(crate) fn quota(limit: &Limit) -> String {
     text
 }
 
-/// A duration as in a rules file.
+/// Returns a duration as in a rules file.
 fn window(ns: u64) -> String {
     format_duration(Duration::from_nanos(ns))
 }

@@ -1,6 +1,6 @@
 //! What the commands print, and whether in colour.
 //!
-//! All output goes through here, so that `NO_COLOR`, pipes and `--json` are respected everywhere.
+//! All output goes through this module, so that `NO_COLOR`, pipes and `--json` are respected everywhere.
 
 mod exit;
 mod format;
@@ -41,12 +41,12 @@ impl Terminal {
         Terminal { out_colour: wanted && io::stdout().is_terminal(), err_colour: wanted && io::stderr().is_terminal() }
     }
 
-    /// Whether standard error is coloured.
+    /// Returns whether standard error is coloured.
     pub(crate) const fn err_colour(&self) -> bool {
         self.err_colour
     }
 
-    /// Text for standard output, coloured if it is a terminal that allows colour.
+    /// Returns text for standard output, coloured if it is a terminal that allows colour.
     pub(crate) fn paint(&self, tone: Tone, text: &str) -> String {
         let code = match tone {
             Tone::Plain => return text.to_owned(),
@@ -83,7 +83,8 @@ impl Terminal {
     }
 }
 
-/// Whether the environment allows colour. As no-color.org says, any value of `NO_COLOR` except the empty one forbids it.
+/// Returns whether the environment allows colour. As no-color.org says, any value of `NO_COLOR` except the empty one
+/// forbids colour.
 fn wants_colour(no_color: &str, term: &str) -> bool {
     no_color.is_empty() && term != "dumb"
 }

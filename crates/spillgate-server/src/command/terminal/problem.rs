@@ -16,12 +16,12 @@ use crate::settings::masked;
 pub(crate) struct Problems(pub(crate) Vec<Diagnostic>);
 
 impl Problems {
-    /// Fails with what was found, if anything was.
+    /// Fails with the problems that were found. Succeeds if the list is empty.
     pub(crate) fn check(found: Vec<Problem>) -> Result<(), Problems> {
         if found.is_empty() { Ok(()) } else { Err(Problems(found.into_iter().map(|problem| problem.0).collect())) }
     }
 
-    /// Prints them to standard error, or to standard output as one line of JSON.
+    /// Prints the problems to standard error, or to standard output as one line of JSON.
     pub(crate) fn print(&self, json: bool, terminal: &mut Terminal) {
         if json {
             let errors: Vec<_> = self.0.iter().map(diagnostic_json).collect();
@@ -33,7 +33,7 @@ impl Problems {
         }
     }
 
-    /// Each problem on one line, for logs.
+    /// Returns each problem on one line, for logs.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
         self.0.iter().map(Diagnostic::one_line)
     }
@@ -50,13 +50,13 @@ impl From<Problem> for Problems {
 pub(crate) struct Problem(Diagnostic);
 
 impl Problem {
-    /// `help` says how to fix it. Passwords in URLs are masked in the message.
+    /// Makes a problem. `help` says how to fix it. Passwords in URLs are masked in the message.
     pub(crate) fn new(message: impl Into<String>, help: impl Into<String>) -> Problem {
-        // A user may write a URL where a path belongs.
+        // A user may write a URL with a password where a path belongs.
         Problem(Diagnostic::error(masked(&message.into()), help))
     }
 
-    /// The system refused a thread, a runtime or a signal handler.
+    /// Returns the problem that the system refused a thread, a runtime or a signal handler.
     pub(crate) fn no_resources(error: &io::Error) -> Problem {
         let help = "raise the limits on open files and threads (ulimit -n, ulimit -u)";
         Problem::new(format!("the system refuses a resource that the server needs: {error}"), help)
@@ -75,7 +75,7 @@ impl From<Problem> for Diagnostic {
     }
 }
 
-/// A diagnostic as JSON: severity, message, file, line, column, help.
+/// Returns a diagnostic as JSON: severity, message, file, line, column, help.
 pub(crate) fn diagnostic_json(diagnostic: &Diagnostic) -> serde_json::Value {
     let has_place = diagnostic.line() > 0;
     serde_json::json!({

@@ -20,7 +20,7 @@ impl Table {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// The table as text, without the columns that are empty. If `titled`, the first row is a title.
+    /// Returns the table as text, without the columns that are empty. If `titled`, the first row is a title.
     pub(crate) fn text(&self, titled: bool, terminal: &Terminal) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let cells = |column: usize| self.rows.iter().skip(usize::from(titled)).filter_map(move |row| row.get(column));
