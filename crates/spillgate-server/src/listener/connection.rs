@@ -50,12 +50,9 @@ pub(super) trait Connection {
 ///
 /// The server closes the connection if:
 ///
-/// * the client never finishes its first request,
-///
+/// * the client does not finish its first request in time,
 /// * the client stops in the middle of a request's head,
-///
 /// * the client sends no request for a long time,
-///
 /// * the server drains.
 ///
 /// Returns why the connection was closed, or `None` if the client closed it.

@@ -49,7 +49,7 @@ const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
 const PING_EVERY: Duration = Duration::from_secs(30);
 
 /// A row ends early when this many of its calls wait, for example for a shared store. If other connections use all the
-/// memory, this many calls of a connection wait for memory.
+/// memory, at most this many calls of a connection wait for memory.
 const WAITING_MAX: usize = 32;
 
 /// If an answer has several frames, h2 keeps at most this many bytes of it that the client has not read.

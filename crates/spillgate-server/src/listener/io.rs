@@ -29,9 +29,9 @@ const DISCARDED_AT_ONCE_BYTES: usize = 4 * 1024;
 /// A stream that counts the bytes it reads, and closes without losing what was written.
 ///
 /// If a socket is closed while the client still writes, the system answers with a reset. A client that gets a reset may
-/// drop answers that it has received and not read. Therefore the server shuts down its side first. Then it waits until
-/// the client has closed its side, but at most for [`CLOSE_TIMEOUT`], and for at most [`DISCARDED_BYTES`]. Then it
-/// closes the socket.
+/// drop answers that it has received and not read. Therefore the server shuts down its side first. Then it reads
+/// until the client has closed its side, but not longer than [`CLOSE_TIMEOUT`] and not more than [`DISCARDED_BYTES`].
+/// Then it closes the socket.
 #[derive(Debug)]
 pub(super) struct Transport<T> {
     inner: T,
@@ -42,7 +42,7 @@ pub(super) struct Transport<T> {
     ending: Option<Ending>,
 }
 
-/// The reading after the server has shut down its side: when it ends, and how many bytes it has discarded.
+/// How long the server still reads after it has shut down its side, and how many bytes it has discarded since.
 #[derive(Debug)]
 struct Ending {
     timeout: Pin<Box<Sleep>>,

@@ -67,8 +67,8 @@ impl Server {
         Server { limits, workers: workers.unwrap_or_else(cores).max(1), metrics, bound: Vec::new() }
     }
 
-    /// Binds the address `listen`, to serve `app` there. Returns the address. If its port was 0, the system has chosen
-    /// a port.
+    /// Binds the address `listen`, to serve `app` there. Returns the address. For port 0, it has the port that the
+    /// system chose.
     ///
     /// # Errors
     /// The address is in use, does not belong to this machine, or is not permitted.
@@ -233,7 +233,7 @@ struct Accepted {
     permit: Permit,
 }
 
-/// Counts one of the connections that a listener may have, until it is dropped.
+/// Counts one of the connections that a listener may have, until this value is dropped.
 struct Permit {
     /// The numbers of connections of the listener and of the worker.
     counts: [Arc<AtomicUsize>; 2],

@@ -82,8 +82,8 @@ impl Unread {
         self.held.load(Ordering::Relaxed) + CALL_BYTES <= BEGIN_BYTES && !self.has_capacity()
     }
 
-    /// Returns whether the connection may use `bytes` more. Its sum must be at most `most`. The pool must have what the
-    /// connection lacks.
+    /// Returns whether the connection may use `bytes` more. All its bytes together must be at most
+    /// `most`. Bytes that the connection lacks are taken from the pool.
     #[inline]
     pub(super) fn fits(&self, bytes: usize, most: usize) -> bool {
         let wanted = self.held.load(Ordering::Relaxed) + bytes;

@@ -40,7 +40,7 @@ pub(super) fn run(runtime: &Runtime, mut accepted: mpsc::UnboundedReceiver<Accep
     })
 }
 
-/// Counts the panic if the connection ended by one. A panic ends only its own connection.
+/// Counts the panic if the connection ended with a panic. A panic ends only its own connection.
 fn note(ended: &Result<(), JoinError>, context: &Context) {
     if ended.as_ref().is_err_and(JoinError::is_panic) {
         context.metrics.panics.inc();

@@ -18,7 +18,7 @@ pub enum ServiceError {
     /// The request exceeds a bound.
     #[error("too many {what}: at most {max} are allowed")]
     TooLarge {
-        /// What the request has too many of.
+        /// The things that are too many, as the text of the error names them.
         what: &'static str,
         /// The largest number that is allowed.
         max: usize,

@@ -1,4 +1,4 @@
-//! Whether the server accepts requests, and if not, why.
+//! Whether the server should get requests, and if not, why.
 //!
 //! Load balancers ask this. A server that cannot decide some of its limits should not get requests while other servers
 //! can.
@@ -11,14 +11,14 @@ use tokio::sync::watch;
 
 use super::Service;
 
-/// Whether the server accepts requests.
+/// Whether the server should get requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// The server accepts requests.
+    /// The server should get requests.
     Ready,
-    /// The server accepts no requests, because the store does not decide and some limits have the policy `error`.
+    /// The server should get no requests, because the store does not decide and some limits have the policy `error`.
     StoreDown,
-    /// The server accepts no more requests, because it ends once the requests in flight are answered.
+    /// The server should get no more requests, because it ends once the requests in flight are answered.
     Draining,
 }
 
@@ -58,7 +58,7 @@ impl Policies {
 }
 
 impl<C: Clock> Service<C> {
-    /// Returns whether requests are accepted, and if not, why.
+    /// Returns whether the server should get requests, and if not, why.
     pub fn readiness(&self) -> Readiness {
         match *self.readiness.borrow() {
             Readiness::Ready if self.lacks_store() => Readiness::StoreDown,
@@ -66,7 +66,7 @@ impl<C: Clock> Service<C> {
         }
     }
 
-    /// Returns whether requests are accepted.
+    /// Returns whether the server should get requests.
     pub fn ready(&self) -> bool {
         self.readiness() == Readiness::Ready
     }

@@ -16,7 +16,7 @@ pub struct ReportedLimit<'p> {
     pub name: &'p str,
     /// The units that the limit allows in a window, at most `u32::MAX`.
     pub requests_per_unit: u32,
-    /// The window, or `None` if the window is not a unit of RLS.
+    /// The window as a unit of RLS, or `None` if RLS has no such unit.
     pub unit: Option<Unit>,
     /// The units that are left, at most `u32::MAX`. It is 0 if the limit is exceeded. A client that reads a larger
     /// number beside a 429 would try again at once, although fewer units are left than it needs.

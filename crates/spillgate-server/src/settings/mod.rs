@@ -128,7 +128,7 @@ pub struct ForwardAuth {
     pub domain: Option<String>,
     /// The status of a refusal (nginx wants 403).
     pub deny_status: u16,
-    /// The bits of the network by which an IPv6 client is counted.
+    /// The length of an IPv6 prefix, in bits. IPv6 clients are counted by their network of this prefix.
     pub ipv6_prefix: u8,
     /// One list of entries for each descriptor.
     pub descriptors: Vec<Vec<EntrySource>>,

@@ -18,7 +18,7 @@ use super::values::Value;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Store {
     pub url: StoreUrl,
-    /// The time in which the store has to decide. After this time, `on_store_failure` answers.
+    /// The time within which the store has to decide. If the store takes longer, `on_store_failure` answers.
     pub deadline: Duration,
     /// The number of servers that share the store. While the store fails, each server admits its part of a limit.
     pub expected_nodes: Option<u32>,

@@ -9,8 +9,8 @@ use crate::service::ServiceError;
 
 /// Returns the gRPC status of a service error.
 ///
-/// Envoy treats every status except OK as a failure of the rate limit service. Then the setting `failure_mode_deny` of
-/// Envoy decides: Envoy allows the request, or answers 500.
+/// Envoy treats every status except OK as a failure of the rate limit service. Then Envoy's setting
+/// `failure_mode_deny` decides whether Envoy allows the request or answers 500.
 pub(super) fn status(error: &ServiceError) -> Status {
     let text = error.to_string();
     match error {

@@ -1,6 +1,7 @@
 //! A decision as an HTTP client sees it: the body and the header fields.
 //!
-//! All routes that decide requests use it, except the body of `/json`. Therefore clients read one format.
+//! Every route that decides requests uses this code, except that `/json` has a body of its own. Therefore clients read one
+//! format.
 
 use std::borrow::Cow;
 
@@ -26,8 +27,8 @@ const MAX_POLICIES: usize = 8;
 /// The answer to one request, as an HTTP client sees it. Limits that are not exposed are left out.
 pub(super) struct Summary<'a> {
     pub(super) verdict: Verdict,
-    /// The limits that could refuse the request. Limits in shadow mode are left out, and limits that were not asked
-    /// too.
+    /// The limits that could refuse the request. Limits in shadow mode and limits that were not asked are
+    /// left out.
     pub(super) policies: SmallVec<[Policy<'a>; 4]>,
     /// The index in `policies` of the binding limit, which is the limit that the verdict names.
     pub(super) binding: Option<usize>,
