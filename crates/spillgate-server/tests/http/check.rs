@@ -120,7 +120,7 @@ fn a_cost_that_never_fits_has_no_retry_time() {
     let reply = app.post("/v1/check", r#"{"domain":"api","descriptors":[{"user_id":"7"}],"cost":4}"#);
     assert_eq!((reply.status, &reply.json()["retry_after_ms"]), (429, &Value::Null));
     assert_eq!(reply.header("retry-after"), None);
-    assert!(reply.problem(429).contains("can ever hold"));
+    assert!(reply.problem(429).contains("above the capacity of the limit"));
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn a_queued_request_is_refused_without_a_charge_or_delayed_until_its_turn() {
     assert!((Duration::from_millis(500)..Duration::from_millis(510)).contains(&held), "{held:?}");
     let (reply, held) = ask("?wait=10ms");
     assert_eq!((reply.status, held), (429, Duration::ZERO), "the delay in the queue is longer than `wait`");
-    assert!(reply.problem(429).contains("later than it can wait"));
+    assert!(reply.problem(429).contains("longer than the request allows"));
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn each_item_of_a_list_has_its_own_status_and_details() {
     assert_eq!(answers[0].get("type"), None, "an allowed item has no problem type");
     assert_eq!(answers[1]["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
     assert_eq!(answers[1]["violated-policies"], json!(["per_user"]));
-    assert!(answers[1]["detail"].as_str().is_some_and(|detail| detail.contains("can ever hold")), "{answers}");
+    assert!(answers[1]["detail"].as_str().is_some_and(|detail| detail.contains("above the capacity")), "{answers}");
     assert!(answers[2]["detail"].as_str().is_some_and(|detail| detail.contains("domain is empty")), "{answers}");
 }
 

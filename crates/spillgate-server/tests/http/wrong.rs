@@ -168,7 +168,7 @@ fn a_body_that_arrives_too_late_is_a_408_with_a_reason() {
 fn a_limit_of_0_and_a_wait_that_is_too_long_are_explained() {
     let app = App::new();
     let refused = app.post("/v1/hit", r#"{"bucket":"b","key":"k","limit":0,"window_ms":1000}"#);
-    assert!(refused.problem(429).contains("it refuses everything"), "{}", refused.body);
+    assert!(refused.problem(429).contains("it refuses every request"), "{}", refused.body);
     for wait in ["61s", "99999999999s", "99999999999999999999s"] {
         let problem = app.post(&format!("/v1/check?wait={wait}"), "{}").problem(400);
         assert!(problem.contains("too long, at most 1m"), "{wait}: {problem}");
