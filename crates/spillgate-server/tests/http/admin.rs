@@ -191,7 +191,7 @@ fn book_and_help_name_the_routes_and_what_the_token_guards() {
         let request = Request::builder().method(method).uri(route).body(Body::empty()).expect("a request");
         assert_eq!(app.admin(Some("token"), LOCAL, request).status == 401, guarded, "{route}");
     }
-    assert!(section.contains("so does `/metrics`"), "{section}");
+    assert!(section.contains("A caller of `/metrics`"), "{section}");
     let token = spillgate_server::settings::KEYS.iter().find(|key| key.path == "admin_token_file").expect("a key");
     assert!(token.help.contains("/metrics"), "{}", token.help);
 }
