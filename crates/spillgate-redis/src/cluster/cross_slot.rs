@@ -1,15 +1,16 @@
 //! One request over several slots of a cluster, with refunds.
 //!
-//! No script can change states in two slots. So each slot decides its part, the verdict is formed here, and slots that
-//! took for a refused request are asked to refund. [`RedisStore`](crate::RedisStore) documents what this guarantees.
+//! No script can change states in two slots. So the request is split into parts, one for each slot, and each slot decides
+//! its part. This file then computes the verdict on the whole request. If the request is refused, the slots that charged
+//! their parts are asked to refund them. [`RedisStore`](crate::RedisStore) documents what is guaranteed.
 //!
-//! A request with a hit in slot 5 and a hit in slot 9, which slot 9 refuses:
+//! In this example a request has a hit (one operation on one limit) in slot 5 and a hit in slot 9. Slot 9 refuses:
 //!
 //! ```text
 //! slot 5: take 1         slot 9: take 1
 //! slot 5: allowed        slot 9: refused
 //! verdict: refused
-//! slot 5: refund 1, by receipt, unless the latest time has passed
+//! slot 5: refund 1, with the receipt of the take, if the deadline has not passed
 //! ```
 //!
 //! If the request is not admitted, the reply of a part decides what happens to the units that it took:
@@ -19,7 +20,7 @@
 //! | allowed | refunded; counted in `refunds_lost` if the refund is not confirmed |
 //! | refused | nothing to refund |
 //! | an error that says that nothing was applied | nothing to refund |
-//! | an error after which they may have been applied | counted in `refunds_lost`, because there is no receipt |
+//! | an error after which the take may have been applied | counted in `refunds_lost`, because there is no receipt |
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,14 +46,14 @@ struct Part<'q> {
     hits: Vec<Hit<'q>>,
 }
 
-/// Whether all hits are in one slot.
+/// Returns whether the states of all hits are in one slot.
 pub(crate) fn is_in_one_slot(hits: &[Hit<'_>]) -> bool {
     let mut slots = hits.iter().map(|hit| RedisKey::of(hit).slot());
     let first = slots.next();
     slots.all(|slot| Some(slot) == first)
 }
 
-/// The parts of a request, one for each slot, in the order of their first hits.
+/// Splits a request into parts, one for each slot, in the order of their first hits.
 fn split<'q>(hits: &[Hit<'q>]) -> Vec<Part<'q>> {
     let mut parts: Vec<Part<'q>> = Vec::new();
     for (i, hit) in hits.iter().enumerate() {
@@ -62,7 +63,8 @@ fn split<'q>(hits: &[Hit<'q>]) -> Vec<Part<'q>> {
         if known.is_none() {
             parts.push(Part { slot, positions: Vec::new(), hits: Vec::new() });
         }
-        // A quota-mode hit that refuses here may pass through a hit in another slot, so it must not refuse its part.
+        // A request passes if any of its quota-mode hits passes. That hit may be in another slot, so a quota-mode hit must
+        // not refuse its part.
         let binding = if hit.binding == Binding::Quota { Binding::Shadow } else { hit.binding };
         parts[position].positions.push(i);
         parts[position].hits.push(hit.with_binding(binding));
@@ -84,17 +86,19 @@ struct PartReply<'f, 'r, 'q> {
     replied_at: Instant,
 }
 
-/// Counts units that a slot may keep for a request whose outcome is not known yet. They are counted when this is
-/// dropped before it is settled, for example because the caller dropped the request.
+/// Guards the units that a slot may have charged for a request whose outcome is not known yet. If the guard is dropped
+/// before it is settled, the slot is counted, because no caller will ask it for a refund. This happens for example if the
+/// caller drops the request.
 struct UnsettledTake<'s>(Option<&'s AtomicU64>);
 
 impl<'s> UnsettledTake<'s> {
-    /// The guard of one part. A part without a take has no units to lose, so its guard counts nothing.
+    /// Returns the guard of one part. A part without a take charges nothing, so its guard counts nothing.
     fn of(part: &Part<'_>, count: &'s AtomicU64) -> UnsettledTake<'s> {
         UnsettledTake(part.hits.iter().any(|hit| hit.op.kind() == OpKind::Take).then_some(count))
     }
 
-    /// The slot took nothing, it may keep what it took, or a refund is on its way.
+    /// Settles the guard, so that it counts nothing. This is correct in three cases: the slot charged nothing, the request
+    /// was admitted, or a refund will be sent.
     fn settle(&mut self) {
         self.0 = None;
     }
@@ -123,7 +127,7 @@ async fn send_part<'f, 'r, 'q>(
     deadline: Instant,
 ) -> Result<PartReply<'f, 'r, 'q>, Error> {
     let mut decisions = vec![Decision::default(); hits];
-    // The loop ends: the general script never asks for a second call.
+    // The loop ends, because the general script never asks for a second call.
     loop {
         let bytes = cluster.send(&call, deadline).await.map_err(|error| call.name_keys(error))?;
         let decoded = call.decode(&bytes, &mut decisions).map_err(|error| call.name_keys(error.into()))?;
@@ -136,16 +140,16 @@ async fn send_part<'f, 'r, 'q>(
 /// The outcome of a request.
 pub(crate) struct Decided {
     pub(crate) verdict: Result<Verdict, Error>,
-    /// What slots took for a request that was refused or failed.
+    /// The takes to refund, if the request was refused or failed.
     pub(crate) refunds: Refunds,
     /// The states of slots that refused. Empty if the deny cache is off.
     pub(crate) observed: Vec<ObservedStates>,
 }
 
-/// Sends all parts at the same time, and forms the verdict over all replies.
+/// Sends all parts at the same time, and computes the verdict from all replies.
 ///
-/// A slot whose node may be down is asked before the others. They are not asked if it fails. Slots that may keep units
-/// and cannot be asked for a refund are counted in `Cluster::refunds_lost`.
+/// But parts for nodes that may be down are sent first. If one of these parts fails, the other parts are not sent. A slot
+/// that may have charged its part and cannot be asked for a refund is counted in `Cluster::refunds_lost`.
 ///
 /// # Errors
 /// The request cannot be encoded. Nothing was sent.
@@ -181,8 +185,8 @@ pub(crate) async fn decide(
             }
             reply.map(|reply| DecidedPart { part, reply, unsettled })
         });
-        // If one part fails, the replies to the others are awaited nevertheless: what they took can only be refunded
-        // then.
+        // If one part fails, the replies to the other parts are awaited nevertheless, because a take can only be refunded
+        // when its reply has come.
         for outcome in join_all(sent).await {
             match outcome {
                 Ok(decided_part) => decided_parts.push(decided_part),
@@ -206,7 +210,7 @@ pub(crate) async fn decide(
         }
     }
     for DecidedPart { reply, unsettled, .. } in &mut decided_parts {
-        // Without scripts nothing is refunded.
+        // A store without scripts refunds nothing, so its guards are not settled if a part has failed.
         if first_error.is_none() || reply.call.is_refundable() {
             unsettled.settle();
         }
@@ -226,25 +230,26 @@ fn copy_decisions(decided_parts: &[DecidedPart<'_, '_, '_, '_>], decisions: &mut
     }
 }
 
-/// A take that was charged, as the refund that undoes it.
+/// The refund of a take that was charged.
 struct ChargedTake {
     key: u128,
     quota: Quota,
     refund: Op,
 }
 
-/// The refund of this hit. `None` if the hit is not a take, or if the slot charged nothing for it.
+/// Returns the refund of this hit. `None` if the hit is not a take, or if the slot charged nothing for it.
 fn taken_by(hit: &Hit<'_>, decision: &Decision) -> Option<ChargedTake> {
     let Op::Take { cost, .. } = hit.op else { return None };
     decision.receipt?;
     Some(ChargedTake { key: hit.key, quota: hit.quota.clone(), refund: Op::Refund { cost, receipt: decision.receipt } })
 }
 
-/// What one slot took.
+/// The takes that one slot charged.
 struct ChargedPart {
     taken: Vec<ChargedTake>,
-    /// The time of the decision, by the slot's clock, and when the reply came here.
+    /// The time of the decision, by the clock of the slot's server.
     now: Time,
+    /// When the reply came, by the local clock.
     replied_at: Instant,
 }
 
@@ -256,7 +261,7 @@ impl ChargedPart {
     }
 }
 
-/// What slots took for a request that was refused or failed.
+/// The refunds for a request that was refused or failed.
 pub(crate) struct Refunds {
     now: Option<Time>,
     parts: Vec<ChargedPart>,
@@ -267,10 +272,10 @@ impl Refunds {
         self.parts.is_empty()
     }
 
-    /// Sends the refunds to all slots at the same time, once. Returns how many slots did not confirm.
+    /// Sends the refunds to all slots at the same time, once. Returns how many slots did not confirm their refund.
     ///
-    /// No slot refunds after the deadline, even if the command arrives later: a bucket that got units back so late
-    /// would admit too many.
+    /// A refund that arrives after the deadline has no effect. If a bucket got units back so late, it would admit too
+    /// many.
     pub(crate) async fn run(
         self,
         cluster: &Arc<Cluster>,
@@ -281,10 +286,11 @@ impl Refunds {
         let results = join_all(self.parts.iter().map(async |part| {
             let hits = part.taken.iter().map(|it| Hit::new(it.key, &it.quota, it.refund, Binding::Enforce));
             let hits: Vec<Hit<'_>> = hits.collect();
-            // A refusal due to these units is no longer valid, so the states leave the deny cache.
+            // The refund may make a cached refusal wrong, so the states are removed from the deny cache.
             let _guard = deny_cache.guard(&hits, Instant::now());
             let mut call = encoder.encode(self.now, &hits)?;
-            // The slot's clock had already reached `part.now` when the reply came.
+            // When the reply came, the clock of the slot's server was at `part.now` or later. So the time until the
+            // deadline, added to `part.now`, is never after the deadline.
             call.not_after(part.now.after(deadline.saturating_duration_since(part.replied_at)));
             send_part(cluster, call, hits.len(), deadline).await.map(drop)
         }));

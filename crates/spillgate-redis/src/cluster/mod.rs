@@ -1,14 +1,14 @@
 //! A cluster: finds the node that owns a slot, and follows redirections.
 //!
-//! The slot map may be old at any time, and nodes fail or hand over slots. Requests reach the right node nevertheless,
-//! without being executed twice.
+//! The slot map (which node owns which slot) may be out of date, because nodes fail or move slots to other nodes. This
+//! file sends each request to the right node nevertheless, and no request is executed twice.
 //!
 //! | reply of a node | what happens next |
 //! |---|---|
 //! | the script's reply | the request is decided |
 //! | MOVED to a node | the request is sent there, and the slot map is read again |
-//! | ASK for a node | this request is sent there after ASKING; the slot map stays |
-//! | TRYAGAIN, or a redirection without an address | a pause of 1 ms, then 2, 4 and so on up to 50 ms; then the owner again |
+//! | ASK for a node | this request is sent there after ASKING; the slot map does not change |
+//! | TRYAGAIN, or a redirection without an address | the request is sent to the owner again after a pause of 1 ms; the next pauses are 2 ms, 4 ms and so on, up to 50 ms |
 //! | an error of this node alone, such as READONLY or no connection | the request fails, and the slot map is read again |
 //! | any other error | the request fails |
 //!
@@ -46,7 +46,7 @@ use crate::node::send::NodeReply;
 use crate::node::status::NodeStatus;
 use crate::settings::Settings;
 
-/// How often in a row a request may be redirected. After that it fails as [`Moved`](ErrorKind::Moved).
+/// A request may be redirected this many times in a row. The next redirection fails it as [`Moved`](ErrorKind::Moved).
 const REDIRECTIONS_MAX: usize = 5;
 /// The first pause before a request is sent again because its states are moving. Each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
@@ -67,16 +67,16 @@ pub(crate) struct Cluster {
     next_read: Arc<Mutex<Instant>>,
     /// Wakes the requests that wait for the first slot map, when it was read or could not be read.
     slot_map_read: Notify,
-    /// Why the slot map could not be read the last time.
+    /// The error of the last attempt to read the slot map. Empty if the last attempt succeeded.
     read_error: ArcSwapOption<Error>,
     /// Shortens pauses by up to a half.
     jitter: Jitter,
-    /// Slots that may have kept what they took for a request that was not admitted.
+    /// Counts slots that may still be charged for a request that was not admitted.
     pub(crate) refunds_lost: AtomicU64,
 }
 
 impl Cluster {
-    /// A cluster whose slot map is not known yet. The first request reads it.
+    /// Returns a cluster without a slot map. The first request reads the slot map.
     pub(crate) fn new(connector: Connector, seeds: Vec<ConnectionAddr>, settings: &Settings) -> Cluster {
         Cluster {
             connector: Arc::new(connector),
@@ -91,8 +91,8 @@ impl Cluster {
         }
     }
 
-    /// The reply to the command before the deadline, or an error. A node that redirects has executed nothing, so
-    /// nothing is executed twice.
+    /// Sends the command and returns the reply. Returns an error if no reply comes before the deadline. A node that
+    /// redirects has executed nothing, so no command is executed twice.
     ///
     /// # Errors
     /// [`ClusterDown`](ErrorKind::ClusterDown) if no node owns the slot, [`Moved`](ErrorKind::Moved) if the slot was
@@ -120,13 +120,13 @@ impl Cluster {
         result
     }
 
-    /// Whether the slot has an owner whose circuit is closed.
+    /// Returns whether the slot has an owner whose circuit is closed.
     pub(crate) fn serves(&self, slot: u16) -> bool {
         self.nodes.load().owner(slot).is_some_and(|member| member.node.circuit() == Circuit::Closed)
     }
 
-    /// The reply of the slot's owner, or of the node that the owner redirects to. `None` if the states are moving, or
-    /// if the redirection names no node.
+    /// Sends the command to the owner of the slot, follows redirections, and returns the reply. `None` if the states are
+    /// moving, or if a redirection contains no address.
     async fn send_to_owner(
         self: &Arc<Cluster>,
         slot: u16,
@@ -154,7 +154,8 @@ impl Cluster {
         Err(Error::new(ErrorKind::Moved, "redirected too often"))
     }
 
-    /// The nodes, once a slot map is known. Waits for the first one until the deadline, unless reading it has failed.
+    /// Returns the nodes. If no slot map is known yet, it waits for the first slot map until the deadline. It does not
+    /// wait if the last attempt to read the slot map failed.
     ///
     /// # Errors
     /// Nothing was sent. [`CircuitOpen`](ErrorKind::CircuitOpen) if the slot map could not be read the last time,
@@ -178,8 +179,8 @@ impl Cluster {
         }
     }
 
-    /// The node at that address. It is added if it is new. If there are too many nodes already, it is used for this
-    /// request only.
+    /// Returns the node at this address. An unknown node is added to the known nodes. If there are too many nodes already,
+    /// the node is used for this request only.
     fn node(&self, address: &ConnectionAddr) -> Arc<Node> {
         if let Some(member) = self.nodes.load().at(address) {
             return Arc::clone(&member.node);
@@ -192,7 +193,7 @@ impl Cluster {
         self.nodes.load().at(address).map_or(new.node, |member| Arc::clone(&member.node))
     }
 
-    /// A node for this address, without connections.
+    /// Returns a node for this address, without connections.
     fn new_member(&self, address: &ConnectionAddr) -> Member {
         let endpoint =
             Endpoint { connector: Arc::clone(&self.connector), location: Location::Address(address.clone()) };
@@ -223,7 +224,7 @@ impl Cluster {
         });
     }
 
-    /// The slot map of the first node that returns one. Nodes that are up are asked first.
+    /// Asks the nodes for the slot map and uses the first valid reply. Nodes whose circuit is closed are asked first.
     async fn read(&self) -> Result<Nodes, Error> {
         let old = self.nodes.load_full();
         let mut known: Vec<&Member> = old.all().iter().collect();
@@ -234,7 +235,7 @@ impl Cluster {
         first_success(attempts.collect(), self.settings.connect_timeout).await
     }
 
-    /// The slot map of this node. Nodes that are in the old map keep their connections.
+    /// Asks this node for the slot map. Nodes that are in the old slot map too keep their connections.
     async fn read_at(&self, address: &ConnectionAddr, old: &Nodes) -> Result<Nodes, Error> {
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");
@@ -247,7 +248,7 @@ impl Cluster {
     /// Waits until the deadline for a connection to each node that owns slots.
     ///
     /// # Errors
-    /// Why one of these nodes has no connection, or why there is no slot map.
+    /// The reason why one of these nodes has no connection, or why there is no slot map.
     pub(crate) async fn wait_connected(self: &Arc<Cluster>, deadline: Instant) -> Result<(), Error> {
         let nodes = loop {
             match self.known_nodes(deadline).await {
@@ -262,8 +263,9 @@ impl Cluster {
         connected.map(drop).map_err(|error| self.last_error().unwrap_or(error))
     }
 
-    /// Closed if the circuits of all nodes that own slots are closed, open if none is, otherwise half open: some
-    /// requests pass.
+    /// Returns the state of the cluster as one circuit. It is closed if all nodes that own slots have closed circuits. It
+    /// is open if no such node has a closed circuit, or if no slot map could be read. Otherwise it is half open, because
+    /// only some requests pass.
     pub(crate) fn circuit(&self) -> Circuit {
         let nodes = self.nodes.load();
         if nodes.is_unknown() && self.read_error.load().is_some() {
@@ -277,7 +279,7 @@ impl Cluster {
         }
     }
 
-    /// The error of a node that is down, with its address; or why there is no slot map.
+    /// Returns the error of a node that is down, with the address of the node. If there is no slot map, it returns why.
     pub(crate) fn last_error(&self) -> Option<Error> {
         let nodes = self.nodes.load();
         if nodes.is_unknown() {
@@ -289,7 +291,7 @@ impl Cluster {
         })
     }
 
-    /// The state of each known node, in the order of the slot map.
+    /// Returns the state of each known node, in the order of the slot map.
     pub(crate) fn nodes(&self) -> Vec<NodeStatus> {
         self.nodes.load().all().iter().map(|member| member.node.node()).collect()
     }

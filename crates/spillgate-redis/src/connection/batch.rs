@@ -1,15 +1,15 @@
-//! Takes that are sent together: one call of their script decides them all, each by itself.
+//! Collects takes that are sent together. One call of a script decides all these takes, each independently of the others.
 //!
-//! One call for many takes costs the server as little as half of what single calls cost.
+//! One call for many takes can halve the cost of these takes for the server.
 //!
-//! Takes share a call if they have the same script and the same time. Almost always the time is empty, which means the
-//! server's clock. Three takes on buckets become:
+//! Takes share a call if they have the same script and the same time. The time is almost always empty, which means that
+//! the server's clock decides. Three takes on buckets become this call:
 //!
 //! ```text
 //! EVALSHA <sha of take_bucket> 3 <key 1> <key 2> <key 3> <time or empty> <argument 1, 2 and 3 together>
 //! ```
 //!
-//! The reply is an array of three elements. Each element is the reply to one take, or the error of that take alone.
+//! The reply is an array of three elements. Each element is the reply to one take, or an error of this take.
 
 use std::collections::VecDeque;
 
@@ -20,22 +20,24 @@ use tokio::sync::oneshot;
 use crate::command::request::EncodedTake;
 use crate::command::script::Script;
 
-/// The most takes in one call. It bounds how long other clients wait for the call: 0.1 to 0.2 ms.
+/// One call has at most this many takes. Other clients of the server wait while it executes a call, so this number bounds
+/// their wait to 0.1 to 0.2 ms.
 const TAKES_MAX: usize = 32;
-/// The number of batches that are searched for one that a take fits in, and that are reused. There is one for each
-/// script, except in tests that pass their own times.
+/// For each new take, this many batches are searched for one that the take fits in. The same number of batches is kept
+/// and reused. Outside of tests there are at most three kinds of batches, one for each script that can decide several
+/// takes.
 const BATCHES_KEPT: usize = 4;
 
 /// The callers that wait for the reply to a command.
 pub(crate) enum Awaited {
     /// One caller waits for the whole reply.
     One(oneshot::Sender<Value>),
-    /// Each waits for one element of the reply.
+    /// Each caller waits for one element of the reply.
     Each(Vec<oneshot::Sender<Value>>),
 }
 
 impl Awaited {
-    /// The number of callers.
+    /// Returns the number of callers.
     pub(crate) fn len(&self) -> usize {
         match self {
             Awaited::One(_) => 1,
@@ -54,7 +56,7 @@ pub(crate) struct Batches {
 }
 
 impl Batches {
-    /// Whether no take waits to be written.
+    /// Returns whether no take waits to be written.
     pub(crate) fn is_empty(&self) -> bool {
         self.used == 0
     }
@@ -75,8 +77,8 @@ impl Batches {
         self.used += 1;
     }
 
-    /// Appends all calls, and adds the callers that wait for them. Returns how many takes are skipped because no caller
-    /// waits for any take of their call.
+    /// Appends all calls, and adds their callers to `awaited`. A call is skipped if no caller waits for any of its takes.
+    /// Returns the number of takes in skipped calls.
     pub(crate) fn write(&mut self, out: &mut Vec<u8>, awaited: &mut VecDeque<Awaited>) -> usize {
         let mut left_out = 0;
         for batch in &mut self.batches[..self.used] {
@@ -162,7 +164,7 @@ fn write_length(kind: u8, length: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The digits of the number. It is faster than `write!`.
+/// Returns the decimal digits of the number. This function is faster than `write!`.
 fn decimal(mut number: usize, digits: &mut [u8; 20]) -> &[u8] {
     let mut at = digits.len();
     loop {

@@ -1,6 +1,6 @@
 //! The driver of a connection: writes the queued commands, reads the replies, and delivers them.
 //!
-//! It is one task for each connection, so that no request has to wait for a write of another request.
+//! Each connection has one driver, which runs as a task of its own. So no request has to write to the socket itself.
 //!
 //! Each time the driver is polled, it first writes what is queued, and then reads what has come:
 //!
@@ -8,7 +8,7 @@
 //! |---|---|
 //! | a command was queued | writes all queued commands, as far as the socket accepts them |
 //! | bytes have come | delivers each complete reply, and keeps the rest for later |
-//! | the socket refuses a write | stops writing, and still reads: the server may have said why |
+//! | the socket refuses a write | stops writing, and still reads, because the server may have sent the reason |
 //! | the server closes the socket, or sends an invalid reply | ends the queue with the reason, and ends itself |
 
 use std::future::Future;
@@ -31,27 +31,28 @@ pub(crate) struct Driver<S> {
     stream: S,
     /// The commands to write, and the callers that wait.
     shared: Arc<Queue>,
-    /// The commands that are being written. It changes places with the buffer of the queue, so neither is allocated
-    /// again.
+    /// The commands that are being written. The driver swaps this buffer with the buffer of the queue, so that no new
+    /// buffer is allocated.
     writing: Vec<u8>,
     /// The number of bytes of `writing` that the socket has accepted.
     written: usize,
     /// Whether the connection has ended. The driver then does nothing more.
     has_ended: bool,
-    /// A server that has closed the connection may have said why. That is still read.
+    /// Whether the socket still accepts bytes. If it does not, the driver still reads, because the server may have sent
+    /// the reason why it closed the connection.
     is_writable: bool,
     /// The buffer for replies.
     read: Vec<u8>,
-    /// Where the first byte of `read` is that was not delivered yet.
+    /// The position in `read` of the first byte that was not delivered yet.
     start: usize,
-    /// Where the bytes in `read` end.
+    /// The position in `read` after the last byte that has come.
     end: usize,
     /// Finds the end of the reply at `start`.
     scanner: LengthScanner,
 }
 
 impl<S> Driver<S> {
-    /// A driver that has written nothing yet.
+    /// Returns a driver that has written nothing yet.
     pub(crate) fn new(stream: S, shared: Arc<Queue>) -> Driver<S> {
         let read = vec![0; READ_BYTES];
         Driver {
@@ -74,7 +75,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Driver<S> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let driver = self.get_mut();
-        // A caller may have seen its reply and polled again before it saw the end of the connection.
+        // A caller may poll the driver again after the connection has ended.
         if driver.has_ended {
             return Poll::Ready(());
         }
@@ -93,7 +94,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Driver<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
-    /// Ready when everything is written. Commands that are queued during a write leave in the next one.
+    /// Writes all queued commands. It is ready when everything is written. Commands that are queued during a write are
+    /// sent in the next write.
     fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             if self.written == self.writing.len() {
@@ -110,7 +112,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         }
     }
 
-    /// Ready when the server has closed the connection.
+    /// Reads and delivers replies. It is ready when the server has closed the connection.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             self.make_space();
@@ -124,8 +126,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         }
     }
 
-    /// Makes capacity for the next read: by moving a partial reply to the front of the buffer, or else by doubling the
-    /// buffer. The scanner bounds the length of a reply, and so the buffer.
+    /// Makes free space in the buffer for the next read. If the buffer is full, a partial reply is moved to the front. If
+    /// the partial reply fills the buffer, the buffer is doubled. The scanner bounds the length of a reply, so the buffer
+    /// has a bound too.
     fn make_space(&mut self) {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -140,7 +143,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
     /// Delivers all replies that are complete.
     ///
     /// # Errors
-    /// The bytes are not a reply, or no command waits for one. Later replies can then not be found either.
+    /// The bytes are not a reply, or no command waits for a reply. After such an error, later replies cannot be found.
     fn deliver(&mut self) -> io::Result<()> {
         loop {
             let rest = &self.read[self.start..self.end];

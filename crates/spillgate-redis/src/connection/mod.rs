@@ -1,16 +1,17 @@
-//! One connection that many requests share. Commands that are sent between two turns of its driver leave in one write,
-//! and replies come back in order.
+//! One connection that many requests share. Its driver is a task that writes all queued commands in one write. The replies
+//! come back in the order of the commands.
 //!
-//! A write for each command would cost more than the command itself: the system call and the server's wakeup.
+//! If each command had a write of its own, the system call and the wakeup of the server would cost more than the command
+//! itself.
 //!
-//! A command takes this way:
+//! A command goes through these steps:
 //!
 //! 1. [`Connection::send`] or [`Connection::send_take`] adds the command to the [`queue`] and wakes the driver.
 //! 2. The [`driver`] writes everything in the queue at once. Takes that can share a call become one command ([`batch`]).
 //! 3. The driver reads bytes, [`resp`] splits them into replies, and the queue delivers each reply to its caller.
 //!
-//! A GET and two takes that were queued between two turns of the driver leave in one write. Their replies come in the
-//! same order:
+//! In this example a GET and two takes were queued before the driver ran, so they are sent in one write. Their replies
+//! come in the same order:
 //!
 //! ```text
 //! > *3 $3 GET .. *7 $7 EVALSHA .. $1 2 .. (two takes in one call)
@@ -39,24 +40,25 @@ use crate::connection::queue::Queue;
 pub(crate) struct Connection(Arc<Queue>);
 
 impl Connection {
-    /// A connection on a stream that no one has written to, which may wait for `waiting_max` replies at the same time.
+    /// Returns a connection on a new stream, and its driver. The connection may wait for at most `waiting_max` replies at
+    /// the same time.
     pub(crate) fn new<S>(stream: S, waiting_max: usize) -> (Connection, Driver<S>) {
         let shared = Arc::new(Queue::new(waiting_max));
         (Connection(Arc::clone(&shared)), Driver::new(stream, shared))
     }
 
-    /// The reply to one command. The command is executed even if the caller no longer waits.
+    /// Sends one command and returns its reply. The command is executed even if the caller no longer waits.
     ///
     /// # Errors
-    /// The server's error; an error of kind `Client` if the connection waits for too many replies, so that nothing was
-    /// sent; or the reason why the connection ended.
+    /// There are three kinds of errors. The server may reply with an error. The connection may have ended. If the
+    /// connection already waits for too many replies, nothing is sent, and the error has the kind `Client`.
     pub(crate) async fn send(&self, command: &Cmd) -> RedisResult<Value> {
         let receivers = self.0.put(1, |state| state.push_commands(|out| command.write_packed_command(out), 1))?;
         let mut values = self.0.replies(receivers).await?;
         values.pop().unwrap_or(Value::Nil).extract_error()
     }
 
-    /// The reply to one take, which leaves together with the other takes of this turn. A call is not written if the
+    /// Sends one take and returns its reply. The take may share a call with other takes. A call is not written if the
     /// callers of all its takes have stopped waiting.
     ///
     /// # Errors
@@ -88,7 +90,7 @@ impl ConnectionLike for Connection {
         })
     }
 
-    /// No database is selected by this connection itself. The login has done that.
+    /// Returns 0. This connection does not select a database, because the login has done so.
     fn get_db(&self) -> i64 {
         0
     }

@@ -1,7 +1,9 @@
-//! The commands of a connection that have no reply yet. The connection fills this queue, and its driver empties it.
+//! The queue of a connection: the commands that have no reply yet. The connection fills this queue, and the driver of the
+//! connection empties it.
 //!
-//! Replies have no numbers: the n-th reply belongs to the n-th command. So the queue keeps the callers in the order in
-//! which their commands are written. A caller that no longer waits keeps its position, because its reply comes too.
+//! The n-th reply belongs to the n-th command, because replies have no numbers. So the queue keeps the callers in the
+//! order in which their commands are written. A caller that no longer waits keeps its position, because its reply comes
+//! nevertheless.
 //!
 //! ```text
 //! put (not written) -> swap_commands (written) -> deliver (the caller has its reply)
@@ -22,7 +24,7 @@ use crate::connection::batch::{Awaited, Batches};
 
 /// What a connection and its driver share.
 pub(crate) struct Queue {
-    /// Locked briefly: no socket is read or written under the lock.
+    /// The contents. The lock is held briefly, because no socket is read or written under it.
     queue: Mutex<QueueState>,
     /// Wakes the driver when the queue is no longer empty.
     pub(crate) driver: AtomicWaker,
@@ -30,22 +32,23 @@ pub(crate) struct Queue {
 
 /// The contents of a queue.
 pub(crate) struct QueueState {
-    /// Commands that are not written yet. The takes follow them.
+    /// Commands that are not written yet. They are written before the takes in `batches`.
     commands: Vec<u8>,
-    /// Takes that are not written yet. They may share calls until they are.
+    /// Takes that are not written yet. Until a take is written, more takes may share its call.
     batches: Batches,
     /// For each command that is written, the callers that wait for the reply. A caller that no longer waits is skipped.
     awaited: VecDeque<Awaited>,
     /// The number of callers that wait.
     waiting: usize,
-    /// The most callers that may wait. Further commands are refused before they are written.
+    /// At most this many callers may wait. Further commands are refused before they are written.
     waiting_max: usize,
-    /// Why the connection has ended. The first reason stays.
+    /// Why the connection has ended. Only the first reason is stored.
     ended: Option<RedisError>,
 }
 
 impl QueueState {
-    /// Adds commands that get this many replies, one receiver for each. `write` appends their bytes.
+    /// Adds commands that get this many replies. Returns one receiver for each reply. `write` appends the bytes of the
+    /// commands.
     pub(crate) fn push_commands(
         &mut self,
         write: impl FnOnce(&mut Vec<u8>),
@@ -67,14 +70,14 @@ impl QueueState {
         receiver
     }
 
-    /// Whether nothing waits to be written.
+    /// Returns whether no command and no take waits to be written.
     fn is_empty(&self) -> bool {
         self.commands.is_empty() && self.batches.is_empty()
     }
 }
 
 impl Queue {
-    /// An empty queue, for at most this many callers.
+    /// Returns an empty queue, for at most this many callers.
     pub(crate) fn new(waiting_max: usize) -> Queue {
         let queue = QueueState {
             commands: Vec::new(),
@@ -91,7 +94,8 @@ impl Queue {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds what gets this many replies. `put` adds it, under the lock, and returns what the caller waits on.
+    /// Adds commands or a take with this many replies. `put` does so under the lock, and returns the receivers that the
+    /// caller waits for.
     ///
     /// # Errors
     /// The connection has ended, or too many callers wait. Nothing was added.
@@ -117,7 +121,7 @@ impl Queue {
     /// Waits for one reply.
     ///
     /// # Errors
-    /// Why the connection ended before the reply came. An error that the server sent is a value here.
+    /// The reason why the connection ended before the reply came. An error that the server sent is returned as a value.
     pub(crate) async fn reply(&self, receiver: oneshot::Receiver<Value>) -> RedisResult<Value> {
         receiver.await.map_err(|_| self.queue().ended.clone().unwrap_or_else(|| hung_up().into()))
     }
@@ -137,7 +141,7 @@ impl Queue {
         Ok(values)
     }
 
-    /// Replaces what was written by what has to be written next.
+    /// Replaces the bytes that were written by the bytes that must be written next.
     pub(crate) fn swap_commands(&self, written: &mut Vec<u8>) {
         written.clear();
         let QueueState { commands, batches, awaited, waiting, .. } = &mut *self.queue();
@@ -145,7 +149,7 @@ impl Queue {
         std::mem::swap(written, commands);
     }
 
-    /// Delivers the reply to the callers that are next in order.
+    /// Delivers the reply to the callers that wait for the next reply.
     ///
     /// # Errors
     /// No command waits for a reply, or the reply does not fit the command.
@@ -178,8 +182,8 @@ impl Queue {
         Ok(())
     }
 
-    /// The connection has ended: no further replies come. All callers that wait get this reason, or the first one if
-    /// there are several.
+    /// Ends the queue, because the connection has ended and no further replies come. All callers that wait get the reason
+    /// `why`. If the queue had already ended, they get the first reason.
     pub(crate) fn end(&self, why: io::Error) {
         let mut queue = self.queue();
         queue.ended.get_or_insert_with(|| why.into());
@@ -191,7 +195,7 @@ impl Queue {
     }
 }
 
-/// The reason if the server closed the connection and gave no other reason.
+/// Returns the reason for the case that the server closed the connection without an error.
 pub(crate) fn hung_up() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "the server hung up")
 }

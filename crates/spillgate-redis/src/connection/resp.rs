@@ -1,6 +1,6 @@
-//! Decodes RESP2, the protocol of Redis: where a reply ends, and what it contains.
+//! Decodes RESP2, the protocol of Redis: finds where a reply ends, and reads its value.
 //!
-//! The replies come from the network, so their length, their number of elements and their depth are bounded here.
+//! Replies come from the network, so this file bounds their length, their number of elements and their depth.
 //!
 //! | bytes | value |
 //! |---|---|
@@ -20,11 +20,11 @@ use redis::{Value, parse_redis_value};
 
 use crate::error::NotRedis;
 
-/// The longest reply. CLUSTER SLOTS of a cluster in which every slot is a range of its own fits.
+/// The longest reply, in bytes. The longest reply to CLUSTER SLOTS fits: every slot is then a range of its own.
 const LENGTH_MAX: usize = 8 << 20;
 /// The most elements in all arrays of one reply.
 const PARTS_MAX: usize = 1 << 19;
-/// The longest error or other line.
+/// The longest line, in bytes, for example of an error.
 const LINE_MAX: usize = 64 << 10;
 /// The deepest nesting of arrays. CLUSTER SLOTS has four levels.
 const DEPTH_MAX: usize = 8;
@@ -41,9 +41,9 @@ const NUMBER_MAX: usize = 20;
 /// ```
 #[derive(Default)]
 pub(crate) struct LengthScanner {
-    /// Everything before this is complete.
+    /// The position after the last complete value.
     end: usize,
-    /// The number of elements in all arrays so far, also of elements that have not come yet.
+    /// The number of elements in all arrays so far. It includes elements that have not come yet.
     parts: usize,
     /// For each open array, the number of elements that are still missing.
     open: [usize; DEPTH_MAX],
@@ -52,8 +52,8 @@ pub(crate) struct LengthScanner {
 }
 
 impl LengthScanner {
-    /// The length of the reply at the start of `read`; `None` if it is not complete. The next call must then pass the
-    /// same bytes and more. After a complete reply the scanner starts again.
+    /// Returns the length of the reply at the start of `read`. `None` if the reply is not complete. The next call must
+    /// then pass the same bytes and more. After a complete reply the scanner starts again.
     ///
     /// # Errors
     /// The bytes are not a reply, or the reply is too long.
@@ -110,12 +110,12 @@ impl LengthScanner {
     }
 }
 
-/// The length of the reply, as [`LengthScanner::length`] finds it, if all bytes are here.
+/// Returns the length of the reply at the start of `read`. `None` if the reply is not complete.
 pub(crate) fn length(read: &[u8]) -> io::Result<Option<usize>> {
     LengthScanner::default().length(read)
 }
 
-/// The value of a complete reply.
+/// Returns the value of a complete reply.
 ///
 /// # Errors
 /// The bytes are not a reply.
@@ -142,7 +142,7 @@ pub(crate) fn value(reply: &[u8]) -> io::Result<Value> {
     }
 }
 
-/// The length of a line, including its end.
+/// Returns the length of a line, including its end. `None` if the line is not complete.
 fn line(rest: &[u8]) -> io::Result<Option<usize>> {
     match rest.iter().take(LINE_MAX).position(|byte| *byte == b'\n') {
         Some(end) if end > 0 && rest[end - 1] == b'\r' => Ok(Some(end + 1)),
@@ -152,7 +152,8 @@ fn line(rest: &[u8]) -> io::Result<Option<usize>> {
     }
 }
 
-/// A length, or `None` for a value that does not exist; and the length of its line, including the end.
+/// Reads the line that begins a string or an array. Returns the length in the line, and the length of the line with its
+/// end. The first is `None` for a value that does not exist. The result is `None` if the line is not complete.
 fn number(rest: &[u8]) -> io::Result<Option<(Option<usize>, usize)>> {
     let Some(end) = rest.iter().take(NUMBER_MAX + 1).position(|byte| *byte == b'\r') else {
         return if rest.len() > NUMBER_MAX { Err(not_resp()) } else { Ok(None) };
@@ -174,12 +175,12 @@ fn number(rest: &[u8]) -> io::Result<Option<(Option<usize>, usize)>> {
     }
 }
 
-/// The bytes are not RESP.
+/// Returns the error for bytes that are not RESP.
 fn not_resp() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, NotRedis)
 }
 
-/// The reply is longer, or has more elements, than any reply that we ask for.
+/// Returns the error for a reply that is longer, or has more elements, than any reply to a command of the store.
 fn too_long() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the server's reply is too long")
 }

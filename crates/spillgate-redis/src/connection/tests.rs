@@ -241,7 +241,7 @@ async fn a_caller_that_waits_when_the_connection_ends_gets_the_reason() {
     }
 }
 
-/// A server with too many clients says so and closes the connection.
+/// A server that has too many clients sends an error and closes the connection. The caller must get this error.
 #[tokio::test]
 async fn a_server_that_has_hung_up_is_heard_all_the_same() {
     let (ours, mut theirs) = duplex(1 << 16);
@@ -301,7 +301,7 @@ async fn takes_that_no_caller_waits_for_are_not_written() {
     assert_eq!(replies.iter().filter(|reply| reply.is_ok()).count(), 3, "the dropped takes no longer count");
 }
 
-/// The other end no longer reads, and has said why.
+/// A stream that refuses every write and can still be read.
 struct Deaf(DuplexStream);
 
 impl AsyncRead for Deaf {

@@ -1,6 +1,6 @@
-//! The connections to one server. Each is made again whenever it ends.
+//! The connections to one server. Each connection is made again whenever it ends.
 //!
-//! Threads need connections that are ready: a request has no time to connect by itself.
+//! A request has no time to connect, so the pool keeps connections that are ready.
 //!
 //! A pool has a fixed number of entries. An entry goes through these states:
 //!
@@ -11,8 +11,8 @@
 //! | live | yes | yes | the connection ends, is silent, or is abandoned |
 //! | pausing | yes | no | the pause ends: 10 ms at first, twice as long each time, `probe_every` at most |
 //!
-//! A pause is shortened by up to a half at random, so that a fleet does not reconnect in step. If a connection has
-//! lasted for `probe_every` or longer, it is made again without a pause.
+//! Each pause is shortened at random by up to a half, so that the servers of a fleet do not reconnect all at once. If a
+//! connection has lasted for `probe_every` or longer, it is made again without a pause.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -48,7 +48,7 @@ pub(crate) struct LiveConnection {
     pub(crate) connection: Connection,
     /// The server's address. An error that redirects to an empty host means this host.
     pub(crate) address: ConnectionAddr,
-    /// Whether one call may contain several keys, as far as the server has said.
+    /// Whether one call may contain several keys. It becomes false when the server replies CROSSSLOT.
     has_all_slots: AtomicBool,
     /// Asks for a test, because a request on this connection had no reply.
     suspected: Notify,
@@ -57,18 +57,20 @@ pub(crate) struct LiveConnection {
 }
 
 impl LiveConnection {
-    /// Has the connection tested. A request without a reply proves nothing, since its caller may have had little time.
+    /// Asks for a test of the connection. A request without a reply does not prove that the connection is dead, since its
+    /// caller may have had little time.
     pub(crate) fn suspect(&self) {
         self.suspected.notify_one();
     }
 
-    /// Whether takes of several requests may share one call. See [`lacks_slots`](LiveConnection::lacks_slots).
+    /// Returns whether takes of several requests may share one call. [`lacks_slots`](LiveConnection::lacks_slots) says
+    /// when they may not.
     pub(crate) fn has_all_slots(&self) -> bool {
         self.has_all_slots.load(Ordering::Relaxed)
     }
 
-    /// The server has replied CROSSSLOT, so the address is that of several servers. Each key then needs a call of its
-    /// own, until this connection is made again.
+    /// Reports that the server has replied CROSSSLOT. The address then belongs to several nodes of a cluster. Until this
+    /// connection is made again, each take is sent in a call of its own.
     pub(crate) fn lacks_slots(&self) {
         self.has_all_slots.store(false, Ordering::Relaxed);
     }
@@ -79,8 +81,8 @@ impl LiveConnection {
         self.abandoned.notify_one();
     }
 
-    /// Ends when the server no longer replies. Idle connections are tested too, so that no request has to find them
-    /// dead.
+    /// Waits until the server no longer replies. Idle connections are tested too, so that a dead connection is found
+    /// before a request uses it.
     ///
     /// `time` is how long a PING may take. Replies come in order, so the reply to a PING shows that all earlier replies
     /// have come.
@@ -91,7 +93,7 @@ impl LiveConnection {
                 Ok(Ok(_)) => {}
                 // A user who may not call PING gets an error, which is a reply too.
                 Ok(Err(error)) if error.clone().into_server_errors().is_some() => {}
-                // PING cannot be sent either if the connection already waits for too many replies.
+                // The PING got no reply, or it was not sent because the connection already waits for too many replies.
                 _ => return,
             }
         }
@@ -103,7 +105,8 @@ impl LiveConnection {
 struct PoolEntry {
     /// The connection, while there is one. Requests read it without a lock.
     live: ArcSwapOption<LiveConnection>,
-    /// Requests of the threads that use this connection first. An odd number selects the thread's second connection.
+    /// Counts the requests of the threads whose first connection this is. If the number is odd, the next request uses the
+    /// second connection of its thread.
     turns: AtomicUsize,
     /// Whether a task makes the connection and keeps it.
     has_task: AtomicBool,
@@ -117,14 +120,14 @@ pub(crate) struct Pool {
     pub(crate) endpoint: Endpoint,
     /// Opened by [`no_reply`](Pool::no_reply) and [`is_down`](Pool::is_down), closed by any reply or new connection.
     pub(crate) breaker: Breaker,
-    /// As many as [`Settings::connections`] says.
+    /// The entries. Their number is [`Settings::connections`].
     entries: Box<[PoolEntry]>,
     /// Wakes the requests that wait for a connection.
     connected: Notify,
     /// Shortens the pauses between attempts to connect.
     jitter: Jitter,
-    /// A request that waited this long had about the whole timeout. It is a little less, since some time passes before
-    /// it is sent.
+    /// A request that waited this long had about the whole timeout. It is 7/8 of the timeout, since some time passes
+    /// before a request is sent.
     usual_wait: Duration,
     /// How long an attempt to connect, or the reply to a PING, may take.
     connect_timeout: Duration,
@@ -158,13 +161,13 @@ impl Pool {
         }
     }
 
-    /// Nanoseconds on the breaker's clock, never zero.
+    /// Returns the time `now` in nanoseconds on the clock of the breaker. It is never zero.
     pub(crate) fn at_ns(&self, now: Instant) -> u64 {
         u64::try_from(now.duration_since(self.start).as_nanos()).unwrap_or(u64::MAX).max(1)
     }
 
-    /// The connection whose turn it is, or any other one while that is being made. Waits for a connection until the
-    /// deadline.
+    /// Returns the connection whose turn it is. If that connection is not ready, any other connection is returned. If no
+    /// connection is ready, the function waits for one until the deadline.
     ///
     /// # Errors
     /// Nothing was sent, so the kind is one that [says so](ErrorKind::may_have_been_applied). It is
@@ -184,8 +187,8 @@ impl Pool {
             }
             if deadline::wait_until(deadline, connected).await.is_none() {
                 self.no_reply(begun);
-                // The request was not sent, so only an error that says the same may be returned. A user who cannot log
-                // in has a kind of its own.
+                // The request was not sent, so the returned error must not say that it may have been applied. A failed
+                // login has an error kind that says what is wrong, so that error is returned.
                 let why = self.last_error().filter(|last_error| !last_error.kind.may_have_been_applied());
                 let none = || Error::new(ErrorKind::NotSent, "no connection before the deadline");
                 return Err(why.unwrap_or_else(none));
@@ -193,8 +196,8 @@ impl Pool {
         }
     }
 
-    /// One of this thread's two connections, in turn: while the server decides the requests on one, the thread fills
-    /// the other.
+    /// Returns the position of one of this thread's two connections, in turn. While the server decides the requests on one
+    /// connection, the thread adds requests to the other connection.
     ///
     /// With four entries, thread 0 uses entries 0 and 1, thread 1 uses 2 and 3, and thread 2 shares 0 and 1. With one
     /// entry all threads share it.
@@ -203,18 +206,18 @@ impl Pool {
         (first + self.entries[first].turns.fetch_add(1, Ordering::Relaxed) % 2) % self.entries.len()
     }
 
-    /// The first entry that has a connection, for a thread whose own connection is missing.
+    /// Returns the first connection that is ready, for a thread whose own connection is missing.
     fn any_live(&self) -> Option<Arc<LiveConnection>> {
         self.entries.iter().find_map(|entry| entry.live.load_full())
     }
 
-    /// Whether any entry has a connection.
+    /// Returns whether any entry has a connection.
     pub(crate) fn is_live(&self) -> bool {
         self.entries.iter().any(|entry| entry.live.load().is_some())
     }
 
-    /// What a missing reply says about the server: nothing, unless the request had about the whole timeout. Then the
-    /// breaker counts a failure.
+    /// Reports that no reply came. If the request had about the whole timeout, the breaker counts a failure. Otherwise the
+    /// missing reply says nothing about the server.
     ///
     /// `since` is when the request was sent, or when it began to wait for a connection.
     pub(crate) fn no_reply(&self, since: Instant) {
@@ -235,8 +238,8 @@ impl Pool {
         }
     }
 
-    /// The server itself says that it serves no client. The breaker opens at once, without counting to
-    /// [`max_failures`](Settings::max_failures).
+    /// Reports that the server itself says that it is down. The breaker opens at once, even if there were fewer than
+    /// [`max_failures`](Settings::max_failures) failures.
     pub(crate) fn is_down(&self, why: &Error) {
         self.last_error.store(Some(Arc::new(why.clone())));
         self.open();
@@ -254,17 +257,16 @@ impl Pool {
         }
     }
 
-    /// The server has replied. If the breaker was open, it closes, and the error that had opened it is forgotten.
+    /// Reports that the server has replied. If the breaker was open, it closes, and the last error is removed.
     pub(crate) fn replied(&self) {
         if self.breaker.succeeded() {
             self.last_error.store(None);
         }
     }
 
-    /// Waits for the connections that the threads of this runtime will use. One connection is enough when the deadline
-    /// comes.
+    /// Waits until the deadline for all connections of the pool. At the deadline, one connection is enough.
     ///
-    /// A runtime of one thread needs no more than one connection to begin, so this does not wait for the others.
+    /// A runtime with one thread needs only one connection to begin, so it does not wait for the others.
     pub(crate) async fn wait_connected(self: &Arc<Pool>, mut deadline: Instant) -> Result<(), Error> {
         while Handle::current().runtime_flavor() != RuntimeFlavor::CurrentThread {
             let connected = self.connected.notified();
@@ -280,8 +282,8 @@ impl Pool {
         self.live(deadline).await.map(drop)
     }
 
-    /// Starts a task that keeps this connection, unless there is one. It runs on the first caller's runtime. When that
-    /// runtime ends, the next caller starts the task again.
+    /// Starts a task that keeps this connection, unless the task already runs. The task runs on the runtime of the caller
+    /// that starts it. When that runtime ends, the next caller starts the task again.
     fn keep(self: &Arc<Pool>, position: usize) {
         let entry = &self.entries[position];
         if entry.has_task.load(Ordering::Relaxed) || entry.has_task.swap(true, Ordering::AcqRel) {
@@ -292,13 +294,13 @@ impl Pool {
         *entry.keeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(task.abort_handle());
     }
 
-    /// Why the server is down, if it is: the error of the last attempt to connect, or the error that opened the
-    /// circuit.
+    /// Returns why the server is down: the error of the last attempt to connect, or the error that opened the circuit.
+    /// `None` if the server is not down.
     pub(crate) fn last_error(&self) -> Option<Error> {
         self.last_error.load().as_deref().cloned()
     }
 
-    /// Where the server was found last.
+    /// Returns the last known address of the server.
     pub(crate) fn found(&self) -> Option<ConnectionAddr> {
         self.found.borrow().clone()
     }
@@ -321,7 +323,7 @@ struct Keeper {
     position: usize,
 }
 
-/// Runs when the task ends: because the pool ends, or because the task's runtime ends.
+/// Runs when the task ends. It ends when the pool ends, or when the runtime of the task ends.
 impl Drop for Keeper {
     fn drop(&mut self) {
         self.entry().live.store(None);
@@ -332,7 +334,7 @@ impl Drop for Keeper {
 }
 
 impl Keeper {
-    /// The entry that this task fills.
+    /// Returns the entry whose connection this task keeps.
     fn entry(&self) -> &PoolEntry {
         &self.pool.entries[self.position]
     }
@@ -392,7 +394,7 @@ impl Keeper {
     }
 }
 
-/// This thread's number, in the order in which threads first asked for one.
+/// Returns the number of this thread. Threads are numbered in the order in which they first call this function.
 fn thread() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
