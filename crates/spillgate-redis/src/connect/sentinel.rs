@@ -1,7 +1,7 @@
 //! Asks sentinels for the address of the primary.
 //!
-//! Sentinels disagree during a failover. The one that has seen the latest failover is right, so all are asked and their
-//! epochs compared.
+//! During a failover, sentinels may report different primaries. The sentinel with the greatest epoch has seen the latest
+//! failover and is right. So all sentinels are asked, and their epochs are compared.
 //!
 //! Each sentinel gets two commands in one write:
 //!
@@ -15,8 +15,8 @@
 //! | the sentinels | the result |
 //! |---|---|
 //! | some reply, and the greatest epoch is at least the greatest that is known | the address with that epoch |
-//! | some reply, all with an earlier epoch than the greatest that is known | an error: they missed a failover |
-//! | all reply, all with an earlier epoch | the address: the sentinels were set up again |
+//! | some reply, all with an earlier epoch than the greatest that is known | an error, because these sentinels missed a failover |
+//! | all reply, all with an earlier epoch | the address, because the sentinels were set up again |
 //! | all are unreachable or too slow | the last primary, if there is one |
 //! | none reports a primary, and one replies with an error | an error |
 
@@ -36,14 +36,15 @@ use crate::connect::connector::Connector;
 use crate::connect::url::address_text;
 use crate::error::{Cause, Error, ErrorKind};
 
-/// How long to wait for the other sentinels once most have replied. One of them may have seen a later failover.
+/// When most sentinels have replied, the store waits this long for the other ones. One of them may have seen a later
+/// failover.
 const LAG: Duration = Duration::from_millis(20);
 
 /// The sentinels in the URL, and what they have reported so far.
 pub(crate) struct Sentinels {
-    /// Their addresses, in the order of the URL. Other sentinels of the primary are not looked for.
+    /// The addresses of the sentinels, in the order of the URL. The store does not search for other sentinels.
     addresses: Vec<ConnectionAddr>,
-    /// The name by which they know the primary.
+    /// The name of the primary in the settings of the sentinels.
     pub(crate) name: String,
     /// The epoch of the latest failover that a sentinel has reported. An earlier epoch is accepted only if all
     /// sentinels report it.

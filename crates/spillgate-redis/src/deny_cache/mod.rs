@@ -1,6 +1,7 @@
-//! The deny cache: keeps states that refused a take, to refuse again without a call to the server.
+//! The deny cache. It keeps states that refused a take, so that the next take is refused without a call to the server.
 //!
-//! Without it one client that sends far too much would use as much of Redis as all others together.
+//! Without this cache, one client that sends far too many requests could use as much of Redis as all other clients
+//! together.
 //!
 //! A refusal that is free stays true until its retry time. Only a refund, a reset or a loss of data can free the units
 //! earlier. So the cache keeps the states that the server showed when it refused a request. The kernel decides by them,
@@ -30,7 +31,7 @@ use crate::command::ObservedStates;
 use crate::command::args::max_used;
 use crate::command::request::decide_refused;
 
-/// Entries in which a state may be.
+/// The number of entries in a set. A state is stored in one of the entries of its set.
 const ENTRIES_PER_SET: usize = 4;
 /// In a cluster no refusal is repeated for longer, whatever the settings say. It may be due to units that a request in
 /// several slots took here before another slot refused it, and is about to refund.
@@ -38,7 +39,7 @@ pub(crate) const CLUSTER_MAX_AGE: Duration = Duration::from_millis(100);
 /// A larger state is not kept. A counter of 128 segments takes 1032 bytes, and a whole log may take a mebibyte.
 const STATE_BYTES_MAX: usize = 1100;
 
-/// A fixed number of entries. When a set is full, one state overwrites another.
+/// A cache with a fixed number of entries. When a set is full, a new state replaces an old one.
 pub(crate) struct DenyCache {
     /// The zero of the cache's clock.
     start: Instant,
@@ -133,7 +134,7 @@ impl DenyCache {
         self.refusals.load(Ordering::Relaxed)
     }
 
-    /// Whether the cache keeps anything.
+    /// Returns whether the cache is on.
     pub(crate) fn is_on(&self) -> bool {
         !self.sets.is_empty()
     }
@@ -169,7 +170,7 @@ impl DenyCache {
         Some(Verdict::of(hits, decisions, now).with_source(Source::DenyCache))
     }
 
-    /// The known state of one of `hits`.
+    /// Returns the state of one of `hits`, if the cache has it.
     fn known(&self, hit: &Hit<'_>, hits: &[Hit<'_>], at_ns: u64) -> Option<KnownState> {
         let state_key = hit.state_key();
         let set = self.set(state_key)?;
@@ -243,7 +244,7 @@ impl DenyCache {
         true
     }
 
-    /// The set of the state; `None` if the cache is off.
+    /// Returns the set of the state. `None` if the cache is off.
     fn set(&self, state_key: u128) -> Option<&Set> {
         // The keys of a program may not be hashes.
         let hash = ((state_key >> 64) as u64 ^ state_key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -251,7 +252,7 @@ impl DenyCache {
         self.sets.get(position as usize)
     }
 
-    /// The time on the cache's clock, in nanoseconds.
+    /// Returns the time on the clock of the cache, in nanoseconds.
     fn ns(&self, at: Instant) -> u64 {
         nanos(at.saturating_duration_since(self.start))
     }

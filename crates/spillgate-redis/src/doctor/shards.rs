@@ -1,6 +1,6 @@
-//! Which primary of a cluster owns which slots, and how many replicas it has.
+//! Reads which primary of a cluster owns which slots, and how many replicas each primary has.
 //!
-//! The slot map of the store ignores replicas, which the doctor has to count.
+//! The doctor cannot use the slot map of the store, because that map ignores replicas.
 
 use redis::{ConnectionAddr, Value};
 
@@ -17,18 +17,19 @@ pub(super) struct Shard {
 }
 
 impl Shard {
-    /// Whether the primary owns this slot.
+    /// Returns whether the primary owns this slot.
     pub(super) fn has(&self, slot: u16) -> bool {
         self.ranges.iter().any(|(first, last)| (first..=last).contains(&&slot))
     }
 
-    /// The number of slots that the primary owns.
+    /// Returns the number of slots that the primary owns.
     pub(super) fn slots(&self) -> usize {
         self.ranges.iter().map(|(first, last)| usize::from(last.saturating_sub(*first)) + 1).sum()
     }
 }
 
-/// The shards in the reply of the node at `sender` to CLUSTER SLOTS. Invalid parts are skipped.
+/// Reads the primaries and their slots from a reply to CLUSTER SLOTS. `sender` is the address of the node that replied.
+/// Invalid parts of the reply are skipped.
 pub(super) fn read(reply: &Value, sender: &ConnectionAddr) -> Vec<Shard> {
     let mut shards: Vec<Shard> = Vec::new();
     let Value::Array(ranges) = reply else { return shards };
