@@ -94,6 +94,11 @@ impl Url {
         if name.is_empty() {
             return Err(invalid("no name of the primary that the sentinels know"));
         }
+        if path.contains(['?', '#']) {
+            return Err(invalid(
+                "the URL of the sentinels has a `?` or `#`: after the hosts come the primary's name and the database only",
+            ));
+        }
         let (addresses, url) = addresses(credentials, hosts, database, Some(SENTINEL_PORT), is_secure)?;
         Ok(Url { servers: Servers::Sentinels(addresses, name.to_owned()), ..url })
     }

@@ -11,7 +11,7 @@ use spillgate::text::{Diagnostic, Source};
 use super::blank;
 use super::error::{Written, Wrong};
 use super::keys::{KEYS, Key, Shape};
-use super::secret::masked;
+use super::secret::{masked, masked_url};
 use super::store;
 use super::unknown::{unknown_key, variable_help};
 use super::values::Value;
@@ -93,7 +93,9 @@ pub fn resolve(sources: &Sources) -> Result<Resolved, Vec<Diagnostic>> {
     if !resolver.errors.is_empty() {
         return Err(resolver.errors);
     }
-    let origins = resolver.set.into_iter().map(|(path, set)| (path, (set.origin, masked(&set.text)))).collect();
+    let shown = |path, text: &str| if path == "store.url" { masked_url(text) } else { masked(text) };
+    let set = resolver.set.into_iter();
+    let origins = set.map(|(path, set)| (path, (set.origin, shown(path, &set.text)))).collect();
     Ok(Resolved { settings: resolver.settings, origins })
 }
 

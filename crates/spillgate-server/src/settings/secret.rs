@@ -22,6 +22,26 @@ pub(crate) fn masked(text: &str) -> String {
     shown
 }
 
+/// The URL of a store with stars instead of everything that may be a password: the login, everything after `?` or `#`,
+/// and text where a port belongs.
+///
+/// A mistake in a URL can move the password to any of these places. An error must not show it there either.
+pub(crate) fn masked_url(url: &str) -> String {
+    let (location, rest) = url.split_at(url.find(['?', '#']).unwrap_or(url.len()));
+    let location = masked(location);
+    let (scheme, location) = location.split_once("://").unwrap_or(("", &location));
+    let (hosts, path) = location.split_at(location.find('/').unwrap_or(location.len()));
+    let host = |host: &str| match host.rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') && port.parse::<u16>().is_err() => format!("{name}:{STARS}"),
+        _ => host.to_owned(),
+    };
+    let (login, hosts) = hosts.split_at(hosts.rfind('@').map_or(0, |at| at + 1));
+    let hosts: Vec<String> = hosts.split(',').map(host).collect();
+    let scheme = if scheme.is_empty() { String::new() } else { format!("{scheme}://") };
+    let rest = rest.get(..1).map(|sign| format!("{sign}{STARS}")).unwrap_or_default();
+    format!("{scheme}{login}{}{path}{rest}", hosts.join(","))
+}
+
 fn push_masked(shown: &mut String, line: &str, place: &Range<usize>) {
     shown.push_str(&line[..place.start]);
     shown.push_str(STARS);
@@ -84,6 +104,28 @@ mod tests {
         ] {
             assert_eq!(masked(text), expected);
             assert_eq!(masked(expected), expected, "stars are not masked again");
+        }
+    }
+    #[test]
+    fn a_url_shows_no_password_wherever_a_mistake_puts_it() {
+        for (url, shown) in [
+            ("redis://h:1?password=S3cret", "redis://h:1?***"),
+            ("redis-sentinel://h:1/m?sentinel_password=S3cret", "redis-sentinel://h:1/m?***"),
+            ("redis://u:S3cret", "redis://u:***"),
+            ("redis://127.0.0.1:1,u:S3cret", "redis://127.0.0.1:1,u:***"),
+            ("redis://127.0.0.1:1/0#S3cret", "redis://127.0.0.1:1/0#***"),
+            ("unix:///tmp/r.sock?pas=S3cret", "unix:///tmp/r.sock?***"),
+            ("redis://u:S3c#ret@h", "redis://u:***#***"),
+            ("redis://u:S3c?ret@h", "redis://u:***?***"),
+            ("redis://u:S3cret@h:1/2", "redis://u:***@h:1/2"),
+            ("redis-cluster://:S3cret@a,b:1", "redis-cluster://:***@a,b:1"),
+            ("redis://[::1]:6379/2", "redis://[::1]:6379/2"),
+            ("redis://[::1]", "redis://[::1]"),
+            ("unix:///run/redis.sock", "unix:///run/redis.sock"),
+            ("memory", "memory"),
+            ("u:S3cret", "u:***"),
+        ] {
+            assert_eq!(masked_url(url), shown);
         }
     }
 }

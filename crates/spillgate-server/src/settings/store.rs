@@ -11,7 +11,7 @@ use spillgate_redis::LogForm;
 
 use super::Settings;
 use super::error::Wrong;
-use super::secret::masked;
+use super::secret::masked_url;
 use super::values::Value;
 
 /// Where the counts are stored, and how a shared store is reached.
@@ -65,7 +65,7 @@ impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StoreUrl::Memory => f.write_str("memory"),
-            StoreUrl::Shared(url) => f.write_str(&masked(url)),
+            StoreUrl::Shared(url) => f.write_str(&masked_url(url)),
         }
     }
 }

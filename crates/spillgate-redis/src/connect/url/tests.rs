@@ -51,6 +51,8 @@ fn an_invalid_url_is_rejected() {
         "redis-cluster://a/1",
         "redis-sentinel://a:1",
         "redis-sentinel://a:1/",
+        "redis-sentinel://a:1/main?sentinel_password=p",
+        "redis-sentinel://a:1/main#p",
         "redis-sentinel:///main",
         "redis-sentinel://a/main/x",
         &many,
