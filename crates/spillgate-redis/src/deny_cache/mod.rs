@@ -1,23 +1,26 @@
 //! The deny cache. It keeps states that refused a take, so that the next take is refused without a call to the server.
+//! A state is what the server stores to count the takes of one key.
 //!
 //! Without this cache, one client that sends far too many requests could use as much of Redis as all other clients
 //! together.
 //!
-//! A refusal that is free stays true until its retry time. Only a refund, a reset or a loss of data can free the units
-//! earlier. So the cache keeps the states that the server showed when it refused a request. The kernel decides by them,
-//! at the current time of the server's clock. States that did not refuse are kept too, to report what is left of them
-//! beside the refusal.
+//! A refusal is free if it changes no state. Such a refusal stays true until its retry time. Only a refund, a reset or
+//! a loss of data can free the units earlier. So the cache keeps the states that the server showed when it refused a
+//! request. The kernel (the pure decision code in `spillgate_core`) decides the next request from these states, at the
+//! current time of the server's clock. The cache also keeps the states that did not refuse, because their remaining
+//! units are reported together with the refusal.
 //!
-//! A state is removed when this node may have changed it. Changes by other nodes are seen when the entry is too old.
-//! Until then `retry_after` may be too short by what they took, and the units that they refunded are still refused.
+//! An entry is removed when a request of this node may have changed its state. Changes by other nodes are seen only
+//! after the entry is too old. Until then `retry_after` may be too short, because the other nodes have taken more
+//! units. Units that they have refunded are still refused.
 //!
 //! | event | effect on the entry of the state |
 //! |---|---|
-//! | the server refuses a request for free, and shows the state | the entry is kept, or replaces the one before |
-//! | a request on the state is sent, and not refused for free | removed when the request ends, however it ends |
-//! | the entry is older than the greatest age | not used any more; removed with the next removal in its set |
-//! | the set is full | the entry whose refusal ends first is replaced, unless it still refuses and the new one does not |
-//! | another client takes or refunds | none, until the entry is too old |
+//! | the server refuses a request for free, and shows the state | a new entry is stored, or the old entry is replaced |
+//! | a request on the state is sent, and is not refused for free | the entry is removed when the request ends or fails |
+//! | the entry is older than the greatest age | it is not used any more, and the next removal in its set removes it |
+//! | the set is full | the entry whose refusal ends first is replaced, unless only the old entry still refuses |
+//! | another client takes or refunds | no effect until the entry is too old |
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -33,27 +36,30 @@ use crate::command::request::decide_refused;
 
 /// The number of entries in a set. A state is stored in one of the entries of its set.
 const ENTRIES_PER_SET: usize = 4;
-/// In a cluster no refusal is repeated for longer, whatever the settings say. It may be due to units that a request in
-/// several slots took here before another slot refused it, and is about to refund.
+/// The greatest age of an entry in a cluster, even if the settings allow more. A request in several slots takes units
+/// in one slot, and refunds them if another slot refuses. A refusal may be due to such units, so it is repeated for a
+/// short time only.
 pub(crate) const CLUSTER_MAX_AGE: Duration = Duration::from_millis(100);
 /// A larger state is not kept. A counter of 128 segments takes 1032 bytes, and a whole log may take a mebibyte.
 const STATE_BYTES_MAX: usize = 1100;
 
 /// A cache with a fixed number of entries. When a set is full, a new state replaces an old one.
 pub(crate) struct DenyCache {
-    /// The zero of the cache's clock.
+    /// The start of the cache's clock. Its times are nanoseconds since then.
     start: Instant,
-    /// An entry of this age is no longer used. Its age counts from the time when its request was sent.
+    /// An entry of this age or more is no longer used. The age of an entry counts from the time when its request was
+    /// sent.
     max_age_ns: u64,
-    /// Whether all states are changed by the clock of a single server.
+    /// Whether a single server decides all requests, so that the times of all states come from one clock.
     has_one_clock: bool,
     /// The hash of a state's key selects its set. Empty if the cache is off.
     sets: Box<[Set]>,
-    /// At most [`ENTRIES_PER_SET`]. It is less only in a cache of fewer entries.
+    /// The most entries in a set. It is less than [`ENTRIES_PER_SET`] only if the whole cache has fewer entries.
     entries_per_set: usize,
-    /// No entry refuses after this time, in nanoseconds since `start`. A request that comes later reads nothing else.
+    /// No entry refuses after this time, in nanoseconds since `start`. A request that comes later does not read the
+    /// sets.
     refuses_until_ns: AtomicU64,
-    /// The requests that the cache has refused.
+    /// The number of requests that the cache has refused.
     refusals: AtomicU64,
 }
 
@@ -65,9 +71,9 @@ const GENERATION_STEP: u64 = 2;
 /// The entries of the states whose hashes select this set.
 #[derive(Default)]
 struct Set {
-    /// Grows with each removal. A reply to a request that was sent before a removal comes too late to be kept.
-    /// [`HAS_ENTRIES`] is in the same number. If one thread removes while another inserts, one of them therefore sees
-    /// the other.
+    /// Grows with each removal. A request remembers the generation when it is sent. If the generation has changed when
+    /// the reply comes, the reply is not kept, because it may be older than the change. [`HAS_ENTRIES`] is in the same
+    /// number. So if one thread removes while another thread inserts, one of the two threads sees the other.
     generation: AtomicU64,
     /// At most one entry for each state. Allocated when it is first needed.
     entries: Mutex<Vec<Entry>>,
@@ -79,43 +85,45 @@ struct Entry {
     state_key: u128,
     /// The state after the refused request.
     state: State,
-    /// For a log and for permits, the server shows only what decides a take that fits beside this many used units.
+    /// `Some` if the server showed only a part of the state, as it does for permits and for a log. That part decides a
+    /// take that fits if at most this many units are used, and no other take.
     max_used: Option<u64>,
-    /// The server's time of the state.
+    /// The time on the server's clock when it showed the state.
     now: Time,
     /// When the request was sent and when the reply came, by the local clock.
     sent_ns: u64,
     replied_ns: u64,
-    /// When the entry refuses nothing any more. This is `sent_ns` if the state did not refuse.
+    /// When the entry stops refusing, in nanoseconds on the cache's clock. It is `sent_ns` if the state did not refuse.
     refuses_until_ns: u64,
 }
 
-/// The hits of a request that is sent to the server. When this is dropped, their states are removed, because the
-/// request may have changed them even if it failed. States that were just learnt stay.
+/// Guards the entries while a request is sent to the server. When the guard is dropped, it removes the entries of all
+/// states in the request, because the request may have changed them even if it failed. The states that the reply has
+/// just shown stay in the cache.
 pub(crate) struct RequestGuard<'c, 'h, 'q> {
-    /// The cache that the states are removed from.
+    /// The cache that the entries are removed from.
     cache: &'c DenyCache,
-    /// The request.
+    /// The hits of the request.
     hits: &'h [Hit<'q>],
     /// When the request was sent, on the cache's clock.
     sent_ns: u64,
     /// The generation of each hit's set. Empty if the cache is off.
     generations: SmallVec<[u64; 4]>,
-    /// The keys of states that were learnt.
+    /// The keys of the states that the reply showed and the cache has kept.
     learnt: Vec<u128>,
 }
 
-/// The state of an entry, now.
+/// A state from the cache, with the current time of the server's clock as far as it is known.
 struct KnownState {
     state_key: u128,
     state: State,
-    /// The server's time now. It is at least `now`, and at most `latest`.
+    /// The server's time now is at least `now`, and at most `latest`.
     now: Time,
     latest: Time,
 }
 
 impl DenyCache {
-    /// A cache of at most this many entries, none of which is used for longer than `max_age`.
+    /// Creates a cache of at most this many entries. An entry is not used for longer than `max_age`.
     pub(crate) fn new(entries: usize, max_age: Duration, has_one_clock: bool) -> DenyCache {
         let entries_per_set = entries.clamp(1, ENTRIES_PER_SET);
         DenyCache {
@@ -129,7 +137,7 @@ impl DenyCache {
         }
     }
 
-    /// Requests that the cache has refused.
+    /// Returns the number of requests that the cache has refused.
     pub(crate) fn refusals(&self) -> u64 {
         self.refusals.load(Ordering::Relaxed)
     }
@@ -139,7 +147,11 @@ impl DenyCache {
         !self.sets.is_empty()
     }
 
-    /// The refusal of `hits`, if it is known that the server would refuse them too.
+    /// Returns the refusal of `hits` if the server is known to refuse them too. `None` means that the server must be
+    /// asked.
+    ///
+    /// For each known state, the kernel decides its hits as it would in the whole request. Hits on unknown states do
+    /// not refuse. They are reported as [`Reason::NotAsked`], because nothing is known about their limits.
     ///
     /// For each known state the kernel decides as it would in the request. Hits on other states pass, and are reported
     /// as not asked: nothing is known of their limits.
@@ -152,7 +164,8 @@ impl DenyCache {
         let known: SmallVec<[KnownState; 2]> =
             (0..hits.len()).filter(first_of_state).filter_map(|i| self.known(&hits[i], hits, at_ns)).collect();
         let now = known.iter().map(|known| known.now).max()?;
-        // A cost that never fits is refused by its quota alone, and is reported so even if the state is unknown.
+        // A take that does not fit on an empty state is refused whatever its state is. If that state is unknown, the
+        // cache would report the take as not asked. So the server decides instead.
         let is_known = |hit: &Hit<'_>| known.iter().any(|known| known.state_key == hit.state_key());
         if !hits.iter().all(|hit| is_known(hit) || may_fit(hit, hits)) {
             return None;
@@ -185,14 +198,14 @@ impl DenyCache {
             return None;
         }
         let after = |ns| entry.now.after(Duration::from_nanos(ns));
-        // The server may have read the state as soon as the request was sent, and the clocks may differ by a
-        // thousandth.
+        // The server may have read the state as soon as the request was sent. Its clock may also run faster than the
+        // local clock by a thousandth. `latest` allows for both.
         let latest = after(age_ns.saturating_add(age_ns.div_ceil(1000)));
         let now = after(at_ns.saturating_sub(entry.replied_ns));
         Some(KnownState { state_key, state: entry.state.clone(), now, latest })
     }
 
-    /// Create it before the request is sent, and drop it after the reply.
+    /// Returns the guard of a request. Create it before the request is sent, and drop it after the reply.
     pub(crate) fn guard<'c, 'h, 'q>(&'c self, hits: &'h [Hit<'q>], sent: Instant) -> RequestGuard<'c, 'h, 'q> {
         let generation =
             |hit: &Hit<'_>| Some(self.set(hit.state_key())?.generation.load(Ordering::Acquire) & !HAS_ENTRIES);
@@ -200,8 +213,8 @@ impl DenyCache {
         RequestGuard { cache: self, hits, sent_ns: self.ns(sent), generations, learnt: Vec::new() }
     }
 
-    /// Removes the state. It locks nothing while the set has no entries. Entries that are too old are removed too, so
-    /// that a set does not keep states forever that no request needs.
+    /// Removes the entry of the state. If the set has no entries, this takes no lock. Entries that are too old are
+    /// removed too. Otherwise an entry that no request needs could stay in the set forever.
     fn remove(&self, state_key: u128, at_ns: u64) {
         let Some(set) = self.set(state_key) else { return };
         if set.generation.fetch_add(GENERATION_STEP, Ordering::AcqRel) & HAS_ENTRIES == 0 {
@@ -215,13 +228,14 @@ impl DenyCache {
         }
     }
 
-    /// Inserts the entry if there is capacity. Returns whether no removal has happened in the set since the request was
-    /// sent.
+    /// Inserts the entry, if the set has capacity for it. Returns `false` if there has been a removal in the set since
+    /// the request was sent, because the new entry may then be out of date.
     fn insert(&self, entry: Entry, generation: u64) -> bool {
         let Some(set) = self.set(entry.state_key) else { return false };
         let mut entries = set.entries();
-        // This is one atomic step. A removal after it waits for the lock, and a removal before it is seen here. A bit
-        // without an entry is cleared by the next removal.
+        // `fetch_or` sets the bit and reads the generation in one atomic step. A later removal sees the bit and waits
+        // for the lock. An earlier removal has changed the generation, so nothing is inserted. The bit may then be set
+        // without an entry, and the next removal clears it.
         if set.generation.fetch_or(HAS_ENTRIES, Ordering::AcqRel) & !HAS_ENTRIES != generation {
             return false;
         }
@@ -233,8 +247,8 @@ impl DenyCache {
             entries.push(entry);
             return true;
         }
-        // Replaces the entry of the same state, or the entry that ends first. An entry that still refuses is not
-        // replaced by one that does not.
+        // The new entry replaces the entry of the same state. If there is none, it replaces the entry whose refusal
+        // ends first. An entry that still refuses is not replaced by an entry that does not refuse.
         let refuses = |entry: &Entry, at_ns| entry.refuses_until_ns > at_ns;
         let gives_way = |at: &usize| refuses(&entry, entry.replied_ns) || !refuses(&entries[*at], entry.replied_ns);
         let first = (0..entries.len()).min_by_key(|position| entries[*position].refuses_until_ns);
@@ -244,9 +258,9 @@ impl DenyCache {
         true
     }
 
-    /// Returns the set of the state. `None` if the cache is off.
+    /// Returns the set that the key of the state selects. `None` if the cache is off.
     fn set(&self, state_key: u128) -> Option<&Set> {
-        // The keys of a program may not be hashes.
+        // A program may use keys that are not hashes, so the bits of the key are mixed here.
         let hash = ((state_key >> 64) as u64 ^ state_key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let position = (u128::from(hash) * self.sets.len() as u128) >> 64;
         self.sets.get(position as usize)
@@ -259,15 +273,15 @@ impl DenyCache {
 }
 
 impl Set {
-    /// The entries, locked.
+    /// Locks the entries and returns them.
     fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl KnownState {
-    /// Decides the hits on this state, in a request that is refused. Returns whether they refuse it, also at the latest
-    /// time that it may be.
+    /// Decides the hits on this state, as part of a request that is refused. Returns whether they refuse the request,
+    /// at `now` and still at `latest`.
     fn decide(self, hits: &[Hit<'_>], now: Time, decisions: &mut [Decision]) -> bool {
         let positions: SmallVec<[usize; 4]> =
             (0..hits.len()).filter(|i| hits[*i].state_key() == self.state_key).collect();
@@ -300,13 +314,13 @@ impl RequestGuard<'_, '_, '_> {
         }
     }
 
-    /// The generation of the state's set when the request was sent.
+    /// Returns the generation that the state's set had when the request was sent.
     fn generation(&self, state_key: u128) -> Option<u64> {
         let (first, _) = on_state(self.hits, state_key).next()?;
         self.generations.get(first).copied()
     }
 
-    /// `None` for a state that is of no use later, or that is too large.
+    /// Returns the entry for a state that the server showed. `None` if the state is of no use later, or is too large.
     fn entry(
         &self,
         state_key: u128,
@@ -317,11 +331,12 @@ impl RequestGuard<'_, '_, '_> {
     ) -> Option<Entry> {
         let own = on_state(self.hits, state_key);
         let (_, hit) = own.clone().next()?;
-        // Other effects of these hits are not in the state that was shown.
+        // A hit that is not free has further effects, and the state that was shown does not contain them.
         let is_free = own.clone().all(|(_, hit)| is_free(hit));
         let waits = || own.clone().map(|(i, _)| decisions[i].retry_after);
         let max_used = match hit.quota.algorithm() {
-            // Permits are shown as one lease, which ends when the last one does.
+            // The server shows all permits as one lease, which ends when the last permit ends. A permit may become free
+            // earlier, so a refusal is not kept.
             Algorithm::Concurrency if waits().any(|wait| wait != Wait::NONE) => return None,
             Algorithm::Concurrency => Some(max_used_alone(hit, self.hits)?),
             Algorithm::SlidingWindowLog => max_used_alone(hit, self.hits),
@@ -350,29 +365,30 @@ impl Drop for RequestGuard<'_, '_, '_> {
     }
 }
 
-/// The hits on a state, and their positions in the request.
+/// Returns the hits on a state, each with its position in the request.
 fn on_state<'h, 'q>(hits: &'h [Hit<'q>], state_key: u128) -> impl Iterator<Item = (usize, &'h Hit<'q>)> + Clone {
     hits.iter().enumerate().filter(move |(_, hit)| hit.state_key() == state_key)
 }
 
-/// The used units beside which the hit fits, if it is the only hit on its state.
+/// Returns the most units that may already be used if the hit is to fit. `None` if the request has further hits on its
+/// state.
 fn max_used_alone(hit: &Hit<'_>, hits: &[Hit<'_>]) -> Option<u64> {
     let cost = if let Op::Take { cost, .. } = hit.op { cost } else { 0 };
     (on_state(hits, hit.state_key()).count() == 1).then(|| max_used(hit, cost))
 }
 
-/// Whether the hit changes nothing in a request that is refused.
+/// Returns whether the hit changes nothing if the request is refused.
 fn is_free(hit: &Hit<'_>) -> bool {
     let takes_or_looks = matches!(hit.op.kind(), OpKind::Take | OpKind::Peek);
     takes_or_looks && hit.quota.refusal_is_free()
 }
 
-/// Whether the takes on the hit's state could fit on an empty state.
+/// Returns whether the takes on the hit's state could fit on an empty state.
 fn may_fit(hit: &Hit<'_>, hits: &[Hit<'_>]) -> bool {
     Hit::cost_of_takes(on_state(hits, hit.state_key()).map(|(_, hit)| hit)) <= hit.quota.hard_capacity()
 }
 
-/// A span in nanoseconds. More than 584 years count as 584 years.
+/// Converts a duration to nanoseconds. A duration of more than 584 years is cut to 584 years.
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -18,7 +18,7 @@ fn a_refusal_is_repeated_as_the_store_would_tell_it() {
         let refusal = fixture.exhaust(7, &quota);
         let Some(wait_ns) = refusal.retry_after.nanos() else { panic!("{refusal:?}") };
         let hits = [take(7, &quota, 1)];
-        // The last time of a refusal is a thousandth before the wait is over.
+        // The cache repeats the refusal until a thousandth of the wait before its end, because the clocks may differ.
         let until_ns = wait_ns * 1000 / 1001;
         for passed in [0, 1, until_ns / 3, until_ns - 1] {
             fixture.at_ns = 1 + passed;
@@ -45,7 +45,7 @@ fn a_take_ends_the_entry_of_its_state() {
             (verdict.allowed, refused[0].remaining, wait_ns(&refused[0])),
             (false, remaining, millis * 1_000_000)
         );
-        // A take on another state does not end the entry.
+        // A take on another state does not remove the entry.
         assert!(fixture.request(&[take(8, &bucket, 1), take(9, &other, 1)]).0.allowed);
         assert_eq!(fixture.known(&ten).expect("known").1, refused);
         let force = Hit::new(7, &bucket, Op::Force { cost }, Binding::Enforce);
@@ -95,7 +95,7 @@ fn a_log_that_was_shown_in_part_decides_the_takes_that_it_was_shown_for() {
     }
     assert!(fixture.known(&[take(7, &log, 1)]).is_none(), "the unit that has to expire first was not shown");
     assert!(fixture.known(&[take(7, &log, 1), take(7, &log, 2)]).is_none());
-    // If both are asked about together, the whole log is shown.
+    // If one request has both takes, the server shows the whole log.
     assert!(!fixture.request(&[take(7, &log, 1), take(7, &log, 2)]).0.allowed);
     assert!((1..4).all(|cost| fixture.known(&[take(7, &log, cost)]).is_some()));
 }
@@ -136,7 +136,8 @@ fn a_sibling_is_reported_as_the_store_showed_it_until_this_node_takes_from_it() 
             assert_eq!((verdict, decisions), (kernels.with_source(Source::DenyCache), exact), "{wide:?}");
             fixture.at_ns += 1_700_000_000;
         }
-        // A request with another key is admitted, and the state that refuses is still known.
+        // A request with key 9 is allowed. It takes from the state of key 8, so the cache removes that entry. The state
+        // of key 7, which refuses, is still known.
         assert!(fixture.request(&hits(9)).0.allowed);
         let (verdict, decisions) = fixture.known(&hits(7)).expect("known");
         assert_eq!((verdict.allowed, verdict.binding), (false, Some(0)));
@@ -169,7 +170,7 @@ fn a_refusal_that_may_end_before_its_time_is_not_repeated() {
         fixture.exhaust(7, quota);
         assert!(fixture.known(&[take(7, quota, 1)]).is_none(), "{quota:?}");
     }
-    // A wait that is over before the reply comes.
+    // The wait of this quota may be over before the reply comes. Its refusal is kept all the same.
     let short = build(Quota::token_bucket(1, Duration::from_nanos(900)).burst(1));
     let hits = [take(9, &short, 1)];
     while fixture.request(&hits).0.allowed {}
@@ -192,7 +193,7 @@ fn an_entry_lasts_no_longer_than_it_may() {
         let learn = |replied_at| {
             cache.guard(&hits, sent).learn(&decisions, fixture.seen(&hits, &verdict, replied_at).into_iter().collect())
         };
-        // The reply may come much later.
+        // The reply comes much later than the request was sent. The age still counts from the sending.
         learn(sent + lasts / 2);
         fixture.at_ns += lasts.as_nanos() as u64 - 1000;
         assert!(fixture.known(&hits).is_some(), "{max_age:?}");
@@ -228,7 +229,8 @@ fn there_are_no_more_entries_than_the_capacity() {
     for capacity in [0, 1, 2, 3, 4, 5, 64, 1000] {
         let mut fixture = Fixture::new(LONG);
         fixture.cache = Rc::new(DenyCache::new(capacity, LONG, true));
-        // Keys that are not hashes must work too.
+        // Both kinds of keys are not hashes: only their low bits differ, or only their high bits. The cache must spread
+        // both.
         for key in (0..4000).chain((0..4000).map(|key| key << 64)) {
             fixture.exhaust(key, &quota);
             assert!(capacity < 2 || fixture.known(&[take(key, &quota, 1)]).is_some(), "the newest is kept");
@@ -294,7 +296,7 @@ fn a_change_by_this_node_ends_the_entry_and_earlier_replies_are_not_learnt() {
         guard.learn(&refused, seen.into_iter().collect());
         drop(guard);
         assert!(fixture.known(&hits).is_none(), "a reply from before the {op:?}");
-        // The caller dropped a request that fails.
+        // A guard that is dropped without a reply simulates a request that fails. It must remove the entry.
         fixture.exhaust(7, &quota);
         assert!(fixture.known(&hits).is_some(), "a question from after it");
         drop(fixture.cache.guard(&change, fixture.at()));

@@ -1,4 +1,5 @@
-//! A deny cache in front of a model of the server, with simulated clocks. The model decides by the kernel.
+//! A deny cache in front of a model of the server, with simulated clocks. The model decides with the kernel, the
+//! decision code of `spillgate_core`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -13,14 +14,14 @@ use crate::deny_cache::{DenyCache, ObservedStates, is_free, max_used_alone};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const LONG: Duration = Duration::from_secs(1000);
-/// The server's time when both clocks begin.
+/// The server's time when the local clock and the server's clock begin.
 const START_NS: u64 = 1_790_000_000_000_000_000;
 
 pub(super) fn build(builder: QuotaBuilder) -> Quota {
     builder.build().expect("valid")
 }
 
-/// One quota of each algorithm whose refusals have a known end.
+/// Returns one quota of each algorithm whose refusals have a known end.
 pub(super) fn timed(limit: u64) -> [QuotaBuilder; 7] {
     [
         Quota::token_bucket(limit, SECOND),
@@ -33,7 +34,7 @@ pub(super) fn timed(limit: u64) -> [QuotaBuilder; 7] {
     ]
 }
 
-/// A server that decides by the kernel, at simulated times.
+/// A model of the server. It decides with the kernel, at simulated times.
 #[derive(Clone, Default)]
 pub(super) struct Model(pub(super) BTreeMap<u128, State>);
 
@@ -51,12 +52,12 @@ impl Model {
     }
 }
 
-/// The part of a log that a script shows for a take that fits beside `max_used` units: the unit that makes room, and
-/// the newest.
+/// Returns the part of a log that a script shows for a take that fits if at most `max_used` units are used. It contains
+/// the entry that must expire before the take fits, and the newest entry.
 fn digest(state: &State, max_used: u64, quota: &Quota, now: Time) -> State {
     let (mut words, mut none) = (Vec::new(), Vec::new());
     state.encode(&mut words);
-    // The words that come before a state's own words are the same for an empty state.
+    // An encoded state begins with words that do not depend on its entries. An empty state has only these words.
     State::default().encode(&mut none);
     let (head, entries) = words.split_at(none.len());
     let counts = |entry: &&[u64; 2]| entry[0] + quota.window_ns() > now.as_nanos();
@@ -80,9 +81,9 @@ pub(super) struct Fixture {
     pub(super) model: Model,
     /// The local time in nanoseconds.
     pub(super) at_ns: u64,
-    /// By how many millionths the server's clock is faster.
+    /// By how many millionths the server's clock runs faster than the local clock.
     pub(super) drift_ppm: i64,
-    /// The states that were shown and have not changed since.
+    /// The keys of the states that the server has shown, and that have not changed since.
     pub(super) unchanged: BTreeSet<u128>,
 }
 
@@ -101,14 +102,14 @@ impl Fixture {
         Time::from_nanos(START_NS + self.at_ns.saturating_add_signed(drift as i64))
     }
 
-    /// The refusal that the cache knows.
+    /// Returns the refusal from the cache, if the cache has one.
     pub(super) fn known(&self, hits: &[Hit<'_>]) -> Option<(Verdict, Vec<Decision>)> {
         let mut decisions = vec![Decision::default(); hits.len()];
         let verdict = self.cache.refuse(hits, &mut decisions, self.at())?;
         Some((verdict, decisions))
     }
 
-    /// Sends a request to the model.
+    /// Sends a request to the model, and keeps the states that the model shows.
     pub(super) fn request(&mut self, hits: &[Hit<'_>]) -> (Verdict, Vec<Decision>) {
         let (verdict, decisions) = self.model.decide(self.now(), hits);
         let cache = Rc::clone(&self.cache);
@@ -122,7 +123,7 @@ impl Fixture {
         (verdict, decisions)
     }
 
-    /// What the server shows with that verdict.
+    /// Returns the states that the server shows with this verdict. `None` if the request is allowed.
     pub(super) fn seen(&self, hits: &[Hit<'_>], verdict: &Verdict, replied_at: Instant) -> Option<ObservedStates> {
         let state = |hit: &Hit<'_>| {
             let state = &self.model.0[&hit.state_key()];

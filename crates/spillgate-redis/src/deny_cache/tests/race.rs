@@ -1,4 +1,4 @@
-//! Threads that learn a refusal while another thread changes its state.
+//! Two threads keep a refusal in the cache while another thread changes its state.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -12,7 +12,7 @@ use super::model::{LONG, Model, SECOND, build, take};
 use crate::command::ObservedStates;
 use crate::deny_cache::{DenyCache, HAS_ENTRIES};
 
-/// How often each thread sends a request.
+/// The number of requests that each thread sends.
 const TURNS: u64 = 300_000;
 
 #[test]
@@ -25,7 +25,7 @@ fn a_reply_from_before_a_change_is_not_kept_whatever_threads_do_meanwhile() {
     model.decide(Time::from_nanos(TURNS), &hits);
     let (verdict, refused) = model.decide(Time::from_nanos(TURNS), &hits);
     assert!(!verdict.allowed);
-    // Simulates the server. The time of the state that it shows says how often the state was changed.
+    // Simulates the server. The time of the state that it shows contains the number of changes so far.
     let changes = AtomicU64::new(0);
     let time = |changes| Time::from_nanos(TURNS + changes);
     let keep = || {
@@ -66,7 +66,7 @@ fn a_request_without_a_kept_state_takes_no_lock() {
     let cache = Arc::new(DenyCache::new(4, LONG, true));
     let (done, is_done) = mpsc::channel();
     let (lock, other) = (cache.sets[0].entries(), Arc::clone(&cache));
-    // This thread falls behind when it waits for the lock.
+    // The main thread has the lock. If the new thread waits for the lock, the test fails.
     thread::spawn(move || {
         let quota = build(Quota::fixed_window(1, LONG));
         drop(other.guard(&[take(7, &quota, 1)], other.start));

@@ -1,4 +1,4 @@
-//! Random requests: compares the cache with the kernel's decisions on the real states.
+//! Sends random requests, and compares the cache with the kernel's decisions on the real states.
 
 use std::rc::Rc;
 
@@ -9,14 +9,14 @@ use spillgate_testkit::Random;
 use super::model::{Fixture, LONG, SECOND, build, is_log, timed};
 use crate::deny_cache::{ObservedStates, RequestGuard};
 
-/// A request in flight.
+/// A request whose reply has not come yet.
 struct InFlight<'w> {
     guard: RequestGuard<'w, 'w, 'w>,
     decided: Option<(Verdict, Vec<Decision>, Option<ObservedStates>)>,
     is_undone: bool,
 }
 
-/// Quotas of all kinds on the same states.
+/// Returns quotas of all kinds. Several of them share a state.
 fn siblings() -> Vec<Quota> {
     let all = timed(5).into_iter().chain(timed(3)).chain(timed(8));
     let odd = [
@@ -45,8 +45,8 @@ fn random_hit<'q>(random: &mut Random, quota: &'q Quota) -> Hit<'q> {
     Hit::new(u128::from(random.below(2)), quota, op, *random.pick(&bindings))
 }
 
-/// Compares the cache's refusal with the kernel's decision about the same request: now, and at the time of the reply.
-/// `is_exact` if no other request has changed the states since they were shown.
+/// Compares the cache's refusal with the kernel's decision about the same request, now and at the time of the reply.
+/// `is_exact` says that no other request has changed the states since the server showed them.
 fn check(fixture: &Fixture, hits: &[Hit<'_>], verdict: &Verdict, decisions: &[Decision], is_exact: bool) {
     let (kernels, exact) = fixture.model.clone().decide(fixture.now(), hits);
     assert!(!kernels.allowed && !verdict.allowed, "{hits:?}: {decisions:?} where the kernel says {exact:?}");
@@ -60,7 +60,7 @@ fn check(fixture: &Fixture, hits: &[Hit<'_>], verdict: &Verdict, decisions: &[De
         if decision.reason == Reason::NotAsked {
             assert_eq!(*decision, Decision::default().with_reason(Reason::NotAsked));
             is_whole = false;
-            // What was shown of a log decides the same take only.
+            // The shown part of a log decides only the take that it was shown for.
             assert!(!is_exact || !fixture.unchanged.contains(&hit.state_key()) || is_log(hit), "{hit:?} was known");
         } else if is_exact {
             let remaining = if is_log(hit) { decision.remaining } else { exact.remaining };
@@ -71,7 +71,7 @@ fn check(fixture: &Fixture, hits: &[Hit<'_>], verdict: &Verdict, decisions: &[De
     assert!(!is_whole || *verdict == kernels.with_source(Source::DenyCache), "{verdict:?}, {kernels:?}");
 }
 
-/// One request after the other, with quotas of all kinds. Some share a state, and some requests have several hits.
+/// Sends one request after the other. Some quotas share a state, and some requests have several hits.
 #[test]
 fn nothing_is_refused_that_the_kernel_would_allow() {
     let (quotas, mut random) = (siblings(), Random(3));
@@ -80,7 +80,8 @@ fn nothing_is_refused_that_the_kernel_would_allow() {
         let is_short = i % 4 == 0;
         let mut fixture = Fixture::new(if is_short { SECOND / 4 } else { LONG });
         fixture.drift_ppm = [0, 900, -900][i % 3];
-        // Most requests use one quota, some use quotas on its states, and some use others.
+        // In each run, most requests use one quota. Other requests use a quota on the same states, or one of two other
+        // quotas.
         let focus = &quotas[i % quotas.len()];
         let kin: Vec<&Quota> = quotas.iter().filter(|quota| quota.identity() == focus.identity()).collect();
         let others = [&quotas[(i + 3) % 7], &quotas[(i + 5) % 7]];
@@ -101,7 +102,7 @@ fn nothing_is_refused_that_the_kernel_would_allow() {
                     reported += decisions.iter().filter(is_reported).count() - 1;
                     not_asked += decisions.iter().filter(|decision| !is_reported(decision)).count();
                     if is_short {
-                        // Entries that are too old are not used.
+                        // Some entries may be too old by now, and the cache does not use such entries.
                         fixture.unchanged.clear();
                     }
                     check(&fixture, &hits, &verdict, &decisions, true);
@@ -118,8 +119,8 @@ fn nothing_is_refused_that_the_kernel_would_allow() {
     assert!(reported > 1_000 && not_asked > 1_000, "{reported} siblings reported, {not_asked} not");
 }
 
-/// Many requests at the same time, whose replies come in any order. A request in flight may still be refused by an old
-/// state, but no request after it.
+/// Sends many requests at the same time, whose replies come in any order. While a change of a state is in flight, the
+/// cache may still refuse by the old state. After the change has ended, the cache must not do so.
 #[test]
 fn nothing_is_refused_that_the_kernel_would_allow_whatever_the_order_of_replies() {
     let (quotas, mut random) = (timed(4).map(build), Random(4));
@@ -137,7 +138,8 @@ fn nothing_is_refused_that_the_kernel_would_allow_whatever_the_order_of_replies(
                 if beside().any(|other| other.is_undone) {
                     overtaken += 1;
                 } else {
-                    // A request that the model has decided and not yet answered has changed the state.
+                    // If the model has decided another request whose reply has not come yet, the state has changed. The
+                    // comparison is then not exact.
                     let is_exact = beside().all(|other| other.decided.is_none());
                     from_cache += 1;
                     exactly += usize::from(is_exact);
@@ -147,7 +149,7 @@ fn nothing_is_refused_that_the_kernel_would_allow_whatever_the_order_of_replies(
                 let guard = cache.guard(hits, fixture.at());
                 under_way.push(InFlight { guard, decided: None, is_undone: false });
             }
-            // The model decides some requests, and some replies arrive.
+            // In each step the model decides some requests, and some replies arrive.
             for _ in 0..random.below(5) {
                 if under_way.is_empty() {
                     break;
