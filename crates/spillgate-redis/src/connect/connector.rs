@@ -1,6 +1,7 @@
 //! Makes connections: opens the socket, starts TLS if needed, and logs in.
 //!
-//! Every connection of the store, to a server or to a sentinel, is made here, so that none skips TLS or the login.
+//! Every connection of the store, to a server or to a sentinel, is made here. So no connection can skip TLS or the
+//! login.
 //!
 //! A login looks like this on the wire. AUTH is sent only if the URL has a password, and SELECT only for a database
 //! other than 0:
@@ -29,25 +30,25 @@ use crate::connection::Connection;
 use crate::error::{Error, ErrorKind};
 use crate::settings::Settings;
 
-/// Writes commands and reads replies. It must be polled for as long as replies are needed, and it ends with the
-/// connection.
+/// The future that writes commands and reads replies. It must be polled for as long as replies are needed. It ends when
+/// the connection ends.
 type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Replies that a connection may wait for beyond one for each request in flight. Requests of several parts need them,
-/// and requests that failed at their deadline before the reply came.
+/// A connection may wait for one reply for each request in flight, and for this many further replies. A request of
+/// several parts waits for several replies. A request that failed at its deadline may still have a reply on the way.
 const FURTHER_REPLIES: usize = 1 << 16;
 
-/// How connections are made, and which user logs in.
+/// How connections are made, and with which user each of them logs in.
 pub(crate) struct Connector {
     /// The user for the servers, the password, and the database.
     pub(crate) user: RedisConnectionInfo,
     /// `None` for connections without TLS. A Unix socket never uses TLS.
     pub(crate) tls: Option<TlsClient>,
-    /// The user for the sentinels. `user` is the user for the servers.
+    /// The user for the sentinels, and the password.
     pub(crate) sentinel_user: RedisConnectionInfo,
     /// The most replies that a connection may wait for.
     pub(crate) waiting_max: usize,
-    /// Whether scripts are used, and so have to be loaded.
+    /// Whether requests are scripts, which have to be loaded.
     pub(crate) scripts: bool,
     /// Whether one server has the states of all slots, so that one call may contain several keys.
     pub(crate) has_all_slots: bool,
@@ -58,10 +59,10 @@ pub(crate) struct Connector {
 }
 
 impl Connector {
-    /// A connector with these users and bounds, for servers that have all slots.
+    /// Creates a connector with this user and the bounds of the settings, for a server that has all slots.
     ///
     /// Sentinels have a quarter of [`Settings::connect_timeout`] to reply. They are asked twice for each connection, so
-    /// half of that time is left to connect to the primary.
+    /// half of the timeout is left to connect to the primary.
     pub(crate) fn new(user: RedisConnectionInfo, tls: Option<TlsClient>, settings: &Settings) -> Connector {
         let mut sentinel_user = RedisConnectionInfo::default();
         if let Some(password) = &settings.sentinel_password {
@@ -77,18 +78,18 @@ impl Connector {
             waiting_max: settings.max_in_flight.saturating_add(FURTHER_REPLIES),
             scripts: settings.scripts,
             has_all_slots: true,
-            // A connection waits for sentinels twice.
+            // Each connection asks the sentinels twice.
             sentinels_within: settings.connect_timeout / 4,
             circuit_opened: Arc::default(),
         }
     }
 
-    /// Connects and logs in. This has no timeout of its own; the caller sets one.
+    /// Connects and logs in. This function has no timeout, so the caller must set one.
     ///
     /// # Errors
-    /// [`Disconnected`](ErrorKind::Disconnected) if the server cannot be reached or closes the connection, also during
-    /// the TLS handshake. [`NoPermission`](ErrorKind::NoPermission) if the login is missing or wrong. Otherwise the kind
-    /// of the server's error.
+    /// [`Disconnected`](ErrorKind::Disconnected) if the server cannot be reached, or closes the connection, even during
+    /// the TLS handshake. [`NoPermission`](ErrorKind::NoPermission) if the login is missing or wrong. Otherwise the
+    /// kind of the server's error.
     pub(crate) async fn open(
         &self,
         address: &ConnectionAddr,
@@ -110,7 +111,7 @@ impl Connector {
         Ok(connected)
     }
 
-    /// A connection on this stream, which is not logged in yet.
+    /// Returns a connection on this stream, which is not logged in yet.
     fn on<S>(&self, stream: S, address: &ConnectionAddr) -> OpenConnection
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -119,7 +120,8 @@ impl Connector {
         OpenConnection { connection, driver: Box::pin(driver), address: address.clone() }
     }
 
-    /// The reply to one command, on a connection of its own. It is for rare commands, such as CLUSTER SLOTS.
+    /// Returns the reply to one command, which is sent on a new connection. This is for rare commands, such as CLUSTER
+    /// SLOTS.
     pub(crate) async fn query_once(&self, address: &ConnectionAddr, command: &Cmd) -> Result<Value, Error> {
         self.open(address, &self.user).await?.query(command).await
     }
@@ -136,13 +138,13 @@ pub(crate) struct OpenConnection {
 }
 
 impl OpenConnection {
-    /// Logs in. PING is sent first: a server that closes the connection at once says why in its reply. A server with too
-    /// many clients does that, for example.
+    /// Logs in. PING is sent first, because a server that closes the connection at once gives the reason in its reply.
+    /// For example, a server with too many clients does that.
     async fn log_in(&mut self, user: &RedisConnectionInfo) -> Result<(), Error> {
         let logs_in = user.password().is_some();
         match driven(&mut self.driver, self.connection.send(&cmd("PING"))).await {
-            // NOAUTH means that the user is not logged in yet. A user who never logs in must fail here: later the
-            // server may close the connection in the middle of the scripts.
+            // NOAUTH means that the user is not logged in yet. If the URL has no password, no login follows, so NOAUTH
+            // is an error here. Otherwise the server could close the connection later, in the middle of the scripts.
             Err(error) if logs_in && error.code() == Some("NOAUTH") || error.code() == Some("NOPERM") => {}
             reply => drop(reply?),
         }
@@ -158,29 +160,29 @@ impl OpenConnection {
         Ok(())
     }
 
-    /// The reply to one command, before the connection has a task for its driver.
+    /// Returns the reply to one command, before the connection has a task for its driver.
     pub(crate) async fn query(&mut self, command: &Cmd) -> Result<Value, Error> {
         Ok(driven(&mut self.driver, self.connection.send(command)).await?)
     }
 
-    /// The replies to several commands that are written together.
+    /// Returns the replies to several commands that are written together.
     ///
     /// # Errors
-    /// The first error among the replies, or a reply of another type than `T`.
+    /// The first error among the replies, or a reply that is not a `T`.
     pub(crate) async fn query_all<T: FromRedisValue>(&mut self, commands: &Pipeline) -> Result<T, Error> {
         Ok(driven(&mut self.driver, commands.query_async(&mut self.connection)).await?)
     }
 }
 
-/// Drives a connection that has no task yet until the reply has come.
+/// Polls the driver of a connection that has no task for it yet, until the reply has come.
 async fn driven<T>(driver: &mut Driver, reply: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
     tokio::pin!(reply);
     tokio::select! {
-        // The command is queued before the driver is polled.
+        // `biased` polls the reply first. So the command is queued before the driver is polled.
         biased;
         reply = &mut reply => return reply,
         () = driver => {}
     }
-    // The connection has ended, and the pending reply says why.
+    // The driver has ended, and the connection with it. The pending reply now returns the reason.
     reply.await
 }

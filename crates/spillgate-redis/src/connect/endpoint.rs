@@ -1,9 +1,9 @@
 //! An endpoint: a server at a fixed address, or the primary that sentinels name.
 //!
-//! The pool connects again and again, and must follow the primary when it changes.
+//! The pool of connections connects again and again. After a failover, it must connect to the new primary.
 //!
-//! A primary that sentinels name is checked before it is used, because the sentinels may have been asked just before a
-//! failover:
+//! A primary that sentinels name is checked before it is used, because a failover may have happened since the sentinels
+//! replied:
 //!
 //! ```text
 //! sentinels: which address is the primary "main"?   10.0.0.7:6379
@@ -24,7 +24,7 @@ use crate::error::{Error, ErrorKind};
 
 /// A server and the way to find it.
 pub(crate) struct Endpoint {
-    /// Makes the connections, and knows the users.
+    /// Makes the connections, and has the users that log in.
     pub(crate) connector: Arc<Connector>,
     /// Where the server is.
     pub(crate) location: Location,
@@ -39,8 +39,8 @@ pub(crate) enum Location {
 }
 
 impl Endpoint {
-    /// Finds the server, connects, logs in, and loads the scripts. With the scripts loaded, the first request does not
-    /// get a NOSCRIPT.
+    /// Finds the server, connects, logs in, and loads the scripts if the settings use them. The first request then does
+    /// not fail with NOSCRIPT.
     ///
     /// # Errors
     /// The same errors as [`reach`](Endpoint::reach) returns, and those of SCRIPT LOAD.
@@ -56,11 +56,12 @@ impl Endpoint {
         Ok(connected)
     }
 
-    /// Finds the server, connects and logs in. The doctor uses this, since it loads scripts by itself.
+    /// Finds the server, connects and logs in. The doctor (the examination in `src/doctor`) calls this function,
+    /// because it loads scripts by itself.
     ///
     /// # Errors
-    /// The server or the sentinels cannot be reached, or the login fails. [`ReadOnly`](ErrorKind::ReadOnly) if the
-    /// sentinels name a server that is not a primary.
+    /// An error if the server or the sentinels cannot be reached, or if the login fails.
+    /// [`ReadOnly`](ErrorKind::ReadOnly) if the sentinels name a server that is not a primary.
     pub(crate) async fn reach(&self) -> Result<OpenConnection, Error> {
         match &self.location {
             Location::Address(address) => self.connector.open(address, &self.connector.user).await,
@@ -68,13 +69,13 @@ impl Endpoint {
         }
     }
 
-    /// A connection to the primary, after ROLE has confirmed that it is one.
+    /// Returns a connection to the primary, after ROLE has confirmed that the server is a primary.
     async fn primary(&self, sentinels: &Sentinels) -> Result<OpenConnection, Error> {
         let connector = &self.connector;
         let address = sentinels.address(connector).await?;
         let mut primary = connector.open(&address, &connector.user).await?;
         let role = primary.query(&redis::cmd("ROLE")).await?;
-        // A primary that was paused during a failover still believes that it is the primary. So the sentinels are asked
+        // A primary that was paused during a failover still replies that it is the primary. So the sentinels are asked
         // again.
         let is_still_there = sentinels.address(connector).await? == address;
         match role {
@@ -87,7 +88,7 @@ impl Endpoint {
     }
 }
 
-/// Whether the first element of the reply to ROLE is that of a primary.
+/// Returns whether this first element of the reply to ROLE names a primary.
 fn is_primary(role: &Value) -> bool {
     matches!(role, Value::BulkString(role) if role == b"master")
 }

@@ -1,9 +1,10 @@
 //! How to reach a server: URLs, sentinels, TLS and login.
 //!
-//! The rest of the store only asks an endpoint for a connection, and does not know which of these it needs.
+//! The rest of the store only asks an endpoint for a connection. It does not know whether sentinels, TLS or a login are
+//! needed.
 //!
-//! A connection is made in this order: [`url`] was parsed when the store was created, [`sentinel`] or the URL gives the
-//! address, [`tls`] makes the socket secure, [`connector`] logs in, and [`endpoint`] loads the scripts.
+//! When the store is created, [`url`] parses the URL. A connection is then made in this order: [`sentinel`] or the URL
+//! gives the address, [`tls`] makes the socket secure, [`connector`] logs in, and [`endpoint`] loads the scripts.
 
 pub(crate) mod connector;
 pub(crate) mod endpoint;

@@ -1,7 +1,7 @@
-//! Staggered attempts: several servers can give an answer, and one answer is needed.
+//! Staggered attempts: asks several servers, one after the other or some at a time, and returns the first answer.
 //!
-//! An attempt at a time would wait for each server that is down. All attempts at once would load every server, although
-//! one answer is enough.
+//! If only one attempt ran at a time, each server that is down would delay the answer. If all attempts started at once,
+//! every server would get a request, although one answer is enough.
 
 use std::future::Future;
 use std::time::Duration;
@@ -12,17 +12,19 @@ use tokio::time::timeout;
 
 use crate::error::{Error, ErrorKind};
 
-/// The longest time before the next attempts start. It is shorter if `time` is below a second.
+/// The longest wait before the next attempts start. The wait is shorter if the `time` of [`first_success`] is below a
+/// second.
 const HEAD_START: Duration = Duration::from_millis(50);
-/// The number of rounds in which all attempts have started. Twenty attempts therefore start two at a time.
+/// All attempts start within this many rounds. So twenty attempts start two at a time.
 const ROUNDS: usize = 10;
 
-/// The first success. Attempts start one after the other, or several at a time if there are many. The next ones start
-/// when one has failed or takes long. All have started after half of `time`, so an attempt that hangs blocks no other.
+/// Returns the first success. Attempts start one after the other, or several at a time if there are many. The next
+/// attempts start when an attempt has failed, or after a short wait. All attempts have started after half of `time`, so
+/// an attempt that hangs blocks no other attempt.
 ///
 /// # Errors
-/// The error of the attempt that failed last, once all have failed. An attempt that hangs is never an error here, so the
-/// caller sets a timeout.
+/// The error of the attempt that failed last, once all attempts have failed. If an attempt hangs, no error is returned,
+/// so the caller must set a timeout.
 pub(crate) async fn first_success<A, T>(attempts: Vec<A>, time: Duration) -> Result<T, Error>
 where
     A: Future<Output = Result<T, Error>>,

@@ -1,7 +1,8 @@
 //! Asks sentinels for the address of the primary.
 //!
-//! During a failover, sentinels may report different primaries. The sentinel with the greatest epoch has seen the latest
-//! failover and is right. So all sentinels are asked, and their epochs are compared.
+//! During a failover, sentinels may report different primaries. Each sentinel also reports an epoch, a number that
+//! grows with each failover. The sentinel with the greatest epoch has seen the latest failover and is right. So all
+//! sentinels are asked, and their epochs are compared.
 //!
 //! Each sentinel gets two commands in one write:
 //!
@@ -14,11 +15,11 @@
 //!
 //! | the sentinels | the result |
 //! |---|---|
-//! | some reply, and the greatest epoch is at least the greatest that is known | the address with that epoch |
-//! | some reply, all with an earlier epoch than the greatest that is known | an error, because these sentinels missed a failover |
-//! | all reply, all with an earlier epoch | the address, because the sentinels were set up again |
+//! | some reply, and their greatest epoch is the latest known epoch or later | the address with that epoch |
+//! | some reply, and all of their epochs are earlier than the latest known epoch | an error: they missed a failover |
+//! | all reply, with earlier epochs than the latest known epoch | the address: the sentinels were set up again |
 //! | all are unreachable or too slow | the last primary, if there is one |
-//! | none reports a primary, and one replies with an error | an error |
+//! | no sentinel reports a primary, and at least one replies with an error | an error |
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,8 +37,8 @@ use crate::connect::connector::Connector;
 use crate::connect::url::address_text;
 use crate::error::{Cause, Error, ErrorKind};
 
-/// When most sentinels have replied, the store waits this long for the other ones. One of them may have seen a later
-/// failover.
+/// When more than half of the sentinels have replied, the store waits this long for the others. One of the others may
+/// have seen a later failover.
 const LAG: Duration = Duration::from_millis(20);
 
 /// The sentinels in the URL, and what they have reported so far.
@@ -54,7 +55,7 @@ pub(crate) struct Sentinels {
 }
 
 impl Sentinels {
-    /// Sentinels that have not been asked yet.
+    /// Creates the list of sentinels. None of them has been asked yet.
     pub(crate) fn new(addresses: Vec<ConnectionAddr>, name: String) -> Sentinels {
         Sentinels { addresses, name, epoch: AtomicU64::new(0), last: ArcSwapOption::empty() }
     }
@@ -64,12 +65,13 @@ impl Sentinels {
         self.last.store(Some(Arc::new(address)));
     }
 
-    /// The address of the primary according to the sentinel that has seen the latest failover. If no sentinel replies,
-    /// the last address. It waits for `connector.sentinels_within` at most.
+    /// Returns the address of the primary, according to the sentinel that has seen the latest failover. If no sentinel
+    /// replies, this is the address of the last primary. It waits for `connector.sentinels_within` at most.
     ///
     /// # Errors
     /// The error of the last sentinel in the URL that failed, with that sentinel's address.
-    /// [`ReadOnly`](ErrorKind::ReadOnly) if all that replied missed a failover that is known.
+    /// [`ReadOnly`](ErrorKind::ReadOnly) if all sentinels that replied missed a failover that the store has seen
+    /// before.
     pub(crate) async fn address(&self, connector: &Connector) -> Result<ConnectionAddr, Error> {
         let most = self.addresses.len() / 2 + 1;
         let mut replies: FuturesUnordered<_> = self
@@ -114,13 +116,14 @@ impl Sentinels {
                 let detail = format!("{replied} of {} sentinels answer, and missed a failover", self.addresses.len());
                 return Err(Error::new(ErrorKind::ReadOnly, detail));
             }
-            // All sentinels report an earlier epoch: they were set up again.
+            // All sentinels report an earlier epoch, so they were set up again.
             self.epoch.store(epoch, Ordering::Relaxed);
         }
         Ok(address)
     }
 
-    /// The address of the primary according to each sentinel, for the doctor. Each sentinel has this time to reply.
+    /// Returns the address of the primary according to each sentinel, for the doctor (the examination in `src/doctor`).
+    /// Each sentinel has the time `within` to reply.
     pub(crate) async fn each(
         &self,
         connector: &Connector,
@@ -134,7 +137,8 @@ impl Sentinels {
         join_all(replies).await
     }
 
-    /// The epoch of the latest failover, and the address of the primary since then. An epoch that is missing counts as 0.
+    /// Returns the epoch of the latest failover, and the address of the primary since then. An epoch that is missing
+    /// counts as 0.
     async fn query_sentinel(
         &self,
         sentinel: &ConnectionAddr,
@@ -142,7 +146,8 @@ impl Sentinels {
     ) -> Result<(u64, ConnectionAddr), Error> {
         let mut commands = Pipeline::new();
         commands.cmd("SENTINEL").arg("MASTER").arg(&self.name);
-        // During a failover SENTINEL MASTER still reports the old address.
+        // The address comes from this second command, because SENTINEL MASTER still reports the old address during a
+        // failover.
         commands.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
         let reply = connector.open(sentinel, &connector.sentinel_user).await?.query_all(&commands).await;
         let (fields, (host, port)): (BTreeMap<String, String>, (String, u16)) = reply?;

@@ -1,12 +1,12 @@
 //! TLS to servers and sentinels: which certificates are trusted, and which names they must have.
 //!
-//! The usual verifier refuses two setups that are common for Redis: a self-signed certificate, and a certificate with
-//! another name than the host.
+//! The usual verifier (webpki) refuses two setups that are common for Redis. One is a self-signed certificate that the
+//! server uses itself. The other is a certificate with another name than the host.
 //!
 //! | the server's certificate | accepted |
 //! |---|---|
 //! | signed by a trusted authority, right name and dates | always |
-//! | may sign others itself (`openssl req -x509`) | if [`Tls::ca`] contains that very certificate, and name and dates are right |
+//! | may sign others (`openssl req -x509`) | if [`Tls::ca`] contains this same certificate with right name and dates |
 //! | right in everything except its name | if [`Tls::skip_name_check`] is set |
 //! | any other | never |
 
@@ -33,17 +33,18 @@ use crate::settings::Tls;
 pub(crate) struct TlsClient {
     /// Has the trusted authorities and the client's certificate. It is shared by all connections.
     connector: TlsConnector,
-    /// The name that a certificate must have instead of the host.
+    /// The name that a certificate must have. `None` if the certificate must have the name of the host.
     name: Option<ServerName<'static>>,
 }
 
 impl TlsClient {
-    /// Reads the certificates. Files are not read again later, so a new certificate needs a new store.
+    /// Parses the certificates of the settings. They are not read again later, so a new certificate needs a new store.
     ///
     /// # Errors
     /// A certificate, a key or the name is invalid.
     pub(crate) fn new(tls: &Tls) -> Result<TlsClient, Error> {
-        // The program may have chosen another crypto provider for its own connections.
+        // The provider is passed on explicitly, because the program may have installed another provider for its own
+        // connections.
         let provider = Arc::new(ring::default_provider());
         let versions = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
@@ -62,15 +63,16 @@ impl TlsClient {
         Ok(TlsClient { connector: TlsConnector::from(Arc::new(config)), name })
     }
 
-    /// The TLS handshake on a socket to `host`. The certificate must have that name, or the name of the settings.
+    /// Does the TLS handshake on a socket to `host`. The certificate must have the name `host`, or the name in
+    /// [`Tls::server_name`] if it is set.
     ///
     /// # Errors
     /// [`Disconnected`](ErrorKind::Disconnected) if the handshake fails, for example because a certificate is not
-    /// trusted. The detail is the text of rustls. The cause says whether the certificate is why.
+    /// trusted. The detail is the text of rustls. The cause of the error says whether a certificate is the reason.
     pub(crate) async fn connect(&self, host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>, Error> {
         let name = self.name.clone().map_or_else(|| server_name(host), Ok)?;
         self.connector.connect(name, stream).await.map_err(|error| match Error::from(error) {
-            // A server without TLS may also close the connection, or reset it.
+            // A server without TLS may just close or reset the connection.
             error @ Error { cause: Cause::Unknown | Cause::ConnectionClosed, .. } => {
                 Error { cause: Cause::TlsHandshake, ..error }
             }
@@ -79,27 +81,29 @@ impl TlsClient {
     }
 }
 
-/// The name as TLS checks it: a DNS name or an IP address. Other hosts cannot be in a certificate.
+/// Returns the name in the form that TLS checks: a DNS name or an IP address. Any other host cannot be in a
+/// certificate.
 fn server_name(name: &str) -> Result<ServerName<'static>, Error> {
     let wrong = |_| Error::new(ErrorKind::Other, format!("a certificate cannot name the host `{name}`"));
     ServerName::try_from(name.to_owned()).map_err(wrong)
 }
 
-/// Checks certificates as webpki does, with two exceptions.
+/// Checks certificates as webpki does, with the two exceptions in the table at the top of this file.
 #[derive(Debug)]
 struct Verifier {
     /// `None` if no authority is trusted, because the system has no certificates.
     webpki: Option<Arc<WebPkiServerVerifier>>,
-    /// Checks signatures: always *ring*, whatever the program uses for its other connections.
+    /// Checks signatures. It is always *ring*, whatever the program uses for its other connections.
     provider: Arc<CryptoProvider>,
-    /// The certificates of the settings. A server may use one of them itself, without an authority.
+    /// The certificates in [`Tls::ca`]. A server may use one of them as its own certificate.
     named: Vec<CertificateDer<'static>>,
     /// [`Tls::skip_name_check`].
     skips_names: bool,
 }
 
 impl Verifier {
-    /// A verifier that trusts the authorities of the settings, or those of the system if the settings have none.
+    /// Creates a verifier that trusts the authorities of the settings. If the settings have none, it trusts the
+    /// authorities of the system.
     ///
     /// # Errors
     /// A certificate of the settings is invalid, or their text contains no certificate.
@@ -145,8 +149,8 @@ impl ServerCertVerifier for Verifier {
         let checked = webpki.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
         let checked = match checked {
             // webpki refuses a server's certificate that may sign others (`CA:TRUE`, as `openssl req -x509` makes it).
-            // It does so after it has checked the dates. The settings trust this certificate by itself, so it is
-            // accepted.
+            // At that point webpki has already checked the dates. The settings contain this very certificate, so it is
+            // trusted, and only its name is still checked.
             Err(TlsError::InvalidCertificate(CertificateError::Other(_))) if self.named.contains(end_entity) => {
                 let certificate = ParsedCertificate::try_from(end_entity)?;
                 verify_server_name(&certificate, server_name).map(|()| ServerCertVerified::assertion())
@@ -154,7 +158,7 @@ impl ServerCertVerifier for Verifier {
             checked => checked,
         };
         match checked {
-            // The name is checked last, so everything else was valid.
+            // webpki checks the name last, so everything else is valid.
             Err(TlsError::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) if self.skips_names => Ok(ServerCertVerified::assertion()),
@@ -187,7 +191,7 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// The error for a certificate or a key that cannot be used.
+/// Returns the error for a certificate or a key that cannot be used.
 fn invalid<E: fmt::Display>(error: E) -> Error {
     Error::new(ErrorKind::Other, error.to_string())
 }

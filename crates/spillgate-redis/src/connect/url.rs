@@ -1,7 +1,7 @@
 //! Parses the URL of a store: where the servers are, how they are found, and which user logs in.
 //!
-//! The client library ignores parts of a URL that it does not know. Here every mistake is an error, since a mistake
-//! could select the wrong database or user.
+//! The client library ignores parts of a URL that it does not know. Here every mistake is an error, because a URL with
+//! a mistake could select the wrong database or user.
 //!
 //! | URL | servers | user | database |
 //! |---|---|---|---|
@@ -17,12 +17,12 @@ use redis::{ConnectionAddr, IntoConnectionInfo as _, RedisConnectionInfo};
 
 use crate::error::{Error, ErrorKind};
 
-/// The port of a sentinel whose URL names none.
+/// The port of a sentinel, if the URL does not contain its port.
 const SENTINEL_PORT: u16 = 26379;
-/// The most addresses in a URL. A request for the slot map may try each of them.
+/// The most addresses in a URL. If the store asks for the slot map of a cluster, it may try each of them.
 const ADDRESSES_MAX: usize = 64;
 
-/// The address as a URL or a command contains it: an IPv6 address is in brackets.
+/// Returns the address as it is written in a URL or a command. An IPv6 address is in brackets.
 pub(crate) fn address_text(address: &ConnectionAddr) -> String {
     match address {
         ConnectionAddr::Tcp(host, port) if host.contains(':') => format!("[{host}]:{port}"),
@@ -44,7 +44,7 @@ pub(crate) struct Url {
 pub(crate) enum Servers {
     /// One server: a host and a port, or a socket.
     One(ConnectionAddr),
-    /// Some nodes of a cluster, through which the others are found.
+    /// Some nodes of a cluster. The other nodes are found through them.
     Cluster(Vec<ConnectionAddr>),
     /// The sentinels, and the name by which they know the primary.
     Sentinels(Vec<ConnectionAddr>, String),
@@ -60,13 +60,13 @@ impl Url {
         match scheme {
             "redis-cluster" | "rediss-cluster" => Url::cluster(rest, scheme.starts_with("rediss")),
             "redis-sentinel" | "rediss-sentinel" => Url::sentinels(rest, scheme.starts_with("rediss")),
-            // The client library knows these schemes only if it does TLS itself.
+            // The client library accepts these schemes only if it does TLS itself. Here this crate does TLS.
             "rediss" | "valkeys" => Url::one(&format!("redis://{rest}"), true),
             _ => Url::one(url, false),
         }
     }
 
-    /// The URL of one server. Each host of a cluster or of sentinels is parsed by this too.
+    /// Parses the URL of one server. Each host of a cluster or of sentinels is parsed by this function too.
     fn one(url: &str, is_secure: bool) -> Result<Url, Error> {
         refuse_what_would_be_ignored(url)?;
         let info = url.into_connection_info()?;
@@ -77,7 +77,7 @@ impl Url {
         Ok(Url { servers: Servers::One(info.addr().clone()), user, is_secure })
     }
 
-    /// The URL of a cluster, without its scheme.
+    /// Parses the URL of a cluster, without its scheme.
     fn cluster(rest: &str, is_secure: bool) -> Result<Url, Error> {
         let MultiHost { credentials, hosts, path } = MultiHost::split(rest);
         let (addresses, url) = addresses(credentials, hosts, path, None, is_secure)?;
@@ -87,7 +87,7 @@ impl Url {
         Ok(Url { servers: Servers::Cluster(addresses), ..url })
     }
 
-    /// The URL of sentinels, without its scheme. The path is the primary's name, and then the database.
+    /// Parses the URL of sentinels, without its scheme. The path is the primary's name, and then the database.
     fn sentinels(rest: &str, is_secure: bool) -> Result<Url, Error> {
         let MultiHost { credentials, hosts, path } = MultiHost::split(rest);
         let (name, database) = path.split_once('/').unwrap_or((path, ""));
@@ -104,7 +104,7 @@ impl Url {
     }
 }
 
-/// `[user:password@]host[:port],host[:port]..[/path]`.
+/// A URL without its scheme: `[user:password@]host[:port],host[:port]..[/path]`.
 struct MultiHost<'u> {
     /// Everything before the last `@` of the authority. Empty if the URL has no `@`.
     credentials: &'u str,
@@ -123,8 +123,8 @@ impl MultiHost<'_> {
     }
 }
 
-/// All hosts, and the rest of the URL as parsed with the first host. `port` is the port of hosts that name none, if it
-/// is not that of a server.
+/// Returns the addresses of all hosts, and the URL as parsed with the first host. `port` is the port of each host that
+/// has no port in the URL. If `port` is `None`, it is the port of a server, 6379.
 fn addresses(
     credentials: &str,
     hosts: &str,
@@ -150,12 +150,12 @@ fn addresses(
     Ok((addresses.collect(), urls.swap_remove(0)))
 }
 
-/// Whether the host has a port. An IPv6 address in brackets contains colons of its own.
+/// Returns whether the host has a port. An IPv6 address in brackets also contains colons.
 fn has_port(host: &str) -> bool {
     host.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'))
 }
 
-/// Refuses what the client library ignores, or refuses without a reason.
+/// Refuses the parts of a URL that the client library would ignore, or would refuse without a reason.
 fn refuse_what_would_be_ignored(url: &str) -> Result<(), Error> {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let (location, query) = rest.split_once('?').map_or((rest, None), |(location, query)| (location, Some(query)));
@@ -184,7 +184,7 @@ fn refuse_what_would_be_ignored(url: &str) -> Result<(), Error> {
     }
 }
 
-/// An error with this detail.
+/// Returns an error with this detail.
 fn invalid(what: &'static str) -> Error {
     Error::new(ErrorKind::Other, what)
 }

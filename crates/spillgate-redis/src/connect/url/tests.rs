@@ -4,7 +4,7 @@ use redis::ConnectionAddr;
 
 use super::{Servers, Url, address_text};
 
-/// The addresses, the name of the primary, and the user.
+/// Returns the addresses, the name of the primary, and the user. `None` if the URL is invalid.
 fn parsed(url: &str) -> Option<(Vec<String>, String, String)> {
     let Url { servers, user, is_secure } = Url::parse(url).ok()?;
     let (addresses, name) = match servers {
