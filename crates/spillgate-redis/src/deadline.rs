@@ -1,8 +1,8 @@
 //! Deadlines that are exact: a request without a reply fails at its deadline, not at the next tick of a timer.
 //!
-//! The runtime's timers count whole milliseconds and may be up to two milliseconds late. They suit the many waits that
-//! end early, which most requests are. A request therefore waits on such a timer until shortly before its deadline. The
-//! few requests that still wait then are woken by a thread that sleeps until the exact time.
+//! The runtime's timers count whole milliseconds and may be up to two milliseconds late. That does not matter for a
+//! wait that ends early, and most requests get their reply early. A request therefore waits on such a timer until
+//! shortly before its deadline. If it still waits then, a thread that sleeps until the exact time wakes it.
 //!
 //! With a timeout of 10 ms, the time of a request is divided like this:
 //!
@@ -22,22 +22,23 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-/// A timer may be late by this much: its deadline is rounded up to a tick, and so is the sleep until then.
+/// A timer may be late by this much, because its deadline is rounded up to a tick, and the sleep until that tick is
+/// rounded up too.
 const TIMER_LATE: Duration = Duration::from_millis(2);
-/// This part of a request's time is for waking the caller; less for a short timeout.
+/// This part of a request's timeout is reserved for waking the caller. A short timeout reserves less.
 const FOR_WAKING: Duration = Duration::from_micros(250);
-/// A timeout below 4 ms reserves this part of itself instead: a sixteenth.
+/// A timeout below 4 ms reserves a sixteenth of itself.
 const PART_FOR_WAKING: u32 = 16;
 
-/// The deadline of a request that must be answered within `timeout`. It is a little earlier than the timeout, because
-/// the caller has to be woken before its timeout is over.
+/// Returns the deadline of a request that must be answered within `timeout`. The deadline comes a little before the
+/// timeout is over, because the caller has to be woken in time.
 pub(crate) fn after(timeout: Duration) -> Instant {
     Instant::now() + (timeout - FOR_WAKING.min(timeout / PART_FOR_WAKING))
 }
 
-/// The output of the future, or `None` once the deadline has come.
+/// Returns the output of the future, or `None` once the deadline has come.
 ///
-/// A future that is ready is polled before the deadline is checked, so its output is never lost to a deadline that has
+/// The future is polled before the deadline is checked. So an output that is ready is returned even if the deadline has
 /// passed.
 pub(crate) async fn wait_until<T>(deadline: Instant, future: impl Future<Output = T>) -> Option<T> {
     tokio::pin!(future);
@@ -52,16 +53,18 @@ pub(crate) async fn wait_until<T>(deadline: Instant, future: impl Future<Output 
     }
 }
 
-/// Waits until exactly this time. A timer that is up to 2 ms late replaces the thread if it could not be started.
+/// Waits until exactly this time. If the thread could not be started, a timer waits instead, and may be up to 2 ms
+/// late.
 async fn instant(at: Instant) {
     match &*ALARMS {
         Some(alarms) => Alarm { alarms, at, number: None }.await,
-        // The thread could not be started. A late timer is better than none.
+        // The thread could not be started. A late timer is better than no timer.
         None => sleep_until(at).await,
     }
 }
 
-/// The tasks that the thread has to wake. The thread lives as long as the process.
+/// The alarms, and the thread that rings them. `None` if the thread could not be started. The thread lives as long as
+/// the process.
 static ALARMS: LazyLock<Option<Arc<Alarms>>> = LazyLock::new(|| {
     let alarms = Arc::new(Alarms::default());
     let rings = Arc::clone(&alarms);
@@ -69,10 +72,11 @@ static ALARMS: LazyLock<Option<Arc<Alarms>>> = LazyLock::new(|| {
     started.is_ok().then_some(alarms)
 });
 
-/// The alarms of all requests that are close to their deadlines. One thread waits for the earliest of them.
+/// The alarms of all requests that are close to their deadlines. One thread waits for the earliest alarm.
 #[derive(Default)]
 struct Alarms {
-    /// Ordered by time, and by number where times are equal. There is at most one for each request that waits.
+    /// The alarms in the order of their times. Alarms with equal times are in the order of their numbers. Each request
+    /// that waits has at most one alarm.
     set: Mutex<BTreeMap<(Instant, u64), Waker>>,
     /// The number of the next alarm.
     numbers: AtomicU64,
@@ -81,14 +85,15 @@ struct Alarms {
 }
 
 impl Alarms {
-    /// The alarms that are set.
+    /// Locks the alarms that are set, and returns them.
     fn set(&self) -> MutexGuard<'_, BTreeMap<(Instant, u64), Waker>> {
         self.set.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The body of the thread: wakes the tasks whose time has come, and sleeps until the next alarm. It never returns.
+    /// The body of the thread. It wakes the tasks whose time has come, and sleeps until the next alarm. It never
+    /// returns.
     ///
-    /// Tasks are woken without the lock, since a task that is woken may set another alarm.
+    /// Tasks are woken without the lock, because a task that is woken may set another alarm.
     fn ring(&self) {
         let mut set = self.set();
         loop {
@@ -112,13 +117,13 @@ impl Alarms {
     }
 }
 
-/// Ready once the thread has removed it from the set.
+/// A future that is ready once the thread has removed the alarm from the set.
 struct Alarm<'a> {
     /// The set that the alarm is added to.
     alarms: &'a Alarms,
-    /// When it becomes ready.
+    /// The time at which it becomes ready.
     at: Instant,
-    /// Its number in the set. `None` before the first poll, which adds it.
+    /// The number of the alarm in the set. `None` before the first poll, which adds the alarm to the set.
     number: Option<u64>,
 }
 
@@ -144,7 +149,7 @@ impl Future for Alarm<'_> {
     }
 }
 
-/// An alarm that is no longer awaited leaves the set, so the set never holds more alarms than requests that wait.
+/// Removes an alarm that is no longer awaited. So the set never contains more alarms than requests that wait.
 impl Drop for Alarm<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.number {

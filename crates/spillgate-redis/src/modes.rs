@@ -1,7 +1,9 @@
-//! What settings mean for a user's rights, keys and quotas, without a connection.
+//! Answers questions about settings without a connection: which user logs in, which rights that user needs, and which
+//! keys and quotas a store has.
 //!
-//! [`Settings`] are plain data that every part of the store reads. These answers need the commands and the URL, so they
-//! are here: otherwise those parts and the settings would import each other.
+//! [`Settings`] are plain data that every part of the store imports. The answers need the code for commands and URLs,
+//! which imports the settings. So the answers are in this file, because that code and `settings.rs` would otherwise
+//! import each other.
 
 use spillgate_core::{Hit, OpKind, Quota};
 
@@ -13,7 +15,7 @@ use crate::connect::url::Url;
 use crate::settings::Settings;
 
 impl Settings {
-    /// The user that logs in, as an ACL names it: `default` if the URL names no user, or is invalid.
+    /// Returns the user that logs in, as an ACL names it. This is `default` if the URL names no user, or is invalid.
     ///
     /// ```
     /// use spillgate_redis::Settings;
@@ -27,7 +29,8 @@ impl Settings {
         named.filter(|name| !name.is_empty()).unwrap_or_else(|| "default".to_owned())
     }
 
-    /// The commands that the user must be allowed on keys `sg:*`, beside those that run scripts.
+    /// Returns the commands that the user must be allowed on keys `sg:*`. The commands that run scripts are not
+    /// included.
     ///
     /// ```
     /// use spillgate_redis::Settings;
@@ -40,14 +43,14 @@ impl Settings {
         if self.scripts { SCRIPT_COMMANDS.to_vec() } else { TRANSACTION_COMMANDS.to_vec() }
     }
 
-    /// The key of the state that `hit` counts in. This does not apply to a store without scripts, whose keys contain the
-    /// number of the window.
+    /// Returns the key of the state that `hit` counts in. A store without scripts has other keys, because its keys
+    /// contain the number of the window.
     #[must_use]
     pub fn key(&self, hit: &Hit<'_>) -> RedisKey {
         RedisKey::with(hit, self.log)
     }
 
-    /// Whether a store with these settings serves `op` on `quota`, in a request of its own.
+    /// Returns whether a store with these settings supports `op` on `quota`, if the request has no other hit.
     #[must_use]
     pub fn supports(&self, quota: &Quota, op: OpKind) -> bool {
         Encoder::new(self).support(quota, op)

@@ -7,7 +7,7 @@ use tokio::time::{Instant, advance, sleep};
 
 use super::{after, wait_until};
 
-/// The paused clock advances only when a timer waits for it.
+/// The test's clock is paused. It advances only when a timer of the runtime waits for it.
 #[tokio::test(start_paused = true)]
 async fn a_future_without_an_output_ends_at_its_deadline_and_not_at_the_next_tick() {
     for step in 0..40 {

@@ -1,12 +1,12 @@
-//! Which commands the user may not use on a server.
+//! Finds the commands that the user may not use on a server.
 //!
-//! A missing right would show only when a rare script needs it. The doctor finds all of them before, without changing
-//! any state.
+//! Without this check, a missing right would show only when a rare script needs it. The doctor finds all missing rights
+//! at once, and changes no state of a limit.
 //!
 //! | the user may | each command is tried |
 //! |---|---|
-//! | run scripts | in a script that may not write: the server checks the right first |
-//! | run no scripts | by itself, with arguments that are wrong or find nothing |
+//! | run scripts | in a script that may not write, because the server checks the right before that |
+//! | run no scripts | by itself, with wrong arguments or on a key that does not exist |
 //! | use plain commands only (`scripts` is off) | in a transaction that is aborted |
 
 use redis::{Cmd, cmd};
@@ -16,18 +16,19 @@ use crate::command::script::SCRIPT_COMMANDS;
 use crate::error::{Error, ErrorKind};
 use crate::settings::Settings;
 
-/// The commands that a cluster needs beside the requests: ASKING for slots that move, and CLUSTER SLOTS for the slot
-/// map.
+/// The commands that the store needs on a cluster, in addition to the commands of requests. ASKING is for slots that
+/// move, and CLUSTER SLOTS is for the slot map.
 pub const CLUSTER_COMMANDS: [&str; 2] = ["ASKING", "CLUSTER SLOTS"];
 
-/// Calls a command inside a script, without its effect. The server checks the rights first, and then that this script
-/// may not write.
+/// A script that calls one command without its effect. The server first checks the user's right to the command. Only
+/// then does it reject a command that writes, because this script may not write.
 const TRY: &str = "#!lua flags=no-writes
 local key = ARGV[1] ~= 'TIME' and {KEYS[1]} or {}
 for i = 2, #ARGV do key[#key + 1] = ARGV[i] end
 return redis.pcall(ARGV[1], unpack(key))";
 
-/// Arguments after the key that make the command complete. Their effect does not matter. `None` for an unknown command.
+/// Returns the arguments after the key that make the command complete. Their effect does not matter. `None` for an
+/// unknown command.
 fn arguments(command: &str) -> Option<&'static [&'static str]> {
     Some(match command {
         "DEL" | "EXEC" | "GET" | "HGETALL" | "LLEN" | "LPOP" | "MULTI" | "PTTL" | "TIME" | "ZCARD" => &[],
@@ -46,7 +47,7 @@ fn arguments(command: &str) -> Option<&'static [&'static str]> {
     })
 }
 
-/// The commands that the user may not use on the store's keys.
+/// Returns the commands that the user may not use on the store's keys.
 ///
 /// # Errors
 /// The connection ended, or a reply did not come in time. A missing right is a finding, not an error.
@@ -69,14 +70,14 @@ pub(super) async fn forbidden(
     Ok(forbidden)
 }
 
-/// Tries commands outside of scripts. All are sent in a transaction that ends without effect. If MULTI is forbidden,
-/// they find nothing to do.
+/// Tries commands outside of scripts. They are all sent in one transaction, which is aborted at the end. If MULTI is
+/// forbidden, the commands run by themselves and find nothing to do.
 async fn in_transaction(
     server: &mut Probe,
     samples: &Samples,
     commands: &[&'static str],
 ) -> Result<Vec<&'static str>, Error> {
-    // EXEC without MULTI has only that error.
+    // EXEC without MULTI always fails. The error shows whether the right is missing.
     let mut forbidden = if is_forbidden(server, &cmd("EXEC")).await? { vec!["EXEC"] } else { Vec::new() };
     if is_forbidden(server, &cmd("MULTI")).await? {
         forbidden.push("MULTI");
@@ -92,15 +93,16 @@ async fn in_transaction(
             forbidden.push(command);
         }
     }
-    // The wrong GET aborts the transaction, and an EXEC that is forbidden ends it too.
+    // GET without a key is an error that aborts the transaction. EXEC then ends the transaction, even if EXEC is
+    // forbidden.
     for call in ["GET", "EXEC"] {
         let _ = server.query(&cmd(call)).await;
     }
     Ok(forbidden)
 }
 
-/// Whether the user may not use the command. Any other error means that the user may. For EXEC the server reports a
-/// missing right in the text of an aborted transaction.
+/// Returns whether the user may not use the command. Any other error means that the user may use it. If EXEC is
+/// forbidden, the server reports an aborted transaction, and only the text of the error shows the missing right.
 async fn is_forbidden(server: &mut Probe, call: &Cmd) -> Result<bool, Error> {
     match server.query(call).await {
         Err(error) if matches!(error.kind, ErrorKind::Timeout | ErrorKind::Disconnected) => Err(error),
@@ -109,12 +111,13 @@ async fn is_forbidden(server: &mut Probe, call: &Cmd) -> Result<bool, Error> {
     }
 }
 
-/// Tries the commands that scripts call, in a script without effect. SCRIPT LOAD and EVALSHA are tried before.
+/// Tries the commands that scripts call, in a script without effect. SCRIPT LOAD and EVALSHA are tried first.
 async fn in_scripts(server: &mut Probe, samples: &Samples) -> Result<Vec<&'static str>, Error> {
     let key = server.scratch(samples);
     let sha = permitted(server.text(cmd("SCRIPT").arg("LOAD").arg(TRY)).await)?;
     let mut forbidden = if sha.is_none() { vec!["SCRIPT LOAD"] } else { Vec::new() };
-    // The error of a user who may call no script differs from the error of a command inside a script.
+    // A user may have no right to EVALSHA, or no right to the command inside the script. The text of the second error
+    // mentions the script.
     let unknown = "0".repeat(40);
     let called = cmd("EVALSHA").arg(sha.as_ref().unwrap_or(&unknown)).arg(1).arg(key.as_bytes()).arg("TIME").clone();
     let called = server.query(&called).await;
@@ -136,7 +139,8 @@ async fn in_scripts(server: &mut Probe, samples: &Samples) -> Result<Vec<&'stati
     Ok(forbidden)
 }
 
-/// Tries each command by itself if no script may be called. Each one fails or finds nothing to do.
+/// Tries each command without a script, because the user may call no script. Each command except a push fails, or finds
+/// nothing to do.
 async fn by_itself(server: &mut Probe, samples: &Samples) -> Result<Vec<&'static str>, Error> {
     let key = server.scratch(samples);
     let mut forbidden = Vec::new();
@@ -156,7 +160,8 @@ async fn by_itself(server: &mut Probe, samples: &Samples) -> Result<Vec<&'static
             forbidden.push(command);
         }
     }
-    // A push has an effect unless the key holds a string. If no string can be set, the list must be removed afterwards.
+    // A push fails if the key has a string, so a string is stored first. If that is forbidden, a push creates a list,
+    // and DEL must remove the list. If DEL is forbidden too, no push is tried.
     let text = server.query(cmd("SET").arg(key.as_bytes()).arg("value").arg("PX").arg(10_000)).await.is_ok();
     for command in SCRIPT_COMMANDS.into_iter().filter(|command| is_push(command)) {
         let is_tried = text || !forbidden.contains(&"DEL");

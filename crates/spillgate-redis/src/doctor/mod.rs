@@ -1,18 +1,19 @@
-//! Examines a store: collects everything that decides whether it can keep limits, from each of its servers.
+//! Examines a store: collects the facts that decide whether the store can keep limits, from each of its servers.
 //!
-//! The findings are data, and the reader judges them. Scripts run on keys of the doctor's own, which it removes.
-//! Nothing else is changed.
+//! The findings are data, and the reader judges them. The doctor (this module) runs scripts on keys that no request
+//! uses, and removes these keys at the end. Nothing else is changed.
 //!
-//! A server is examined in this order. The first error ends the examination of that server, and is part of its report:
+//! A server is examined in this order. The first error ends the examination of that server, and the error is part of
+//! the server's report:
 //!
 //! | step | command | finding |
 //! |---|---|---|
 //! | login | PING | an error if the login is missing |
 //! | the server | INFO | [`Info`] |
 //! | clock | TIME, eight times | [`ServerReport::ahead_ns`] |
-//! | rights | each command of the store, without effect | [`ServerReport::forbidden`] |
+//! | rights | each command of the store, tried without its effect | [`ServerReport::forbidden`] |
 //! | scripts | SCRIPT LOAD and EVALSHA, once for each script | [`ServerReport::scripts`] |
-//! | latency | EVALSHA, or GET without scripts, [`CALLS`] times | [`ServerReport::calls`] |
+//! | latency | EVALSHA, or GET if scripts are off, [`CALLS`] times | [`ServerReport::calls`] |
 
 mod acl;
 mod probe;
@@ -46,51 +47,54 @@ pub struct Report {
     pub servers: Vec<ServerReport>,
     /// The cluster, if the store is one.
     pub cluster: Option<ClusterReport>,
-    /// The sentinels in the URL. Empty for other stores.
+    /// The sentinels in the URL. Empty if the URL names no sentinels.
     pub sentinels: Vec<SentinelReport>,
 }
 
 /// What one sentinel reports. [`examine`] has an example of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentinelReport {
-    /// Its host and port.
+    /// The host and port of the sentinel.
     pub address: String,
-    /// The address of the primary, or why the sentinel did not report it.
+    /// The address of the primary, or the reason why the sentinel did not report it.
     pub primary: Result<String, Error>,
 }
 
-/// The findings about one server. A field is `None` if the user may not ask for it. [`examine`] has an example.
+/// The findings about one server. A field is `None` if the user may not use the command that reads it. [`examine`] has
+/// an example.
 #[derive(Clone, Debug)]
 pub struct ServerReport {
-    /// Its host and port, or its socket.
+    /// The host and port of the server, or its socket.
     pub address: String,
-    /// What INFO reports.
+    /// The facts in the reply to INFO.
     pub info: Option<Info>,
-    /// Why there are no further findings.
+    /// The error that ended the examination, if there was one.
     pub error: Option<Error>,
     /// The commands that the user may not use on `sg:*`.
     ///
-    /// With scripts these are [`SCRIPT_COMMANDS`](crate::SCRIPT_COMMANDS) and the commands that run scripts, otherwise
-    /// [`TRANSACTION_COMMANDS`](crate::TRANSACTION_COMMANDS). On a cluster they include [`CLUSTER_COMMANDS`]. A push
-    /// cannot be tried if the user may run no scripts and may neither write nor remove, because it would leave a list.
-    /// It is then reported as forbidden.
+    /// If scripts are on, the doctor tries [`SCRIPT_COMMANDS`](crate::SCRIPT_COMMANDS) and the commands that run
+    /// scripts. Otherwise it tries [`TRANSACTION_COMMANDS`](crate::TRANSACTION_COMMANDS). On a cluster it also tries
+    /// [`CLUSTER_COMMANDS`].
+    ///
+    /// A push creates a list. If the user may run no scripts and may neither write a string nor remove a key, the list
+    /// would stay. The doctor then does not try the push, and reports it as forbidden.
     pub forbidden: Vec<&'static str>,
-    /// Each script, and why it does not run. Empty without scripts, or if a command is forbidden.
+    /// Each script, with the error if it does not run. Empty if scripts are off, or if a command is forbidden.
     pub scripts: Vec<(&'static str, Option<Error>)>,
-    /// How far the server's clock is ahead of the local clock, in nanoseconds, and the error of that number: half of
-    /// the round trip.
+    /// How far the server's clock is ahead of the local clock, in nanoseconds. The second number is the greatest error
+    /// of the first: half of the round trip.
     pub ahead_ns: Option<(i64, u64)>,
-    /// How long each of [`CALLS`] calls took, one after the other, sorted. Empty if a command is forbidden or a script
-    /// does not run.
+    /// The durations of [`CALLS`] calls that were made one after the other, sorted. Empty if a command is forbidden, or
+    /// if a script does not run.
     pub calls: Vec<Duration>,
 }
 
-/// What the INFO command reports. [`examine`] has an example of a report.
+/// The facts in the reply to INFO. [`examine`] has an example of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
     /// `redis` or `valkey`.
     pub product: String,
-    /// Its version.
+    /// The version of the product.
     pub version: String,
     /// `master` or `slave`.
     pub role: String,
@@ -98,30 +102,30 @@ pub struct Info {
     pub replicas: u64,
     /// Whether the server refuses writes while it has too few replicas (`min-replicas-to-write`).
     pub waits_for_replicas: bool,
-    /// The limit of its memory in bytes; 0 for no limit.
+    /// The server's memory limit in bytes. 0 means no limit.
     pub maxmemory_bytes: u64,
-    /// The memory in use.
+    /// The server's memory in use, in bytes.
     pub used_memory_bytes: u64,
     /// What the server does when its memory is full.
     pub maxmemory_policy: String,
-    /// Whether it is a node of a cluster.
+    /// Whether the server is a node of a cluster.
     pub in_cluster: bool,
-    /// Whether it is a sentinel, which keeps no keys. Nothing else is then examined.
+    /// Whether the server is a sentinel. A sentinel has no keys, so nothing else is examined.
     pub is_sentinel: bool,
 }
 
-/// A cluster, as its first node reports it. [`examine`] has an example of a report.
+/// A cluster, as reported by the node that replied first. [`examine`] has an example of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterReport {
-    /// `ok` or `fail`; `None` if the user may not ask.
+    /// `ok` or `fail`. `None` if the user may not use CLUSTER INFO.
     pub state: Option<String>,
-    /// The number of slots that have a node, of 16384.
+    /// The number of slots that have a node. A complete cluster has 16384.
     pub slots: usize,
-    /// Primaries without a replica.
+    /// The addresses of the primaries without a replica.
     pub alone: Vec<String>,
 }
 
-/// Examines the store at `settings.url`. `now` reads the local clock. Each reply has [`Settings::timeout`].
+/// Examines the store at `settings.url`. `now` reads the local clock. Each reply may take [`Settings::timeout`].
 ///
 /// # Errors
 /// The store cannot be reached, or the URL is invalid.
@@ -178,7 +182,7 @@ pub async fn examine(settings: &Settings, now: &(dyn Fn() -> Time + Sync)) -> Re
 /// Examines the primaries of a cluster, one after the other. `first` is a connection to the node that replied first.
 ///
 /// # Errors
-/// That node does not report the slots. A primary that cannot be reached is a finding, not an error.
+/// An error if that first node does not report the slots. A primary that cannot be reached is a finding, not an error.
 async fn cluster(
     connector: &Connector,
     mut first: Probe,
@@ -207,7 +211,7 @@ async fn cluster(
     Ok(Report { servers, cluster: Some(report), sentinels: Vec::new() })
 }
 
-/// Examines one server; of a cluster, with the slots that it owns.
+/// Examines one server. `shard` has the slots of a server in a cluster.
 async fn server(
     mut server: Probe,
     settings: &Settings,
@@ -221,7 +225,8 @@ async fn server(
     report
 }
 
-/// The steps in the table at the top of this file, after the login. What was found before an error stays in the report.
+/// Does the steps in the table at the top of this file, after the login. If a step fails, the findings of the earlier
+/// steps stay in the report.
 async fn collect(
     server: &mut Probe,
     settings: &Settings,
@@ -238,7 +243,7 @@ async fn collect(
     server.key = key.ok_or_else(|| Error::new(ErrorKind::Other, "the server has no slot"))?;
     report.ahead_ns = server.ahead_ns(now).await?;
     report.forbidden = acl::forbidden(server, &samples, settings, shard.is_some()).await?;
-    // A script without all its rights may stop in the middle and leave a key that never expires.
+    // If a right is missing, a script may stop in the middle and leave a key that never expires. So no script is run.
     if !report.forbidden.is_empty() {
         return Ok(());
     }
@@ -252,7 +257,7 @@ async fn collect(
 }
 
 impl ServerReport {
-    /// A report without findings.
+    /// Returns a report without findings.
     fn of(address: &ConnectionAddr) -> ServerReport {
         ServerReport {
             address: address_text(address),
@@ -267,7 +272,7 @@ impl ServerReport {
 }
 
 impl Info {
-    /// Reads the lines `name:value` of INFO. A line that is missing is an empty text or 0.
+    /// Reads the lines `name:value` of INFO. If a line is missing, its value is an empty text or 0.
     fn read(text: &str) -> Info {
         let of = |name: &str| field(text, name).unwrap_or_default();
         let (valkey, number) = (of("valkey_version"), |name: &str| of(name).parse().unwrap_or(0));
@@ -278,7 +283,7 @@ impl Info {
             version,
             role: of("role"),
             replicas: number("connected_slaves"),
-            // INFO has this line only then.
+            // INFO has this line only if `min-replicas-to-write` is set.
             waits_for_replicas: field(text, "min_slaves_good_slaves").is_some(),
             maxmemory_bytes: number("maxmemory"),
             used_memory_bytes: number("used_memory"),
@@ -289,7 +294,7 @@ impl Info {
     }
 }
 
-/// The value in the line `name:value`.
+/// Returns the value in the line `name:value`.
 fn field(text: &str, name: &str) -> Option<String> {
     text.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned()))
 }

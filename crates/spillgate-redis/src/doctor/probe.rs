@@ -18,11 +18,11 @@ use crate::settings::LogForm;
 /// The number of calls whose time is measured.
 pub const CALLS: usize = 200;
 
-/// How often the clock is read. The reading with the shortest round trip is used.
+/// The number of times that the server's clock is read. The reading with the shortest round trip is used.
 const READINGS: usize = 8;
-/// How many keys are tried until one is in a slot of the server.
+/// The most keys that are tried to find a key in a slot of the server.
 const KEYS_MAX: u128 = 1 << 18;
-/// The low bits of the doctor's keys. They do not affect the slot.
+/// The low bits of the doctor's keys. They do not affect the slot, so all keys can share them.
 const OWN: u128 = 0x7370_696c_6c67_6174_6520_6463;
 
 /// A connection whose replies have a timeout.
@@ -31,29 +31,29 @@ pub(super) struct Probe {
     connected: OpenConnection,
     /// How long each reply may take.
     timeout: Duration,
-    /// The key that the doctor counts under. It is in a slot of this server.
+    /// The key that the scripts of the doctor count. It is in a slot of this server.
     pub(super) key: u128,
-    /// The keys that scripts may have written, to remove them at the end.
+    /// The keys that scripts may have written. They are removed at the end.
     touched: Vec<RedisKey>,
-    /// Why the connection ended. It must not be used any more.
+    /// The error that ended the connection. The connection must not be used after that.
     lost: Option<Error>,
 }
 
 impl Probe {
-    /// Measures the server of this connection. No key is written yet.
+    /// Creates a probe for the server of this connection. It writes no key yet.
     pub(super) fn new(connected: OpenConnection, timeout: Duration) -> Probe {
         Probe { connected, timeout, key: OWN, touched: Vec::new(), lost: None }
     }
 
-    /// The address of the server.
+    /// Returns the address of the server.
     pub(super) fn address(&self) -> &ConnectionAddr {
         &self.connected.address
     }
 
-    /// The reply to one command. After the connection has ended, the same error is returned at once.
+    /// Returns the reply to one command. If the connection has ended, the error that ended it is returned at once.
     ///
     /// # Errors
-    /// The server's error, [`Timeout`](ErrorKind::Timeout), or why the connection ended.
+    /// The server's error, [`Timeout`](ErrorKind::Timeout), or the error that ended the connection.
     pub(super) async fn query(&mut self, command: &Cmd) -> Result<Value, Error> {
         if let Some(error) = &self.lost {
             return Err(error.clone());
@@ -63,7 +63,7 @@ impl Probe {
         reply
     }
 
-    /// Whether a login is needed and missing.
+    /// Returns an error if the server needs a login and the user has not logged in.
     pub(super) async fn check_login(&mut self) -> Result<(), Error> {
         match self.query(&cmd("PING")).await {
             Err(error) if error.kind != ErrorKind::NoPermission || error.detail.contains("NOAUTH") => Err(error),
@@ -71,19 +71,19 @@ impl Probe {
         }
     }
 
-    /// The reply to one command, as a text.
+    /// Returns the reply to one command, as a text.
     pub(super) async fn text(&mut self, command: &Cmd) -> Result<String, Error> {
         let value = self.query(command).await?;
         from_redis_value(value).map_err(|error| Error::new(ErrorKind::Other, error.to_string()))
     }
 
-    /// A key that is never written. The rights are tried on it.
+    /// Returns a key that requests never write. The doctor tries the user's rights on this key.
     pub(super) fn scratch(&self, samples: &Samples) -> RedisKey {
         RedisKey::of(&Hit::new(self.key, &samples.scratch, Op::Peek, Binding::Enforce))
     }
 
-    /// How far the server's clock is ahead of the local clock, and the error of that number. `None` if the user may not
-    /// call TIME.
+    /// Returns how far the server's clock is ahead of the local clock, and the greatest error of that number. `None` if
+    /// the user may not call TIME.
     pub(super) async fn ahead_ns(&mut self, now: &(dyn Fn() -> Time + Sync)) -> Result<Option<(i64, u64)>, Error> {
         let mut best: Option<(i64, u64)> = None;
         for _ in 0..READINGS {
@@ -102,7 +102,7 @@ impl Probe {
         Ok(best)
     }
 
-    /// Runs each script once.
+    /// Runs each script once. Returns the names of the scripts, each with its error if it failed.
     pub(super) async fn scripts(&mut self, samples: &Samples) -> Vec<(&'static str, Option<Error>)> {
         let mut run = Vec::new();
         for (hits, log) in samples.requests(self.key) {
@@ -120,7 +120,8 @@ impl Probe {
         self.query(&command(request)).await.map(drop)
     }
 
-    /// How long calls take, one after the other, sorted. They are calls of a script, or of GET if scripts are off.
+    /// Measures calls that are made one after the other, and returns their durations, sorted. Each call runs a script,
+    /// or GET if scripts are off.
     pub(super) async fn calls(&mut self, samples: &Samples, scripts: bool) -> Result<Vec<Duration>, Error> {
         let hits = samples.hits(self.key);
         let call = match scripts {
@@ -137,7 +138,7 @@ impl Probe {
         Ok(times)
     }
 
-    /// Removes the keys that the scripts created. If the user may not do that, they expire in a minute or two.
+    /// Removes the keys that the scripts created. If the user may not remove keys, they expire in a minute or two.
     pub(super) async fn clean_up(&mut self) {
         for name in std::mem::take(&mut self.touched) {
             let _ = self.query(cmd("DEL").arg(name.as_bytes())).await;
@@ -145,7 +146,7 @@ impl Probe {
     }
 }
 
-/// The reply; `None` if the user may not use the command.
+/// Returns the reply, or `None` if the user may not use the command.
 pub(super) fn permitted<T>(reply: Result<T, Error>) -> Result<Option<T>, Error> {
     match reply {
         Err(error) if error.kind == ErrorKind::NoPermission => Ok(None),
@@ -153,7 +154,7 @@ pub(super) fn permitted<T>(reply: Result<T, Error>) -> Result<Option<T>, Error> 
     }
 }
 
-/// The reply, or an error after this time.
+/// Returns the reply, or an error if it has not come after this time.
 pub(super) async fn within<T>(time: Duration, reply: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     let late = || Error::new(ErrorKind::Timeout, format!("no answer within {time:?}"));
     timeout(time, reply).await.unwrap_or_else(|_| Err(late()))
@@ -162,7 +163,7 @@ pub(super) async fn within<T>(time: Duration, reply: impl Future<Output = Result
 /// Quotas of one minute, one for each of the short scripts.
 pub(super) struct Samples {
     quotas: [Quota; 4],
-    /// A quota whose key differs from all of them.
+    /// A quota whose key differs from the keys of the others.
     scratch: Quota,
 }
 
@@ -180,12 +181,12 @@ impl Samples {
         })
     }
 
-    /// A take on each quota.
+    /// Returns a take on each quota.
     fn hits(&self, key: u128) -> Vec<Hit<'_>> {
         self.quotas.iter().map(|quota| Hit::new(key, quota, Op::take(1), Binding::Enforce)).collect()
     }
 
-    /// One request for each script.
+    /// Returns one request for each script.
     fn requests(&self, key: u128) -> Vec<(Vec<Hit<'_>>, LogForm)> {
         let hits = self.hits(key);
         let alone = hits.iter().map(|hit| (vec![*hit], LogForm::Packed));
@@ -195,7 +196,7 @@ impl Samples {
         alone.chain(others).collect()
     }
 
-    /// A key of the doctor's in one of the slots.
+    /// Returns a key of the doctor in a slot that `has` accepts.
     pub(super) fn key_in(&self, has: impl Fn(u16) -> bool) -> Option<u128> {
         let mut keys = (0..KEYS_MAX).map(|number| number << Hit::SLOT_SHIFT | OWN);
         keys.find(|key| has(RedisKey::of(&self.hits(*key)[0]).slot()))

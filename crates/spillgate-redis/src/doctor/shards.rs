@@ -1,6 +1,6 @@
 //! Reads which primary of a cluster owns which slots, and how many replicas each primary has.
 //!
-//! The doctor cannot use the slot map of the store, because that map ignores replicas.
+//! The doctor (the examination of a store) cannot use the slot map of the store, because that map ignores replicas.
 
 use redis::{ConnectionAddr, Value};
 
@@ -10,7 +10,7 @@ use crate::cluster::slot_map::address;
 pub(super) struct Shard {
     /// The address of the primary.
     pub(super) primary: ConnectionAddr,
-    /// The number of its replicas in the first of its ranges.
+    /// The number of its replicas. The reply lists them for each range of slots, and only the first range is read.
     pub(super) replicas: usize,
     /// The first and the last slot of each range.
     ranges: Vec<(u16, u16)>,
