@@ -3,12 +3,12 @@
 //! Metrics, policies and log lines need a small fixed set of kinds instead of the many texts that servers send. A program
 //! that helps its user to connect also needs the cause, such as a certificate that has expired.
 //!
-//! What the kinds of this store mean for its caller:
+//! What each kind means for the caller of this store:
 //!
 //! | kind | was the request sent | may it have been charged | what helps |
 //! |---|---|---|---|
 //! | `Timeout`, `Disconnected` | yes | yes | wait; look at the server's load and its log |
-//! | `NotSent`, `CircuitOpen` | no | no | look at the error before it ([`RedisStore::last_error`](crate::RedisStore::last_error)) |
+//! | `NotSent`, `CircuitOpen` | no | no | look at [`RedisStore::last_error`](crate::RedisStore::last_error) |
 //! | `Overloaded` | no | no | raise [`Settings::max_in_flight`](crate::Settings::max_in_flight), or send less |
 //! | `ReadOnly`, `Loading`, `Busy`, `ClusterDown` | yes | no | wait: the breaker is open until the server serves again |
 //! | `OutOfMemory` | yes | no | raise `maxmemory`, or let the server evict keys that expire (`volatile-ttl`) |
@@ -29,12 +29,12 @@ use redis::{ErrorKind as RedisErrorKind, RedisError, ServerError};
 use spillgate_core::StoreError;
 use tokio_rustls::rustls::{AlertDescription, CertificateError, Error as TlsError};
 
-/// The kind of an [`Error`]: the same for every store.
+/// The kind of an [`Error`]. All stores use the same kinds.
 pub use spillgate_core::StoreErrorKind as ErrorKind;
 
-/// The kind of an error that a server returned.
+/// Returns the kind of an error that a server sent.
 fn kind_of(error: &ServerError) -> ErrorKind {
-    // Some versions have no code for a command that the user of a script may not run.
+    // If the user of a script may not run a command, some versions of the server send an error without a code.
     let beginnings = ["The user executing the script can't", "ACL failure in script"];
     match kind_of_code(error.code()) {
         ErrorKind::Other
@@ -46,7 +46,7 @@ fn kind_of(error: &ServerError) -> ErrorKind {
     }
 }
 
-/// The kind of an error that begins with `code`.
+/// Returns the kind of an error that begins with `code`.
 fn kind_of_code(code: &str) -> ErrorKind {
     match code {
         "READONLY" | "NOREPLICAS" | "MISCONF" => ErrorKind::ReadOnly,
@@ -62,7 +62,7 @@ fn kind_of_code(code: &str) -> ErrorKind {
     }
 }
 
-/// Whether another node of a cluster may serve a request that failed with this kind of error.
+/// Returns whether another node of a cluster may serve a request that failed with this kind of error.
 pub(crate) fn another_node_may_serve(kind: ErrorKind) -> bool {
     let is_unreachable =
         matches!(kind, ErrorKind::Timeout | ErrorKind::Disconnected | ErrorKind::NotSent | ErrorKind::CircuitOpen);
@@ -71,12 +71,13 @@ pub(crate) fn another_node_may_serve(kind: ErrorKind) -> bool {
     is_unreachable || does_not_serve
 }
 
-/// Whether a server that returns this kind of error serves no request at all.
+/// Returns whether a server that returns this kind of error serves no request at all.
 pub(crate) fn means_node_is_down(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::ReadOnly | ErrorKind::Loading | ErrorKind::Busy | ErrorKind::ClusterDown)
 }
 
-/// Why a server could not be reached, as far as the error shows it. Choose a help text by it, and not by the error's text.
+/// The reason why a server could not be reached, as far as the error shows it. Choose a help text by the cause, and not
+/// by the text of the error.
 ///
 /// ```
 /// use spillgate_redis::{Cause, Error};
@@ -100,25 +101,26 @@ pub enum Cause {
     CertificateName,
     /// The server's certificate has expired, or is not valid yet.
     CertificateDates,
-    /// The server's certificate is not accepted for another reason. Mostly, no trusted authority has signed it.
+    /// The server's certificate is not accepted for another reason. Usually, no trusted authority has signed it.
     Certificate,
     /// The server does not accept the client's certificate, or the client has none.
     ClientCertificate,
-    /// The TLS handshake failed, and not because of a certificate. The port may not use TLS.
+    /// The TLS handshake failed for a reason other than a certificate. Perhaps the port does not use TLS.
     TlsHandshake,
-    /// The server sent bytes that are not the protocol of Redis. Another program may listen there, or the port uses TLS.
+    /// The server sent bytes that are not the protocol of Redis. Perhaps another program listens on the port, or the
+    /// port uses TLS.
     NotRedis,
     /// The server closed the connection.
     ConnectionClosed,
-    /// The URL is that of a cluster, and the server does not belong to one.
+    /// The URL is that of a cluster, but the server is not a node of a cluster.
     NotACluster,
-    /// The sentinels do not know a primary of that name.
+    /// The sentinels do not know a primary with the name in the URL.
     UnknownPrimary,
     /// A sentinel refuses the login, or a command.
     SentinelPermission,
 }
 
-/// The bytes of a server are not the protocol of Redis.
+/// The error for bytes of a server that are not the protocol of Redis.
 #[derive(Debug)]
 pub(crate) struct NotRedis;
 
@@ -131,7 +133,7 @@ impl fmt::Display for NotRedis {
 impl std::error::Error for NotRedis {}
 
 impl Cause {
-    /// The cause in an error of a socket or of TLS.
+    /// Returns the cause of an error of a socket or of TLS.
     fn of_io(error: &io::Error) -> Cause {
         let inner = error.get_ref();
         if inner.is_some_and(|inner| inner.is::<NotRedis>()) {
@@ -146,7 +148,7 @@ impl Cause {
         }
     }
 
-    /// The cause in an error of a certificate.
+    /// Returns the cause of an error of a certificate.
     fn of_certificate(error: &CertificateError) -> Cause {
         match error {
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
@@ -160,7 +162,8 @@ impl Cause {
         }
     }
 
-    /// The cause in an error that a server sent. These errors have no codes of their own.
+    /// Returns the cause of an error that a server sent. These errors have no code for the cause, so their text
+    /// decides.
     fn of_server(error: &ServerError) -> Cause {
         let says = |text: &str| error.details().is_some_and(|details| details.contains(text));
         if says("cluster support disabled") {
@@ -173,7 +176,7 @@ impl Cause {
     }
 }
 
-/// Whether a server sends this alert because of the client's certificate.
+/// Returns whether a server sends this alert because of the client's certificate.
 fn is_about_certificates(alert: AlertDescription) -> bool {
     matches!(
         alert,
@@ -189,7 +192,7 @@ fn is_about_certificates(alert: AlertDescription) -> bool {
     )
 }
 
-/// Why a store could not be created, reached or examined.
+/// The error of a store that could not be created, reached or examined.
 ///
 /// These calls return it: [`RedisStore::new`](crate::RedisStore::new), [`connect`](crate::RedisStore::connect),
 /// [`wait_connected`](crate::RedisStore::wait_connected), [`last_error`](crate::RedisStore::last_error),
@@ -214,36 +217,36 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error without a known cause.
+    /// Creates an error without a known cause.
     pub(crate) fn new(kind: ErrorKind, detail: impl Into<Cow<'static, str>>) -> Error {
         Error { kind, cause: Cause::Unknown, detail: detail.into() }
     }
 
-    /// The same error with a text in front of its detail, such as the address of the server.
+    /// Returns the same error with a text in front of its detail, such as the address of the server.
     pub(crate) fn at(self, place: &str) -> Error {
         Error { detail: format!("{place}: {}", self.detail).into(), ..self }
     }
 
-    /// The kind of the error. It is what a request would fail with.
+    /// Returns the kind of the error. A request that meets the same error fails with the same kind.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// Why the server could not be reached, if the error shows more than its kind.
+    /// Returns the reason why the server could not be reached, if the error shows more than its kind.
     #[must_use]
     pub const fn cause(&self) -> Cause {
         self.cause
     }
 
-    /// What the server or the system reported, for logs.
+    /// Returns the text that the server or the system reported. It is for logs.
     #[must_use]
     pub fn detail(&self) -> &str {
         &self.detail
     }
 
-    /// The command that the user may not run, as an ACL names it. `None` if the error is another one, or if the server
-    /// does not name the command.
+    /// Returns the command that the user may not run, as an ACL names it. `None` if this is another error, or if the
+    /// server does not name the command.
     #[must_use]
     pub fn forbidden_command(&self) -> Option<&str> {
         self.detail.split_once("run the '")?.1.split_once("' command").map(|(command, _)| command)
@@ -260,12 +263,13 @@ impl std::error::Error for Error {}
 
 impl From<RedisError> for Error {
     fn from(error: RedisError) -> Error {
-        // If there are several errors, the first one is the cause, or all say the same.
+        // If there are several errors, the first error is the cause, or all of them say the same.
         if let Some((_, error)) = error.clone().into_server_errors().as_deref().and_then(<[_]>::first) {
             return Error { cause: Cause::of_server(error), ..Error::new(kind_of(error), error.to_string()) };
         }
         let kind = match error.kind() {
-            // After an unreadable reply, no later reply can be found. The store closes the connection.
+            // After a reply that cannot be read, the start of the next reply is unknown. So the store closes the
+            // connection.
             RedisErrorKind::Io | RedisErrorKind::Parse => ErrorKind::Disconnected,
             RedisErrorKind::Client => ErrorKind::Overloaded,
             _ => ErrorKind::Other,
@@ -275,7 +279,8 @@ impl From<RedisError> for Error {
     }
 }
 
-/// The error of the socket in an error of the client library, which may share it.
+/// Returns the socket's error that an error of the client library contains. The library may have wrapped it in an
+/// `Arc`.
 fn io_error(error: &RedisError) -> Option<&io::Error> {
     let source = std::error::Error::source(error)?;
     let shared = source.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>();
@@ -288,7 +293,7 @@ impl From<io::Error> for Error {
     }
 }
 
-/// A request has no use for the cause.
+/// Drops the cause, because a request does not need it.
 impl From<Error> for StoreError {
     fn from(error: Error) -> StoreError {
         StoreError::new(error.kind, error.detail)

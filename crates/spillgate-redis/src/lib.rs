@@ -1,19 +1,20 @@
 //! Rate-limiting decisions on Redis or Valkey.
 //!
-//! Servers and programs that share one store share their limits. Without this crate each process would count by itself,
-//! and a limit of 10 would be 10 in each of them.
+//! Servers and programs that share one store share their limits. Without this crate, each process would count by
+//! itself. Each of ten processes would then admit the whole limit.
 //!
-//! One script decides all hits of a request whose states are in one slot, in one atomic step. It reads the states,
-//! decides, charges, and returns the states as they were *before*. The kernel ([`spillgate_core::decide`]) computes the
-//! answer from these states. So `remaining`, `retry_after` and the rest are computed in one place for all stores.
+//! A hit is one operation on one limit. One script decides all hits of a request whose states are in one slot, in one
+//! atomic step. It reads the states, decides, charges, and returns the states as they were *before* the charge. The
+//! kernel ([`spillgate_core::decide`]) computes the answer from these states. So `remaining`, `retry_after` and the
+//! other results are computed in one place for all stores.
 //!
-//! [`RedisStore`] is the store. It reaches one server, the primary that sentinels name, or the nodes of a cluster. Many
-//! requests share its connections, and a connection that ends is made again.
+//! [`RedisStore`] is the store. It connects to one server, to the primary that sentinels name, or to the nodes of a
+//! cluster. Many requests share its connections. If a connection ends, the store makes a new one.
 //!
-//! [`ScriptCall`] is the part without a connection: which [`Script`] to run, with which keys and arguments, and what
-//! the reply means. Use it to run the scripts over a client of your own.
+//! [`ScriptCall`] is the part that needs no connection. It says which [`Script`] to run, with which keys and arguments,
+//! and it reads the reply. Use it to run the scripts with another Redis client.
 //!
-//! A program that shares its limits with other programs, or with servers that have the same key secret and rules:
+//! This program shares its limits with other programs and servers, if they have the same key secret and rules:
 //!
 //! ```no_run
 //! # async fn example(secret: [u8; 16]) -> Result<(), Box<dyn std::error::Error>> {
@@ -34,21 +35,21 @@
 //!
 //! # Guarantees
 //!
-//! * Decisions, verdicts and states are bit for bit those of the kernel on the same requests and times:
+//! * Decisions, verdicts and states are the same, bit for bit, as those of the kernel for the same requests and times:
 //!   `tests/scripts/differential`.
-//! * Many tasks on one key are admitted exactly the limit: `tests/scripts/store.rs`.
-//! * Every request is decided within its timeout, or fails with an [`ErrorKind`], whatever happens to the server. None
-//!   is charged twice: `tests/transport`.
-//! * The deny cache repeats a refusal without a call to the server. The refusal is the kernel's on the states that the
-//!   server has, at the verdict's time. There are two exceptions. Another client may have changed the states within
-//!   [`Settings::deny_cache_max_age`], or a take that failed may have changed them. States that are not known are left
-//!   out: `src/deny_cache/tests`, `tests/modes/deny_cache.rs`, `tests/scripts/repeated.rs`.
-//! * No window admits more than its limit without scripts either: `tests/modes/transaction.rs`.
-//! * The slots of a cluster decide together as the kernel does, also while they move. A replica that is promoted is
-//!   found without help: `tests/topology`.
+//! * Many tasks that take from one key are together admitted exactly the limit: `tests/scripts/store.rs`.
+//! * Every request is decided within its timeout, or fails with an [`ErrorKind`], whatever happens to the server. No
+//!   request is charged twice: `tests/transport`.
+//! * The deny cache repeats a refusal without a call to the server. The kernel would return the same refusal for the
+//!   states that the server has at the verdict's time. There are two exceptions. Another client may have changed the
+//!   states within [`Settings::deny_cache_max_age`], or a take that failed may have changed them. Limits whose states
+//!   are not known are not checked: `src/deny_cache/tests`, `tests/modes/deny_cache.rs`, `tests/scripts/repeated.rs`.
+//! * Without scripts, no window admits more than its limit either: `tests/modes/transaction.rs`.
+//! * Requests in several slots of a cluster are decided as the kernel decides them, even while slots move. If a replica
+//!   is promoted, the store finds it by itself: `tests/topology`.
 //! * While a slot moves, a request with several states in it is decided if all of them are on the same node. Otherwise
-//!   it waits for that, and fails with [`ErrorKind::Moved`] if the time is over. A request whose states are all new
-//!   fails in the same way, since Redis creates them on neither node.
+//!   the request waits until they are, and fails with [`ErrorKind::Moved`] at its deadline. If none of its states
+//!   exists yet, it fails in the same way, because Redis creates them on neither node.
 //! * A key lives as long as its state matters, and at most a millisecond longer: `tests/scripts/keys.rs`.
 
 #![warn(missing_docs)]
@@ -77,7 +78,7 @@ pub use settings::{LogForm, Settings, Tls};
 pub use spillgate_core::Circuit;
 pub use store::RedisStore;
 
-/// The Rust of the book's page compiles as it stands.
+/// Compiles the Rust code in a page of the book.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/src/how-to/embed-redis.md")]
 struct Page;

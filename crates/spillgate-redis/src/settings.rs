@@ -1,8 +1,9 @@
 //! The settings of a store: how it reaches its server, how long it waits, and how it keeps states.
 //!
-//! They are plain data without I/O, so every part of the store can read them.
+//! The settings are plain data without I/O, so every part of the store can read them.
 //!
-//! A value out of bounds is never an error here. [`Settings::within_bounds`] replaces it when a store is created:
+//! A value that is out of bounds is not an error. When a store is created, [`Settings::within_bounds`] replaces the
+//! value by the bound:
 //!
 //! | setting | least | most |
 //! |---|---|---|
@@ -15,18 +16,18 @@ use std::time::Duration;
 
 /// No time is longer than a day, so that sums of times cannot overflow.
 pub(crate) const LONGEST: Duration = Duration::from_secs(86_400);
-/// The least `probe_every`. More frequent probes would only load the server.
+/// The least value of `probe_every`. More frequent probes would only load the server.
 const SHORTEST_PROBE: Duration = Duration::from_millis(1);
-/// The most connections to one server. Each has a task and a buffer of 16 KiB or more.
+/// The most connections to one server. Each connection has a task and a buffer of 16 KiB or more.
 const MAX_CONNECTIONS: usize = 1024;
-/// The most requests in flight. It leaves space for the sums that are computed from it.
+/// The most requests in flight. The store computes sums from this number, and they must not overflow.
 const MAX_IN_FLIGHT: usize = 1 << 28;
 /// The most states in the deny cache: 2 GiB at 128 bytes each.
 const MAX_DENY_CACHE_ENTRIES: usize = 1 << 24;
 
 /// Settings of a [`RedisStore`](crate::RedisStore).
 ///
-/// A value that is out of bounds is replaced by the bound. No time is longer than a day.
+/// A value that is out of bounds is replaced by the bound. No time can be longer than a day.
 ///
 /// # Examples
 ///
@@ -40,7 +41,7 @@ const MAX_DENY_CACHE_ENTRIES: usize = 1 << 24;
 /// assert_eq!(settings.max_in_flight, 4096);
 /// ```
 ///
-/// Sentinels with a login of their own, and servers with a private authority:
+/// Sentinels with another login than the servers, and a private authority that has signed the certificates:
 ///
 /// ```
 /// use spillgate_redis::{Settings, Tls};
@@ -55,8 +56,8 @@ const MAX_DENY_CACHE_ENTRIES: usize = 1 << 24;
 /// assert_eq!(settings.user(), "limiter");
 /// ```
 ///
-/// A cluster under much load. Each worker has two connections of its own, and a dead node is tried again about every
-/// half second:
+/// A cluster under heavy load. There are two connections to each node for each worker. The store tries a dead node
+/// again about every half second:
 ///
 /// ```
 /// use std::time::Duration;
@@ -74,7 +75,7 @@ const MAX_DENY_CACHE_ENTRIES: usize = 1 << 24;
 /// assert!(settings.scripts);
 /// ```
 ///
-/// A store whose refusals are never repeated from memory, and whose logs other tools can read:
+/// A store without the deny cache, so that every refusal comes from the server. Other tools can read its logs:
 ///
 /// ```
 /// use spillgate_redis::{LogForm, Settings};
@@ -102,80 +103,86 @@ pub struct Settings {
     ///   `valkey://` and `valkeys://` mean the same as `redis://` and `rediss://`. For a database other than 0 the user
     ///   must be allowed SELECT.
     /// * A cluster: `redis-cluster://[user:password@]host[:port],host[:port]..` with the addresses of some nodes. The
-    ///   other nodes are found through them. The user must be allowed ASKING and CLUSTER SLOTS on all nodes.
-    /// * Sentinel: `redis-sentinel://[user:password@]host[:port],host[:port]../name[/database]` with the addresses of
-    ///   the sentinels, and the name by which they know the primary. The user is the user of the servers, and must be
-    ///   allowed ROLE.
+    ///   store finds the other nodes through them. The user must be allowed ASKING and CLUSTER SLOTS on all nodes.
+    /// * Sentinels: `redis-sentinel://[user:password@]host[:port],host[:port]../name[/database]` with the addresses of
+    ///   the sentinels, and the name by which they know the primary. The user logs in to the servers, not to the
+    ///   sentinels, and must be allowed ROLE.
     ///
-    /// A single address must be a single server. A proxy in front of several nodes must reply CROSSSLOT, as a cluster
-    /// node does, when the keys of a command are in different slots. A proxy that picks a server by the first key alone
-    /// would count the other keys on the wrong server.
+    /// A single address must be the address of a single server. If a proxy is in front of several nodes, it must reply
+    /// CROSSSLOT when the keys of a command are in different slots, as a cluster node does. A proxy that picks a server
+    /// by the first key alone would count the other keys on the wrong server.
     pub url: String,
-    /// The user for the sentinels, if they need a password; `default` if `None`. It must be allowed SENTINEL MASTER and
-    /// SENTINEL GET-MASTER-ADDR-BY-NAME.
+    /// The user for the sentinels, if they need a password. `None` means the user `default`. The user must be allowed
+    /// SENTINEL MASTER and SENTINEL GET-MASTER-ADDR-BY-NAME.
     pub sentinel_user: Option<String>,
     /// The password for the sentinels.
     pub sentinel_password: Option<String>,
     /// Certificates for TLS.
     pub tls: Tls,
-    /// The time in which a request is decided or fails, including time in queues. A part of it is reserved for waking
-    /// the caller: a quarter of a millisecond, or a sixteenth of a timeout below 4 ms.
+    /// The time in which a request is decided or fails, including its time in queues. A part of the timeout is reserved
+    /// for waking the caller. This part is a quarter of a millisecond, or a sixteenth of a timeout below 4 ms.
     pub timeout: Duration,
-    /// The time in which a connection is made, the user logged in and the scripts loaded. After that the attempt starts
-    /// again.
+    /// The time in which a connection must be made, the user logged in, and the scripts loaded. If they are not done in
+    /// time, the attempt starts again.
     pub connect_timeout: Duration,
-    /// Shared connections to each server: at least 1, at most 1024, and by default two for each core.
+    /// The number of connections to each server, which all requests share. It is at least 1, at most 1024, and by
+    /// default two for each core.
     ///
-    /// A thread uses two of them in turn: while the server decides the requests on one, the thread fills the other. It
-    /// borrows another connection while one of them is missing. A connection is made when a thread first needs it, and
-    /// lives on that thread's runtime.
+    /// A thread uses two connections in turn. While the server decides the requests on one connection, the thread fills
+    /// the other one. If one of the two does not exist yet, the thread borrows another connection. A connection is made
+    /// when a thread first needs it, and lives on that thread's runtime.
     pub connections: usize,
-    /// Requests that may wait for replies at the same time. Further requests fail as
-    /// [`Overloaded`](crate::ErrorKind::Overloaded); with 0, all do.
+    /// The most requests that may wait for replies at the same time. Further requests fail as
+    /// [`Overloaded`](crate::ErrorKind::Overloaded). With 0, all requests fail.
     ///
-    /// A request in several slots of a cluster counts once, so up to [`MAX_HITS`](spillgate_core::MAX_HITS) times this
-    /// number of calls may be in flight. A connection waits for this number of replies and 65,536 more. Further
-    /// commands fail in the same way.
+    /// A request in several slots of a cluster counts once, although it makes several calls. So up to
+    /// [`MAX_HITS`](spillgate_core::MAX_HITS) times this number of calls may be in flight. One connection waits for at
+    /// most this number of replies and 65,536 more. Further commands on that connection fail as `Overloaded` too.
     pub max_in_flight: usize,
-    /// The circuit breaker opens after this number of requests in a row without a reply. Requests that had less time
-    /// than [`timeout`](Settings::timeout) do not count.
+    /// The circuit breaker opens when this number of requests in a row get no reply. Requests that had less time than
+    /// [`timeout`](Settings::timeout) do not count.
     pub max_failures: u32,
-    /// The longest wait before the store tries a server again that is down; at least a millisecond. Three things are
-    /// repeated this often: one request while the circuit is open, an attempt to connect, and, while a node of a
-    /// cluster fails, a look at the slot map.
+    /// The longest wait before the store tries a server again that is down. It is at least a millisecond. While the
+    /// circuit is open, the store sends one request this often. While there is no connection, it tries to connect this
+    /// often. While a node of a cluster fails, it asks for the slot map this often.
     pub probe_every: Duration,
-    /// States that the deny cache keeps, to refuse requests without a call to the server. 0 keeps none, and 16,777,216
-    /// is the most. A state takes 128 bytes, and a counter of many segments up to 1,100 more.
+    /// The number of states that the deny cache keeps, to refuse requests without a call to the server. 0 turns the
+    /// cache off, and 16,777,216 is the most. A state takes 128 bytes. A counter of many segments takes up to 1,100
+    /// bytes more.
     ///
-    /// A state that refused a take for free refuses again until its retry time, as the server would. The verdict's
-    /// source is then `DenyCache`. A take, force or refund through this store removes the state's entry at once.
+    /// If a state refused a take for free, it refuses takes until its retry time, as the server would. The verdict's
+    /// source is then `DenyCache`. A take, force or refund through this store removes the state from the cache at once.
     /// Changes by other clients are not seen.
     ///
-    /// Other limits of the request are reported as the server would report them, if their states are known and
-    /// unchanged by this store. If not, they are reported as [not asked](spillgate_core::Reason::NotAsked).
+    /// The cache may also know the states of the other limits in a request, unchanged by this store. Such a limit is
+    /// reported as the server would report it. Otherwise it is reported as [not
+    /// asked](spillgate_core::Reason::NotAsked).
     pub deny_cache_entries: usize,
-    /// The greatest age of an entry of the deny cache. After this time a take, reset or refund by another client is
-    /// seen, and so is a server that has lost the state. In a cluster it is 100 ms at most, because a refusal there may
-    /// be due to units that a request in several slots is about to refund.
+    /// The greatest age of an entry of the deny cache. After this time, the store sees the takes, resets and refunds of
+    /// other clients, and a loss of data on the server. In a cluster it is 100 ms at most. A refusal there may be due
+    /// to units that a request in several slots is about to refund.
     pub deny_cache_max_age: Duration,
     /// How a `sliding_window_log` is stored.
     pub log: LogForm,
-    /// Whether requests are scripts. Turn this off for servers and proxies that refuse scripts. A request is then a
-    /// transaction of plain commands ([`TRANSACTION_COMMANDS`](crate::TRANSACTION_COMMANDS), Redis 7.0 or later). It
-    /// serves only takes and peeks on fixed windows whose refusals are free and start no penalty.
+    /// Whether requests are sent as scripts. Turn this off for servers and proxies that refuse scripts. A request is
+    /// then a transaction of plain commands ([`TRANSACTION_COMMANDS`](crate::TRANSACTION_COMMANDS), Redis 7.0 or
+    /// later). The store then serves only takes and peeks on fixed windows, whose refusals must be free and start no
+    /// penalty.
     ///
-    /// Each hit is charged by itself, even if the request is refused. A counter may therefore pass its limit, and then
-    /// refuses smaller costs that would have fit. The units that are admitted in a window never pass the limit.
+    /// Without scripts, each hit is charged even if the request is refused. So the counter of a window may exceed the
+    /// limit, and then refuses smaller costs that would have fit. The units that are admitted in a window never exceed
+    /// the limit.
     ///
-    /// Windows by the first hit must be whole milliseconds. Windows since the epoch are numbered by the time that the
-    /// server reported in the last second. A request that finds no such report asks for the time first, in a round trip
-    /// of its own. The bound of these windows is f(s + 2d). Here d is the longest timeout of a request plus the
-    /// difference between the clocks of a cluster's nodes.
+    /// Without scripts, a window by the first hit must be a number of whole milliseconds. A window since the epoch has
+    /// a number, which the store computes from a time that the server reported in the last second. If there is no such
+    /// report, the request asks for the time first, in another round trip. If f(s) is the usual bound of such a quota
+    /// for a span s, its bound is then f(s + 2d). Here d is the longest timeout of a request plus the difference
+    /// between the clocks of a cluster's nodes.
     pub scripts: bool,
 }
 
 impl Settings {
-    /// Settings for `url`, with the defaults and ten milliseconds for each request.
+    /// Creates settings for `url` with the default values. The timeout of a request is ten milliseconds.
     pub fn new(url: impl Into<String>) -> Settings {
         Settings {
             url: url.into(),
@@ -195,7 +202,7 @@ impl Settings {
         }
     }
 
-    /// The same settings, each value within its bounds. Every part of the store gets these.
+    /// Returns the same settings with each value within its bounds. Every part of the store gets these settings.
     pub(crate) fn within_bounds(&self) -> Settings {
         Settings {
             timeout: self.timeout.min(LONGEST),
@@ -210,8 +217,8 @@ impl Settings {
     }
 }
 
-/// How a `sliding_window_log` is stored. The keys of the two forms have different names, so counting starts again after
-/// a change.
+/// How a `sliding_window_log` is stored. The two forms use keys with different names. So after a change of the form,
+/// counting starts again.
 ///
 /// ```
 /// use std::time::Duration;
@@ -225,13 +232,14 @@ impl Settings {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogForm {
-    /// A list of times: at most 600 bytes for the first hit and 12 for each further one. A take of n units writes n
-    /// elements. 65,536 of them take the server about ten milliseconds.
+    /// A list of times. It takes at most 600 bytes for the first hit, and 12 bytes for each further hit. A take of n
+    /// units writes n elements. The server needs about ten milliseconds to write 65,536 elements.
     #[default]
     Packed,
     /// A sorted set that other tools can read. A score is a time in microseconds. A member is the exact time and a
-    /// number, as in `1790000000.123456789-0000000000`. It takes at most 120 bytes and 60 for each hit up to 128 hits,
-    /// then 160 for each hit. After a penalty the first member has the score `-inf` and is `until` and a time.
+    /// number, as in `1790000000.123456789-0000000000`. Up to 128 hits, the set takes at most 120 bytes and 60 bytes
+    /// for each hit. With more hits, it takes at most 160 bytes for each hit. After a penalty, the first member has the
+    /// score `-inf`, and its text is `until` and a time.
     Zset,
 }
 
@@ -253,14 +261,14 @@ impl std::fmt::Debug for Settings {
 #[derive(Clone, Default)]
 pub struct Tls {
     /// The certificates of the authorities that may sign the server's certificate, or the server's own certificate.
-    /// With `None`, the authorities of the system.
+    /// `None` means the authorities that the system trusts.
     pub ca: Option<Vec<u8>>,
     /// The client's certificate chain and its key.
     pub client: Option<(Vec<u8>, Vec<u8>)>,
-    /// The name that the server's certificate must have, instead of the host in the URL: a name or an IP address.
+    /// The name or IP address that the server's certificate must have, instead of the host in the URL.
     pub server_name: Option<String>,
-    /// Accepts a trusted certificate with any name. Anyone with a certificate from a trusted authority can then pose as
-    /// the server.
+    /// Accepts a trusted certificate with any name. Any owner of a certificate from a trusted authority can then
+    /// pretend to be the server.
     pub skip_name_check: bool,
 }
 

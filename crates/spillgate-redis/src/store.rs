@@ -1,6 +1,6 @@
-//! The store: sends each request to the right server, and decides by the reply.
+//! The store: sends each request to the right server, and reads the decision from the reply.
 //!
-//! It is the one place that puts the parts together: the deny cache, the encoder, the connections and the refunds.
+//! The deny cache, the encoder, the connections and the refunds do not know each other. This file connects them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -31,18 +31,19 @@ use crate::node::status::NodeStatus;
 use crate::settings::LONGEST;
 use crate::settings::Settings;
 
-/// After a MOVED or ASK reply we treat the server as a node of a cluster for this long, then check again: the operator
-/// may have fixed the URL.
+/// After a MOVED or ASK reply, the store treats the server as a node of a cluster for this long. Then it checks again,
+/// because the operator may have fixed the URL.
 const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 
 /// Decides on Redis or Valkey: one server, the primary that sentinels name, or a cluster.
 ///
-/// Requests that are in flight at the same time share connections and round trips. Takes that are sent to one server at
-/// the same time also share the call of their script.
+/// Requests that are in flight at the same time share connections and round trips. If several takes are sent to one
+/// server at the same time, they also share one call of their script.
 ///
-/// A store is created at once, with or without a server, and connects when it is first used. Each request is decided,
-/// or fails, within [`Settings::timeout`]. It is sent once. After a failure, [`ErrorKind::may_have_been_applied`] says
-/// whether the request may have been charged. Requests need a tokio runtime with time and I/O.
+/// Creating a store does not connect it, so no server has to run yet. It connects when it is first used. Each request
+/// is decided, or fails, within [`Settings::timeout`]. It is sent once. After a failure,
+/// [`ErrorKind::may_have_been_applied`] says whether the request may have been charged. Requests need a tokio runtime
+/// with time and I/O.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -61,39 +62,41 @@ const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 ///
 /// # A request in several slots of a cluster
 ///
-/// Each slot decides its part by a script of its own. All parts are sent at the same time, and the verdict is formed
-/// over all replies. Decisions and verdict are those of the kernel, but not in one atomic step:
+/// Each slot decides its part of the request by a script call of its own. All parts are sent at the same time, and the
+/// verdict is computed from all replies. Decisions and verdict are those of the kernel (the decision code in
+/// `spillgate_core`), but they are not made in one atomic step:
 ///
-/// * If the request is refused, the slots that took are asked to refund, by receipt. The refunds come before the answer
-///   if the deadline allows. Until then the units may refuse another request.
-/// * A slot refunds until twice the timeout has passed, by the slot's own clock. A slot that reads the refund later
-///   does nothing. The units then come back as their algorithm says.
-/// * A late refund never lets a window, log, counter or lease pass its limit. A bucket's take that is refunded after d
-///   widens its bound to that of s + d, where d is at most twice the timeout. A bucket whose debt was counted in
-///   another quota's T keeps the T of the refunded take.
-/// * If a slot fails, the request fails once all slots have replied or the deadline has come. What the other slots took
-///   is refunded in the same way, because the caller may then count the request elsewhere.
+/// * If the request is refused, the slots that took units are asked to refund them, by receipt. If the deadline allows,
+///   the refunds come before the answer. Until the refunds, the units may cause the refusal of another request.
+/// * A slot refunds until twice the timeout has passed, by the slot's own clock. If a slot reads the refund later, it
+///   does nothing. The units then become free as the algorithm of the quota frees all units.
+/// * A late refund never lets a window, log, counter or lease exceed its limit. For a bucket it can admit more: if a
+///   take is refunded after the time d, the bound for a span s becomes the bound for s + d. Here d is at most twice the
+///   timeout. If a bucket's debt was counted in another quota's T (the time in which one unit drains), it keeps the T
+///   of the refunded take.
+/// * If a slot fails, the request fails once all slots have replied or the deadline has come. The units that the other
+///   slots took are refunded in the same way, because the caller may then count the request elsewhere.
 /// * If a slot's node is known to be down, that slot is asked before the others. If it fails, the others are not asked.
-///   An outage therefore costs the live slots only what is in flight when it begins.
-/// * If the caller drops the request before its verdict, commands that have been written are executed, and nothing is
-///   refunded.
-/// * The units that stay taken for a request that was not admitted are [counted](RedisStore::refunds_lost). A request
-///   in one slot that is dropped, or whose error [may have been applied](ErrorKind::may_have_been_applied), may have
-///   charged too. It is not in that count.
-/// * Without [scripts](Settings::scripts) nothing is refunded. What slots charge for a request that another slot
-///   refuses stays charged, as it would in one slot, and is not counted.
+///   So an outage costs the live slots only the units of requests that are in flight when it begins.
+/// * If the caller drops the request before its verdict, commands that have been written are still executed, and
+///   nothing is refunded.
+/// * [`refunds_lost`](RedisStore::refunds_lost) counts how often units may stay taken for a request in several slots
+///   that was not admitted. It does not count requests in one slot. Such a request may also have charged, if it was
+///   dropped or if its error [may have been applied](ErrorKind::may_have_been_applied).
+/// * Without [scripts](Settings::scripts) nothing is refunded. If one slot refuses the request, the units that the
+///   other slots charged stay charged. A refused request in one slot stays charged as well. Such units are not counted.
 /// * A lease is renewed even if another slot refuses the request.
 ///
 /// # Failover
 ///
-/// A replica takes over with the writes that had reached it. The other takes are forgotten, and a limit is exceeded by
-/// that number of units at most:
+/// A replica takes over with the writes that it has received. The primary's other takes are lost, so a limit can be
+/// exceeded by their units, but not by more:
 ///
-/// * If the primary died, or `SENTINEL FAILOVER` replaced it, these are the takes of its last replication lag.
-/// * If the primary lives but is cut off from the others, these are also the takes that it admits to clients that still
-///   reach it. Meanwhile the two sides may each admit the limit.
-/// * A cluster's primary goes on for `cluster-node-timeout` at most. A primary with sentinels goes on as long as the
-///   cut lasts, or for `min-replicas-max-lag` if `min-replicas-to-write` is set.
+/// * If the primary died, or `SENTINEL FAILOVER` replaced it, the lost takes are those of its last replication lag.
+/// * If the primary is alive but cut off from the other servers, it goes on to admit takes of clients that still reach
+///   it. These takes are lost too. During that time each of the two sides may admit the whole limit.
+/// * A cluster's primary that is cut off goes on for `cluster-node-timeout` at most. A primary with sentinels goes on
+///   until it is no longer cut off. With `min-replicas-to-write`, it stops after `min-replicas-max-lag`.
 #[derive(Clone)]
 pub struct RedisStore {
     inner: Arc<Inner>,
@@ -101,7 +104,7 @@ pub struct RedisStore {
     connect_timeout: Duration,
 }
 
-/// What all clones of a store share.
+/// The parts that all clones of a store share.
 struct Inner {
     topology: Topology,
     deny_cache: DenyCache,
@@ -118,7 +121,7 @@ struct Inner {
 #[derive(Default)]
 struct Failures {
     requests: AtomicU64,
-    /// The first error since it was last read.
+    /// The first error since [`RedisStore::take_first_error`] was last called.
     first: ArcSwapOption<Error>,
 }
 
@@ -136,7 +139,7 @@ enum Topology {
     /// One server, which may be the primary that sentinels name.
     Single {
         node: Node,
-        /// When it last sent a request to another node, as only a node of a cluster does.
+        /// When the server last redirected a request to another node. Only a node of a cluster does this.
         redirected_at: ArcSwapOption<Instant>,
     },
     Cluster(Arc<Cluster>),
@@ -150,7 +153,7 @@ impl std::fmt::Debug for RedisStore {
 }
 
 impl RedisStore {
-    /// A store that is not connected yet. [`Settings::url`] says where the server is.
+    /// Creates a store that is not connected yet. [`Settings::url`] says where the server is.
     ///
     /// # Errors
     /// The URL, a certificate or a key is invalid.
@@ -190,7 +193,7 @@ impl RedisStore {
         Ok(RedisStore { inner: Arc::new(inner), timeout, connect_timeout })
     }
 
-    /// A store with the default settings, once it is connected.
+    /// Creates a store with the default settings, and returns it once it is connected.
     ///
     /// # Errors
     /// The URL is invalid, or the server does not reply.
@@ -200,11 +203,12 @@ impl RedisStore {
         Ok(store)
     }
 
-    /// Waits until there is a connection, for [`Settings::connect_timeout`] at most. A cluster needs one connection to
-    /// each node that owns slots.
+    /// Waits until there is a connection, but not longer than [`Settings::connect_timeout`]. A cluster needs one
+    /// connection to each node that owns slots.
     ///
     /// # Errors
-    /// Why there is no connection. A single server that has just replied as a node of a cluster is an error too.
+    /// The reason why there is no connection. If the URL is that of a single server and the server has just replied as
+    /// a node of a cluster, this is an error too.
     pub async fn wait_connected(&self) -> Result<(), Error> {
         let deadline = Instant::now() + self.connect_timeout;
         match &self.inner.topology {
@@ -218,7 +222,7 @@ impl RedisStore {
         }
     }
 
-    /// The deny cache's refusal if it has one, otherwise the server's decision.
+    /// Returns the deny cache's refusal if there is one, otherwise the server's decision.
     async fn decide_or_repeat(
         &self,
         timeout: Duration,
@@ -231,7 +235,8 @@ impl RedisStore {
         }
         let sent = Instant::now();
         let deny_cache = &self.inner.deny_cache;
-        // A test passes its own times. The cache's clock does not know them.
+        // If the caller passes a time, as a test does, the cache is not used. The cache's clock does not know that
+        // time.
         let known = if now.is_none() { deny_cache.refuse(hits, decisions, sent) } else { None };
         if let Some(verdict) = known {
             return Ok(verdict);
@@ -246,7 +251,7 @@ impl RedisStore {
         Ok(verdict)
     }
 
-    /// The verdict. If it is a refusal, also the states that refuse.
+    /// Returns the verdict. If it is a refusal, also returns the states that the servers showed.
     async fn decide_admitted(
         &self,
         timeout: Duration,
@@ -263,8 +268,8 @@ impl RedisStore {
                 let decided = cross_slot::decide(cluster, encoder, deny_cache, now, hits, decisions, deadline).await?;
                 let Decided { verdict, refunds, observed } = decided;
                 if !refunds.is_empty() {
-                    // The refunds go on when the caller no longer waits, and the request counts as in flight until they
-                    // end.
+                    // The refunds continue even if the caller no longer waits. The request counts as in flight until
+                    // the refunds end.
                     let refunded = tokio::spawn(in_flight.refunds(Arc::clone(cluster), refunds, deadline + timeout));
                     let _ = deadline::wait_until(deadline, refunded).await;
                 }
@@ -272,7 +277,7 @@ impl RedisStore {
             }
             topology => {
                 let mut call = self.inner.encoder.encode(now, hits)?;
-                // The loop ends: the general script never asks for a second call.
+                // The loop ends, because the general script never asks for a second call.
                 loop {
                     let reply = topology.send(&call, deadline).await.map_err(|error| call.name_keys(error))?;
                     let decoded = call.decode(&reply, decisions).map_err(|error| call.name_keys(error.into()))?;
@@ -286,10 +291,10 @@ impl RedisStore {
         }
     }
 
-    /// Whether requests reach the server now.
+    /// Returns the state of the circuit breaker, which says whether requests are sent to the server now.
     ///
-    /// The circuit of a cluster is half open while some nodes that own slots are down and others are not. Requests then
-    /// pass or fail by their slots. It is open when all of these nodes are down.
+    /// The circuit of a cluster is half open while some of the nodes that own slots are down and others are not.
+    /// Whether a request succeeds then depends on its slots. The circuit is open while all of these nodes are down.
     #[must_use]
     pub fn circuit(&self) -> Circuit {
         match &self.inner.topology {
@@ -298,8 +303,8 @@ impl RedisStore {
         }
     }
 
-    /// Whether all servers are down. Requests then fail without being sent, except the probes that try the servers
-    /// again.
+    /// Returns whether all servers are down. Requests then fail without being sent, except the probes that try the
+    /// servers again.
     #[must_use]
     pub fn is_down(&self) -> bool {
         match &self.inner.topology {
@@ -308,14 +313,15 @@ impl RedisStore {
         }
     }
 
-    /// Waits until the circuit of a server opens. Returns at once if one has opened since the last call returned. Only
-    /// one task may wait: the one that watches the store.
+    /// Waits until the circuit of a server opens. Returns at once if a circuit has opened since the last call returned.
+    /// Only one task may call this function: the task that watches the store.
     pub async fn circuit_opened(&self) {
         self.inner.circuit_opened.notified().await;
     }
 
-    /// Why the server is down, if it is: the error of the last attempt to connect, or the error that opened the
-    /// circuit. For a cluster, the error of one node that is down, with its address.
+    /// Returns the reason why the server is down: the error of the last attempt to connect, or the error that opened
+    /// the circuit. `None` if the server is not down. For a cluster, returns the error of one node that is down, with
+    /// its address.
     #[must_use]
     pub fn last_error(&self) -> Option<Error> {
         match &self.inner.topology {
@@ -324,7 +330,8 @@ impl RedisStore {
         }
     }
 
-    /// The servers that are known now. This allocates, so call it for metrics and health checks, not for each request.
+    /// Returns the servers that are known now. This allocates, so call it for metrics and health checks, not for each
+    /// request.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeStatus> {
         match &self.inner.topology {
@@ -333,49 +340,51 @@ impl RedisStore {
         }
     }
 
-    /// Requests that wait for their replies.
+    /// Returns the number of requests that wait for their replies.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.inner.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Requests that the deny cache refused without a call to the server.
+    /// Returns the number of requests that the deny cache refused without a call to the server.
     #[must_use]
     pub fn denied_by_cache(&self) -> u64 {
         self.inner.deny_cache.refusals()
     }
 
-    /// Requests that failed with this kind of error. Probes are not among them.
+    /// Returns the number of requests that failed with this kind of error. Probes are not included.
     #[must_use]
     pub fn failures(&self, kind: ErrorKind) -> u64 {
         self.inner.failures[kind as usize].requests.load(Ordering::Relaxed)
     }
 
-    /// The first error of this kind since the last call, for the log. Probes are not among them.
+    /// Returns the first error of this kind since the last call, for the log. Errors of probes are not included.
     #[must_use]
     pub fn take_first_error(&self, kind: ErrorKind) -> Option<StoreError> {
         self.inner.failures[kind as usize].first.swap(None).map(|error| Error::clone(&error).into())
     }
 
-    /// How long a request waits if its caller sets no timeout.
+    /// Returns how long a request waits if its caller sets no timeout.
     #[must_use]
     pub const fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Takes a unit from a key that no request uses, to find out whether the store decides. Each `number` is in another slot.
+    /// Takes a unit from a key that no request uses, to find out whether the store decides. Each `number` selects a key
+    /// in another slot.
     ///
-    /// All servers of a fleet probe the same keys. So a refusal is a good answer too.
+    /// All servers of a fleet that shares the store probe the same keys, so the probe may be refused. A refusal also
+    /// shows that the store decides.
     ///
     /// # Errors
-    /// The store does not decide.
+    /// The reason why the store does not decide.
     pub async fn probe(&self, number: u32, timeout: Duration) -> Result<Verdict, Error> {
         let key = u128::from(number) << Hit::SLOT_SHIFT;
         let hits = [Hit::new(key, &self.inner.probe, Op::take(1), Binding::Enforce)];
         self.decide_or_repeat(timeout.min(self.timeout), None, &hits, &mut [Decision::default()]).await
     }
 
-    /// The health of the store now. It allocates, so it is for metrics and readiness and not for each request.
+    /// Returns the health of the store now. This allocates, so call it for metrics and readiness, not for each request.
     #[must_use]
     pub fn health(&self) -> StoreHealth {
         let nodes = self.nodes();
@@ -390,9 +399,9 @@ impl RedisStore {
         health
     }
 
-    /// How often a slot of a cluster may have kept what it took for a request in several slots that was not admitted.
-    /// The slot did not reply, it did not refund in time, or the caller did not wait for the verdict. What refused
-    /// requests charge without [scripts](Settings::scripts) is not included.
+    /// Returns how often a slot of a cluster may have kept units for a request in several slots that was not admitted.
+    /// Either the slot did not reply, or it did not refund in time, or the caller did not wait for the verdict. Refused
+    /// requests without [scripts](Settings::scripts) are not counted, although they charge.
     #[must_use]
     pub fn refunds_lost(&self) -> u64 {
         match &self.inner.topology {
@@ -426,7 +435,7 @@ fn cluster_node_error() -> Error {
     Error::new(ErrorKind::Moved, "the server is a node of a cluster, whose URL begins with redis-cluster://")
 }
 
-/// Counts a request as in flight until it is dropped.
+/// Counts a request as in flight until this value is dropped.
 struct InFlight(Arc<Inner>);
 
 impl InFlight {

@@ -5,7 +5,7 @@
 //!
 //! | the user may | each command is tried |
 //! |---|---|
-//! | run scripts | in a script that may not write, because the server checks the right before that |
+//! | run scripts | in a script that may not write; the server checks the right first |
 //! | run no scripts | by itself, with wrong arguments or on a key that does not exist |
 //! | use plain commands only (`scripts` is off) | in a transaction that is aborted |
 
