@@ -1,5 +1,5 @@
-//! Several processes take from one key, each with a store of its own: together they are admitted exactly the limit.
-//! Several quotas on one key together admit what the largest one does.
+//! Several processes take from one key, each with its own store. Together they are admitted exactly the limit. If
+//! several quotas count on one key, together they admit what the largest quota admits.
 
 #![allow(clippy::print_stdout, reason = "a process tells the one that started it what it was admitted")]
 
@@ -22,19 +22,20 @@ const TASKS: usize = 64;
 const TAKES_A_TASK: usize = 10;
 const LIMIT: usize = 1000;
 
-/// Set in the processes that take.
+/// An environment variable that is set only in the processes that take. It is the URL of the server.
 const SERVER: &str = "EXACTNESS_SERVER";
-/// The words that these processes print before and after.
+/// The words that these processes print: the first when they are ready, the second before each number of admitted
+/// units.
 const READY: &str = "ready";
 const ADMITTED: &str = "admitted ";
 
-/// A thousand units by each algorithm, which come back long after the test.
+/// Returns a quota of a thousand units for each algorithm. The units become free again only long after the test.
 fn quotas() -> Vec<Quota> {
     let day = Duration::from_secs(86_400);
     let limit = LIMIT as u64;
     let builders = [
         Quota::token_bucket(1, day).burst(limit),
-        // One is served while the others wait.
+        // The queue serves one unit while the others wait.
         Quota::leaky_bucket(1, day).queue(limit - 1),
         Quota::fixed_window(limit, day * 365),
         Quota::fixed_window(limit, day).anchor(Anchor::FirstHit),
@@ -48,7 +49,7 @@ fn quotas() -> Vec<Quota> {
 
 #[test]
 fn four_processes_of_64_tasks_on_one_key_are_admitted_exactly_the_limit() {
-    // The processes run this same test.
+    // The processes that are started run this same test, with the environment variable.
     match std::env::var(SERVER) {
         Ok(url) => take(&url),
         Err(_) => start_and_sum("four_processes_of_64_tasks_on_one_key_are_admitted_exactly_the_limit"),
@@ -71,7 +72,7 @@ fn start_and_sum(test: &str) {
     }
 }
 
-/// This program again, with that one test.
+/// A process that runs this program again, with only that test.
 struct Process {
     process: Child,
     stdin: ChildStdin,
@@ -92,7 +93,7 @@ impl Process {
         Process { process, stdin, lines }
     }
 
-    /// The text after `word` on the next line that contains it. The test harness writes other text around it.
+    /// Returns the text after `word` on the next line that contains it. The test harness prints other text around it.
     fn hears(&mut self, word: &str) -> String {
         let lines = self.lines.by_ref().map_while(Result::ok);
         let mut reported = lines.filter_map(|line| line.split_once(word).map(|(_, rest)| rest.to_owned()));
@@ -107,7 +108,7 @@ impl Drop for Process {
     }
 }
 
-/// Takes by each quota once the start word has come, and prints how often it was admitted.
+/// Waits for the start word. Then takes with each quota, and prints how many takes were admitted.
 fn take(url: &str) {
     let patience = Duration::from_secs(30);
     let settings = Settings { timeout: patience, connect_timeout: patience, ..Settings::new(url) };

@@ -1,8 +1,8 @@
 //! Two nodes and many tasks take from one key under two and three quotas in any order, on Redis and in memory.
 //!
-//! Together they are never admitted more than the bound of the largest quota, and that quota refuses nothing before it
-//! is used up. The bound is checked for the interval between any two admissions, by the time at which the store
-//! decided.
+//! Together the tasks are never admitted more than the bound of the largest quota. That quota refuses no take before
+//! its units are used up. The bound is checked for the interval between any two admissions, using the times of the
+//! decisions.
 #![allow(clippy::disallowed_methods, reason = "the memory store is asked at the time that it is")]
 
 use std::num::NonZeroU64;
@@ -21,12 +21,12 @@ use crate::server::Server;
 const WINDOW: Duration = Duration::from_millis(400);
 const TASKS: u64 = 4;
 
-/// How often each task takes. `make show-quota-changes` sets more.
+/// Returns how many requests each task sends. `make show-quota-changes` sets more.
 fn requests() -> u64 {
     std::env::var("SEVERAL_QUOTAS_ASKED").ok().and_then(|text| text.parse().ok()).unwrap_or(200)
 }
 
-/// A quota by its limit.
+/// Returns a quota with the given limit.
 type Of = fn(u64) -> QuotaBuilder;
 
 #[derive(Clone)]
@@ -52,7 +52,7 @@ fn now() -> Time {
 /// The position of the largest quota among [`quotas`].
 const LARGEST: usize = 0;
 
-/// Limits on one state: a large one, a small one, and one between them that charges refusals.
+/// Returns quotas on one state: a large one, a small one, and if `three`, one between them that charges refusals.
 fn quotas(of: impl Fn(u64) -> QuotaBuilder, three: bool) -> Vec<Quota> {
     let mut all = vec![of(400), of(20)];
     if three {
@@ -61,7 +61,7 @@ fn quotas(of: impl Fn(u64) -> QuotaBuilder, three: bool) -> Vec<Quota> {
     all.into_iter().map(|builder| builder.build().expect("valid")).collect()
 }
 
-/// A charge: when, how many units, how many of them were admitted, and under which quota.
+/// A charge: its time, its units, how many of them were admitted, and its quota.
 #[derive(Clone, Copy)]
 struct Event {
     at: u64,
@@ -80,7 +80,7 @@ struct Report {
     late_ns: u64,
 }
 
-/// The requests of a task.
+/// Sends the requests of one task.
 async fn ask(node: Node, key: u128, quotas: Arc<[Quota]>, seed: u64) -> Report {
     let (mut random, mut reported) = (seed, Report::default());
     for _ in 0..requests() {
@@ -115,7 +115,7 @@ async fn ask(node: Node, key: u128, quotas: Arc<[Quota]>, seed: u64) -> Report {
     reported
 }
 
-/// f(s) of the quota, for s in nanoseconds.
+/// Returns f(s), the bound of the quota for a span of s nanoseconds.
 fn bound(quota: &Quota, s: u64) -> u64 {
     let (l, w, t) = (quota.hard_capacity(), quota.window_ns(), quota.interval_ns());
     match quota.algorithm() {
@@ -128,8 +128,8 @@ fn bound(quota: &Quota, s: u64) -> u64 {
     }
 }
 
-/// The largest share of the bound that an interval uses, in thousandths. The bound is that of the largest depth and
-/// rate that charged in the interval.
+/// Returns the largest share of the bound that an interval uses, in thousandths. The bound of an interval has the
+/// largest depth and the largest rate of the quotas that charged in it.
 fn largest_share(quotas: &[Quota], events: &[Event], late_ns: u64) -> u64 {
     let mut share = 0;
     for (i, first) in events.iter().enumerate() {
@@ -149,7 +149,8 @@ fn largest_share(quotas: &[Quota], events: &[Event], late_ns: u64) -> u64 {
     share
 }
 
-/// The tasks use the nodes in turn. In memory a request reads the clock before it is decided, so it may be late.
+/// Runs the tasks, which use the nodes in turn. A request in memory reads the clock before it is decided, so its time
+/// may be late.
 async fn asked_together(nodes: &[Node], key: u128, quotas: &Arc<[Quota]>) -> Report {
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
@@ -165,7 +166,8 @@ async fn asked_together(nodes: &[Node], key: u128, quotas: &Arc<[Quota]>) -> Rep
     Report { events, first_refused, late_ns }
 }
 
-/// The most that is left of the largest quota at the first take that it refuses; 0 if it refuses none.
+/// Returns the most units that the largest quota may have had left at the first take that it refused. Returns 0 if it
+/// refused no take.
 fn left_at_first_refusal(quotas: &[Quota], reported: &Report) -> u64 {
     let Some((at, cost)) = reported.first_refused else { return 0 };
     let before = reported.events.iter().take_while(|event| event.at <= at + 2 * reported.late_ns);

@@ -1,4 +1,4 @@
-//! A store without scripts, and one that keeps logs in sorted sets, on a cluster.
+//! Tests stores on a cluster: one without scripts, and one that keeps logs in sorted sets.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn store(cluster: &Cluster, scripts: bool) -> RedisStore {
     RedisStore::new(&settings).expect("valid")
 }
 
-/// Transactions follow redirections as scripts do, and are executed once.
+/// Transactions follow redirections as scripts do. Each transaction is executed once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_scripts_slots_move_and_no_take_is_lost_or_charged_twice() {
     const TASKS: u64 = 48;
@@ -51,7 +51,7 @@ async fn without_scripts_slots_move_and_no_take_is_lost_or_charged_twice() {
     assert!(reported("ASK") > 0 && reported("MOVED") > 0);
 }
 
-/// This holds for all settings, and for a request with hits in one slot only.
+/// This is true for all settings, and even for a request with hits in one slot only.
 #[tokio::test]
 async fn what_comes_back_elsewhere_in_a_cluster_is_soon_seen() {
     let cluster = Cluster::start(false, &[]).await;
@@ -89,7 +89,7 @@ async fn a_request_in_several_slots_is_decided_by_each() {
             assert_eq!(verdict.source, Source::Store);
             reported.push((verdict.allowed, decisions.map(|decision| decision.remaining)));
         }
-        // With scripts, what the other slot took is refunded.
+        // With scripts, the units that the other slot took are refunded.
         let last = if scripts { 7 } else { 6 };
         assert_eq!(reported, [(true, [1, 8]), (true, [0, 7]), (false, [0, last])], "scripts: {scripts}");
         assert!(ErrorKind::ALL.iter().all(|class| store.failures(*class) == 0));

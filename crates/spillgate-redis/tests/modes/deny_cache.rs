@@ -1,4 +1,4 @@
-//! Refusals that the deny cache repeats without a call to the server.
+//! Tests refusals that the deny cache repeats without a call to the server.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn one() -> Op {
     Op::Take { cost: 1, max_wait_ns: u64::MAX }
 }
 
-/// How often the server has run a script.
+/// Returns how often the server has run a script.
 fn scripts_run(client: &mut Client) -> u64 {
     let reply = client.ask_one(redis::cmd("INFO").arg("commandstats").clone());
     let text = String::from_utf8_lossy(bytes(&reply)).into_owned();
@@ -41,7 +41,7 @@ fn scripts_run(client: &mut Client) -> u64 {
 async fn a_refused_key_asks_the_server_nothing() {
     let server = RedisServer::start();
     let mut client = server.connect();
-    // Longer than any machine needs for this test.
+    // An entry may live for longer than any machine needs for this test.
     let settings = Settings { deny_cache_max_age: DAY, ..settings(&server) };
     let store = RedisStore::new(&settings).expect("an address");
     for (key, quota) in (1u128..).zip(&refusing()) {
@@ -63,7 +63,7 @@ async fn a_refused_key_asks_the_server_nothing() {
         }
         assert_eq!(store.denied_by_cache() - cached, 1000);
         assert_eq!(scripts_run(&mut client), before, "{quota:?}");
-        // At a time that a test passes, only the server decides.
+        // If the test passes a time, the cache is not used, and only the server decides.
         let hits = [Hit::new(key, quota, one(), Binding::Enforce)];
         let verdict =
             store.decide(Timing::at(Time::MAX), &hits, &mut [Decision::default()]).await.expect("Redis answers");
@@ -174,7 +174,8 @@ async fn many_tasks_that_take_and_give_back_are_admitted_all_that_there_is() {
     let settings = Settings { deny_cache_max_age: DAY, ..settings(&server) };
     let store = RedisStore::new(&settings).expect("an address");
     for (key, quota) in (1u128..).zip(refusing()) {
-        // A task that refunds can take again unless another task has taken. No old refusal prevents that.
+        // A task that refunds a unit can take it again, unless another task has taken it. An old refusal in the cache
+        // must not prevent that.
         let tasks: Vec<_> = (0..6)
             .map(|_| {
                 let (store, quota) = (store.clone(), quota.clone());

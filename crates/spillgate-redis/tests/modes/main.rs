@@ -1,4 +1,4 @@
-//! The effects of a store's settings, on a real Redis.
+//! Tests the effects of a store's settings on a real Redis.
 
 #[allow(dead_code, reason = "the tests of topologies need more of it")]
 #[path = "../topology/cluster.rs"]
@@ -24,12 +24,12 @@ use spillgate_core::{Binding, Decision, Hit, Op, Quota, Store, Timing, Verdict};
 use spillgate_redis::{RedisStore, Settings};
 use support::RedisServer;
 
-/// Settings with timeouts that a busy machine does not reach.
+/// Returns settings with timeouts so long that even a busy machine does not reach them.
 fn settings(server: &RedisServer) -> Settings {
     with_long_timeouts(&format!("redis://127.0.0.1:{}/", server.port()))
 }
 
-/// One hit, decided by the server's clock.
+/// Sends a request with one hit, which the server's clock decides.
 async fn ask(store: &RedisStore, key: u128, quota: &Quota, op: Op) -> (Verdict, Decision) {
     let mut decisions = [Decision::default()];
     let hits = [Hit::new(key, quota, op, Binding::Enforce)];

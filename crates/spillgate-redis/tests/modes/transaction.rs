@@ -1,4 +1,4 @@
-//! A store without scripts.
+//! Tests a store without scripts, which sends plain commands in transactions.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use crate::{ask, settings};
 const DAY: Duration = Duration::from_secs(86_400);
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The store of a user who may run no scripts and has no other right that it does not need.
+/// Returns the store of a user who may not run scripts, and who has only the rights that such a store needs.
 fn store(server: &RedisServer) -> RedisStore {
     let mut user = redis::cmd("ACL");
     user.arg(&["SETUSER", "limiter", "on", ">secret", "~sg:*", "-@all"]);
@@ -68,7 +68,7 @@ async fn a_refused_attempt_counts() {
         assert!(ask(&store, key, &quota, Op::take(3)).await.0.allowed);
         let (verdict, decision) = ask(&store, key, &quota, Op::take(3)).await;
         assert_eq!((verdict.allowed, decision.remaining), (false, 0), "the counter is at 6");
-        // With scripts this would fit.
+        // With scripts this take would fit, because refusals would charge nothing.
         let (verdict, decision) = ask(&store, key, &quota, Op::take(2)).await;
         assert_eq!((verdict.allowed, decision.remaining), (false, 0));
     }
@@ -86,10 +86,11 @@ async fn each_hit_is_charged_by_itself() {
         let verdict = store.decide(Timing::BY_STORE, &hits, &mut decisions).await.expect("Redis answers");
         reported.push((verdict.allowed, verdict.binding, decisions[1].remaining));
     }
-    // The refusal by one limit charges the other limit. A refusal that the cache repeats charges none.
+    // If one limit refuses, the other limit is charged all the same. A refusal that the deny cache repeats charges no
+    // limit.
     assert_eq!(reported, [(true, Some(0), 9), (false, Some(0), 8), (false, Some(0), 8)]);
     assert_eq!(ask(&store, 2, &many, Op::Peek).await.1.remaining, 8);
-    // Two hits on one counter, in their order.
+    // Two hits on one counter are decided in their order.
     let hits = [3, 8].map(|cost| Hit::new(3, &many, Op::take(cost), Binding::Enforce));
     let mut decisions = [Decision::default(); 2];
     let verdict = store.decide(Timing::BY_STORE, &hits, &mut decisions).await.expect("Redis answers");
@@ -120,7 +121,7 @@ async fn many_tasks_are_admitted_the_limit_and_with_higher_costs_never_more() {
         for task in tasks {
             sum += task.await.expect("no task panics");
         }
-        // The rest at the end is too small for every task, because refusals are counted.
+        // At the end, the units that are left may be too few for any task's take, because refusals are counted too.
         let least = if costs == 1 { 1000 } else { 1000 - costs };
         assert!((least..=1000).contains(&sum), "{sum} of 1000 admitted at costs up to {costs}: {quota:?}");
     }
@@ -160,7 +161,8 @@ async fn windows_since_the_epoch_admit_the_limit_each() {
     let quota = epoch(3, Duration::from_millis(100));
     let (mut admitted, mut first, mut last, mut longest) = (0, None, Time::EPOCH, Duration::ZERO);
     let deadline = Instant::now() + PATIENCE;
-    // Ten windows of the server pass, and five of them were used up, however busy this machine is.
+    // However busy this machine is, the loop goes on until ten windows of the server have passed and five windows'
+    // units have been admitted.
     while admitted < 3 * 5
         || first.is_none_or(|first: Time| last.as_nanos() - first.as_nanos() < 10 * quota.window_ns())
     {
@@ -175,7 +177,8 @@ async fn windows_since_the_epoch_admit_the_limit_each() {
         }
         sleep(Duration::from_millis(1)).await;
     }
-    // f(s + 2d): no request took longer than d, and a millisecond covers the drift of two clocks in a second.
+    // The bound is f(s + 2d), where f(s) is the usual bound for a span s. No request took longer than d. A further
+    // millisecond covers the drift of two clocks in a second.
     let (s, d) = (last.as_nanos() - first.map_or(0, Time::as_nanos), (longest.as_nanos() + 500_000) as u64);
     let bound = 3 * ((s + 2 * d).div_ceil(quota.window_ns()) + 1);
     assert!(admitted <= bound, "{admitted} of {bound} in {s} ns, where none took longer than {longest:?}");
@@ -209,7 +212,8 @@ impl Store for FailsAtFirst {
     }
 }
 
-/// What was taken on this node while the store failed is refunded here, also beside hits that the store decides.
+/// A unit that this node admitted while the store failed is refunded on this node. The same request may also have hits
+/// that the store decides.
 #[tokio::test]
 async fn a_local_receipt_may_stand_beside_what_the_store_decides() {
     let server = RedisServer::start();

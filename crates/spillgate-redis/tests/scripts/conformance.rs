@@ -1,4 +1,5 @@
-//! The kernel's traces, decided by a real Redis.
+//! Runs the traces of the kernel (the decision code in `spillgate_core`) on a real Redis, and expects the same
+//! decisions.
 
 use spillgate_core::conformance::{TRACES, run};
 use spillgate_core::{Decision, Hit, Time, Verdict};

@@ -1,4 +1,4 @@
-//! How much memory a key takes, and how long it lives.
+//! Tests how much memory a key takes, and how long it lives.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn build(builder: QuotaBuilder) -> Quota {
     builder.build().expect("valid")
 }
 
-/// Sends the request. The server's clock decides unless a time is passed.
+/// Sends the request. If no time is passed, the server's clock decides.
 fn ask(client: &mut Client, now: Option<Time>, hits: &[Hit<'_>]) -> Verdict {
     ask_with(client, now, hits, LogForm::Packed)
 }
@@ -129,7 +129,7 @@ fn a_log_in_a_sorted_set_takes_60_bytes_a_hit_and_160_beyond_128_hits() {
     }
 }
 
-/// One quota of each kind that affects the life of a key in its own way.
+/// Returns one quota of each kind for which the life of a key is computed in another way.
 fn lives() -> Vec<Quota> {
     let builders = [
         Quota::token_bucket(7, MINUTE),
@@ -207,7 +207,7 @@ fn a_state_that_has_ended_is_no_key() {
     for hit in &hits {
         assert!(ask(&mut client, None, hit).allowed);
     }
-    // A read does not find a key that has expired. Here that takes at most 100 ms.
+    // A read never finds a key that has expired. All keys here expire within 100 ms.
     let mut left = hits.len();
     for _ in 0..1_000_000 {
         left = client.ask(hits.iter().map(|[hit]| about(&["EXISTS"], hit))).iter().map(|it| integer(it) as usize).sum();

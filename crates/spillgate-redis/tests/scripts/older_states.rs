@@ -1,5 +1,5 @@
-//! States that older servers wrote, as during an upgrade: they keep their meaning. A state that is written now is never
-//! read as another state by an older server.
+//! During an upgrade, older servers have written some states. The tests show that these states keep their meaning. An
+//! older server also never misreads a state that is written now.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn number<const N: usize>(value: u64) -> Vec<u8> {
     value.to_be_bytes()[8 - N..].to_vec()
 }
 
-/// `I5I4`.
+/// Encodes a time as five bytes of seconds and four bytes of nanoseconds (`I5I4` in the scripts).
 fn time(ms: u64) -> Vec<u8> {
     [number::<5>(ms / 1000), number::<4>(ms % 1000 * 1_000_000)].concat()
 }
@@ -45,7 +45,7 @@ fn stored(client: &mut Client, hit: &Hit<'_>) -> Vec<u8> {
     bytes(&client.ask_one(get.arg(RedisKey::with(hit, LogForm::Packed).as_bytes()).clone())).to_vec()
 }
 
-/// Sends the same requests to the kernel and to Redis, from this state on.
+/// Sends the same requests to the kernel and to Redis, both beginning with this state, and compares the decisions.
 fn go_on(client: &mut Client, quota: &Quota, written: &[u8]) {
     let hit = |op| Hit::new(7, quota, op, Binding::Enforce);
     let mut kernel = decode_state(written, quota).expect("a state");
@@ -94,7 +94,7 @@ fn states_of_older_servers_are_read_as_they_were_meant() {
         ];
         for (of, body) in plain {
             go_on(&mut client, &build(of), body);
-            // A penalty with a state, and a penalty alone.
+            // States with a penalty after them, and a penalty alone.
             for quota in [of, of.penalty(SECOND), of.penalty(SECOND).denied(Denied::Charged)] {
                 let quota = build(quota);
                 go_on(&mut client, &quota, body);
@@ -138,7 +138,7 @@ fn penalties_of_older_servers_beside_logs_and_leases_are_read_too() {
     }
 }
 
-/// An older server knows bodies of 18, 16 and 8 + 5n or 8 + 7n bytes, with or without 9 more.
+/// An older server reads values of 18, 16, 8 + 5n or 8 + 7n bytes, each with or without 9 more bytes.
 #[test]
 fn no_older_server_takes_a_bucket_or_a_penalty_of_ours_for_its_own() {
     let server = RedisServer::start();
@@ -169,7 +169,8 @@ fn no_older_server_takes_a_bucket_or_a_penalty_of_ours_for_its_own() {
     assert!(matches!(client.ask_one(redis::cmd("PING")), Value::SimpleString(_)));
 }
 
-/// The length of a value determines its form: counts of five or of seven bytes, with and without a penalty.
+/// A counter's form follows from the length of its value. Its counts have five or seven bytes, and a penalty may
+/// follow.
 #[test]
 fn a_counter_of_any_number_of_segments_is_read_back_under_a_penalty() {
     let server = RedisServer::start();
@@ -180,7 +181,8 @@ fn a_counter_of_any_number_of_segments_is_read_back_under_a_penalty() {
             let quota = build(Quota::sliding_window_counter(limit, window).segments(segments as u8).penalty(SECOND));
             let hit = |op| Hit::new(segments.into(), &quota, op, Binding::Enforce);
             let mut kernel = State::default();
-            // The first request is refused and starts a penalty. The next ones come during it and after it.
+            // The first request is refused and starts a penalty. The next requests come during the penalty and after
+            // it.
             let ops = [(0, Op::take(limit)), (1, Op::take(1)), (2, Op::Peek), (3, Op::take(1)), (1002, Op::take(1))];
             for (ms, op) in ops {
                 let mut decisions = [Decision::default()];

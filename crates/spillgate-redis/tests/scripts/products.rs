@@ -1,4 +1,5 @@
-//! The scripts compare products of 106 bits with doubles only. The results are compared with 128-bit integers.
+//! The scripts compare products of up to 106 bits, although Lua has only doubles. The tests compare the results with
+//! 128-bit integers.
 
 use crate::support::{self, RedisServer};
 use spillgate_testkit::Random;
@@ -6,7 +7,7 @@ use spillgate_testkit::Random;
 const CASES: usize = 200_000;
 const CASES_A_CALL: usize = 5_000;
 
-/// Compares the packed cases one after the other, and returns a digit for each.
+/// Compares the products of the packed cases one after the other, and returns a digit for each case.
 const SCRIPT: &str = concat!(
     include_str!("../../src/scripts/lib/products.lua"),
     "local found, at = {}, 1
@@ -18,7 +19,7 @@ const SCRIPT: &str = concat!(
      return table.concat(found)"
 );
 
-/// Five numbers below 2^53 for which a * b - c and d * e are equal or nearly equal.
+/// Returns five numbers below 2^53 for which a * b - c and d * e are equal or nearly equal.
 fn case(random: &mut Random) -> [u64; 5] {
     let mut number = || {
         let bits = 1 + random.below(53);

@@ -1,5 +1,5 @@
-//! Random requests through a store and a real Redis. Each refusal that the deny cache repeats is compared with the
-//! kernel's decision on the states that Redis has, at the time of the answer.
+//! Sends random requests through a store to a real Redis. Each refusal that the deny cache repeats is compared with the
+//! kernel's decision on the states that Redis has at that time.
 //!
 //! `DENY_CACHE_REQUESTS` is the number of requests.
 
@@ -21,7 +21,7 @@ use crate::support::{Client, RedisServer};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const DAY: Duration = Duration::from_secs(86_400);
-/// More time than passes until the states of an answer are read.
+/// The states of an answer are read within this time after the answer.
 const READ_WITHIN: Duration = Duration::from_millis(2);
 
 fn requests() -> usize {
@@ -29,7 +29,7 @@ fn requests() -> usize {
     number.map_or(12_000, |text| text.parse().expect("DENY_CACHE_REQUESTS is a whole number"))
 }
 
-/// The first ones refuse for free, and until a known time.
+/// Returns the quotas. The refusals of the first ones are free, and end at a known time.
 fn quotas() -> Vec<Quota> {
     let ms = Duration::from_millis;
     let builders = [
@@ -43,7 +43,7 @@ fn quotas() -> Vec<Quota> {
         Quota::sliding_window_log(8, ms(170)),
         Quota::token_bucket(6000, ms(1000)),
         Quota::fixed_window(900, ms(400)),
-        // These share the states of quotas above.
+        // These quotas share the states of quotas above.
         Quota::token_bucket(30, ms(200)).burst(7),
         Quota::sliding_window_log(11, ms(170)),
         Quota::concurrency(6).lease(ms(90)),
@@ -53,13 +53,14 @@ fn quotas() -> Vec<Quota> {
     builders.map(|builder| builder.build().expect("valid")).into()
 }
 
-/// The requests of one node, and what it may answer without a call to the server.
+/// The requests of one node, and the states that its deny cache may know.
 struct Node<'q> {
     store: RedisStore,
     log: LogForm,
     quotas: &'q [Quota],
     random: Random,
-    /// States as they were when a request was refused, unless this node has sent a request about them since.
+    /// The states that the server showed when it refused a request, without the states that this node has sent a
+    /// request about since.
     known: BTreeSet<u128>,
     receipts: Vec<(u128, usize, Receipt)>,
     tally: Tally,
@@ -72,14 +73,14 @@ struct Tally {
     repeated: usize,
     siblings: usize,
     not_asked: usize,
-    /// States that expired before they were read.
+    /// The number of states that expired before they were read.
     late: usize,
 }
 
 impl<'q> Node<'q> {
     fn hits(&mut self) -> Vec<Hit<'q>> {
         let (user, several) = (u128::from(self.random.below(3)), [1, 1, 2, 2, 3][self.random.below(5) as usize]);
-        // A limit that is refused most of the time, and other limits beside it.
+        // The first limit refuses most of the time. Other limits are in the same request.
         let first = (user, self.random.below(8) as usize);
         let mut chosen = vec![first];
         for _ in 1..several {
@@ -168,7 +169,7 @@ impl<'q> Node<'q> {
         assert!(!verdict.allowed && !kernels.allowed, "{context}");
         let mut is_whole = true;
         for ((hit, decision), exact) in hits.iter().zip(decisions).zip(&exact) {
-            // A log and permits are shown only as far as one take needs them.
+            // The server shows only the part of a log, or of permits, that one take needs.
             let is_part = matches!(hit.quota.algorithm(), Algorithm::SlidingWindowLog | Algorithm::Concurrency);
             if decision.reason == Reason::NotAsked {
                 assert_eq!(*decision, Decision::default().with_reason(Reason::NotAsked));
@@ -186,7 +187,7 @@ impl<'q> Node<'q> {
     }
 }
 
-/// The kernel's decision on these states.
+/// Returns the kernel's decision on these states.
 fn kernel(states: &BTreeMap<u128, State>, now: Time, hits: &[Hit<'_>]) -> (Verdict, Vec<Decision>) {
     let position = |hit: &Hit<'_>| states.keys().position(|key| *key == hit.state_key()).expect("read");
     let state_of: Vec<usize> = hits.iter().map(position).collect();

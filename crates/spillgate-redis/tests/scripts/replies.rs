@@ -1,4 +1,4 @@
-//! Replies that none of our scripts has written: they are errors, and never cause a panic.
+//! Tests replies that no script of this crate has written. Such a reply is an error, and never causes a panic.
 
 use std::time::Duration;
 
@@ -41,12 +41,12 @@ fn no_reply_makes_a_request_panic() {
             })
             .collect();
         let mut request = ScriptCall::new(None, &hits).expect("well formed");
-        // Most replies have a usual length, and many consist of small numbers.
+        // Most replies have a usual length, and many contain only small numbers.
         let length = *random.pick(&[0, 8, 9, 10, 14, 25, 27, 30, 31, 36, 40, 45, 60, 90]);
         let most = *random.pick(&[2, 256]);
         let mut reply: Vec<u8> = (0..length).map(|_| random.below(most) as u8).collect();
         if length == 36 || length == 40 {
-            // One state, with the length that the general script writes.
+            // A reply with one state, whose length is written as the general script writes it.
             reply[9..14].copy_from_slice(&[1, 0, 0, 0, length as u8 - 14]);
         }
         let mut decisions = vec![Decision::default(); hits.len()];
@@ -60,7 +60,8 @@ fn no_reply_makes_a_request_panic() {
     assert!(decided > 1000 && again > 1000 && refused > 1000, "{decided} decided, {again} again, {refused} refused");
 }
 
-/// Until its latest time a request is decided as usual. After it nothing is done, and the reply is not a decision.
+/// Until its latest time, a request is decided as usual. After that time, the script does nothing, and its reply is not
+/// a decision.
 #[test]
 fn a_request_that_comes_after_its_latest_time_does_nothing() {
     let server = RedisServer::start();

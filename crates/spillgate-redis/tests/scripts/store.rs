@@ -13,13 +13,13 @@ const TAKES: usize = 40;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Timeouts that a busy machine does not reach.
+/// Returns settings with timeouts so long that even a busy machine does not reach them.
 fn with_long_timeouts(server: &RedisServer) -> Settings {
     let url = format!("redis://127.0.0.1:{}/", server.port());
     Settings { timeout: PATIENCE, connect_timeout: PATIENCE, ..Settings::new(url) }
 }
 
-/// A thousand units that come back long after the test.
+/// Returns quotas of a thousand units, which become free again only long after the test.
 fn quotas() -> Vec<Quota> {
     let day = Duration::from_secs(86_400);
     let builders = [
@@ -93,7 +93,7 @@ async fn a_user_who_may_do_no_more_than_is_said_can_do_everything() {
             };
             let hits = [Hit::new(1, &quota, op, Binding::Enforce)];
             store.decide(Timing::BY_STORE, &hits, &mut decisions).await.expect("allowed");
-            // A time that is passed gives keys another end.
+            // With a time that the test passes, the keys expire at another time.
             store.decide(Timing::at(Time::from_nanos(7)), &hits, &mut decisions).await.expect("allowed");
             receipt = receipt.or(decisions[0].receipt);
         }
@@ -138,7 +138,7 @@ async fn a_key_of_another_type_is_an_error() {
     assert!(verdict.as_ref().is_err_and(|error| error.detail().contains("WRONGTYPE")), "{verdict:?}");
 }
 
-/// The outcome of these hits: the number of calls, whether they are allowed, and the longest wait.
+/// Returns the number of calls for these hits, whether they are allowed, and their longest wait.
 fn calls(client: &mut Client, now: Time, hits: &[Hit<'_>]) -> (usize, bool, Wait) {
     let mut request = ScriptCall::new(Some(now), hits).expect("well formed");
     let (mut calls, mut decisions) = (0, vec![Decision::default(); hits.len()]);
@@ -152,8 +152,8 @@ fn calls(client: &mut Client, now: Time, hits: &[Hit<'_>]) -> (usize, bool, Wait
     }
 }
 
-/// A refusal under another T writes nothing, so one call of the short script is enough. A charge needs the general
-/// script.
+/// T is the time in which one unit drains. If a quota with another T refuses, nothing is written, so one call of the
+/// short script is enough. A charge needs the general script.
 #[test]
 fn a_refusal_under_another_quota_is_one_call_of_the_short_script() {
     let server = RedisServer::start();
@@ -164,21 +164,22 @@ fn a_refusal_under_another_quota_is_one_call_of_the_short_script() {
     let hit = |key, quota, cost| Hit::new(key, quota, Op::take(cost), Binding::Enforce);
     let mut ask = |now, hits: &[Hit<'_>]| calls(&mut client, now, hits);
     assert_eq!(ask(at(0), &[hit(7, &large, 800)]), (1, true, Wait::NONE));
-    // 800 units of 86.4 s each. A take of 210 waits until 790 of them have drained, and one more for the unit.
+    // The debt is 800 units of 86.4 s each, which is more than the small quota allows. The take waits until 790 units
+    // have drained, and one more for its own unit.
     let wait = |units: u64, passed_ns| Wait::After(units * 86_400_000_000 - passed_ns);
     assert_eq!(ask(at(0), &[hit(7, &small, 1)]), (1, false, wait(791, 0)));
     assert_eq!(ask(at(5), &[hit(7, &small, 1)]), (1, false, wait(791, 5)));
     assert_eq!(ask(at(5), &[hit(7, &larger, 1201)]), (1, false, wait(1, 5)));
-    // The take is beside another state, which must stay as it is.
+    // The request also takes from another state, which must stay as it is because the request is refused.
     assert_eq!(ask(at(5), &[hit(8, &large, 1000), hit(7, &small, 1)]), (1, false, wait(791, 5)));
     assert_eq!(ask(at(5), &[hit(8, &large, 1000)]), (1, true, Wait::NONE));
     assert_eq!(ask(at(5), &[hit(7, &larger, 1200)]), (2, true, Wait::NONE));
-    // A clock that was set back by ten days: the debt is cut, and the cut is written.
+    // The clock is set back by ten days. The script cuts the debt, and writes the debt that was cut.
     let back = Time::from_nanos(1_790_000_000_000_000_000 - 864_000_000_000_000);
     let (count, allowed, cut) = ask(back, &[hit(8, &small, 1)]);
     assert_eq!((count, allowed), (2, false));
     assert_eq!(ask(back, &[hit(8, &small, 1)]), (1, false, cut));
-    // A penalty does not count under a quota without penalties.
+    // A quota without penalties ignores the penalty of another quota on the same state.
     let punished = day(1000).penalty(Duration::from_secs(60)).build().expect("valid");
     assert!(!ask(at(0), &[hit(9, &punished, 1000), hit(9, &punished, 1)]).1);
     assert_eq!(ask(at(0), &[hit(9, &large, 1000)]), (2, true, Wait::NONE));

@@ -3,7 +3,7 @@
 use redis::Value;
 use spillgate_redis::{Script, ScriptCall};
 
-/// A server on a free port. It ends with the test.
+/// A server on a free port. It is stopped at the end of the test.
 pub(crate) struct RedisServer(spillgate_testkit::RedisServer);
 
 impl RedisServer {
@@ -28,7 +28,7 @@ impl RedisServer {
 
 pub(crate) struct Client(redis::Connection);
 
-/// The command of a request.
+/// Returns the Redis command of a request.
 pub(crate) fn call(request: &ScriptCall<'_, '_>) -> redis::Cmd {
     let mut call = redis::cmd("EVALSHA");
     call.arg(request.script().sha()).arg(request.keys().len());
@@ -42,7 +42,7 @@ pub(crate) fn call(request: &ScriptCall<'_, '_>) -> redis::Cmd {
 }
 
 impl Client {
-    /// The replies to all commands, which are sent at the same time.
+    /// Sends all commands at the same time, and returns their replies.
     pub(crate) fn ask(&mut self, commands: impl IntoIterator<Item = redis::Cmd>) -> Vec<Value> {
         let mut pipeline = redis::Pipeline::new();
         for command in commands {
@@ -56,7 +56,7 @@ impl Client {
     }
 }
 
-/// A bulk string; empty for a key that does not exist.
+/// Returns the bytes of a reply. They are empty for a key that does not exist.
 pub(crate) fn bytes(reply: &Value) -> &[u8] {
     match reply {
         Value::BulkString(bytes) => bytes,

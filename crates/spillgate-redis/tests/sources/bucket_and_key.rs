@@ -1,4 +1,5 @@
-//! A library that counts hits on (bucket, key) in a window of milliseconds, with options that may differ on every call.
+//! Rebuilds a library that counts hits on (bucket, key) in a window of milliseconds. Its options may differ on every
+//! call.
 
 use super::*;
 use spillgate::{Limiter, ManualClock};
@@ -6,12 +7,13 @@ use spillgate_core::Timing;
 use spillgate_redis::RedisKey;
 use spillgate_testkit::free_port;
 
-/// `max_limit` in `window_ms`.
+/// Returns the quota for these options: `max_limit` hits in `window_ms`.
 fn options(window_ms: u64, max_limit: u64) -> Quota {
     build(Quota::sliding_window_log(max_limit, Duration::from_millis(window_ms)))
 }
 
-/// The trace of that library: milliseconds, and the number of units left, or the milliseconds until a retry.
+/// A trace of that library. Each entry has a time in milliseconds, and the units that are left or the milliseconds
+/// until a retry.
 const TRACE: [(u64, Result<u64, u64>); 10] = [
     (0, Ok(4)),
     (100, Ok(3)),
@@ -25,7 +27,7 @@ const TRACE: [(u64, Result<u64, u64>); 10] = [
     (1100, Ok(0)),
 ];
 
-/// The last allowed hit and a refusal are different, although both leave nothing.
+/// The last allowed hit and a refusal both leave no units, but they are reported differently.
 async fn the_trace(store: &impl Store) {
     let quota = options(1000, 5);
     for (t_ms, expected) in TRACE {
@@ -46,7 +48,7 @@ async fn the_trace_is_answered_as_it_says() {
     the_trace(&memory()).await;
 }
 
-/// With scores of whole seconds, ten would be admitted here.
+/// If the scores were whole seconds, ten hits would be admitted here.
 async fn a_window_is_as_long_as_asked(store: &impl Store) {
     let quota = options(1000, 5);
     let mut admitted = Vec::new();
@@ -70,7 +72,8 @@ async fn options_differ_between_calls(store: &impl Store) {
         assert_eq!(take(store, at(0), 1, &usual, 1).await.1.remaining, left);
     }
     assert!(!take(store, at(1), 1, &usual, 1).await.1.allowed);
-    // The five units are counted under the larger limit too, and the other way round.
+    // Both limits count the same units: the five units count under the larger limit too, and the units under the larger
+    // limit count under the usual one.
     assert_eq!(take(store, at(2), 1, &premium, costly).await.1.remaining, 0);
     assert!(!take(store, at(999), 1, &premium, 1).await.1.allowed);
     assert_eq!(take(store, at(1000), 1, &usual, 1).await.1.remaining, 1);
@@ -83,7 +86,7 @@ async fn what_was_counted_is_kept_when_the_options_of_a_call_differ() {
     options_differ_between_calls(&memory()).await;
 }
 
-/// An EXPIRE of 1.5 seconds fails after the hit is written.
+/// In a script that calls EXPIRE with 1.5 seconds, that call would fail after the hit is written.
 #[tokio::test]
 async fn a_window_that_is_no_whole_number_of_seconds_expires_like_any_other() {
     let (server, quotas) = (Server::start(), [1500, 333, 1].map(|window_ms| options(window_ms, 5)));
@@ -95,7 +98,7 @@ async fn a_window_that_is_no_whole_number_of_seconds_expires_like_any_other() {
         assert_eq!((decision.allowed, decision.remaining), (true, 4));
         let ends_ms: i64 = reply_to(&server, &["PEXPIRETIME", &name]);
         let window_ends = verdict.now.as_nanos() + quota.window_ns();
-        // A window of a millisecond has nothing left when it is asked about.
+        // A window of a millisecond may already be over when the test reads its key.
         if quota.window_ns() > 100_000_000 {
             assert_eq!(ends_ms.unsigned_abs(), window_ends.div_ceil(1_000_000));
         }
@@ -130,7 +133,8 @@ async fn no_two_pairs_of_bucket_and_key_are_one() {
     names_do_not_run_together(memory()).await;
 }
 
-/// A cluster refuses a command on keys of several slots, and each hit writes more than one key.
+/// A cluster refuses a command on keys of several slots. A library that writes more than one key for each hit would
+/// fail there.
 #[tokio::test]
 async fn on_a_server_of_a_cluster_no_hit_crosses_slots() {
     let bus = free_port().to_string();
@@ -163,7 +167,7 @@ async fn the_memory_store_frees_what_has_passed() {
     let (quota, clock) = (options(1000, 5), ManualClock::at(at(0).expect("a time")));
     let limiter = Limiter::with_clock(memory(), clock.clone());
     let mut most = 0;
-    // A new user every millisecond, so that a thousand users count at any time.
+    // A new user comes every millisecond, so a thousand users are in their windows at any time.
     for user in 0..100_000 {
         clock.advance(Duration::from_millis(1));
         assert!(limiter.hit("bucket", &user.to_string(), &quota, 1).await.expect("memory answers").allowed);

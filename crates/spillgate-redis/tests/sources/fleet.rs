@@ -1,4 +1,5 @@
-//! A limiter for a fleet: a log for each user, in a store that all servers share.
+//! Rebuilds a limiter for a fleet of servers, as an article (the write-up) describes it: a log for each user, in a
+//! store that all servers share.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -7,24 +8,24 @@ use super::*;
 use spillgate::{FallbackStore, OnStoreFailure, Reason};
 use spillgate_redis::{LogForm, RedisKey};
 
-/// The write-up's example.
+/// Returns the quota of the write-up's example.
 fn hundred_in_ten_seconds() -> Quota {
     build(Quota::sliding_window_log(100, SECOND * 10))
 }
 
-/// A store whose logs are sorted sets, as the write-up's are.
+/// Returns a store that keeps logs in sorted sets, as in the write-up.
 fn sorted_sets(server: &Server) -> RedisStore {
     RedisStore::new(&Settings { log: LogForm::Zset, ..settings(server) }).expect("an address")
 }
 
 async fn below_at_and_above(store: &impl Store) {
     let quota = hundred_in_ten_seconds();
-    // One request every 100 ms never reaches the limit.
+    // One request every 100 ms never exceeds the limit.
     for i in 0..300 {
         assert!(take(store, at(i * 100), 1, &quota, 1).await.1.allowed, "request {i}");
     }
     assert_eq!(take(store, at(29_999), 1, &quota, 0).await.1.remaining, 0, "exactly the limit");
-    // One request every 50 ms for a minute: in any ten seconds 100 of them pass.
+    // There is one request every 50 ms for a minute. In any ten seconds, 100 requests are allowed.
     let mut admitted = Vec::new();
     for t_ms in (0..60_000).step_by(50) {
         admitted.extend(take(store, at(t_ms), 2, &quota, 1).await.1.allowed.then_some(t_ms));
@@ -41,7 +42,7 @@ async fn a_hundred_in_any_ten_seconds_pass_below_at_and_above_the_limit() {
     below_at_and_above(&memory()).await;
 }
 
-/// That system counts and adds in two steps, and a request between the steps gets in as well.
+/// The system in the write-up counts and adds in two steps. A request between these steps would be admitted as well.
 async fn no_race(stores: [Arc<impl Store + 'static>; 2], now: Option<Time>) {
     let quota = hundred_in_ten_seconds();
     for user in 1..=5 {
@@ -70,7 +71,8 @@ async fn counting_and_adding_are_one_step() {
     no_race([Arc::clone(&shared), shared], at(0)).await;
 }
 
-/// With scores of whole seconds by the caller's clock, neither the count nor the order shows what happened when.
+/// If the scores were whole seconds of the caller's clock, neither their number nor their order would show what
+/// happened when.
 #[tokio::test]
 async fn a_log_is_a_sorted_set_of_the_servers_microseconds() {
     let server = Server::start();
@@ -103,7 +105,7 @@ async fn keys_of_users_who_are_gone_expire_by_themselves() {
     until_empty(&server).await;
 }
 
-/// Both policies that the write-up names, on a server that is killed in the middle.
+/// Tests both policies that the write-up names for a store that fails. The server is killed in the middle.
 #[tokio::test]
 async fn when_the_store_fails_the_policy_allows_or_denies() {
     let mut server = Server::start();

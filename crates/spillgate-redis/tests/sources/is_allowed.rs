@@ -1,9 +1,9 @@
-//! "Is this action allowed?": each call passes the user, the action, the period and the limit.
+//! Rebuilds the function "is this action allowed?". Each call passes the user, the action, the period and the limit.
 
 use super::*;
 use spillgate::{Denied, KeyHasher, Reason, Wait};
 
-/// Decides by the arguments of the call only. There are no rules.
+/// Decides only from the arguments of the call. There are no configured rules.
 struct Actions<'s, S> {
     store: &'s S,
     keys: KeyHasher,
@@ -15,7 +15,7 @@ impl<'s, S: Store> Actions<'s, S> {
         Actions { store, keys: KeyHasher::random(), penalty: Duration::ZERO }
     }
 
-    /// Every attempt is recorded, refused ones too.
+    /// Records every attempt, including refused ones.
     async fn ask(&self, now: Option<Time>, user: &str, action: &str, period: Duration, max_count: u64) -> Decision {
         let quota = Quota::sliding_window_log(max_count, period).denied(Denied::Charged).penalty(self.penalty);
         let key = self.keys.start().part(user.as_bytes()).part(action.as_bytes()).finish();
@@ -25,7 +25,8 @@ impl<'s, S: Store> Actions<'s, S> {
 
 async fn who_hammers_stays_out(store: &impl Store) {
     let actions = Actions::new(store);
-    // Five attempts a second, of which three would be allowed. If refusals are free, three pass in every second.
+    // There are five attempts a second, and the limit is three. If refusals were free, three attempts would be allowed
+    // in every second.
     for i in 0..300 {
         let decision = actions.ask(at(i * 200), "ann", "post", SECOND, 3).await;
         assert_eq!(decision.allowed, i < 3, "attempt {i}");
@@ -52,7 +53,7 @@ async fn the_reported_wait_is_enough(store: &impl Store) {
         match decision.retry_after.millis_ceil() {
             Some(0) => t_ms += 10,
             Some(wait_ms) => {
-                // An attempt that comes too early postpones the retry.
+                // An attempt that comes before the retry time is charged, so it postpones the retry.
                 let early = actions.ask(at(t_ms + wait_ms - 1), "ann", "post", SECOND, 3).await;
                 assert!(!early.allowed, "attempt {attempt}");
                 t_ms += wait_ms - 1 + early.retry_after.millis_ceil().expect("a time");
@@ -95,7 +96,7 @@ async fn an_offender_is_shut_out(store: &impl Store) {
     }
     let decision = actions.ask(at(59_999), "ann", "post", SECOND, 2).await;
     assert_eq!((decision.allowed, decision.reason), (false, Reason::Penalty), "long after the window");
-    // A further charged attempt starts the penalty again.
+    // Another charged attempt starts the penalty again.
     assert!(!actions.ask(at(60_000), "ann", "post", SECOND, 2).await.allowed);
     assert!(!actions.ask(at(119_999), "ann", "post", SECOND, 2).await.allowed);
     assert!(actions.ask(at(119_999 + 60_000), "ann", "post", SECOND, 2).await.allowed);
@@ -120,7 +121,8 @@ async fn keys_expire_after_the_period() {
         }
     }
     let left: Vec<i64> = keys(&server).iter().map(|key| reply_to(&server, &["PTTL", key])).collect();
-    // A key lives for up to a millisecond more. -1 would be a key that never expires.
+    // A key lives for up to a millisecond longer than its state matters. A reply of -1 would mean a key that never
+    // expires.
     assert!(left.iter().all(|left| (0..=301).contains(left) || *left == -2), "{left:?}");
     until_empty(&server).await;
 }

@@ -1,5 +1,5 @@
-//! Systems that people build on Redis by hand, built with spillgate. The tests show what they do, and that their known
-//! faults are absent. They run on a real server, and in memory where that makes sense.
+//! Builds with spillgate the rate limiters that people build on Redis by hand. The tests show that these limiters work
+//! without the known faults of the originals. They run on a real server, and in memory where that makes sense.
 
 mod bucket_and_key;
 mod fleet;
@@ -21,10 +21,10 @@ use spillgate_redis::{RedisStore, Settings};
 use tokio::time::{Instant, sleep};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Longer than any test here takes.
+/// A timeout that is longer than any test here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Timeouts that a busy machine does not reach.
+/// Returns settings with timeouts so long that even a busy machine does not reach them.
 fn settings(server: &Server) -> Settings {
     Settings { timeout: PATIENCE, connect_timeout: PATIENCE, ..Settings::new(server.url()) }
 }
@@ -41,12 +41,12 @@ fn build(builder: QuotaBuilder) -> Quota {
     builder.build().expect("valid")
 }
 
-/// A time today: a whole second and this many milliseconds.
+/// Returns a time of today: a whole second plus this many milliseconds.
 fn at(ms: u64) -> Option<Time> {
     Some(Time::from_nanos(1_790_000_000_000_000_000 + ms * 1_000_000))
 }
 
-/// A request with one take, at the server's time if `now` is `None`.
+/// Sends a request with one take. If `now` is `None`, the server's time is used.
 async fn take(store: &impl Store, now: Option<Time>, key: u128, quota: &Quota, cost: u64) -> (Verdict, Decision) {
     let hits = [Hit::new(key, quota, Op::take(cost), Binding::Enforce)];
     let mut decisions = [Decision::default()];
@@ -56,12 +56,12 @@ async fn take(store: &impl Store, now: Option<Time>, key: u128, quota: &Quota, c
     (verdict, decisions[0])
 }
 
-/// The server's reply to one command.
+/// Returns the server's reply to one command.
 fn reply_to<T: FromRedisValue>(server: &Server, words: &[&str]) -> T {
     redis::from_redis_value(server.run(words)).expect("an answer of that kind")
 }
 
-/// The names of all keys.
+/// Returns the names of all keys.
 fn keys(server: &Server) -> Vec<String> {
     reply_to(server, &["KEYS", "*"])
 }

@@ -1,4 +1,4 @@
-//! Limits on calls of one's own to another API.
+//! Limits on the calls that a program itself sends to another API.
 
 use super::*;
 use spillgate::{Anchor, Limiter, ManualClock};
@@ -8,13 +8,14 @@ async fn the_window_starts_at_the_first_call(store: &impl Store) {
     let quota = build(Quota::fixed_window(3, SECOND).anchor(Anchor::FirstHit));
     let calls = [
         (700, Ok(2)),
-        // The next whole second begins no new window.
+        // A whole second of the clock does not begin a new window.
         (1000, Ok(1)),
         (1500, Ok(0)),
         (1600, Err(100)),
         (1699, Err(1)),
         (1700, Ok(2)),
-        // The second after the first window begins none either: a window is counted from the call that began it.
+        // One second after the end of the first window, no window begins by itself. A window is counted from the call
+        // that began it.
         (2699, Ok(1)),
         (5000, Ok(2)),
     ];
@@ -35,7 +36,7 @@ async fn a_window_starts_at_the_first_call() {
     the_window_starts_at_the_first_call(&memory()).await;
 }
 
-/// A counter for each second, summed over ten of them.
+/// Uses a counter for each second, and sums over ten of them.
 async fn seconds_are_summed(store: &impl Store) {
     let quota = build(Quota::sliding_window_counter(100, SECOND * 10).segments(10));
     let mut calls = [0; 60];
@@ -63,7 +64,7 @@ async fn counters_of_seconds_are_summed_over_the_window() {
     seconds_are_summed(&memory()).await;
 }
 
-/// In a sorted set whose members are times, a second call at the same time would replace the first.
+/// If the members of a sorted set were only times, a second call with the same time would replace the first.
 async fn one_instant_counts_twice(store: &impl Store) {
     let builders = [
         Quota::sliding_window_log(5, SECOND),
@@ -94,7 +95,7 @@ async fn the_clock_is_the_stores_and_not_the_callers() {
         seconds * 1_000_000_000 + micros * 1000
     };
     let quota = build(Quota::sliding_window_log(10, SECOND * 3600));
-    // The clock of one caller is in 1970, and that of another is in 2106.
+    // The clock of one caller is in 1970, and the clock of the other caller is in 2106.
     let callers = [0, u64::from(u32::MAX)].map(|seconds| ManualClock::at(Time::from_nanos(seconds * 1_000_000_000)));
     let mut admitted = 0;
     for clock in callers {
@@ -112,7 +113,7 @@ async fn the_clock_is_the_stores_and_not_the_callers() {
     assert_eq!(admitted, 10, "both count in one window");
 }
 
-/// A sorted set has an entry for each call.
+/// A sorted set would need an entry for each call.
 #[tokio::test]
 async fn a_window_costs_the_same_however_many_calls_it_counted() {
     let server = Server::start();
@@ -133,7 +134,7 @@ async fn a_window_costs_the_same_however_many_calls_it_counted() {
     }
 }
 
-/// This server's users may run no scripts.
+/// The users of this server may not run scripts.
 #[tokio::test]
 async fn where_scripts_are_refused_the_window_is_counted_without() {
     let server = Server::start();
@@ -153,8 +154,8 @@ async fn where_scripts_are_refused_the_window_is_counted_without() {
         admitted += u64::from(verdict.allowed);
         last = verdict;
     }
-    // Four windows. The first began with the first call, so the last one begins after three whole windows, counted in
-    // milliseconds.
+    // The calls fill four windows. The first window began with the first call, so the last one begins three whole
+    // windows later, counted in milliseconds.
     let passed = last.now.as_nanos() - first.now.as_nanos();
     assert!(passed + 3_000_000 >= 3 * quota.window_ns(), "200 of 50 in each window after {passed} ns");
     let stats: String = reply_to(&server, &["INFO", "commandstats"]);

@@ -10,7 +10,7 @@ use spillgate_testkit::free_port;
 use crate::server::{Server, run};
 use crate::{until, with_long_timeouts};
 
-/// Three primaries, and three replicas if wanted.
+/// The nodes: three primaries, and three replicas if the test wants them.
 pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Server>,
 }
@@ -18,7 +18,8 @@ pub(crate) struct Cluster {
 const PRIMARIES: usize = 3;
 
 impl Cluster {
-    /// Returns once all nodes know each other and serve. The replica of node `i` is node `i + 3`.
+    /// Starts the cluster, and returns once all nodes know each other and serve. The replica of node `i` is node `i +
+    /// 3`.
     pub(crate) async fn start(with_replicas: bool, arguments: &[&str]) -> Cluster {
         let nodes = (0..if with_replicas { 2 * PRIMARIES } else { PRIMARIES }).map(|_| start(arguments)).collect();
         let cluster = Cluster { nodes };
@@ -62,12 +63,12 @@ impl Cluster {
         info.contains("cluster_state:ok") && info.contains(&known) && is_linked
     }
 
-    /// The URL names the first node. The store finds the others.
+    /// Returns a URL with the first node. The store finds the other nodes by itself.
     pub(crate) fn url(&self) -> String {
         format!("redis-cluster://127.0.0.1:{}", self.nodes[0].port())
     }
 
-    /// A connected store, with timeouts that a busy machine does not reach.
+    /// Returns a connected store, with timeouts so long that even a busy machine does not reach them.
     pub(crate) async fn store(&self) -> RedisStore {
         let store = RedisStore::new(&with_long_timeouts(&self.url())).expect("valid");
         store.wait_connected().await.expect("the cluster serves");
@@ -93,23 +94,23 @@ pub(crate) fn text(value: Value) -> String {
     redis::from_redis_value(value).expect("text")
 }
 
-/// `master` or `slave`.
+/// Returns the role of the node: `master` or `slave`.
 pub(crate) fn role(node: &Server) -> String {
     match run(node.port(), &["ROLE"]) {
         Ok(Value::Array(role)) => text(role[0].clone()),
         Ok(other) => panic!("no role: {other:?}"),
-        // A primary that is demoted may close all its connections.
+        // A primary that is demoted may close all its connections, so an error is possible here.
         Err(_) => String::new(),
     }
 }
 
-/// The slot of a key, as a node computes it.
+/// Returns the slot of a key, as a node computes it.
 pub(crate) fn slot(node: &Server, key: u128, quota: &Quota) -> u16 {
     let name = RedisKey::of(&Hit::new(key, quota, Op::Peek, Binding::Enforce)).to_string();
     redis::from_redis_value(node.run(&["CLUSTER", "KEYSLOT", &name])).expect("a slot")
 }
 
-/// A key in a slot that the `nth` primary owns before any slot moves. `seed` selects one of these keys.
+/// Returns a key in a slot that the `nth` primary owns before any slot moves. `seed` selects one of these keys.
 pub(crate) fn key_on(node: &Server, nth: usize, quota: &Quota, seed: u128) -> u128 {
     let keys = (1..).map(|i| (seed << 32 | i).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835));
     let of = |key: &u128| usize::from(slot(node, *key, quota)) * PRIMARIES / 16384 == nth;

@@ -1,4 +1,4 @@
-//! A cluster that lacks nodes.
+//! Tests a cluster in which nodes are missing or cannot be used.
 
 use std::time::Duration;
 
@@ -105,7 +105,7 @@ async fn any_node_tells_of_all() {
     until_decided(&store, &quota).await;
 }
 
-/// A node that should report a host name and has none reports `?`.
+/// If a node should report a host name and has none, it reports `?`.
 #[tokio::test]
 async fn nodes_without_their_host_names_are_found_by_their_addresses() {
     let cluster = Cluster::start(false, &["--cluster-preferred-endpoint-type", "hostname"]).await;
@@ -117,7 +117,7 @@ async fn nodes_without_their_host_names_are_found_by_their_addresses() {
     addresses.sort();
     reported.sort();
     assert_eq!(addresses, reported);
-    // Only the next slot map says where the slot has moved.
+    // The store learns only from the next slot map where the slot has moved.
     let (from, to, quota) = (&cluster.nodes[0], &cluster.nodes[1], a_day(1000));
     let key = key_on(from, 0, &quota, 13);
     let slot = slot(from, key, &quota).to_string();
@@ -148,7 +148,7 @@ async fn a_server_in_the_url_of_a_cluster_is_an_error_and_the_reverse_too() {
     let error = store.wait_connected().await.expect_err("most requests would fail");
     assert!(error.detail().contains("redis-cluster://"), "{error}");
 
-    // This node owns all slots now.
+    // The first node is now the only one, and owns all slots.
     cluster.nodes.truncate(1);
     for words in [&["FLUSHALL"][..], &["CLUSTER", "RESET"], &["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]] {
         cluster.nodes[0].run(words);
@@ -162,7 +162,8 @@ async fn a_server_in_the_url_of_a_cluster_is_an_error_and_the_reverse_too() {
     store.wait_connected().await.expect("nothing was sent elsewhere");
 }
 
-/// A node without slots may be about to get some, or to leave. Requests that need it fail by themselves.
+/// A node without slots may soon get slots, or may soon leave the cluster. If it is down, only the requests that need
+/// it fail.
 #[tokio::test]
 async fn a_node_without_slots_is_not_waited_for() {
     let mut cluster = Cluster::start(false, &[]).await;

@@ -1,4 +1,4 @@
-//! A primary of a cluster dies, and its replica takes over.
+//! Tests a cluster in which a primary dies and its replica takes over.
 
 use spillgate_redis::{RedisStore, Settings};
 
@@ -7,11 +7,11 @@ use crate::load::{Load, States, counted};
 use crate::load_on_one_key::{KeyLoad, LIMIT, passed_on};
 use crate::{a_day, until};
 
-/// The bound is the limit and what the dead primary had admitted but not replicated.
+/// The bound is the limit plus the units that the dead primary had admitted but not replicated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_dies_and_its_replica_takes_over() {
     let mut cluster = Cluster::start(true, &["--cluster-require-full-coverage", "no"]).await;
-    // The replica takes over after the test has read what it has counted.
+    // The replica must not take over before the test has read the units that it has counted.
     cluster.nodes[3].run(&["CONFIG", "SET", "cluster-replica-no-failover", "yes"]);
     let store = RedisStore::new(&Settings { timeout: WITHIN, ..Settings::new(cluster.url()) }).expect("valid");
     store.wait_connected().await.expect("the cluster serves");

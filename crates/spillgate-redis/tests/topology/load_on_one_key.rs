@@ -1,4 +1,5 @@
-//! Tasks that use up one key while its primary fails, and what the replica has counted.
+//! Tasks that use up the limit of one key while its primary fails. The test then reads the units that the replica has
+//! counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +16,7 @@ use crate::{PATIENCE, a_day, take, until};
 
 pub(crate) const LIMIT: u64 = 3000;
 
-/// Tasks that take from one key until it is used up.
+/// Tasks that take from one key until its limit is used up.
 pub(crate) struct KeyLoad {
     tasks: Vec<JoinHandle<()>>,
     admitted: Arc<AtomicU64>,
@@ -54,7 +55,7 @@ impl KeyLoad {
         self.admitted.load(Ordering::Relaxed)
     }
 
-    /// How many takes were admitted, how many failed, and how many of the failed ones may have been applied.
+    /// Returns how many takes were admitted, how many failed, and how many of the failed takes may have been applied.
     pub(crate) async fn end(self) -> [u64; 3] {
         for task in self.tasks {
             timeout(PATIENCE, task).await.expect("every request is answered").expect("no task panics");
@@ -64,14 +65,15 @@ impl KeyLoad {
     }
 }
 
-/// The units of `key` that a replica has counted, once it has everything that the dead primary had replicated.
+/// Returns the units of `key` that a replica has counted. It first waits until the replica has everything that the dead
+/// primary had sent.
 pub(crate) async fn passed_on(replica: &Server, key: u128) -> u64 {
     let replication = || text(replica.run(&["INFO", "REPLICATION"]));
     until("the replica has all that was passed on", || replication().contains("master_link_status:down")).await;
     let quota = &a_day(LIMIT);
     let client = redis::Client::open(("127.0.0.1", replica.port())).expect("an address");
     let mut connection = client.get_connection().expect("it runs");
-    // Only the replica of a cluster knows this command.
+    // Only the replica of a cluster accepts this command, so its error is ignored.
     let _ = redis::cmd("READONLY").exec(&mut connection);
     let hit = [Hit::new(key, quota, Op::Peek, Binding::Enforce)];
     let raw: Vec<u8> =

@@ -1,4 +1,4 @@
-//! Slots that move to another node under load.
+//! Tests slots that move to another node under load.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::load::{Load, States};
 use crate::server::Server;
 use crate::{PATIENCE, a_day, take, until};
 
-/// The keys that [`Load`] uses.
+/// Returns the keys that [`Load`] uses.
 fn keys(tasks: u64) -> impl Iterator<Item = u128> {
     (1..=u128::from(tasks)).map(|i| i << 96 | i)
 }
@@ -19,7 +19,7 @@ fn id(node: &Server) -> String {
     text(node.run(&["CLUSTER", "MYID"]))
 }
 
-/// From then on each node has a part of the slot.
+/// Begins to move a slot. From then on, each of the two nodes has a part of the slot.
 fn begin_move(slot: &str, from: &Server, to: &Server) {
     to.run(&["CLUSTER", "SETSLOT", slot, "IMPORTING", &id(from)]);
     from.run(&["CLUSTER", "SETSLOT", slot, "MIGRATING", &id(to)]);
@@ -31,7 +31,7 @@ fn finish_move(slot: &str, from: &Server, to: &Server) {
     }
 }
 
-/// Moves a slot as an operator does: no state is lost, and requests go on in the meantime.
+/// Moves a slot as an operator does. No state is lost, and requests go on during the move.
 async fn migrate(from: &Server, to: &Server, slot: u16, load: &Load) {
     let (slot, port) = (slot.to_string(), to.port().to_string());
     begin_move(&slot, from, to);
@@ -74,7 +74,8 @@ async fn slots_move_and_no_take_is_lost_or_charged_twice() {
     assert!(reported.iter().all(|times| *times > 0), "{reported:?}");
 }
 
-/// Two states of one descriptor, on two nodes.
+/// Both states of the request are in a slot that moves. One state is already on the new node, so the request has to
+/// wait until the other state is there too.
 #[tokio::test]
 async fn a_request_whose_states_are_on_their_way_waits_for_them() {
     let cluster = Cluster::start(false, &[]).await;
@@ -102,7 +103,7 @@ async fn a_request_whose_states_are_on_their_way_waits_for_them() {
     let tried = || from.info("errorstat_TRYAGAIN:count=");
     until("it is tried again", || tried() > 1).await;
     assert!(!task.is_finished());
-    // No caller waits longer than its timeout: a further pause, or a further attempt, would end too late.
+    // No caller waits longer than its timeout. So the store must not pause or try again if that would end too late.
     let within = Duration::from_millis(20);
     let late =
         store.decide(Timing::BY_STORE.within(within), &hits, &mut decisions).await.expect_err("it is on its way");
@@ -110,12 +111,13 @@ async fn a_request_whose_states_are_on_their_way_waits_for_them() {
     migrate(&hits[1]);
     let decisions = task.await.expect("no task panics").expect("both are there");
     assert_eq!(decisions.map(|decision| decision.remaining), [998; 2]);
-    // ASK is not MOVED.
+    // The node redirects with ASK while the slot moves, and not with MOVED.
     assert_eq!(from.info("errorstat_MOVED:count="), 0);
     assert!(from.info("errorstat_ASK:count=") > 0);
 }
 
-/// The node that a slot leaves redirects new states. The node that it goes to accepts only one at a time.
+/// The node that the slot leaves redirects requests for states that it does not have. The node that gets the slot
+/// accepts a redirected request only if it has a single new state.
 #[tokio::test]
 async fn a_request_of_several_new_states_fails_until_their_slot_has_moved() {
     let cluster = Cluster::start(false, &[]).await;
@@ -127,13 +129,13 @@ async fn a_request_of_several_new_states_fails_until_their_slot_has_moved() {
     begin_move(&slot, from, to);
     let hits = [0, 1].map(|i| Hit::new(key, &quotas[i], Op::take(1), Binding::Enforce));
     let mut decisions = [Decision::default(); 2];
-    // However often the request is tried.
+    // The request fails however often the store tries it.
     let within = Duration::from_millis(500);
     let error =
         store.decide(Timing::BY_STORE.within(within), &hits, &mut decisions).await.expect_err("it is on its way");
     assert!(matches!(error.kind(), ErrorKind::Moved | ErrorKind::Timeout | ErrorKind::NotSent), "{error}");
     assert!(to.info("errorstat_TRYAGAIN:count=") > 1);
-    // Only one state is new at a time.
+    // A request with only one new state is decided.
     store.decide(Timing::BY_STORE, &hits[..1], &mut decisions[..1]).await.expect("it is sent on");
     assert_eq!(decisions[0].remaining, 999, "nothing was charged before");
     finish_move(&slot, from, to);
@@ -142,7 +144,7 @@ async fn a_request_of_several_new_states_fails_until_their_slot_has_moved() {
     assert_eq!(store.circuit(), Circuit::Closed);
 }
 
-/// Two nodes, each of which says that the other one owns the slot.
+/// Each of two nodes says that the other one owns the slot.
 #[tokio::test]
 async fn a_request_is_not_sent_on_for_ever() {
     let cluster = Cluster::start(false, &[]).await;

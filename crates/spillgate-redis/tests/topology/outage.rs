@@ -1,4 +1,4 @@
-//! What limits on live nodes lose while another node is down.
+//! Tests how many units the limits on live nodes lose while another node is down.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use crate::{PATIENCE, a_day, until, with_long_timeouts};
 const TASKS: u64 = 16;
 const PARTIAL: [&str; 2] = ["--cluster-require-full-coverage", "no"];
 
-/// A connected store that soon tries again a node that was down.
+/// Returns a connected store. If a node was down, the store tries it again after a short time.
 async fn store(cluster: &Cluster, timeout: Duration) -> RedisStore {
     let probe_every = Duration::from_millis(20);
     let settings = Settings { timeout, probe_every, deny_cache_entries: 0, ..with_long_timeouts(&cluster.url()) };
@@ -23,7 +23,7 @@ async fn store(cluster: &Cluster, timeout: Duration) -> RedisStore {
     store
 }
 
-/// What is left of a limit on a live node.
+/// Returns the units that are left of a limit on a live node.
 async fn left(store: &RedisStore, key: u128, quota: &Quota) -> u64 {
     let hits = [Hit::new(key, quota, Op::Peek, Binding::Enforce)];
     let mut decisions = [Decision::default()];
@@ -35,8 +35,9 @@ fn take(key: u128, quota: &Quota) -> Hit<'_> {
     Hit::new(key, quota, Op::take(1), Binding::Enforce)
 }
 
-/// All requests fail. The live limit loses no more than what was in flight until the store knew of the outage: as many
-/// requests as are sent at the same time, and the requests whose failures it learned from.
+/// All requests fail. The limit on the live node loses at most the units of requests that were in flight until the
+/// store knew of the outage. These are the requests that are sent at the same time, and the requests whose failures
+/// opened the circuit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_a_node_is_down_limits_on_live_nodes_are_not_drained() {
     let mut cluster = Cluster::start(false, &PARTIAL).await;
@@ -66,7 +67,7 @@ async fn while_a_node_is_down_limits_on_live_nodes_are_not_drained() {
         until("all is given back", || store.in_flight() == 0).await;
         let (lost, counted) = (1000 - left(&store, keys[0], &live).await, store.refunds_lost() - kept_before);
         let under_way = TASKS + u64::from(Settings::new(cluster.url()).max_failures);
-        // They are refunded, so that nearly always nothing is lost. But the live node may be late too.
+        // The units are refunded, so that nearly always no unit is lost. But the live node may be late too.
         assert!(lost <= counted.min(under_way), "{lost} lost, {counted} counted, {TASKS} at once");
         if down == 1 {
             cluster.nodes[1].thaw();
@@ -74,12 +75,13 @@ async fn while_a_node_is_down_limits_on_live_nodes_are_not_drained() {
     }
 }
 
-/// Every lease that a caller got is released. Every lease that no caller got, because another slot failed, is refunded.
+/// Every lease that a caller got is released. If a caller got no lease because another slot failed, the lease is
+/// refunded.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_permits_come_back_after_a_node_was_down() {
     const PERMITS: u64 = 40;
     let mut cluster = Cluster::start(false, &PARTIAL).await;
-    // The live node is never late.
+    // The timeout is so long that the live node is never late.
     let store = store(&cluster, Duration::from_secs(2)).await;
     let permits = Quota::concurrency(PERMITS).lease(Duration::from_secs(86_400)).build().expect("valid");
     let (key, beside) = (key_on(&cluster.nodes[0], 0, &permits, 3), key_on(&cluster.nodes[0], 1, &a_day(1), 3));

@@ -1,4 +1,4 @@
-//! Requests with hits in several slots.
+//! Tests requests with hits in several slots of a cluster.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::cluster::{Cluster, WITHIN, key_on};
 use crate::server::Server;
 use crate::{PATIENCE, a_day, until, with_long_timeouts};
 
-/// The hits of requests, by key and quota.
+/// The keys and quotas of the hits in requests.
 struct Fixture {
     keys: Vec<u128>,
     quotas: Vec<Quota>,
@@ -35,14 +35,15 @@ fn quotas() -> Vec<Quota> {
         Quota::sliding_window_counter(6, second),
         Quota::sliding_window_log(6, second),
         Quota::concurrency(6).lease(second),
-        // A quota with another window: a bucket that takes by another T and refunds is not as it was.
+        // The window differs from those above. A bucket that takes with another T (the time in which one unit drains)
+        // and refunds is not the same as before the take.
         Quota::token_bucket(4, second * 2).burst(4).soft_ppm(500_000),
     ];
     builders.map(|builder| builder.build().expect("valid")).into()
 }
 
 impl Fixture {
-    /// Up to five hits, no two of them on one limit.
+    /// Returns up to five hits. Each of them has another limit.
     fn hits(&self, random: &mut Random) -> Vec<Hit<'_>> {
         let mut chosen: Vec<(usize, usize)> = Vec::new();
         for _ in 0..1 + random.index(5) {
@@ -69,7 +70,7 @@ impl Fixture {
     }
 }
 
-/// The kernel's decision about the same request.
+/// Returns the kernel's decision about the same request.
 fn kernel(
     states: &mut BTreeMap<u128, State>,
     now: Time,
@@ -86,7 +87,7 @@ fn kernel(
     verdict
 }
 
-/// After a refund the state is as if nothing had been taken, so no later answer differs.
+/// After a refund, the state is as if nothing had been taken. So all later answers are those of the kernel too.
 #[tokio::test]
 async fn slots_decide_together_what_the_kernel_decides() {
     const REQUESTS: usize = 3000;
@@ -107,7 +108,7 @@ async fn slots_decide_together_what_the_kernel_decides() {
         let mut receipts = Vec::new();
         for (i, hit) in hits.iter().enumerate() {
             if hit.quota.algorithm() == Algorithm::Concurrency {
-                // A lease that was refunded has used an id.
+                // A lease that was refunded has used an id, so the ids of later receipts may differ.
                 assert_eq!(reported[i].receipt.is_some(), right[i].receipt.is_some(), "{turn}: {hits:?}");
                 right[i].receipt = reported[i].receipt;
             } else if let Some(receipt) = reported[i].receipt {
@@ -129,7 +130,7 @@ async fn slots_decide_together_what_the_kernel_decides() {
     assert_eq!(sent_on, 0, "every slot was asked where it is");
 }
 
-/// Takes on some of `limited`, in several slots.
+/// Returns takes on some of `limited`, in several slots.
 fn takes<'q>(limited: &'q [(u128, Quota)], which: impl IntoIterator<Item = usize>) -> Vec<Hit<'q>> {
     let hit = |i: usize| Hit::new(limited[i].0, &limited[i].1, Op::take(1), Binding::Enforce);
     which.into_iter().map(hit).collect()
@@ -140,15 +141,15 @@ async fn is_allowed(store: &RedisStore, hits: &[Hit<'_>]) -> bool {
     verdict.expect("the cluster serves").allowed
 }
 
-/// What slots take for requests that other slots refuse may refuse another request for a short time, and is all
-/// refunded.
+/// If one slot refuses a request, the units that other slots took for it may refuse another request for a short time.
+/// Then all of these units are refunded.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_tasks_on_several_slots_are_never_admitted_above_a_limit() {
     const TASKS: usize = 64;
     const TAKES: usize = 30;
     let cluster = Cluster::start(false, &[]).await;
     let store = cluster.store().await;
-    // Six keys on three nodes, with limits that are reached.
+    // Six keys on three nodes. The limits are so small that the tasks reach them.
     let limit = |i: usize| a_day(200 + 40 * i as u64);
     let limited = (0..6).map(|i| (key_on(&cluster.nodes[0], i % 3, &limit(i), 100 + i as u128), limit(i)));
     let limited: Vec<(u128, Quota)> = limited.collect();
@@ -176,7 +177,7 @@ async fn many_tasks_on_several_slots_are_never_admitted_above_a_limit() {
     for (i, sum) in admitted.iter().enumerate() {
         assert!(*sum <= 200 + 40 * i as u64, "{admitted:?}");
     }
-    // The rest can be taken to the last unit.
+    // The units that are left can all be taken, down to the last one.
     for (i, sum) in admitted.iter_mut().enumerate() {
         while is_allowed(&store, &takes(&limited, [i])).await {
             *sum += 1;
@@ -211,7 +212,7 @@ async fn a_key_is_admitted_exactly_its_limit_however_many_ask() {
     assert_eq!(sums, [500; 3]);
 }
 
-/// What other slots took is refunded. What the failed slot may have taken is counted.
+/// The units that the other slots took are refunded. The units that the failed slot may have taken are counted.
 #[tokio::test]
 async fn a_part_that_fails_has_the_request_fail_and_the_others_give_back() {
     let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]).await;
@@ -230,7 +231,7 @@ async fn a_part_that_fails_has_the_request_fail_and_the_others_give_back() {
     assert_eq!(store.refunds_lost(), 1, "one may have taken");
 }
 
-/// Nothing was sent, because there was no connection in time.
+/// Nothing is sent, because there is no connection in time.
 #[tokio::test]
 async fn a_slot_without_a_connection_keeps_nothing() {
     let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]).await;
@@ -247,7 +248,7 @@ async fn a_slot_without_a_connection_keeps_nothing() {
     assert_eq!([left(&store, &limited[0]).await, left(&store, &limited[1]).await], [500, 500]);
 }
 
-/// The order of the slots in the request does not matter.
+/// This must not depend on the order of the slots in the request.
 #[tokio::test]
 async fn while_the_node_of_one_slot_is_not_asked_the_others_are_not_either() {
     let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]).await;
@@ -271,7 +272,7 @@ async fn while_the_node_of_one_slot_is_not_asked_the_others_are_not_either() {
     cluster.nodes[1].thaw();
 }
 
-/// No caller waits for the verdict. What slots have taken, or may have taken, is counted.
+/// The caller does not wait for the verdict. The store counts what slots have taken, or may have taken.
 #[tokio::test]
 async fn units_of_a_request_that_no_caller_waits_for_are_counted() {
     let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]).await;
@@ -290,7 +291,7 @@ async fn units_of_a_request_that_no_caller_waits_for_are_counted() {
     cluster.nodes[1].thaw();
     let kept = [left(&store, &limited[0]).await, left(&store, &limited[1]).await].map(|left| 500 - left);
     assert!(kept[0] == 1 && kept[1] <= 1, "{kept:?}");
-    // Peeks take nothing, whatever happens to them.
+    // Peeks take nothing, so they are never counted.
     cluster.nodes[1].freeze();
     let looks = takes(&limited, 0..2).into_iter().map(|hit| hit.with_op(Op::Peek)).collect::<Vec<_>>();
     let late = store.decide(Timing::BY_STORE.within(WITHIN), &looks, &mut [Decision::default(); 2]).await;
@@ -298,7 +299,7 @@ async fn units_of_a_request_that_no_caller_waits_for_are_counted() {
     cluster.nodes[1].thaw();
 }
 
-/// The units that are left of a limit.
+/// Returns the units that are left of a limit.
 async fn left(store: &RedisStore, (key, quota): &(u128, Quota)) -> u64 {
     let look = [Hit::new(*key, quota, Op::Peek, Binding::Enforce)];
     let mut decisions = [Decision::default()];
@@ -310,8 +311,8 @@ fn scripts_run(node: &Server) -> u64 {
     node.info("cmdstat_evalsha:calls=")
 }
 
-/// The refund is written to a server that reads it after the store has given up and counted it. A bucket that got its
-/// unit back then would admit more than its bound.
+/// The server reads the refund only after the store has given up the refund and counted it. If a bucket got its unit
+/// back then, it would admit more than its bound.
 #[tokio::test]
 async fn a_give_back_that_is_read_too_late_does_nothing() {
     let timeout = Duration::from_secs(1);
@@ -325,7 +326,7 @@ async fn a_give_back_that_is_read_too_late_does_nothing() {
     let limited =
         [(key_on(&cluster.nodes[0], 0, &bucket, 7), bucket), (key_on(&cluster.nodes[0], 1, &a_day(1), 7), a_day(1))];
     assert!(is_allowed(&store, &takes(&limited, [1])).await);
-    // A busy machine may miss the one second that all this takes.
+    // A busy machine may need more than the one second that this test has. Then the test tries again.
     for turn in 1.. {
         assert!(turn < 8, "the second slot never answered in time");
         let (before, ran) = (left(&store, &limited[0]).await, scripts_run(&cluster.nodes[0]));
@@ -349,8 +350,8 @@ async fn a_give_back_that_is_read_too_late_does_nothing() {
     }
 }
 
-/// The node that took does not reply to the refund. The caller has its verdict by the deadline, and the refund is given
-/// up at twice that time.
+/// The node that took does not reply to the refund. The caller gets the verdict by the deadline. The store gives up the
+/// refund after twice that time.
 #[tokio::test]
 async fn a_give_back_is_dropped_when_it_is_late() {
     let cluster =
@@ -365,7 +366,7 @@ async fn a_give_back_is_dropped_when_it_is_late() {
     let hits = takes(&limited, 0..2);
     let with_long_timeouts = Timing::BY_STORE.within(PATIENCE);
     assert!(store.decide(with_long_timeouts, &hits, &mut [Decision::default(); 2]).await.expect("both serve").allowed);
-    // The first node takes part only sometimes. The second one refuses every request that is decided.
+    // Only some requests take from the first node. The second node refuses every request that is decided.
     let deadline = Instant::now() + PATIENCE;
     while store.refunds_lost() == 0 {
         assert!(Instant::now() < deadline, "no give-back was ever late");
@@ -387,7 +388,7 @@ async fn a_give_back_is_dropped_when_it_is_late() {
     }
 }
 
-/// A hit that no slot could decide is an error before any slot gets a command.
+/// A hit that no slot could decide is an error. No slot gets a command.
 #[tokio::test]
 async fn a_request_that_is_malformed_charges_nothing() {
     let cluster = Cluster::start(false, &[]).await;

@@ -1,4 +1,4 @@
-//! Simulated sentinels that report what a test says: old news, nothing, and an earlier primary.
+//! Simulated sentinels that report what a test says: an old failover, nothing, or an earlier primary.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::{PATIENCE, a_day, take, until, until_decided, with_long_timeouts};
 
 #[derive(Clone, Copy)]
 enum Report {
-    /// It closes every connection.
+    /// The sentinel closes every connection.
     Gone,
-    /// It does not reply.
+    /// The sentinel does not reply.
     Nothing,
-    /// It reports the epoch of the latest failover, and the primary's port since then.
+    /// The sentinel reports the epoch of the latest failover, and the primary's port since then.
     Primary(u64, u16),
 }
 
@@ -83,8 +83,8 @@ async fn what_was_true_before_a_failover_is_not_believed_after() {
     take(&store, 1, &a_day(1000), PATIENCE).await.expect("all tell of it");
     assert!(is_at(&store, &new));
 
-    // The sentinels that know of the failover are gone, and so is the primary. The third one reports the primary
-    // before.
+    // The two sentinels that know of the failover are gone, and so is the new primary. The third sentinel still reports
+    // the old primary.
     fakes[0].tell(Report::Gone);
     fakes[1].tell(Report::Gone);
     fakes[2].tell(Report::Primary(1, old.port()));
@@ -96,19 +96,20 @@ async fn what_was_true_before_a_failover_is_not_believed_after() {
     take(&store, 1, &a_day(1000), PATIENCE / 100).await.expect_err("no server gets the request");
     assert_eq!(old.info("cmdstat_evalsha:calls="), 0, "a primary of the past was asked");
 
-    // There was another failover since.
+    // A sentinel now reports another failover, with a later epoch.
     fakes[0].tell(Report::Primary(3, old.port()));
     until("the latest news are believed", || is_at(&store, &old)).await;
     take(&store, 1, &a_day(1000), PATIENCE).await.expect("it serves");
 
-    // All sentinels are set up again.
+    // All sentinels are set up again, so their epochs start again at 0.
     new.start_again();
     fakes.iter().for_each(|fake| fake.tell(Report::Primary(0, new.port())));
     old.run(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     until("what all tell is believed", || is_at(&store, &new)).await;
 }
 
-/// Only their last report is known. The server itself says whether it is still a primary.
+/// No sentinel replies, so the store knows only their last report. The server itself says whether it is still a
+/// primary.
 #[tokio::test]
 async fn without_any_sentinel_the_last_primary_is_tried() {
     let (primary, other) = (Server::start(), Server::start());
@@ -117,25 +118,25 @@ async fn without_any_sentinel_the_last_primary_is_tried() {
     let store = RedisStore::new(&settings).expect("valid");
     take(&store, 1, &a_day(1000), PATIENCE).await.expect("it serves");
 
-    // Some close the connection, and one does not reply.
+    // Some sentinels close the connection, and one does not reply.
     fakes.iter().for_each(|fake| fake.tell(Report::Gone));
     fakes[1].tell(Report::Nothing);
     primary.run(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     until_decided(&store, &a_day(1000)).await;
     assert!(is_at(&store, &primary));
 
-    // The server was demoted, and no sentinel reports what replaced it.
+    // The server is demoted, and no sentinel reports the new primary.
     primary.run(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
     primary.run(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     let is_left = |error: spillgate_redis::Error| error.detail().contains("is no primary");
     until("a replica is not asked", || store.last_error().is_some_and(is_left)).await;
 
-    // A new report of a sentinel replaces its earlier one.
+    // A new report of a sentinel replaces the earlier report.
     fakes[2].tell(Report::Primary(2, other.port()));
     until("the new primary is found", || is_at(&store, &other)).await;
 }
 
-/// The primary is cut off from its replicas and the sentinels, but we still reach it.
+/// The primary is cut off from its replicas and the sentinels, but the store still reaches it.
 #[tokio::test]
 async fn a_primary_that_lacks_its_replicas_is_left_for_the_one_that_was_promoted() {
     let (old, new) = (Server::start(), Server::start());
@@ -156,7 +157,7 @@ async fn a_sentinel_that_is_silent_is_not_waited_for() {
     for silent in &fakes {
         silent.tell(Report::Nothing);
         let store = RedisStore::new(&with_long_timeouts(&url)).expect("valid");
-        // A connection has a quarter of its time for the sentinels, twice.
+        // Each connection asks the sentinels twice, and each time they have a quarter of its timeout to reply.
         timeout(PATIENCE / 4, store.wait_connected()).await.expect("most have answered").expect("and know");
         silent.tell(Report::Primary(1, server.port()));
     }

@@ -12,7 +12,7 @@ use crate::server::{Server, run};
 use crate::until;
 
 pub(crate) struct SentinelSetup {
-    /// The first server begins as the primary.
+    /// The two servers. The first one is the primary at the start.
     pub(crate) servers: [Server; 2],
     pub(crate) sentinels: Vec<Sentinel>,
 }
@@ -24,7 +24,7 @@ pub(crate) struct Sentinel {
 }
 
 impl SentinelSetup {
-    /// Returns once the sentinels know all servers.
+    /// Starts all servers and sentinels, and returns once the sentinels know all servers.
     pub(crate) async fn start() -> SentinelSetup {
         let primary = Server::start();
         let port = primary.port().to_string();
@@ -36,7 +36,7 @@ impl SentinelSetup {
         sentinel_setup
     }
 
-    /// Waits until the sentinels know each other, and a replica that could take over.
+    /// Waits until the sentinels know each other and a replica that can take over.
     pub(crate) async fn until_all_is_known(&self) {
         for sentinel in &self.sentinels {
             until("the sentinels know all", || sentinel.knows_all()).await;

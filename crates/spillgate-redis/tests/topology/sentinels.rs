@@ -1,4 +1,4 @@
-//! A primary that sentinels name: it is replaced, killed or frozen, and comes back.
+//! Tests a primary that sentinels name. It is replaced, killed or frozen, and comes back.
 
 use spillgate_redis::{Cause, Error, ErrorKind, RedisStore, Settings};
 use spillgate_testkit::free_port;
@@ -29,7 +29,7 @@ async fn until_more_are_decided(load: &Load) {
 async fn assert_all_are_accounted_for(store: &RedisStore, load: Load, failed: u64) {
     let tally = load.end().await;
     assert_eq!((counted(store), store.in_flight()), (tally.failed + failed, 0), "{tally:?}");
-    // Ten times the guaranteed time, because the machine may be busy.
+    // The longest wait may be much longer than the timeout, because the machine may be busy.
     assert!(tally.longest < 20 * WITHIN, "{tally:?}");
 }
 
@@ -50,11 +50,11 @@ async fn a_primary_is_handed_over() {
     assert_all_are_accounted_for(&store, load, 0).await;
 }
 
-/// The bound is the limit and what the dead primary had admitted but not replicated.
+/// The bound is the limit plus the units that the dead primary had admitted but not replicated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_is_killed_and_comes_back_with_nothing() {
     let mut sentinel_setup = SentinelSetup::start().await;
-    // The replica takes over after the test has read what it has counted.
+    // The replica must not take over before the test has read the units that it has counted.
     sentinel_setup.servers[1].run(&["CONFIG", "SET", "replica-priority", "0"]);
     let store = store(&sentinel_setup);
     let load = Load::start(&store, 16, WITHIN, States::MayBeLost);
@@ -66,7 +66,7 @@ async fn a_primary_is_killed_and_comes_back_with_nothing() {
     assert!((1..=LIMIT).contains(&passed_on), "{passed_on} of {before}");
     sentinel_setup.servers[1].run(&["CONFIG", "SET", "replica-priority", "100"]);
     until("the store has found the new one", || is_at(&store, &sentinel_setup.servers[1])).await;
-    // It believes that it is a primary until the sentinels demote it.
+    // The old primary behaves as a primary until the sentinels demote it.
     sentinel_setup.servers[0].start_again();
     let [admitted, failed, may_have_been_applied] = key_load.end().await;
     let lost = before.saturating_sub(passed_on);
@@ -85,7 +85,7 @@ async fn a_primary_is_killed_and_comes_back_with_nothing() {
     assert_all_are_accounted_for(&store, load, failed).await;
 }
 
-/// A primary that was frozen believes that it is a primary when it goes on. The store has no connection to it then.
+/// A primary that was frozen still behaves as a primary when it goes on. By then the store has no connection to it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_freezes_and_goes_on_too_late() {
     let sentinel_setup = SentinelSetup::start().await;
@@ -104,7 +104,8 @@ async fn a_primary_freezes_and_goes_on_too_late() {
     assert_all_are_accounted_for(&store, load, 0).await;
 }
 
-/// Sentinels that are gone, are no sentinels, or know another name; and a primary that is no longer one.
+/// In the URL, one address has no server, one has a server that is not a sentinel, and one has a sentinel. The test
+/// then asks for a name that the sentinel does not know, and for a primary that is no longer one.
 #[tokio::test]
 async fn one_sentinel_that_knows_is_enough() {
     let (sentinel_setup, stranger) = (SentinelSetup::start().await, Server::start());
@@ -121,7 +122,7 @@ async fn one_sentinel_that_knows_is_enough() {
     let unknown = RedisStore::new(&Settings::new(url("other"))).expect("valid").wait_connected().await;
     assert_eq!(unknown.expect_err("no such name").cause(), Cause::UnknownPrimary);
 
-    // A sentinel that does not know of the failover yet.
+    // This sentinel does not know of the failover yet.
     let sentinel = sentinel_setup.sentinels[1].port;
     sentinel_setup.servers[0].run(&["REPLICAOF", "127.0.0.1", &stranger.port().to_string()]);
     let settings = Settings::new(format!("redis-sentinel://limiter:secret@127.0.0.1:{sentinel}/main"));

@@ -1,4 +1,4 @@
-//! A few keys with a simulated time. Requests on them are decided by the kernel, in memory and by Redis.
+//! A few keys with a simulated time. The kernel, the memory store and Redis decide the same requests on these keys.
 
 use std::collections::BTreeMap;
 
@@ -10,24 +10,25 @@ use spillgate_testkit::Random;
 
 use crate::support::{Client, bytes, call};
 
-/// The times at which fixtures begin: mostly today, and both ends of time.
+/// The times at which fixtures begin. Most begin today, and others at the two ends of time.
 const STARTS: [u64; 4] = [1_790_000_000_123_456_789, 1_790_000_000_000_000_000, 0, i64::MAX as u64 - 5_000_000_000];
 
 pub(crate) struct Fixture<'q> {
     key: u128,
     quotas: &'q [Quota],
     log: LogForm,
-    /// The quota of most requests. Time passes by parts of its window.
+    /// The quota of most requests. The time advances by parts of its window.
     focus: &'q Quota,
     random: Random,
     now: u64,
-    /// Some fixtures use whole microseconds, as the server's clock does.
+    /// The time is a multiple of this. Some fixtures use whole microseconds, as the server's clock does.
     grid_ns: u64,
     kernel: BTreeMap<u128, State>,
-    /// Set in four of five fixtures, whose clocks never step back: a store in memory may forget what has expired.
+    /// Set in four of five fixtures. The clocks of these fixtures never step back, because a store in memory may have
+    /// removed states that have expired.
     memory: Option<MemoryStore>,
     receipts: Vec<Receipt>,
-    /// What the last decision left. Refusals begin near it.
+    /// The units that the last decision left. The next costs are near this number, so that some of them are refused.
     remaining: u64,
     pub(crate) requests: u64,
     pub(crate) allowed: u64,
@@ -64,12 +65,12 @@ impl<'q> Fixture<'q> {
         }
     }
 
-    /// Requests that the memory store decided too.
+    /// Returns the number of requests that the memory store decided too.
     pub(crate) fn in_memory(&self) -> u64 {
         if self.memory.is_some() { self.requests } else { 0 }
     }
 
-    /// The next request, and the kernel's decision.
+    /// Returns the next request with the kernel's decision.
     fn ask(&mut self) -> Expected<'q> {
         let hits = self.hits();
         let quota = if self.random.one_in(8) { hits[0].quota } else { self.focus };
@@ -82,7 +83,7 @@ impl<'q> Fixture<'q> {
         (0..several).map(|_| self.hit()).collect()
     }
 
-    /// The kernel's decision, compared with the memory store's.
+    /// Returns the kernel's decision, after comparing it with the memory store's decision.
     fn decide(&mut self, now: Time, hits: Vec<Hit<'q>>) -> Expected<'q> {
         let mut keys: Vec<u128> = hits.iter().map(Hit::state_key).collect();
         keys.sort_unstable();
@@ -138,7 +139,7 @@ impl<'q> Fixture<'q> {
         }
     }
 
-    /// Time mostly advances by a part of the window. Some requests are late, and sometimes the clock steps.
+    /// Advances the time, mostly by a part of the window. Some requests are late, and sometimes the clock steps.
     fn pass_time(&mut self, quota: &Quota) {
         let window = quota.window_ns().max(quota.lease_ns());
         let part = match self.random.below(10) {
@@ -179,7 +180,7 @@ fn words(state: &State) -> Vec<u64> {
     words
 }
 
-/// The commands that read the states of `hits`.
+/// Returns the commands that read the states of `hits`.
 pub(crate) fn reads(hits: &[Hit<'_>], log: LogForm) -> Vec<redis::Cmd> {
     let read = |hit: &Hit<'_>| {
         let name = RedisKey::with(hit, log);
@@ -208,7 +209,7 @@ pub(crate) fn stored_state(reply: &Value, quota: &Quota, log: LogForm) -> Option
     }
 }
 
-/// `I5I4`.
+/// Reads a time: five bytes of seconds and four bytes of nanoseconds (`I5I4` in the scripts).
 fn time(bytes: &[u8]) -> u64 {
     number(&bytes[..5]) * 1_000_000_000 + number(&bytes[5..9])
 }
@@ -235,7 +236,8 @@ fn stored_log(elements: &[Value]) -> Option<State> {
     State::decode(&words)
 }
 
-/// Each time is there twice, in a form that people can read.
+/// Reads a log in a sorted set. Each of its times is stored twice, as the score and in the member, so that people can
+/// read it.
 fn stored_zset(parts: &[Value]) -> Option<State> {
     let mut words = vec![0, 0, 0];
     let text = |value| std::str::from_utf8(bytes(value)).expect("text");
@@ -249,7 +251,7 @@ fn stored_zset(parts: &[Value]) -> Option<State> {
         }
         let (at, _) = member.split_once('-').expect("a time and a number");
         let at = time(at);
-        // A double holds microseconds exactly up to the year 2255.
+        // A double can store whole microseconds exactly up to the year 2255.
         assert_eq!(score.parse::<f64>().expect("a number"), (at / 1000) as f64, "{member}");
         words[0] = 4;
         match words.len() {
@@ -273,7 +275,7 @@ fn stored_leases(fields: &[(Value, Value)]) -> Option<State> {
     State::decode(&words)
 }
 
-/// One request in each fixture, all at the same time.
+/// Sends one request of each fixture, all at the same time.
 pub(crate) fn step(fixtures: &mut [Fixture<'_>], client: &mut Client) {
     let expected: Vec<Expected<'_>> = fixtures.iter_mut().map(Fixture::ask).collect();
     let requests = expected.iter().zip(fixtures.iter()).map(|(expected, fixture)| {
@@ -307,7 +309,7 @@ pub(crate) fn step(fixtures: &mut [Fixture<'_>], client: &mut Client) {
     }
 }
 
-/// One request in each fixture, all at the same time, decided by the server's clock.
+/// Sends one request of each fixture, all at the same time. The server's clock decides.
 pub(crate) fn step_by_the_server(fixtures: &mut [Fixture<'_>], client: &mut Client) {
     let hits: Vec<Vec<Hit<'_>>> = fixtures.iter_mut().map(Fixture::hits).collect();
     let mut requests: Vec<ScriptCall<'_, '_>> = hits

@@ -1,7 +1,7 @@
-//! Random requests through a real Redis, the kernel and the memory store. Decisions, verdicts and states must be the
+//! Sends random requests to a real Redis, the kernel and the memory store. Decisions, verdicts and states must be the
 //! same.
 //!
-//! `DIFFERENTIAL_DECISIONS` is the number of decisions of each algorithm.
+//! The environment variable `DIFFERENTIAL_DECISIONS` is the number of decisions of each algorithm.
 
 #![allow(clippy::print_stdout, reason = "`make show-same-decisions` shows how many requests there were")]
 
@@ -14,9 +14,9 @@ use spillgate_redis::LogForm;
 
 use crate::support::RedisServer;
 
-/// Fixtures whose requests are sent at the same time.
+/// The number of fixtures, whose requests are sent at the same time.
 const WORLDS: u64 = 500;
-/// The fixtures that the memory store decides too.
+/// The number of fixtures in which the memory store decides too.
 const WORLDS_IN_MEMORY: u64 = 400;
 
 fn decisions() -> u64 {
@@ -28,7 +28,7 @@ fn no_difference(quotas: &[Quota]) {
     no_difference_with(quotas, &[LogForm::Packed]);
 }
 
-/// The fixtures use the forms of a log in turn.
+/// Compares the decisions for these quotas. The fixtures use the forms of a log in turn.
 fn no_difference_with(quotas: &[Quota], logs: &[LogForm]) {
     let server = RedisServer::start();
     let mut client = server.connect();

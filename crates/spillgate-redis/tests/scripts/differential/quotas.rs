@@ -1,4 +1,5 @@
-//! Quotas of each algorithm: several on one state, with other limits, charged refusals, penalties and soft limits.
+//! The quotas of the random requests. For each algorithm, several quotas share one state. They differ in their limits,
+//! charged refusals, penalties and soft limits.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ fn build(builders: impl IntoIterator<Item = QuotaBuilder>) -> Vec<Quota> {
     builders.into_iter().map(|builder| builder.build().expect("valid")).collect()
 }
 
-/// A usual quota, and other quotas on the same state.
+/// Returns a usual quota, and other quotas on the same state.
 fn siblings(of: impl Fn(u64) -> QuotaBuilder) -> Vec<QuotaBuilder> {
     vec![
         of(5),
@@ -114,7 +115,7 @@ pub(crate) fn logs() -> Vec<Quota> {
     build(all)
 }
 
-/// Quotas of takes that are too large for one call of Redis.
+/// Returns quotas for takes that are too large for one call of a Redis command.
 pub(crate) fn large_logs() -> Vec<Quota> {
     build([
         Quota::sliding_window_log(10_000, SECOND),
@@ -135,7 +136,7 @@ pub(crate) fn concurrency() -> Vec<Quota> {
     ])
 }
 
-/// Quotas whose windows pass during a test.
+/// Returns quotas whose windows pass during a test.
 pub(crate) fn short() -> Vec<Quota> {
     let window = Duration::from_millis(70);
     let builders = [
@@ -152,7 +153,7 @@ pub(crate) fn short() -> Vec<Quota> {
     build(builders.into_iter().chain(charged).chain([leases, leases.penalty(window / 3)]))
 }
 
-/// Some quotas of each algorithm, so that requests mix them.
+/// Returns some quotas of each algorithm, so that a request can have hits of several algorithms.
 pub(crate) fn mixed() -> Vec<Quota> {
     let all = [
         token_buckets(),
