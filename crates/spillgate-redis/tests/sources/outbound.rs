@@ -14,8 +14,7 @@ async fn the_window_starts_at_the_first_call(store: &impl Store) {
         (1600, Err(100)),
         (1699, Err(1)),
         (1700, Ok(2)),
-        // One second after the end of the first window, no window begins by itself. A window is counted from the call
-        // that began it.
+        // No whole second begins a window here either. This window is counted from its first call, at 1700 ms.
         (2699, Ok(1)),
         (5000, Ok(2)),
     ];

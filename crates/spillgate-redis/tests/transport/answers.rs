@@ -1,4 +1,4 @@
-//! Errors that a server replies with: their kind, their effect on the circuit breaker, and the recovery.
+//! Tests the errors that a server replies with: their kind, their effect on the circuit breaker, and the recovery.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -45,7 +45,7 @@ async fn a_key_of_another_type_affects_no_other_key() {
     take(&store, 7, &quota, PATIENCE).await.expect("what the failure says helps");
 }
 
-/// The name of the key that `quota` counts `key` in.
+/// Returns the name of the Redis key in which `quota` counts `key`.
 fn name(key: u128, quota: &Quota) -> String {
     RedisKey::of(&Hit::new(key, quota, Op::Peek, Binding::Enforce)).to_string()
 }
@@ -94,15 +94,15 @@ async fn a_user_who_may_not() {
     assert_eq!(decision.remaining, 999);
 }
 
-/// All keys with their values, and whether they expire.
+/// Returns all keys with their values, and whether they expire.
 fn held(server: &Server) -> BTreeMap<String, (Value, bool)> {
     let names: Vec<String> = redis::from_redis_value(server.run(&["KEYS", "*"])).expect("names");
     let ends = |name: &str| matches!(server.run(&["PTTL", name]), Value::Int(1..));
     names.into_iter().map(|name| (name.clone(), (server.run(&["DUMP", &name]), ends(&name)))).collect()
 }
 
-/// A user without the right to one of the commands. A script that is stopped in the middle has changed nothing,
-/// whichever command it is.
+/// The user has no right to one of the commands. A script that is stopped in the middle must have changed nothing,
+/// whichever command this is.
 #[tokio::test]
 async fn a_script_that_may_not_do_all_does_nothing() {
     let server = Server::start();
@@ -118,7 +118,7 @@ async fn a_script_that_may_not_do_all_does_nothing() {
     let quotas = builders.map(|builder| builder.build().expect("valid"));
     let each =
         |first: u128, op| (first..).zip(&quotas).map(move |(key, quota)| Hit::new(key, quota, op, Binding::Enforce));
-    // Single takes, requests for the general script, and takes on several states.
+    // The requests: single takes, requests for the general script, and takes on several states.
     let mut requests: Vec<Vec<_>> =
         each(1, Op::take(3)).chain(each(11, Op::Force { cost: 11 })).map(|hit| vec![hit]).collect();
     requests.push(each(21, Op::take(3)).collect());
@@ -169,7 +169,7 @@ async fn a_full_memory_refuses_what_would_be_written() {
     assert_eq!(decision.remaining, 998, "what failed was not charged");
 }
 
-/// The connections that have sent scripts.
+/// Returns the connections that have sent scripts.
 fn ours(server: &Server) -> Vec<String> {
     let list: String = redis::from_redis_value(server.run(&["CLIENT", "LIST"])).expect("text");
     let clients = list.lines().filter(|line| line.contains("cmd=evalsha") || line.contains("cmd=script"));
@@ -192,7 +192,7 @@ async fn a_primary_that_was_demoted_loses_its_connections() {
     assert_eq!(store.in_flight(), 0);
 }
 
-/// A server without its replicas, or without a place to save to. The store sends it nothing for a while, and then
+/// The server has lost its replicas, or cannot save to disk. The store sends it no requests for a while, and then
 /// connects again.
 #[tokio::test]
 async fn a_primary_that_refuses_writes_loses_its_connections() {
@@ -261,7 +261,7 @@ async fn a_server_that_loads_its_data() {
     let (store, quota) = (RedisStore::new(&with_long_timeouts(&server.url())).expect("valid"), a_day(1000));
     take(&store, 1, &quota, PATIENCE).await.expect("loaded");
     server.kill();
-    // Loading takes ten milliseconds for each key. The server looks at its connections in between.
+    // Loading takes ten milliseconds for each key. Between keys, the server answers its connections.
     let slowly = ["--key-load-delay", "10000", "--loading-process-events-interval-bytes", "1024"];
     server.start_again_until(&slowly, "server initialized");
     until("the server says that it loads", || {

@@ -1,4 +1,4 @@
-//! Takes that are sent together, in one call of a script.
+//! Tests takes that are sent together, in one call of a script.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use crate::server::Server;
 use crate::start::until_serves;
 use crate::{PATIENCE, a_day, with_long_timeouts};
 
-/// All takes use one connection, so that they arrive in order. None is answered by the deny cache.
+/// Returns a store with one connection, so that all takes arrive in order. The deny cache is off, so every take is
+/// sent.
 fn one_connection(url: &str) -> RedisStore {
     let settings = Settings { connections: 1, deny_cache_entries: 0, ..with_long_timeouts(url) };
     RedisStore::new(&settings).expect("valid")
@@ -120,8 +121,8 @@ async fn where_the_script_is_gone_each_is_decided_and_charged_once() {
     }
 }
 
-/// A proxy before a cluster, or a node with all slots whose URL is that of a single server: it accepts no call with
-/// keys of several slots.
+/// The address is a proxy in front of a cluster, or a node with all slots, but the URL is that of a single server. Such
+/// an address accepts no call with keys of several slots.
 #[tokio::test]
 async fn an_address_of_several_nodes_gets_each_take_by_itself() {
     let bus = free_port().to_string();
@@ -130,7 +131,7 @@ async fn an_address_of_several_nodes_gets_each_take_by_itself() {
     until_serves(&server).await;
     let (store, quota) = (one_connection(&server.url()), a_day(1000));
     store.wait_connected().await.expect("it serves");
-    // The highest bits determine the slot.
+    // The highest bits of a key determine its slot.
     let hits: Vec<Hit<'_>> =
         (0..20_u128).map(|key| Hit::new(key << 114, &quota, Op::take(1), Binding::Enforce)).collect();
     let before = calls(&server);

@@ -6,15 +6,15 @@ use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Store, Timing, V
 use spillgate_redis::{Error, RedisStore, SCRIPT_COMMANDS, Settings};
 use tokio::time::{Instant, sleep};
 
-/// Longer than any test here takes.
+/// A timeout that is longer than any test here takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Settings with timeouts that a busy machine does not reach.
+/// Returns settings with timeouts so long that even a busy machine does not reach them.
 pub(crate) fn with_long_timeouts(url: &str) -> Settings {
     Settings { timeout: PATIENCE, connect_timeout: PATIENCE, ..Settings::new(url) }
 }
 
-/// A limit for a day that begins with the first take.
+/// Returns a limit for a window of a day, which begins with the first take.
 pub(crate) fn a_day(limit: u64) -> Quota {
     let day = Duration::from_secs(86_400);
     Quota::fixed_window(limit, day).anchor(Anchor::FirstHit).build().expect("valid")
@@ -33,7 +33,7 @@ pub(crate) async fn take(
     Ok((verdict, decisions[0]))
 }
 
-/// Polls until the condition holds.
+/// Polls until the condition is true.
 pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
@@ -54,8 +54,8 @@ pub(crate) async fn until_decided(store: &RedisStore, quota: &Quota) -> (Verdict
     }
 }
 
-/// The command that creates the user `limiter` with password `secret`. It may use the commands that the store needs,
-/// and `more`.
+/// Returns the command that creates the user `limiter` with the password `secret`. The user may use the commands that
+/// the store needs, and the commands in `more`.
 pub(crate) fn limiter(more: &[&str]) -> Vec<String> {
     let usual = ["ACL", "SETUSER", "limiter", "on", ">secret", "~sg:*", "-@all", "+evalsha", "+script|load"];
     let words = usual.iter().chain(more).map(|&word| word.to_owned());

@@ -1,4 +1,4 @@
-//! Several connections to one server, of which some are missing or slow.
+//! Tests several connections to one server. Some of them are missing or slow.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ async fn a_connection_that_cannot_be_made_again_blocks_no_caller() {
         let url = format!("redis://{user}127.0.0.1:{}/", server.port());
         let store = RedisStore::new(&Settings { connections: 4, ..with_long_timeouts(&url) }).expect("valid");
         store.wait_connected().await.expect("the server is there");
-        // One connection does both, so that no further one is possible afterwards.
+        // One connection sends both commands, so that afterwards no further connection is possible.
         let mut last = redis::Client::open(url).and_then(|client| client.get_connection()).expect("it answers");
         let list: String = redis::cmd("CLIENT").arg("LIST").query(&mut last).expect("text");
         let ours = list.lines().filter(|line| line.contains("cmd=script"));
@@ -31,7 +31,7 @@ async fn a_connection_that_cannot_be_made_again_blocks_no_caller() {
             redis::cmd("CLIENT").arg("KILL").arg("ID").arg(id).exec(&mut last).expect("it is there");
         }
         redis::cmd("CONFIG").arg("SET").arg("maxclients").arg(1).exec(&mut last).expect("it may");
-        // Three of four connections do not exist, and cannot be made.
+        // The store may have four connections, but three of them do not exist and cannot be made.
         let is_said = || store.last_error().is_some_and(|error| error.detail().contains("max number of clients"));
         until("the server says why it hangs up", is_said).await;
         let takes = (0..64).map(|i| {
@@ -47,7 +47,7 @@ async fn a_connection_that_cannot_be_made_again_blocks_no_caller() {
     }
 }
 
-/// The server has something to decide while the thread writes.
+/// With two connections, the server can decide requests while the thread writes others.
 #[tokio::test]
 async fn a_thread_asks_by_two_connections_in_turn() {
     let server = Server::start();
@@ -62,7 +62,7 @@ async fn a_thread_asks_by_two_connections_in_turn() {
             take(&store, 1, &a_day(1_000_000), PATIENCE).await.expect("the server is there");
         }
     };
-    // The second takes may use the first connection while their own one is made.
+    // The second takes may use the first connection while their connection is being made.
     timeout(PATIENCE, two).await.expect("the second is used too");
     for _ in 0..100 {
         take(&store, 1, &a_day(1_000_000), PATIENCE).await.expect("the server is there");
@@ -70,7 +70,7 @@ async fn a_thread_asks_by_two_connections_in_turn() {
     assert_eq!(calls(), 2);
 }
 
-/// A caller's time may be shorter than the round trip. That says nothing about the server.
+/// A caller's timeout may be shorter than the round trip. Such a failure says nothing about the server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_without_time_affect_no_other_caller() {
     let server = Server::start();
@@ -101,11 +101,12 @@ async fn callers_without_time_affect_no_other_caller() {
     for task in hurried {
         task.await.expect("none was anything but late");
     }
-    // One of the connections is the test's own.
+    // One of the connections belongs to the test.
     assert_eq!(server.info("total_connections_received:"), connections + 1, "the connection was given up");
 }
 
-/// Requests that had the whole timeout need a reply in time. Otherwise the circuit opens.
+/// If a request had the whole timeout and gets no reply in time, it counts as a failure. Such requests open the
+/// circuit.
 #[tokio::test]
 async fn requests_that_had_their_time_open_the_breaker() {
     let server = Server::start();

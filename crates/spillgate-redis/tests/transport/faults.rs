@@ -1,5 +1,5 @@
-//! Faults under load: every request is answered, no caller waits long after the deadline, no take is charged twice, and
-//! the store recovers by itself.
+//! Tests faults under load. Every request is answered, no caller waits long after the deadline, no take is charged
+//! twice, and the store recovers by itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crate::{a_day, take, until, with_long_timeouts};
 
 const WITHIN: Duration = Duration::from_millis(50);
 
-/// A store that connects again after a time that a test can wait for.
+/// Returns a store whose timeout to connect is so short that a test can wait for the next attempt.
 fn impatient(server: &Server) -> RedisStore {
     let connect_timeout = Duration::from_millis(500);
     RedisStore::new(&Settings { timeout: WITHIN, connect_timeout, ..Settings::new(server.url()) }).expect("valid")
@@ -29,7 +29,8 @@ async fn until_more_are_decided(load: &Load) {
 fn assert_all_are_accounted_for(store: &RedisStore, tally: &Tally) {
     assert_eq!(store.in_flight(), 0, "{tally:?}");
     assert_eq!(counted(store), tally.failed, "{tally:?}");
-    // A store that ignored the deadline would wait for as long as the fault lasts. The machine may be busy.
+    // If the store ignored the deadline, a request would wait for as long as the fault lasts. The bound is large,
+    // because the machine may be busy.
     assert!(tally.longest < 20 * WITHIN, "{tally:?}");
 }
 
@@ -51,7 +52,7 @@ async fn a_server_is_killed_and_comes_back() {
     assert_all_are_accounted_for(&store, &tally);
 }
 
-/// The bound is the limit, once for each life of a server that keeps nothing on disk.
+/// The server keeps nothing on disk, so it may admit the limit once after each start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_limit_is_given_out_at_most_once_in_each_life_of_the_server() {
     const LIMIT: u64 = 400;
@@ -84,13 +85,14 @@ async fn a_limit_is_given_out_at_most_once_in_each_life_of_the_server() {
     assert!((LIMIT / 2 + 1..=2 * LIMIT).contains(&admitted), "{admitted} admitted");
 }
 
-/// The bound is what was admitted, and what failed without a reply.
+/// The server may have charged at most the takes that were admitted, and the takes that failed without a reply.
 #[tokio::test]
 async fn a_server_freezes() {
     let server = Server::start();
     let store = impatient(&server);
     let load = Load::start(&store, 64, WITHIN, States::Last);
-    // A short time: the late replies come on the same connection, which is used further.
+    // The server freezes for a short time. The late replies come on the same connection, and the store goes on using
+    // it.
     for _ in 0..5 {
         until_more_are_decided(&load).await;
         let late = store.failures(ErrorKind::Timeout);
@@ -99,7 +101,7 @@ async fn a_server_freezes() {
         server.thaw();
     }
     until_more_are_decided(&load).await;
-    // A long time: the connection is given up.
+    // The server freezes for a long time. The store gives up the connection.
     server.freeze();
     let says = |words: &str| store.last_error().is_some_and(|error| error.detail().contains(words));
     until("the circuit is open, and it is known why", || says("no answer before the deadline")).await;
@@ -123,7 +125,7 @@ async fn connections_are_reset_in_the_middle_of_an_answer() {
     until_more_are_decided(&load).await;
     let tally = load.end().await;
     assert_eq!(store.in_flight(), 0);
-    // A request that is not in flight when the fault happens waits for the next connection.
+    // Only requests that are in flight during the fault fail. Other requests wait for the next connection.
     assert!(tally.failed > 0 && store.failures(ErrorKind::Disconnected) == tally.failed, "{tally:?}");
     assert_eq!(counted(&store), tally.failed);
 }

@@ -1,4 +1,4 @@
-//! Invalid replies, and transactions of which only a part was executed. The requests may have been charged.
+//! Tests invalid replies, and transactions of which only a part was executed. The requests may have been charged.
 
 use spillgate_core::{Binding, Decision, Hit, Op, Store, StoreError, Timing};
 use spillgate_redis::{ErrorKind, RedisStore, Settings};
@@ -27,7 +27,7 @@ async fn reply_to(mut client: TcpStream, reply: &'static [u8]) {
     while let Ok(1..) = client.read_buf(&mut received).await {
         while at < received.len() {
             let found = known.iter().find(|(command, _)| received[at..].starts_with(command));
-            // The rest of a command may come later.
+            // The rest of a command may come later, so the loop waits for it.
             if found.is_none() && known.iter().any(|(command, _)| command.starts_with(&received[at..])) {
                 break;
             }
@@ -44,7 +44,7 @@ async fn reply_to(mut client: TcpStream, reply: &'static [u8]) {
 #[tokio::test]
 async fn a_request_with_an_invalid_reply_may_have_been_applied() {
     let quota = a_day(1000);
-    // No task has taken anything, and yet a peek is refused.
+    // This reply contradicts itself: no task has taken anything, and yet the peek is refused.
     let lies = b"$14\r\n\0\0\0\0\x09\0\0\0\0\0\0\0\0\0\r\n";
     let (taken, look) = (Op::take(1), Op::Peek);
     for (reply, op) in [(b"$3\r\nabc\r\n".as_slice(), taken), (b":1\r\n", taken), (b"$-1\r\n", taken), (lies, look)] {
@@ -64,7 +64,7 @@ async fn a_request_with_an_invalid_reply_may_have_been_applied() {
     }
 }
 
-/// Two takes without scripts. The key of the second counter is a set of another program.
+/// Sends two takes without scripts. The key of the second counter already belongs to another program, as a set.
 async fn half(server: &Server, url: &str) -> (StoreError, u64) {
     let store = RedisStore::new(&Settings { scripts: false, ..with_long_timeouts(url) }).expect("valid");
     let quota = a_day(1000);
@@ -95,7 +95,8 @@ async fn a_transaction_that_is_done_in_part_leaves_doubt() {
     assert_eq!((error.kind(), error.kind().may_have_been_applied(), charged), (ErrorKind::Garbled, true, 1), "{error}");
     assert!(error.detail().contains("WRONGTYPE"), "{error}");
 
-    // Without MULTI each command is executed by itself. Without another command none is executed.
+    // If the user has no right to MULTI, each command is executed by itself. If another right is missing, no command is
+    // executed.
     for (command, class, charges) in [("multi", ErrorKind::Garbled, 1), ("incrby", ErrorKind::NoPermission, 0)] {
         server.run(&["FLUSHALL"]);
         server.run(&["SADD", &names[0], "foreign"]);

@@ -15,18 +15,18 @@ use crate::{PATIENCE, a_day, take};
 pub(crate) struct Tally {
     pub(crate) sent: u64,
     pub(crate) admitted: u64,
-    /// Failures after which the server may have charged.
+    /// The failures after which the server may have charged.
     pub(crate) may_have_been_applied: u64,
     pub(crate) failed: u64,
-    /// The longest wait for an answer, without the time in which the machine did not run the task.
+    /// The longest wait for an answer, without the time in which the machine did not run the tasks.
     pub(crate) longest: Duration,
 }
 
-/// What a fault may do to states.
+/// Says what a fault may do to states.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum States {
     Last,
-    /// The server loses them when it ends.
+    /// The server loses the states when it ends.
     MayBeLost,
 }
 
@@ -50,12 +50,12 @@ impl Load {
         Load { tasks, stop, decided, stalled }
     }
 
-    /// The number of requests that were decided so far.
+    /// Returns the number of requests that were decided so far.
     pub(crate) fn decided(&self) -> u64 {
         self.decided.load(Ordering::Relaxed)
     }
 
-    /// The sum over all tasks, once every one of them has ended.
+    /// Stops the tasks, and returns the sum of their outcomes once all of them have ended.
     pub(crate) async fn end(self) -> Tally {
         self.stop.store(true, Ordering::Relaxed);
         let mut sum = Tally::default();
@@ -68,14 +68,14 @@ impl Load {
             sum.longest = sum.longest.max(tally.longest);
         }
         let stalled = timeout(PATIENCE, self.stalled).await.expect("it ends").expect("it does not panic");
-        // The machine may stop a request more than once on its way.
+        // The machine may stop a request more than once between its start and its answer.
         sum.longest = sum.longest.saturating_sub(4 * stalled);
         assert_eq!(sum.sent, sum.admitted + sum.failed);
         sum
     }
 }
 
-/// The longest time for which a sleeping task was not run. A busy machine does that to every task.
+/// Returns the longest time for which a sleeping task was not run. A busy machine delays every task like this.
 async fn longest_stall(stop: Arc<AtomicBool>) -> Duration {
     const NAP: Duration = Duration::from_millis(5);
     let mut longest = Duration::ZERO;
@@ -87,8 +87,8 @@ async fn longest_stall(stop: Arc<AtomicBool>) -> Duration {
     longest
 }
 
-/// Sends requests until it is stopped. No two tasks have the same key or limit. So the reply to another request, or to
-/// an earlier one, would not add up. A take that was charged twice would not either.
+/// Sends requests until the task is stopped. No two tasks have the same key or limit. So the task would notice the
+/// reply to another request or to an earlier one, and a take that was charged twice.
 async fn ask(
     store: &RedisStore,
     i: u64,
@@ -125,7 +125,7 @@ async fn ask(
     tally
 }
 
-/// The number of failures that the store counted.
+/// Returns the number of failures that the store counted.
 pub(crate) fn counted(store: &RedisStore) -> u64 {
     ErrorKind::ALL.iter().map(|class| store.failures(*class)).sum()
 }

@@ -1,4 +1,5 @@
-//! The connection to a server: deadlines, the circuit breaker, and every fault that a server on the loopback can have.
+//! Tests the connection to a server: deadlines, the circuit breaker, and every fault that a server on the local machine
+//! can have.
 
 mod answers;
 mod batches;

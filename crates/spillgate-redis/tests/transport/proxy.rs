@@ -17,8 +17,8 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// A proxy for `to`. It resets both sides of a connection after this many bytes of replies, and a few more on each
-    /// connection.
+    /// Starts a proxy for the port `to`. It resets both sides of a connection after this many bytes of replies. Each
+    /// further connection may send a few bytes more.
     pub(crate) async fn start(to: u16, bytes: u64) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let port = listener.local_addr().expect("bound").port();
@@ -42,7 +42,7 @@ impl Proxy {
     }
 }
 
-/// The port of a proxy for `to` that forwards replies after `wait`.
+/// Starts a proxy for the port `to` that forwards replies after `wait`. Returns the proxy's port.
 pub(crate) async fn delayed(to: u16, wait: Duration) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let port = listener.local_addr().expect("bound").port();

@@ -1,4 +1,4 @@
-//! Starts and ends: without a server, with too many requests, on one runtime after another.
+//! Tests how a store starts and ends: without a server, with too many requests, and on one runtime after another.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ async fn a_store_is_there_before_its_server() {
     assert_eq!((store.circuit(), store.last_error(), store.in_flight()), (Circuit::Closed, None, 0));
 }
 
-/// Without a connection, and without time. No request may have been applied then.
+/// The requests have no connection, or no time. No such request may have been applied.
 #[tokio::test]
 async fn a_request_that_comes_too_late_is_not_sent() {
     let (server, quota) = (Server::start(), a_day(1000));
@@ -51,7 +51,8 @@ async fn a_request_that_comes_too_late_is_not_sent() {
     for taken in 1..10 {
         let error = take(&store, 1, &quota, Duration::ZERO).await.expect_err("no time");
         assert_eq!((error.kind(), error.kind().may_have_been_applied()), (ErrorKind::NotSent, false), "{error}");
-        // What was written earlier on the same connection was executed earlier.
+        // This take comes after the others on the same connection. So the others have been executed if they were
+        // written.
         let (_, decision) = take(&store, 1, &quota, PATIENCE).await.expect("time enough");
         assert_eq!(decision.remaining, 1000 - taken);
     }
@@ -75,7 +76,8 @@ fn an_invalid_address_is_rejected_at_once() {
     }
 }
 
-/// With any settings, nothing panics and no caller waits forever. What cannot work fails with the right kind of error.
+/// With any settings, nothing panics and no caller waits forever. A request that cannot work fails with the right kind
+/// of error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn settings_at_their_extremes() {
     let (server, bus) = (Server::start(), free_port().to_string());
@@ -113,12 +115,12 @@ async fn settings_at_their_extremes() {
                 let taken = timeout(PATIENCE, take(&store, key, &quota, max)).await.expect("a reply, and no panic");
                 assert_eq!(taken.map(|(verdict, _)| verdict.allowed), Ok(passes), "setting {i} at {url}");
             }
-            // A thousand connections are more than some systems allow for a process.
+            // Some systems do not allow a thousand connections for one process.
             if settings.connections < 100 {
                 timeout(PATIENCE, store.wait_connected()).await.expect("an end").expect("connected");
             }
         }
-        // Without time to connect a request may fail, and does so at once.
+        // Without time to connect, a request may fail, but it must fail at once.
         for (connect_timeout, time) in [(zero, Duration::from_millis(100)), (PATIENCE, zero)] {
             let store = RedisStore::new(&Settings { connect_timeout, ..with_long_timeouts(url) }).expect("valid");
             let _ = timeout(PATIENCE, take(&store, 99, &a_day(1000), time)).await.expect("a reply, and no panic");
@@ -135,7 +137,8 @@ pub(crate) async fn until_serves(node: &Server) {
     until("the cluster serves", || info().contains("cluster_state:ok")).await;
 }
 
-/// The bound counts requests. Each part of a request has a call of its own, and these wait in the queue.
+/// The bound counts requests, not their parts. Each part of a request has its own call, and these calls wait in the
+/// queue.
 #[tokio::test]
 async fn one_request_of_many_parts_has_one_place() {
     let bus = free_port().to_string();
@@ -146,7 +149,7 @@ async fn one_request_of_many_parts_has_one_place() {
     let store = RedisStore::new(&Settings { max_in_flight: 1, ..with_long_timeouts(&url) }).expect("valid");
     store.wait_connected().await.expect("it serves");
     let quota = a_day(2);
-    // The highest bits determine the slot.
+    // The highest bits of a key determine its slot.
     let hits: Vec<_> =
         (0..MAX_HITS as u128).map(|i| Hit::new(i << 114 | i, &quota, Op::take(1), Binding::Enforce)).collect();
     let before = server.info("cmdstat_evalsha:calls=");
@@ -194,7 +197,7 @@ async fn beyond_the_bound_requests_fail_at_once() {
     }
     assert_eq!(errors, [ErrorKind::Overloaded; 6]);
     assert_eq!(store.in_flight(), 0);
-    // They were not charged.
+    // The requests that failed as overloaded were not charged.
     let (_, decision) = take(&store, 1, &a_day(1000), PATIENCE).await.expect("not overloaded");
     assert_eq!(decision.remaining, 1000 - 6);
 }
@@ -211,7 +214,8 @@ async fn requests_that_no_caller_waits_for_are_no_longer_in_flight_and_their_rep
         takes.iter().for_each(JoinHandle::abort);
         until("no request is in flight", || store.in_flight() == 0).await;
         server.thaw();
-        // The replies to the others show 1000 minus a few. These replies come after them on the same connection.
+        // The aborted takes show 1000 minus a few. Their replies come before this reply, on the same connection. This
+        // take must not get one of them.
         let (_, decision) = take(&store, 2, &a_day(1_000_000), PATIENCE).await.expect("a request is admitted again");
         assert_eq!(decision.remaining, 1_000_000 - turn);
     }
@@ -249,7 +253,7 @@ async fn a_store_that_is_dropped_hangs_up() {
     let server = Server::start();
     let store = RedisStore::new(&with_long_timeouts(&server.url())).expect("valid");
     take(&store, 1, &a_day(1000), PATIENCE).await.expect("connected");
-    // One of the connections is the test's own.
+    // One of the connections belongs to the test.
     assert_eq!(server.info("connected_clients:"), 2);
     drop(store);
     until("it hangs up", || server.info("connected_clients:") == 1).await;

@@ -1,4 +1,4 @@
-//! How a store reaches a server: Unix sockets, TLS, users and databases.
+//! Tests how a store reaches a server: Unix sockets, TLS, users and databases.
 
 use std::fs;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::common::limiter;
 use crate::server::Server;
 use crate::{PATIENCE, a_day, take, until_decided, with_long_timeouts};
 
-/// Takes twice. The second take finds what the first one left.
+/// Takes twice. The second take must find the state that the first take left.
 async fn assert_decides(settings: &Settings) {
     let (store, quota) = (RedisStore::new(settings).expect("valid"), a_day(1000));
     for left in [999, 998] {
@@ -56,13 +56,14 @@ fn signed_by(authority: &CertifiedIssuer<'_, KeyPair>, name: &str) -> Pem {
     (params.signed_by(&key, authority).expect("signed").pem(), key.serialize_pem())
 }
 
-/// A server that accepts client certificates of that authority, and its port for TLS.
+/// Starts a server that accepts only clients with a certificate of this authority. Returns the server, its port for
+/// TLS, and the folder of its certificates.
 fn start_secure(authority: &CertifiedIssuer<'_, KeyPair>, port: u16, more: &[&str]) -> (Server, u16, TempDir) {
     let own = signed_by(authority, "127.0.0.1");
     start_with_certificate(&own, &authority.pem(), port, &[&["--tls-auth-clients", "yes"], more].concat())
 }
 
-/// A server with that certificate, and its port for TLS.
+/// Starts a server with this certificate. Returns the server, its port for TLS, and the folder of its certificates.
 fn start_with_certificate(own: &Pem, ca: &str, port: u16, more: &[&str]) -> (Server, u16, TempDir) {
     let folder = TempDir::new().expect("a folder");
     let file = |name: &str, text: &str| {
@@ -118,7 +119,7 @@ async fn with_certificates_on_both_sides() {
     assert_eq!((refused.kind(), refused.cause()), (ErrorKind::Disconnected, Cause::ClientCertificate), "{refused}");
 }
 
-/// A certificate as `openssl req -x509` makes it: it is self-signed, and may sign others.
+/// Returns a certificate as `openssl req -x509` makes it: it is self-signed, and may sign others.
 fn own_authority(name: &str, change: impl FnOnce(&mut CertificateParams)) -> Pem {
     let mut params = CertificateParams::new([name.to_owned()]).expect("valid");
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -163,7 +164,7 @@ async fn a_certificate_without_the_hosts_name_is_excused_by_the_settings_alone()
     assert_eq!(refused.cause(), Cause::Certificate, "{refused}");
 }
 
-/// The user has the least rights. The port of the node in the slot map is the port for TLS.
+/// The user has the least rights that the store needs. In the slot map, the port of a node is its port for TLS.
 #[tokio::test]
 async fn with_certificates_and_users_in_a_cluster() {
     let authority = authority("ours");
