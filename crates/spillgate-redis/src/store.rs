@@ -1,6 +1,6 @@
 //! The store: sends each request to the right server, and reads the decision from the reply.
 //!
-//! The deny cache, the encoder, the connections and the refunds do not know each other. This file connects them.
+//! It creates the deny cache, the encoder and the connections, and connects them with each other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -69,7 +69,7 @@ const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 /// * If the request is refused, the slots that took units are asked to refund them, by receipt. If the deadline allows,
 ///   the refunds come before the answer. Until the refunds, the units may cause the refusal of another request.
 /// * A slot refunds until twice the timeout has passed, by the slot's own clock. If a slot reads the refund later, it
-///   does nothing. The units then become free as the algorithm of the quota frees all units.
+///   does nothing. The units then become free with time, as the algorithm of the quota says.
 /// * A late refund never lets a window, log, counter or lease exceed its limit. For a bucket it can admit more: if a
 ///   take is refunded after the time d, the bound for a span s becomes the bound for s + d. Here d is at most twice the
 ///   timeout. If a bucket's debt was counted in another quota's T (the time in which one unit drains), it keeps the T

@@ -17,7 +17,7 @@
 //! | event | effect on the entry of the state |
 //! |---|---|
 //! | the server refuses a request for free, and shows the state | a new entry is stored, or the old entry is replaced |
-//! | a request on the state is sent, and is not refused for free | the entry is removed when the request ends or fails |
+//! | a request on the state is sent, and not refused for free | the entry is removed when the request ends or fails |
 //! | the entry is older than the greatest age | it is not used any more, and the next removal in its set removes it |
 //! | the set is full | the entry whose refusal ends first is replaced, unless only the old entry still refuses |
 //! | another client takes or refunds | no effect until the entry is too old |
@@ -247,8 +247,8 @@ impl DenyCache {
             entries.push(entry);
             return true;
         }
-        // The new entry replaces the entry of the same state. If there is none, it replaces the entry whose refusal
-        // ends first. An entry that still refuses is not replaced by an entry that does not refuse.
+        // The new entry replaces the entry of the same state. If no such entry exists, it replaces the entry whose
+        // refusal ends first. An entry that still refuses is not replaced by an entry that does not refuse.
         let refuses = |entry: &Entry, at_ns| entry.refuses_until_ns > at_ns;
         let gives_way = |at: &usize| refuses(&entry, entry.replied_ns) || !refuses(&entries[*at], entry.replied_ns);
         let first = (0..entries.len()).min_by_key(|position| entries[*position].refuses_until_ns);
