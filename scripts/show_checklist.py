@@ -59,7 +59,9 @@ def main():
     options = parser.parse_args()
     checklist = list(rows((ROOT / "CONTRIBUTING.md").read_text(), options.title))
     base = git("merge-base", "main", options.branch)
-    changes = [line.split("\t") for line in git("diff", "--numstat", base, options.branch).splitlines()]
+    changes = [line.split("\t") for line in git("diff", "--numstat", "--no-renames", base, options.branch).splitlines()]
+    if not changes:
+        sys.exit(f"{options.branch} changes no file after it left main; name the branch of a change")
     print("| file | lines added, removed | row of the checklist |\n|---|---|---|")
     unnamed, used = 0, set()
     for added, removed, path in changes:

@@ -42,7 +42,7 @@ def doc_share(tree, crate):
 
 
 def is_test(path):
-    return path.name == "tests.rs" or "tests" in path.parts
+    return path.name == "tests.rs" or "tests" in path.parts or "spillgate-testkit" in path.parts
 
 
 def folders_in_cycles(tree):

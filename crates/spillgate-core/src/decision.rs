@@ -17,6 +17,8 @@ use crate::Time;
 /// assert_eq!(Wait::After(1_200_000).millis_ceil(), Some(2));
 /// assert!(Wait::After(u64::MAX) < Wait::Unknown && Wait::Unknown < Wait::Never);
 /// ```
+///
+/// This enum is exhaustive on purpose, because a caller must handle each kind of wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Wait {
     /// The same take is allowed after this many nanoseconds, if no other caller takes units meanwhile. The number is 0

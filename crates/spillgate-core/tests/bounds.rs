@@ -107,8 +107,8 @@ admits_at_most_its_bound! {
 proptest! {
     #![proptest_config(cases(250))]
 
-    /// Callers leave the queue in the order in which they entered. In any interval of length s, at most s/T units and
-    /// the largest cost leave. T is the time between two units.
+    /// Callers leave the queue in the order in which they entered. In any interval of length s, the number of units
+    /// that leave is at most s/T plus the largest cost of a take. T is the time between two units.
     #[test]
     fn queue_lets_out_one_every_t_in_order(
         quota in quotas(Algorithm::LeakyBucket), start in starts_ns(), steps in steps(),
@@ -263,7 +263,7 @@ fn a_worst_case_reaches_the_bound_of_leaky_bucket() {
     let all = take_all(&quota, &mut State::default(), EDGE_NS..=EDGE_NS + 2 * WINDOW_NS);
     assert_eq!(all, (2 * WINDOW_NS, 4 + 24));
     assert_reached(&quota, all);
-    // The largest cost leaves at once. A second take of the same cost leaves when the time for its units has passed.
+    // A take of the largest possible cost leaves an empty queue at once. A second take of the same cost leaves when the time for its units has passed.
     let mut state = State::default();
     let leaves_at = [4, 4, 4].map(|cost| {
         let at = EDGE_NS + state.expires_at(&quota).saturating_sub(EDGE_NS);

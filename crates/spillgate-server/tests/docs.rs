@@ -33,15 +33,15 @@ use std::time::SystemTime;
 use session::Session;
 
 /// Runs the code blocks of a page. The windows of limits begin with each minute of the clock. If a new minute begins while the
-/// page is run, the output may differ from the page. So the page is then run again.
+/// page is run, the output may differ from the page. So the page is then run again, three times at most.
 fn run(path: &str) {
     let minute = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs() / 60);
     let blocks = page::blocks(path, &page::read(path));
-    loop {
+    for turn in 1..=3 {
         let begun = minute();
         match Session::start().run(&blocks) {
             Ok(()) => return,
-            Err(error) if minute() == begun => panic!("{path}, {error}"),
+            Err(error) if minute() == begun || turn == 3 => panic!("{path}, {error}"),
             Err(_) => {}
         }
     }

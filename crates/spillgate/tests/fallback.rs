@@ -441,7 +441,11 @@ fn a_full_local_store_refuses_new_keys() {
     assert_eq!((verdict.allowed, decisions[0].reason), (false, Reason::StoreFull));
     let any = |key| Hit::new(key, &local, Op::take(1), Binding::Quota);
     let (verdict, decisions) = node.ask(&[any(1), any(2)]);
-    assert_eq!((verdict.allowed, verdict.binding), (false, Some(1)), "a request is not allowed without being counted");
+    assert_eq!(
+        (verdict.allowed, verdict.binding),
+        (false, Some(1)),
+        "the full store cannot count the second hit, so it refuses the request"
+    );
     assert_eq!((decisions[1].reason, node.left_locally(1, &local)), (Reason::StoreFull, 2));
 }
 

@@ -64,7 +64,8 @@ impl DerefMut for Counts {
     }
 }
 
-/// The window at one instant. Since the newest segment in `counts` began, `shift` more segments have begun.
+/// The window at one instant. `shift` is the number of segments that
+/// began after the newest segment in `counts`.
 struct View<'s> {
     counts: &'s [u64],
     shift: usize,
@@ -168,7 +169,7 @@ impl Segments {
             return None;
         }
         // Finds the earliest instant at which the cost fits, segment by segment. In the last step all segments have
-        // expired, so the cost fits in that step at the latest.
+        // expired, so every cost up to the capacity fits then.
         for later in 0..=self.counts.len() {
             let (oldest, rest) = view.sums(later);
             let Some(free) = u128::from(quota.hard_capacity()).checked_sub(rest + u128::from(cost)) else { continue };

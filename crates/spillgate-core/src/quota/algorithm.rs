@@ -114,6 +114,8 @@ impl Algorithm {
 }
 
 /// Where fixed windows start; [`QuotaBuilder::anchor`](super::QuotaBuilder::anchor) has an example.
+///
+/// This enum is exhaustive on purpose, because a store must support every variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Anchor {
     /// Windows start at multiples of the window's length since the Unix epoch. All keys have the same windows.

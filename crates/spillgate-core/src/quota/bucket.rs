@@ -1,4 +1,5 @@
-//! Packs two numbers of the state of a bucket or a queue. Both numbers come from the quota that charged the state last.
+//! Packs two numbers of the state of a bucket or a queue. Both numbers come from the quota of the last request that was
+//! charged to the state. Below, this is the quota that charged the state last.
 //!
 //! One number is T, the time between two units at the full rate. The other number is an upper bound of the debt. The
 //! debt is the time that the bucket needs to refill. A store that keeps millions of buckets has only 38 bits for both
@@ -24,8 +25,9 @@ const BY_UNITS: u64 = 1 << (INTERVAL_BITS - 1);
 const UNPACKED: u64 = u64::MAX;
 
 impl Quota {
-    /// Returns the greatest debt that this quota can cause: 2 * hard capacity * T. Takes alone cause at most half of
-    /// this debt. Forces can add debt up to this value.
+    /// Returns the greatest debt that this quota can cause: 2 * hard capacity * T. If a bucket gets only takes, its
+    /// debt is at most half of this value. A force (units that are counted without a check) can raise the debt up to
+    /// the whole value.
     pub(crate) const fn max_debt_ns(&self) -> u64 {
         2 * self.hard_capacity * self.interval_ns
     }
@@ -98,7 +100,8 @@ fn packed_interval(interval_ns: u64, window_ns: u64) -> Option<u64> {
     if interval_ns < BY_UNITS {
         return Some(interval_ns);
     }
-    // `units` is the smallest L with ceil(W/L) <= T. If ceil(W/L) is exactly T for any L, then it is T for this L.
+    // `units` is the smallest L with ceil(W/L) <= T. If some L has ceil(W/L) = T, then `units` is
+    // such an L.
     let units = window_ns.div_ceil(interval_ns);
     (units < BY_UNITS && interval_of(units, window_ns) == interval_ns).then_some(BY_UNITS | units)
 }

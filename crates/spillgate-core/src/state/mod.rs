@@ -183,7 +183,7 @@ impl State {
     pub(crate) fn delay_ns(&self, quota: &Quota, now: Time) -> u64 {
         match &self.body {
             Body::Bucket(bucket) => bucket.delay_ns(quota, now.as_nanos()),
-            _ => 0,
+            Body::Empty | Body::Window(_) | Body::Segments(_) | Body::Log(_) | Body::Leases(_) => 0,
         }
     }
 

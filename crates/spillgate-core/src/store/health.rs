@@ -8,6 +8,8 @@ use alloc::vec::Vec;
 use crate::{StoreError, StoreErrorKind};
 
 /// Whether a circuit breaker lets requests through. [`StoreHealth`] has an example.
+///
+/// This enum is exhaustive on purpose: a circuit breaker has no other states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Circuit {
     /// All requests are sent.

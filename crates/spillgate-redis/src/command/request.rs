@@ -115,7 +115,7 @@ pub(crate) struct EncodedTake<'r> {
 /// States, each with its [key](Hit::state_key).
 pub(crate) type KeyedStates = SmallVec<[(u128, State); 4]>;
 
-/// What a reply means. [`ScriptCall`] has an example.
+/// What a reply means. [`ScriptCall`] has an example. A reply has no other meanings, so this enum is exhaustive.
 #[derive(Debug)]
 pub enum Decoded {
     /// The request is decided.
@@ -412,6 +412,6 @@ fn write_take(hit: &Hit<'_>, log: LogForm, out: &mut Writer) -> Option<&'static 
             out.time(quota.window_ns());
             Some(if log == LogForm::Zset { Script::TAKE_ZSET } else { Script::TAKE_LOG })
         }
-        _ => None,
+        Algorithm::SlidingWindowCounter { .. } | Algorithm::Concurrency => None,
     }
 }

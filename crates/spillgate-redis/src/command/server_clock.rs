@@ -10,7 +10,7 @@ use spillgate_core::Time;
 use tokio::time::Instant;
 
 /// A reported time that is older than this many nanoseconds is no longer used. In one second, two clocks drift apart by
-/// less than a millisecond, so a newer one is exact enough.
+/// less than a millisecond, so a newer report is exact enough.
 const MAX_AGE_NS: u64 = 1_000_000_000;
 
 /// Computes the server's time from its last reply and the local clock.
@@ -75,7 +75,7 @@ mod tests {
         let reported_ns = clock.reported_ns.load(Ordering::Relaxed);
         assert_eq!(clock.at(reported_ns + MAX_AGE_NS), Some(Time::from_nanos(NOW_NS + MAX_AGE_NS)));
         assert_eq!(clock.at(reported_ns + MAX_AGE_NS + 1), None);
-        // A caller may read the local clock just before the report comes. It may use the report too.
+        // A caller that reads the local clock just before the report comes can use the report too.
         assert!(clock.at(0).is_some());
     }
 }

@@ -44,7 +44,7 @@ async fn silent() -> Node {
 async fn a_connection_with_too_many_pending_replies_says_nothing_about_the_server() {
     let server = silent().await;
     let minute = || Instant::now() + Duration::from_secs(60);
-    server.wait_connected(minute()).await.expect("it lets in");
+    server.wait_connected(minute()).await.expect("the server accepts the connection");
     let quota = Quota::per_minute(5).build().expect("valid");
     let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
     let call = Command::Script(ScriptCall::new(None, &hits).expect("well formed"));
@@ -55,6 +55,10 @@ async fn a_connection_with_too_many_pending_replies_says_nothing_about_the_serve
     let why = Error::new(ErrorKind::Busy, "a slow script");
     server.pool.is_down(&why);
     sleep(Duration::from_millis(2)).await;
-    assert_eq!(kind(minute()).await, Some(ErrorKind::Overloaded), "it is the probe");
+    assert_eq!(
+        kind(minute()).await,
+        Some(ErrorKind::Overloaded),
+        "the circuit is open, so this request is tried as a probe"
+    );
     assert_eq!((server.circuit(), server.last_error()), (Circuit::Open, Some(why)));
 }

@@ -6,7 +6,7 @@ mod fleet;
 mod is_allowed;
 mod outbound;
 #[path = "../transport/server.rs"]
-#[allow(dead_code, reason = "nothing is frozen here")]
+#[allow(dead_code, reason = "these tests do not freeze a server")]
 mod server;
 
 use std::time::Duration;

@@ -37,7 +37,7 @@ impl Pages {
     {
         let Ok(permit) = Arc::clone(&self.0).try_acquire_owned() else {
             let detail = format!("{PAGES} pages are open already, and this is the maximum");
-            let help = "try again soon; a client that reads nothing loses its connection after the time limits.idle";
+            let help = "try again soon; a client that reads nothing loses its connection after the time in the setting `limits.idle`";
             let mut response = Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail, help).into_response();
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
             return response;

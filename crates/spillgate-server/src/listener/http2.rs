@@ -1,7 +1,7 @@
 //! HTTP/2 connections, built directly on the crate h2.
 //!
-//! gRPC and HTTP share this code. Both therefore send the answers to calls that arrived together in one write. Both
-//! also bound the memory of answers that clients do not read.
+//! gRPC and HTTP share this code. If several calls arrive together, both therefore send all their answers in one
+//! write. Both also bound the memory of answers that clients do not read.
 //!
 //! A connection reads all calls that have arrived, answers them, and then writes the answers at once. These calls are a
 //! row. The calls of a row are decided in the order of their arrival.
@@ -129,7 +129,7 @@ struct Streams<'a, I, A, N, F> {
 }
 
 impl<I, A, N, F> Streams<'_, I, A, N, F> {
-    /// Refuses all waiting calls except [`WAITING_MAX`] if other connections have used up the pool, because waiting
+    /// Refuses all waiting calls except the first [`WAITING_MAX`] if other connections have used up the pool, because waiting
     /// requests need memory too. Nothing was decided for a refused call, so the client may send it again.
     #[cold]
     fn refuse(&mut self) {

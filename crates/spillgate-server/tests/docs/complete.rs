@@ -1,7 +1,7 @@
 //! Checks pages that are written by hand. They name every algorithm, every route and every member of an answer, and each log
 //! line that they show exists in the code.
 //!
-//! No generator adds a new algorithm or route to these pages, so only this test notices that one is missing.
+//! No generator adds a new algorithm or route to these pages. This test finds a name that is in the tables of the code but on no page.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -65,7 +65,7 @@ fn a_value_over_its_bound_is_matched_as_a_whole() {
     assert_eq!(
         check(&app, &format!(r#"{{"uri":"{padded}"}}"#)).status,
         429,
-        "a client cannot avoid a rule that blocks it by a longer value"
+        "a client that sends a longer value does not escape the rule that blocks it"
     );
     let entries = json!({"domain": "api", "descriptors": [{"entries": [{"key": "uri", "value": padded}]}]});
     assert_eq!(app.post("/json", &entries.to_string()).status, 429);
@@ -372,7 +372,7 @@ fn an_unmatched_descriptor_is_refused_if_the_settings_say_deny() {
     assert_eq!(check(&app, r#"{"user_id":"7"}"#).json()["remaining"], 2, "the refused requests charged no limit");
     let unknown = |cost: u64| format!(r#"{{"domain":"apy","descriptors":[{{"user_id":"7"}}],"cost":{cost}}}"#);
     assert_eq!([0, 1].map(|cost| app.post("/v1/check", &unknown(cost)).status), [429, 429]);
-    assert_eq!(check(&app, r#"{"path":"/free"}"#).status, 200, "a rule that limits nothing matches");
+    assert_eq!(check(&app, r#"{"path":"/free"}"#).status, 200, "a rule without a limit also counts as a match");
     let rls = r#"{"domain":"api","descriptors":[{"entries":[{"key":"user","value":"7"}]}]}"#;
     let rls = app.post("/json", rls);
     assert_eq!((rls.status, &rls.json()["statuses"][0]["code"]), (429, &json!("OVER_LIMIT")));

@@ -55,12 +55,29 @@ fn every_path_of_the_code_map_exists() {
     assert_none(&missing, "a path in the code map of ARCHITECTURE.md must exist");
 }
 
+/// CHANGELOG.md names the tests of each repair, so that a reader can find them.
+#[test]
+fn every_test_that_the_changelog_names_exists() {
+    let code: String = files().into_iter().filter(|(path, _)| path.ends_with(".rs")).map(|(_, text)| text).collect();
+    let page = fs::read_to_string(root().join("CHANGELOG.md")).unwrap();
+    let is_name = |span: &String| {
+        let words = span.split('_').count();
+        words > 4 && span.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+    };
+    // Metrics have a test of their own.
+    let named = page.lines().flat_map(code_spans).filter(|span| is_name(span) && !span.starts_with("spillgate_"));
+    let named: BTreeSet<String> = named.collect();
+    assert!(named.len() > 50, "only {} names of tests were found", named.len());
+    let missing: Vec<_> = named.into_iter().filter(|name| !code.contains(&format!("fn {name}("))).collect();
+    assert_none(&missing, "a test that CHANGELOG.md names must exist");
+}
+
 #[test]
 fn every_path_in_pages_for_contributors_exists() {
     let endings = [".rs", ".lua", ".sh", ".py", ".yaml", ".json", ".md", ".toml", "/"];
     let files: Vec<String> = files().into_iter().map(|(path, _)| format!("/{path}")).collect();
     let mut problems = Vec::new();
-    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md"] {
+    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"] {
         let text = fs::read_to_string(root().join(page)).unwrap();
         for (line, text) in (1..).zip(text.lines()) {
             // A path with `NAME` is a pattern: the reader writes a name instead.

@@ -58,7 +58,10 @@ fn a_node_that_lacks_its_host_name_is_at_its_ip_address() {
     let map = map.expect("a map");
     assert_eq!(owner(&map, 0).as_deref(), Some("192.0.2.1:7000"));
     assert_eq!(owner(&map, 1).as_deref(), Some("asked:7000"));
-    assert!((2..6).all(|slot| owner(&map, slot).is_none()), "it is not the one that was asked");
+    assert!(
+        (2..6).all(|slot| owner(&map, slot).is_none()),
+        "a node without an address does not get the address of the node that was asked"
+    );
 }
 
 #[test]

@@ -52,8 +52,8 @@ impl Model {
     }
 }
 
-/// Returns the part of a log that a script shows for a take that fits if at most `max_used` units are used. It contains
-/// the entry that must expire before the take fits, and the newest entry.
+/// Returns the part of a log that a script shows. The take fits if at most `max_used` units are used. The part has the
+/// entry that must expire before the take fits, and the newest entry.
 fn digest(state: &State, max_used: u64, quota: &Quota, now: Time) -> State {
     let (mut words, mut none) = (Vec::new(), Vec::new());
     state.encode(&mut words);
@@ -63,16 +63,16 @@ fn digest(state: &State, max_used: u64, quota: &Quota, now: Time) -> State {
     let counts = |entry: &&[u64; 2]| entry[0] + quota.window_ns() > now.as_nanos();
     let entries: Vec<[u64; 2]> = entries.as_chunks::<2>().0.iter().filter(counts).copied().collect();
     let count: u64 = entries.iter().map(|[_, units]| units).sum();
-    let (mut address_text, mut known, mut rank) = (head.to_vec(), 0, 0);
+    let (mut shown, mut known, mut rank) = (head.to_vec(), 0, 0);
     for (i, [at, units]) in entries.iter().enumerate() {
         rank += units;
         let frees = known < count.saturating_sub(max_used) && rank >= count.saturating_sub(max_used);
         if frees || i + 1 == entries.len() {
-            address_text.extend([*at, rank - known]);
+            shown.extend([*at, rank - known]);
             known = rank;
         }
     }
-    if count == 0 { State::default() } else { State::decode(&address_text).expect("a state") }
+    if count == 0 { State::default() } else { State::decode(&shown).expect("a state") }
 }
 
 /// A deny cache, a model of the server, and their clocks.
@@ -128,9 +128,9 @@ impl Fixture {
         let state = |hit: &Hit<'_>| {
             let state = &self.model.0[&hit.state_key()];
             let max_used = max_used_alone(hit, hits).filter(|_| is_free(hit) && is_log(hit));
-            let address_text =
+            let shown =
                 max_used.map_or_else(|| state.clone(), |max_used| digest(state, max_used, hit.quota, verdict.now));
-            (hit.state_key(), address_text)
+            (hit.state_key(), shown)
         };
         (!verdict.allowed).then(|| ObservedStates {
             now: verdict.now,

@@ -56,7 +56,7 @@ impl Problem {
         Problem(Diagnostic::error(masked(&message.into()), help))
     }
 
-    /// Returns the problem that the system refused a thread, a runtime or a signal handler.
+    /// Returns the problem for a system that gives the server no thread, no runtime or no signal handler.
     pub(crate) fn no_resources(error: &io::Error) -> Problem {
         let help = "raise the limits on open files and threads (ulimit -n, ulimit -u)";
         Problem::new(format!("the system refuses a resource that the server needs: {error}"), help)

@@ -1,5 +1,5 @@
-//! Tests of the hash table. A build for loom (a model checker for threads) has only the models, because loom replaces
-//! the atomics.
+//! Tests of the hash table. loom is a model checker for threads. It replaces the atomics, and works only inside its own
+//! models. So a build for loom has only the module `model`.
 
 #[cfg(loom)]
 mod model;

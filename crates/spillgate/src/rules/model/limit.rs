@@ -114,8 +114,8 @@ impl Limit {
 /// Whether callers that take permits of a [concurrency](Algorithm::Concurrency) limit can release them.
 ///
 /// If a permit is not released, it becomes free when its lease ends. Until then no other caller can take the permit.
-/// [`Rules::warn_of_unreleased`](crate::rules::Rules::warn_of_unreleased) uses this type. No other answers are possible, so
-/// the list is complete.
+/// [`Rules::warn_of_unreleased`](crate::rules::Rules::warn_of_unreleased) uses this type. Other cases do not
+/// exist, so no variant will be added.
 ///
 /// ```
 /// use spillgate::rules::{Rules, RulesFile, Unreleased};
