@@ -8,6 +8,8 @@
 use libfuzzer_sys::fuzz_target;
 use redis::parse_redis_value;
 
+#[path = "../../crates/spillgate-redis/src/not_redis.rs"]
+mod not_redis;
 #[path = "../../crates/spillgate-redis/src/connection/resp.rs"]
 mod resp;
 

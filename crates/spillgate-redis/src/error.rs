@@ -29,6 +29,8 @@ use redis::{ErrorKind as RedisErrorKind, RedisError, ServerError};
 use spillgate_core::StoreError;
 use tokio_rustls::rustls::{AlertDescription, CertificateError, Error as TlsError};
 
+use crate::not_redis::NotRedis;
+
 /// The kind of an [`Error`]. All stores use the same kinds.
 pub use spillgate_core::StoreErrorKind as ErrorKind;
 
@@ -119,18 +121,6 @@ pub enum Cause {
     /// A sentinel refuses the login, or a command.
     SentinelPermission,
 }
-
-/// The error for bytes of a server that are not the protocol of Redis.
-#[derive(Debug)]
-pub(crate) struct NotRedis;
-
-impl fmt::Display for NotRedis {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the reply is not in the protocol of Redis")
-    }
-}
-
-impl std::error::Error for NotRedis {}
 
 impl Cause {
     /// Returns the cause of an error of a socket or of TLS.

@@ -64,6 +64,7 @@ pub mod doctor;
 mod error;
 mod modes;
 mod node;
+mod not_redis;
 mod settings;
 mod store;
 

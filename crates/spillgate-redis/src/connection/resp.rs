@@ -18,7 +18,7 @@ use std::io;
 
 use redis::{Value, parse_redis_value};
 
-use crate::error::NotRedis;
+use crate::not_redis::NotRedis;
 
 /// The longest reply, in bytes. The longest reply to CLUSTER SLOTS fits: every slot is then a range of its own.
 const LENGTH_MAX: usize = 8 << 20;

@@ -5,7 +5,8 @@ use std::io;
 use redis::RedisError;
 use tokio_rustls::rustls::{AlertDescription, Error as TlsError};
 
-use super::{Cause, Error, ErrorKind, NotRedis, kind_of_code};
+use super::{Cause, Error, ErrorKind, kind_of_code};
+use crate::not_redis::NotRedis;
 
 #[test]
 fn errors_of_servers_are_classed_by_their_first_word() {

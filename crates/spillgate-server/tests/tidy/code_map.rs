@@ -80,8 +80,11 @@ fn every_path_in_pages_for_contributors_exists() {
     for page in ["ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"] {
         let text = fs::read_to_string(root().join(page)).unwrap();
         for (line, text) in (1..).zip(text.lines()) {
-            // A path with `NAME` is a pattern: the reader writes a name instead.
-            let is_path = |span: &String| endings.iter().any(|ending| span.ends_with(ending)) && !span.contains("NAME");
+            // A path with `NAME` or `*` is a pattern, and `redis://` begins a URL.
+            let is_path = |span: &String| {
+                let is_pattern = span.contains("NAME") || span.contains("*") || span.ends_with("://");
+                endings.iter().any(|ending| span.ends_with(ending)) && !is_pattern
+            };
             for path in code_spans(text).into_iter().filter(is_path) {
                 let suffix = format!("/{path}");
                 let is_it =
