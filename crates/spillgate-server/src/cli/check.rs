@@ -19,9 +19,9 @@ const QUESTIONS_MAX: usize = 10_000;
 
 pub(super) fn command() -> Command {
     let command = Command::new("check")
-        .about("Ask rules without a server and explain the answers, on a virtual clock or in a shared store")
+        .about("Decide requests by rules files, on a virtual clock or in a shared store, and explain the answers")
         .long_about(
-            "Ask rules without a server, on a virtual clock, and explain the answers.\n\n\
+            "Decide requests by rules files, on a virtual clock and without a server, and explain the answers.\n\n\
              The clock starts at 0s. Every window begins then, and nothing has been used. If a shared store is named \
              (--store, SPILLGATE_STORE or the settings file), that store is asked instead, with its own clock and counts. \
              The answer is what the store would decide now. Units are taken only with --take. The settings \

@@ -58,9 +58,9 @@ pub(super) fn check_settings(matches: &ArgMatches, check: Check) -> Check {
 
 pub(super) fn key_command() -> Command {
     let command = Command::new("key")
-        .about("Print the names of keys in a shared store for some descriptors")
+        .about("Print the names that the counters of some descriptors have in a shared store")
         .long_about(
-            "Print the names of keys in a shared store for some descriptors.\n\n\
+            "Print the names that the counters of some descriptors have in a shared store.\n\n\
              Names are hashes: a name does not show what it counts, and another key secret gives other names. The \
              command does not connect to the store.",
         )
@@ -91,9 +91,9 @@ pub(super) fn key(matches: &ArgMatches) -> KeyNames {
 
 pub(super) fn doctor_command() -> Command {
     let command = Command::new("doctor")
-        .about("Find faults of a shared store and how to fix them")
+        .about("Find what is wrong with a shared store, and say how to fix it")
         .long_about(
-            "Find faults of a shared store and how to fix them.\n\n\
+            "Find what is wrong with a shared store, and say how to fix it.\n\n\
              It examines the version, the role, the eviction policy, the rights of the user, the clock, the scripts and \
              the latency. It also examines the slots and replicas of a cluster, and whether all sentinels answer. It runs \
              the scripts on keys of its own, and then removes these keys. It changes nothing else.",

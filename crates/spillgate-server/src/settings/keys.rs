@@ -181,8 +181,8 @@ pub const KEYS: &[Key] = &[
          asking the store. off means no deny cache",
         |s, v| s.store.deny_cache = v.count_or("off", 1..=10_000_000)?.map_or(0, as_usize)),
     key!("store.deny_cache_max_age", One "DURATION", "1s",
-        "How long a server may repeat a refusal without asking the store. In a cluster, it is never longer than 100ms. After this \
-         time, the server sees what other servers have taken, reset or refunded",
+        "How long a server may repeat a refusal without asking the store. In a cluster, this time is never longer than 100ms. \
+         After this time, the server sees what other servers have taken, reset or refunded",
         |s, v| s.store.deny_cache_max_age = v.duration_from(Duration::from_millis(1))?),
     key!("memory.max_keys", One "COUNT", "10M",
         "How many keys the memory store may have",
