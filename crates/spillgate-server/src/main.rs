@@ -12,7 +12,7 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     if std::env::args_os().len() <= 1 {
-        // Without arguments the program prints its help. That is not an error.
+        // Without arguments the program prints its help, which is not an error.
         return match cli::command().print_help() {
             Ok(()) => ExitCode::from(command::EXIT_OK),
             Err(_) => ExitCode::from(command::EXIT_UNAVAILABLE),

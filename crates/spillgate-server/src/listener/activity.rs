@@ -26,7 +26,7 @@ pub(super) struct Activity {
     /// The value of `bytes` when the last HTTP/1 request was answered. All bytes that arrive later belong to the next
     /// request.
     pub(super) answered_bytes: AtomicU64,
-    /// Whether the server drains. If it does, each HTTP/1 answer asks the client to close the connection.
+    /// Whether the server drains. If it does, each HTTP/1 answer asks the client to close its connection.
     pub(super) draining: AtomicBool,
 }
 

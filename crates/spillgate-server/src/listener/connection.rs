@@ -1,7 +1,8 @@
 //! One connection, from its handshake to its end.
 //!
-//! A client that is slow, silent or gone must not keep memory or hold up a drain. [`watch_over`] closes such
-//! connections, for all protocols in the same way.
+//! A client that is slow, silent or gone must not keep memory. It must not delay a drain either: when the server
+//! drains, it ends as soon as all requests in flight are answered. [`watch_over`] closes such connections, for all
+//! protocols in the same way.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,9 +18,10 @@ use crate::metrics::{Closed, Metrics};
 use super::activity::Activity;
 use super::context::Context;
 
-/// The time that a connection without a request in flight has to close. The time begins when the server drains, or when
-/// the server has shut down its side of the socket. In this time an HTTP/2 client has to answer a PING, and every
-/// client has to close its side. A client that does not close must not delay the end of the server.
+/// When the server drains, it asks each client to close its connection. A connection without a request in flight then
+/// has this time to close. The same time begins when the server has shut down its side of a socket. In this time an
+/// HTTP/2 client has to answer a PING, and every client has to close its side. A client that does not close its side
+/// must not delay the end of the server.
 pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time that an idle connection has to close, after the server has asked the client to close it.
 const IDLE_CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -30,7 +32,7 @@ pub(super) struct ProtocolLimits {
     /// finished its greeting.
     pub(super) greeting_bytes: u64,
     /// How long the server still serves a connection after the drain begins. An HTTP/1 client learns only from an
-    /// answer that it should close the connection. If the server closed the connection earlier, a request that is on
+    /// answer that it should close the connection. If the server closed the connection at once, a request that is on
     /// its way would be lost.
     pub(super) drain_grace: Duration,
 }
@@ -42,7 +44,7 @@ pub(super) trait Connection {
     fn poll(&mut self, cx: &mut task::Context<'_>, active_at: &mut Instant) -> Poll<bool>;
     /// Returns whether a request is in flight.
     fn is_busy(&self) -> bool;
-    /// Asks the client to close the connection. The connection ends once all open requests are answered.
+    /// Asks the client to close the connection. The connection ends as soon as all open requests are answered.
     fn graceful_shutdown(&mut self);
 }
 

@@ -1,7 +1,7 @@
 //! gRPC connections: HTTP/2 with the calls of `protocol::grpc`.
 //!
-//! This file joins the two. Therefore `protocol::grpc` has no code about connections, and `http2` has no code about
-//! gRPC.
+//! This file joins `http2` and `protocol::grpc`. Therefore `protocol::grpc` has no code about connections, and `http2`
+//! has no code about gRPC.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use super::context::Context;
 use super::http2::{Handler, connection};
 use super::io::{StreamBody, TimedBody};
 
-/// The bytes of a client's greeting: the preface and an empty SETTINGS frame.
+/// The length of a client's greeting, in bytes: the preface and an empty SETTINGS frame.
 const GREETING_BYTES: u64 = 24 + 9;
 
 const LIMITS: ProtocolLimits = ProtocolLimits { greeting_bytes: GREETING_BYTES, drain_grace: Duration::ZERO };
@@ -36,7 +36,7 @@ where
 
 struct Calls {
     grpc: GrpcConnection,
-    /// How long a message may take to arrive.
+    /// The time in which the message of a call has to arrive.
     receive: Duration,
 }
 

@@ -1,7 +1,7 @@
-//! Counts the memory of a call, or of a piece of its answer, until the crate h2 has written it.
+//! Counts the memory that a call and its answer use, until the crate h2 has written the answer.
 //!
-//! A call can end in many ways. Its bytes are subtracted when its [`Hold`] is dropped, and each of these ways drops the
-//! `Hold`.
+//! A call can end in many ways. Each of them drops the [`Hold`] of the call, and this drop subtracts the bytes of the
+//! call.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,17 +15,18 @@ use super::unread::{CALL_BYTES, CONNECTION_BYTES, FRAME_BYTES, LONG_BYTES, SHORT
 pub(super) struct Hold {
     activity: Arc<Activity>,
     bytes: usize,
-    /// The part of `bytes` that is reserved for data that does not exist yet.
+    /// The part of `bytes` that is reserved for an answer that does not exist yet.
     spare: usize,
 }
 
 impl Hold {
-    /// Counts a call that begins.
+    /// Counts the memory of a call that begins.
     pub(super) fn of_call(activity: &Arc<Activity>) -> Hold {
         Hold::new(activity, CALL_BYTES, SHORT_BYTES)
     }
 
-    /// Counts a frame of an answer after the first frame. The first frame uses the `Hold` of the call.
+    /// Counts the memory of a frame of an answer, if it is not the first frame. The first frame uses the `Hold` of the
+    /// call.
     pub(super) fn of_frame(activity: &Arc<Activity>) -> Hold {
         Hold::new(activity, FRAME_BYTES, 0)
     }

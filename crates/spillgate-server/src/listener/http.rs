@@ -40,11 +40,11 @@ const HTTP1_HEAD_BYTES: usize = 32 * 1024;
 /// The bytes that every HTTP/2 client sends first.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// An answer over HTTP/2 may keep memory for at most this many header fields. Some answers reuse the header map of the
-/// request, which may have had many fields.
+/// A header map of an HTTP/2 answer has memory for at most this many fields. Some answers reuse the header map of the
+/// request, and a request can have many fields. Such a map is replaced by a smaller one.
 const FIELDS_MAX: usize = 64;
 
-/// The greeting of an HTTP/1 client ends with its first whole request, which may have any number of bytes.
+/// The greeting of an HTTP/1 client ends with its first whole request, and a request can have any number of bytes.
 const LIMITS: ProtocolLimits = ProtocolLimits { greeting_bytes: u64::MAX, drain_grace: Duration::from_secs(1) };
 
 pub(super) type HttpRequest = Request<TimedBody<RequestBody>>;
@@ -70,8 +70,9 @@ where
             return Box::new(http2::connection(io, calls, activity, limits));
         }
         let mut builder = http1::Builder::new();
-        // `watch_over` closes connections whose heads arrive too slowly. hyper would start a timer for each request.
-        // Answers are small, so copying a body behind its head is cheaper than writing the two separately.
+        // The timeout of hyper for heads is off, because hyper would start a timer for each request. `watch_over`
+        // closes connections whose heads arrive too slowly. Answers are small, so copying a body behind its head is
+        // cheaper than writing the two separately.
         builder.header_read_timeout(None).writev(false).max_buf_size(HTTP1_HEAD_BYTES);
         let for_requests = Arc::clone(activity);
         let service = service_fn(move |request: Request<Incoming>| {
@@ -108,7 +109,8 @@ fn failure<B: Default>() -> Response<B> {
 
 /// A connection that first finds out its version of HTTP, and then serves that version.
 struct Opening<'a, I, M> {
-    /// Present until the version is known. The function then begins the connection. Its argument is true for HTTP/2.
+    /// The socket, and the function that begins a connection on this socket. `None` after the version is known. The
+    /// second argument of the function is true for HTTP/2.
     io: Option<(Transport<I>, M)>,
     preface: [u8; PREFACE.len()],
     length: usize,
@@ -130,7 +132,7 @@ where
             let read = more.filled().len();
             self.length += read;
             let preface = &self.preface[..self.length];
-            // If the client has closed its side before, the code for HTTP/1 handles the end.
+            // A read of 0 bytes means that the client has closed its side. The code for HTTP/1 handles such an end.
             let is_http2 = read > 0 && PREFACE.starts_with(preface);
             if is_http2 && preface.len() < PREFACE.len() {
                 continue;
@@ -208,7 +210,7 @@ impl Drop for Open {
 /// The requests of an HTTP/2 connection.
 struct Calls<A> {
     answer: A,
-    /// How long a body may take to arrive.
+    /// The time in which a body has to arrive.
     receive: Duration,
     clock: Arc<SystemClock>,
 }
@@ -251,11 +253,11 @@ fn complete(headers: &mut HeaderMap, length: Option<u64>, clock: &SystemClock) {
 }
 
 thread_local! {
-    /// The last second for which a date was formatted, and this date.
+    /// The second for which the last date was formatted, and the formatted date.
     static DATE_OF: RefCell<(u64, HeaderValue)> = const { RefCell::new((0, HeaderValue::from_static(""))) };
 }
 
-/// Returns the current date as a header value. Each thread formats it once a second.
+/// Returns the current date as a header value. Each thread formats the date at most once a second.
 fn date(clock: &SystemClock) -> HeaderValue {
     let now = Duration::from_nanos(clock.now().as_nanos());
     DATE_OF.with_borrow_mut(|(second, date)| {

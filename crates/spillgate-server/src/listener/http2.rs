@@ -1,17 +1,18 @@
 //! HTTP/2 connections, built directly on the crate h2.
 //!
-//! gRPC and HTTP share this code. If several calls arrive together, both therefore send all their answers in one
-//! write. Both also bound the memory of answers that clients do not read.
+//! gRPC and HTTP share this code. If several calls arrive together, it sends all their answers in one write. It also
+//! bounds the memory of answers that clients do not read.
 //!
-//! A connection reads all calls that have arrived, answers them, and then writes the answers at once. These calls are a
-//! row. The calls of a row are decided in the order of their arrival.
+//! A connection reads all calls that have arrived, answers them, and then writes all answers together. Calls that are
+//! read together are called a row. The calls of a row are decided in the order of their arrival.
 //!
 //! Some calls have to wait for the rest of their message or for their decision. Such a call becomes a task, so that no
-//! other call waits for it. A row ends early when [`WAITING_MAX`] of its calls wait. Then all other tasks run first,
+//! other call waits for it. When [`WAITING_MAX`] calls of a row wait, the row is interrupted. Then all other tasks run,
 //! such as the tasks that write to the store. After that the rest of the row is answered.
 //!
 //! No call begins while unread answers use all the memory that the connection may have. If other connections have used
-//! up the shared memory, at most [`WAITING_MAX`] calls of a connection wait for memory. Its further calls are refused.
+//! up the shared memory, at most [`WAITING_MAX`] calls of a connection wait for memory. Further calls of this
+//! connection are refused.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -42,17 +43,17 @@ const HEADER_LIST_BYTES: u32 = 16 * 1024;
 /// How many bytes of a body the server accepts before the handler reads them. The length of a message has another
 /// limit.
 const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
-/// How many bytes of all bodies of a connection the server accepts before handlers read them. A client cannot make the
-/// server keep more.
+/// For all bodies of one connection together: how many bytes the server accepts before handlers read them. A client
+/// cannot make the server keep more bytes.
 const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
 /// A client that has been silent for this long is checked with a PING.
 const PING_EVERY: Duration = Duration::from_secs(30);
 
-/// A row ends early when this many of its calls wait, for example for a shared store. If other connections use all the
-/// memory, at most this many calls of a connection wait for memory.
+/// A row is interrupted when this many of its calls wait, for example for a shared store. If other connections use all
+/// the shared memory, at most this many calls of a connection wait for memory.
 const WAITING_MAX: usize = 32;
 
-/// If an answer has several frames, h2 keeps at most this many bytes of it that the client has not read.
+/// If an answer has several frames, h2 keeps at most this many unread bytes of the answer.
 const AHEAD_BYTES: usize = 64 * 1024;
 
 type Stream = (Request<RecvStream>, SendResponse<Piece>);
@@ -119,7 +120,8 @@ struct Streams<'a, I, A, N, F> {
     read: VecDeque<(Stream, Instant)>,
     streams_max: usize,
     runner: Runner<F>,
-    /// Makes the future that answers a stream, from the stream, its arrival time, and the time of its row.
+    /// Makes the future that answers a stream. Its arguments are the stream, the arrival time of the stream, and the
+    /// time of its row.
     answer: A,
     /// See [`Handler::now`].
     now: N,
@@ -129,8 +131,9 @@ struct Streams<'a, I, A, N, F> {
 }
 
 impl<I, A, N, F> Streams<'_, I, A, N, F> {
-    /// Refuses all waiting calls except the first [`WAITING_MAX`] if other connections have used up the pool, because waiting
-    /// requests need memory too. Nothing was decided for a refused call, so the client may send it again.
+    /// If other connections have used up the pool (the shared memory for unread answers), refuses all waiting calls
+    /// except the first [`WAITING_MAX`], because waiting calls need memory too. Nothing was decided for a refused call,
+    /// so the client can send it again.
     #[cold]
     fn refuse(&mut self) {
         if self.read.len() > WAITING_MAX && self.activity.unread.is_starved() {
@@ -170,8 +173,8 @@ where
         loop {
             let before = self.read.len();
             let (mut arrived, mut left_over) = (None, before);
-            // A client that resets streams can open new ones again and again. `streams_max` bounds the streams that are
-            // read.
+            // A client that resets streams can open new streams again and again. Therefore `streams_max` also bounds
+            // the streams in `read`.
             while self.read.len() < self.streams_max
                 && let Poll::Ready(stream) = connection.poll_accept(cx)
             {
@@ -203,7 +206,7 @@ where
                 && self.activity.unread.has_capacity()
                 && let Some((mut stream, arrived)) = self.read.pop_front()
             {
-                // If the stream was read in an earlier poll, the client may have reset it since.
+                // The client can have reset a stream that was read in an earlier poll.
                 let is_left_over = left_over > 0;
                 left_over = left_over.saturating_sub(1);
                 if !is_left_over || stream.1.poll_reset(cx).is_pending() {
@@ -297,7 +300,7 @@ where
         });
         let frame = match frame.await {
             Some(frame) => frame.map_err(|_| Reason::INTERNAL_ERROR)?,
-            // If sending fails here or below, the client is gone.
+            // If `send_data` or `send_trailers` fails, the client is gone.
             None => {
                 let _ = stream.send_data(Piece::END, true);
                 return Ok(());
@@ -337,7 +340,7 @@ async fn has_window(stream: &mut SendStream<Piece>, activity: &Activity) -> bool
     true
 }
 
-/// Counts a call that waits until its client reads. The count ends when this value is dropped.
+/// Counts a call that waits until its client reads, until this value is dropped.
 struct Stalled<'a>(&'a Activity);
 
 impl Stalled<'_> {

@@ -20,8 +20,8 @@ use tower::BoxError;
 
 use super::connection::CLOSE_TIMEOUT;
 
-/// The most bytes that are read and discarded after the last answer. An HTTP/2 client can send no more than its window
-/// and some heads. The socket of a client that sends more is reset.
+/// The most bytes that are read and discarded after the last answer. This is enough for an HTTP/2 client, because it
+/// can send no more than its window and some heads. The socket of a client that sends more is reset.
 const DISCARDED_BYTES: usize = 1024 * 1024;
 /// The number of bytes that one read discards.
 const DISCARDED_AT_ONCE_BYTES: usize = 4 * 1024;
@@ -38,11 +38,11 @@ pub(super) struct Transport<T> {
     bytes: Arc<AtomicU64>,
     /// Bytes that were read from the socket already. The next read returns them again.
     again: Bytes,
-    /// Present once the server has shut down its side.
+    /// `None` until the server has shut down its side.
     ending: Option<Ending>,
 }
 
-/// How long the server still reads after it has shut down its side, and how many bytes it has discarded since.
+/// How long the server still reads after it has shut down its side, and how many bytes it has discarded since then.
 #[derive(Debug)]
 struct Ending {
     timeout: Pin<Box<Sleep>>,
@@ -97,7 +97,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Transport<T> {
         while ending.bytes < DISCARDED_BYTES {
             let mut buf = ReadBuf::new(&mut discarded);
             let read = ready!(Pin::new(&mut this.inner).poll_read(cx, &mut buf));
-            // After an error the client is gone, so that an error is an end too.
+            // After an error the client is gone. Therefore an error also ends the reading.
             if read.is_err() || buf.filled().is_empty() {
                 break;
             }
@@ -140,7 +140,8 @@ impl Body for StreamBody {
         if !self.data_ended {
             if let Some(data) = ready!(self.stream.poll_data(cx)) {
                 let data = data?;
-                // The reader of this body bounds its memory. Therefore the client may send as many bytes again.
+                // The reader of this body bounds the memory for it. Therefore the client is allowed to send as many
+                // more bytes as were read.
                 self.stream.flow_control().release_capacity(data.len())?;
                 return Poll::Ready(Some(Ok(Frame::data(data))));
             }
@@ -188,7 +189,8 @@ impl Body for RequestBody {
     }
 }
 
-/// A request's body with a time limit. The timer is started only for a body that has not arrived when it is first read.
+/// A request's body with a time limit. The timer starts when a read has to wait for the first time, so a body that has
+/// already arrived needs no timer.
 #[derive(Debug)]
 pub(super) struct TimedBody<B> {
     inner: B,
@@ -278,8 +280,8 @@ mod tests {
         });
         ours.shutdown().await.expect("closing ends after DISCARDED_BYTES");
         drop(ours);
-        let sent = sending.await.expect("it does not panic");
-        assert!((DISCARDED_BYTES..DISCARDED_BYTES + 128).contains(&sent), "{sent}");
+        let sent = sending.await.expect("the sending task does not panic");
+        assert!((DISCARDED_BYTES..DISCARDED_BYTES + 128).contains(&sent), "the client sent {sent} bytes");
     }
 
     #[tokio::test(start_paused = true)]

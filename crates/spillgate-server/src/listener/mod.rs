@@ -43,7 +43,7 @@ use unread::Pool;
 pub enum App {
     /// gRPC over HTTP/2 without TLS.
     Grpc(Grpc),
-    /// Checks of programs and sub-requests of proxies, over HTTP/1.1 or HTTP/2 without TLS.
+    /// Requests of programs and of proxies, over HTTP/1.1 or HTTP/2 without TLS.
     Http(HttpState),
     /// Requests of operators, over HTTP/1.1 or HTTP/2 without TLS. Each request has the extension
     /// `axum::extract::ConnectInfo<Peer>`.
@@ -67,8 +67,8 @@ impl Server {
         Server { limits, workers: workers.unwrap_or_else(cores).max(1), metrics, bound: Vec::new() }
     }
 
-    /// Binds the address `listen`, to serve `app` there. Returns the address. For port 0, it has the port that the
-    /// system chose.
+    /// Binds the address `listen`, to serve `app` there. Returns the bound address. If the port in `listen` is 0, the
+    /// returned address has the port that the system chose.
     ///
     /// # Errors
     /// The address is in use, does not belong to this machine, or is not permitted.
@@ -124,8 +124,8 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Stops accepting connections. Each open connection ends once its requests in flight are answered. A connection
-    /// that is still open after `limits.drain` is cut.
+    /// Stops accepting connections. Each open connection ends as soon as its requests in flight are answered. A
+    /// connection that is still open after `limits.drain` is cut.
     ///
     /// Set the readiness to draining first, so that health checks send new clients to other servers.
     pub fn drain(&self) {
@@ -195,9 +195,11 @@ struct Worker {
 /// The values that the acceptor thread needs.
 struct Shared {
     workers: Vec<Worker>,
-    /// The worker of the admin listener. Requests of operators may take long, and no other client has to wait for them.
+    /// The worker of the admin listener. Requests of operators can take long. Because they have this worker, no other
+    /// client has to wait for them.
     admin: Option<Worker>,
-    /// The most connections of one listener. A flood on one listener cannot shut out the clients of another.
+    /// The most connections of one listener. Each listener counts its own connections, so a flood on one listener
+    /// cannot shut out the clients of another.
     connections_max: usize,
     metrics: Arc<Metrics>,
 }
@@ -266,7 +268,7 @@ struct Exit {
     outcome: Option<usize>,
 }
 
-/// Reports the end of its thread when it is dropped, also after a panic.
+/// Reports that a thread has ended. The report is sent when this value is dropped, also after a panic.
 struct Report {
     exits: mpsc::Sender<Exit>,
     exit: Exit,
@@ -283,7 +285,8 @@ impl Drop for Report {
 fn spawn(name: String, exits: mpsc::Sender<Exit>, work: impl FnOnce() -> usize + Send + 'static) -> std_io::Result<()> {
     let mut report = Report { exits, exit: Exit { thread: name.clone(), outcome: None } };
     thread::Builder::new().name(name).spawn(move || {
-        // The closure owns the whole report. Therefore the report is sent after a panic too.
+        // Because of this line, the closure owns the whole report. Therefore the report is dropped, and so sent, also
+        // after a panic.
         let report = &mut report;
         report.exit.outcome = Some(work());
     })?;
@@ -301,7 +304,7 @@ mod tests {
     #[test]
     fn a_thread_that_panics_ends_the_server_with_its_name() {
         let (exits, exited) = mpsc::channel();
-        spawn("worker-0".into(), exits.clone(), || panic!("as this test wants it")).unwrap();
+        spawn("worker-0".into(), exits.clone(), || panic!("this test wants a panic")).unwrap();
         let handle = Handle { drain: Arc::new(watch::Sender::new(false)) };
         // The other thread never ends: `wait` must not wait for it.
         let running = Running { handle, exited, threads: 2, _files: Vec::new() };

@@ -18,7 +18,7 @@ pub(super) struct Runner<F> {
     waiting: Arc<AtomicUsize>,
 }
 
-/// Counts one waiting future until it is dropped.
+/// Counts one waiting future until this value is dropped.
 struct Waiting(Arc<AtomicUsize>);
 
 impl Drop for Waiting {
@@ -35,7 +35,7 @@ where
         Runner { slot: Box::pin(None), waiting: Arc::default() }
     }
 
-    /// The number of futures that wait as tasks.
+    /// Returns the number of futures that wait as tasks.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }

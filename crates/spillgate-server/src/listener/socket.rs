@@ -24,7 +24,8 @@ use crate::settings::Listen;
 
 use super::{App, Shared};
 
-/// The most connections that the kernel queues for us. The kernel also applies its own limit (`net.core.somaxconn`).
+/// The most new connections that the operating system queues for us. It also applies its own limit
+/// (`net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
 
 /// How long to wait after an error that concerns more than one connection, such as a process without free file
@@ -155,9 +156,9 @@ async fn accept_loop(acceptor: Acceptor, app: App, shared: Arc<Shared>, mut drai
             }
         }
     }
-    // The kernel may have accepted some connections already. They are served, because closing the listener would reset
-    // them. The runtime does not know yet of connections that arrived since its last poll. Therefore it polls its
-    // sockets once more.
+    // The operating system can have accepted some connections already. They are served too, because closing the
+    // listener would reset them. The runtime learns of new connections only when it polls its sockets. `yield_now`
+    // makes it poll them once more.
     tokio::task::yield_now().await;
     let mut cx = Context::from_waker(Waker::noop());
     while let Poll::Ready(accepted) = acceptor.poll_accept(&mut cx) {

@@ -1,8 +1,8 @@
 //! Counts the memory of HTTP/2 answers that clients have not read, and bounds it.
 //!
 //! Without a bound, a client that sends calls and reads no answers could use up all memory. The unread answers of one
-//! connection may use at most [`CONNECTION_BYTES`]. All connections together may use the bytes of the [`Pool`], and
-//! each may use its [`OWN_BYTES`] in addition.
+//! connection may use at most [`CONNECTION_BYTES`]. All connections together can use the bytes of the [`Pool`]. In
+//! addition, each connection can use its own [`OWN_BYTES`].
 //!
 //! A call is counted from its beginning until its answer is written. A connection without capacity begins no further
 //! call. Its calls wait until the client has read answers. If the client reads nothing, the connection is closed as
@@ -16,17 +16,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The most bytes of unread answers for one connection.
 pub(super) const CONNECTION_BYTES: usize = 4 << 20;
-/// A connection that uses more bytes than this begins no call. The bytes above are for the answer to the last call,
-/// which may be long.
+/// A connection begins no call that would make it use more bytes than this. The bytes from here to [`CONNECTION_BYTES`]
+/// are for the answer to the last call, because this answer can be long.
 const BEGIN_BYTES: usize = 3 << 20;
-/// The bytes that each connection has outside the pool. Therefore clients that read their answers are served even while
-/// the pool is used up.
+/// The bytes that each connection has in addition to the pool. Because of them, clients that read their answers are
+/// served even while the pool is used up.
 const OWN_BYTES: usize = 32 << 10;
 /// The bytes that a connection takes from the pool at a time. The connection keeps this block for a while, because all
 /// cores share the counter of the pool, and each access to it is slow.
 const BLOCK_BYTES: usize = 64 << 10;
-/// After an answer of more bytes than this, the connection returns its unused blocks at once. Otherwise clients that
-/// read their answers would use up the pool.
+/// After an answer of more bytes than this, the connection returns its unused blocks at once. Otherwise connections
+/// whose answers have been read would use up the pool.
 pub(super) const LONG_BYTES: usize = 8 << 10;
 /// Each call reserves this much for its answer, so that a short answer always fits.
 pub(super) const SHORT_BYTES: usize = 512;
@@ -44,7 +44,7 @@ impl Pool {
         Pool(AtomicUsize::new(bytes))
     }
 
-    /// Takes `bytes` from the pool if it has this many. Returns whether it took them.
+    /// Takes `bytes` from the pool, if the pool has this many bytes. Returns whether they were taken.
     fn draw(&self, bytes: usize) -> bool {
         let less = |left: usize| left.checked_sub(bytes);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
@@ -82,7 +82,7 @@ impl Unread {
         self.held.load(Ordering::Relaxed) + CALL_BYTES <= BEGIN_BYTES && !self.has_capacity()
     }
 
-    /// Returns whether the connection may use `bytes` more. All its bytes together must be at most
+    /// Returns whether the connection may use `bytes` more. Its bytes in use and `bytes` must together be at most
     /// `most`. Bytes that the connection lacks are taken from the pool.
     #[inline]
     pub(super) fn fits(&self, bytes: usize, most: usize) -> bool {

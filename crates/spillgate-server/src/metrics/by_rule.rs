@@ -16,7 +16,7 @@ use spillgate::rules::{Limit, Rule, RuleStep};
 use super::registry::labels;
 use super::{Counter, Metrics, OUTCOMES, Outcome};
 
-/// How many bytes of a client's value a label shows. Values that begin with the same bytes share their counters.
+/// The most bytes of a client's value that a label shows. Values that begin with the same bytes share their counters.
 const VALUE_BYTES: usize = 128;
 
 /// One counter for each outcome.
@@ -71,8 +71,8 @@ impl RuleCounters {
         zip(&rule.limits, &self.refused)
     }
 
-    /// Counts a peek (a request of cost 0) that a limit of `rule` never refuses. If it is the first such peek at this rule,
-    /// returns how many rules have had such peeks.
+    /// Counts a peek (a request of cost 0) that a limit of `rule` never refuses. If it is the first such peek at this
+    /// rule, returns how many rules have had such a peek by now.
     pub fn count_peek(&self, metrics: &Metrics, rule: &Rule) -> Option<usize> {
         let mut rules = None;
         let counter = self.peeks.get_or_init(|| {
@@ -117,7 +117,8 @@ impl ByValue {
     }
 }
 
-/// Returns each level of the rule. A level has the client's value if the label shows this value instead of the rule's text.
+/// Returns each step of the rule. If the label shows the client's value instead of the rule's text, this value is
+/// returned with the step.
 fn named_values<'a>(
     rule: &'a Rule,
     entries: &'a [(&'a str, &'a str)],
@@ -156,7 +157,7 @@ mod tests {
         let text = format!(
             "domain: d\ndescriptors: [{{key: a, {flag} descriptors: [{{key: b, rate_limit: {{unit: day, requests_per_unit: 9}}}}]}}]"
         );
-        let rules = Rules::parse(&[RulesFile { name: "d.yaml".into(), text }]).expect("good rules");
+        let rules = Rules::parse(&[RulesFile { name: "d.yaml".into(), text }]).expect("the rules are valid");
         let metrics = Metrics::with_rule_values(VALUES);
         let counters = metrics.for_rules(&rules);
         for value in values {

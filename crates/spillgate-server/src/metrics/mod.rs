@@ -1,8 +1,8 @@
 //! The metrics of the server.
 //!
-//! Most counters exist before the first request, so that to count a request is one atomic addition. The values of labels come
-//! from the rules and from fixed lists. A value that a client sends becomes a label only if a rule asks for it, and each rule
-//! has a bound on the number of such values.
+//! Most counters exist before the first request, so that one atomic addition counts a request. The values of labels
+//! come from the rules and from fixed lists. A value that a client sends becomes a label only if a rule asks for it,
+//! and each rule has a bound on the number of such values.
 
 mod by_rule;
 mod page;
@@ -26,7 +26,7 @@ pub use page::Page;
 pub use registry::{Counter, Format, Gauge};
 pub use store::StoreMetrics;
 
-/// The default for the most values of one rule that have their own counters.
+/// By default, at most this many values of one rule have their own counters.
 const RULE_VALUES: usize = 1000;
 
 /// What a rule decided for a descriptor. A descriptor is one of the lists of keys and values in a request.

@@ -1,6 +1,7 @@
 //! Writes all metrics as a page of text. The page is built in pieces, one after the other.
 //!
-//! A client may read slowly. Because of the pieces, the server then does not have to keep the whole page in memory.
+//! A client can read slowly. Because the page is built in pieces, the server does not keep the whole page in memory for
+//! such a client.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -36,10 +37,10 @@ pub struct Page {
 #[derive(Debug)]
 enum Next {
     First,
-    /// The decisions of rules. The text is the labels of the last series that was written.
+    /// The decisions of rules. The text has the labels of the last rule that was written.
     Decisions(Arc<str>),
     Between,
-    /// The peeks at rules. The text is the labels of the last series that was written.
+    /// The peeks (requests of cost 0) at rules. The text has the labels of the last rule that was written.
     Peeks(Arc<str>),
     Last,
     Nothing,

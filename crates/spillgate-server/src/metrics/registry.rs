@@ -98,7 +98,7 @@ impl Sample {
     }
 }
 
-/// The metrics that have fixed labels, so that they exist from the start. Metrics of rules are not here.
+/// The metrics that have fixed labels. They exist from the start. Metrics of rules are not here.
 #[derive(Default)]
 pub(super) struct Registry {
     families: Vec<Family>,

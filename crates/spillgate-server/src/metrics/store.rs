@@ -21,7 +21,7 @@ pub struct StoreMetrics {
     local: Counter,
     /// Requests that an `on_store_failure` setting answered.
     policy: Counter,
-    /// Whether the store answered the last probe.
+    /// Whether the store is up. While the store is up, a single failed probe does not change this value.
     pub up: Gauge,
     /// How often the store began to answer again.
     pub recoveries: Counter,

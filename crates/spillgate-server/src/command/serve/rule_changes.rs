@@ -1,6 +1,7 @@
 //! The effects of a reload on counts and limits.
 //!
-//! A changed rule can lose its counts, and a file that was cut off can lose its limits. The log must show both.
+//! If a rule has changed, its counts can start again at zero. The log names such rules. If a file was only partly
+//! written, its limits can be missing. The server rejects such a reload.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,7 +9,7 @@ use spillgate::rules::{Limit, Rule, Rules};
 
 use crate::command::terminal::Problem;
 
-/// The most rules that the log names when a reload loses their counts.
+/// If a reload loses the counts of more rules than this, the log names only this many of them.
 const NAMED: usize = 10;
 
 /// Logs the rules that lose their counts.
@@ -22,8 +23,9 @@ pub(super) fn log_lost_counts(before: &Rules, after: &Rules) {
     }
 }
 
-/// Returns the rules of both loads that have a limit that loses its counts, and what has changed in them. A limit keeps
-/// its counts if only its number of units or its burst changes.
+/// Returns each rule that loses counts, and what has changed in the rule. Only rules that exist before and after the
+/// reload are returned. A limit keeps its counts if only its number of units or its burst changes. A queue
+/// (`leaky_bucket`) is an exception: it loses its counts if its rate changes.
 fn lost_counts(before: &Rules, after: &Rules) -> Vec<(String, &'static str)> {
     let was: HashMap<_, _> = before.rules().map(|rule| ((&*rule.domain, &*rule.path), rule)).collect();
     let changed = after.rules().filter_map(|rule| {
@@ -33,7 +35,8 @@ fn lost_counts(before: &Rules, after: &Rules) -> Vec<(String, &'static str)> {
     changed.collect()
 }
 
-/// Returns what has changed in a rule, if the change is part of the keys of its counters.
+/// Returns what has changed in a rule, if the rule has other counters because of this change. The other counters start
+/// at zero.
 fn changed(before: &Rule, after: &Rule) -> Option<&'static str> {
     let shared = |rule: &Rule| rule.steps.iter().map(|step| step.shared).collect::<Vec<_>>();
     let is_new = |same: fn(&Limit, &Limit) -> bool| {
@@ -48,8 +51,8 @@ fn changed(before: &Rule, after: &Rule) -> Option<&'static str> {
     is_new(|a, b| a.quota.identity() == b.quota.identity() && a.slot_by == b.slot_by).then_some("slot_by")
 }
 
-/// Returns an error for each domain that had limits and has no limits now, although its file still exists. The file may
-/// have been read while it was written, and the part that was read can still be valid.
+/// Returns an error for each domain that had limits and has no limits now, although its file still exists. The server
+/// can have read such a file while another program was still writing it. The part that was read can be valid YAML.
 pub(super) fn limits_lost(before: &Rules, after: &Rules) -> Vec<Problem> {
     let limited = domains_with_limits(after);
     let files: HashSet<&str> = after.domains().map(|domain| &*domain.file).collect();
@@ -78,7 +81,7 @@ mod tests {
     use super::*;
 
     fn rules(text: String) -> Rules {
-        Rules::parse(&[RulesFile { name: "d.yaml".to_owned(), text }]).expect("valid")
+        Rules::parse(&[RulesFile { name: "d.yaml".to_owned(), text }]).expect("the rules are valid")
     }
 
     fn limited(limit: &str) -> Rules {

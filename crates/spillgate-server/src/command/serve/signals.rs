@@ -1,4 +1,5 @@
-//! Handles signals: SIGTERM and SIGINT drain, SIGHUP reads the rules again.
+//! Handles signals. SIGTERM and SIGINT start a drain: the server accepts no new connections, and answers the requests
+//! in flight. SIGHUP makes the server read its rules again.
 //!
 //! A second SIGTERM or SIGINT ends the server at once, so that a drain can always be cut short.
 
@@ -14,8 +15,9 @@ use crate::command::terminal::{EXIT_UNAVAILABLE, Problem};
 use crate::listener::Handle;
 use crate::service::{Readiness, Service};
 
-/// The handler of SIGHUP. It is installed first, since the default of SIGHUP ends the process. A SIGHUP during the start is
-/// answered when the server is ready. SIGTERM and SIGINT still end the process during the start.
+/// The handler of SIGHUP. It is installed first, because without a handler SIGHUP ends the process. After a SIGHUP
+/// during the start, the server reads its rules again when it is ready. SIGTERM and SIGINT still end the process during
+/// the start.
 pub(super) struct HangUps {
     runtime: Runtime,
     hang_up: Signal,
@@ -48,8 +50,8 @@ impl Signals {
         Ok(Signals { runtime, terminate, interrupt, hang_up })
     }
 
-    /// Starts the thread that handles the signals. The first SIGTERM or SIGINT drains, the second one exits at once, and each
-    /// SIGHUP requests a reload.
+    /// Starts the thread that handles the signals. The first SIGTERM or SIGINT starts a drain. The second one ends the
+    /// process at once. Each SIGHUP requests a reload.
     pub(super) fn follow(
         mut self,
         service: Arc<Service>,

@@ -1,6 +1,6 @@
 //! Snapshots of the memory store: read before a port opens, written at intervals and at the end.
 //!
-//! Without snapshots, a restart would lose all counts and let clients start over.
+//! Without snapshots, a restart would lose all counts, and each client could use its limits a second time.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -23,13 +23,13 @@ use crate::service::{Backend, Service};
 /// The shortest time between log lines about failed snapshots.
 const FAILURE_LOG_EVERY_NS: u64 = 60_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
-/// The most invalid snapshot files that are kept. A newer file never replaces them.
+/// At most this many invalid snapshot files are kept. A newer file never replaces them.
 const KEPT_MAX: usize = 3;
 
-/// Opens the memory store with the counts of the snapshot, or empty if no snapshot exists.
+/// Opens the memory store, with the counts of the snapshot. If no snapshot exists, the store is empty.
 ///
-/// An invalid snapshot is moved aside, and the store is empty. A file that cannot be read is an error. It stays where it is,
-/// because it may be valid.
+/// An invalid snapshot is renamed, and the store is empty. A file that cannot be read is an error. This file keeps its
+/// name, because its content can be valid.
 pub(super) fn limiter(options: MemoryOptions, file: Option<&LockedFile>) -> Result<Limiter<Backend>, Problem> {
     let clock = log::clock();
     let empty = |clock| Limiter::with_clock(Backend::Memory(MemoryStore::new(options)), clock);
@@ -100,8 +100,8 @@ impl Saver {
         Ok(Saver { work: Mutex::new(Work::Running(end, thread)) })
     }
 
-    /// Ends the thread and waits for the last snapshot, also if another thread has called this function. Returns false
-    /// if the last snapshot cannot be written.
+    /// Ends the thread and waits until it has written the last snapshot. If several threads call this function, all of
+    /// them wait. Returns false if the last snapshot cannot be written.
     pub(super) fn finish(&self) -> bool {
         // The lock is held while the thread writes, so that a second caller waits too.
         let mut work = self.work.lock();
@@ -143,7 +143,7 @@ impl Saving {
     fn save(&mut self, last: bool) -> bool {
         let (limiter, metrics) = (self.service.limiter(), self.service.metrics());
         let begun = limiter.now();
-        // A panic counts as a failure, because the next snapshot may succeed.
+        // A panic counts as one failed snapshot and does not end the thread, because the next snapshot can succeed.
         let written = catch_unwind(AssertUnwindSafe(|| (self.write)(limiter, begun, &self.file.path)));
         match written.unwrap_or_else(|_| Err(io::Error::other("its writer panicked; see the panic above"))) {
             Ok(saved) => {
@@ -182,7 +182,10 @@ mod tests {
     use crate::service::ServiceOptions;
 
     fn panics_at_first(limiter: &Limiter<Backend>, now: Time, path: &Path) -> io::Result<Saved> {
-        assert!(fs::File::create_new(path).is_err(), "as this test wants it");
+        assert!(
+            fs::File::create_new(path).is_err(),
+            "this test wants a panic at the first snapshot, when the file does not exist yet"
+        );
         write(limiter, now, path)
     }
 
@@ -191,11 +194,13 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("state");
         let text = "domain: d\ndescriptors: [{key: a}]".to_owned();
-        let rules = Rules::parse(&[RulesFile { name: "d.yaml".to_owned(), text }]).expect("valid");
+        let rules = Rules::parse(&[RulesFile { name: "d.yaml".to_owned(), text }]).expect("the rules are valid");
         let limiter = Limiter::new(Backend::Memory(MemoryStore::new(MemoryOptions::default())));
         let metrics = Arc::new(Metrics::new());
         let service = Arc::new(Service::new(rules, limiter, ServiceOptions::default(), Arc::clone(&metrics)));
-        let file = SnapshotFile::find(&path, std::iter::empty()).and_then(SnapshotFile::lock).expect("a free file");
+        let file = SnapshotFile::find(&path, std::iter::empty())
+            .and_then(SnapshotFile::lock)
+            .expect("no other process has locked the file");
         let mut saving = Saving { file, write: panics_at_first, service, logged: None };
         assert!(!saving.save(false));
         assert_eq!((metrics.snapshot_failures.get(), metrics.snapshots.get()), (1, 0));

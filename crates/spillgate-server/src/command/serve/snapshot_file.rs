@@ -1,6 +1,7 @@
 //! The file of the snapshots: its real path, and a lock on it.
 //!
-//! Two servers with one snapshot file would destroy data. A snapshot that replaces a rules file would destroy data too.
+//! If two servers wrote to one snapshot file, each would destroy the counts of the other. A snapshot also must not
+//! replace a rules file.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
@@ -16,8 +17,9 @@ pub(super) struct SnapshotFile {
 }
 
 impl SnapshotFile {
-    /// Follows links, so that a new snapshot replaces the file and not the link. A file that the server reads for another
-    /// purpose is an error: a path of `read`, or a rules file in a folder of `read`.
+    /// Finds the real path of the snapshot. Links are followed, so that a new snapshot replaces the file and not the
+    /// link. The path is an error if the server reads the same file for another purpose. `read` lists the files that
+    /// the server reads, and folders with rules files.
     pub(super) fn find<'p>(path: &Path, mut read: impl Iterator<Item = &'p PathBuf>) -> Result<SnapshotFile, Problem> {
         let shown = path.display();
         let path = followed(path).map_err(|error| match error.kind() {
@@ -41,8 +43,9 @@ impl SnapshotFile {
         Ok(SnapshotFile { path })
     }
 
-    /// Locks the snapshot for this process. The lock is on a second file, with the ending `.lock`. That file is never removed:
-    /// otherwise two processes could hold locks on two files of the same name.
+    /// Locks the snapshot for this process. The lock is on a second file, with the ending `.lock`. The second file is
+    /// never removed. If it were removed while one process has it locked, another process could create and lock a new
+    /// file of the same name.
     pub(super) fn lock(self) -> Result<LockedFile, Problem> {
         let mut name = self.path.clone().into_os_string();
         name.push(".lock");
@@ -67,7 +70,7 @@ impl SnapshotFile {
     }
 }
 
-/// A snapshot file that is locked until this is dropped.
+/// A snapshot file that is locked until this value is dropped.
 #[derive(Debug)]
 pub(super) struct LockedFile {
     pub(super) path: PathBuf,
@@ -79,14 +82,14 @@ pub(super) fn unreadable(path: &Path, error: &io::Error) -> Problem {
     Problem::new(message, "let this user read the file, or move the file away. Without it, counts start at zero")
 }
 
-/// The real path of `path`, also if the file does not exist yet.
+/// Returns the real path of `path`, also if the file does not exist yet.
 fn followed(path: &Path) -> io::Result<PathBuf> {
     match fs::canonicalize(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let (folder, name) = (path.parent(), path.file_name());
             let folder = folder.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
             let folder = fs::canonicalize(folder)?;
-            // A link may exist before its target, for the first snapshot.
+            // Before the first snapshot, `path` can be a link to a file that does not exist yet.
             fs::read_link(path).map_or_else(
                 |_| name.map(|name| folder.join(name)).ok_or(error),
                 |target| followed(&folder.join(target)),

@@ -1,6 +1,7 @@
-//! Checks the health of the shared store, for readiness, metrics and the log.
+//! Checks the health of the shared store (Redis or Valkey), for readiness, metrics and the log.
 //!
-//! It probes the store all the time. Without probes, a server without traffic would notice neither an outage nor its end.
+//! A thread sends a probe (a small request) to the store several times a second. Without probes, a server without
+//! traffic would notice neither an outage nor its end.
 
 use std::io;
 use std::sync::Arc;
@@ -16,13 +17,13 @@ use crate::service::Service;
 
 /// The pause after a probe that was answered.
 const PROBE_EVERY: Duration = Duration::from_millis(250);
-/// The pause after a probe that failed. While the circuit breaker is open, the breaker sends at most one request in 250
-/// ms anyway.
+/// The pause after a probe that failed. It can be short, because the circuit breaker of the store protects a store that
+/// fails: while the breaker is open, it sends at most one request in 250 ms.
 const RETRY_EVERY: Duration = Duration::from_millis(50);
-/// The time to wait for a connection, and then for an answer.
+/// How long a probe waits for a connection, and after that for an answer.
 const PROBE_WITHIN: Duration = Duration::from_millis(250);
-/// The store counts as down after this many failed probes in a row, times the number of its nodes. One lost probe may only mean
-/// a short pause.
+/// A store with N nodes counts as down after `FAILED_PROBES * N` failed probes in a row. One failed probe is not
+/// enough, because a short pause can cause it.
 const FAILED_PROBES: usize = 2;
 
 /// Starts the thread that checks the store, if the store is shared. The thread ends with the process.
@@ -55,19 +56,20 @@ struct Watch<'s> {
 struct Logged {
     /// The number of failures that are in the log.
     failures: u64,
-    /// The number of failures in the previous round.
+    /// The number of failures at the previous call of `reportable`.
     seen: u64,
-    /// The time of the last line.
+    /// The time of the last log line.
     at: Option<Instant>,
     /// The text of the newest error that is not in the log yet.
     detail: Option<String>,
 }
 
 impl Logged {
-    /// Returns how many of the `failures` so far the log may report now.
+    /// Returns how many failures the log can report now. `failures` is the number of failures so far.
     ///
-    /// A failure that is a consequence is reported one round later. The circuit breaker can refuse a request before the
-    /// request that opened the breaker is counted, and the log must have the cause first.
+    /// A consequence (a failure that another failure caused) is reported one call later than a cause, because the log
+    /// must have the cause first. Their counts can be in the wrong order: the circuit breaker can refuse a request
+    /// before the failure that opened the breaker is counted.
     fn reportable(&mut self, failures: u64, is_consequence: bool) -> u64 {
         let seen = std::mem::replace(&mut self.seen, failures);
         if is_consequence { seen } else { failures }
@@ -99,18 +101,19 @@ impl<'s> Watch<'s> {
         }
     }
 
-    /// Asks the store for one decision. A probe is a take, so it needs the same permissions as requests. Each probe is for
-    /// another slot, so that in a cluster the probes reach all nodes.
+    /// Asks the store for one decision. A probe is a take (it consumes one unit), so it needs the same permissions as
+    /// requests. Each probe uses a key in another hash slot, so that in a cluster the probes reach all nodes.
     async fn probe(&mut self) -> Result<(), Error> {
         let store = self.store;
-        // While the circuit is open, another task is connecting already.
+        // While the store is down, another task is already connecting, so the probe does not wait for a connection.
         let wait = if store.is_down() { Duration::ZERO } else { PROBE_WITHIN };
         let connected = timeout(wait, store.wait_connected()).await;
         self.probes = self.probes.wrapping_add(1);
         let probed = self.store.probe(self.probes, PROBE_WITHIN).await;
-        // A URL can name one node of a cluster by mistake. That node decides some probes itself, so the error of the
-        // connection counts here. The error ends when the node redirects no probe any more. All other connection errors show in the
-        // result of the probe.
+        // The URL of a single server can name one node of a cluster by mistake. This node redirects the probes for
+        // slots of other nodes, and decides the probes for its own slots. Therefore a probe can succeed in spite of the
+        // mistake. The error `Moved` of the connection lasts for a while after a redirection, so it counts as a failed
+        // probe. All other connection errors show in the result of the probe.
         if let Ok(Err(failed)) = connected
             && failed.kind() == ErrorKind::Moved
         {
@@ -126,9 +129,9 @@ impl<'s> Watch<'s> {
 
     /// Returns how many failed probes in a row make the store count as down.
     ///
-    /// One is enough when no request is sent to the store any more. While only some nodes of a cluster are down, no
-    /// number is enough, so that the server stays ready. Most requests are still decided, and another server could not
-    /// decide the other requests either.
+    /// One failed probe is enough when the server sends no more requests to the store. While only some nodes of a
+    /// cluster are down, no number of failed probes is enough, so the server stays ready. It still decides most
+    /// requests, and another server could not decide the other requests either.
     fn failures_until_down(&self) -> usize {
         let store = self.store;
         match store.circuit() {
@@ -141,9 +144,9 @@ impl<'s> Watch<'s> {
     fn log_change(&mut self, probed: Result<(), Error>) {
         let Some(Change { answers, after, changes }) = self.changes.next_line(Instant::now()) else { return };
         let why = probed.err().map(|failed| format!("{} ({failed})", failed.kind().explanation())).unwrap_or_default();
-        // Some changes since the last line had no line of their own.
+        // Some changes since the last log line were not logged.
         let more = if changes > 1 {
-            format!(" (this has changed {changes} times since the last line)")
+            format!(" (since the last line, the store has changed {changes} times between up and down)")
         } else {
             String::new()
         };
@@ -157,7 +160,7 @@ impl<'s> Watch<'s> {
                  reached, and the server keeps trying"
             ),
             (false, Some(_)) => tracing::warn!(
-                "the store does not answer: {why}; limits are answered by their on_store_failure until it does{more}"
+                "the store does not answer: {why}; limits are answered by their on_store_failure until the store answers{more}"
             ),
         }
     }

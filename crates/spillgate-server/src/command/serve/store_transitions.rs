@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The shortest time between two log lines of one kind: the store is up, the store is down, or one kind of failure.
+/// The shortest time between two log lines of the same kind. The kinds are: the store is up, the store is down, and
+/// each kind of failure.
 pub(super) const LOG_EVERY: Duration = Duration::from_secs(10);
 
 /// The state of the store, computed from the probes.
@@ -18,15 +19,15 @@ pub(super) struct Changes {
     /// How long the previous state lasted.
     before: Option<Duration>,
     failed_probes: usize,
-    /// The time of the first of these failed probes.
+    /// The time of the first of the last failed probes in a row. `None` if the last probe succeeded.
     fails_since: Option<Instant>,
     /// How many times the store has come back.
     pub(super) recoveries: u64,
     /// The number of changes since the last line.
     unlogged: u64,
-    /// The state in the last line: whether the store answers.
+    /// What the last log line said: whether the store answers.
     logged: Option<bool>,
-    /// The times of the last lines: the store is down, the store is up.
+    /// The time of the last log line that said "down", and of the last log line that said "up".
     logged_at: [Option<Instant>; 2],
 }
 
@@ -41,8 +42,8 @@ pub(super) struct Change {
 }
 
 impl Changes {
-    /// Records the result of a probe, and returns whether the store is up. A store that was up is down only after
-    /// `failures_until_down` failed probes in a row.
+    /// Records the result of a probe, and returns whether the store is up. A store that was up counts as down only
+    /// after `failures_until_down` failed probes in a row.
     pub(super) fn record(&mut self, answered: bool, failures_until_down: usize, at: Instant) -> bool {
         self.failed_probes = if answered { 0 } else { self.failed_probes.saturating_add(1) };
         self.fails_since = if answered { None } else { self.fails_since.or(Some(at)) };

@@ -1,6 +1,6 @@
 //! The exit codes of the program.
 //!
-//! Scripts and service managers act on them, so they are a contract: see "Exit codes" in `--help`.
+//! Scripts and service managers react to these codes, so the codes do not change. "Exit codes" in `--help` lists them.
 
 /// Success. For `check`: every request was allowed. For `doctor`: nothing to fix.
 pub const EXIT_OK: u8 = 0;

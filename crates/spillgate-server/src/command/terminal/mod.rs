@@ -1,4 +1,4 @@
-//! What the commands print, and whether in colour.
+//! Prints the output of the commands, in colour if the terminal allows it.
 //!
 //! All output goes through this module, so that `NO_COLOR`, pipes and `--json` are respected everywhere.
 
@@ -27,7 +27,7 @@ pub(crate) enum Tone {
     Warn,
 }
 
-/// Standard output and error.
+/// Standard output and standard error.
 #[derive(Debug)]
 pub(crate) struct Terminal {
     out_colour: bool,
@@ -46,7 +46,7 @@ impl Terminal {
         self.err_colour
     }
 
-    /// Returns text for standard output, coloured if it is a terminal that allows colour.
+    /// Returns text for standard output, coloured if standard output is a terminal that allows colour.
     pub(crate) fn paint(&self, tone: Tone, text: &str) -> String {
         let code = match tone {
             Tone::Plain => return text.to_owned(),
@@ -59,7 +59,7 @@ impl Terminal {
         if self.out_colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
-    /// Prints to standard output. It is not an error if the reader is gone.
+    /// Prints to standard output. It is not an error if the reader of the output has ended, such as `head`.
     pub(crate) fn print(&mut self, text: &str) {
         let mut out = io::stdout().lock();
         drop(out.write_all(text.as_bytes()).and_then(|()| out.flush()));

@@ -1,7 +1,7 @@
-//! What is wrong and how to fix it, printed in the same way by all commands.
+//! Problems: what is wrong, and how to fix it. All commands print problems in the same way.
 //!
-//! An error may have a place in a file (settings, rules) or not (a port in use). Both kinds are reported
-//! together, to people as text with the line and to programs as JSON.
+//! Some problems have a place in a file, such as an error in the rules. Others have no place, such as a port that is in
+//! use. Both kinds are printed together: as text for people, or as JSON for programs.
 
 use std::fmt;
 use std::io;
@@ -11,12 +11,12 @@ use spillgate::rules::Diagnostic;
 use super::Terminal;
 use crate::settings::masked;
 
-/// Everything that is wrong, each with its place and its fix. The list is never empty.
+/// All problems that were found, each with its fix, and with its place if it has one. The list is never empty.
 #[derive(Debug)]
 pub(crate) struct Problems(pub(crate) Vec<Diagnostic>);
 
 impl Problems {
-    /// Fails with the problems that were found. Succeeds if the list is empty.
+    /// Returns the problems `found` as an error. Succeeds if `found` is empty.
     pub(crate) fn check(found: Vec<Problem>) -> Result<(), Problems> {
         if found.is_empty() { Ok(()) } else { Err(Problems(found.into_iter().map(|problem| problem.0).collect())) }
     }
@@ -45,18 +45,18 @@ impl From<Problem> for Problems {
     }
 }
 
-/// One thing that is wrong, without a place in a file.
+/// One problem, without a place in a file.
 #[derive(Debug)]
 pub(crate) struct Problem(Diagnostic);
 
 impl Problem {
     /// Makes a problem. `help` says how to fix it. Passwords in URLs are masked in the message.
     pub(crate) fn new(message: impl Into<String>, help: impl Into<String>) -> Problem {
-        // A user may write a URL with a password where a path belongs.
+        // By mistake, a user can write a URL with a password in the place of a path.
         Problem(Diagnostic::error(masked(&message.into()), help))
     }
 
-    /// Returns the problem for a system that gives the server no thread, no runtime or no signal handler.
+    /// Returns the problem for an error of the system when the server needs a thread, a runtime or a signal handler.
     pub(crate) fn no_resources(error: &io::Error) -> Problem {
         let help = "raise the limits on open files and threads (ulimit -n, ulimit -u)";
         Problem::new(format!("the system refuses a resource that the server needs: {error}"), help)

@@ -20,7 +20,8 @@ impl Table {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// Returns the table as text, without the columns that are empty. If `titled`, the first row is a title.
+    /// Returns the table as text. If `titled`, the first row has the titles of the columns. A column is left out if all
+    /// its cells below the title are empty or `-`.
     pub(crate) fn text(&self, titled: bool, terminal: &Terminal) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let cells = |column: usize| self.rows.iter().skip(usize::from(titled)).filter_map(move |row| row.get(column));

@@ -60,7 +60,7 @@ impl Body for Broken {
     type Error = Infallible;
 
     fn poll_frame(self: Pin<&mut Self>, _: &mut task::Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        panic!("as this test wants it");
+        panic!("this test wants a panic");
     }
 }
 
@@ -73,7 +73,7 @@ struct Served {
     permits: Arc<Semaphore>,
     /// The arrival times of the calls of `/wait` that have begun.
     begun: Arc<Mutex<Vec<Instant>>>,
-    /// If it is true, the connection is asked to shut down.
+    /// The test sets this flag to true to shut down the connection.
     shut_down: Arc<AtomicBool>,
     writes: Arc<AtomicU64>,
     metrics: Arc<Metrics>,
@@ -133,20 +133,20 @@ fn served(shutdown_requested: bool) -> (Served, impl Future<Output = bool>) {
 
 impl Served {
     async fn client(self) -> (SendRequest<Bytes>, Arc<Semaphore>, Arc<AtomicU64>) {
-        let (client, connection) = h2::client::handshake(self.client).await.expect("a greeting");
+        let (client, connection) = h2::client::handshake(self.client).await.expect("the greeting succeeds");
         tokio::spawn(connection);
         (client, self.permits, self.writes)
     }
 }
 
 async fn ask(client: &mut SendRequest<Bytes>, path: &str) -> ResponseFuture {
-    let request = Request::get(format!("http://test{path}")).body(()).expect("a request");
+    let request = Request::get(format!("http://test{path}")).body(()).expect("the request is valid");
     *client = client.clone().ready().await.expect("the server is ready");
     client.send_request(request, true).expect("the request can be sent").0
 }
 
 async fn is_answered(response: ResponseFuture) {
-    assert_eq!(response.await.expect("an answer").status(), StatusCode::OK);
+    assert_eq!(response.await.expect("the server answers").status(), StatusCode::OK);
 }
 
 #[tokio::test]
@@ -169,7 +169,7 @@ async fn answers_to_calls_that_were_read_together_leave_in_one_write() {
     };
     tokio::select! {
         writes = asking => assert_eq!(writes, 1),
-        without_error = ended => panic!("the connection ended, without an error: {without_error}"),
+        without_error = ended => panic!("the connection ended too early; it ended without an error: {without_error}"),
     }
 }
 
@@ -188,12 +188,12 @@ async fn a_decision_that_waits_holds_up_no_other_and_answers_come_in_any_order()
     };
     tokio::select! {
         () = asking => {}
-        without_error = ended => panic!("the connection ended, without an error: {without_error}"),
+        without_error = ended => panic!("the connection ended too early; it ended without an error: {without_error}"),
     }
 }
 
-/// Sends `calls` calls of `/wait` together. Waits until the server has begun the first row, which has [`WAITING_MAX`]
-/// calls.
+/// Sends `calls` calls of `/wait` together. Waits until the server has begun the first [`WAITING_MAX`] calls, which are
+/// the first row.
 async fn ask_rows(client: &mut SendRequest<Bytes>, begun: &Mutex<Vec<Instant>>, calls: usize) -> Vec<ResponseFuture> {
     is_answered(ask(client, "/").await).await;
     let mut answers = Vec::new();
@@ -230,7 +230,7 @@ async fn other_tasks_have_a_turn_after_each_row_and_a_call_arrives_when_it_is_re
     tokio::select! {
         biased;
         () = asking => {}
-        without_error = ended => panic!("the connection ended, without an error: {without_error}"),
+        without_error = ended => panic!("the connection ended too early; it ended without an error: {without_error}"),
     }
 }
 
@@ -249,7 +249,7 @@ async fn no_more_calls_are_read_than_may_be_open() {
     tokio::select! {
         biased;
         arrivals = asking => assert_eq!(arrivals.iter().filter(|time| **time == arrivals[0]).count(), STREAMS_MAX),
-        without_error = ended => panic!("the connection ended, without an error: {without_error}"),
+        without_error = ended => panic!("the connection ended too early; it ended without an error: {without_error}"),
     }
 }
 
@@ -274,8 +274,8 @@ async fn a_call_that_is_reset_before_its_row_is_not_begun() {
     };
     tokio::select! {
         biased;
-        begun = asking => assert_eq!(begun, 2 * WAITING_MAX, "calls have begun"),
-        without_error = ended => panic!("the connection ended, without an error: {without_error}"),
+        begun = asking => assert_eq!(begun, 2 * WAITING_MAX, "only the calls that were not reset have begun"),
+        without_error = ended => panic!("the connection ended too early; it ended without an error: {without_error}"),
     }
 }
 
@@ -304,13 +304,13 @@ async fn a_body_that_panics_is_counted_and_ends_its_call_alone() {
         let (mut client, ..) = server.client().await;
         let (broken, whole) = (ask(&mut client, "/broken").await, ask(&mut client, "/").await);
         is_answered(whole).await;
-        let failed = async { broken.await?.into_body().data().await.expect("a body or a failure") };
-        assert_eq!(failed.await.expect_err("the answer has no body").reason(), Some(Reason::INTERNAL_ERROR));
+        let failed = async { broken.await?.into_body().data().await.expect("the answer has a body or fails") };
+        assert_eq!(failed.await.expect_err("the answer fails").reason(), Some(Reason::INTERNAL_ERROR));
         assert_eq!(metrics.panics.get(), 1);
     };
     tokio::select! {
         () = asking => {}
-        without_error = ended => panic!("the connection ended, without an error: {without_error}"),
+        without_error = ended => panic!("the connection ended too early; it ended without an error: {without_error}"),
     }
 }
 
@@ -322,13 +322,14 @@ async fn long_answers_that_are_not_read_hold_up_the_next_calls() {
         let activity = Arc::clone(&server.activity);
         let mut builder = h2::client::Builder::new();
         builder.initial_window_size(0).initial_connection_window_size(1 << 30);
-        let (mut client, mut connection) = builder.handshake::<_, Bytes>(server.client).await.expect("a greeting");
-        let mut pings = connection.ping_pong().expect("the first call of ping_pong");
+        let (mut client, mut connection) =
+            builder.handshake::<_, Bytes>(server.client).await.expect("the greeting succeeds");
+        let mut pings = connection.ping_pong().expect("ping_pong was not called before");
         let (listen, listening) = tokio::sync::oneshot::channel();
         tokio::spawn(async move {
             tokio::select! {
                 _ = &mut connection => return,
-                _ = listening => connection.set_initial_window_size(1 << 30).expect("a window"),
+                _ = listening => connection.set_initial_window_size(1 << 30).expect("the new window size is valid"),
             }
             drop(connection.await);
         });
@@ -339,11 +340,11 @@ async fn long_answers_that_are_not_read_hold_up_the_next_calls() {
         for _ in 0..3 {
             pings.ping(Ping::opaque()).await.expect("the server answers");
             let held = activity.unread.held();
-            assert!((3 << 20..=4 << 20).contains(&held), "{held} bytes");
+            assert!((3 << 20..=4 << 20).contains(&held), "the unread answers use {held} bytes");
         }
         listen.send(()).expect("the connection is open");
         for answer in answers {
-            let mut body = answer.await.expect("an answer").into_body();
+            let mut body = answer.await.expect("the server answers").into_body();
             let mut bytes = 0;
             while let Some(data) = body.data().await {
                 bytes += data.expect("the answer is complete").len();
@@ -356,7 +357,7 @@ async fn long_answers_that_are_not_read_hold_up_the_next_calls() {
     };
     tokio::select! {
         () = asking => {}
-        without_error = ended => panic!("the connection ended, without an error: {without_error}"),
+        without_error = ended => panic!("the connection ended too early; it ended without an error: {without_error}"),
     }
 }
 
@@ -367,12 +368,12 @@ async fn an_answer_larger_than_a_connection_may_keep_ends_its_call_alone() {
         let (mut client, ..) = server.client().await;
         let (long, whole) = (ask(&mut client, "/too_long").await, ask(&mut client, "/").await);
         is_answered(whole).await;
-        let failed = async { long.await?.into_body().data().await.expect("a body or a failure") };
-        assert_eq!(failed.await.expect_err("the answer has no body").reason(), Some(Reason::ENHANCE_YOUR_CALM));
+        let failed = async { long.await?.into_body().data().await.expect("the answer has a body or fails") };
+        assert_eq!(failed.await.expect_err("the answer fails").reason(), Some(Reason::ENHANCE_YOUR_CALM));
     };
     tokio::select! {
         () = asking => {}
-        without_error = ended => panic!("the connection ended, without an error: {without_error}"),
+        without_error = ended => panic!("the connection ended too early; it ended without an error: {without_error}"),
     }
 }
 
@@ -383,8 +384,8 @@ async fn a_client_that_answers_no_ping_is_closed() {
     let greeting = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0\0\x04\x01\0\0\0\0";
     server.client.write_all(greeting).await.expect("the server reads");
     assert!(!ended.await, "the connection ends with an error");
-    // The first check saw the greeting. The second check saw no new bytes and sent a PING. The third check saw no
-    // answer.
+    // The first check of the server saw the greeting. The second check saw no new bytes and sent a PING. The third
+    // check saw no answer to the PING.
     let lived = Instant::now() - opened_at;
     assert!(lived >= 2 * PING_EVERY + PATIENCE && lived < 3 * PING_EVERY + PATIENCE, "{lived:?}");
     let mut sent = Vec::new();
@@ -409,9 +410,9 @@ async fn a_client_that_answers_every_ping_is_kept() {
 async fn a_client_that_is_asked_to_close_while_it_greets_closes() {
     let (server, ended) = served(true);
     let leaving = async {
-        let (_client, connection) = h2::client::handshake(server.client).await.expect("a greeting");
+        let (_client, connection) = h2::client::handshake(server.client).await.expect("the greeting succeeds");
         connection.await.expect("the connection ends without an error");
     };
     let both = async { tokio::join!(leaving, ended) };
-    timeout(PATIENCE, both).await.expect("both have ended");
+    timeout(PATIENCE, both).await.expect("the client and the server have ended");
 }

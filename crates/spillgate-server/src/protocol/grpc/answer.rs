@@ -1,6 +1,7 @@
 //! The body and the head of a gRPC answer.
 //!
-//! An answer is one message and a status in the trailers. This code sends it without tonic, which takes more CPU time.
+//! An answer is one message and a status in the trailers. This code sends answers without tonic, because tonic takes
+//! more CPU time.
 
 use std::mem;
 use std::pin::Pin;
@@ -15,7 +16,7 @@ use tonic::Status;
 
 const CONTENT: HeaderValue = HeaderValue::from_static("application/grpc");
 
-/// Cloning a header map costs less than filling one.
+/// The header fields of an answer with a message. Cloning a header map costs less than filling one.
 static HEAD: LazyLock<HeaderMap> = LazyLock::new(|| HeaderMap::from_iter([(CONTENT_TYPE, CONTENT)]));
 static TRAILERS_OF_OK: LazyLock<HeaderMap> =
     LazyLock::new(|| HeaderMap::from_iter([(HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"))]));
@@ -25,9 +26,9 @@ static TRAILERS_OF_OK: LazyLock<HeaderMap> =
 pub enum AnswerBody {
     /// One framed message. The status OK follows.
     Message(Bytes),
-    /// The status OK.
+    /// Only the status OK, because the message was sent already.
     Ok,
-    /// Nothing: the head has the status.
+    /// Nothing, because the head has the status.
     #[default]
     End,
     /// The body of an answer that tonic built.

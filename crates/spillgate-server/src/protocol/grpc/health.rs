@@ -1,4 +1,4 @@
-//! grpc.health.v1: reports the readiness of the service, once or at each change.
+//! grpc.health.v1: reports whether the server is ready, once (`Check`) or at each change (`Watch`).
 //!
 //! Envoy and Kubernetes stop sending requests to a server that is not ready.
 
@@ -13,7 +13,7 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use crate::service::{Readiness, Service};
 
-/// The names of services that a health check may ask for. The empty name is the whole server. Envoy's reference server
+/// The names of services that a health check can ask for. The empty name is the whole server. Envoy's reference server
 /// calls its rate limit service `ratelimit`.
 const NAMES: [&str; 3] = ["", "envoy.service.ratelimit.v3.RateLimitService", "ratelimit"];
 
@@ -45,8 +45,8 @@ impl HealthApi for Health {
     async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let (sender, receiver) = mpsc::channel(1);
         if !NAMES.contains(&request.get_ref().service.as_str()) {
-            // The protocol demands a stream for an unknown service, because the service may be added later. This server
-            // never adds a service, so the stream ends after one status.
+            // The protocol demands a stream for an unknown service, because a server can add the service later. This
+            // server never adds a service, so the stream ends after one status.
             let unknown = response(ServingStatus::ServiceUnknown);
             sender.try_send(Ok(unknown)).map_err(|_| Status::internal("a new channel is full"))?;
             return Ok(Response::new(ReceiverStream::new(receiver)));

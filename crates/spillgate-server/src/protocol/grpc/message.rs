@@ -1,6 +1,6 @@
 //! Reads and writes the framed message of a unary call.
 //!
-//! The method ShouldRateLimit uses this code instead of tonic, which takes more CPU time.
+//! The method ShouldRateLimit uses this code instead of tonic, because tonic takes more CPU time.
 
 use std::fmt::Display;
 use std::pin::pin;
@@ -20,7 +20,7 @@ const BUFFER_BYTES: usize = 2048;
 
 const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 
-/// Reads the only message of a call. The message may arrive in any number of pieces.
+/// Reads the only message of a call. The message can arrive in any number of pieces.
 pub(super) async fn read<B>(body: B, max_bytes: usize) -> Result<Bytes, Status>
 where
     B: Body<Data = Bytes>,
@@ -30,7 +30,8 @@ where
     let (mut first, mut joined) = (Bytes::new(), BytesMut::new());
     while !body.is_end_stream() {
         let Some(frame) = body.frame().await else { break };
-        // This status is for a client whose body is late. A client that has reset its stream reads no status.
+        // Reading fails if the body is late, or if the client has reset the stream. After a reset the client reads no
+        // status, so this status is for a body that is late.
         let frame = frame.map_err(|error| Status::deadline_exceeded(error.to_string()))?;
         let Ok(data) = frame.into_data() else { continue };
         // Usually the whole message arrives in one piece. That piece is not copied.
@@ -92,7 +93,8 @@ pub(super) fn is_uncompressed(headers: &HeaderMap) -> Result<(), Status> {
     Err(status)
 }
 
-/// Frames answers. Many answers share one allocation, and all answers use the same message value.
+/// Writes answers as framed messages. Many answers share one buffer. All answers are built in the same message value,
+/// so that its memory is used again.
 #[derive(Debug, Default)]
 pub(super) struct Writer<M>(Mutex<Buffers<M>>);
 
@@ -106,7 +108,7 @@ impl<M: Message> Writer<M> {
     /// Builds a message with `build`, and returns its frame.
     pub(super) fn framed(&self, build: impl FnOnce(&mut M)) -> Result<Bytes, Status> {
         let Buffers { buffer, message } = &mut *self.0.lock();
-        // If the last answer failed, the buffer may contain a part of it.
+        // If the last answer failed, the buffer can contain a part of that answer.
         buffer.clear();
         message.clear();
         build(message);

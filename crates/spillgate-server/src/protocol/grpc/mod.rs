@@ -35,7 +35,7 @@ use timeout::CallDeadline;
 pub mod proto {
     tonic::include_proto!("rls");
 
-    /// The descriptors of these messages and services, for reflection.
+    /// The protobuf descriptors of these messages and services, for reflection.
     pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/rls.fds"));
 }
 
@@ -59,8 +59,8 @@ pub struct GrpcConnection {
 }
 
 impl Grpc {
-    /// Returns services that answer with `service`. A message has at most `max_message_bytes`. `grants` says what
-    /// callers may do.
+    /// Returns the services of a listener, which get their decisions from `service`. A message can have at most
+    /// `max_message_bytes` bytes. `grants` says what callers may do.
     ///
     /// # Errors
     /// The compiled descriptors cannot be read.
@@ -89,7 +89,7 @@ impl Grpc {
     }
 }
 
-/// A call whose head was read. The value is small, because the future that answers the call contains it.
+/// A call whose head was read. This type has to be small, because the future that answers the call contains it.
 #[derive(Debug)]
 pub struct Call<B>(Kind<B>);
 
@@ -100,7 +100,7 @@ enum Kind<B> {
         deadline: CallDeadline,
         body: B,
     },
-    /// A call whose message cannot be read.
+    /// A call whose message is compressed. The status says that this is not supported.
     Refused(Box<Status>),
     /// A call of another method, which tonic answers.
     Other(Box<Request<B>>),
@@ -109,8 +109,8 @@ enum Kind<B> {
 }
 
 impl<B> Call<B> {
-    /// Returns the call of `request`, which arrived at `came`. Calls that were read together are a row. They are
-    /// decided at the same time `now`, so that the clock is read only once.
+    /// Returns the call of `request`, which arrived at the time `came`. Calls that were read together are called a row.
+    /// `now` is the time of the decision for all calls of a row, so that the clock is read only once.
     pub fn of(request: Request<B>, came: Instant, now: Option<Time>) -> Call<B> {
         Call(if !is_grpc(request.headers()) {
             Kind::NotGrpc

@@ -1,4 +1,5 @@
-//! ShouldRateLimit: translates Envoy's request to the service, and the answer back.
+//! ShouldRateLimit: translates Envoy's request into a request to the service, and the answer of the service into a
+//! message for Envoy.
 //!
 //! This is the main path of the server, so it avoids copies and allocations.
 
@@ -26,7 +27,7 @@ use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitRes
 use super::status::status;
 use super::timeout::CallDeadline;
 
-/// RLS v3 on top of the service.
+/// Answers calls of RLS v3 (Envoy's rate limit service) with decisions of the service.
 #[derive(Debug)]
 pub(super) struct RateLimits {
     service: Arc<Service>,
@@ -47,8 +48,8 @@ impl RateLimits {
 
     /// Reads the message of a call, decides it, and returns the framed answer.
     ///
-    /// Calls that were read together are a row, and `now` is the time of this row. A call that waits for its message
-    /// leaves the row, and is decided at a time of its own.
+    /// Calls that were read together are called a row, and `now` is the time of this row. If the message of a call
+    /// arrives later, the call leaves the row and is decided at a time of its own.
     pub(super) async fn should_rate_limit<B>(
         &self,
         now: Option<Time>,

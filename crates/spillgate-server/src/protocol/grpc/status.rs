@@ -21,7 +21,7 @@ pub(super) fn status(error: &ServiceError) -> Status {
         ServiceError::Forbidden(_) => Status::permission_denied(text),
         // A bug of this server. The same request will fail again.
         ServiceError::Store(error) if error.kind() == StoreErrorKind::Malformed => Status::internal(text),
-        // The store failed. The caller's failure mode decides, and the caller may try again.
+        // The store failed. The caller's failure mode decides, and the caller can try again.
         ServiceError::Store(_) => Status::unavailable(text),
     }
 }

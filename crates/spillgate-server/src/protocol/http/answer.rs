@@ -1,7 +1,7 @@
 //! A decision as an HTTP client sees it: the body and the header fields.
 //!
-//! Every route that decides requests uses this code, except that `/json` has a body of its own. Therefore clients read one
-//! format.
+//! Every route that decides requests uses this code, so clients read one format. Only the route `/json` writes a body
+//! of its own.
 
 use std::borrow::Cow;
 
@@ -43,7 +43,7 @@ pub(super) struct Summary<'a> {
 impl<'a> Summary<'a> {
     /// Summarizes the answer of the service.
     pub(super) fn of(answer: &'a Answer<'_>) -> Summary<'a> {
-        // If the limit that refuses is hidden (not exposed), no other limit is shown in its place.
+        // If the limit that refuses is hidden (not exposed), the answer shows no other limit in its place.
         let bound = answer.binding();
         let is_refused_by_hidden = !answer.verdict.allowed && bound.as_ref().is_some_and(|(_, b)| !b.limit.exposed);
         let bound = bound.filter(|(_, b)| b.limit.exposed);
@@ -60,7 +60,7 @@ impl<'a> Summary<'a> {
         };
         let mut seen: SmallVec<[*const spillgate::Hit<'_>; 8]> = SmallVec::new();
         for decided in (0..answer.statuses.len()).flat_map(|index| answer.limits(index)) {
-            // Equal descriptors share a hit, which is shown once.
+            // Equal descriptors share a hit (one operation on one limit). The answer shows this hit once.
             if seen.contains(&std::ptr::from_ref(decided.hit)) {
                 continue;
             }
@@ -148,8 +148,8 @@ impl<'a> Summary<'a> {
         out.put_u8(b'}');
     }
 
-    /// Writes the quota as it was configured. The member `limit` beside the quota is the capacity instead. The capacity
-    /// of a bucket is its burst. The capacity of a queue is its length plus one.
+    /// Writes the member `quota`: the limit as it was configured. The member `limit` outside of `quota` is the capacity
+    /// instead. The capacity of a bucket is its burst. The capacity of a queue is its length plus one.
     fn write_quota(&self, out: &mut BytesMut) {
         let Some((quota, _)) = self.shown else {
             out.put_slice(br#","quota":null"#);
@@ -205,7 +205,8 @@ impl<'a> Summary<'a> {
         });
     }
 
-    /// Returns the whole response: 200, or a problem with the status `denied`. It uses the memory of the map `headers`.
+    /// Returns the whole response: 200, or a problem with the status `denied`. The response reuses the memory of the
+    /// map `headers`.
     pub(super) fn respond(
         &self,
         style: HeaderStyle,
@@ -214,7 +215,7 @@ impl<'a> Summary<'a> {
         headers: HeaderMap,
     ) -> Response {
         let (status, kind) = if self.verdict.allowed { (StatusCode::OK, JSON) } else { (denied, PROBLEM_JSON) };
-        // One allocation for the body and for the values of the header fields.
+        // The body and the values of the header fields share one allocation.
         let mut buffer = BytesMut::with_capacity(if self.verdict.allowed { 448 } else { 832 });
         self.write_json(denied, lease_id, &mut buffer);
         let mut response = response(status, kind, buffer.split().freeze(), headers);

@@ -1,6 +1,6 @@
 //! Reads the whole body of a request, up to a bound.
 //!
-//! The content type is ignored: a body that parses as JSON is JSON.
+//! The content type is ignored, because the routes read every body as JSON.
 
 use std::error::Error;
 use std::future::poll_fn;
@@ -15,7 +15,8 @@ use tower::BoxError;
 
 use super::problem::Problem;
 
-/// Reads the whole `body`, at most `max_bytes`. Most bodies arrive in one piece. Such a body is not copied.
+/// Reads the whole `body`, which can have at most `max_bytes` bytes. Most bodies arrive in one piece. Such a body is
+/// not copied.
 pub(crate) async fn read_body<B>(body: B, max_bytes: usize) -> Result<Bytes, Problem>
 where
     B: Body<Data = Bytes>,
@@ -79,7 +80,8 @@ mod tests {
 
     use super::*;
 
-    /// A body with these pieces, trailers last. A reader cannot know the end of the body before it gets there.
+    /// A body with these pieces. The piece `trailers` stands for trailers. A reader learns that the body has ended only
+    /// after the last piece.
     struct Pieces<'t>(&'t [&'static str]);
 
     impl Body for Pieces<'_> {

@@ -1,4 +1,4 @@
-//! `POST /v1/check`: decides a request that has descriptors.
+//! `POST /v1/check`: decides requests that consist of descriptors.
 //!
 //! A program calls this route for each request that the program serves.
 
@@ -26,7 +26,7 @@ const EXAMPLE: &str = concat!(
 /// The most checks in one body.
 const MAX_CHECKS: usize = 256;
 
-/// One check as it is sent.
+/// One check, as a client sends it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Check<'a> {
@@ -34,7 +34,7 @@ pub(crate) struct Check<'a> {
     pub(crate) domain: Text<'a>,
     #[serde(borrow)]
     pub(crate) descriptors: SmallVec<[Entries<'a>; 1]>,
-    /// A cost of 0 only peeks.
+    /// How many units the request takes. A cost of 0 is a peek, which takes nothing.
     #[serde(default = "one")]
     cost: u64,
 }
@@ -65,8 +65,8 @@ pub(super) async fn check<C: Clock>(
 
 /// Answers a list of checks with a list. Each check is decided independently of the others.
 ///
-/// The response has the status 200, and each item has a status of its own. If a check could not be decided, the
-/// response has the status of this check's item instead of 200.
+/// The response has the status 200, and each item has a status of its own. If some checks could not be decided, the
+/// response instead has the highest status of their items.
 async fn many<C: Clock>(
     state: &HttpState<C>,
     checks: &[Check<'_>],

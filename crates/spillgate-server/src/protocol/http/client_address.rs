@@ -1,7 +1,7 @@
-//! Finds the address of the client, by which requests can be counted.
+//! Finds the address of the client, so that rules can count the requests of each client.
 //!
 //! Behind a proxy, the socket has the address of the proxy. The address of the client is in a header field. Anybody can
-//! write this field, so that only the fields of trusted proxies count.
+//! write this field, so it is used only if a trusted proxy has sent it.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,12 +15,12 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// Returns the client's address: the peer of the socket, or the address that a trusted proxy reports.
 ///
-/// X-Forwarded-For is read from right to left, because each proxy adds the address of its peer on the right. Reading
-/// ends at the first address that is not trusted, which is the client's. If an entry is not an address, the client is
-/// the proxy that added this entry.
+/// X-Forwarded-For is read from right to left, because each proxy adds the address of its peer on the right. The first
+/// address from the right that is not trusted is the address of the client. If an entry is not an address, the result
+/// is the address of the proxy that added this entry.
 ///
-/// A peer on a Unix socket is a process on this machine. Its address is 127.0.0.1, and is trusted if `trusted` contains
-/// 127.0.0.1.
+/// A peer on a Unix socket is a process on this machine. It has the address 127.0.0.1, which is trusted only if
+/// `trusted` contains it.
 pub(super) fn client_address(peer: Peer, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
     let mut address = match peer {
         Peer::Tcp(socket) => unmapped(socket.ip()),
@@ -40,8 +40,8 @@ pub(super) fn client_address(peer: Peer, headers: &HeaderMap, trusted: &[IpNet])
     address
 }
 
-/// Returns the text by which an address is counted. Each IPv4 address has a text of its own. IPv6 addresses are counted
-/// by their network of `ipv6_prefix` bits, because one client usually has a whole network.
+/// Returns the text by which an address is counted. Each IPv4 address has a text of its own. IPv6 addresses that begin
+/// with the same `ipv6_prefix` bits have the same text, because one client usually has a whole network.
 pub(super) fn counted_by(address: IpAddr, ipv6_prefix: u8) -> String {
     let mut text = String::with_capacity(48);
     let written = match address {
@@ -56,8 +56,8 @@ pub(super) fn counted_by(address: IpAddr, ipv6_prefix: u8) -> String {
     text
 }
 
-/// Turns `::ffff:a.b.c.d` into a.b.c.d. Otherwise all IPv4 addresses would be in one IPv6 network, and count as one
-/// client.
+/// Turns `::ffff:a.b.c.d` into a.b.c.d. Otherwise all IPv4 addresses in this form would be in one IPv6 network, and
+/// count as one client.
 fn unmapped(address: IpAddr) -> IpAddr {
     address.to_canonical()
 }
@@ -97,16 +97,20 @@ mod tests {
     fn the_walk_goes_from_the_right_through_trusted_proxies_only() {
         let trusted = ["10.0.0.0/8", "2001:db8:aaaa::/48"];
         let spoofed = "1.1.1.1, 203.0.113.7, 10.0.0.2";
-        assert_eq!(client("10.0.0.1", &[spoofed], &trusted), "203.0.113.7", "never the leftmost entry");
+        assert_eq!(
+            client("10.0.0.1", &[spoofed], &trusted),
+            "203.0.113.7",
+            "the leftmost entry is not used, because the client wrote it"
+        );
         assert_eq!(
             client("10.0.0.1", &["1.1.1.1", "203.0.113.7", "10.0.0.2"], &trusted),
             "203.0.113.7",
-            "lines in order"
+            "several header lines are read as one list"
         );
         assert_eq!(
             client("10.0.0.1", &["10.0.0.3, 2001:db8:aaaa::1"], &trusted),
             "10.0.0.3",
-            "all trusted: the farthest"
+            "if all addresses are trusted, the leftmost one is the client"
         );
         assert_eq!(client("10.0.0.1", &[], &trusted), "10.0.0.1");
     }

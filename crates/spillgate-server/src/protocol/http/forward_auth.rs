@@ -1,10 +1,10 @@
 //! `GET /v1/forward-auth`: decides the sub-request of a proxy.
 //!
-//! nginx (`auth_request`), Caddy (`forward_auth`) and Traefik (ForwardAuth) send such sub-requests. The settings map their
-//! header fields to descriptors.
+//! nginx (`auth_request`), Caddy (`forward_auth`) and Traefik (ForwardAuth) send such sub-requests. The settings say
+//! how the header fields of a sub-request become descriptors.
 //!
-//! Every request uses every descriptor of the mapping. A missing header field has the empty value. All clients that omit it
-//! therefore share one counter, and omitting it does not avoid a limit.
+//! Every sub-request gets all descriptors of the settings. If a header field is missing, its value is empty. All
+//! clients that omit a field therefore share one counter, and a client cannot avoid a limit by omitting the field.
 
 use std::borrow::Cow;
 

@@ -23,7 +23,7 @@ use super::{HttpState, Response};
 const EXAMPLE: &str = r#"{"bucket":"login","key":"user-7","limit":5,"window_ms":60000}"#;
 const LEASE_EXAMPLE: &str = r#"{"lease_id":"AQ..."}"#;
 
-/// A hit as a client sends it. The bucket and the key name the counter, and the other members are the limit.
+/// A hit as a client sends it. The bucket and the key name the counter. The other members are the cost and the limit.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WireHit<'a> {
@@ -188,10 +188,10 @@ struct Renewed {
 pub(super) async fn release<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Result<Response, Failure> {
     let leases = leases(state, body)?;
     let mut released: Option<u64> = None;
-    // Each lease needs two hits, and one request has at most MAX_HITS.
+    // Each lease needs two hits, and one request to the store has at most MAX_HITS hits.
     for leases in leases.chunks(MAX_HITS / 2) {
         // Each lease is renewed and refunded in one request. The renewal is decided before the refund takes effect.
-        // Therefore it shows whether the lease had expired.
+        // Therefore the renewal shows whether the lease had expired.
         let hits: SmallVec<[Hit<'_>; 4]> = leases
             .iter()
             .flat_map(|Lease { key, quota, permits, receipt }| {
@@ -215,7 +215,8 @@ pub(super) async fn release<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Resu
 /// Renews the permits of a lease for the full time. If one permit has expired, no permit is renewed.
 pub(super) async fn renew<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Result<Response, Failure> {
     let leases = leases(state, body)?;
-    // Each lease needs one hit, and an id has at most MAX_HITS leases. One verdict therefore decides all.
+    // Each lease needs one hit, and an id has at most MAX_HITS leases. Therefore one request renews all leases, and its
+    // verdict is valid for all of them.
     let hits: SmallVec<[Hit<'_>; 4]> = leases
         .iter()
         .map(|Lease { key, quota, receipt, .. }| {

@@ -1,6 +1,7 @@
 //! Reads JSON strictly, and borrows strings from the body where that is possible.
 //!
-//! A misspelled member is an error with a useful text, and a request costs few allocations.
+//! Because reading is strict, a misspelled member is an error with a useful text. Because strings are borrowed, a
+//! request needs few allocations.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,7 +11,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use smallvec::SmallVec;
 
-/// A string that is borrowed from the body unless it contains escapes.
+/// A string of the body. It is borrowed from the body, or copied if it contains escapes such as `\n`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Text<'a>(pub(crate) Cow<'a, str>);
 
@@ -46,9 +47,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// The text of a JSON value, which is what is counted. A string is its own text. The text of a number or a boolean is
-/// as JSON writes it. A number that is too large to be exact is refused, because other numbers would have the same
-/// text.
+/// A JSON string, number or boolean, as the text by which a request is counted. A string is this text itself. A number
+/// or a boolean becomes the text with which JSON writes it. A number that is too large to be exact is an error, because
+/// several such numbers would have the same text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Scalar<'a>(Text<'a>);
 
@@ -110,7 +111,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Scalar<'a> {
     }
 }
 
-/// The entries of one descriptor, in written order: `{"user_id":"7"}`, or `[["user_id","7"]]` if a key occurs twice.
+/// The entries of one descriptor, in the order of the body. A client writes an object such as `{"user_id":"7"}`, or a
+/// list of pairs such as `[["user_id","7"]]`. Only in a list can a key occur twice.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Entries<'a>(SmallVec<[(Text<'a>, Scalar<'a>); 2]>);
 
@@ -138,9 +140,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
                         let message = format!("duplicate field `{}`; write [[key, value], ...] to repeat a key", &*key);
                         return Err(A::Error::custom(message));
                     }
-                    // Later the service refuses a descriptor with more entries than `limits.entries`. The bound here
-                    // comes first, because the search for duplicates takes a time that grows with the square of the
-                    // number of entries.
+                    // The time of the search for duplicates grows with the square of the number of entries. Therefore
+                    // this number has a bound already here. The service later applies the setting `limits.entries`.
                     if entries.len() > MOST_MEMBERS {
                         return Err(A::Error::custom("too many entries in one descriptor"));
                     }
@@ -162,11 +163,12 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
     }
 }
 
-/// The most entries of one descriptor that are read. `limits.entries` cannot be larger.
+/// The largest possible value of the setting `limits.entries`. If an object has many more members, reading it is an
+/// error.
 const MOST_MEMBERS: usize = 256;
 
-/// A `T` that is written as an object. A derived deserializer would also accept a list of values in the order of the
-/// fields. Such a list is always a mistake.
+/// A `T` that a client has to write as a JSON object. The deserializer that serde derives for `T` would also accept a
+/// list with the values of the fields. Such a list is always a mistake.
 #[derive(Debug)]
 pub(crate) struct Object<T>(pub(crate) T);
 
@@ -217,14 +219,14 @@ pub(crate) fn plain(error: &serde_json::Error) -> String {
     }
 }
 
-/// One value, or a list of them.
+/// One value, or a list of values.
 pub(crate) enum OneOrMany<T> {
     One(T),
     Many(Vec<T>),
 }
 
-/// Parses one object or a list of objects. The first character decides which of the two the body is, so that the error
-/// text fits.
+/// Parses one object or a list of objects. A body that begins with `[` is read as a list, and any other body as an
+/// object. Therefore an error text fits what the client wrote.
 pub(crate) fn one_or_many<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<OneOrMany<T>, serde_json::Error> {
     let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
     if first == Some(&b'[') {
@@ -281,7 +283,8 @@ mod tests {
     #[test]
     fn many_members_are_refused_before_they_cost_much() {
         let members: Vec<String> = (0..10_000).map(|i| format!(r#""k{i}":"v""#)).collect();
-        let error = entries(&format!("{{{}}}", members.join(","))).expect_err("too many");
+        let error =
+            entries(&format!("{{{}}}", members.join(","))).expect_err("an object with 10,000 members is refused");
         assert!(error.contains("too many entries"), "{error}");
     }
 
@@ -294,7 +297,7 @@ mod tests {
         }
         assert!(matches!(object::<One<'_>>(br#"{"name":"x"}"#), Ok(One { name: Text(Cow::Borrowed("x")) })));
         for body in [&br#"["x"]"#[..], b"[]", b"7", b"null"] {
-            let error = object::<One<'_>>(body).expect_err("no object").to_string();
+            let error = object::<One<'_>>(body).expect_err("a body that is not an object is refused").to_string();
             assert!(error.contains("expected an object"), "{error}");
         }
         assert!(one_or_many::<One<'_>>(br#"[["x"]]"#).is_err());

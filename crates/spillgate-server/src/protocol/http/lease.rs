@@ -1,11 +1,11 @@
 //! Lease ids: signed tokens that release or renew the permits of a `concurrency` limit.
 //!
-//! A token contains all that is needed, so the server keeps no table of leases.
+//! A token contains everything that a release or a renewal needs, so the server keeps no table of leases.
 //!
-//! A token is base64url(version, leases, tag). The tag is a SipHash-2-4-128 of the version and the leases. Its secret
-//! is derived from the secret that hashes keys. Without this secret a client cannot make or change a token, and
-//! therefore cannot release the permits of other clients. On a shared store without `store.key_secret_file` the secret
-//! is public.
+//! A token is base64url(version, leases, tag). The tag is a SipHash-2-4-128 of the version and the leases. The secret
+//! of this hash is derived from the secret with which keys are hashed. A client that does not know the secret cannot
+//! make or change a token, and therefore cannot release the permits of other clients. With a shared store and without
+//! `store.key_secret_file`, the secret is public.
 
 use std::hash::Hasher as _;
 use std::time::Duration;
@@ -40,10 +40,11 @@ pub(crate) struct LeaseKey([u8; 16]);
 pub(crate) struct BadLeaseId;
 
 impl LeaseKey {
-    /// Derives the secret from the secret of the keys. A token is therefore valid as long as the keys of its leases.
+    /// Derives this secret from the secret with which keys are hashed. A token is therefore valid as long as the keys
+    /// of its leases.
     ///
-    /// A token contains keys, which are hashes with the secret of the keys. This secret is such a hash too, of one
-    /// part. A caller's key always has several parts, so that no token contains this hash.
+    /// A token contains keys. Each key is a hash of several parts, with the secret of the keys. The derived secret is a
+    /// hash of only one part, with the same secret. Therefore no key in a token is equal to the derived secret.
     pub(crate) fn of(keys: &KeyHasher) -> LeaseKey {
         LeaseKey(keys.start().part(b"lease ids").finish().to_be_bytes())
     }
@@ -108,7 +109,7 @@ pub(crate) fn equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && differ == 0
 }
 
-/// Returns whether a take on `quota` makes a lease, which is held until it is released.
+/// Returns whether a take on `quota` makes a lease: permits that are in use until they are released or expire.
 pub(crate) fn is_leased(quota: &Quota) -> bool {
     quota.algorithm() == Algorithm::Concurrency
 }
@@ -128,7 +129,10 @@ mod tests {
         for leases in [vec![lease(1)], vec![lease(3), lease(u64::MAX)], vec![lease(1); MAX_HITS]] {
             let token = key.sign(&leases);
             assert_eq!(key.open(&token), Ok(leases));
-            assert!(token.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b)), "safe in a URL");
+            assert!(
+                token.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b)),
+                "the token is safe in a URL"
+            );
         }
     }
 

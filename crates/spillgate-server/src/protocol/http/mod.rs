@@ -1,6 +1,7 @@
-//! HTTP: checks in JSON, leases, RLS in protobuf JSON, and sub-requests of proxies.
+//! HTTP: routes for checks and leases in JSON, for RLS (Envoy's rate limit service) in protobuf's JSON, and for
+//! sub-requests of proxies.
 //!
-//! Programs without gRPC use HTTP, and proxies such as nginx and Caddy too.
+//! Programs without gRPC use these routes. Proxies such as nginx and Caddy use them too.
 
 mod answer;
 mod body;
@@ -155,7 +156,8 @@ impl<C: Clock> HttpState<C> {
         response
     }
 
-    /// Routes all paths. The response uses the header map of the request, so that a connection needs one map.
+    /// Calls the handler of the request's path. The response reuses the header map of the request, so that no second
+    /// map is allocated.
     async fn route<B>(&self, peer: Peer, request: Request<B>) -> Result<Response, Failure>
     where
         B: Body<Data = Bytes>,

@@ -74,9 +74,9 @@ impl Problem {
 /// Why a request has no answer. Either this protocol found an error, or the service did.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// An error of the protocol, which was not counted yet.
+    /// An error that this protocol found. It was not counted yet.
     Wire(Problem),
-    /// An error of the service, which has counted it.
+    /// An error that the service found. The service has already counted it.
     Service(ServiceError),
 }
 
@@ -93,7 +93,7 @@ impl From<ServiceError> for Failure {
 }
 
 impl<C: Clock> HttpState<C> {
-    /// Returns the problem that the client gets. Errors of the protocol are counted here and nowhere else.
+    /// Returns the problem that the client gets. Errors that this protocol found are counted here and nowhere else.
     pub(super) fn problem(&self, failure: Failure) -> Problem {
         match failure {
             Failure::Service(error) => error.into(),
@@ -112,7 +112,7 @@ impl<C: Clock> HttpState<C> {
 
 /// Gives each service error its status.
 ///
-/// After a status 4xx, the same request would fail again. After 503 it may succeed later. `auth_request` of nginx
+/// After a status 4xx, the same request would fail again. After 503 it can succeed later. `auth_request` of nginx
 /// answers 500 in both cases. Caddy forwards the status.
 impl From<ServiceError> for Problem {
     fn from(error: ServiceError) -> Problem {

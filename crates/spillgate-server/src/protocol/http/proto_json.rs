@@ -1,7 +1,7 @@
 //! Protobuf's JSON mapping of RLS v3 requests.
 //!
-//! The mapping allows field names in camel or snake case, null for absent fields, integers as numbers or strings, and enums
-//! by name or number. A plain deserializer does not accept all of that.
+//! The mapping allows field names in camel or snake case, null for absent fields, integers as numbers or strings, and
+//! enums by name or number. A deserializer without the code of this file would accept only some of these forms.
 
 use std::fmt;
 
@@ -57,7 +57,7 @@ pub(super) struct RateLimitOverride {
     pub(super) unit: Option<UnitNumber>,
 }
 
-/// An unsigned integer of at most `MAX`, as a number or a string.
+/// An unsigned integer of at most `MAX`. A client writes it as a number or as a string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Uint<const MAX: u64>(pub(super) u64);
 
@@ -81,7 +81,11 @@ impl<const MAX: u64> Visitor<'_> for UintVisitor<MAX> {
     }
 
     /// The mapping allows whole numbers that are written as `1e3` or `5.0`.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole, and 0 to 2^53")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the number is whole, and from 0 to 2^53"
+    )]
     fn visit_f64<E: Error>(self, number: f64) -> Result<u64, E> {
         if number.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&number) {
             return self.visit_u64(number as u64);
@@ -96,7 +100,7 @@ impl<const MAX: u64> Visitor<'_> for UintVisitor<MAX> {
     }
 }
 
-/// The units of `envoy.type.v3.RateLimitUnit`, by their number.
+/// The names of the units of `envoy.type.v3.RateLimitUnit`. The index of a name is the number of the unit.
 const UNITS: [&str; 7] = ["UNKNOWN", "SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR"];
 
 /// The number of a `RateLimitUnit`, 0 (unknown) to 6 (year).
@@ -146,11 +150,11 @@ mod tests {
         for body in [camel, snake] {
             let request = read(body);
             assert_eq!(request.hits_addend, Some(Uint(3)));
-            let descriptor = &request.descriptors.as_ref().expect("descriptors")[0].0;
+            let descriptor = &request.descriptors.as_ref().expect("the request has descriptors")[0].0;
             assert_eq!((descriptor.hits_addend, descriptor.is_negative_hits), (Some(Uint(0)), Some(true)));
-            let Object(limit) = descriptor.limit.as_ref().expect("a limit");
+            let Object(limit) = descriptor.limit.as_ref().expect("the descriptor has a limit");
             assert_eq!((limit.requests_per_unit, limit.unit), (Some(Uint(5)), Some(UnitNumber(3))));
-            let entry = &descriptor.entries.as_ref().expect("entries")[0].0;
+            let entry = &descriptor.entries.as_ref().expect("the descriptor has entries")[0].0;
             assert_eq!((entry.key.as_deref(), entry.value.as_deref()), (Some("k"), Some("v")));
         }
     }

@@ -13,7 +13,7 @@ pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json"
 pub(super) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
-/// Returns a response that caches do not keep. It uses the memory of the map `headers`.
+/// Returns a response that caches do not keep. The response reuses the memory of the map `headers`.
 pub(super) fn response(status: StatusCode, kind: HeaderValue, body: Bytes, mut headers: HeaderMap) -> Response {
     headers.clear();
     headers.insert(CONTENT_TYPE, kind);

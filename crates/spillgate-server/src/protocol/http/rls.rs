@@ -99,7 +99,7 @@ fn text<'b>(text: &'b Option<Text<'_>>) -> &'b str {
 }
 
 fn override_of(wire: &RateLimitOverride, policy: OnStoreFailure) -> Result<Limit, ServiceError> {
-    // The number fits, because the parser accepts no larger number.
+    // The number fits into a `u32`, because the parser accepts no larger number.
     let units = wire.requests_per_unit.map_or(0, |units| u32::try_from(units.0).unwrap_or(u32::MAX));
     overriding(units, wire.unit.map_or(0, |unit| unit.0), policy)
 }

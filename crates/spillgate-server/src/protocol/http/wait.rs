@@ -10,15 +10,15 @@ use crate::settings::duration;
 
 use super::problem::Problem;
 
-/// Waits until the turn of an allowed request. A caller that goes away meanwhile loses its turn.
+/// Waits until it is the turn of an allowed request. A caller that goes away during the wait loses its turn.
 pub(super) async fn wait_for_turn(delay_ns: u64) {
     if delay_ns > 0 {
         tokio::time::sleep(Duration::from_nanos(delay_ns)).await;
     }
 }
 
-/// Returns how long the caller can wait, in nanoseconds, from `?wait=1s`. Without the parameter this is 0. A time above
-/// `max` is an error.
+/// Returns the longest time that the caller accepts to wait, in nanoseconds. `?wait=1s` gives 1,000,000,000. Without
+/// the parameter the result is 0. A time above `max` is an error.
 pub(super) fn max_wait_ns(query: Option<&str>, max: Duration) -> Result<u64, Problem> {
     let mut wait = None;
     for parameter in query.unwrap_or_default().split('&').filter(|parameter| !parameter.is_empty()) {
