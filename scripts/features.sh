@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks that each feature of the library builds alone, and that a program without features gets few other crates.
+# Checks that each feature of the library builds alone. Also checks that a program gets few other crates if it uses the
+# library without features.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,7 +15,7 @@ for set in "" $features "$features"; do
     cargo clippy --quiet --package spillgate --no-default-features --features "$set" --locked -- --deny warnings
 done
 
-# A program that depends on the library without features. It uses the versions of our lock file.
+# A program that depends on the library without features. Its dependencies have the versions of our lock file.
 most=17
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

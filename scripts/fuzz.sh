@@ -19,7 +19,8 @@ fi
 
 for target in "${targets[@]}"; do
     echo "== $target, $seconds s"
-    # The sanitizers need nightly Rust. They would find little, since our code has no unsafe block.
+    # The option `-s none` switches off the sanitizers. Sanitizers need nightly Rust, and would find little, because our
+    # code has no unsafe block.
     seeds=()
     if [ -d "fuzz/seeds/$target" ]; then
         mkdir -p "fuzz/corpus/$target"

@@ -43,7 +43,7 @@ install_packages() {
   [ ${#packages[@]} -gt 0 ] || return 0
   say "missing: ${packages[*]}"
   if ! has apt-get; then
-    say "there is no apt-get; install these packages with your own package manager, then run this again" >&2
+    say "there is no apt-get; install these packages with your own package manager, then run this script again" >&2
     exit 1
   fi
   if [ "$(id -u)" -ne 0 ]; then

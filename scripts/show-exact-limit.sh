@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Shows that exactly the limit is admitted on one key, even if many clients ask at once. The tests use four processes of 64 tasks
-# with the library, two servers over gRPC, and a cluster of six nodes in which one request has limits in several slots.
-# Prints a table of the tests.
+# Shows that exactly the limit is admitted on one key, even if many clients ask at once. One test uses the library, in
+# four processes with 64 tasks each. One test uses two servers over gRPC. Two tests use a cluster of six nodes; in one
+# of them, a request has limits in several slots. Prints a table of the tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

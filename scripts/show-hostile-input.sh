@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs the tests with hostile input to every parser and to the real server. Nothing may panic or hang, and honest clients must
-# still be served. Each test takes as long as in CI. `make soak` runs longer. Prints a table of the tests.
+# Runs the tests that send hostile input to the parsers and to the real server. Nothing may panic or hang, and the
+# server must still serve honest clients. Each test takes as long as in CI. `make soak` takes longer. Prints a table of
+# the tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Measures nanoseconds per decision in process, against governor and against tables that decide nothing, in one run. Two threads
-# use uniform keys, and then Zipf(1.0) keys. After that, the batch call is compared with the single call, on 10 million uniform
-# keys.
+# Measures the nanoseconds per decision of the library. In the same run, it measures governor (another rate limiter in
+# Rust), and hash tables that decide nothing. Two threads use keys that are all equally frequent, and then keys with
+# Zipf(1.0) frequencies. After that, the call that decides many keys is compared with the call that decides one key, on
+# 10 million keys.
 # Prints markdown for bench/RESULTS.md. Arguments go to `inprocess speed`: scripts/show-library-speed.sh --deny
 set -euo pipefail
 cd "$(dirname "$0")/.."

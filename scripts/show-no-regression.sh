@@ -14,11 +14,12 @@ cd "$(dirname "$0")/.."
 BASE=${1:-e7b6eea}
 [ $# -eq 0 ] || shift
 WORK=$PWD/target/no-regression
-# The instructions of this many decisions are counted.
+# valgrind counts the instructions I(N) of N decisions, and I(2N) of 2N decisions. One decision has (I(2N) - I(N)) / N
+# instructions. This number is N.
 DECISIONS=4000
-# Commits older than this commit are measured with the counting program of this commit. The first commits have no such
-# program. After this commit the interface of the library changed, so the present counting program does not compile with
-# older commits.
+# If the base is older than this commit, the script measures the base with the counting program of this commit. There
+# are two reasons: the first commits have no counting program, and the present counting program does not compile with
+# older commits. The interface of the library changed after this commit.
 COUNTER=a71aeeb
 
 for program in git valgrind taskset redis-server; do
@@ -48,8 +49,8 @@ if ! git merge-base --is-ancestor "$COUNTER" "$commit"; then
 fi
 
 # Each build has a target folder of its own. In a shared folder, Cargo would reuse files of the other build if they are
-# newer than the sources. The panic strategy is that of the server. The profile of the benchmarks has another panic
-# strategy.
+# newer than the sources. The profile of the benchmarks has another panic strategy than the server. This variable gives
+# all programs the panic strategy of the server.
 export CARGO_PROFILE_RELEASE_PANIC=unwind
 build() { # TREE NAME
     echo "building the commit '$2', which takes some minutes" >&2
@@ -82,7 +83,7 @@ each() { # NAME CASE
 }
 
 echo "Base: $(git log -1 --format='%h %s' "$commit")"
-echo "Now: $(git log -1 --format='%h %s')$(git diff --quiet HEAD || echo ', and what is not committed')"
+echo "Now: $(git log -1 --format='%h %s')$(git diff --quiet HEAD || echo ', with changes that are not committed')"
 echo
 echo "| instructions per decision | base | now | now / base, at most 1.01 | verdict |"
 echo "|---|---|---|---|---|"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Shows what happens if Redis is killed, frozen or failed over under load. The tests check that the store or its policy answers
-# each request, that no request is charged twice, that the store recovers by itself, and that no more is admitted than the
-# bound. Then measurements are printed: how long callers wait during a fault, and how soon the store decides again.
+# Shows what happens if Redis is killed, frozen or failed over under load. The tests check four things. Each request
+# gets an answer, from the store or by `on_store_failure`. No request is charged twice. The store recovers by itself. No
+# more is admitted than the bound allows. Then the script measures how long callers wait during a fault, and how soon
+# the store decides again.
 # Arguments go to `on-redis faults`: scripts/show-redis-faults.sh --repetitions 9
 set -euo pipefail
 cd "$(dirname "$0")/.."

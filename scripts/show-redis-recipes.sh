@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# People often build some limiters on Redis by hand. Here each of these limiters is made with spillgate, on a real Redis
-# and in memory. The tests check what each limiter does, and that the known faults of the original do not occur. Prints
-# a table of the tests.
+# People often build limiters on Redis by hand. Each test makes one of these limiters with spillgate, on a real Redis
+# and in memory. The test checks what the limiter does, and that the known faults of the hand-made limiter do not occur.
+# Prints a table of the tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

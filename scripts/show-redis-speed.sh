@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Measures decisions per second on Redis, in one run, with Redis commands and bytes per decision. It compares:
+# Measures decisions per second on Redis, and how many commands and bytes Redis receives for a decision. In one run, the
+# script compares:
 # * the library with redis-benchmark, which runs the same script;
 # * spillgate over gRPC with a server that makes one call of the same script for each request;
-# * a refused hot key with an allowed key. The script fails if Redis receives anything for a refusal.
+# * a key that is refused with a key that is allowed. The script fails if Redis receives anything for a refusal.
 # Prints markdown for bench/RESULTS.md. Arguments go to all three programs: scripts/show-redis-speed.sh --repetitions 9
 set -euo pipefail
 cd "$(dirname "$0")/.."

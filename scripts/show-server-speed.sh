@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Measures decisions per second of the server on one core, in one run. gRPC is compared with a tonic server that answers without
-# deciding, and with throttlecrab-server. HTTP is compared with an axum server that answers without deciding. Then two workers are
-# compared with one worker.
+# Measures decisions per second of the server on one core. In the same run, gRPC is compared with a tonic server that
+# answers without deciding, and with throttlecrab-server (another rate limiter). HTTP is compared with an axum server
+# that answers without deciding. Then a server with two workers is compared with a server with one worker.
 # Prints markdown for bench/RESULTS.md. Arguments go to the program `bench`: scripts/show-server-speed.sh grpc --repetitions 9
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,8 +17,8 @@ fi
 
 cargo build --release --quiet -p spillgate-server
 cargo build --release --quiet --manifest-path bench/Cargo.toml -p compare -p limits -p loadgen
-# Cargo ends at once if a program is installed already. The build of throttlecrab-server needs protoc. protox accepts the same
-# arguments, so it replaces protoc.
+# If a program is installed already, Cargo ends at once. The build of throttlecrab-server needs the compiler protoc. The
+# program protox accepts the arguments of protoc, so the script uses protox.
 install() {
     cargo install --quiet --locked --root bench/target/peers --target-dir bench/target/peers/build "$@"
 }

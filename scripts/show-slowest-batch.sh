@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Measures the slowest batch of decisions while a store grows to 20 million keys, and while these keys expire. The growth is also
-# measured with governor.
+# Measures how long the slowest batch of decisions takes, while a store grows to 20 million keys, and while these keys
+# expire. For comparison, the growth is also measured with governor (another rate limiter in Rust).
 # Prints markdown for bench/RESULTS.md. Arguments go to `inprocess growth`: scripts/show-slowest-batch.sh --keys 5000000
 set -euo pipefail
 cd "$(dirname "$0")/.."

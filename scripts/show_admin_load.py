@@ -1,7 +1,7 @@
-"""Measures decisions at a steady rate: alone, while a client scrapes metrics in a loop, and while other processes use the CPU.
+"""Measures how long decisions take at a steady rate, in three cases.
 
-The other processes use as much CPU time as scraping. So the difference between the last two results is the cost of scraping
-without its CPU time.
+In the first case, nothing else runs. In the second case, a client scrapes metrics in a loop. In the third case, other processes
+use as much CPU time as scraping. So the second result minus the third result is the cost of scraping without its CPU time.
 """
 
 import json
@@ -79,7 +79,7 @@ def memory(pid, field):
 
 
 def forget_peak(pid):
-    """Resets the peak of the memory, because reading the rules needed more memory than serving them."""
+    """Resets the peak of the server's memory, so that the memory for reading the rules is not included."""
     with open(f"/proc/{pid}/clear_refs", "w", encoding="ascii") as file:
         file.write("5")
 
@@ -97,7 +97,7 @@ class Beside:
 
     def __exit__(self, *_):
         for process in self.processes:
-            assert process.is_alive(), "a process beside the load has ended"
+            assert process.is_alive(), "a process that must run during the measurement has ended"
             process.terminate()
             process.join()
 

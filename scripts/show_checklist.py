@@ -5,7 +5,7 @@ the project makes a change on a branch, with CONTRIBUTING.md and ARCHITECTURE.md
 
     scripts/show_checklist.py "A new setting" [BRANCH]
 
-BRANCH is HEAD if it is left out. It is compared with the commit where it left main.
+BRANCH is HEAD if it is left out. BRANCH is compared with the commit at which it left main.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Compares the source trees of two commits: size, documentation, cycles of folders, and dependencies.
 
-The effort of a reader cannot be measured. But some things make it larger, and these can be measured: long files, folders that
-import each other, public items without documentation, a library with many dependencies, and a long README.
+The effort of a reader cannot be measured. But some things make this effort larger, and these things can be measured: long
+files, folders that import each other, public items without documentation, a library with many dependencies, and a long README.
 
     scripts/show_house.py BEFORE [AFTER]
 

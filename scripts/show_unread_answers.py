@@ -1,6 +1,6 @@
-"""HTTP/2 clients that send requests, answer every PING and never read an answer.
+"""Measures how much memory the server uses for HTTP/2 clients that never read an answer.
 
-Measures how much memory the server holds for them, and when it closes their connections.
+The clients send requests, and answer every PING. The program also measures when the server closes their connections.
 """
 
 import json
@@ -95,14 +95,14 @@ def hear_all(clients, until):
 
 
 def measure(spillgate, rules, name, path, body):
-    # This measures the bound of one connection. All connections together share limits.unread, so limits.unread must be larger.
+    # This function measures the bound of one connection. limits.unread bounds all connections together, so it must be large.
     command = [spillgate, "serve", rules, "--json", "--limits-idle", f"{IDLE_S}s", "--limits-unread", "1GiB"]
     command += [word for port in ("http", "grpc", "admin") for word in (f"--{port}", "127.0.0.1:0")]
     server = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:
         ready = json.loads(server.stdout.readline())
-        # The first clients send one request each. So memory that the server allocates only once is not counted for a
-        # connection.
+        # In the first turn, each client sends one request. The server then allocates the memory that it needs only once. So the
+        # second turn measures only the memory for the connections.
         for numbers in (range(1), range(REQUESTS)):
             before, known = resident(server.pid), decided(ready["admin"])
             clients = [Deaf(ready[name]) for _ in range(CONNECTIONS)]
@@ -139,8 +139,8 @@ def main():
         print(f"### Answers that clients never read\n\nThere are {CONNECTIONS} connections with {REQUESTS} unread answers each. "
               f"limits.idle is {IDLE_S} s. The server may use 4 MiB of resident memory for a "
               f"connection, and must close the connection within {IDLE_S + 2} s.\n")
-        print("| port | memory per connection | memory per answer | first connection closed, after its requests | "
-              "last connection closed, after the last decision | within the bound |\n|---|---|---|---|---|---|")
+        print("| port | memory per connection | memory per answer | time from the requests to the first closed connection | "
+              "time from the last decision to the last closed connection | within the bound |\n|---|---|---|---|---|---|")
         http = measure(sys.argv[1], rules.name, "http", b"/v1/check", CHECK)
         grpc = measure(sys.argv[1], rules.name, "grpc", RLS, CALL)
     sys.exit(not (http and grpc))

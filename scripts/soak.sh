@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Tests with random input for a longer time than CI has: scripts/soak.sh [MINUTES]. MINUTES is at least 10.
-# One third of the time is for the fuzz targets, one third for storms (random load) on the real server, and one third for the
-# property tests of the kernel. After that, the kernel, the memory store and Redis get a million random decisions of each
-# algorithm. This last part takes additional time.
+# Tests with random input for a longer time than CI has: scripts/soak.sh [MINUTES]. MINUTES is at least 10. One third of
+# the time is for the fuzz targets, one third for storms (random load) on the real server, and one third for the
+# property tests of the kernel. After that, a million random requests for each algorithm go to the kernel (the pure
+# decision code), to the memory store and to Redis. This last part takes additional time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,7 +18,8 @@ mapfile -t targets < <(sed -n 's/^path = "fuzz_targets\/\(.*\)\.rs"$/\1/p' fuzz/
 echo "== fuzz targets, $third s"
 scripts/fuzz.sh $((third / ${#targets[@]})) "${targets[@]}"
 
-# Two storms run at a time, so all five storms take about three times as long as one storm.
+# There are five storms, and two of them run at a time. So all storms together take about three times as long as one
+# storm.
 echo "== storms, $third s"
 HOSTILE_SECONDS=$((third / 3)) cargo test --release --quiet --locked --package spillgate-server --test hostile \
   -- --test-threads=2

@@ -1,4 +1,5 @@
-//! Sends any bytes to every HTTP path, as a body or as a header field. The status of the answer is always below 500.
+//! Sends any bytes to the HTTP paths that decide, release or renew. The bytes are a body, or the values of header
+//! fields. The status of the answer must be below 500.
 //!
 //! A status of 500 or above would mean that a client can cause an error of the server.
 
@@ -59,7 +60,7 @@ static STATE: LazyLock<HttpState<SystemClock>> = LazyLock::new(|| {
 });
 
 static RUNTIME: LazyLock<tokio::runtime::Runtime> =
-    LazyLock::new(|| tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime"));
+    LazyLock::new(|| tokio::runtime::Builder::new_current_thread().enable_time().build().expect("the runtime starts"));
 
 fuzz_target!(|data: &[u8]| {
     let Some((&first, data)) = data.split_first() else { return };
@@ -81,8 +82,8 @@ fuzz_target!(|data: &[u8]| {
     RUNTIME.block_on(async {
         let answer = STATE.answer(peer, request).await;
         let status = answer.status();
-        let body = to_bytes(Body::new(answer.into_body()), 1 << 20).await.expect("a bounded answer");
+        let body = to_bytes(Body::new(answer.into_body()), 1 << 20).await.expect("the answer has at most 1 MiB");
         assert!(status.as_u16() < 500, "{status}: {}", String::from_utf8_lossy(&body));
-        assert!(status.as_u16() < 400 || !body.is_empty(), "{status} without a reason");
+        assert!(status.as_u16() < 400 || !body.is_empty(), "the error {status} has no body");
     });
 });

@@ -1,8 +1,9 @@
-//! Sends any requests at any times to the kernel (the pure decision code) and to the memory store. Neither of them
-//! panics, both give the same answers, and a refused take is allowed after the reported wait.
+//! Sends any requests at any times to the kernel (the pure decision code) and to the memory store. Neither of them may
+//! panic, and both must give the same answers. If one limit refuses a request, the answer says how long to wait. After
+//! this wait, the same request must be allowed.
 //!
-//! The store has a fast path and removes expired states, so it could decide differently from the kernel. Random requests
-//! find such cases.
+//! The store has a fast path, and it removes expired states. If this code has a mistake, the store decides differently
+//! from the kernel. Random requests find such mistakes.
 
 #![no_main]
 
@@ -39,7 +40,7 @@ struct QuotaPlan {
 struct RequestPlan {
     /// The time by which the clock moves forward.
     step_ns: u32,
-    /// The time to which the clock jumps instead.
+    /// If there is a value, the clock jumps to this time, and `step_ns` is not used.
     jump: Option<u64>,
     hits: Vec<HitPlan>,
 }
@@ -113,7 +114,8 @@ impl OpPlan {
     }
 }
 
-/// Returns the hits of a request. Hits that differ only in their cost are merged, as every caller of a store does.
+/// Returns the hits of a request. A hit is one operation on one limit for one key. Every caller of a store must merge
+/// hits that differ only in their cost, so this function merges them too.
 fn hits<'q>(plan: &RequestPlan, quotas: &'q [Quota], receipts: &[Receipt]) -> Vec<Hit<'q>> {
     let mut hits: Vec<Hit<'q>> = Vec::new();
     for hit in plan.hits.iter().take(8) {
@@ -164,7 +166,8 @@ fn answers_are_true(hits: &[Hit<'_>], decisions: &[Decision], verdict: &Verdict)
     assert_eq!(verdict.allowed, verdict.retry_after == Wait::NONE);
 }
 
-/// Checks that the same take is allowed after its wait, if no other request comes in between.
+/// Checks that a refused take is allowed if it comes again after the wait that its answer reported. No other request
+/// comes during this wait.
 fn waiting_helps(map: &HashMap<u128, State>, hit: &Hit<'_>, decision: &Decision, now: Time) {
     let Wait::After(ns) = decision.retry_after else { return };
     let free = hit.quota.denied() == Denied::Free && hit.op.kind() == OpKind::Take;
@@ -186,8 +189,9 @@ fuzz_target!(|scenario: Scenario| {
     let mut map = HashMap::new();
     let mut receipts = Vec::new();
     let mut now = Time::from_nanos(1_700_000_000_000_000_000);
-    // The store may have removed expired states. If the clock is set back, the map still counts them, and the answers
-    // may differ.
+    // `alike` is true until the clock is set back. Until then, the store and the kernel must give the same answers.
+    // When the clock is set back, expired states count again. The map still has these states, but the store can have
+    // removed them. So the answers can differ.
     let mut alike = true;
     for plan in scenario.requests.iter().take(64) {
         let next = plan.jump.map_or(now.after(Duration::from_nanos(u64::from(plan.step_ns))), Time::from_nanos);
@@ -197,8 +201,11 @@ fuzz_target!(|scenario: Scenario| {
         let mut expected = vec![Decision::default(); hits.len()];
         let mut decisions = expected.clone();
         let verdict = decide_in(&mut map, &hits, now, &mut expected);
-        let stored = store.decide_now(now, &hits, &mut decisions).expect("a well-formed request");
-        assert!(!alike || (&expected, verdict) == (&decisions, stored), "{hits:?}: {expected:?} or {decisions:?}");
+        let stored = store.decide_now(now, &hits, &mut decisions).expect("the store accepts the request");
+        assert!(
+            !alike || (&expected, verdict) == (&decisions, stored),
+            "{hits:?}: kernel {expected:?}, store {decisions:?}"
+        );
         answers_are_true(&hits, &expected, &verdict);
         answers_are_true(&hits, &decisions, &stored);
         if let ([hit], [decision]) = (&hits[..], &expected[..]) {

@@ -1,7 +1,8 @@
 //! Parses any bytes as replies of Redis.
 //!
-//! For each reply, our parser finds the same end and the same value as the parser of the client library, or returns an
-//! error. Our parser never takes a part of a reply for a whole reply, and never reports an end beyond the last byte.
+//! For each reply, our parser must return an error, or the same end and the same value as the parser of the client
+//! library (the crate redis). Our parser must not take a part of a reply for a whole reply, and must not report an end
+//! behind the last byte.
 
 #![no_main]
 
@@ -19,10 +20,13 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(length > 0 && length <= rest.len());
         let (answer, after) = rest.split_at(length);
         for cut in [0, length / 2, length - 1] {
-            assert!(matches!(resp::length(&answer[..cut]), Ok(None)), "{answer:?} up to {cut}");
+            assert!(
+                matches!(resp::length(&answer[..cut]), Ok(None)),
+                "the first {cut} bytes of {answer:?} are not a whole reply"
+            );
         }
         let value = resp::value(answer).ok();
-        assert!(value.is_none() || value == parse_redis_value(answer).ok(), "{answer:?}");
+        assert!(value.is_none() || value == parse_redis_value(answer).ok(), "the two parsers differ: {answer:?}");
         rest = after;
     }
 });

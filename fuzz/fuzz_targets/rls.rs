@@ -1,6 +1,7 @@
-//! Decodes any bytes as a `RateLimitRequest`. The message is rejected, or a service with rules decides it.
+//! Decodes any bytes as a `RateLimitRequest`, the request message of Envoy. If the bytes are valid, a service with
+//! rules decides the request, and must not panic.
 //!
-//! Envoy copies values from its clients into this message, so a client can choose a part of the bytes.
+//! Envoy copies values of its clients into this message. So a client can choose a part of the bytes.
 
 #![no_main]
 
@@ -47,7 +48,7 @@ static SERVICE: LazyLock<Service> = LazyLock::new(|| {
 });
 
 static RUNTIME: LazyLock<tokio::runtime::Runtime> =
-    LazyLock::new(|| tokio::runtime::Builder::new_current_thread().build().expect("a runtime without I/O"));
+    LazyLock::new(|| tokio::runtime::Builder::new_current_thread().build().expect("the runtime starts"));
 
 fuzz_target!(|data: &[u8]| {
     let Ok(wire) = RateLimitRequest::decode(data) else { return };
@@ -66,7 +67,7 @@ fuzz_target!(|data: &[u8]| {
     }
     let grants = Grants { refund: true, overriding: true };
     let loaded = SERVICE.rules();
-    // The service may return an error. It must not panic or hang.
+    // The service can return an error. It must not panic or hang.
     if let Ok(answer) = RUNTIME.block_on(SERVICE.decide(&loaded, &request, grants)) {
         assert_eq!(answer.statuses.len(), wire.descriptors.len());
         for status in &answer.statuses {

@@ -1,6 +1,6 @@
-//! Reads any bytes as rules files. The result is an error that can be printed, or rules that answer every request.
+//! Reads any bytes as rules files. The result must be rules that answer every request, or errors that can be printed.
 //!
-//! Rules are written by hand, and a server reads them while it runs. A mistake in a file must not end the server.
+//! Rules are written by hand, and a server reads them while it runs. So a mistake in a file must not end the server.
 
 #![no_main]
 
@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use spillgate::KeyHasher;
 use spillgate::rules::{Action, Request, Rules, RulesFile};
 
-/// The line between two files in the input.
+/// The text between two files in the input.
 const NEXT_FILE: &str = "\n=====\n";
 
 fuzz_target!(|data: &[u8]| {
@@ -21,12 +21,12 @@ fuzz_target!(|data: &[u8]| {
     let rules = match Rules::parse(&files) {
         Ok(rules) => rules,
         Err(errors) => {
-            assert!(errors.iter().next().is_some(), "an error without a reason");
+            assert!(errors.iter().next().is_some(), "invalid rules have at least one error");
             // In YAML a carriage return alone ends a line too.
             let lines = text.split(['\n', '\r']).count();
             for error in errors.iter() {
-                assert!(!error.help().is_empty(), "no fix: {error}");
-                assert!(error.line() as usize <= lines + 1, "{error}");
+                assert!(!error.help().is_empty(), "the error has no help text: {error}");
+                assert!(error.line() as usize <= lines + 1, "the line is behind the end of the text: {error}");
             }
             assert!(!errors.to_string().is_empty());
             return;

@@ -1,6 +1,7 @@
-//! Reads any bytes as a settings file and as an environment variable. The result is settings, or errors that can be printed.
+//! Reads any bytes as a settings file and as an environment variable. The result must be settings, or errors that can
+//! be printed.
 //!
-//! Settings are written by hand. Each mistake must be an error with a fix, not a panic.
+//! Settings are written by hand. Each mistake must cause an error that says how to fix it, and not a panic.
 
 #![no_main]
 
@@ -16,7 +17,7 @@ fuzz_target!(|data: &[u8]| {
     match resolve(&Sources { file, environment, ..Sources::default() }) {
         Ok(resolved) => assert_eq!(resolved.settings, resolved.settings.clone()),
         Err(errors) => {
-            assert!(!errors.is_empty(), "an error without a reason");
+            assert!(!errors.is_empty(), "invalid settings have at least one error");
             for error in errors {
                 assert!(!error.to_string().is_empty() && !error.help().is_empty());
             }

@@ -1,7 +1,8 @@
-//! Loads any file as a snapshot. The result is a clear error, or a store. This store admits no more than an empty store, and
-//! can be saved again.
+//! Loads any file as a snapshot. The result must be an error with a text, or a store. This store must not admit more
+//! than an empty store, and it must be possible to save it again.
 //!
-//! A snapshot comes from a disk, so its bytes must be checked like bytes from a network.
+//! A disk can return wrong bytes, and a user can change the file. So the bytes must be checked like bytes from a
+//! network.
 
 #![no_main]
 
@@ -25,12 +26,11 @@ mod allocator;
 #[global_allocator]
 static ALLOCATOR: allocator::Counting = allocator::Counting;
 
-/// The bytes of memory that loading may use, whatever the length of the file is. Buffers and empty tables use this
-/// memory.
+/// How many bytes of memory loading may use for a file of any length. Buffers and empty tables use this memory.
 const FIXED_BYTES: usize = 512 * 1024;
-/// The bytes of memory that loading may use in addition for each byte of the file. This number is large, because a
-/// table that grows exists twice, and keys that are close together make a table grow while only a sixteenth of it is
-/// used.
+/// How many more bytes of memory loading may use for each byte of the file. This number is large for two reasons. While
+/// a table grows, its old copy and its new copy both use memory. If keys are close together, a table grows although
+/// only a sixteenth of it is used.
 const BYTES_PER_BYTE: usize = 64;
 const OPTIONS: MemoryOptions = MemoryOptions { max_keys: 100_000, max_heap_bytes: 1 << 24, on_full: OnFull::Deny };
 const START_NS: u64 = 1_790_000_000_000_000_000;
@@ -52,7 +52,7 @@ enum FilePlan {
     Any(Vec<u8>),
     /// A snapshot that was altered.
     Altered(Vec<Edit>),
-    /// A snapshot that was altered and has a correct checksum.
+    /// A snapshot that was altered and then got a correct checksum.
     Forged(Vec<Edit>),
     /// Any records with a correct header and checksum. `entries` are the numbers of entries in the header.
     Records { entries: (NumberPlan, NumberPlan), records: Vec<RecordPlan> },
@@ -75,7 +75,7 @@ struct RecordPlan {
     numbers: Vec<NumberPlan>,
 }
 
-/// A number in a record. These numbers are valid in a record more often than random numbers.
+/// A number in a record. Such a number is more often valid in a record than a random number is.
 #[derive(Arbitrary, Debug, Clone, Copy)]
 enum NumberPlan {
     Small(u8),
@@ -180,25 +180,27 @@ struct Base {
 }
 
 static BASE: LazyLock<Base> = LazyLock::new(|| {
-    // A save waits for the disk. With a file in memory, there is no such wait.
+    // A save waits until the disk has the file. A file in memory needs no such wait.
     let memory = Some(PathBuf::from("/dev/shm")).filter(|folder| folder.is_dir());
     let folder = memory.unwrap_or_else(std::env::temp_dir);
     let path = folder.join(format!("spillgate-fuzz-{}", std::process::id()));
     let (quotas, store) = (quotas(), MemoryStore::new(OPTIONS));
     for (key, used) in KEYS {
         for quota in &quotas {
-            // Some of these takes exceed the limit, so that there are penalties too.
+            // Some of these takes exceed the limit, so that the snapshot has penalties too.
             for ns in 0..used {
                 take(&store, key, quota, Time::from_nanos(START_NS + ns));
             }
         }
     }
-    store.save(&KeyHasher::with_secret([7; 16]), Time::from_nanos(START_NS), &path).expect("saved");
-    let file = fs::read(&path).expect("a file");
+    store
+        .save(&KeyHasher::with_secret([7; 16]), Time::from_nanos(START_NS), &path)
+        .expect("the base store can be saved");
+    let file = fs::read(&path).expect("the saved file can be read");
     Base { quotas, file, path }
 });
 
-/// The keys, each with its number of takes.
+/// The keys of the base store, each with the number of takes (requests for one unit) under each quota.
 const KEYS: [(u128, u64); 4] = [(0, 0), (1 << 64 | 9, 1), (3 << 90 | 5, 2), (7 << 70 | 1, 12)];
 
 fn quotas() -> Vec<Quota> {
@@ -217,7 +219,7 @@ fn quotas() -> Vec<Quota> {
         Quota::leaky_bucket(5, second).queue(3),
         Quota::concurrency(3).lease(second),
     ];
-    builders.into_iter().map(|quota| quota.build().expect("valid")).collect()
+    builders.into_iter().map(|quota| quota.build().expect("the quota is valid")).collect()
 }
 
 fn decide(store: &MemoryStore, key: u128, quota: &Quota, op: Op, now: Time) -> Decision {
@@ -232,13 +234,13 @@ fn take(store: &MemoryStore, key: u128, quota: &Quota, now: Time) -> bool {
     decide(store, key, quota, Op::take(1), now).allowed
 }
 
-/// Checks that at one instant no key gets more than an unknown key would, whatever the file had.
+/// Checks that the store admits no more units of a key at one instant than the quota allows for a new key.
 fn admits_no_more_than_an_empty_store(store: &MemoryStore, quotas: &[Quota], now: Time) {
     for quota in quotas {
         for (key, _) in KEYS {
             let most = quota.hard_capacity();
             let admitted = (0..=most).take_while(|_| take(store, key, quota, now)).count() as u64;
-            assert!(admitted <= most, "{admitted} of {most} under {quota:?}");
+            assert!(admitted <= most, "{admitted} units were admitted, but at most {most} are allowed: {quota:?}");
         }
     }
 }
@@ -246,18 +248,22 @@ fn admits_no_more_than_an_empty_store(store: &MemoryStore, quotas: &[Quota], now
 fuzz_target!(|input: Input| {
     let Base { quotas, file, path } = &*BASE;
     let bytes = input.file.bytes();
-    fs::write(path, &bytes).expect("written");
+    fs::write(path, &bytes).expect("the file can be written");
     let now = Time::from_nanos(input.now.number());
     let (live, peak) = (allocator::live_bytes(), allocator::peak_bytes());
     let restored = MemoryStore::restored(OPTIONS, now, path);
-    fs::remove_file(path).expect("removed");
+    fs::remove_file(path).expect("the file can be removed");
     if allocator::peak_bytes() > peak {
         let used = allocator::peak_bytes() - live;
-        assert!(used <= FIXED_BYTES + BYTES_PER_BYTE * bytes.len(), "{used} bytes for a file of {}", bytes.len());
+        assert!(
+            used <= FIXED_BYTES + BYTES_PER_BYTE * bytes.len(),
+            "loading used {used} bytes for a file of {} bytes",
+            bytes.len()
+        );
     }
     let (store, hasher, report) = match restored {
         Ok(restored) => restored,
-        Err(SnapshotError::Io(error)) => panic!("the file can be read: {error}"),
+        Err(SnapshotError::Io(error)) => panic!("the file cannot be read: {error}"),
         Err(SnapshotError::Format(_)) if matches!(input.file, FilePlan::Records { .. }) => {
             panic!("records are tested only if {FORMAT} is the format of this version")
         }
@@ -268,9 +274,9 @@ fuzz_target!(|input: Input| {
         "the file was altered, and the checksum did not show that"
     );
     assert_eq!(store.len(), report.entries);
-    let saved = store.save(&hasher, now, path).expect("saved again");
-    let (again, _, report) = MemoryStore::restored(OPTIONS, now, path).expect("what was saved is whole");
-    fs::remove_file(path).expect("removed");
+    let saved = store.save(&hasher, now, path).expect("the restored store can be saved");
+    let (again, _, report) = MemoryStore::restored(OPTIONS, now, path).expect("the new snapshot is valid");
+    fs::remove_file(path).expect("the file can be removed");
     assert_eq!((again.len(), report.expired, report.left_out), (saved.entries, 0, 0));
     let receipt = Receipt::new(Time::from_nanos(input.receipt.0.number()), input.receipt.1.number());
     let refund = Op::Refund { cost: 1, receipt: Some(receipt) };
