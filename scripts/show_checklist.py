@@ -1,7 +1,7 @@
 """Compares a change with a checklist of CONTRIBUTING.md: prints the files of the change, and the row that names each file.
 
 A checklist is complete if it names every file that a typical change touches. To test a checklist, a person who does not know
-the project makes a change on a branch, with CONTRIBUTING.md and ARCHITECTURE.md only. Then this program reads the branch.
+the project makes a change on a branch, and uses only CONTRIBUTING.md and ARCHITECTURE.md. Then this program reads the branch.
 
     scripts/show_checklist.py "A new setting" [BRANCH]
 
