@@ -17,9 +17,9 @@ const FULL_LOG_EVERY_NS: u64 = 60_000_000_000;
 /// What the log has reported about a full memory store.
 #[derive(Debug, Default)]
 pub(super) struct FullLog {
-    /// The number of requests that had met a bound of the store, as it was at the last check.
+    /// The number of requests that had found the store full, as it was at the last check.
     requests: AtomicU64,
-    /// The time when the last line was written.
+    /// The time of the last log line.
     logged_ns: AtomicU64,
 }
 
@@ -53,7 +53,7 @@ impl<C: Clock> Service<C> {
         }
     }
 
-    /// Counts whether a request was allowed, and which store or policy decided.
+    /// Counts whether a request was allowed, and the source of its decision, such as the store or the deny cache.
     pub(super) fn count_verdict(&self, verdict: &Verdict) {
         let counter = if verdict.allowed { &self.metrics.allowed } else { &self.metrics.refused };
         counter.inc();

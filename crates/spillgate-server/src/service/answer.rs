@@ -13,7 +13,7 @@ use spillgate::{Decision, Hit, Reason, Verdict};
 pub struct Answer<'p> {
     /// Whether the request is allowed, and when to try again. In shadow mode it is always allowed.
     pub verdict: Verdict,
-    /// One status for each descriptor, in their order.
+    /// One status for each descriptor, in the order of the descriptors.
     pub statuses: SmallVec<[Status<'p>; 2]>,
     plan: Plan<'p>,
     decisions: SmallVec<[Decision; 4]>,
@@ -24,8 +24,9 @@ pub struct Answer<'p> {
 pub struct Status<'p> {
     /// Whether a limit of the descriptor refuses. A limit in shadow mode counts too.
     pub over: bool,
-    /// Whether a limit of the descriptor refuses, in a rule that is not a shadow. Clients see such a descriptor as over
-    /// the limit. With quota-mode rules, or in shadow mode, the request may be allowed nevertheless.
+    /// Whether a limit of the descriptor refuses, and the rule has no `shadow_mode`. Clients see such a descriptor as
+    /// over the limit. The request can still be allowed: if the rule has `quota_mode`, or if the server is in shadow
+    /// mode.
     pub enforced_over: bool,
     /// Whether the descriptor is allowed without being counted.
     pub unlimited: bool,
@@ -54,8 +55,8 @@ pub struct LimitDecision<'a, 'p> {
 
 /// The parts of an answer, borrowed before the [`Answer`] is built.
 ///
-/// If the `Answer` itself were borrowed before it is returned, it would be copied once more. That copy costs a tenth of
-/// a decision.
+/// If the `Answer` itself were borrowed before it is returned, it would be copied once more. That copy takes a tenth of
+/// the time of a decision.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AnswerView<'a, 'p> {
     pub(super) verdict: &'a Verdict,
@@ -131,8 +132,8 @@ fn status<'p>(planned: &Planned<'p>, decisions: &[Decision]) -> Status<'p> {
     }
 }
 
-/// Returns whether a client should see `a` instead of `b`. A refusal comes before an allowed decision. If both refuse, the
-/// longer wait comes first. If both allow, the one with the smaller part of its capacity left comes first.
+/// Returns whether a client should see `a` instead of `b`. A refusal comes before an allowed decision. If both refuse,
+/// the longer wait comes first. If both allow, the decision with the smaller part of its capacity left comes first.
 fn tighter(a: &Decision, b: &Decision) -> bool {
     match (a.allowed, b.allowed) {
         (false, true) => true,

@@ -23,7 +23,7 @@ pub enum ServiceError {
         /// The largest number that is allowed.
         max: usize,
     },
-    /// The listener does not allow this.
+    /// The listener does not allow such a request.
     #[error("{0}")]
     Forbidden(&'static str),
     /// The store could not decide. The exact text of the store is only for the log. A client gets a general

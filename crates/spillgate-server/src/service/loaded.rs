@@ -53,8 +53,8 @@ impl Loaded {
     #[cold]
     pub(super) fn refuse_unmatched<'p>(&'p self, plan: &mut Plan<'p>, request: &Request<'_>) {
         let Some(limit) = &self.unmatched else { return };
-        // The key is in the cluster slot of the first hit. If all other keys are in one slot, the request stays in one
-        // slot.
+        // The key is in the cluster slot of the first hit. Therefore it adds no second slot to a request whose keys are
+        // all in one slot.
         let key = plan.hits.first().map_or(0, |hit| hit.key ^ 1);
         let mut refusing = None;
         for (planned, descriptor) in plan.descriptors.iter_mut().zip(request.descriptors()) {

@@ -95,7 +95,7 @@ impl<C: Clock> Service<C> {
         self.loaded.load()
     }
 
-    /// Replaces the current rules. Requests that are being decided finish by the old rules.
+    /// Replaces the current rules. Requests that are being decided now are still decided by the old rules.
     pub fn replace_rules(&self, rules: Rules) {
         self.loaded.store(Arc::new(Loaded::new(rules, &self.metrics, &self.options)));
         self.metrics.reloads.inc();

@@ -1,6 +1,6 @@
-//! Limits that the caller names: hits that contain a quota, leases, and resets by an operator.
+//! Operations on limits that the caller names: hits that contain a quota, leases, and resets by an operator.
 //!
-//! A program without rules files can use the server this way.
+//! With these hits and leases, a program can use the server without rules files.
 
 use smallvec::{SmallVec, smallvec};
 use spillgate::rules::{Action, Request};

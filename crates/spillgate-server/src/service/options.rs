@@ -15,7 +15,8 @@ pub struct Bounds {
     pub entries: usize,
     /// The most bytes of an entry's key, and of the domain.
     pub key_bytes: usize,
-    /// Only the first bytes of an entry's value choose the counter, up to this many. Rules match the whole value.
+    /// The most bytes of an entry's value that choose the counter. Further bytes are ignored there, but rules match the
+    /// whole value.
     pub value_bytes: usize,
 }
 
@@ -43,7 +44,7 @@ pub struct ServiceOptions {
     pub shadow: bool,
     /// Whether the service refuses descriptors that no rule matches.
     pub deny_unmatched: bool,
-    /// What a limit that comes with a call does while the shared store fails.
+    /// How a limit that comes with a call answers while the shared store fails.
     pub on_store_failure: OnStoreFailure,
     /// How large one request may be.
     pub bounds: Bounds,

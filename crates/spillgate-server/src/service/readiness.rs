@@ -1,7 +1,7 @@
 //! Whether the server should get requests, and if not, why.
 //!
-//! Load balancers ask this. A server that cannot decide some of its limits should not get requests while other servers
-//! can.
+//! Load balancers ask for this. A server that cannot decide some of its limits must get no requests while other servers
+//! can decide these limits.
 
 use std::sync::PoisonError;
 
@@ -11,14 +11,14 @@ use tokio::sync::watch;
 
 use super::Service;
 
-/// Whether the server should get requests.
+/// The answer to the question whether the server should get requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
     /// The server should get requests.
     Ready,
     /// The server should get no requests, because the store does not decide and some limits have the policy `error`.
     StoreDown,
-    /// The server should get no more requests, because it ends once the requests in flight are answered.
+    /// The server should get no more requests, because it ends as soon as the requests in flight are answered.
     Draining,
 }
 
@@ -40,7 +40,7 @@ impl Policies {
         Policies(OnStoreFailure::ALL.map(count))
     }
 
-    /// Returns the number of limits that only the store can answer for.
+    /// Returns the number of limits with the policy `error`. Only the store can decide these limits.
     fn errors(&self) -> usize {
         self.iter().find(|(policy, _)| *policy == OnStoreFailure::Error).map_or(0, |(_, count)| count)
     }
@@ -109,7 +109,7 @@ impl<C: Clock> Service<C> {
         self.loaded.load().policies.errors() > 0 && self.outage().is_some()
     }
 
-    /// Returns the outage of the shared store, if there is one. Requests may find an outage before a probe finds it.
+    /// Returns the outage of the shared store, if there is one. Requests can find an outage before a probe finds it.
     /// Then the circuit breaker opens, and requests are not sent to the store any more.
     fn outage(&self) -> Option<Outage> {
         let probed = *self.outage.lock().unwrap_or_else(PoisonError::into_inner);

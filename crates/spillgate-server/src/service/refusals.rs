@@ -1,6 +1,6 @@
 //! Logs how many requests each limit has refused.
 //!
-//! Metrics count by rule. A rule may have several limits, and only the log says which of them refused.
+//! Metrics count by rule. A rule can have several limits, and only the log says which of them refused.
 
 use std::cmp::Reverse;
 use std::iter::zip;
@@ -13,7 +13,7 @@ use crate::metrics::RuleCounters;
 
 use super::{LimitDecision, Loaded};
 
-/// This many limits have a log line of their own each minute. All others share one line.
+/// In each minute, at most this many limits have a log line of their own. All other limits share one line.
 const LINES_A_MINUTE: usize = 9;
 
 /// Counts a refusal for each limit that refused.
@@ -30,7 +30,7 @@ pub(super) fn count<'a, 'p: 'a>(
     }
 }
 
-/// A reload keeps the refusals of the old rules. They are logged once the last request by these rules is over.
+/// After a reload, the refusals by the old rules are logged as soon as the last request by these rules has ended.
 impl Drop for Loaded {
     fn drop(&mut self) {
         self.log_refusals();
@@ -41,7 +41,7 @@ impl Loaded {
     /// Logs how many requests each limit has refused since the last call. The limits that refused most come first. There
     /// are at most ten lines.
     pub fn log_refusals(&self) {
-        // If another thread writes lines at the end of the process, this lock waits for it.
+        // If another thread writes such lines when the process ends, this lock waits for that thread.
         let _writing = self.writing.lock();
         let mut refusing: Vec<(u64, &Rule, &Limit)> = Vec::new();
         for (rule, counters) in zip(self.rules.rules(), &self.counters) {

@@ -19,21 +19,22 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// The most lines about requests at level debug in a second.
 const REQUESTS_A_SECOND: u64 = 100;
 
-/// The most lines in a minute about requests that no limit applies to. Sixty seconds that overlap two periods have at
-/// most twice as many. Together with ten lines about refusals there are fewer than twenty.
+/// The most lines in a minute about requests that no limit applies to. Any 60 seconds can overlap two such minutes, so
+/// they have at most 2 * 4 = 8 lines. Together with the ten lines about refusals, this is fewer than twenty.
 const UNMATCHED_A_MINUTE: u64 = 4;
 
-/// The most lookups in a second of descriptors that no limit applies to. The bound keeps a flood of such descriptors
-/// cheap. A new descriptor without a lookup gets its line when it comes again.
+/// How many descriptors that no limit applies to are looked up in a second. A lookup finds out whether the descriptor
+/// already has a line. The bound keeps a flood of such descriptors cheap. A new descriptor without a lookup gets its
+/// line when it comes again.
 const LOOKUPS_A_SECOND: u64 = 1000;
 
-/// The most bytes from a client in one line.
+/// The most bytes of a client's text in one line.
 const MAX_SHOWN_BYTES: usize = 1024;
 
 /// How many lines are remembered, so that they are not written again.
 const REMEMBERED: usize = 256;
 
-/// The number of positions in the table of written lines where one line may be remembered.
+/// In the table of written lines, a line can be remembered at this many positions.
 const WAYS: usize = 4;
 
 #[derive(Debug)]
@@ -180,8 +181,8 @@ impl LineBound {
         requested >= self.lines && now.as_nanos() / self.period_ns == self.period.load(Ordering::Relaxed)
     }
 
-    /// Allows a line, and returns how many lines were left out since the last line. Returns `None` if the bound is
-    /// reached.
+    /// Returns `None` if this period allows no further line. Otherwise counts the line. The first line of a period gets
+    /// the number of lines that were left out in the last period with lines, and each other line gets 0.
     fn line(&self, now: Time) -> Option<u64> {
         let (period, before) = (now.as_nanos() / self.period_ns, self.period.load(Ordering::Relaxed));
         // A call from the last period is only late. A call from an older period means that the clock stepped back.
@@ -240,9 +241,9 @@ mod tests {
         assert_eq!(bound.line(at(2 * SECOND_NS)), Some(5));
         assert!(!bound.is_used_up(at(2 * SECOND_NS)));
         assert_eq!([2 * SECOND_NS + 1, 2 * SECOND_NS - 1].map(|ns| bound.line(at(ns))), [Some(0); 2]);
-        assert_eq!(bound.line(at(2 * SECOND_NS)), None, "a call that is late begins no period");
+        assert_eq!(bound.line(at(2 * SECOND_NS)), None, "a call that is late begins no new period");
         assert_eq!([2, 3, 0].map(|seconds| bound.is_used_up(at(seconds * SECOND_NS))), [true, false, false]);
-        assert_eq!(bound.line(at(0)), Some(1), "a clock that stepped back does");
+        assert_eq!(bound.line(at(0)), Some(1), "a clock that stepped back begins a new period");
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl<'p> ReportedLimit<'p> {
     }
 }
 
-/// Returns the time until the limit is unused, which is never 0.
+/// Returns the time until the limit is unused. The result is never 0.
 ///
 /// If the limit is unused already, a fixed window that is aligned to the clock returns the time to its end. A
 /// concurrency limit returns its lease. Other limits return a whole window.

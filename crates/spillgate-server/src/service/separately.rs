@@ -1,7 +1,7 @@
 //! Decides each descriptor alone, as `compat: envoy` demands.
 //!
 //! Envoy's reference server charges a descriptor even if another descriptor refuses the request. Rules files that were
-//! written for that server may rely on this.
+//! written for that server can rely on this.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use tokio::time::Instant;
 use super::{Service, ServiceError};
 
 impl<C: Clock> Service<C> {
-    /// Decides and charges each descriptor alone, in order, all at the same time `now`.
+    /// Decides and charges each descriptor alone, in order. `now` is the time of all these decisions.
     ///
-    /// Descriptors that share no state are sent to the store together. Descriptors that share a state form a chain.
-    /// They are sent one after another, in their order.
+    /// Descriptors that share no state are sent to the store together. Descriptors that share a state form a chain. The
+    /// descriptors of a chain are sent one after another, in their order.
     pub(super) async fn decide_separately(
         &self,
         now: Time,

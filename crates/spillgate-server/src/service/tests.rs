@@ -1,4 +1,4 @@
-//! Tests of the service that no protocol can make.
+//! Tests of the service that are not possible through a protocol.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,7 +19,7 @@ impl Clock for Hasty {
     }
 }
 
-/// A request with this descriptor, `count` times.
+/// Returns a request that has the descriptor `entries`, `count` times.
 fn request<'p>(entries: &[(&'p str, &'p str)], count: usize) -> Request<'p> {
     let mut request = Request::new("d");
     for _ in 0..count {
@@ -29,7 +29,7 @@ fn request<'p>(entries: &[(&'p str, &'p str)], count: usize) -> Request<'p> {
 }
 
 fn service(text: &str) -> Service<Hasty> {
-    let rules = Rules::parse(&[RulesFile { name: "d.yaml".into(), text: text.into() }]).expect("good rules");
+    let rules = Rules::parse(&[RulesFile { name: "d.yaml".into(), text: text.into() }]).expect("the rules are valid");
     let store = Backend::Memory(MemoryStore::new(MemoryOptions::default()));
     let limiter = Limiter::with_clock(store, Hasty(AtomicU64::new(HOUR_NS)));
     Service::new(rules, limiter, ServiceOptions::default(), Arc::new(Metrics::new()))
@@ -41,16 +41,16 @@ async fn a_request_in_compat_mode_is_decided_at_one_time() {
         service("domain: d\ncompat: envoy\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 1}}]");
     let request = request(&[("a", "1")], 2);
     let loaded = service.rules();
-    let answer = service.decide(&loaded, &request, Grants::default()).await.expect("an answer");
+    let answer = service.decide(&loaded, &request, Grants::default()).await.expect("the request is decided");
     assert_eq!([0, 1].map(|at| answer.statuses[at].over), [false, true]);
 }
 
-/// Whether a request with this one entry is allowed.
+/// Returns whether a request with one descriptor of one entry is allowed.
 async fn allowed(service: &Service<Hasty>, key: &str, value: &str) -> bool {
     let loaded = service.rules();
     let entries = [(key, value)];
     let request = request(&entries, 1);
-    service.decide(&loaded, &request, Grants::default()).await.expect("an answer").verdict.allowed
+    service.decide(&loaded, &request, Grants::default()).await.expect("the request is decided").verdict.allowed
 }
 
 #[tokio::test]
@@ -82,11 +82,11 @@ descriptors:
 #[tokio::test]
 async fn a_refund_is_not_counted_as_an_allowed_request() {
     let service = service("domain: d");
-    let quota = Quota::concurrency(1).build().expect("a quota");
+    let quota = Quota::concurrency(1).build().expect("the quota is valid");
     let receipt = Receipt::new(Time::EPOCH, 1);
     for op in [Op::Refund { cost: 1, receipt: Some(receipt) }, Op::Renew { receipt }, Op::Reset, Op::take(1)] {
         let hits = [Hit::new(7, &quota, op, Binding::Shadow)];
-        service.hit(None, &hits, &mut [Decision::default()]).await.expect("an answer");
+        service.hit(None, &hits, &mut [Decision::default()]).await.expect("the request is decided");
     }
     assert_eq!(service.metrics().allowed.get(), 1);
 }
@@ -100,8 +100,10 @@ async fn refusals_by_rules_that_were_replaced_meanwhile_are_in_the_log() {
     let loaded = service.rules();
     service.replace_rules(Rules::default());
     let request = request(&[("a", "1")], 3);
-    assert!(!service.decide(&loaded, &request, Grants::default()).await.expect("an answer").verdict.allowed);
+    assert!(
+        !service.decide(&loaded, &request, Grants::default()).await.expect("the request is decided").verdict.allowed
+    );
     drop(loaded);
-    let lines = std::fs::read_to_string(log.path()).expect("a text");
+    let lines = std::fs::read_to_string(log.path()).expect("the log can be read");
     assert!(lines.contains("since the last such line refused=3"), "{lines}");
 }

@@ -37,6 +37,8 @@ impl<C: Clock> Service<C> {
     }
 }
 
+/// Checks that `count` is at most `max`.
+///
 /// # Errors
 /// `count` exceeds `max`.
 pub(super) fn within(what: &'static str, count: usize, max: usize) -> Result<(), ServiceError> {

@@ -12,7 +12,8 @@ use spillgate_redis::LogForm;
 
 use super::{Allow, ForwardAuth, Grants, Limits, LogFormat, Memory, Settings, Snapshot, Store, StoreTls, StoreUrl};
 
-/// Returns settings whose values are all replaced later: by the default of each key, or by a value that was given.
+/// Returns settings with empty values. Later, the default of each key replaces its value, and a given value replaces
+/// the default.
 pub(super) fn settings() -> Settings {
     Settings {
         http: None,

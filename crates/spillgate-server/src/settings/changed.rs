@@ -1,11 +1,11 @@
 //! The difference between two readings of the settings.
 //!
-//! A reload does not change settings. The log names the settings that change only at a restart.
+//! A reload does not change settings. The log names the settings that have new values in the file and need a restart.
 
 use super::{KEYS, Key, Resolved};
 
 impl Resolved {
-    /// Returns the keys whose text differs in `later`. The list is empty if both readings mean the same.
+    /// Returns the keys whose text differs in `later`. The list is empty if both readings have the same meaning.
     #[must_use]
     pub fn changed(&self, later: &Resolved) -> Vec<&'static str> {
         let (now, then) = (&self.settings, &later.settings);

@@ -34,7 +34,7 @@ pub(super) struct Written {
     source: Source,
     /// The text that errors show in front of the value: `body: `, `--limits-body ` or `SPILLGATE_LIMITS_BODY=`.
     before: String,
-    /// Whether the value may contain a password, so that errors do not show it.
+    /// Whether the value can contain a password. If it can, errors do not show the value.
     is_secret: bool,
 }
 
@@ -54,7 +54,7 @@ impl Written {
         let value = match self.source.text[at.bytes()].lines().next() {
             None => String::new(),
             Some(_) if self.is_secret => STARS.to_owned(),
-            // The value may be a URL with a password that was meant for another key.
+            // By mistake, the value can be a URL with a password that was meant for another key.
             Some(value) => masked(value),
         };
         let line = format!("{}{value}", self.before);

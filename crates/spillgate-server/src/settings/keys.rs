@@ -1,6 +1,7 @@
 //! The table of all settings.
 //!
-//! It is the one definition behind the file, the flags, the environment, `--help` and the tables of the book.
+//! The settings file, the flags, the environment variables, `--help` and the tables of the book are all made from this
+//! table.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ pub enum Shape {
     One,
     /// True or false. The flag without a value means true.
     Switch,
-    /// Values with commas between. The flag can be repeated.
+    /// Values with commas between them. The flag can be repeated.
     List,
     /// YAML, as in a file.
     Yaml,

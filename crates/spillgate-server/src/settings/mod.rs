@@ -1,7 +1,7 @@
 //! The settings as plain data, and how they are read from a settings file, flags and the environment.
 //!
-//! One table (`keys.rs`) defines every key. The reader of the file, the flags, the environment, `--help`, the book and the
-//! tests all use it, so that they cannot differ. Nothing here opens a file.
+//! One table (`keys.rs`) defines every key. The reader of the file, the flags, the environment, `--help`, the book and
+//! the tests all use this table, so they all know the same keys. Nothing here opens a file.
 
 mod blank;
 mod changed;
@@ -38,11 +38,12 @@ pub struct Settings {
     pub http: Option<Listen>,
     /// The address of gRPC (Envoy RLS v3). `None` switches gRPC off.
     pub grpc: Option<Listen>,
-    /// The address for operators: metrics, rules, reset. `None` switches it off.
+    /// The address for operators: metrics, rules, reset. `None` switches the admin listener off.
     pub admin: Option<Listen>,
-    /// The file with the bearer token of the admin listener. Without this file, only clients on loopback may write.
+    /// The file with the bearer token of the admin listener. Without this file, only clients on this machine may use
+    /// `/reset`.
     pub admin_token_file: Option<PathBuf>,
-    /// Rules files and folders of them.
+    /// Rules files, and folders with rules files.
     pub rules: Vec<PathBuf>,
     /// Whether all rules files behave as in Envoy's reference server (`compat: envoy`).
     pub compat_envoy: bool,
@@ -77,7 +78,7 @@ pub struct Settings {
 /// An address to listen on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Listen {
-    /// An IP address and a port; port 0 lets the system choose.
+    /// An IP address and a port; with port 0, the system chooses a port.
     Tcp(SocketAddr),
     /// A Unix socket.
     Unix(PathBuf),
@@ -115,7 +116,7 @@ pub struct Memory {
 /// The file that keeps the counts over a restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The path of the file. With `None` there is no snapshot.
+    /// The path of the file. `None` means that there is no snapshot.
     pub path: Option<PathBuf>,
     /// How often the file is written.
     pub interval: Duration,
@@ -128,7 +129,7 @@ pub struct ForwardAuth {
     pub domain: Option<String>,
     /// The status of a refusal (nginx wants 403).
     pub deny_status: u16,
-    /// The length of an IPv6 prefix, in bits. IPv6 clients are counted by their network of this prefix.
+    /// The length of an IPv6 prefix, in bits. IPv6 clients whose addresses begin with the same prefix share a counter.
     pub ipv6_prefix: u8,
     /// One list of entries for each descriptor.
     pub descriptors: Vec<Vec<EntrySource>>,
@@ -146,7 +147,7 @@ pub struct EntrySource {
 pub enum ValueSource {
     /// The address of the client: the peer, or the address that trusted proxies report.
     ClientIp,
-    /// A header field of the sub-request. If it is missing, the value is empty.
+    /// A header field of the sub-request. If the field is missing, the value is empty.
     Header(String),
     /// A fixed text.
     Value(String),
@@ -185,7 +186,8 @@ pub struct Limits {
     pub entries: usize,
     /// The most bytes of an entry's key.
     pub key: usize,
-    /// Only the first bytes of an entry's value choose the counter, up to this many. Rules match the whole value.
+    /// The most bytes of an entry's value that choose the counter. Further bytes are ignored there, but rules match the
+    /// whole value.
     pub value: usize,
     /// The most values of one rule that have metrics of their own.
     pub metric_values: usize,

@@ -18,7 +18,7 @@ use super::values::Value;
 use super::yaml::{self, Kind, Name, Node};
 use super::{Listen, Settings};
 
-/// The key whose value may contain a password. Errors do not show it.
+/// The key whose value can contain a password. Errors do not show this value.
 const URL: &str = "store.url";
 
 /// The name and text of a settings file.
@@ -110,8 +110,8 @@ struct Resolver {
     settings: Settings,
     set: BTreeMap<&'static str, Set>,
     errors: Vec<Diagnostic>,
-    /// Groups of keys that have an error. That error may be the cause of a conflict, so such a conflict is not
-    /// reported.
+    /// Groups of keys that have an error. That error can be the cause of a conflict in the group, so such a conflict is
+    /// not reported.
     wrong_groups: BTreeSet<String>,
     /// Whether the URL of the store is wrong. If so, it is not known which settings belong to the store.
     is_url_wrong: bool,
@@ -172,7 +172,8 @@ impl Resolver {
                 _ => {
                     let help = format!("write `{}: {{{}: ...}}`; its keys: {}", name.text, inner[0], inner.join(", "));
                     let wrong = Wrong::new(&node.span, format!("`{path}` is a group of keys, not a value"), help);
-                    // The value of `store` is probably the URL.
+                    // The value of `store` is probably the URL, which can contain a password. Therefore the error does
+                    // not show it.
                     Written::new(source, &format!("{}: ", name.text)).secret(true).error(wrong)
                 }
             };
@@ -193,7 +194,7 @@ impl Resolver {
             // Other software may use the prefix `SPILLGATE_` too: Kubernetes does so for a service of the name
             // `spillgate`. Only a variable that looks like a mistyped setting is an error.
             if let Some(help) = variable_help(variable) {
-                // Its value may be a secret.
+                // The error does not show the value, because it can be a secret.
                 let written = Written::new(&Source::new("the environment", variable), "");
                 let wrong = Wrong::new(&(0..variable.len()), format!("unknown variable `{variable}`"), help);
                 self.errors.push(written.error(wrong.labelled("no such variable")));
@@ -212,7 +213,8 @@ impl Resolver {
         self.set.insert("rules", Set { origin: Origin::Flag, text: text.join(","), place: None });
     }
 
-    /// Applies a value of a flag, a variable or the table of defaults. The key's shape says how to read its text.
+    /// Applies a value of a flag, a variable or the table of defaults. The shape of the key says how to read the text
+    /// of the value.
     fn apply_text(&mut self, key: &'static Key, values: &[String], origin: Origin, name: &str, place: &str) {
         let between = if origin == Origin::Flag { ' ' } else { '=' };
         let before = format!("{name}{between}");
@@ -221,7 +223,7 @@ impl Resolver {
         let mut source = Source::new(place, &text);
         let node = match key.shape {
             Shape::Yaml => {
-                // The text can have several lines, so positions are counted from its start.
+                // The value can have several lines, so positions are counted from the start of the value.
                 source = Source::new(name, &value);
                 match yaml::parse(&source) {
                     Ok(node) => node,
@@ -310,7 +312,7 @@ impl Resolver {
         stores.filter(|key| self.is_written(key.path) && self.is_changed(key)).map(|key| key.path).collect()
     }
 
-    /// Returns whether the default of the key would change the settings. For a key without a default this is true.
+    /// Returns whether the default of the key would change the settings. Returns true for a key without a default.
     fn is_changed(&self, key: &Key) -> bool {
         let node = Node::scalar(key.default, 0..0);
         let mut other = self.settings.clone();

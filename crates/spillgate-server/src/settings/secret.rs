@@ -5,25 +5,25 @@
 
 use std::ops::Range;
 
-/// What is shown instead of a password, whatever its length.
+/// What is shown instead of a password of any length.
 pub(super) const STARS: &str = "***";
 
-/// Returns the text with stars in place of what may be a password in a URL. Each line has one URL at most.
+/// Returns the text with stars in place of what may be a password in a URL. Expects at most one URL in each line.
 pub(crate) fn masked(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
         match (login(line), parameter(line)) {
             (None, None) => shown.push_str(line),
             (Some(place), None) | (None, Some(place)) => push_masked(&mut shown, line, &place),
-            // A password can contain any character, so one range may be inside the other.
+            // A password can contain any character, so the two places can overlap. Both are masked together.
             (Some(a), Some(b)) => push_masked(&mut shown, line, &(a.start.min(b.start)..a.end.max(b.end))),
         }
     }
     shown
 }
 
-/// The URL of a store with stars instead of everything that may be a password: the login, everything after `?` or `#`,
-/// and text where a port belongs.
+/// Returns the URL of a store, with stars instead of everything that can be a password: the login, everything after `?`
+/// or `#`, and text where a port belongs.
 ///
 /// A mistake in a URL can move the password to any of these places. An error must not show it there either.
 pub(crate) fn masked_url(url: &str) -> String {
@@ -50,7 +50,7 @@ fn push_masked(shown: &mut String, line: &str, place: &Range<usize>) {
 
 /// Returns the place of the password in `scheme://user:password@host`, also if a part of the URL is missing.
 fn login(line: &str) -> Option<Range<usize>> {
-    // A password can contain an `@` too, so the last one ends it.
+    // A password can contain an `@` too, so the last `@` of the line ends the password.
     let end = line.rfind('@')?;
     let after_colon = |from: usize| {
         // A colon before a space belongs to a sentence.
@@ -58,7 +58,7 @@ fn login(line: &str) -> Option<Range<usize>> {
         colons.find(|after| !line[*after..].starts_with(char::is_whitespace))
     };
     let start = after_colon(0)?;
-    // After `scheme://` the user's name ends at the next colon. Without a colon any part may be the password.
+    // After `scheme://` the user's name ends at the next colon. Without this colon, any part can be the password.
     let start = match line[start..end].strip_prefix("//") {
         Some(rest) => after_colon(end - rest.len()).unwrap_or(end - rest.len()),
         None => start,

@@ -31,7 +31,8 @@ pub struct Store {
     pub sentinel_user: Option<String>,
     pub sentinel_password_file: Option<PathBuf>,
     pub tls: StoreTls,
-    /// The number of connections, rounded up to an even number. `None` means two for each worker.
+    /// The number of connections to each server, rounded up to an even number. `None` means two connections for each
+    /// worker.
     pub connections: Option<usize>,
     /// The most requests that wait for the store at once.
     pub max_in_flight: usize,
@@ -57,7 +58,7 @@ pub struct StoreTls {
 #[derive(Clone, PartialEq, Eq)]
 pub enum StoreUrl {
     Memory,
-    /// The URL as it was written. It may have a password, which [`Display`](fmt::Display) masks.
+    /// The URL as it was written. It can have a password, which [`Display`](fmt::Display) masks.
     Shared(String),
 }
 
@@ -76,7 +77,7 @@ impl fmt::Debug for StoreUrl {
     }
 }
 
-/// The schemes of a store's URL, and whether each uses TLS.
+/// The schemes of a store's URL, and whether each scheme uses TLS.
 const SCHEMES: [(&str, bool); 9] = [
     ("redis", false),
     ("rediss", true),
@@ -98,7 +99,7 @@ impl StoreUrl {
         if text == "memory" {
             return Ok(StoreUrl::Memory);
         }
-        // The wrong value is not repeated, because it may be a password in the wrong place.
+        // The wrong value is not repeated, because it can be a password in the wrong place.
         let wrong =
             |what: &str| Err(Wrong::new(&value.node.span, format!("the value of `{}` {what}", value.path), URL_HELP));
         let known = text.split_once("://").filter(|(scheme, _)| SCHEMES.iter().any(|(known, _)| known == scheme));
@@ -140,8 +141,9 @@ fn host(rest: &str) -> &str {
     rest.split(['/', '?', '#']).next().unwrap_or_default()
 }
 
-/// Finds conflicts between settings of the store that are each valid alone. Returns the key, the message and how to fix
-/// it. `changed` are the keys under `store` and `memory` that differ from their defaults.
+/// Finds conflicts between settings of the store that are each valid alone. Returns for each conflict its key, its
+/// message and its fix. `changed` are the keys that differ from their defaults: those under `store` and `memory`, and
+/// `on_store_failure`.
 pub(super) fn conflicts(settings: &Settings, changed: &[&'static str]) -> Vec<(&'static str, String, &'static str)> {
     let (store, snapshot) = (&settings.store, &settings.memory.snapshot);
     let mut found = Vec::new();
@@ -160,7 +162,7 @@ pub(super) fn conflicts(settings: &Settings, changed: &[&'static str]) -> Vec<(&
     }
     for path in changed.iter().filter(|path| path.starts_with("memory.snapshot.")) {
         let message = format!("`{path}` is for the memory store, but the counts are in {}", store.url);
-        found.push((*path, message, "remove it; the settings of the store say what survives its restart"));
+        found.push((*path, message, "remove this key; the store's configuration decides what a restart keeps"));
     }
     for path in changed.iter().filter(|path| matches!(**path, "store.user" | "store.password_file")) {
         if store.url.has_credentials() {

@@ -14,7 +14,7 @@ fn key(path: &str) -> &'static Key {
     KEYS.iter().find(|key| key.path == path).expect(path)
 }
 
-/// `line:column message; help` of each error.
+/// Returns each error as `line:column message; help`.
 fn errors(text: &str) -> Vec<String> {
     let errors = from_file(text).expect_err(text);
     let shown = |error: &Diagnostic| match error.line() {
@@ -30,7 +30,7 @@ fn tcp(port: u16) -> Option<Listen> {
 
 #[test]
 fn defaults_are_the_documented_ones() {
-    let settings = resolve(&Sources::default()).expect("defaults").settings;
+    let settings = resolve(&Sources::default()).expect("the defaults are valid").settings;
     assert_eq!(settings.http, tcp(8080));
     assert_eq!(settings.grpc, tcp(8081));
     assert_eq!(settings.admin, Some(Listen::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, 6070)))));
@@ -47,7 +47,7 @@ fn defaults_are_the_documented_ones() {
 
 #[test]
 fn every_default_of_the_table_is_applied() {
-    let origins = resolve(&Sources::default()).expect("defaults").origins;
+    let origins = resolve(&Sources::default()).expect("the defaults are valid").origins;
     for key in KEYS {
         assert_eq!(origins.contains_key(key.path), !key.default.is_empty(), "{}", key.path);
     }
@@ -72,7 +72,7 @@ fn a_flag_beats_the_environment_beats_the_file_beats_the_default() {
     let environment = || vec![("SPILLGATE_HTTP".to_owned(), "0.0.0.0:2".to_owned()), ("HOME".into(), "/".into())];
     let flags = || vec![(key("http"), vec!["0.0.0.0:3".to_owned()])];
     let http = |sources: Sources| {
-        let resolved = resolve(&sources).expect("valid");
+        let resolved = resolve(&sources).expect("the settings are valid");
         (resolved.settings.http, resolved.origins["http"].0)
     };
     assert_eq!(http(Sources::default()), (tcp(8080), Origin::Default));
@@ -80,7 +80,11 @@ fn a_flag_beats_the_environment_beats_the_file_beats_the_default() {
     let both = Sources { file: file(), environment: environment(), ..Sources::default() };
     assert_eq!(http(both), (tcp(2), Origin::Environment));
     let all = Sources { file: file(), environment: environment(), flags: flags(), ..Sources::default() };
-    assert_eq!(resolve(&all).expect("valid").settings.limits.body, 1 << 20, "other keys keep their source");
+    assert_eq!(
+        resolve(&all).expect("the settings are valid").settings.limits.body,
+        1 << 20,
+        "other keys keep their source"
+    );
     assert_eq!(http(all), (tcp(3), Origin::Flag));
 }
 
@@ -108,7 +112,7 @@ allow: {grpc: [override, refund], http: []}
 limits:
   drain: 500ms
 ";
-    let settings = from_file(text).expect("valid");
+    let settings = from_file(text).expect("the settings are valid");
     assert_eq!(settings.http, Some(Listen::Unix("conf/run/http.sock".into())));
     assert_eq!(settings.admin, None);
     assert_eq!(settings.rules, ["conf/rules/", "conf/more.yaml"].map(PathBuf::from));
@@ -173,9 +177,9 @@ store:
         deny_cache: 0,
         deny_cache_max_age: Duration::from_millis(200),
     };
-    assert_eq!(from_file(text).expect("valid").store, expected);
+    assert_eq!(from_file(text).expect("the settings are valid").store, expected);
     let text = "store: {url: rediss-sentinel://h/main, sentinel_user: u, sentinel_password_file: p, tls: {skip_name_check: on}}";
-    let store = from_file(text).expect("valid").store;
+    let store = from_file(text).expect("the settings are valid").store;
     assert_eq!((store.sentinel_user.as_deref(), store.sentinel_password_file), (Some("u"), in_conf("p")));
     assert!(store.tls.skip_name_check);
     for url in [
@@ -194,7 +198,7 @@ store:
 
 #[test]
 fn a_tag_without_a_meaning_is_ignored() {
-    let settings = from_file("workers: !number 3\nstore: !group {url: !url memory}").expect("valid");
+    let settings = from_file("workers: !number 3\nstore: !group {url: !url memory}").expect("the settings are valid");
     assert_eq!(settings.workers, Some(3));
 }
 
@@ -207,7 +211,8 @@ fn a_default_that_is_written_in_another_way_is_a_default() {
         "store: {deadline: 20ms}",
         "store: {user: u}",
     ] {
-        // With other values these would be conflicts: there is no path, or the store is memory.
+        // These values differ from the defaults. Only the second text is valid: the others have no path of a snapshot,
+        // or set a shared store's key while the store is memory.
         assert_eq!(from_file(text).is_ok(), text.contains("path"), "{text}");
     }
     for text in [
@@ -251,7 +256,7 @@ fn lists_and_yaml_can_be_given_in_variables_and_flags() {
         (key("rules"), vec!["a.yaml".to_owned(), "b,c".to_owned()]),
     ];
     let sources = Sources { environment, flags, arguments: vec!["x,y.yaml".into()], ..Sources::default() };
-    let settings = resolve(&sources).expect("valid").settings;
+    let settings = resolve(&sources).expect("the settings are valid").settings;
     assert_eq!(settings.trusted_proxies.len(), 2);
     assert_eq!(settings.allow.grpc, Grants::default());
     assert_eq!(settings.forward_auth.descriptors.len(), 1);
@@ -263,7 +268,7 @@ fn lists_and_yaml_can_be_given_in_variables_and_flags() {
 fn arguments_replace_the_rules_of_files_and_variables() {
     let file = Some(SettingsFile { name: "f".into(), text: "rules: [a]".into() });
     let sources = Sources { file, arguments: vec!["b".into()], ..Sources::default() };
-    assert_eq!(resolve(&sources).expect("valid").settings.rules, [PathBuf::from("b")]);
+    assert_eq!(resolve(&sources).expect("the settings are valid").settings.rules, [PathBuf::from("b")]);
 }
 
 #[test]
@@ -329,12 +334,12 @@ fn one_error_in_forward_auth_is_reported_once() {
 #[test]
 fn durations_and_counts_are_read_as_in_rules() {
     let text = "limits: {drain: 1m30s, idle: 1.5h}\nmemory: {max_keys: 1_000k}";
-    let settings = from_file(text).expect("valid");
+    let settings = from_file(text).expect("the settings are valid");
     assert_eq!(settings.limits.drain, Duration::from_secs(90));
     assert_eq!(settings.limits.idle, Duration::from_secs(5_400));
     assert_eq!(settings.memory.max_keys, 1_000_000);
     let printed = format!("limits: {{drain: {}}}", spillgate::units::format_duration(settings.limits.idle));
-    assert_eq!(from_file(&printed).expect("valid").limits.drain, settings.limits.idle);
+    assert_eq!(from_file(&printed).expect("the settings are valid").limits.drain, settings.limits.idle);
 }
 
 #[test]
@@ -380,7 +385,7 @@ fn wrong_values_are_reported_with_their_place_and_their_fix() {
             "trusted_proxies: [10.0.0.0/33]",
             "1:19 `10.0.0.0/33` is not a network; write an address and the length of its prefix: 10.0.0.0/8, fd00::/8",
         ),
-        ("shadow: maybe", "1:9 `maybe` is neither true nor false; write `on` or `off`; true and false are the same"),
+        ("shadow: maybe", "1:9 `maybe` is neither true nor false; write on, off, true or false"),
         (
             "allow: {http: [refunds]}",
             "1:16 `refunds` is not a value of `allow.http`; did you mean `refund`? write one of: refund, override",
@@ -441,7 +446,7 @@ fn all_errors_of_a_file_are_reported_at_once() {
 #[test]
 fn a_mistyped_variable_is_an_error_and_one_of_other_software_is_not() {
     let with = |name: &str| resolve(&Sources { environment: vec![(name.into(), "x".into())], ..Sources::default() });
-    let found = with("SPILLGATE_HTPP").expect_err("a slip");
+    let found = with("SPILLGATE_HTPP").expect_err("a mistyped variable is an error");
     assert_eq!(found[0].message(), "unknown variable `SPILLGATE_HTPP`");
     assert_eq!(found[0].help(), "did you mean `SPILLGATE_HTTP`?");
     for (name, help) in [

@@ -8,13 +8,13 @@ use super::error::Wrong;
 use super::keys::{KEYS, Key};
 use super::yaml::Name;
 
-/// Keys that earlier versions had, and what to do about each.
+/// Keys that only earlier versions had, and what to do about each of these keys.
 const REMOVED: [(&str, &str); 1] = [(
     "store.fixed_window",
     "delete this line; windows are counted in the way that `script`, the old default, counted them",
 )];
 
-/// The error about an unknown key below `prefix`.
+/// Returns the error about an unknown key below `prefix`.
 pub(super) fn unknown_key(prefix: &str, name: &Name) -> Wrong {
     let depth = if prefix.is_empty() { 0 } else { prefix.split('.').count() };
     let siblings = || {

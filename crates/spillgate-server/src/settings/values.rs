@@ -48,7 +48,7 @@ impl<'v> Value<'v> {
         Err(self.wrong(format!("`{}` {what}", self.path), help))
     }
 
-    /// Returns the members of a list. A single value is a list of one.
+    /// Returns the members of a list. A single value counts as a list with one member.
     pub(super) fn items(&self) -> Read<Vec<Value<'v>>> {
         match &self.node.kind {
             Kind::List(items) => Ok(items.iter().map(|item| self.of(item)).collect()),
@@ -73,10 +73,7 @@ impl<'v> Value<'v> {
         match self.text()? {
             "true" | "on" | "yes" => Ok(true),
             "false" | "off" | "no" => Ok(false),
-            other => Err(self.wrong(
-                format!("`{other}` is neither true nor false"),
-                "write `on` or `off`; true and false are the same",
-            )),
+            other => Err(self.wrong(format!("`{other}` is neither true nor false"), "write on, off, true or false")),
         }
     }
 
@@ -97,7 +94,7 @@ impl<'v> Value<'v> {
     pub(super) fn log_filter(&self) -> Read<String> {
         const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
         let text = self.text()?;
-        // The filter would read an unknown word as the name of a module.
+        // Each part must end with a level. Otherwise the filter would accept a mistyped level as the name of a module.
         let is_level = |part: &str| LEVELS.contains(&part.rsplit('=').next().unwrap_or_default().trim());
         let parsed = tracing_subscriber::EnvFilter::builder().parse(text);
         if text.split(',').all(is_level) && parsed.is_ok() {
@@ -143,7 +140,7 @@ impl<'v> Value<'v> {
         Err(self.wrong(format!("`{text}` is out of range for `{}`", self.path), help))
     }
 
-    /// Reads a whole number with `parse`.
+    /// Reads a whole number within `range`. `parse` parses the text.
     fn whole(
         &self,
         parse: impl Fn(&str) -> Result<u64, UnitError>,
@@ -285,7 +282,7 @@ impl<'v> Value<'v> {
     }
 }
 
-/// Reads a duration as in rules files: `0s`, `10ms`, `1.5s`, `1m30s`.
+/// Reads a duration in the form that rules files use: `0s`, `10ms`, `1.5s`, `1m30s`.
 ///
 /// # Errors
 /// The error says what is wrong and how to fix it.

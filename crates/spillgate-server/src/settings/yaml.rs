@@ -13,7 +13,7 @@ use super::error::{Written, Wrong};
 
 /// How to fix a file that is YAML but cannot be a settings file.
 const ADVICE: Advice = Advice {
-    // Every setting has a default.
+    // An empty file is valid, because every setting can be left out.
     empty: None,
     alias: Some("write the value out in place of the alias"),
     ignore_tags: true,
@@ -26,7 +26,8 @@ const ADVICE: Advice = Advice {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Node {
     pub(super) kind: Kind,
-    /// The bytes of the value in the text. The span of a list or a map is empty, and is at its start.
+    /// The bytes of the value in the text. The span of a list or a map is empty, and is at the start of the list or
+    /// map.
     pub(super) span: Range<usize>,
 }
 
@@ -47,7 +48,7 @@ pub(super) struct Name {
 }
 
 impl Node {
-    /// Returns a single value.
+    /// Returns a node with a single value.
     pub(super) fn scalar(text: &str, span: Range<usize>) -> Node {
         Node { kind: Kind::Scalar(text.to_owned()), span }
     }
@@ -65,9 +66,9 @@ impl Node {
     }
 }
 
-/// Reads the only document of a text. An empty text is a scalar without text.
+/// Reads the only document of a text. An empty text gives a scalar without text.
 pub(super) fn parse(source: &text::Source) -> Result<Node, Diagnostic> {
-    // The lines around the error are not shown, because they may contain a password.
+    // The lines around the error are not shown, because they can contain a password.
     let root = yaml::parse(source, &ADVICE).map_err(Diagnostic::without_lines)?;
     node(root).map_err(|wrong| Written::new(source, "").error(wrong))
 }

@@ -53,7 +53,7 @@ where
             message.advance(PREFIX_BYTES);
             Ok(message)
         }
-        _ => Err(Status::invalid_argument("the call ends within its message")),
+        _ => Err(Status::invalid_argument("the call ended before its message was complete")),
     }
 }
 
