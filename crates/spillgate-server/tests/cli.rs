@@ -35,7 +35,7 @@ fn folder() -> Folder {
 }
 
 fn json(output: &Output) -> Value {
-    assert_eq!(output.stdout.lines().count(), 1, "one line of JSON: {output:?}");
+    assert_eq!(output.stdout.lines().count(), 1, "the output is one line of JSON: {output:?}");
     assert!(!output.stdout.contains('\x1b'));
     serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
@@ -66,7 +66,7 @@ fn every_command_has_help_with_examples_and_exit_codes() {
 fn the_help_of_serve_names_every_key_that_the_settings_have() {
     let help = folder().run("serve --help").stdout;
     let settings = json(&folder().run("serve --show-settings --json"));
-    let keys = settings.as_object().expect("an object");
+    let keys = settings.as_object().expect("the settings are a JSON object");
     assert!(keys.len() > 25, "{keys:?}");
     for key in keys.keys() {
         let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -100,7 +100,7 @@ fn a_wrong_command_line_exits_with_2_and_suggests_the_right_one() {
 #[test]
 fn schema_is_json_that_describes_rules_files() {
     let output = folder().run("schema");
-    let schema: Value = serde_json::from_str(&output.stdout).expect("JSON");
+    let schema: Value = serde_json::from_str(&output.stdout).expect("the schema is JSON");
     assert_eq!(output.code, 0);
     assert!(schema["$schema"].is_string());
     assert!(schema["properties"]["domain"].is_object(), "{schema}");
@@ -130,7 +130,7 @@ fn check_asks_a_list_of_costs_so_that_post_paid_limits_can_be_tried() {
     assert!(rows.iter().any(|row| row.starts_with("0s, cost 0  refused") && row.contains("15m")), "{}", output.stdout);
     let asked = json(&folder().run(&format!("{login} --at 0s,1s --cost 0,5 --json")))["asked"].clone();
     let answers: Vec<_> =
-        asked.as_array().expect("questions").iter().map(|one| (&one["cost"], &one["allowed"])).collect();
+        asked.as_array().expect("`asked` is a list").iter().map(|one| (&one["cost"], &one["allowed"])).collect();
     let expected =
         [(0, true), (5, true), (0, false), (5, true)].map(|(cost, allowed)| (Value::from(cost), allowed.into()));
     assert_eq!(answers, expected.each_ref().map(|(cost, allowed)| (cost, allowed)));
@@ -154,7 +154,10 @@ descriptors:
 ";
     let folder = Folder::new(&[("rules.yaml", rules)]);
     let output = folder.run("check rules.yaml -d d -e user=7,path=/x").stdout;
-    let row = lines(&output).into_iter().find(|row| row.contains("user=7  ")).expect("a step");
+    let row = lines(&output)
+        .into_iter()
+        .find(|row| row.contains("user=7  "))
+        .expect("the output has a row for the step `user=7`");
     assert!(row.contains("the rule ends here, the descriptor goes on") && row.contains("rules.yaml:3"), "{output}");
     let both = "check rules.yaml -d d -e user=7 -e plan=gold";
     let output = folder.run(both).stdout;
@@ -402,7 +405,7 @@ fn check_decides_as_the_reference_server_with_compat_envoy() {
     let first: Vec<_> = output.stdout.lines().filter(|line| line.contains("1: #1")).collect();
     assert!(
         first[2].contains("3 -> 2 of 5"),
-        "with `compat: envoy`, the refused requests are charged to the other descriptor: {first:?}"
+        "with `compat: envoy`, a refused request is still charged to the descriptor that does not refuse it: {first:?}"
     );
 }
 
@@ -410,7 +413,7 @@ fn check_decides_as_the_reference_server_with_compat_envoy() {
 fn rules_that_are_not_a_regular_file_are_an_error_and_not_waited_for() {
     let folder = folder();
     let made = Command::new("mkfifo").arg(folder.path("pipe.yaml")).status();
-    assert!(made.is_ok_and(|status| status.success()), "mkfifo");
+    assert!(made.is_ok_and(|status| status.success()), "mkfifo makes a pipe");
     for arguments in ["validate pipe.yaml", "validate .", "check pipe.yaml -d api -e a=1", "validate -c pipe.yaml"] {
         let output = folder.run(arguments);
         assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{arguments}");

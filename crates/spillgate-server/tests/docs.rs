@@ -32,8 +32,9 @@ use std::time::SystemTime;
 
 use session::Session;
 
-/// Runs the code blocks of a page. The windows of limits begin with each minute of the clock. If a new minute begins while the
-/// page is run, the output may differ from the page. So the page is then run again, three times at most.
+/// Runs the code blocks of a page. The windows of limits begin with each minute of the clock. If a new minute begins
+/// while the page is run, the output can differ from the page. Then the page is run again. It is run three times at
+/// most.
 fn run(path: &str) {
     let minute = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs() / 60);
     let blocks = page::blocks(path, &page::read(path));
@@ -98,7 +99,10 @@ pages! {
 fn every_page_is_run() {
     for page in links::book() {
         let has_blocks = !page::blocks(&page, &page::read(&page)).is_empty();
-        assert!(!has_blocks || PAGES.contains(&&*page), "{page} has blocks: list it in tests/docs.rs");
+        assert!(
+            !has_blocks || PAGES.contains(&&*page),
+            "{page} has code blocks: add the page to the list in tests/docs.rs"
+        );
     }
 }
 
@@ -109,7 +113,7 @@ fn every_page_with_rust_is_a_doc_test() {
     for page in PAGES {
         let has_rust = page::blocks(page, &page::read(page)).iter().any(|block| block.language.starts_with("rust"));
         let included = crates.iter().any(|text| text.contains(&format!("../../../{page}\"")));
-        assert!(!has_rust || included, "{page} has Rust: include it in a crate's lib.rs under cfg(doctest)");
+        assert!(!has_rust || included, "{page} has Rust code: include the page in a crate's lib.rs under cfg(doctest)");
     }
 }
 
@@ -117,16 +121,23 @@ fn every_page_with_rust_is_a_doc_test() {
 fn the_readme_is_short() {
     let text = page::read("README.md");
     let (lines, words) = (text.lines().count(), text.split_whitespace().count());
-    assert!(lines <= 170 && words <= 1500, "{lines} lines, {words} words: move something to the book");
+    assert!(
+        lines <= 170 && words <= 1500,
+        "the README has {lines} lines and {words} words: move a part of it to the book"
+    );
 }
 
 #[test]
 fn the_readme_has_only_figures_that_were_measured() {
     let (readme, results) = (page::read("README.md"), page::read("bench/RESULTS.md"));
-    let section = readme.split("## How fast").nth(1).and_then(|text| text.split("\n## ").next()).expect("a section");
+    let section = readme
+        .split("## How fast")
+        .nth(1)
+        .and_then(|text| text.split("\n## ").next())
+        .expect("the README has this section");
     let is_number = |word: &&str| word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.');
     let figures: Vec<_> = section.split_whitespace().map(|word| word.trim_end_matches('.')).filter(is_number).collect();
-    assert!(figures.len() >= 5, "{figures:?}");
+    assert!(figures.len() >= 5, "the section has at least five figures: {figures:?}");
     for figure in figures {
         assert!(results.contains(figure), "bench/RESULTS.md has no {figure}");
     }

@@ -18,7 +18,7 @@ use support::process::Process;
 use support::spillgate::Spillgate;
 use tempfile::TempDir;
 
-/// The limits in deploy/envoy/rules.yaml: the requests an hour of a user, and the requests an hour to the log-in page.
+/// Two limits in deploy/envoy/rules.yaml, in requests an hour: one for each user, and one for the log-in page.
 const LIMIT: u64 = 5;
 const LOGIN_LIMIT: u64 = 20;
 const HOUR_S: u64 = 3600;
@@ -31,14 +31,15 @@ struct Envoy {
 }
 
 impl Envoy {
-    /// Starts Envoy with deploy/envoy/envoy.yaml and the ports of the test. `changes` are more replacements in this file, each as
-    /// (from, to).
+    /// Starts Envoy with deploy/envoy/envoy.yaml and the ports of the test. Each pair in `changes` is one more
+    /// replacement in this file: the old text and the new text.
     fn start(upstream: u16, spillgate: u16, changes: &[(&str, &str)]) -> Envoy {
-        let mut text = fs::read_to_string(support::root().join("deploy/envoy/envoy.yaml")).expect("the configuration");
+        let mut text =
+            fs::read_to_string(support::root().join("deploy/envoy/envoy.yaml")).expect("the configuration can be read");
         let ports = [(9901, 0), (10000, 0), (9000, upstream), (8081, spillgate)];
         let ports =
             ports.map(|(documented, port)| (format!("port_value: {documented} "), format!("port_value: {port} ")));
-        // A busy machine may need longer than the documented timeout.
+        // A busy machine can need longer than the documented timeout.
         let timeout = [("timeout: 0.05s", "timeout: 30s")];
         let ports = ports.iter().map(|(from, to)| (from.as_str(), to.as_str()));
         for (from, to) in ports.chain(timeout).chain(changes.iter().copied()) {
@@ -67,7 +68,7 @@ impl Envoy {
     /// Returns a counter of Envoy's rate limit filter. The filter counts its results in the cluster `application`.
     fn counter(&self, name: &str) -> u64 {
         let stats = get(self.admin, "/stats?format=json", &[]).body;
-        let stats: Value = serde_json::from_str(&stats).expect("JSON");
+        let stats: Value = serde_json::from_str(&stats).expect("the counters are JSON");
         let name = format!("cluster.application.ratelimit.{name}");
         let found =
             stats["stats"].as_array().and_then(|all| all.iter().find(|one| one["name"] == name.as_str()).cloned());
@@ -79,7 +80,7 @@ impl Envoy {
 /// the test and Envoy.
 fn binary() -> PathBuf {
     let libraries = support::from_environment("envoy", "lib");
-    let pythons = fs::read_dir(&libraries).expect("a folder").flatten().map(|entry| entry.path());
+    let pythons = fs::read_dir(&libraries).expect("the folder can be read").flatten().map(|entry| entry.path());
     let mut binaries = pythons.map(|python| python.join("site-packages/envoy/_bin/envoy")).filter(|path| path.exists());
     binaries.next().unwrap_or_else(|| panic!("no Envoy in {}: run scripts/setup.sh", libraries.display()))
 }
@@ -123,7 +124,7 @@ fn spend(envoy: &Envoy, upstream: &Upstream, user: &str) -> Option<Response> {
 
 fn refused_within_one_hour(envoy: &Envoy, upstream: &Upstream, case: &str) -> Response {
     let refused = (1..=3).find_map(|attempt| spend(envoy, upstream, &format!("{case}-{attempt}")));
-    refused.expect("no hour ends during one of three attempts")
+    refused.expect("in one of three attempts, no new hour begins")
 }
 
 #[test]
@@ -229,7 +230,7 @@ fn envoy_allows_requests_when_spillgate_is_killed() {
     }
     assert_eq!(upstream.seen() - before, 20);
     assert_eq!(envoy.counter("failure_mode_allowed"), 20);
-    println!("killed, failure_mode_deny: false: 20 of 20 allowed");
+    println!("spillgate killed, failure_mode_deny: false: Envoy allowed 20 of 20 requests");
 }
 
 #[test]
@@ -247,10 +248,10 @@ fn envoy_can_refuse_requests_when_spillgate_is_killed() {
         assert_eq!(refused.status, 503, "the status is that of `status_on_error` in envoy.yaml: {refused:?}");
     }
     assert_eq!(upstream.seen(), before, "no request reaches the upstream");
-    println!("killed, failure_mode_deny: true: 20 of 20 answered 503");
+    println!("spillgate killed, failure_mode_deny: true: Envoy answered 20 of 20 requests with 503");
 
     let _again = crate::spillgate(&["--grpc", &address]);
     support::eventually("Envoy asking spillgate again", || (envoy.get_as("later").status == 200).then_some(()));
     assert_eq!(refused_within_one_hour(&envoy, &upstream, "after").status, 429);
-    println!("started again: Envoy enforces the limits again");
+    println!("spillgate started again: Envoy enforces the limits again");
 }

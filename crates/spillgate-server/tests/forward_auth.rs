@@ -61,7 +61,7 @@ impl Proxy {
     /// busy machine is slow.
     fn nginx(upstream: u16, spillgate: u16) -> Proxy {
         let binary = installed("/usr/sbin/nginx", "nginx");
-        let documented = fs::read_to_string(deployed("nginx/nginx.conf")).expect("the configuration");
+        let documented = fs::read_to_string(deployed("nginx/nginx.conf")).expect("the configuration can be read");
         Proxy::start("nginx", |port, folder| {
             let mut text = documented.clone();
             for (from, to) in [
@@ -86,7 +86,7 @@ impl Proxy {
     /// the file, because a busy machine is slow.
     fn caddy(upstream: u16, spillgate: u16) -> Proxy {
         let binary = installed("/usr/bin/caddy", "caddy");
-        let documented = fs::read_to_string(deployed("caddy/Caddyfile")).expect("the configuration");
+        let documented = fs::read_to_string(deployed("caddy/Caddyfile")).expect("the configuration can be read");
         let text = replaced(&documented, "dial_timeout 50ms", "dial_timeout 30s");
         let text = replaced(&text, "response_header_timeout 100ms", "response_header_timeout 30s");
         Proxy::start("caddy", |port, folder| {
@@ -121,19 +121,19 @@ fn temporary_folders() -> String {
 
 fn spillgate(kind: &str) -> Spillgate {
     let settings = deployed(kind).join("spillgate.yaml");
-    let settings = settings.to_str().expect("a path of text");
+    let settings = settings.to_str().expect("the path is UTF-8");
     Spillgate::serve(&deployed(kind).join("rules.yaml"), &["--config", settings, "--grpc", "off"])
 }
 
 /// Checks answers that must be the same with both proxies.
 fn refuses_what_spillgate_refuses(proxy: &Proxy, upstream: &Upstream) {
     for left in (0..LIMIT).rev() {
-        // A forged address must not give the client another limit.
+        // A forged address must not give the client another counter.
         let forged = format!("203.0.113.{left}");
         let passed = proxy.get("/", &[("X-Forwarded-For", &forged)]);
         assert_eq!((passed.status, passed.body.as_str()), (200, Upstream::BODY), "{passed:?}");
         assert_eq!(passed.header("ratelimit-policy"), Some(r#""per_address";q=5;w=3600"#), "{passed:?}");
-        let ratelimit = passed.header("ratelimit").expect("a RateLimit field");
+        let ratelimit = passed.header("ratelimit").expect("the answer has the field RateLimit");
         assert!(ratelimit.starts_with(&format!(r#""per_address";r={left};t="#)), "{ratelimit}");
         assert_eq!(passed.header("retry-after"), None, "{passed:?}");
     }
@@ -143,7 +143,7 @@ fn refuses_what_spillgate_refuses(proxy: &Proxy, upstream: &Upstream) {
     assert!((1..=720).contains(&refused.number("retry-after")), "{refused:?}");
     assert!(refused.header("ratelimit").is_some_and(|field| field.contains("r=0")), "{refused:?}");
     assert_eq!(refused.header("content-type"), Some("application/problem+json"));
-    let problem: serde_json::Value = serde_json::from_str(&refused.body).expect("JSON");
+    let problem: serde_json::Value = serde_json::from_str(&refused.body).expect("the body is JSON");
     let expected = serde_json::json!({
         "type": "https://iana.org/assignments/http-problem-types#quota-exceeded", "title": "Too Many Requests", "status": 429,
     });
@@ -164,7 +164,7 @@ fn refuses_by_path(proxy: &Proxy) {
     );
     // One client does not use up the limit of another.
     assert_eq!(proxy.get_from([127, 0, 0, 2].into(), "/login").status, 200);
-    let posted = request(proxy.address, "POST", "/elsewhere", &[], "a body").expect("an answer");
+    let posted = request(proxy.address, "POST", "/elsewhere", &[], "a body").expect("the proxy answers");
     assert_eq!(
         (posted.status, posted.body.as_str()),
         (200, Upstream::BODY),
@@ -226,8 +226,9 @@ fn allows_requests_when_spillgate_is_killed(proxy: &Proxy, upstream: &Upstream, 
     assert_eq!(upstream.seen() - before, 10);
 }
 
-/// The store is down and the limit has `on_store_failure: error`. The proxy then allows requests, as if spillgate were down.
-/// If the settings of spillgate are wrong, the proxy answers with status 500. Its answer does not show the fault.
+/// In the first case, the store is down and the limit has `on_store_failure: error`. The proxy allows requests, as if
+/// spillgate were down. In the second case, the settings of spillgate are wrong. The proxy answers with status 500, and
+/// the answer does not show the fault.
 fn allows_requests_without_the_store_and_none_with_wrong_settings(kind: &str, start: fn(u16, u16) -> Proxy) {
     let upstream = Upstream::start();
     let rules = tempfile::NamedTempFile::with_suffix(".yaml").expect("a temporary file");
@@ -235,10 +236,11 @@ fn allows_requests_without_the_store_and_none_with_wrong_settings(kind: &str, st
     fs::write(rules.path(), format!("{{domain: web, descriptors: [{{key: remote_address, rate_limit: {limit}}}]}}\n"))
         .expect("a temporary file");
     let settings = deployed(kind).join("spillgate.yaml");
-    let settings = settings.to_str().expect("a path of text");
+    let settings = settings.to_str().expect("the path is UTF-8");
     let nowhere = format!("redis://127.0.0.1:{}", spillgate_testkit::free_port());
     let store = ["--store", &nowhere, "--store-expected-nodes", "1"];
-    // With this settings file, spillgate also makes descriptors from paths. These rules have no limit for paths.
+    // With this settings file, spillgate also makes descriptors from paths. The rules of this test have no limit for
+    // paths, so this flag leaves only the descriptor of the address.
     let asks = ["--forward-auth-descriptors", "[[{key: remote_address, from: client_ip}]]"];
     let spillgate =
         Spillgate::serve(rules.path(), &[&["--config", settings, "--grpc", "off"], &store[..], &asks].concat());

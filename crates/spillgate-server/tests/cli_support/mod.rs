@@ -1,6 +1,6 @@
 //! Runs the real binary in a temporary folder, for commands that end by themselves.
 //!
-//! Every run has a time limit. So a command that never ends fails its test.
+//! Every run has a time limit, so a command that never ends makes its test fail.
 
 #![allow(dead_code, reason = "each test program uses only a part of this code")]
 
@@ -37,8 +37,8 @@ impl Folder {
 
     pub(crate) fn write(&self, name: &str, text: &str) {
         let path = self.path(name);
-        fs::create_dir_all(path.parent().expect("a file has a folder")).expect("a folder");
-        fs::write(path, text).expect("a file");
+        fs::create_dir_all(path.parent().expect("a file has a folder")).expect("the folder can be created");
+        fs::write(path, text).expect("the file can be written");
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -55,7 +55,8 @@ impl Folder {
     }
 }
 
-/// Returns the command `spillgate`, which runs in `folder`, without the `SPILLGATE_` variables of the environment.
+/// Returns the command `spillgate`. It runs in `folder`, and its environment has no variables that begin with
+/// `SPILLGATE_`.
 pub(crate) fn command(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spillgate"));
     command.current_dir(folder).env_remove("NO_COLOR");
@@ -75,7 +76,7 @@ fn run(command: &mut Command) -> Output {
         signal(id, "KILL");
         panic!("{command:?} did not end within {DEADLINE:?}");
     };
-    let output = output.expect("its output is readable");
+    let output = output.expect("the output of the command can be read");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("output is UTF-8");
     let code = output.status.code().expect("the command ended by itself");
     Output { code, stdout: text(output.stdout), stderr: text(output.stderr) }

@@ -1,7 +1,8 @@
-//! Checks pages that are written by hand. They name every algorithm, every route and every member of an answer, and each log
-//! line that they show exists in the code.
+//! Checks pages that are written by hand. The pages must name every algorithm, every route and every member of an
+//! answer. Each log line on the pages must exist in the code.
 //!
-//! No generator adds a new algorithm or route to these pages. This test finds a name that is in the tables of the code but on no page.
+//! No generator adds a new algorithm or route to these pages. These tests find a name that the code has but the page
+//! does not have.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -29,7 +30,10 @@ fn first_column(page: &str, heading: &str) -> BTreeSet<String> {
 #[test]
 fn every_algorithm_is_explained_and_has_its_bound() {
     let schema: Value = serde_json::from_str(spillgate::rules::SCHEMA).expect("the schema is JSON");
-    let names = schema.pointer("/$defs/limit/properties/algorithm/enum").and_then(Value::as_array).expect("names");
+    let names = schema
+        .pointer("/$defs/limit/properties/algorithm/enum")
+        .and_then(Value::as_array)
+        .expect("the schema lists the algorithms");
     // `gcra` is left out, because it is another name for the token bucket.
     let names: BTreeSet<_> = names.iter().filter_map(Value::as_str).filter(|name| *name != "gcra").collect();
     let sections = [
@@ -49,13 +53,13 @@ fn every_route_is_in_the_tables() {
     for (address, heading) in sections {
         // If the path of a request is unknown, the answer of the server lists the paths that exist.
         let answer = http::get(address, "/no-such-path", &[]).body;
-        let problem: Value = serde_json::from_str(&answer).expect("a problem");
-        let help = problem["help"].as_str().expect("a help");
+        let problem: Value = serde_json::from_str(&answer).expect("the answer is JSON");
+        let help = problem["help"].as_str().expect("the answer has a help text");
         let words = help.split([' ', ',']).filter(|word| word.starts_with('/'));
         let routes: BTreeSet<_> = words.map(str::to_owned).collect();
         let column = first_column("docs/src/reference/http.md", heading);
         let column: BTreeSet<_> = column.iter().filter_map(|route| Some(route.split_once(' ')?.1.to_owned())).collect();
-        assert_eq!(column, routes, "{heading}");
+        assert_eq!(column, routes, "the table under the heading `{heading}` has all routes and no others");
     }
 }
 
@@ -63,20 +67,21 @@ fn every_route_is_in_the_tables() {
 fn every_member_of_an_answer_is_explained() {
     let server = Spillgate::serve(&root().join("examples/quickstart.yaml"), &[]);
     let body = r#"{"domain": "api", "descriptors": [{"user_id": "7"}]}"#;
-    let answer = http::request(server.http(), "POST", "/v1/check", &[], body).expect("an answer");
-    let members: serde_json::Map<String, Value> = serde_json::from_str(&answer.body).expect("an object");
+    let answer = http::request(server.http(), "POST", "/v1/check", &[], body).expect("the server answers");
+    let members: serde_json::Map<String, Value> =
+        serde_json::from_str(&answer.body).expect("the answer is a JSON object");
     let members: BTreeSet<_> = members.keys().cloned().collect();
     assert_eq!(first_column("docs/src/reference/http.md", "`POST /v1/check`"), members);
 }
 
 /// Adds the Rust sources of a folder to `text`. A string literal that is written on several lines becomes one line.
 fn sources(folder: &Path, text: &mut String) {
-    for entry in fs::read_dir(folder).expect("a folder") {
-        let path = entry.expect("an entry").path();
+    for entry in fs::read_dir(folder).expect("the folder can be read") {
+        let path = entry.expect("the entry of the folder can be read").path();
         if path.is_dir() {
             sources(&path, text);
         } else if path.extension().is_some_and(|end| end == "rs") {
-            let source = fs::read_to_string(path).expect("a source");
+            let source = fs::read_to_string(path).expect("the source can be read");
             for line in source.lines() {
                 text.push_str(line.trim_start().trim_end_matches('\\'));
                 if !line.ends_with('\\') {
@@ -94,7 +99,7 @@ fn the_lines_of_the_log_that_are_explained_are_written() {
         sources(&root().join("crates").join(name).join("src"), &mut code);
     }
     let lines = first_column("docs/src/reference/logs.md", "Lines that need an action");
-    assert!(lines.len() >= 10, "{lines:?}");
+    assert!(lines.len() >= 10, "the page lists at least ten lines: {lines:?}");
     for line in lines {
         let is_written = line.split("...").map(str::trim).all(|part| code.contains(part));
         assert!(is_written, "no source writes `{line}`: change docs/src/reference/logs.md");

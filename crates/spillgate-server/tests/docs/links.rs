@@ -13,8 +13,8 @@ const REPOSITORY: &str = "https://github.com/spillgate/spillgate/blob/main/";
 /// Returns the paths of all pages of the book, relative to the top folder of the repository.
 pub(crate) fn book() -> Vec<String> {
     fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
-        for entry in fs::read_dir(folder).expect("a folder") {
-            let path = entry.expect("an entry").path();
+        for entry in fs::read_dir(folder).expect("the folder can be read") {
+            let path = entry.expect("the entry of the folder can be read").path();
             if path.is_dir() {
                 walk(&path, found);
             } else if path.extension().is_some_and(|end| end == "md") {
@@ -24,7 +24,7 @@ pub(crate) fn book() -> Vec<String> {
     }
     let (root, mut found) = (root(), Vec::new());
     walk(&root.join("docs/src"), &mut found);
-    let relative = |path: PathBuf| path.strip_prefix(&root).expect("below the root").display().to_string();
+    let relative = |path: PathBuf| path.strip_prefix(&root).expect("the page is below the root").display().to_string();
     let mut pages: Vec<String> = found.into_iter().map(relative).collect();
     pages.sort();
     pages
@@ -72,10 +72,10 @@ fn problem(page: &str, target: &str, is_book: bool) -> Option<String> {
     let path = if file.is_empty() { PathBuf::from(page) } else { folder.join(file) };
     let Ok(found) = root().join(&path).canonicalize() else { return Some("there is no such file".to_owned()) };
     if is_book && !found.starts_with(root().join("docs/src")) {
-        return Some(format!("it leads out of the book: write {REPOSITORY}..."));
+        return Some(format!("the link leads out of the book: write {REPOSITORY}..."));
     }
     let anchor = anchor?;
-    let text = fs::read_to_string(&found).expect("text");
+    let text = fs::read_to_string(&found).expect("the page can be read");
     (!anchors(&text).contains(anchor)).then(|| "there is no such heading".to_owned())
 }
 

@@ -39,7 +39,7 @@ fn match_line(shown: &str, printed: &str) -> bool {
     rest.ends_with(end)
 }
 
-/// Texts after which a number is a time. A process id also differs from run to run, so it is treated as a time.
+/// A number after one of these texts is a time. A process id also differs from run to run, so it is treated as a time.
 const BEFORE: [&str; 8] =
     ["retry_after_ms\":", "reset_after_ms\":", "delay_ms\":", "retry-after: ", "-reset: ", ";t=", "_ms=", "\"pid\":"];
 /// Units. A number before a unit is a time.

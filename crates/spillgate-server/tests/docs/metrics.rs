@@ -27,7 +27,8 @@ const OF_RULES: [&str; 2] = ["domain", "rule"];
 
 /// All metrics. Some of them exist only with a snapshot, and others only with a shared store, so two servers are started.
 static FAMILIES: LazyLock<BTreeMap<String, Family>> = LazyLock::new(|| {
-    let (rules, folder) = (root().join("examples/quickstart.yaml"), TempDir::new().expect("a folder"));
+    let (rules, folder) =
+        (root().join("examples/quickstart.yaml"), TempDir::new().expect("a temporary folder can be made"));
     let path = folder.path().join("state").display().to_string();
     let snapshot = ["--memory-snapshot-path", &path, "--memory-snapshot-interval", "100ms"];
     let redis = Redis::start();
@@ -37,7 +38,7 @@ static FAMILIES: LazyLock<BTreeMap<String, Family>> = LazyLock::new(|| {
     for arguments in [snapshot, store] {
         let server = Spillgate::serve(&rules, &arguments);
         let shown = if arguments == snapshot { "snapshot_timestamp" } else { "store_up 1" };
-        let page = eventually("the server's own gauges", || {
+        let page = eventually("the gauge that only this server has", || {
             let page = http::get(server.admin(), "/metrics", &[]).body;
             page.contains(shown).then_some(page)
         });
@@ -53,8 +54,8 @@ fn add(page: &str, families: &mut BTreeMap<String, Family>) {
         } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
             families.entry(name.to_owned()).or_default().kind = kind.to_owned();
         } else if let Some((name, rest)) = line.split_once('{') {
-            let family = families.get_mut(name).expect("HELP comes first");
-            let labels = rest.split_once('}').expect("labels end").0;
+            let family = families.get_mut(name).expect("the line `# HELP` comes before the values of a metric");
+            let labels = rest.split_once('}').expect("the labels end with a brace").0;
             for (label, value) in labels.split(',').filter_map(|label| label.split_once('=')) {
                 let values = family.labels.entry(label.to_owned()).or_default();
                 let value = value.trim_matches('"').to_owned();

@@ -76,7 +76,9 @@ fn add_mark(marks: &mut Block, mark: &str, at: &str) {
     match mark.split_once(": ") {
         Some(("not run", reason)) if reason.len() > 10 => marks.not_run = Some(reason.to_owned()),
         Some(("not run", _)) => panic!("{at} the mark `not run` needs a reason of more than 10 characters"),
-        Some(("exit", code)) => marks.exit = code.parse().unwrap_or_else(|_| panic!("{at} no exit code: {code}")),
+        Some(("exit", code)) => {
+            marks.exit = code.parse().unwrap_or_else(|_| panic!("{at} `{code}` is not an exit code"))
+        }
         Some(("from", path)) => marks.from = Some(path.to_owned()),
         // The marks of tables, and comments for people, are ignored.
         _ => {}

@@ -46,11 +46,12 @@ struct Asked {
     allowed: bool,
 }
 
-/// Sends a request for one unit every `every_ms`, from `from_ms` to `to_ms`. `quota` returns the quota for each time.
+/// Sends a request for one unit every `every_ms` milliseconds, from the time `from_ms` to the time `to_ms`. `quota`
+/// returns the quota for each time.
 fn ask<'q>(quota: impl Fn(u64) -> &'q Quota, (from_ms, to_ms): (u64, u64), every_ms: u64) -> Vec<Asked> {
     let clock = ManualClock::at(Time::from_nanos(0));
     let limiter = Limiter::with_clock(MemoryStore::new(MemoryOptions::default()), clock);
-    let times = (from_ms..to_ms).step_by(usize::try_from(every_ms).expect("a short time"));
+    let times = (from_ms..to_ms).step_by(usize::try_from(every_ms).expect("the pause fits into a usize"));
     let ask = |at_ms| {
         // The clock begins at 0, where a new window of every length begins.
         limiter.clock().set(Time::from_nanos(0).after(Duration::from_millis(at_ms)));
@@ -110,15 +111,15 @@ fn algorithms() -> String {
     legend(&mut svg, "a client asks three times a second from 4 s on; the limit is 10 in 10 s");
     edges(&mut svg, 270.0, 30);
     for (number, (name, quota)) in quotas.into_iter().enumerate() {
-        let quota = quota.build().expect("a quota");
+        let quota = quota.build().expect("the quota is valid");
         row(&mut svg, 54.0 + 38.0 * number as f64, name, &ask(|_| &quota, (4_000, 32_000), 333));
     }
     svg.finish()
 }
 
 fn window_or_bucket() -> String {
-    let window = Quota::fixed_window(5, seconds(10)).build().expect("a quota");
-    let bucket = Quota::token_bucket(5, seconds(10)).build().expect("a quota");
+    let window = Quota::fixed_window(5, seconds(10)).build().expect("the quota is valid");
+    let bucket = Quota::token_bucket(5, seconds(10)).build().expect("the quota is valid");
     let mut svg = Svg::new(880, 160);
     legend(&mut svg, "a client asks five times a second from 9 s on; the limit is 5 in 10 s");
     edges(&mut svg, 128.0, 30);
@@ -130,7 +131,7 @@ fn window_or_bucket() -> String {
 /// Draws how much a token bucket admits if a client sends more than the limit. Also draws the bound B + s/T: B is the burst, s is
 /// the time since the start, and T is the time for one unit.
 fn bound() -> String {
-    let quota = Quota::token_bucket(10, seconds(10)).burst(5).build().expect("a quota");
+    let quota = Quota::token_bucket(10, seconds(10)).burst(5).build().expect("the quota is valid");
     let asked = ask(|_| &quota, (0, 30_000), 100);
     let y = |units: f64| 260.0 - units * 6.0;
     let mut svg = Svg::new(880, 300);
@@ -158,8 +159,8 @@ fn bound() -> String {
 
 /// Draws a limit that is lowered for a while and then restored. The units that were used stay used.
 fn cut_limit() -> String {
-    let large = Quota::token_bucket(20, seconds(10)).build().expect("a quota");
-    let small = Quota::token_bucket(2, seconds(10)).build().expect("a quota");
+    let large = Quota::token_bucket(20, seconds(10)).build().expect("the quota is valid");
+    let small = Quota::token_bucket(2, seconds(10)).build().expect("the quota is valid");
     let quota = |at_ms| if (8_000..16_000).contains(&at_ms) { &small } else { &large };
     let mut svg = Svg::new(880, 120);
     legend(&mut svg, "a token bucket; a client asks four times a second");

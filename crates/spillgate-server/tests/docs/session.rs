@@ -68,7 +68,11 @@ impl Session {
         }
         if let Some(from) = &block.from {
             let file = fs::read_to_string(root().join(from)).map_err(|error| format!("{from}: {error}"))?;
-            return if quotes(&file, &block.text) { Ok(()) } else { Err(format!("{from} has other lines")) };
+            return if quotes(&file, &block.text) {
+                Ok(())
+            } else {
+                Err(format!("{from} does not contain the lines of this block"))
+            };
         }
         if let Some(name) = block.file_name() {
             let path = self.folder.path().join(name);
@@ -87,7 +91,9 @@ impl Session {
             "yaml" => self.validate(block),
             "json" => serde_json::from_str::<serde_json::Value>(&block.text).map(|_| ()).map_err(|e| e.to_string()),
             "sh" | "text" | "rust" | "rust,no_run" | "python" => Ok(()),
-            other => Err(format!("there is no test for a block of `{other}`: mark it, or add one to session.rs")),
+            other => {
+                Err(format!("there is no test for a block of `{other}`: mark the block, or add a test to session.rs"))
+            }
         }
     }
 
@@ -98,7 +104,11 @@ impl Session {
         let is_rules = block.text.lines().any(|line| line.starts_with("domain:"));
         let arguments = if is_rules { name.to_owned() } else { format!("--config {name} examples/quickstart.yaml") };
         let (code, printed) = self.bash(&format!("spillgate validate {arguments}"));
-        if code == block.exit { Ok(()) } else { Err(format!("validate ended with {code}:\n{printed}")) }
+        if code == block.exit {
+            Ok(())
+        } else {
+            Err(format!("`spillgate validate` ended with exit code {code}:\n{printed}"))
+        }
     }
 
     /// Runs a block of commands and returns their output.
@@ -111,7 +121,7 @@ impl Session {
                 let (ended, text) = self.bash(&std::mem::take(&mut script));
                 (code, printed) = (ended, printed + &text);
                 if code != 0 && !line.is_empty() {
-                    return Err(format!("a command ended with {code}:\n{printed}"));
+                    return Err(format!("a command ended with exit code {code}:\n{printed}"));
                 }
             }
             match line {
@@ -125,10 +135,10 @@ impl Session {
                 script.clear();
             }
         }
-        if code == block.exit { Ok(printed) } else { Err(format!("a command ended with {code}:\n{printed}")) }
+        if code == block.exit { Ok(printed) } else { Err(format!("a command ended with exit code {code}:\n{printed}")) }
     }
 
-    /// Starts a server, and waits until it is ready. Adds its output until then to `printed`.
+    /// Starts a server, and waits until it is ready. Adds the lines that the server prints until then to `printed`.
     fn start_server(&mut self, line: &str, printed: &mut String) {
         let line = line.trim_end_matches('&').trim_end();
         let is_redis = line.starts_with("redis-server");
@@ -177,7 +187,7 @@ impl Session {
             command.env(format!("SPILLGATE_{name}"), format!("127.0.0.1:{}", self.ports[&port]));
         }
         if self.servers.contains_key(&6379) {
-            // On a busy machine the store may answer late, so the deadline is longer than the default.
+            // On a busy machine the store can answer late, so the deadline is longer than the default.
             command.env("SPILLGATE_STORE_DEADLINE", "5s");
         }
         let server = self.last_server.map(|id| id.to_string()).unwrap_or_default();
@@ -195,14 +205,14 @@ impl Session {
         self.folder.path().join(".bin")
     }
 
-    /// Writes a program that a script runs instead of the system's program with the same name. The folder of the new program
-    /// is removed from its own `PATH`, so that `script` can run the system's program.
+    /// Writes a program that a script runs instead of the system's program with the same name. The new program removes
+    /// its own folder from `PATH`, so that `script` can run the system's program.
     fn write_program(&self, name: &str, script: &str) {
         let bin = self.bin().display().to_string();
         let path = self.bin().join(name);
         let without = format!("#!/bin/bash\nPATH=\"${{PATH#{bin}:}}\"\n{script}");
         fs::write(&path, without).expect("a file");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a mode");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("the file can be made executable");
     }
 
     fn to_free_ports(&self, text: &str) -> String {

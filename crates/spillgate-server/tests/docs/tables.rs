@@ -37,7 +37,8 @@ fn generated_tables_are_those_of_the_code() {
         let text = read(&path);
         let begin = format!("<!-- table: {name} -->\n");
         let (before, rest) = text.split_once(&begin).unwrap_or_else(|| panic!("{path} has no table {name}"));
-        let (table, after) = rest.split_once("<!-- end of table -->").unwrap_or_else(|| panic!("{path}: no end"));
+        let (table, after) =
+            rest.split_once("<!-- end of table -->").unwrap_or_else(|| panic!("{path}: the table {name} has no end"));
         let made = format!("\n{}\n", make());
         if std::env::var_os("WRITE_DOCS").is_some() {
             let text = format!("{before}{begin}{made}<!-- end of table -->{after}");
@@ -79,7 +80,10 @@ const GROUPS: [(&str, &str); 6] = [
 
 fn settings() -> String {
     let group = |key: &Key| key.path.split_once('.').map_or("", |(group, _)| group);
-    assert!(KEYS.iter().all(|key| GROUPS.iter().any(|(name, _)| *name == group(key))), "a group has no heading");
+    assert!(
+        KEYS.iter().all(|key| GROUPS.iter().any(|(name, _)| *name == group(key))),
+        "each group of settings has a heading in GROUPS"
+    );
     let part = |(name, heading): (&str, &str)| {
         let keys = KEYS.iter().filter(|key| group(key) == name);
         let rows = keys.map(|key| [code(key.path), code(key.default), sentence(key.help)]);
@@ -90,14 +94,14 @@ fn settings() -> String {
 
 fn properties(pointer: &str) -> String {
     let schema: Value = serde_json::from_str(spillgate::rules::SCHEMA).expect("the schema is JSON");
-    let properties = schema.pointer(pointer).and_then(Value::as_object).expect("properties");
+    let properties = schema.pointer(pointer).and_then(Value::as_object).expect("the schema has properties here");
     // The JSON parser sorts the names, so their order in the text of the schema is restored here.
     let section = pointer.trim_end_matches("/properties").rsplit('/').next().unwrap_or_default();
     let begin = spillgate::rules::SCHEMA.find(&format!("\n    \"{section}\": {{")).map_or(0, |at| at + section.len());
     let mut properties: Vec<_> = properties.iter().collect();
     properties.sort_by_key(|(name, _)| spillgate::rules::SCHEMA[begin..].find(&format!("  \"{name}\": {{")));
     let rows = properties.into_iter().map(|(name, property)| {
-        let property = property.as_object().expect("a property");
+        let property = property.as_object().expect("a property of the schema is an object");
         let description = property
             .get("description")
             .and_then(Value::as_str)
@@ -107,7 +111,7 @@ fn properties(pointer: &str) -> String {
     table(["key", "value", "meaning"], rows)
 }
 
-/// Describes the values that a property of the schema may have.
+/// Describes the values that a property of the schema can have.
 fn values(property: &Map<String, Value>) -> String {
     let reference = |value: &Map<String, Value>| {
         let name = value.get("$ref")?.as_str()?.rsplit('/').next()?;
@@ -130,7 +134,7 @@ fn values(property: &Map<String, Value>) -> String {
     }
     let kinds = match &property["type"] {
         Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).filter(|kind| *kind != "null").collect(),
-        kind => vec![kind.as_str().expect("a type")],
+        kind => vec![kind.as_str().expect("a property of the schema has a type")],
     };
     match (kinds[0], property.get("minimum"), property.get("maximum")) {
         ("string", ..) => "a text".to_owned(),

@@ -84,7 +84,8 @@ async fn draining_loses_no_request() {
                     while !stop.load(Ordering::Relaxed) {
                         match ask(&mut client, "api", &[descriptor(&[("user", "7")])]).await {
                             Ok(_) => answered.fetch_add(1, Ordering::Relaxed),
-                            // This request was not sent, because the server closes the connection and accepts no new one.
+                            // This request was not sent, because the server closes the connection and accepts no new
+                            // connection.
                             Err(_) => break,
                         };
                     }
@@ -150,7 +151,7 @@ async fn a_request_that_waits_is_answered_before_the_server_ends() {
     let ended = tokio::task::spawn_blocking(|| running.wait());
     handle.drain();
     eventually("new connections are refused", || TcpStream::connect(address).is_err()).await;
-    assert!(!ended.is_finished(), "a request is in flight");
+    assert!(!ended.is_finished(), "the server runs until the request in flight is answered");
     release.store(true, Ordering::Relaxed);
     assert!(waiting.await.unwrap().ends_with("waited"));
     assert_eq!(ended.await.unwrap().unwrap().connections_cut, 0);

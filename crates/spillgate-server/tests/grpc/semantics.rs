@@ -23,7 +23,7 @@ descriptors:
   - key: batch
     rate_limits:
       - {name: hourly, unit: hour, requests_per_unit: 8}
-      # This is a token bucket. A window of a day would end at the same time as the last hour of this day.
+      # This is a token bucket. In the last hour of a day, a window of a day would end together with `hourly`.
       - {name: daily, algorithm: token_bucket, unit: day, requests_per_unit: 5}
   - key: guarded
     rate_limits:
@@ -70,7 +70,7 @@ async fn counts_down_to_zero_and_then_refuses() {
             let response = ask(&mut client, "api", &[descriptor(&[("user", "7")])]).await.unwrap();
             let code = if call < 20 { Ok } else { OverLimit };
             assert_eq!(summary(&response), (code, vec![(code, 19_u32.saturating_sub(call))]), "call {call}");
-            let [status] = &response.statuses[..] else { panic!("one status for one descriptor") };
+            let [status] = &response.statuses[..] else { panic!("an answer has one status for one descriptor") };
             let limit = status.current_limit.as_ref().unwrap();
             assert_eq!((limit.requests_per_unit, limit.unit(), &*limit.name), (20, Unit::Hour, "per_user"));
             let reset = status.duration_until_reset.unwrap();
@@ -147,7 +147,7 @@ async fn a_descriptor_that_no_rule_matches_is_allowed_without_a_limit() {
     for (domain, entries) in [("other", &[("user", "7")][..]), ("api", &[("unknown", "7")]), ("api", &[])] {
         let response = ask(&mut client, domain, &[descriptor(entries)]).await.unwrap();
         assert_eq!(summary(&response), (Ok, vec![(Ok, 0)]));
-        let [status] = &response.statuses[..] else { panic!("one status for one descriptor") };
+        let [status] = &response.statuses[..] else { panic!("an answer has one status for one descriptor") };
         assert!(status.current_limit.is_none() && status.duration_until_reset.is_none());
     }
     assert_eq!(server.metrics.unmatched.get(), 3);
@@ -200,8 +200,8 @@ async fn a_refused_status_has_nothing_remaining() {
     in_one_hour(|| async {
         let server = TestServer::start(&[BASIC]);
         let mut client = server.client().await;
-        // Some units are left, but fewer than the cost of this request. Envoy shows the remaining units in its answer 429, so the
-        // answer must have 0 there.
+        // Some units are left, but fewer than the cost of this request. Envoy shows the remaining units in its answer
+        // 429, so the answer of spillgate must report 0 units.
         for key in ["user", "bucket", "permits", "quota", "batch"] {
             let refused = asked(&mut client, &[hits(&[(key, "x")], 21)]).await;
             assert_eq!(refused, (OverLimit, vec![(OverLimit, 0)]), "{key}");
@@ -334,7 +334,8 @@ async fn a_refusal_has_the_wait_unless_it_is_unknown() {
     assert!(full.statuses[0].duration_until_reset.is_none(), "{full:?}");
 }
 
-/// If an answer has no duration, Envoy writes `x-ratelimit-reset: 0`. So a refusal must have a duration even if no wait ends it.
+/// If an answer has no duration, Envoy writes `x-ratelimit-reset: 0`. So a refusal must have a duration, even if the
+/// same request is also refused after any wait.
 #[tokio::test]
 async fn a_refusal_that_no_wait_ends_has_the_time_to_the_reset() {
     in_one_hour(|| async {
@@ -357,7 +358,7 @@ async fn a_refusal_that_no_wait_ends_has_the_time_to_the_reset() {
             let reset_s = u64::try_from(reset.seconds).unwrap();
             assert!(
                 (longest_s - 30..=longest_s).contains(&reset_s) && reset.nanos == 0,
-                "{key}: {reset:?} of {longest_s}"
+                "{key}: {reset:?} is not in the last 30 s up to {longest_s} s"
             );
         }
     })
