@@ -1,5 +1,5 @@
-//! Checks the README and the book in `docs/`. Their rules load, their commands run and print what the pages show, their links
-//! lead to existing pages, and their tables agree with the code.
+//! Checks the README and the book in `docs/`. The rules on these pages must load, and the commands must run and print
+//! what the pages show. The links must lead to existing pages, and the tables must agree with the code.
 //!
 //! Without these tests, a change of the code would make the pages wrong. `make docs-tables` writes the tables and pictures
 //! again from the code.

@@ -46,9 +46,9 @@ impl Envoy {
             assert_eq!(text.matches(from).count(), 1, "`{from}` occurs once in envoy.yaml");
             text = text.replace(from, to);
         }
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let (configuration, address) = (folder.path().join("envoy.yaml"), folder.path().join("admin"));
-        fs::write(&configuration, text).expect("a temporary file");
+        fs::write(&configuration, text).expect("the file can be written");
         let mut command = Command::new(binary());
         command.args(["--disable-hot-restart", "--concurrency", "1", "--log-level", "warning"]);
         command.arg("--config-path").arg(configuration).arg("--admin-address-path").arg(&address);
@@ -154,9 +154,9 @@ fn envoy_refuses_what_spillgate_refuses() {
 /// If the answer of spillgate had no duration, Envoy would write `x-ratelimit-reset: 0`. The client would then ask again at once.
 #[test]
 fn envoy_sends_a_banned_user_the_end_of_the_window() {
-    let rules = tempfile::NamedTempFile::with_suffix(".yaml").expect("a temporary file");
+    let rules = tempfile::NamedTempFile::with_suffix(".yaml").expect("a temporary file can be made");
     let banned = "{key: user_id, rate_limit: {unit: day, requests_per_unit: 0}}";
-    fs::write(rules.path(), format!("domain: web\ndescriptors: [{banned}]\n")).expect("a temporary file");
+    fs::write(rules.path(), format!("domain: web\ndescriptors: [{banned}]\n")).expect("the file can be written");
     let (upstream, spillgate) = (Upstream::start(), Spillgate::serve(rules.path(), &[]));
     let envoy = Envoy::start(upstream.port(), spillgate.grpc().port(), &[]);
     let refused = envoy.get_as("banned");

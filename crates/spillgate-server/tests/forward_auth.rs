@@ -43,7 +43,7 @@ fn replaced(text: &str, from: &str, to: &str) -> String {
 impl Proxy {
     fn start(name: &'static str, mut command: impl FnMut(u16, &Path) -> Command) -> Proxy {
         for _ in 0..5 {
-            let folder = tempfile::tempdir().expect("a temporary folder");
+            let folder = tempfile::tempdir().expect("a temporary folder can be made");
             let address = SocketAddr::new([127, 0, 0, 1].into(), spillgate_testkit::free_port());
             let mut process = Process::start(name, &mut command(address.port(), folder.path()));
             let serving = support::eventually(name, || match process.is_running() {
@@ -75,7 +75,7 @@ impl Proxy {
                 text = replaced(&text, from, &to);
             }
             let file = folder.join("nginx.conf");
-            fs::write(&file, text).expect("a temporary file");
+            fs::write(&file, text).expect("the file can be written");
             let mut command = Command::new(binary);
             command.arg("-p").arg(folder).arg("-e").arg("stderr").arg("-c").arg(file);
             command
@@ -91,7 +91,7 @@ impl Proxy {
         let text = replaced(&text, "response_header_timeout 100ms", "response_header_timeout 30s");
         Proxy::start("caddy", |port, folder| {
             let file = folder.join("Caddyfile");
-            fs::write(&file, &text).expect("a temporary file");
+            fs::write(&file, &text).expect("the file can be written");
             let mut command = Command::new(binary);
             command.args(["run", "--adapter", "caddyfile", "--config"]).arg(file);
             command.env("PORT", port.to_string()).env("XDG_DATA_HOME", folder).env("XDG_CONFIG_HOME", folder);
@@ -231,10 +231,10 @@ fn allows_requests_when_spillgate_is_killed(proxy: &Proxy, upstream: &Upstream, 
 /// the answer does not show the fault.
 fn allows_requests_without_the_store_and_none_with_wrong_settings(kind: &str, start: fn(u16, u16) -> Proxy) {
     let upstream = Upstream::start();
-    let rules = tempfile::NamedTempFile::with_suffix(".yaml").expect("a temporary file");
+    let rules = tempfile::NamedTempFile::with_suffix(".yaml").expect("a temporary file can be made");
     let limit = "{unit: hour, requests_per_unit: 5, on_store_failure: error}";
     fs::write(rules.path(), format!("{{domain: web, descriptors: [{{key: remote_address, rate_limit: {limit}}}]}}\n"))
-        .expect("a temporary file");
+        .expect("the file can be written");
     let settings = deployed(kind).join("spillgate.yaml");
     let settings = settings.to_str().expect("the path is UTF-8");
     let nowhere = format!("redis://127.0.0.1:{}", spillgate_testkit::free_port());

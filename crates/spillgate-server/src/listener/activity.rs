@@ -1,4 +1,4 @@
-//! What the server has read and answered so far on a connection.
+//! Counts what the server has read and answered on a connection.
 //!
 //! The code of each protocol writes these numbers. [`watch_over`](super::connection::watch_over) reads them to decide
 //! whether the connection is slow or idle.
@@ -14,6 +14,7 @@ use super::unread::{Pool, Unread};
 /// cache lines.
 pub(super) struct Activity {
     pub(super) metrics: Arc<Metrics>,
+    /// The number of bytes that were read since the connection began.
     pub(super) bytes: Arc<AtomicU64>,
     /// The number of requests that were read since the connection began.
     pub(super) begun: AtomicU64,

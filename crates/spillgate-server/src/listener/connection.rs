@@ -69,8 +69,8 @@ pub(super) async fn watch_over(
     let opened_at = Instant::now();
     let mut check_at = opened_at + check_every;
     let (mut draining, mut drain_at, mut head_at) = (false, None, None);
-    // `checked` is the number of requests at the last check. `active_at` is when the last request arrived or was in
-    // flight.
+    // `checked` is the number of requests at the last check. `active_at` is the last time when a request arrived or was
+    // in flight.
     let (mut checked, mut active_at, mut asked_to_end, mut close_timeout) = (0, opened_at, None, IDLE_CLOSE_TIMEOUT);
     loop {
         tokio::select! {

@@ -44,7 +44,8 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// request, and a request can have many fields. Such a map is replaced by a smaller one.
 const FIELDS_MAX: usize = 64;
 
-/// The greeting of an HTTP/1 client ends with its first whole request, and a request can have any number of bytes.
+/// The greeting of an HTTP/1 client ends with its first whole request. A request can have any number of bytes, so
+/// `greeting_bytes` has the largest value.
 const LIMITS: ProtocolLimits = ProtocolLimits { greeting_bytes: u64::MAX, drain_grace: Duration::from_secs(1) };
 
 pub(super) type HttpRequest = Request<TimedBody<RequestBody>>;

@@ -10,7 +10,7 @@
 //! other call waits for it. When [`WAITING_MAX`] calls of a row wait, the row is interrupted. Then all other tasks run,
 //! such as the tasks that write to the store. After that the rest of the row is answered.
 //!
-//! No call begins while unread answers use all the memory that the connection may have. If other connections have used
+//! No call begins while unread answers use all the memory that the connection can have. If other connections have used
 //! up the shared memory, at most [`WAITING_MAX`] calls of a connection wait for memory. Further calls of this
 //! connection are refused.
 
@@ -60,7 +60,8 @@ type Stream = (Request<RecvStream>, SendResponse<Piece>);
 
 /// Answers the calls of one connection.
 pub(super) trait Handler: Send + Sync + 'static {
-    /// A call that is not answered yet. It should be small, because the future of its answer contains the call.
+    /// A call that is not answered yet. This type should be small, because the future that answers a call contains the
+    /// call.
     type Call: Send;
     type Body: Body<Data = Bytes> + Send;
     /// Makes the call of a `request`, which arrived at the time `arrived`. All calls of its row are decided at the time
@@ -75,7 +76,7 @@ pub(super) trait Handler: Send + Sync + 'static {
     }
 }
 
-/// Makes a connection of `io`. Its client is about to send the HTTP/2 preface.
+/// Makes a connection of `io`. The client will send the HTTP/2 preface next.
 pub(super) fn connection<'a, I, H>(
     io: I,
     handler: H,
@@ -116,7 +117,7 @@ struct Calls<H> {
 /// A connection, with the streams that it has read but not begun to answer.
 struct Streams<'a, I, A, N, F> {
     state: State<I>,
-    /// The streams that are read but not begun, with their arrival times. There are at most `streams_max`.
+    /// The streams that were read and are not begun yet, with their arrival times. There are at most `streams_max`.
     read: VecDeque<(Stream, Instant)>,
     streams_max: usize,
     runner: Runner<F>,
@@ -126,7 +127,7 @@ struct Streams<'a, I, A, N, F> {
     /// See [`Handler::now`].
     now: N,
     activity: &'a Activity,
-    /// How long the client may take to answer a PING.
+    /// The time in which the client has to answer a PING.
     ping_timeout: Duration,
 }
 

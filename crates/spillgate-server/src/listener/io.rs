@@ -28,10 +28,10 @@ const DISCARDED_AT_ONCE_BYTES: usize = 4 * 1024;
 
 /// A stream that counts the bytes it reads, and closes without losing what was written.
 ///
-/// If a socket is closed while the client still writes, the system answers with a reset. A client that gets a reset may
-/// drop answers that it has received and not read. Therefore the server shuts down its side first. Then it reads
-/// until the client has closed its side, but not longer than [`CLOSE_TIMEOUT`] and not more than [`DISCARDED_BYTES`].
-/// Then it closes the socket.
+/// If a socket is closed while the client still writes, the system answers with a reset. A client that gets a reset can
+/// drop answers that it has received and not read. Therefore the server shuts down its side first. Then it reads until
+/// the client has closed its side, but not longer than [`CLOSE_TIMEOUT`] and not more than [`DISCARDED_BYTES`]. Then it
+/// closes the socket.
 #[derive(Debug)]
 pub(super) struct Transport<T> {
     inner: T,

@@ -235,7 +235,7 @@ struct Accepted {
     permit: Permit,
 }
 
-/// Counts one of the connections that a listener may have, until this value is dropped.
+/// Counts a connection for its listener and its worker, until this value is dropped.
 struct Permit {
     /// The numbers of connections of the listener and of the worker.
     counts: [Arc<AtomicUsize>; 2],

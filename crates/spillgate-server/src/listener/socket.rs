@@ -28,8 +28,8 @@ use super::{App, Shared};
 /// (`net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
 
-/// How long to wait after an error that concerns more than one connection, such as a process without free file
-/// descriptors. A retry at once would only use CPU time.
+/// How long to wait after an error that concerns more than one connection, such as the error that the process has no
+/// free file descriptor. A retry at once would only use CPU time.
 const BACKOFF: Duration = Duration::from_millis(50);
 
 /// The permissions of a Unix socket: its owner and group may connect.
@@ -55,7 +55,7 @@ pub(super) struct UnixFile(PathBuf);
 
 impl Drop for UnixFile {
     fn drop(&mut self) {
-        // The file may have been removed already.
+        // If this fails, the file was probably removed already.
         let _ = fs::remove_file(&self.0);
     }
 }
@@ -188,7 +188,7 @@ pub(super) enum Acceptor {
 }
 
 impl Acceptor {
-    /// Registers the socket. Must be called inside the runtime that accepts.
+    /// Registers the socket. Must be called inside the runtime that accepts the connections.
     pub(super) fn new(bound: Bound) -> io::Result<Acceptor> {
         match bound {
             Bound::Tcp(listener) => tokio::net::TcpListener::from_std(listener).map(Acceptor::Tcp),

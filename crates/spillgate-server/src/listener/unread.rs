@@ -1,7 +1,7 @@
 //! Counts the memory of HTTP/2 answers that clients have not read, and bounds it.
 //!
 //! Without a bound, a client that sends calls and reads no answers could use up all memory. The unread answers of one
-//! connection may use at most [`CONNECTION_BYTES`]. All connections together can use the bytes of the [`Pool`]. In
+//! connection can use at most [`CONNECTION_BYTES`]. All connections together can use the bytes of the [`Pool`]. In
 //! addition, each connection can use its own [`OWN_BYTES`].
 //!
 //! A call is counted from its beginning until its answer is written. A connection without capacity begins no further
@@ -25,8 +25,8 @@ const OWN_BYTES: usize = 32 << 10;
 /// The bytes that a connection takes from the pool at a time. The connection keeps this block for a while, because all
 /// cores share the counter of the pool, and each access to it is slow.
 const BLOCK_BYTES: usize = 64 << 10;
-/// After an answer of more bytes than this, the connection returns its unused blocks at once. Otherwise connections
-/// whose answers have been read would use up the pool.
+/// After an answer of more bytes than this, the connection returns its unused blocks at once. Otherwise the unused
+/// blocks of many connections would use up the pool.
 pub(super) const LONG_BYTES: usize = 8 << 10;
 /// Each call reserves this much for its answer, so that a short answer always fits.
 pub(super) const SHORT_BYTES: usize = 512;
@@ -71,18 +71,18 @@ impl Unread {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Returns whether another call may begin. Takes a block from the pool if necessary.
+    /// Returns whether another call can begin. Takes a block from the pool if necessary.
     #[inline]
     pub(super) fn has_capacity(&self) -> bool {
         self.fits(CALL_BYTES, BEGIN_BYTES)
     }
 
-    /// Returns whether no call may begin because other connections have used up the pool.
+    /// Returns true if no call can begin, because other connections have used up the pool.
     pub(super) fn is_starved(&self) -> bool {
         self.held.load(Ordering::Relaxed) + CALL_BYTES <= BEGIN_BYTES && !self.has_capacity()
     }
 
-    /// Returns whether the connection may use `bytes` more. Its bytes in use and `bytes` must together be at most
+    /// Returns whether the connection can use `bytes` more. Its bytes in use and `bytes` must together be at most
     /// `most`. Bytes that the connection lacks are taken from the pool.
     #[inline]
     pub(super) fn fits(&self, bytes: usize, most: usize) -> bool {

@@ -18,8 +18,8 @@ use super::{Metrics, OUTCOMES};
 /// The approximate size of a piece, in bytes.
 const PIECE_BYTES: usize = 32 * 1024;
 
-/// The names of the two metrics that have a line for each rule. The page is sorted by name, so other metrics come before,
-/// between and after these two metrics.
+/// The names of the two metrics that have lines for each rule. The page is sorted by name, so other metrics come
+/// before, between and after these two metrics.
 const DECISIONS: &str = "decisions";
 const PEEKS: &str = "looks_never_refused";
 /// A text that is sorted after all names.
@@ -94,8 +94,8 @@ impl Page {
     }
 }
 
-/// Returns the next series after the labels `after`, as many as one piece can have. A series is a metric with its labels. The
-/// lock is held only in this function, so a request that adds a series waits only for this time.
+/// Returns the series that come after the labels `after`, as many as fit into one piece. A series is a metric with its
+/// labels. The lock is held only in this function, so a request that adds a series waits only for this time.
 fn listed<T: Clone>(series: &Mutex<BTreeMap<Arc<str>, T>>, after: &str) -> Vec<(Arc<str>, T)> {
     let mut bytes = 0;
     let after = (Bound::Excluded(after), Bound::Unbounded);

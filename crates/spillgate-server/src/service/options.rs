@@ -1,4 +1,4 @@
-//! How a service behaves: what it refuses, and how large a request may be.
+//! How a service behaves: what it refuses, and how large a request can be.
 //!
 //! The settings file has more options. The service reads only the options here.
 

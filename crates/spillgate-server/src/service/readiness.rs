@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::Service;
 
-/// The answer to the question whether the server should get requests.
+/// Whether the server should get requests, and if not, the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
     /// The server should get requests.

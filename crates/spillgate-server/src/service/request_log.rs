@@ -23,9 +23,9 @@ const REQUESTS_A_SECOND: u64 = 100;
 /// they have at most 2 * 4 = 8 lines. Together with the ten lines about refusals, this is fewer than twenty.
 const UNMATCHED_A_MINUTE: u64 = 4;
 
-/// How many descriptors that no limit applies to are looked up in a second. A lookup finds out whether the descriptor
-/// already has a line. The bound keeps a flood of such descriptors cheap. A new descriptor without a lookup gets its
-/// line when it comes again.
+/// In each second, at most this many descriptors without a limit are looked up. A lookup finds out whether the log
+/// already has a line about the descriptor. The bound keeps a flood of such descriptors cheap. A new descriptor without
+/// a lookup gets its line when it comes again.
 const LOOKUPS_A_SECOND: u64 = 1000;
 
 /// The most bytes of a client's text in one line.
@@ -146,7 +146,7 @@ impl RequestLog {
         }
     }
 
-    /// Returns whether this line is new and may be written. If so, remembers the line.
+    /// Returns whether this line is new and the bound allows it. If so, remembers the line.
     fn is_new(&self, hash: u64, now: Time) -> bool {
         let hash = hash.max(1);
         let ways = || (0..WAYS).map(|way| &self.written[(hash as usize).wrapping_add(way) % REMEMBERED]);

@@ -76,7 +76,10 @@ descriptors:
     }
     let long = "y".repeat(1_100);
     assert!(allowed(&service, "path", &format!("{long}/a")).await);
-    assert!(!allowed(&service, "path", &format!("{long}/b")).await, "both are counted by their first 1024 bytes");
+    assert!(
+        !allowed(&service, "path", &format!("{long}/b")).await,
+        "the two long values share a counter, because their first 1024 bytes are equal"
+    );
 }
 
 #[tokio::test]
@@ -94,8 +97,10 @@ async fn a_refund_is_not_counted_as_an_allowed_request() {
 #[tokio::test]
 async fn refusals_by_rules_that_were_replaced_meanwhile_are_in_the_log() {
     let service = service("domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 0}}]");
-    let log = tempfile::NamedTempFile::new().expect("a file");
-    let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(Arc::new(log.reopen().expect("a file")));
+    let log = tempfile::NamedTempFile::new().expect("a temporary file can be made");
+    let lines = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(Arc::new(log.reopen().expect("the file can be opened again")));
     let _written = tracing::subscriber::set_default(lines.finish());
     let loaded = service.rules();
     service.replace_rules(Rules::default());

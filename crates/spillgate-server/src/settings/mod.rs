@@ -105,7 +105,7 @@ pub enum LogFormat {
 pub struct Memory {
     /// The most keys that are counted at once.
     pub max_keys: usize,
-    /// The most bytes that logs, segments and leases may take together.
+    /// The most bytes that logs, segments and leases can use together.
     pub max_heap: usize,
     /// The answer to a new key while the store is full.
     pub on_full: OnFull,

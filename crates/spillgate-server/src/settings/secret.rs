@@ -8,7 +8,8 @@ use std::ops::Range;
 /// What is shown instead of a password of any length.
 pub(super) const STARS: &str = "***";
 
-/// Returns the text with stars in place of what may be a password in a URL. Expects at most one URL in each line.
+/// Returns the text with stars in place of each part that can be a password in a URL. Expects at most one URL in each
+/// line.
 pub(crate) fn masked(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {

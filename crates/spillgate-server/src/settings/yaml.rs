@@ -1,6 +1,6 @@
 //! The values of a settings file, each with its position in the text.
 //!
-//! `spillgate::text::yaml` reads all YAML, and rules may contain more YAML than settings. In settings, an alias, a
+//! `spillgate::text::yaml` reads all YAML, and rules can use more forms of YAML than settings. In settings, an alias, a
 //! repeated key, or a key that is not a word is an error.
 
 use std::collections::HashMap;

@@ -28,7 +28,7 @@ pub(crate) struct Folder(TempDir);
 
 impl Folder {
     pub(crate) fn new(files: &[(&str, &str)]) -> Folder {
-        let folder = Folder(TempDir::new().expect("a temporary folder"));
+        let folder = Folder(TempDir::new().expect("a temporary folder can be made"));
         for (name, text) in files {
             folder.write(name, text);
         }

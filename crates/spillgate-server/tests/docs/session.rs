@@ -36,20 +36,21 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn start() -> Session {
-        let folder = TempDir::new().expect("a folder");
+        let folder = TempDir::new().expect("a temporary folder can be made");
         for name in ["examples", "deploy"] {
-            symlink(root().join(name), folder.path().join(name)).expect("a link");
+            symlink(root().join(name), folder.path().join(name)).expect("the link can be made");
         }
         let ports = PORTS.iter().map(|port| (*port, free_port())).collect();
         let session = Session { folder, ports, servers: BTreeMap::new(), last_server: None };
-        fs::create_dir(session.bin()).expect("a folder");
-        symlink(env!("CARGO_BIN_EXE_spillgate"), session.bin().join("spillgate")).expect("a link");
+        fs::create_dir(session.bin()).expect("the folder can be made");
+        symlink(env!("CARGO_BIN_EXE_spillgate"), session.bin().join("spillgate")).expect("the link can be made");
         let redis = session.ports[&6379];
         session.write_program("redis-cli", &format!("exec redis-cli -p {redis} \"$@\"\n"));
         let folder = session.folder.path().display();
         let bind = format!("--port {redis} --bind 127.0.0.1 --dir {folder}");
         session.write_program("redis-server", &format!("exec redis-server {bind} \"$@\"\n"));
-        fs::write(session.bin().join(".curlrc"), "silent\nshow-error\nnoproxy = \"*\"\n").expect("a file");
+        fs::write(session.bin().join(".curlrc"), "silent\nshow-error\nnoproxy = \"*\"\n")
+            .expect("the file can be written");
         session
     }
 
@@ -76,8 +77,8 @@ impl Session {
         }
         if let Some(name) = block.file_name() {
             let path = self.folder.path().join(name);
-            fs::create_dir_all(path.parent().expect("a file has a folder")).expect("a folder");
-            fs::write(path, self.to_free_ports(&block.text)).expect("a file");
+            fs::create_dir_all(path.parent().expect("a file has a folder")).expect("the folder can be made");
+            fs::write(path, self.to_free_ports(&block.text)).expect("the file can be written");
         }
         if block.language == "text" && block.text.trim() == "..." {
             return Err("this block has only `...`, so it would match any output".to_owned());
@@ -100,7 +101,7 @@ impl Session {
     /// Checks a block of YAML with `spillgate validate`. A block with a line `domain:` has rules. Any other block has settings.
     fn validate(&self, block: &Block) -> Result<(), String> {
         let name = block.file_name().unwrap_or("block.yaml");
-        fs::write(self.folder.path().join(name), self.to_free_ports(&block.text)).expect("a file");
+        fs::write(self.folder.path().join(name), self.to_free_ports(&block.text)).expect("the file can be written");
         let is_rules = block.text.lines().any(|line| line.starts_with("domain:"));
         let arguments = if is_rules { name.to_owned() } else { format!("--config {name} examples/quickstart.yaml") };
         let (code, printed) = self.bash(&format!("spillgate validate {arguments}"));
@@ -211,7 +212,7 @@ impl Session {
         let bin = self.bin().display().to_string();
         let path = self.bin().join(name);
         let without = format!("#!/bin/bash\nPATH=\"${{PATH#{bin}:}}\"\n{script}");
-        fs::write(&path, without).expect("a file");
+        fs::write(&path, without).expect("the file can be written");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("the file can be made executable");
     }
 

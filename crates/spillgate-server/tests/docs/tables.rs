@@ -191,7 +191,7 @@ fn exit_codes() -> String {
             _ => rows.push([number.to_owned(), sentence(meaning)]),
         }
     }
-    assert_eq!(rows.len(), 4, "{rows:?}");
+    assert_eq!(rows.len(), 4, "the help lists four exit codes: {rows:?}");
     table(["code", "meaning"], rows)
 }
 

@@ -63,8 +63,8 @@ pub(super) fn limits_lost(before: &Rules, after: &Rules) -> Vec<Problem> {
     });
     let problem = lost.map(|domain| {
         let message = format!("{}: domain `{}` had limits and now has none, so every request would be allowed", domain.file, domain.name);
-        let help = "check that the file is complete: write it under another name and rename it. If this is intended, restart the \
-                    server. Or remove the file, and write the new domain into another file";
+        let help = "check that the file is complete: write it under another name and rename it. If the domain must have no limits, \
+                    restart the server, or write the new rules into another file and remove this file";
         Problem::new(message, help)
     });
     problem.collect()

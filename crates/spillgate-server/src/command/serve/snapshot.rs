@@ -164,7 +164,9 @@ impl Saving {
                 if last || self.logged.is_none_or(|logged| since_ns(logged) >= FAILURE_LOG_EVERY_NS) {
                     self.logged = Some(begun);
                     let path = self.file.path.display();
-                    tracing::error!("the snapshot {path} cannot be written: {error}; a restart would lose more counts");
+                    tracing::error!(
+                        "the snapshot {path} cannot be written: {error}; a restart would lose the counts since the last snapshot"
+                    );
                 }
                 false
             }
@@ -191,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_writer_that_panics_is_counted_and_writes_the_next_snapshot() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let path = folder.path().join("state");
         let text = "domain: d\ndescriptors: [{key: a}]".to_owned();
         let rules = Rules::parse(&[RulesFile { name: "d.yaml".to_owned(), text }]).expect("the rules are valid");

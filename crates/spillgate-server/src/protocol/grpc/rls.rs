@@ -46,7 +46,7 @@ impl RateLimits {
         self.service.limiter().now()
     }
 
-    /// Reads the message of a call, decides it, and returns the framed answer.
+    /// Reads the message of a call, decides the request in the message, and returns the framed answer.
     ///
     /// Calls that were read together are called a row, and `now` is the time of this row. If the message of a call
     /// arrives later, the call leaves the row and is decided at a time of its own.

@@ -1,6 +1,6 @@
 //! Translates errors of the service to gRPC status codes.
 //!
-//! The code shows the operator who has to act.
+//! From the code, an operator can see which side has to act: the caller, this server or its store.
 
 use spillgate::StoreErrorKind;
 use tonic::Status;

@@ -48,8 +48,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
 }
 
 /// A JSON string, number or boolean, as the text by which a request is counted. A string is this text itself. A number
-/// or a boolean becomes the text with which JSON writes it. A number that is too large to be exact is an error, because
-/// several such numbers would have the same text.
+/// or a boolean becomes a text such as `7`, `1.5` or `true`. A number that is too large to be exact is an error,
+/// because several such numbers would have the same text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Scalar<'a>(Text<'a>);
 

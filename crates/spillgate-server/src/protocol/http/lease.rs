@@ -40,8 +40,8 @@ pub(crate) struct LeaseKey([u8; 16]);
 pub(crate) struct BadLeaseId;
 
 impl LeaseKey {
-    /// Derives this secret from the secret with which keys are hashed. A token is therefore valid as long as the keys
-    /// of its leases.
+    /// Derives this secret from the secret with which keys are hashed. Therefore a token is valid as long as the keys
+    /// of its leases are valid.
     ///
     /// A token contains keys. Each key is a hash of several parts, with the secret of the keys. The derived secret is a
     /// hash of only one part, with the same secret. Therefore no key in a token is equal to the derived secret.
