@@ -32,9 +32,9 @@ use std::time::SystemTime;
 
 use session::Session;
 
-/// Runs the code blocks of a page. The windows of limits begin with each minute of the clock. If a new minute begins
-/// while the page is run, the output can differ from the page. Then the page is run again. It is run three times at
-/// most.
+/// Runs the code blocks of a page. The windows of the limits on these pages begin when a minute of the clock begins. If
+/// a new minute begins while the page is run, the output can differ from the page. Then the page is run again. It is
+/// run three times at most.
 fn run(path: &str) {
     let minute = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs() / 60);
     let blocks = page::blocks(path, &page::read(path));

@@ -65,7 +65,8 @@ impl Envoy {
         get(self.ingress, "/", &[("x-user-id", user)])
     }
 
-    /// Returns a counter of Envoy's rate limit filter. The filter counts its results in the cluster `application`.
+    /// Returns a counter of Envoy's rate limit filter. Envoy shows this counter among the counters of the cluster
+    /// `application`.
     fn counter(&self, name: &str) -> u64 {
         let stats = get(self.admin, "/stats?format=json", &[]).body;
         let stats: Value = serde_json::from_str(&stats).expect("the counters are JSON");

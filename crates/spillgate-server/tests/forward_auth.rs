@@ -82,8 +82,8 @@ impl Proxy {
         })
     }
 
-    /// Starts Caddy with deploy/caddy/Caddyfile. The ports of the test are in the environment. The timeouts are longer than in
-    /// the file, because a busy machine is slow.
+    /// Starts Caddy with deploy/caddy/Caddyfile. The Caddyfile reads the ports of the test from the environment. The
+    /// timeouts are longer than in the file, because a busy machine is slow.
     fn caddy(upstream: u16, spillgate: u16) -> Proxy {
         let binary = installed("/usr/bin/caddy", "caddy");
         let documented = fs::read_to_string(deployed("caddy/Caddyfile")).expect("the configuration can be read");

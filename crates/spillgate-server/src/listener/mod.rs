@@ -306,7 +306,7 @@ mod tests {
         let (exits, exited) = mpsc::channel();
         spawn("worker-0".into(), exits.clone(), || panic!("this test wants a panic")).unwrap();
         let handle = Handle { drain: Arc::new(watch::Sender::new(false)) };
-        // The other thread never ends: `wait` must not wait for it.
+        // The server has a second thread, which never ends. `wait` must not wait for that thread.
         let running = Running { handle, exited, threads: 2, _files: Vec::new() };
         let ServeError::ThreadDied { thread } = running.wait().unwrap_err();
         assert_eq!(thread, "worker-0");

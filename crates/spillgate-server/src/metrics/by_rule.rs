@@ -100,7 +100,8 @@ impl ByValue {
             value.hash(&mut hasher);
         }
         let hash = hasher.finish();
-        // Most requests need only this shared lock, even if as many values as allowed already have counters.
+        // Most requests need only this shared lock. This is also true when no further value can get counters of its
+        // own.
         let shared = self.counters.read();
         if let Some(known) = shared.get(&hash).or((shared.len() >= metrics.rule_values).then_some(plain)) {
             known.inc(outcome);

@@ -12,7 +12,7 @@ pub enum ServiceError {
     /// The request is invalid. The text says why.
     #[error("{0}")]
     BadRequest(String),
-    /// No limit has this name.
+    /// No limit matches the request.
     #[error("no limit matches")]
     UnknownLimit,
     /// The request exceeds a bound.

@@ -1,7 +1,7 @@
 //! Decides requests: the one use case of the server.
 //!
-//! Every protocol calls this module, so that all protocols decide, count and log in the same way. There are no wire
-//! types here. No other code calls the limiter to serve a request, or writes the metrics of decisions.
+//! Every protocol calls this module, so that all protocols decide, count and log in the same way. This module has no
+//! types of a wire protocol. No other code calls the limiter to serve a request, or writes the metrics of decisions.
 
 mod accounting;
 mod answer;
@@ -64,8 +64,8 @@ impl<C> fmt::Debug for Service<C> {
 }
 
 impl<C: Clock> Service<C> {
-    /// Returns a service that is [ready](Readiness::Ready) at once, unless its limits need a shared store. A shared
-    /// store counts as down until its first probe succeeds.
+    /// Returns a service. A shared store counts as down until its first probe succeeds. Therefore the service is
+    /// [ready](Readiness::Ready) at once, except if the store is shared and a limit has the policy `error`.
     #[must_use]
     pub fn new(
         rules: Rules,

@@ -6,7 +6,7 @@ use spillgate::OnStoreFailure;
 
 use crate::settings::{Limits, Settings};
 
-/// How large one request may be.
+/// How large one request can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// The most descriptors of a request.
@@ -46,7 +46,7 @@ pub struct ServiceOptions {
     pub deny_unmatched: bool,
     /// How a limit that comes with a call answers while the shared store fails.
     pub on_store_failure: OnStoreFailure,
-    /// How large one request may be.
+    /// How large one request can be.
     pub bounds: Bounds,
 }
 

@@ -19,7 +19,7 @@ fn never_refuses_a_peek(limit: &Limit) -> bool {
 }
 
 impl<C: Clock> Service<C> {
-    /// Counts peeks at limits that never refuse a peek, and warns of each rule once.
+    /// Counts peeks at limits that never refuse a peek, and writes one warning for each of their rules.
     #[cold]
     pub fn count_peeks(&self, loaded: &Loaded, request: &Request<'_>, answer: &Answer<'_>) {
         let peeks = request.descriptors().enumerate().filter(|(_, descriptor)| descriptor.action == Action::Take(0));

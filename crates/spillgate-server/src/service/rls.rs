@@ -18,8 +18,8 @@ pub struct ReportedLimit<'p> {
     pub requests_per_unit: u32,
     /// The window as a unit of RLS, or `None` if RLS has no such unit.
     pub unit: Option<Unit>,
-    /// The units that are left, at most `u32::MAX`. It is 0 if the limit is exceeded. A client that reads a larger
-    /// number beside a 429 would try again at once, although fewer units are left than it needs.
+    /// The units that are left, at most `u32::MAX`. The number is 0 if the limit is exceeded. A client that reads a
+    /// larger number beside a 429 would try again at once, although fewer units are left than the client needs.
     pub remaining: u32,
     /// Whole seconds until the limit is unused again or, after a refusal, until the request fits.
     ///

@@ -1,6 +1,6 @@
 //! Checks a request before any rule is searched.
 //!
-//! Clients decide how large a request is. These bounds keep one request from costing too much.
+//! Clients decide how large a request is. The bounds here keep one request from costing too much.
 
 use spillgate::Clock;
 use spillgate::rules::{Action, Request};

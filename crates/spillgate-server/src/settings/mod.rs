@@ -195,6 +195,6 @@ pub struct Limits {
     pub idle: Duration,
     /// The header and body of a request must arrive within this time.
     pub receive: Duration,
-    /// The time for requests in flight to end after SIGTERM.
+    /// After SIGTERM or SIGINT, the requests in flight must end within this time.
     pub drain: Duration,
 }

@@ -163,7 +163,7 @@ impl Resolver {
                     self.wrong_groups.insert(prefix.to_owned());
                     Written::new(source, "").error(unknown_key(prefix, name))
                 }
-                // A group whose keys are all commented out.
+                // All keys of this group are commented out.
                 Kind::Scalar(text) if text.is_empty() => continue,
                 Kind::Map(members) => {
                     self.group(&path, members, source, folder);

@@ -54,7 +54,7 @@ fn login(line: &str) -> Option<Range<usize>> {
     // A password can contain an `@` too, so the last `@` of the line ends the password.
     let end = line.rfind('@')?;
     let after_colon = |from: usize| {
-        // A colon before a space belongs to a sentence.
+        // A colon before a space is a part of a sentence, not of a URL.
         let mut colons = line[from..end].match_indices(':').map(|(at, _)| from + at + 1);
         colons.find(|after| !line[*after..].starts_with(char::is_whitespace))
     };

@@ -22,7 +22,7 @@ pub struct Store {
     pub deadline: Duration,
     /// The number of servers that share the store. While the store fails, each server admits its part of a limit.
     pub expected_nodes: Option<u32>,
-    /// The file with the secret for hashing keys. It is the same for all servers.
+    /// The file with the secret for hashing keys. All servers have the same secret.
     pub key_secret_file: Option<PathBuf>,
     /// The user of the store.
     pub user: Option<String>,
@@ -49,7 +49,7 @@ pub struct StoreTls {
     pub ca: Option<PathBuf>,
     pub cert: Option<PathBuf>,
     pub key: Option<PathBuf>,
-    /// The name that the store's certificate must have, instead of its host.
+    /// The name that the store's certificate must have, instead of the host name in the URL.
     pub server_name: Option<String>,
     pub skip_name_check: bool,
 }

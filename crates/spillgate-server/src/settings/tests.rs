@@ -313,7 +313,7 @@ fn wrong_keys_are_reported_with_their_place_and_the_nearest_key() {
         ),
         (
             "http: off\n---\ngrpc: off",
-            "2:1 the file has more than one YAML document; keep one document a file: remove this `---`",
+            "2:1 the file has more than one YAML document; keep only one document in the file: remove this `---`",
         ),
     ];
     for (text, expected) in cases {
@@ -353,8 +353,8 @@ fn wrong_values_are_reported_with_their_place_and_their_fix() {
             "http: localhost:80",
             "1:7 `localhost:80` is not an address to listen on; host names are not resolved: write 127.0.0.1:80",
         ),
-        ("http: 'unix:'", "1:7 `unix:` without a path; write the socket's path: unix:/run/spillgate.sock"),
-        ("http:", "1:5 `http` has no value; give it one, or leave the key out to get the default"),
+        ("http: 'unix:'", "1:7 `unix:` has no path; write the socket's path: unix:/run/spillgate.sock"),
+        ("http:", "1:5 `http` has no value; write a value, or leave the key out to get the default"),
         ("http: [a]", "1:7 `http` is one value, not a list; take the brackets or dashes away"),
         (
             "limits: {drain: 30}",

@@ -41,7 +41,7 @@ impl<'v> Value<'v> {
     pub(super) fn text(&self) -> Read<&'v str> {
         let (what, help) = match &self.node.kind {
             Kind::Scalar(text) if !text.trim().is_empty() => return Ok(text.trim()),
-            Kind::Scalar(_) => ("has no value", "give it one, or leave the key out to get the default"),
+            Kind::Scalar(_) => ("has no value", "write a value, or leave the key out to get the default"),
             Kind::List(_) => ("is one value, not a list", "take the brackets or dashes away"),
             Kind::Map(_) => ("is one value, not a group of keys", "write the value right after the colon"),
         };
@@ -113,7 +113,7 @@ impl<'v> Value<'v> {
         if let Some(path) = text.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);
             if path.is_empty() {
-                return Err(self.wrong("`unix:` without a path", "write the socket's path: unix:/run/spillgate.sock"));
+                return Err(self.wrong("`unix:` has no path", "write the socket's path: unix:/run/spillgate.sock"));
             }
             return Ok(Some(Listen::Unix(self.folder.join(path))));
         }

@@ -17,7 +17,7 @@ const ADVICE: Advice = Advice {
     empty: None,
     alias: Some("write the value out in place of the alias"),
     ignore_tags: true,
-    documents: "keep one document a file: remove this `---`",
+    documents: "keep only one document in the file: remove this `---`",
     depth: "no key needs more than a few levels",
     size: "write fewer and shorter values",
 };

@@ -53,7 +53,7 @@ fn ask<'q>(quota: impl Fn(u64) -> &'q Quota, (from_ms, to_ms): (u64, u64), every
     let limiter = Limiter::with_clock(MemoryStore::new(MemoryOptions::default()), clock);
     let times = (from_ms..to_ms).step_by(usize::try_from(every_ms).expect("the pause fits into a usize"));
     let ask = |at_ms| {
-        // The clock begins at 0, where a new window of every length begins.
+        // The clock begins at 0, because a window of every length begins at this time.
         limiter.clock().set(Time::from_nanos(0).after(Duration::from_millis(at_ms)));
         Asked { at_ms, allowed: limiter.hit_now("picture", "key", quota(at_ms), 1).allowed }
     };
@@ -81,7 +81,7 @@ fn row(svg: &mut Svg, y: f64, name: &str, asked: &[Asked]) {
     }
 }
 
-/// Draws a dashed line where each window of ten seconds begins, and below it the time.
+/// Draws a dashed line where each window of ten seconds begins, and writes the time below the line.
 fn edges(svg: &mut Svg, height: f64, until_s: u64) {
     for second in (0..=until_s).step_by(10) {
         svg.dashes((x(second * 1000), 30.0), (x(second * 1000), height), GREY);

@@ -68,7 +68,7 @@ fn sentence(text: &str) -> String {
     chars.next().map_or(String::new(), |first| first.to_uppercase().collect::<String>() + chars.as_str())
 }
 
-/// The groups of settings. Each has its name in a settings file, and a heading.
+/// The groups of settings. Each entry has the name of a group in a settings file, and a heading.
 const GROUPS: [(&str, &str); 6] = [
     ("", "General"),
     ("store", "The shared store"),

@@ -1,4 +1,4 @@
-//! Tests with hostile clients. Each test also checks that the server still answers an honest client.
+//! Tests with hostile clients. Most tests also check that the server still answers an honest client.
 //!
 //! Without a bound on each part of a call, one hostile client could use up the server's memory or connections.
 

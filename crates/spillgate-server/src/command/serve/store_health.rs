@@ -60,7 +60,7 @@ struct Logged {
     seen: u64,
     /// The time of the last log line.
     at: Option<Instant>,
-    /// The text of the newest error that is not in the log yet.
+    /// The text of an error that is not in the log yet.
     detail: Option<String>,
 }
 

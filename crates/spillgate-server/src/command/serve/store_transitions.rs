@@ -13,17 +13,17 @@ pub(super) const LOG_EVERY: Duration = Duration::from_secs(10);
 /// The state of the store, computed from the probes.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// Whether the store answers, and since when. A store that is down counts as down since the first failed probe.
-    /// `None` before the first probe.
+    /// Whether the store is up, and since which time. A store that is down is down since the first failed probe. `None`
+    /// before the first probe.
     now: Option<(bool, Instant)>,
     /// How long the previous state lasted.
     before: Option<Duration>,
     failed_probes: usize,
-    /// The time of the first of the last failed probes in a row. `None` if the last probe succeeded.
+    /// If the last probes failed, the time of the first of these probes. `None` if the last probe succeeded.
     fails_since: Option<Instant>,
     /// How many times the store has come back.
     pub(super) recoveries: u64,
-    /// The number of changes since the last line.
+    /// The number of changes since the last log line.
     unlogged: u64,
     /// What the last log line said: whether the store answers.
     logged: Option<bool>,
@@ -37,7 +37,7 @@ pub(super) struct Change {
     pub(super) answers: bool,
     /// How long the previous state lasted. `None` if no earlier state is known.
     pub(super) after: Option<Duration>,
-    /// The number of changes since the last line.
+    /// The number of changes since the last log line.
     pub(super) changes: u64,
 }
 

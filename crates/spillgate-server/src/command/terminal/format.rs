@@ -40,7 +40,8 @@ pub(crate) fn duration(duration: Duration) -> String {
     format_duration(Duration::from_nanos(ns.div_ceil(step_ns).saturating_mul(step_ns)))
 }
 
-/// Returns the name of a limit. `at` is its index in its rule, from 0. A limit without a name is called `#1`, `#2`, ...
+/// Returns the name of a limit. `at` is the index of the limit in its rule, from 0. A limit without a name is called
+/// `#1`, `#2`, ...
 pub(crate) fn limit_label(limit: &Limit, at: usize) -> String {
     limit.name.as_deref().map_or_else(|| format!("#{}", at + 1), str::to_owned)
 }
@@ -88,7 +89,7 @@ pub(crate) fn quota(limit: &Limit) -> String {
     text
 }
 
-/// Returns a duration as in a rules file.
+/// Returns a duration in the form that rules files use.
 fn window(ns: u64) -> String {
     format_duration(Duration::from_nanos(ns))
 }

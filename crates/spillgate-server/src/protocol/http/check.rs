@@ -66,7 +66,7 @@ pub(super) async fn check<C: Clock>(
 /// Answers a list of checks with a list. Each check is decided independently of the others.
 ///
 /// The response has the status 200, and each item has a status of its own. If some checks could not be decided, the
-/// response instead has the highest status of their items.
+/// response instead has the highest status of these checks.
 async fn many<C: Clock>(
     state: &HttpState<C>,
     checks: &[Check<'_>],

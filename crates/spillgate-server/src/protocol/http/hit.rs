@@ -86,7 +86,7 @@ impl<'a> WireHit<'a> {
             AlgorithmName::LeakyBucket => Algorithm::LeakyBucket,
             AlgorithmName::Concurrency => Algorithm::Concurrency,
         };
-        let help = "a limit is a number of units each window_ms; concurrency has no window";
+        let help = "a limit is a number of units for each window of window_ms; concurrency has no window";
         let window = match (self.window_ms, algorithm == Algorithm::Concurrency) {
             (None, true) => Duration::ZERO,
             (Some(_), true) => {

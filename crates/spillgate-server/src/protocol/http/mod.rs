@@ -111,8 +111,8 @@ struct HttpContext<C: Clock> {
 impl<C: Clock> HttpState<C> {
     /// Serves `service` over HTTP.
     ///
-    /// Lease ids are signed with a secret that is derived from the secret of the limiter's keys. An id is therefore valid as
-    /// long as its leases can be found.
+    /// Lease ids are signed with a secret that is derived from the secret with which the limiter hashes keys. Therefore
+    /// an id is valid as long as the keys of its leases are valid.
     ///
     /// # Errors
     /// An option is invalid.

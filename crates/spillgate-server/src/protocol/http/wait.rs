@@ -17,8 +17,8 @@ pub(super) async fn wait_for_turn(delay_ns: u64) {
     }
 }
 
-/// Returns the longest time that the caller accepts to wait, in nanoseconds. `?wait=1s` gives 1,000,000,000. Without
-/// the parameter the result is 0. A time above `max` is an error.
+/// Returns how long the caller is willing to wait, in nanoseconds. `?wait=1s` gives 1,000,000,000. Without the
+/// parameter the result is 0. A time above `max` is an error.
 pub(super) fn max_wait_ns(query: Option<&str>, max: Duration) -> Result<u64, Problem> {
     let mut wait = None;
     for parameter in query.unwrap_or_default().split('&').filter(|parameter| !parameter.is_empty()) {
