@@ -5,7 +5,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// Units of time with their length in nanoseconds. The longest is first.
+/// Units of time with their length in nanoseconds. The longest unit is first.
 const UNITS: [(&str, u64); 8] = [
     ("w", 604_800_000_000_000),
     ("d", 86_400_000_000_000),
@@ -47,7 +47,7 @@ impl std::error::Error for UnitError {}
 
 /// Reads a duration: one or several numbers, each with its unit (`500ms`, `1.5s`, `1m30s`, `1d 12h`).
 ///
-/// The units are ns, us, ms, s, m, h, d and w. A number may have decimals, if the result is a whole number of
+/// The units are ns, us, ms, s, m, h, d and w. A number can have decimals if the result is a whole number of
 /// nanoseconds.
 ///
 /// # Errors
@@ -87,7 +87,7 @@ fn scaled(number: &str, scale: u64) -> Result<u64, UnitError> {
         return Err(UnitError::Malformed);
     }
     let decimals = decimals.trim_end_matches('0');
-    // The longest unit has fifteen digits in nanoseconds, so more than fifteen decimals are not accepted.
+    // The longest unit is shorter than 10^15 ns, so the sixteenth decimal is worth less than one nanosecond.
     if decimals.len() > 15 {
         return Err(UnitError::Malformed);
     }

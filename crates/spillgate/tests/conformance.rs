@@ -23,7 +23,7 @@ fn the_memory_store_passes_every_trace() {
         }
     });
     match requests {
-        Ok(requests) => assert!(requests > 300, "{requests} requests"),
+        Ok(requests) => assert!(requests > 300, "the traces have only {requests} requests"),
         Err(error) => panic!("{error}"),
     }
 }

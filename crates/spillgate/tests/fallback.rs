@@ -81,7 +81,7 @@ impl Node {
 }
 
 fn receipt(decision: &Decision) -> Receipt {
-    decision.receipt.expect("a take was charged")
+    decision.receipt.expect("a take that was charged has a receipt")
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_store_that_answers_decides_alone() {
         }
     });
     match requests {
-        Ok(requests) => assert!(requests > 300, "{requests} requests"),
+        Ok(requests) => assert!(requests > 300, "the traces have only {requests} requests"),
         Err(error) => panic!("{error}"),
     }
 }
@@ -236,10 +236,10 @@ fn quota_mode_hits_refuse_only_together_whatever_decides_them() {
     assert_eq!(
         (verdict.allowed, decisions[0].allowed),
         (true, false),
-        "one of two limits in quota mode allows, here by the policy `allow`"
+        "it is enough that one of two limits in quota mode allows, here by the policy `allow`"
     );
     let (verdict, _) = node.ask(&[any(1, &local, 3), any(2, &deny, 1)]);
-    assert!(verdict.allowed, "one of two limits in quota mode allows, here by its share");
+    assert!(verdict.allowed, "it is enough that one of two limits in quota mode allows, here by its share");
     assert_eq!(node.left_locally(1, &local), 0, "the share is charged");
     let (verdict, _) = node.ask(&[any(1, &local, 1), any(2, &deny, 1)]);
     assert!(
@@ -321,7 +321,7 @@ fn local_leases_are_renewed_and_released_locally() {
     let renew = Hit::new(1, &permits, Op::Renew { receipt: lease }, Binding::Enforce);
     let at = |seconds: u64| NOW.after(SECOND * u32::try_from(seconds).expect("a few"));
     assert!(node.ask_at(at(9), &[renew]).expect("decided").0.allowed);
-    assert!(node.ask_at(at(18), &[renew]).expect("decided").0.allowed, "the renewed lease lasts");
+    assert!(node.ask_at(at(18), &[renew]).expect("decided").0.allowed, "the lease was renewed at 9 s");
     let release = Hit::new(1, &permits, Op::Refund { cost: 1, receipt: Some(lease) }, Binding::Shadow);
     let shadow = renew.with_binding(Binding::Shadow);
     let (verdict, decisions) = node.ask_at(at(19), &[shadow, release]).expect("decided");
@@ -392,7 +392,7 @@ fn one_request_can_renew_local_and_shared_leases() {
     let here = receipt(&node.ask(&[take(2, &permits, 1)]).1[0]);
     let renew = |key, receipt| Hit::new(key, &permits, Op::Renew { receipt }, Binding::Enforce);
     let both = [renew(1, shared), renew(2, here), take(3, &local, 1)];
-    assert!(node.fails(&both), "the store's lease cannot be renewed now");
+    assert!(node.fails(&both), "a lease of the store cannot be renewed without the store");
     node.0.shared().set(Link::Works);
     let (verdict, decisions) = node.ask(&both);
     assert_eq!((verdict.allowed, verdict.source), (true, Source::Store));

@@ -1,6 +1,6 @@
 //! Tests of how rules files and folders are read, and of several files that are loaded together.
 //!
-//! The paths come from a command line. A path may lead to anything: a folder that contains itself, a pipe, a huge file.
+//! The paths come from a command line. A path can lead to anything: a folder that contains itself, a pipe, a huge file.
 
 use std::fs;
 use std::path::{Path, PathBuf};

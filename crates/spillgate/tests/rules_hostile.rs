@@ -129,7 +129,7 @@ fn a_wildcard_costs_its_own_length_and_not_the_values() {
         });
         // The long value has 4,096 times as many bytes as the short value. If the search read the whole value for each wildcard,
         // the long value would take hundreds of times as long.
-        assert!(long < short * 32, "{end}: {long:?} for a long value, {short:?} for a short one");
+        assert!(long < short * 32, "with the end {end}, a long value took {long:?}, and a short value took {short:?}");
     }
 }
 
@@ -138,8 +138,8 @@ fn rules_that_could_read_a_value_without_end_do_not_load() {
     let within = |count: u32| with_values((0..count).map(|n| format!("*/{n}/*")));
     assert!(load(within(256)).is_ok());
     assert_eq!(load(within(257)).unwrap_err(), ["a value here may be searched for 257 wildcards, one after the other"]);
-    // If one value can match several wildcards, the costs of their searches are added. A value can match at most one of several
-    // wildcards with different beginnings, so there the costs are not added.
+    // If one value can match several wildcards, the costs of their searches are added. If each wildcard begins with
+    // another text, a value can match only one wildcard, so the costs are not added.
     let nested = |first: fn(u32) -> String| {
         let below = "descriptors: [{key: b, value: '*x*'}]";
         let rules: String = (0..300).map(|n| format!("  - {{key: a, value: '{}', {below}}}\n", first(n))).collect();

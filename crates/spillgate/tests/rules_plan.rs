@@ -12,7 +12,7 @@ fn rules(text: &str) -> Rules {
     Rules::parse(&[RulesFile { name: "d.yaml".into(), text: text.into() }]).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-/// Returns a descriptor of a request with these entries and this action.
+/// A descriptor of a request: its entries and its action.
 type Asked<'p> = (&'p [(&'p str, &'p str)], Action);
 
 fn asked<'p>(entries: &'p [(&'p str, &'p str)], action: Action) -> Asked<'p> {
@@ -121,7 +121,7 @@ fn keys_distinguish_domains_entries_and_their_order() {
         key("e", &[("a", "b_c")]),
     ];
     for (i, one) in all.iter().enumerate() {
-        assert!(all[..i].iter().all(|other| other != one), "{i}");
+        assert!(all[..i].iter().all(|other| other != one), "key {i} is new");
     }
     assert_eq!(all[0], key("d", &[("a", "b_c")]));
 }

@@ -1,6 +1,6 @@
-//! Tests the features of Envoy's reference rate limit server. Its rules files load unchanged and match in the same way.
+//! Tests that rules files of Envoy's reference rate limit server load unchanged and match in the same way.
 //!
-//! Users bring rules files from that server, and should not have to change them.
+//! Users who bring rules files from that server do not want to change the files.
 
 use spillgate::rules::{Action, Limit, Metadata, Plan, Request, Rules, RulesFile, Severity, Unit};
 use spillgate::{Algorithm, Anchor, Binding, Denied, KeyHasher, MemoryOptions, MemoryStore, Op, Time};
@@ -11,7 +11,8 @@ fn rules(files: &[&str]) -> Rules {
     Rules::parse(&files).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-/// Returns a descriptor of a request that takes one unit. `limit` is a limit that the caller sends with the request.
+/// A descriptor of a request that takes one unit: its entries, and the limit that the caller sends with the request, if
+/// any.
 type Asked<'p> = (&'p [(&'p str, &'p str)], Option<&'p Limit>);
 
 fn take<'p>(entries: &'p [(&'p str, &'p str)]) -> Asked<'p> {
@@ -26,7 +27,7 @@ fn plan<'p>(rules: &'p Rules, domain: &'p str, descriptors: &[Asked<'p>]) -> Pla
     rules.plan(&KeyHasher::with_secret([7; 16]), &request, 1024)
 }
 
-/// Returns the units and the seconds of the only limit of a rule.
+/// Returns the first limit of the rule that matches: its units, and its window in seconds.
 fn limit(rules: &Rules, domain: &str, entries: &[(&str, &str)]) -> Option<(u64, u64)> {
     let limits = &rules.find(domain, entries)?.limits;
     limits.first().map(|limit| (limit.requests_per_unit, limit.quota.window_ns() / 1_000_000_000))
@@ -108,8 +109,8 @@ descriptors:
 fn aliases_cannot_make_a_file_large() {
     let parse = |text: String| Rules::parse(&[RulesFile { name: "f.yaml".into(), text }]).map(|_| ());
     let message = |text| parse(text).unwrap_err().iter().next().map(|error| error.message().to_owned());
-    // With its aliases, the first file would have one mebibyte a thousand times. The second file would have more than 10^11
-    // values.
+    // If the aliases were written out, the first file would have a text of 1 MiB a thousand times, and the second file
+    // would have more than 10^11 values.
     let long = format!("domain: &d {}\ndescriptors: [{}]", "d".repeat(1 << 20), "*d,".repeat(1_000));
     let doubled = (1..12).map(|n| format!("l{n}: &l{n} [{}]\n", format!("*l{},", n - 1).repeat(10)));
     let nested = format!("domain: d\nl0: &l0 [x]\n{}", doubled.collect::<String>());
@@ -204,7 +205,7 @@ descriptors:
         [(page, "month (30 days) or year (365 days)"), (schema, "A month has 30 days, and a year has 365")]
     {
         for said in [begin, "days begin at midnight UTC, and weeks begin on Thursdays", lengths, months] {
-            assert!(document.contains(said), "{said}");
+            assert!(document.contains(said), "the document must contain: {said}");
         }
     }
 }
@@ -411,7 +412,7 @@ descriptors:
     let asked: [Asked<'_>; 3] = [take(&[("a", "1")]), take(&[("a", "1")]), (&[("x", "")], Some(&limit))];
     let plan = plan(&rules, "d", &asked);
     assert!(plan.separately);
-    assert_eq!(plan.hits.len(), 3, "duplicates stay apart");
+    assert_eq!(plan.hits.len(), 3, "equal hits of two descriptors are not merged");
     assert!(plan.hits.iter().all(|hit| hit.quota.denied() == Denied::Charged && hit.op == Op::take(1)));
     assert_eq!(rules.find("d", &[("free", "")]).unwrap().limits[0].quota.denied(), Denied::Free);
 }

@@ -1,8 +1,9 @@
 //! Tests of several quotas that are used with one key of the memory store.
 //!
-//! A key gets another quota when rules are reloaded, or when the servers of a fleet have different limits. At the same time,
-//! requests may be late (their time is before the newest time of the state), and the table of the store may grow. "Debt" is how
-//! much of a token bucket is used, stored as a time. A bug that forgives debt would admit too many requests.
+//! A key gets another quota when rules are reloaded, or when the servers of a fleet have different limits. At the same
+//! time, requests can be late (their time is before the newest time of the state), and the table of the store can grow.
+//! "Debt" is how much of a token bucket is used, stored as a time. A bug that forgives debt would admit too many
+//! requests.
 
 mod support;
 
@@ -90,7 +91,8 @@ fn a_request_that_is_late_for_one_of_its_states_forgives_nothing_in_the_other() 
         admitted += u64::from(verdict.expect("well formed").allowed);
         admitted += u64::from(take(&store, hashed(7), &fast, 980, NOW).allowed) * 980;
     }
-    // Requests are late by up to one second. The bound is the larger burst (2000) plus twice the tokens of one second (1000).
+    // Requests are late by up to one second. The bound is B + 2 * R. B = 2000 is the larger burst, and R = 1000 is the
+    // larger number of tokens in one second.
     assert!(admitted <= 2000 + 2 * 1000, "{admitted} admitted");
 }
 

@@ -218,8 +218,9 @@ fn after_a_clock_was_set_back_a_key_is_refused_no_longer_than_its_largest_debt()
     file.save(&store, at(year_ns));
     let (restored, _) = file.restore(MemoryOptions::default(), at(0)).expect("a whole snapshot");
     assert!(!take(&restored, 1, &bucket, at(0)).allowed);
-    // The debt of a restored state is bounded. First, twice the time to fill the bucket and one second are added. The next
-    // power of two above this sum, minus the time for one unit, is the longest time for which the key is refused.
+    // The debt of a restored state is at most the next power of two above 2 * F + 1 s, in nanoseconds. F = 1 s is the
+    // time to fill the bucket, so the power of two is 2^32. The key is refused until the debt leaves room for one unit
+    // (500 ms).
     let most_ns = (1 << 32) - 500_000_000;
     assert!(!take(&restored, 1, &bucket, at(most_ns - 1)).allowed);
     assert!(take(&restored, 1, &bucket, at(most_ns)).allowed);
@@ -367,7 +368,7 @@ fn a_save_that_fails_keeps_the_last_snapshot_and_leaves_no_draft() {
     assert!(store.save(&secret(), at(0), &file.folder.path().join("none/state")).is_err());
     assert!(store.save(&secret(), at(0), Path::new("/")).is_err());
     assert_eq!(fs::read(&file.path).expect("still there"), whole);
-    // A process that was killed may leave its draft file. This draft must not prevent the next save.
+    // A process that was killed can leave its draft file. This draft must not prevent the next save.
     fs::write(file.folder.path().join("state.draft"), "half").expect("written");
     assert_eq!(file.save(&store, at(0)), 0);
     assert_eq!(file.names(), ["state"]);
@@ -397,7 +398,7 @@ fn a_limiter_finds_its_keys_again() {
     assert_eq!(limiter.hit_now("login", "user-8", &quota, 1).remaining, 4);
 }
 
-/// New keys make the tables grow during the whole test.
+/// Up to 100,000 new keys make the tables grow during the test.
 #[test]
 fn a_snapshot_under_load_has_each_key_once_as_it_was_at_some_time() {
     const THREADS: u64 = 4;

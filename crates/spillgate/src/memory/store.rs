@@ -25,8 +25,8 @@ const MAX_SHARD_BITS: u32 = 12;
 /// so they cannot deadlock. Any number of threads together admit exactly what one thread would admit.
 ///
 /// The store removes only expired states, which are equal to an empty state. Each call removes a bounded number of
-/// them. The store grows one shard (a part of the keys) at a time. The [crate's page](crate#guarantees) lists what it
-/// guarantees, and the tests of each guarantee.
+/// them. The store grows one shard (a part of the keys) at a time. The [crate's page](crate#guarantees) lists what the
+/// store guarantees, and the tests of each guarantee.
 ///
 /// If there are a million keys or more, a key takes this much memory:
 ///
@@ -62,7 +62,7 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// Makes an empty store. It allocates as states arrive, so high bounds cost little at first.
+    /// Makes an empty store. It allocates memory when states arrive, so high bounds cost little at first.
     #[must_use]
     pub fn new(options: MemoryOptions) -> MemoryStore {
         let shards = options.max_keys.div_ceil(SHARD_KEYS).max(1).next_power_of_two();
@@ -98,13 +98,13 @@ impl MemoryStore {
         self.full_requests.load(Ordering::Relaxed)
     }
 
-    /// The number of states in the store, including states that expired but were not swept yet.
+    /// Returns the number of states in the store, including states that expired but were not removed yet.
     #[must_use]
     pub fn len(&self) -> usize {
         self.narrow.entries() + self.wide.entries()
     }
 
-    /// Whether the store has no states.
+    /// Returns whether the store has no states.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -118,7 +118,7 @@ impl MemoryStore {
         (key, ShardRef { shards, index: shards.shard_of(key) })
     }
 
-    /// The shards for states of `quota`.
+    /// Returns the shards for states of `quota`.
     #[inline]
     fn shards(&self, quota: &Quota) -> &Shards {
         match quota.algorithm() {

@@ -102,9 +102,9 @@ fn the_bytes_of_logs_are_bounded() {
         let now = Time::from_nanos(1_000_000_000 + i);
         !take(&store, u128::from(i % 7) << 1, &quota, now).allowed
     });
-    assert!(refused.is_some_and(|i| i > 50), "the bound was reached at {refused:?}");
+    assert!(refused.is_some_and(|i| i > 50), "the first refused take is {refused:?}");
     let bytes = store.budget.heap_bytes();
-    assert!(bytes <= 2 * 4096, "{bytes} bytes");
+    assert!(bytes <= 2 * 4096, "the logs use {bytes} bytes");
 }
 
 #[test]

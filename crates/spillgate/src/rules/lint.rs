@@ -13,8 +13,9 @@ use super::model::{Limit, MAX_WARNINGS, Origin, Pattern, Rule, RulesFile, Unrele
 use crate::text::{At, Diagnostic, Severity, Source, Words};
 use crate::units::format_duration;
 
-/// How many wildcards of one key are compared with each other and with values. The cost is quadratic, and a file can
-/// have thousands of wildcards. If a key has more wildcards, the rest gets no warnings.
+/// The most wildcards of one key that are compared with each other and with values. The number of comparisons grows
+/// with the square of this number, and a file can have thousands of wildcards. Further wildcards of the key are not
+/// compared.
 const MAX_COMPARED: usize = 256;
 
 /// Returns the warnings and notes about all rules that were loaded.
@@ -57,8 +58,8 @@ pub(super) fn long_values(rules: &Rules, files: &[RulesFile], value_bytes: usize
 
 /// Returns findings about concurrency limits. A finding says that some callers can take permits but cannot release permits.
 ///
-/// `taken` returns, for each rule, whether such callers exist. If they do, the finding is a warning. If it is not known
-/// whether they exist, the finding is a note.
+/// `taken` returns, for each rule, whether such callers exist. For [`Unreleased::Always`], the finding is a warning.
+/// For [`Unreleased::Sometimes`], the finding is a note, because it is not known whether such callers exist.
 pub(super) fn unreleased(rules: &Rules, files: &[RulesFile], taken: impl Fn(&Rule) -> Unreleased) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     for (number, entry) in rules.domains.iter().enumerate() {
@@ -203,8 +204,8 @@ impl<'r> Linter<'r> {
     /// Adds a warning if node `later` can never match. Call it only for a node `first` that is tried before `later` and that
     /// fits every value that `later` fits.
     ///
-    /// If both nodes have nested rules, the search may go back from `first` to `later`. The rules nested in `later` are then
-    /// checked in the same way.
+    /// If both nodes have nested rules, the search can go back from `first` to `later`. Then each rule nested in
+    /// `later` is compared with the rules nested in `first`.
     fn shadowed(&mut self, first: u32, later: u32) {
         let (by, rule) = (self.rule(first), self.rule(later));
         let (below_first, below_later) = (self.rules.index.below(first), self.rules.index.below(later));
@@ -278,8 +279,8 @@ impl<'r> Linter<'r> {
 
     /// Warns of limits that never refuse a request, because another limit of the rule is always stricter.
     ///
-    /// Limits with `post_paid` are not compared. Such a limit counts units even if they do not fit, so the usual bounds of
-    /// its algorithm are not true.
+    /// Limits with `post_paid` are not compared. Such a limit counts units even if they do not fit, so it can admit
+    /// more units than its algorithm normally admits.
     fn limits(&mut self, rule: &Rule) {
         for (i, limit) in rule.limits.iter().enumerate() {
             let line = line_of(limit, rule);

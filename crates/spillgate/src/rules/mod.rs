@@ -1,4 +1,4 @@
-//! Rules files: which requests are counted, and by which limits.
+//! Rules files say which requests are counted, and by which limits.
 //!
 //! The people who operate a service choose its limits. If the limits are in a file, operators can change them without a
 //! new build of the service. The same file works for Envoy, for nginx, and for a program that uses this library.
@@ -60,12 +60,13 @@
 //!
 //! # What a search costs
 //!
-//! A search allocates no memory. On each level that it visits, the search does one or two hash look-ups. It also compares
-//! the value with the wildcards of the key on this level. To compare a wildcard, the search reads at most as many bytes of
-//! the value as the wildcard is long. Only a wildcard with text between two stars reads the whole value.
+//! A search allocates no memory. On each level that it visits, the search does one or two hash look-ups. It also
+//! compares the value with the wildcards of the key on this level. If a wildcard has text between two stars, the
+//! comparison can read the whole value. For any other wildcard, the comparison reads at most as many bytes of the value
+//! as the wildcard has.
 //!
-//! Two bounds are checked when rules are loaded. A search for one descriptor may compare at most 2 MiB of rules. It may
-//! read a whole value at most 256 times. Rules that could exceed a bound are rejected.
+//! Two bounds are checked when rules are loaded. The search for the rule of one descriptor compares at most 2 MiB of
+//! rules, and it reads whole values at most 256 times. If a search could exceed a bound, the rules are rejected.
 
 mod index;
 mod lint;
@@ -140,9 +141,9 @@ impl Rules {
 
     /// Adds a warning or a note for each concurrency limit that has callers which cannot release permits.
     ///
-    /// `taken` returns, for a rule, whether its callers can release permits. Rules files do not contain this information,
-    /// because it depends on the protocol of the callers. `files` are the files that were parsed. [`Unreleased`] has an
-    /// example.
+    /// `taken` returns, for a rule, whether the callers that match the rule can release permits. Rules files do not
+    /// contain this information, because it depends on the protocol of the callers. `files` are the files that were
+    /// parsed. [`Unreleased`] has an example.
     pub fn warn_of_unreleased(&mut self, files: &[RulesFile], taken: impl Fn(&Rule) -> Unreleased) {
         let found = lint::unreleased(self, files, taken);
         self.warn(files, found);
@@ -164,7 +165,7 @@ impl Rules {
     /// note is about correct text. It says something that the author may not know.
     ///
     /// The list is in the order of files and lines. It has at most 1,000 findings, and further findings are dropped. Rules
-    /// with warnings work as written. A program may use such rules or reject them.
+    /// with warnings work as written. A program can use such rules or reject them.
     ///
     /// ```
     /// use spillgate::rules::{Rules, RulesFile, Severity};

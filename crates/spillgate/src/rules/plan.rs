@@ -32,14 +32,15 @@ pub struct Request<'p> {
     pub max_wait_ns: u64,
     /// The entries of all descriptors.
     entries: SmallVec<[(&'p str, &'p str); 8]>,
-    /// The descriptors. Each descriptor stores how many of the entries it has.
+    /// The descriptors. Each descriptor stores only the number of its entries.
     parts: SmallVec<[Part<'p>; 4]>,
 }
 
 /// A descriptor in a request.
 #[derive(Clone, Copy, Debug)]
 struct Part<'p> {
-    /// The number of entries of this descriptor. They follow the entries of the previous descriptor in the list.
+    /// The number of entries of this descriptor. In the list of entries, they follow the entries of the previous
+    /// descriptor.
     entries: usize,
     action: Action,
     limit: Option<&'p Limit>,
@@ -54,8 +55,8 @@ impl<'p> Request<'p> {
 
     /// Returns the same request with another `max_wait_ns`: the caller can wait in a queue for at most this time.
     ///
-    /// Only a limit with a queue uses this time. If it is 0, a limit with a queue refuses every request that would have to
-    /// wait.
+    /// Only a limit with a queue uses this time. If the time is 0, such a limit refuses every request that would have
+    /// to wait.
     #[must_use]
     pub fn with_max_wait_ns(self, max_wait_ns: u64) -> Request<'p> {
         Request { max_wait_ns, ..self }
@@ -91,7 +92,7 @@ impl<'p> Request<'p> {
         self.parts.push(Part { entries: self.entries.len() - before, action, limit });
     }
 
-    /// Returns the descriptors in order. A rule is searched for each descriptor.
+    /// Returns the descriptors in order. [`Rules::plan`] searches for the rule of each descriptor.
     #[must_use]
     pub fn descriptors(&self) -> impl ExactSizeIterator<Item = Descriptor<'_, 'p>> {
         let mut rest = &self.entries[..];
@@ -107,7 +108,7 @@ impl<'p> Request<'p> {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Descriptor<'r, 'p> {
-    /// The keys and values. A rule matches only entries in the order of its path, and only the same number of entries.
+    /// The keys and values. A rule matches only if its path has one level for each entry, in the order of the entries.
     pub entries: &'r [(&'p str, &'p str)],
     /// The operation.
     pub action: Action,
@@ -138,7 +139,7 @@ pub struct Plan<'p> {
     pub hits: SmallVec<[Hit<'p>; 4]>,
     /// The parts of the plan, one for each descriptor of the request, in the same order.
     pub descriptors: SmallVec<[Planned<'p>; 4]>,
-    /// Whether each descriptor is decided alone, one after the other (`compat: envoy`).
+    /// Whether the descriptors are decided one after the other, each alone (`compat: envoy`).
     pub separately: bool,
     /// Whether the request needs more than [`MAX_HITS`] hits. Some hits are then missing, so the caller must reject the
     /// request.
@@ -219,7 +220,7 @@ impl Rules {
         plan
     }
 
-    /// Marks each descriptor for which a limit of its rule is replaced by a rule of the request.
+    /// Marks each descriptor whose rule has a limit that another rule of the request replaces.
     fn drop_replaced(&self, domain: usize, planned: &mut [Planned<'_>]) {
         if !self.has_replaces(domain) {
             return;
@@ -348,7 +349,7 @@ const UNSLOTTED: u128 = (1 << Hit::SLOT_SHIFT) - 1;
 ///
 /// All keys with the same `slot` have the same highest 30 bits, so only the other 98 bits distinguish these keys. The
 /// probability that two of n such keys are equal is below n^2 / 2^99. In the memory store the probability is larger, because
-/// this store may store only 88 bits of a key.
+/// most slots of its tables store only 88 bits of a key.
 const fn in_slot(key: u128, slot: u128) -> u128 {
     (slot & !UNSLOTTED) | (key & UNSLOTTED)
 }
@@ -357,8 +358,8 @@ const fn in_slot(key: u128, slot: u128) -> u128 {
 /// are counted even if they do not fit.
 fn operation(action: Action, post_paid: bool, max_wait_ns: u64) -> Op {
     match action {
-        // The check before the work. It is a take of 0 units and not a peek, because the refusal of a take starts the
-        // penalty, and the refusal of a peek does not.
+        // This is the check before the work. It is a take of 0 units and not a peek, because the refusal of a take
+        // starts the penalty, and the refusal of a peek does not.
         Action::Take(0) if post_paid => Op::take(0),
         Action::Take(0) => Op::Peek,
         Action::Take(cost) if post_paid => Op::Force { cost },

@@ -1,4 +1,5 @@
-//! Diagnostics: errors, warnings and notes about a text. Each says what is wrong, where it is, and how to fix it.
+//! Diagnostics: errors, warnings and notes about a text. Each diagnostic says what is wrong, where it is, and how to
+//! fix it.
 //!
 //! A rules file can have thousands of lines, so a diagnostic also shows the line that it is about. Otherwise the reader
 //! would have to search for the line. Methods return all parts of a diagnostic, so that a program can show them in another

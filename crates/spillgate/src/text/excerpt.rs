@@ -10,11 +10,11 @@ use super::diagnostic::At;
 /// The longest line that is shown whole, in bytes. A longer line is cut.
 const MAX_LINE_BYTES: usize = 400;
 
-/// The most bytes before the position that are shown of a line that is cut.
+/// If a line is cut, at most this many bytes before the position are shown.
 const BEFORE_BYTES: usize = 100;
 
-/// One to three lines, and the part that is underlined. The line that has the position is always there. The lines above and
-/// below it are there too if they are short.
+/// One to three lines, and the part that is underlined. The line that has the position is always there. If this line is
+/// not cut, the line above it and the line below it are there too, except when they are too long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Excerpt {
     /// The line number of the first line in `lines`.

@@ -2,7 +2,7 @@
 //!
 //! This is the only file that uses serde. The readers of rules and settings need three things that serde alone does not
 //! offer. They need the position of each value, because errors show it. They need single values as they were written,
-//! because `007` can be a text. And they need repeated keys, because these are errors.
+//! because `007` can be a text. And they need all entries with the same key, because repeated keys are errors.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -55,8 +55,8 @@ const MAX_NODES: usize = 4_000_000;
 /// for all other bounds, as if they were written out.
 const MAX_ALIASES: usize = 10_000;
 
-/// The most values that all aliases of one file may repeat. Without this bound, a few lines of nested aliases could mean
-/// billions of values.
+/// The most values that all aliases of one file together can repeat. Without this bound, a few lines of nested aliases
+/// could stand for billions of values.
 const MAX_REPLAYED: usize = 250_000;
 
 /// The most levels of nested lists and maps. Sixteen levels of descriptors need thirty-two levels of YAML, and metadata
@@ -247,7 +247,8 @@ impl<'de> Visitor<'de> for RawVisitor {
 /// Makes the node of a value, with its position in the text. This function calls itself for each level of nesting, so it
 /// needs a large stack too.
 fn node(text: &str, raw: Spanned<Raw>) -> Node {
-    // An alias (`*name`) repeats a value. Its position here is that of the original value, beside the anchor (`&name`).
+    // An alias (`*name`) repeats a value. A repeated value has the position of the original value, which is beside the
+    // anchor (`&name`).
     let at = place(text, raw.defined);
     let written = text.get(at.start..at.start + at.len).unwrap_or_default();
     let value = match raw.value {
@@ -297,8 +298,8 @@ fn merged(entries: Vec<(Node, Node)>) -> Vec<(Node, Node)> {
     own
 }
 
-/// Converts a location of the parser to a position in the text. If the location is outside the text, it is moved inside.
-/// Otherwise an error in the parser could cause a panic here.
+/// Converts a location of the parser to a position in the text. If the location is outside the text, it is moved
+/// inside, so that a wrong location from the parser cannot cause a panic.
 fn place(text: &str, location: Location) -> At {
     let span = location.span();
     let offset = |bytes: Option<u64>| usize::try_from(bytes.unwrap_or(0)).unwrap_or(usize::MAX);
@@ -340,8 +341,8 @@ fn yaml_error(source: &Source, advice: &Advice, error: &Error) -> Diagnostic {
     Diagnostic::new(source, at, Severity::Error, words)
 }
 
-/// Returns the position of an error. The parser gives no offset for a syntax error, only a line and a column. The offset is
-/// then computed from them.
+/// Returns the position of an error. For a syntax error, the parser gives only a line and a column. This function then
+/// computes the offset from the line and the column.
 fn error_place(text: &str, location: Location) -> At {
     let at = place(text, location);
     if location.span().byte_offset().is_some() {

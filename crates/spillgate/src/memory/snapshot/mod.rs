@@ -24,7 +24,8 @@ use restore::Outcome;
 
 pub use format::SnapshotError;
 
-/// The number of bytes that are read or written at once: large enough for the system, and small compared with a store.
+/// The number of bytes that are read or written at once. It is so large that few system calls are needed, and it is
+/// small compared with a store.
 const BUFFER_BYTES: usize = 1 << 16;
 
 /// The report about a snapshot that was written. [`MemoryStore::save`] returns it and has an example.
@@ -98,7 +99,7 @@ impl MemoryStore {
     /// Reads a store that was [saved](MemoryStore::save), and the hasher of its keys. Expired states are dropped.
     ///
     /// The whole file is read and checked before a store is returned. If any part of the file is wrong, nothing is
-    /// restored. `options` may have other bounds than the saved store had. States for which the new store has no
+    /// restored. `options` can have other bounds than the saved store had. States for which the new store has no
     /// capacity are left out.
     ///
     /// Times in the file are wall-clock times. If the clock was set back after the save, the restored store behaves

@@ -14,17 +14,17 @@ use crate::memory::store::{MemoryStore, ShardRef};
 pub(super) enum SavedState {
     /// A state that was in its slot.
     Inline(Packed),
-    /// A state that was in the slab.
+    /// A state that was in the slab, the memory for states that do not fit a slot.
     InSlab {
         /// The time when this state expires, in nanoseconds.
         expires_at: u64,
-        /// The state as the kernel has it.
+        /// The state in the form that the kernel (the pure decision code) uses.
         state: State,
     },
 }
 
 impl SavedState {
-    /// The time when the state expires, in nanoseconds.
+    /// Returns the time when the state expires, in nanoseconds.
     pub(super) const fn expires_at(&self) -> u64 {
         match self {
             SavedState::Inline(packed) => packed.expires_at,
@@ -38,10 +38,11 @@ impl SavedState {
 pub(super) enum Outcome {
     /// The state is in the store now.
     Restored,
-    /// The bounds of the store have no capacity for it.
+    /// The store has no capacity for the state.
     NoCapacity,
     /// The state is invalid in one of three ways. Its numbers do not fit a slot of this width. Or its key is in the
-    /// store already. Or no table has a free slot near its home bucket, which never happens with hashed keys.
+    /// store already. Or no table has a free slot near the bucket that its key chooses. With hashed keys, this never
+    /// happens.
     Invalid,
 }
 

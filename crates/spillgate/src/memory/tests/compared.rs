@@ -61,8 +61,8 @@ fn a_store_that_grows_sweeps_and_shrinks_decides_as_the_reference() {
             least_after = least_after.min(pair.store.len());
         }
     }
-    assert!(most > 5_000, "{most} states at most");
-    assert!(least_after < most / 10, "{least_after} states of {most} at the end");
+    assert!(most > 5_000, "the store never had more than {most} states");
+    assert!(least_after < most / 10, "of {most} states, {least_after} were left after a slow phase");
 }
 
 #[test]
@@ -80,7 +80,8 @@ fn counts_that_fit_no_slot_are_exact() {
         let (mut pair, mut now) = (Pair::new(1_000), at(86_400).as_nanos());
         for _ in 0..5_000 {
             now += random.below(2 * quota.window_ns() / quota.capacity().min(9));
-            // Costs have all sizes, so that the counts move between slots and slab.
+            // Costs have all sizes, so that the counts move between slots and the slab, which has the states that fit
+            // no slot.
             let cost = 1 + ((quota.capacity() - 1) >> random.below(54)).saturating_sub(random.below(3));
             let op = if random.below(9) == 0 { Op::Refund { cost, receipt: None } } else { Op::take(cost) };
             pair.decide(Time::from_nanos(now), &[Hit::new(u128::from(random.below(20)), quota, op, Binding::Enforce)]);
@@ -90,7 +91,8 @@ fn counts_that_fit_no_slot_are_exact() {
     }
 }
 
-/// A share of a limit. Its T is not the T of any whole limit in the same window, so its state does not pack.
+/// Returns a share of a limit. Its T (the time between two tokens) is not the T of any whole limit in the same window,
+/// so its state does not fit a slot.
 pub(super) fn unpacked() -> Quota {
     let nodes = std::num::NonZeroU32::new(3).expect("nodes");
     let share = Quota::per_minute(7).build().expect("valid").share(nodes);

@@ -2,15 +2,15 @@
 
 use super::*;
 
-/// An entry may be in one of this many buckets, from its home bucket on.
+/// The number of buckets in which an entry can be. The first of them is its home bucket, which its key chooses.
 const CHAIN: usize = 128;
 
 #[test]
 fn keys_that_no_table_can_separate_are_refused_in_bounded_memory() {
     let quota = Quota::fixed_window(2, SECOND).build().expect("valid");
     let store = store(1_000_000, OnFull::Deny);
-    // All these keys agree in the 64 bits that choose the home bucket. Hashed keys never do, but a caller that chooses
-    // its own keys can make such keys.
+    // All these keys agree in the 64 bits that choose the home bucket. Hashed keys never agree in this many bits, but a
+    // caller that chooses its own keys can make such keys.
     let key = |i: u128| {
         let low = (i << 40) as u64;
         (u128::from(low.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 1 << 63) << 64 | u128::from(low)) ^ quota.identity()
@@ -18,9 +18,9 @@ fn keys_that_no_table_can_separate_are_refused_in_bounded_memory() {
     let admitted: Vec<u128> = (0..1000).filter(|&i| take(&store, key(i), &quota, at(1)).allowed).collect();
     let most = CHAIN * Width::Narrow.slots();
     assert!((most - 10..=most).contains(&admitted.len()), "{} were admitted", admitted.len());
-    assert!(admitted.iter().all(|&i| take(&store, key(i), &quota, at(1)).remaining == 0), "these keys are counted");
+    assert!(admitted.iter().all(|&i| take(&store, key(i), &quota, at(1)).remaining == 0), "admitted keys are counted");
     assert_eq!(store.full_requests(), 1000 - admitted.len() as u64);
-    assert!(store.slots() < 100 * most, "{} slots", store.slots());
+    assert!(store.slots() < 100 * most, "the table has {} slots", store.slots());
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_call_removes_few_entries_unless_it_replaces_the_table() {
         let after = (store.len(), store.slots());
         if after.1 == before.1 {
             // One call sweeps eight home buckets with 40 slots in all. Entries that did not fit these slots are in
-            // later buckets.
+            // later buckets, so one call can remove more than 40 entries.
             assert!(before.0.saturating_sub(after.0) <= 80, "one call removed {}", before.0 - after.0);
         } else {
             replaced += 1;
@@ -89,7 +89,7 @@ fn a_call_removes_few_entries_unless_it_replaces_the_table() {
         before = after;
     }
     assert!(before.0 <= 50, "there are {} states", before.0);
-    assert!((1..10).contains(&replaced), "{replaced} tables");
+    assert!((1..10).contains(&replaced), "the table was replaced {replaced} times");
 }
 
 #[test]
@@ -99,8 +99,8 @@ fn keys_that_agree_in_all_stored_bits_are_one_key() {
         let own = Hit::new(number, &quota, Op::take(1), Binding::Enforce);
         (own, Fingerprint::of(own.state_key(), Width::Narrow))
     };
-    // The two keys differ in the lowest of their 128 bits. The fingerprint mixes this bit into other bits, so the
-    // second key undoes this effect.
+    // The two keys differ in the lowest of their 128 bits. The fingerprint mixes this bit into other bits. In these
+    // other bits, the second key therefore differs too, so that both fingerprints are equal.
     let mixed = |low: u64| u128::from(low.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 64;
     let low = quota.identity() as u64;
     let ((one, stored), (other, also_stored)) = (key(0), key(1 ^ mixed(low) ^ mixed(low ^ 1)));
@@ -122,7 +122,10 @@ fn expired_states_of_one_width_free_capacity_for_the_other() {
         let store = store(100, OnFull::Deny);
         assert!((0..100).all(|key| hit(&store, key, first, at(1)).allowed));
         assert_eq!(hit(&store, 200, second, at(1)).reason, Reason::StoreFull);
-        assert!((0..100).all(|key| hit(&store, key, second, at(10)).allowed), "all others have expired");
+        assert!(
+            (0..100).all(|key| hit(&store, key, second, at(10)).allowed),
+            "all states of the first quota have expired"
+        );
     }
 }
 
@@ -151,7 +154,7 @@ fn a_key_that_finds_a_full_store_and_then_a_crowded_table_gets_a_larger_table() 
     let quota = Quota::fixed_window(2, SECOND * 3600).build().expect("valid");
     let brief = Quota::sliding_window_counter(1, SECOND).build().expect("valid");
     // In the smallest table, all these keys have the last home bucket as their home bucket. After it come six spill
-    // buckets of five slots, so 35 of these keys fit.
+    // buckets. A bucket has five slots, so (1 + 6) * 5 = 35 of these keys fit.
     let last = |&key: &u64| {
         let hit = Hit::new(u128::from(key), &quota, Op::take(1), Binding::Enforce);
         let key = Fingerprint::of(hit.state_key(), Width::Narrow);

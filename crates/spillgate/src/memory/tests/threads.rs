@@ -20,7 +20,7 @@ fn each_thread(work: impl Fn(u64) -> u64 + Sync) -> u64 {
 fn no_unit_is_lost_while_tables_grow_under_threads() {
     let quota = Quota::fixed_window(100, SECOND).build().expect("valid");
     let store = store(1_000_000, OnFull::Deny);
-    // Two threads take a unit of each key. These two threads begin at different keys.
+    // For each key, two threads take one unit each. These two threads begin at different keys.
     let admitted = each_thread(|worker| {
         let keys = (0..KEYS).map(|i| (i + worker / 2 * (KEYS / 2)) % KEYS).filter(|key| key % 2 == worker % 2);
         keys.filter(|&key| hit(&store, key, &quota, at(1)).allowed).count() as u64
@@ -28,7 +28,7 @@ fn no_unit_is_lost_while_tables_grow_under_threads() {
     assert_eq!(admitted, 2 * KEYS);
     assert_eq!(store.len() as u64, KEYS);
     let wrong = (0..KEYS).find(|&key| hit(&store, key, &quota, at(1)).remaining != 97);
-    assert_eq!(wrong, None, "two units were counted for each key before");
+    assert_eq!(wrong, None, "each thread's unit was counted, and this take counts one more");
 }
 
 #[test]

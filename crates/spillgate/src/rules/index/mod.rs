@@ -55,8 +55,8 @@ struct Slot {
     longest: usize,
     /// The nodes with a wildcard, in the order in which they are tried.
     wildcards: Vec<Wildcard>,
-    /// The nodes of `wildcards`, by the text of their patterns. While rules are loaded, this map finds equal patterns. It
-    /// is emptied when the level is finished.
+    /// The nodes of `wildcards`, by the text of their patterns. During the load, this map finds equal patterns. It is
+    /// emptied when the level is finished.
     patterns: HashMap<Box<str>, u32>,
     /// The node that has the key and no value. It fits every value.
     alone: Option<u32>,
@@ -174,7 +174,7 @@ impl Index {
     /// send. With `first_only`, only the first node that fits is tried.
     ///
     /// A value is equal to at most one exact value, so only the most expensive exact value counts. Several wildcards can fit
-    /// the same value, and the search may then try all these wildcards.
+    /// the same value, and the search can then try all these wildcards.
     fn work(&self, slot: &Slot, first_only: bool) -> Work {
         let below =
             |node: u32| self.below[node as usize].map_or(Work::default(), |level| self.levels[level as usize].work);

@@ -30,7 +30,7 @@ pub struct Rules {
 /// A domain, and the position of its rules in the list of all rules.
 #[derive(Clone, Debug)]
 pub(in super::super) struct DomainEntry {
-    /// The public part: the name of the domain, its file and its mode.
+    /// The public part: the name of the domain, its file, and whether it has `compat: envoy`.
     pub(in super::super) domain: Domain,
     /// The number of the index level that has the outermost rules of the domain.
     pub(in super::super) root: u32,
@@ -86,8 +86,8 @@ impl Rules {
         self.find_in(number, entries)
     }
 
-    /// Searches in the same way as [`find`](Rules::find), and returns the steps of the search. They explain to people why a
-    /// rule matches.
+    /// Searches in the same way as [`find`](Rules::find), and returns the steps of the search. The steps show people
+    /// why a rule matches.
     ///
     /// The list is empty if the domain is unknown, or if there are no entries. Unlike `find`, this function allocates
     /// memory. [`Step`] has an example.

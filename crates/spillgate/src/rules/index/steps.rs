@@ -1,7 +1,7 @@
-//! The steps of the search for a rule. They explain to people why a rule matches.
+//! The steps of the search for a rule. The steps show people why a rule matches.
 //!
-//! A usual search returns only the rule. If a user expected another rule, the steps show what the search tried on each
-//! level, and with which result.
+//! A normal search returns only the rule. If a user expected another rule, the steps show what the search tried on each
+//! level, and the result of each attempt.
 
 use std::fmt;
 

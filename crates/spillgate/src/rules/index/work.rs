@@ -9,8 +9,8 @@ use crate::rules::model::Pattern;
 /// The most bytes of keys, values and patterns of rules that one descriptor may be compared with: 2 MiB.
 const MAX_COMPARED_BYTES: usize = 2 << 20;
 
-/// How often the values of one descriptor may be searched from beginning to end. This is necessary only for a pattern with
-/// text between two stars.
+/// The most searches through whole values that are accepted for one descriptor. Only a pattern with text between two
+/// stars needs such a search.
 const MAX_SEARCHES: usize = 256;
 
 /// The fixed cost of each comparison. It is added to the number of compared bytes.
@@ -82,8 +82,8 @@ pub(super) fn together<'p>(below: impl Iterator<Item = (&'p str, Work)>) -> Work
     let mut below: Vec<(&str, Work)> = below.collect();
     below.sort_unstable_by_key(|(prefix, _)| *prefix);
     let mut most = Work::default();
-    // The earlier prefixes that the current prefix begins with, the shortest first. The number beside a prefix is the sum
-    // of its work and of the work of all shorter prefixes in this list.
+    // The earlier prefixes that the current prefix begins with, the shortest first. Beside each prefix is a sum: its
+    // own work and the work of all shorter prefixes in this list.
     let mut open: Vec<(&str, Work)> = Vec::new();
     for (prefix, work) in below {
         while open.last().is_some_and(|(shorter, _)| !prefix.starts_with(shorter)) {

@@ -8,8 +8,8 @@ use spillgate_core::{Algorithm, Anchor, Quota};
 
 /// Returns whether `loose` can never refuse a request that `strict` allows, at whatever times requests arrive.
 ///
-/// The function compares the most units that each algorithm can admit. If this comparison shows nothing, the function
-/// returns false, because a missing warning does less harm than a wrong warning.
+/// The function compares the numbers of units that the two limits can admit at most. If this comparison does not prove
+/// that `loose` never refuses, the function returns false. A missing warning does less harm than a wrong warning.
 pub(in super::super) fn never_binds(loose: &Quota, strict: &Quota) -> bool {
     let window_ns = loose.window_ns();
     let admitted = |span_ns: u64| admitted_at_most(strict, span_ns);
@@ -53,16 +53,17 @@ fn bucket_never_binds(loose: &Quota, strict: &Quota) -> bool {
             capacity <= loose_capacity && u128::from(strict.interval_ns()) >= interval_ns
         }
         Algorithm::Concurrency => false,
-        // With the limit L and the window W, each of these algorithms admits at most L * (s/W + 2) units in a time s.
+        // L and W are the limit and the window of `strict`. These algorithms admit at most L * (s/W + 2) units in a
+        // time s.
         Algorithm::FixedWindow(_) | Algorithm::SlidingWindowLog | Algorithm::SlidingWindowCounter { .. } => {
             capacity * 2 <= loose_capacity && u128::from(strict.window_ns()) >= interval_ns * capacity
         }
     }
 }
 
-/// Returns an upper bound of the units that `quota` admits in `span_ns` nanoseconds, whenever this time begins. The time
-/// includes its first and its last nanosecond. The docs of [`Algorithm`] have the bound of each
-/// algorithm. Returns `None` for a concurrency limit, because its permits are not counted in a window.
+/// Returns an upper bound of the units that `quota` admits in `span_ns` nanoseconds, whenever this time begins. Units
+/// at both ends of this time are included. The docs of [`Algorithm`] have the bound of each algorithm. Returns `None`
+/// for a concurrency limit, because its permits are not counted in a window.
 fn admitted_at_most(quota: &Quota, span_ns: u64) -> Option<u128> {
     let limit = u128::from(quota.hard_capacity());
     if limit == 0 {

@@ -1,6 +1,7 @@
 //! The errors that are found when rules files are loaded.
 //!
-//! One load reports the errors of all files together. Without this, an author would see only one error for each attempt.
+//! One load reports the errors of all files together. If it stopped at the first error, an author would see only one
+//! error for each attempt.
 
 use std::fmt;
 
@@ -22,11 +23,12 @@ pub struct RulesErrors {
 
 impl RulesErrors {
     /// The most errors that are kept. If a file is not a rules file at all, it can have an error on each line, and no
-    /// reader needs thousands of errors. [`Display`](fmt::Display) also shows how many errors were not kept, at least.
+    /// reader needs thousands of errors. [`Display`](fmt::Display) also says how many errors were dropped at least.
+    /// There can be more, because a file with very many errors is not read to its end.
     pub const MAX: usize = 100;
 
-    /// Makes a value of the `errors` of a load and of the number of errors that were `dropped`. `None` if there are no
-    /// errors.
+    /// Makes a [`RulesErrors`] of the `errors` of a load and the number of errors that were `dropped`. Returns `None`
+    /// if there are no errors.
     pub(in super::super) fn collected(errors: Vec<Diagnostic>, dropped: usize) -> Option<RulesErrors> {
         (!errors.is_empty()).then_some(RulesErrors { errors, dropped })
     }

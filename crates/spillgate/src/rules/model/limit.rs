@@ -1,7 +1,7 @@
 //! One limit of a rule: a quota with its name, its line in the file, and other options.
 //!
-//! A quota says how much is allowed in which time. A store needs only the quota to decide. The rest is here. For example,
-//! answers and reports need the name, the unit and the line.
+//! A quota says how much is allowed in which time. A store needs only the quota to decide. Other parts of the program
+//! also need the rest of a limit. For example, answers and reports show the name, the unit and the line.
 
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ impl Limit {
         }
     }
 
-    /// Returns the same limit with a new setting for the answer while a shared store fails.
+    /// Returns the same limit with another setting for the answer that clients get while a shared store fails.
     ///
     /// ```
     /// use spillgate::OnStoreFailure;

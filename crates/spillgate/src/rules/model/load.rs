@@ -42,8 +42,9 @@ pub struct RulesFile {
 
 /// The values of options that a file does not set.
 ///
-/// [`Rules::parse`](crate::rules::Rules::parse) uses [`Defaults::default`]. With it, each file decides whether it has
-/// `compat: envoy`. A limit without `on_store_failure` then has the default of [`OnStoreFailure`].
+/// [`Rules::parse`](crate::rules::Rules::parse) uses [`Defaults::default`]. With these defaults, a file behaves as in
+/// Envoy's reference rate limit server only if the file has `compat: envoy`. A limit without `on_store_failure` has the
+/// default of [`OnStoreFailure`].
 ///
 /// ```
 /// use spillgate::OnStoreFailure;
@@ -60,6 +61,6 @@ pub struct RulesFile {
 pub struct Defaults {
     /// If true, every file is read as if `compat: envoy` were at its top. A file cannot turn this off.
     pub compat_envoy: bool,
-    /// The answer while a shared store fails, for limits without `on_store_failure`.
+    /// The answer that clients get while a shared store fails, for limits without `on_store_failure`.
     pub on_store_failure: OnStoreFailure,
 }

@@ -1,7 +1,8 @@
-//! Wildcards, also called patterns: `*` matches any text, also an empty text.
+//! Patterns (values with wildcards). A `*` in a pattern matches any text, also an empty text.
 //!
-//! Clients choose the values of requests, so the comparison with a pattern must be fast for every value. People must also
-//! be able to read a pattern easily. Regular expressions are often slow and hard to read.
+//! Clients choose the values of requests, so the comparison with a pattern must be fast for every value. People must
+//! also be able to read a pattern easily. Patterns are therefore not regular expressions, which are often slow and hard
+//! to read.
 //!
 //! ```text
 //! pattern            api/*/v*.json
@@ -67,16 +68,16 @@ impl Pattern {
     }
 
     /// Returns whether there is text between two stars. If there is, the whole value has to be searched. For any other
-    /// pattern, at most as many bytes of the value are read as the pattern is long.
+    /// pattern, the number of bytes of the value that are read is at most the length of the pattern.
     pub(in super::super) fn is_searched(&self) -> bool {
         self.middle().len() > 1
     }
 
     /// Returns whether `value` fits this pattern.
     ///
-    /// Each text between two stars is searched from left to right. The first occurrence is used, because it leaves as much
-    /// of the value as possible for the rest of the pattern. The search therefore never goes back, and it reads the value
-    /// only once.
+    /// The texts between two stars are looked for in the value, from left to right. For each text, the first occurrence
+    /// is used, because it leaves as much of the value as possible for the rest of the pattern. The search therefore
+    /// never goes back, and it reads the value only once.
     pub(in super::super) fn fits(&self, value: &str) -> bool {
         let suffix = &self.text[self.text.len() - self.suffix..];
         let Some(mut rest) = value.strip_prefix(self.prefix()).and_then(|rest| rest.strip_suffix(suffix)) else {
@@ -92,8 +93,8 @@ impl Pattern {
     /// Returns whether every value that fits `other` also fits this pattern. If so, and if this pattern is tried first,
     /// `other` never matches.
     pub(in super::super) fn covers(&self, other: &Pattern) -> bool {
-        // The text of `other` is used as a value here. A star in this value can match only a star of this pattern, and a
-        // star of this pattern matches any text.
+        // The text of `other` is used as a value here. Only a star of this pattern can match a star in this value. A
+        // star of this pattern also matches every text that the star of `other` can stand for.
         self.fits(&other.text)
     }
 }

@@ -48,8 +48,8 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One level of a rule's path. A request matches the rule only if its entry at this level has this key and fits this value.
-/// [`Rule::steps`] lists all levels, and [`RuleStep::fits`] has an example.
+/// One level of a rule's path. A request matches the rule only if the request's entry at this level has this key, and
+/// the value of this entry fits. [`Rule::steps`] lists all levels, and [`RuleStep::fits`] has an example.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RuleStep {
@@ -101,8 +101,8 @@ pub struct Rule {
     pub unlimited: bool,
     /// Whether matching requests are counted but never refused (`shadow_mode: true`).
     pub shadow_mode: bool,
-    /// If true (`quota_mode: true`), this rule refuses a request only if all rules of the request that have `quota_mode`
-    /// refuse it.
+    /// Whether the limits of the rule refuse only together with others (`quota_mode: true`). Refusals by such limits
+    /// count only if all limits of the request that belong to rules with `quota_mode` refuse.
     pub quota_mode: bool,
     /// Whether metrics of the rule show all values of the descriptor (`detailed_metric: true`).
     pub detailed_metric: bool,
@@ -126,7 +126,8 @@ impl Rule {
         self.index as usize
     }
 
-    /// Returns the binding of the rule. It decides whether the request is refused if a limit of this rule refuses it.
+    /// Returns the binding of the rule. If a limit of this rule refuses, the binding decides whether the whole request
+    /// is refused.
     ///
     /// A rule with both `shadow_mode` and `quota_mode` never refuses a request, so its binding is [`Binding::Shadow`].
     #[must_use]

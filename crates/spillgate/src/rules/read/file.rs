@@ -1,7 +1,7 @@
 //! Reads rules files from the paths that a user gives.
 //!
-//! A path comes from a command line or from settings. It may be the path of a folder, a pipe or a huge file. Whatever the
-//! path is, the program must not wait without end, and it must not use up its memory.
+//! A path comes from a command line or from settings. It can be the path of a folder, a pipe or a huge file. For every
+//! path, the program must not wait without end, and it must not use up its memory.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -10,20 +10,21 @@ use std::path::{Path, PathBuf};
 use crate::rules::model::{MAX_FILE_BYTES, RulesFile};
 use crate::text::{At, Diagnostic, Source};
 
-/// The most files and folders that may be in one folder, with all folders inside it. A folder with more is an error, because
-/// it is probably the wrong folder.
+/// The most entries (files and folders) of one folder, including the entries of all folders inside it. A folder with
+/// more entries is an error, because it is probably the wrong folder.
 const MAX_ENTRIES: usize = 10_000;
 
-/// How many levels of folders are read. Without this bound, a link to a folder that contains the link would be followed
-/// without end.
+/// The most levels of folders that are read. Without this bound, a folder that contains a link to itself would be read
+/// again and again.
 const MAX_FOLDERS_DEEP: usize = 8;
 
 /// Reads the rules files at `paths`. A path is a file or a folder.
 ///
 /// In a folder, all files that end in `.yaml` or `.yml` are read in the order of their names. The folders inside it are read
-/// after its files. Names that start with a dot are left out.
+/// after its files. Files and folders are left out if their names start with a dot.
 ///
-/// A file in `paths` may have any name, but it has to be a regular file, because a pipe or a device may never end.
+/// A file in `paths` can have any name. It has to be a regular file, because reading a pipe or a device could never
+/// end.
 ///
 /// ```
 /// use spillgate::rules::{Rules, read_files};
@@ -104,7 +105,7 @@ fn too_many(path: &Path) -> Diagnostic {
     Diagnostic::unreadable(&path.display().to_string(), message, help)
 }
 
-/// Reads one file. It reads at most [`MAX_FILE_BYTES`] and one more byte, to find out whether the file is too large.
+/// Reads one file. At most [`MAX_FILE_BYTES`] + 1 bytes are read. If there are that many, the file is too large.
 fn read_file(path: &Path) -> Result<RulesFile, Diagnostic> {
     let name = path.display().to_string();
     // This is checked before the file is opened, because opening a pipe waits until another program writes to it.

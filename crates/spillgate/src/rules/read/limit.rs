@@ -31,7 +31,8 @@ pub(super) struct Around<'a> {
     pub(super) at: At,
     /// The path of the descriptor that has this limit. The last step is the descriptor itself.
     pub(super) steps: &'a [RuleStep],
-    /// Whether refusals are charged by default.
+    /// Whether the file behaves as with `compat: envoy`. Refused requests are then charged by default, and a missing
+    /// `requests_per_unit` is 0.
     pub(super) compat_envoy: bool,
     /// The default for `on_store_failure`.
     pub(super) on_store_failure: OnStoreFailure,
@@ -142,7 +143,7 @@ fn requests_per_unit(fields: &Fields<'_>, around: &Around<'_>, reporter: &mut Re
 }
 
 /// Reads `unit` or `window`. Returns the length of the window, and the unit if the file gives a `unit`. A concurrency limit
-/// has no window, so it may have neither field.
+/// has no window, so each of these fields is an error in it.
 fn window(
     fields: &Fields<'_>,
     algorithm: Algorithm,
@@ -200,7 +201,7 @@ impl Policy {
     }
 }
 
-/// Reads `slot_by`, which has to be a key on the path of the rule. A request that matches the rule has only these keys.
+/// Reads `slot_by`, which has to be a key on the path of the rule. A request that matches the rule has no other keys.
 fn slot_by(node: &Node, steps: &[RuleStep], reporter: &mut Reporter<'_>) -> Option<Box<str>> {
     let key = text(node, "slot_by", reporter)?;
     if steps.iter().any(|step| &*step.key == key) {
@@ -215,7 +216,8 @@ fn slot_by(node: &Node, steps: &[RuleStep], reporter: &mut Reporter<'_>) -> Opti
     None
 }
 
-/// Returns whether refused requests are charged. `None` means the default of [`QuotaBuilder`].
+/// Returns whether refused requests are charged. If it returns `None`, [`QuotaBuilder`] keeps its default, which is
+/// [`Denied::Free`].
 ///
 /// If the limit has `denied`, the file decides. Without `denied`, refused requests are charged only in a file with
 /// `compat: envoy`, as in Envoy's reference rate limit server. There are two exceptions: for a concurrency limit and for a

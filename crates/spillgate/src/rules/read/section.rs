@@ -1,4 +1,4 @@
-//! The keys that each part of a rules file may have. Unknown, misplaced and repeated keys are errors.
+//! The keys that each part of a rules file can have. Unknown, misplaced and repeated keys are errors.
 //!
 //! If the reader ignored a misspelt key, a limit could be missing, and its author would not notice.
 
@@ -25,7 +25,7 @@ impl Section {
     pub(in super::super) const ALL: [Section; 4] =
         [Section::File, Section::Descriptor, Section::Limit, Section::Replaces];
 
-    /// Returns all keys that this part may have. The JSON Schema lists the same keys.
+    /// Returns all keys that this part can have. The JSON Schema lists the same keys.
     pub(in super::super) const fn keys(self) -> &'static [&'static str] {
         match self {
             Section::File => &["domain", "compat", "descriptors"],
@@ -135,7 +135,7 @@ pub(super) fn settings_key(file: &Node) -> Option<At> {
 pub(super) struct Fields<'n> {
     /// The start of the map.
     pub(super) at: At,
-    /// Whether the map has an unknown key. If so, a key that seems to be missing may be there, but misspelt.
+    /// Whether the map has an unknown key. The unknown key can be a misspelt form of a key that seems to be missing.
     has_unknown: bool,
     /// For each known key of the map: the name of the key, its node, and the node of its value.
     entries: Vec<(&'static str, &'n Node, &'n Node)>,
@@ -176,7 +176,8 @@ impl<'n> Fields<'n> {
         let Some(known) = section.keys().iter().copied().find(|known| *known == &**text) else {
             self.has_unknown = true;
             if &**text == "<<" && !quoted {
-                // If the value of `<<` is correct, it was merged when the text was read. So this value is wrong.
+                // If the value of `<<` is correct, the parser has merged it and removed the key `<<`. The key is still
+                // here, so its value is wrong.
                 let help =
                     "write `<<: *name` or `<<: [*name, *other]`, where each name is the anchor (`&name`) of a map";
                 reporter.error(value.at, "`<<` takes a map or a list of maps", found(value), help);

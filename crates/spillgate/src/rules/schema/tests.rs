@@ -95,7 +95,7 @@ fn is_type(name: &Value, value: &Value) -> bool {
 }
 
 fn against_schema(text: &str) -> Vec<String> {
-    let (schema, value) = (schema(), serde_saphyr::from_str::<Value>(text).expect("YAML"));
+    let (schema, value) = (schema(), serde_saphyr::from_str::<Value>(text).expect("the text is YAML"));
     let mut found = Vec::new();
     violations(&schema, &schema, &value, "", &mut found);
     found
@@ -132,7 +132,7 @@ fn the_parser_takes_every_word_that_the_schema_offers() {
             tried += 1;
         }
     }
-    assert!(tried > 25, "{tried} words");
+    assert!(tried > 25, "only {tried} words were tried");
 }
 
 #[test]
@@ -146,16 +146,16 @@ fn the_schema_has_every_name_of_an_algorithm() {
 fn every_example_fits_the_schema() {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     let mut checked = 0;
-    for entry in fs::read_dir(examples).expect("examples") {
-        let path = entry.expect("an example").path();
-        let text = fs::read_to_string(&path).expect("UTF-8");
+    for entry in fs::read_dir(examples).expect("the folder of examples can be read") {
+        let path = entry.expect("the example can be read").path();
+        let text = fs::read_to_string(&path).expect("the example is UTF-8");
         let yaml = path.extension().is_some_and(|end| end == "yaml");
         if yaml && text.lines().any(|line| line.starts_with("domain:")) {
             assert_eq!(against_schema(&text), Vec::<String>::new(), "{}", path.display());
             checked += 1;
         }
     }
-    assert!(checked >= 2, "{checked} examples");
+    assert!(checked >= 2, "only {checked} examples were checked");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::*;
 fn drawn(text: &str, start: usize, len: usize) -> String {
     let at = At::of(text, start..start + len);
     let mut out = String::new();
-    Excerpt::around(text, at).write(&mut out, "f:1", str::to_owned, "here").expect("a string takes everything");
+    Excerpt::around(text, at).write(&mut out, "f:1", str::to_owned, "here").expect("writing to a string cannot fail");
     out
 }
 

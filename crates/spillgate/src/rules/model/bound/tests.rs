@@ -15,8 +15,8 @@ fn a_loose_minute_behind_a_strict_second() {
     let minute = |limit| Quota::fixed_window(limit, MINUTE).build().unwrap();
     assert!(never_binds(&minute(600), &second));
     assert!(!never_binds(&minute(599), &second));
-    assert!(!never_binds(&second, &minute(600)), "600 requests could come in one second");
-    assert!(never_binds(&second, &minute(5)), "two windows of 5 have 10 requests, so 10 a second never refuses");
+    assert!(!never_binds(&second, &minute(600)), "the limit of 600 a minute allows 600 requests in one second");
+    assert!(never_binds(&second, &minute(5)), "5 a minute allows at most 10 requests in one second");
 }
 
 #[test]

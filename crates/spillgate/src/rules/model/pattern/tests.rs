@@ -1,6 +1,6 @@
 //! Tests which values fit a pattern, and whether all values of one pattern also fit another pattern.
 //!
-//! If a pattern fitted a wrong value, a request would get the wrong rule.
+//! If a pattern matched a wrong value, a request would get the wrong rule.
 
 use super::*;
 
@@ -25,7 +25,7 @@ fn a_value_without_a_star_is_not_a_pattern() {
 
 #[test]
 fn covering_is_for_all_values() {
-    let pattern = |text| Pattern::new(text).expect("has a star");
+    let pattern = |text| Pattern::new(text).expect("the pattern has a star");
     assert!(pattern("vip*").covers(&pattern("vip1*")));
     assert!(!pattern("vip1*").covers(&pattern("vip*")));
     assert!(!pattern("a*b").covers(&pattern("a*")));
