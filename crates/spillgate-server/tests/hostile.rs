@@ -1,8 +1,8 @@
 //! Attacks on the real server. During an attack, honest clients are still served, the server runs on, and its memory is bounded.
 //!
-//! Everyone who can reach a port can send any bytes, and must not be able to stop the server. Each test attacks the server while
-//! an honest client sends requests over HTTP and gRPC. Random input comes from fixed seeds. An attack with random input lasts a
-//! second or two. With `HOSTILE_SECONDS=600` it lasts ten minutes.
+//! Everyone who can reach a port can send any bytes, and must not be able to stop the server. Each test attacks the
+//! server while an honest client sends requests over HTTP and gRPC. Random input comes from fixed seeds. An attack that
+//! calls [`Attack::repeat`] lasts a second or two. With `HOSTILE_SECONDS=600`, such an attack lasts ten minutes.
 
 #![allow(clippy::unwrap_used, reason = "a panic makes the test fail")]
 #![allow(clippy::disallowed_methods, reason = "attacks and timeouts of clients need real time")]
@@ -32,10 +32,11 @@ fn connect(server: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Sends `bytes` until the server accepts no more. Then reads until the server closes the connection or sends nothing for 100 ms.
+/// Sends `bytes`, or as many of them as the server accepts. Then reads the reply (at most 1 MiB) until the server
+/// closes the connection or sends nothing for 100 ms.
 fn send(server: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = connect(server);
-    // The server may close the connection at any time.
+    // An error is ignored, because the server is allowed to close the connection at any time.
     let _ = stream.write_all(bytes).and_then(|()| stream.shutdown(Shutdown::Write));
     stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     let mut reply = Vec::new();
@@ -43,19 +44,21 @@ fn send(server: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     reply
 }
 
-/// Reads until the server closes the connection. Fails if the server sends nothing until the deadline.
+/// Reads until the server closes the connection. Panics if the connection stays open and the server sends nothing for
+/// [`DEADLINE`].
 fn read_until_closed(mut stream: TcpStream) -> Vec<u8> {
     let mut reply = Vec::new();
     match stream.read_to_end(&mut reply) {
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-            panic!("the server keeps the connection open after {DEADLINE:?}: {reply:?}")
+            panic!("the server keeps the connection open and sends nothing for {DEADLINE:?} after: {reply:?}")
         }
-        // The server may also close the connection with a TCP reset.
+        // The server is also allowed to close the connection with a TCP reset.
         _ => reply,
     }
 }
 
-/// Writes until the server stops reading, at most `total` bytes. Returns how many bytes were accepted.
+/// Writes `chunk` again and again until the server stops reading or at least `total` bytes are sent. Returns the number
+/// of sent bytes.
 fn fill(stream: &mut TcpStream, chunk: &[u8], total: usize) -> usize {
     let mut sent = 0;
     while sent < total {
@@ -132,10 +135,10 @@ fn streams_opened_and_reset_at_once() {
     let closed = r#"spillgate_connections_closed_total{reason="broken"}"#;
     assert!(
         attack.metric(closed).is_some_and(|closed| closed > 0),
-        "the server closes the connections of the attack and counts them"
+        "the server must close connections of the attack and count them as broken"
     );
     let log = attack.spillgate.process.stderr();
-    assert!(log.is_empty(), "a client cannot fill the log: {log:?}");
+    assert!(log.is_empty(), "the attack must write nothing to the log: {log:?}");
     attack.end();
 }
 
@@ -159,7 +162,8 @@ fn malformed_calls_of_grpc_are_answered() {
             2 => http2::message(&random.mutated(&good[5..])),
             _ => random.mutated(&good),
         };
-        // Every call ends. If the server has closed the connection, the test opens a new one.
+        // If the call gets no answer, for example because the server closed the connection, the test opens a new
+        // connection.
         if !matches!(connection.call(path, &data), Ok(Some(_))) {
             connection = http2::Connection::open(attack.spillgate.grpc()).unwrap();
         }
@@ -191,7 +195,7 @@ fn malformed_bodies_of_json_are_refused_with_a_reason() {
                 assert!(status < 500, "{path} answers {status} to {body:?}: {}", String::from_utf8_lossy(&reply));
                 assert!(status < 400 || !reply.is_empty(), "{path} gives no reason for {status} to {body:?}");
             }
-            // The server may close the connection after a refusal.
+            // The server is allowed to close the connection after a refusal.
             Err(_) => stream = connect(attack.spillgate.http()),
         }
     });
@@ -245,7 +249,7 @@ fn a_client_that_never_reads_cannot_fill_the_servers_memory() {
     );
     let mut clients = Vec::new();
     for _ in 0..4 {
-        // The buffers of the client are small, so that the buffers of the server fill.
+        // The client has small socket buffers. So unread answers soon fill the buffers of the server.
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         socket.set_recv_buffer_size(4096).unwrap();
         socket.set_send_buffer_size(1 << 16).unwrap();
@@ -276,7 +280,8 @@ fn a_header_of_a_mebibyte() {
     for server in [attack.spillgate.http(), attack.spillgate.grpc()] {
         let mut bytes = http2::greeting();
         frame(&mut bytes, http2::HEADERS, 0, 1, &http2::call_headers(http2::SHOULD_RATE_LIMIT));
-        // A literal header field. Its length, an HPACK integer, is about a mebibyte.
+        // A literal header field with the name `x-big`. The last four bytes are an HPACK integer, the length of the
+        // value: 1 MiB.
         let block = [b"\x00\x05x-big\x7f\x81\xff\x3f".as_slice(), value.as_bytes()].concat();
         for chunk in block.chunks(16_384) {
             frame(&mut bytes, http2::CONTINUATION, 0, 1, chunk);
@@ -316,7 +321,7 @@ fn ten_thousand_descriptors() {
 #[test]
 fn a_body_of_a_gibibyte() {
     const ANNOUNCED: usize = 1 << 30;
-    /// More bytes than the operating system buffers between two processes.
+    /// The test fails if the server takes this many bytes. The operating system buffers fewer bytes than this.
     const TAKEN: usize = 64 << 20;
     let attack = Attack::begin(&BOUNDS);
     let head = "POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n";
@@ -328,18 +333,18 @@ fn a_body_of_a_gibibyte() {
         let mut stream = connect(attack.spillgate.http());
         stream.write_all(format!("{head}{fields}").as_bytes()).unwrap();
         let sent = fill(&mut stream, &chunk, ANNOUNCED);
-        assert!(sent < TAKEN, "the server read {sent} bytes of a body that is larger than its bound");
+        assert!(sent < TAKEN, "the server read {sent} bytes of a body that is larger than the bound on bodies");
         attack.assert_bounded();
         read_until_closed(stream);
     }
-    // A gRPC message that announces a gibibyte. The server must end the call after the first bytes.
+    // A gRPC message whose prefix announces a gibibyte. The server must end the call after it has read the prefix.
     let mut bytes = http2::greeting();
     frame(&mut bytes, http2::HEADERS, http2::END_HEADERS, 1, &http2::call_headers(http2::SHOULD_RATE_LIMIT));
     frame(&mut bytes, http2::DATA, 0, 1, &[0, 0x40, 0, 0, 0]);
     let mut stream = connect(attack.spillgate.grpc());
     stream.write_all(&bytes).unwrap();
     let ended = eventually("the server to end the call", || {
-        let frame = http2::read_frame(&mut stream).expect("an answer");
+        let frame = http2::read_frame(&mut stream).expect("the server sends frames until the call ends");
         let ends = frame.kind == http2::HEADERS && frame.flags & http2::END_STREAM != 0;
         (frame.stream == 1 && (ends || frame.kind == http2::RST_STREAM)).then_some(true)
     });
@@ -348,10 +353,10 @@ fn a_body_of_a_gibibyte() {
     attack.end();
 }
 
-/// Raises the limit on open files of this process to `wanted`, if the machine allows it. Returns the limit.
+/// Tries to raise the limit on open files of this process to `wanted`. Returns the limit that the process then has.
 fn open_files(wanted: u64) -> u64 {
     let process = std::process::id().to_string();
-    // The limit stays unchanged if the tool is missing or this process may not raise the limit.
+    // The limit stays unchanged if `prlimit` is missing or this process has no right to raise the limit.
     let _ = Command::new("prlimit").args(["--pid", &process, &format!("--nofile={wanted}:{wanted}")]).output();
     let _ = Command::new("prlimit").args(["--pid", &process, &format!("--nofile={wanted}:")]).output();
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
@@ -364,7 +369,7 @@ fn twenty_thousand_connections_at_a_bound_of_five_hundred() {
     const CONNECTIONS: usize = 20_000;
     let attack = Attack::begin(&BOUNDS);
     let open = open_files(CONNECTIONS as u64 + 1000).saturating_sub(600) as usize;
-    let SocketAddr::V4(server) = attack.spillgate.http() else { panic!("an IPv4 address") };
+    let SocketAddr::V4(server) = attack.spillgate.http() else { panic!("the server must listen on an IPv4 address") };
     let mut held = Vec::new();
     for number in 0..CONNECTIONS {
         if held.len() >= open {
@@ -382,12 +387,13 @@ fn twenty_thousand_connections_at_a_bound_of_five_hundred() {
         }
     }
     attack.wait_served(20);
-    // The server closes connections that send nothing, so that it can serve a new client. The other clients do not disconnect.
+    // The clients above do not disconnect. The server itself closes connections that send nothing, so that a new client
+    // is served.
     let begun = Instant::now();
     let answer = eventually("a connection for a new client", || {
         http::request(attack.spillgate.http(), "POST", "/v1/check", &[("content-type", "application/json")], CHECK).ok()
     });
-    assert_eq!(answer.status, 200, "after {:?}: {answer:?}", begun.elapsed());
+    assert_eq!(answer.status, 200, "the new client was refused after {:?}: {answer:?}", begun.elapsed());
     drop(held);
     attack.end();
 }

@@ -12,11 +12,11 @@ use std::time::Duration;
 use support::process::Process;
 use support::spillgate::Spillgate;
 
-/// The number of test cases in `rls_client.py`. With this number, the test notices a case that was not run.
+/// The number of cases in the suite `enforcing` of `rls_client.py`. If a case does not run, fewer cases than this pass.
 const ENFORCING_CASES: usize = 29;
 const GUARDED_CASES: usize = 2;
-/// The time limit of the client. If the window of a limit ends during a case, the client runs the case again. A slow machine may
-/// need several attempts.
+/// How long the test waits for the result of one case. If the window of a limit ends during a case, the client runs the
+/// case again. On a slow machine, a case can need several attempts.
 const CASE_DEADLINE: Duration = Duration::from_secs(300);
 
 #[test]
@@ -31,12 +31,12 @@ fn shadow_mode_and_missing_grants() {
     assert_eq!(passed.len(), GUARDED_CASES, "{passed:?}");
 }
 
-/// Serves tests/python/rules and examples/reference.yaml, and runs the client against them. Returns the names of the cases
-/// that passed.
+/// Starts a server with tests/python/rules and examples/reference.yaml, and runs a suite of the client against this
+/// server. Returns the names of the cases that passed.
 fn cases(suite: &str, arguments: &[&str]) -> Vec<String> {
     let folder = support::root().join("crates/spillgate-server/tests/python");
     let reference = support::root().join("examples/reference.yaml");
-    let mut all = vec![reference.to_str().expect("UTF-8")];
+    let mut all = vec![reference.to_str().expect("the path is UTF-8")];
     all.extend(arguments);
     let spillgate = Spillgate::serve(&folder.join("rules"), &all);
     let mut command = Command::new(support::from_environment("rls", "bin/python"));

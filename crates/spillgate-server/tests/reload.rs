@@ -26,15 +26,18 @@ const ASK: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}]}"#;
 
 /// Sends one more request. Returns the members `limit` and `remaining` of its answer.
 fn check(server: &Spillgate) -> (u64, u64) {
-    let answer = http::request(server.http(), "POST", "/v1/check", &[], ASK).expect("an answer");
-    let answer: Value = serde_json::from_str(&answer.body).expect("JSON");
-    (answer["limit"].as_u64().expect("a limit"), answer["remaining"].as_u64().expect("remaining"))
+    let answer = http::request(server.http(), "POST", "/v1/check", &[], ASK).expect("the server answers");
+    let answer: Value = serde_json::from_str(&answer.body).expect("the answer is JSON");
+    (
+        answer["limit"].as_u64().expect("the answer has a limit"),
+        answer["remaining"].as_u64().expect("the answer has `remaining`"),
+    )
 }
 
-/// Creates a named pipe. A process that opens it waits until another process opens its other end.
+/// Creates a named pipe. A process that opens one end of the pipe waits until another process opens the other end.
 fn pipe(path: &Path) {
     let made = Command::new("mkfifo").arg(path).status();
-    assert!(made.is_ok_and(|status| status.success()), "mkfifo {}", path.display());
+    assert!(made.is_ok_and(|status| status.success()), "mkfifo cannot create {}", path.display());
 }
 
 #[test]
@@ -58,7 +61,7 @@ fn a_bad_reload_changes_nothing_and_says_why() {
     server.process.logged("the earlier rules stay in use");
     assert!(server.process.logged("did you mean `key`?").contains("b.yaml:2:16: "));
     assert_eq!(check(&server), (5, 4), "no file is loaded if one is invalid");
-    std::fs::remove_dir_all(folder.path("rules")).expect("removed");
+    std::fs::remove_dir_all(folder.path("rules")).expect("the folder is removed");
     signal(server.process.id(), "HUP");
     server.process.logged("rules cannot be read");
     assert_eq!(check(&server), (5, 3));
@@ -95,13 +98,14 @@ fn a_sighup_during_the_start_reloads_and_does_not_end_the_server() {
     pipe(&folder.path("token"));
     let arguments = "serve rules.yaml --http 127.0.0.1:0 --grpc off --admin 127.0.0.1:0 --admin-token-file token";
     let mut server = Process::start("spillgate", command(&folder.path(".")).args(arguments.split(' ')));
-    // The pipe opens when the server begins to read it. Then the server waits until the test writes the token.
+    // The test can open the pipe when the server begins to read it. Then the server waits until the test writes the
+    // token.
     let (send, opened) = channel();
     let path = folder.path("token");
     thread::spawn(move || send.send(File::options().write(true).open(path)));
-    let mut token = opened.recv_timeout(DEADLINE).expect("the server reads its token").expect("a pipe");
+    let mut token = opened.recv_timeout(DEADLINE).expect("the server reads its token").expect("the pipe opens");
     signal(server.id(), "HUP");
-    token.write_all(b"s3cret\n").expect("written");
+    token.write_all(b"s3cret\n").expect("the token is written");
     drop(token);
     assert!(server.line().is_some_and(|line| line.ends_with("is ready")), "{:?}", server.stderr());
     server.logged("rules reloaded");
@@ -144,16 +148,17 @@ fn a_file_cut_in_the_middle_does_not_turn_its_limits_off() {
         assert!(line.contains("`api`") && line.contains("a.yaml"), "{line}");
         assert_eq!(check(&server), (5, 5 - number));
     }
-    std::fs::remove_file(folder.path("rules/a.yaml")).expect("removed");
+    std::fs::remove_file(folder.path("rules/a.yaml")).expect("the file is removed");
     signal(server.process.id(), "HUP");
-    assert!(server.process.logged("rules reloaded").contains("domains=1"), "a domain is removed with its file");
+    assert!(server.process.logged("rules reloaded").contains("domains=1"), "without its file, the domain is removed");
 }
 
 #[test]
 fn a_reload_says_which_settings_wait_for_a_restart() {
     let folder = Folder::new(&[("rules.yaml", &rules(5)), ("s.yaml", "limits: {body: 64KiB}\nshadow: off\n")]);
     let settings = folder.path("s.yaml");
-    let server = Spillgate::serve(&folder.path("rules.yaml"), &["--config", settings.to_str().expect("UTF-8")]);
+    let server =
+        Spillgate::serve(&folder.path("rules.yaml"), &["--config", settings.to_str().expect("the path is UTF-8")]);
     let reload = |text: &str, expected: &str| {
         folder.write("s.yaml", text);
         signal(server.process.id(), "HUP");
@@ -173,7 +178,8 @@ fn rules_without_a_limit_for_forward_auth_are_not_loaded() {
     let settings = "forward_auth: {domain: api, descriptors: [[{key: user_id, from: client_ip}]]}\n";
     let folder = Folder::new(&[("rules.yaml", &rules(5)), ("s.yaml", settings)]);
     let settings = folder.path("s.yaml");
-    let server = Spillgate::serve(&folder.path("rules.yaml"), &["--config", settings.to_str().expect("UTF-8")]);
+    let server =
+        Spillgate::serve(&folder.path("rules.yaml"), &["--config", settings.to_str().expect("the path is UTF-8")]);
     folder.write("rules.yaml", &rules(5).replace("user_id", "user_ip"));
     signal(server.process.id(), "HUP");
     let line = server.process.logged("no rule of domain `api` limits `user_id`");

@@ -26,7 +26,7 @@ descriptors:
 
 fn check(server: &Spillgate, domain: &str, descriptors: &str) -> u16 {
     let body = format!(r#"{{"domain":"{domain}","descriptors":[{descriptors}]}}"#);
-    http::request(server.http(), "POST", "/v1/check", &[], &body).expect("an answer").status
+    http::request(server.http(), "POST", "/v1/check", &[], &body).expect("the server answers").status
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn at_debug_each_request_is_in_the_log_with_its_rules_and_answer() {
     assert!(server.process.logged("not decided").contains("the domain is empty"));
     let key = "k".repeat(1_000);
     let hit = format!(r#"{{"bucket":"mail\n","key":"{key}","limit":5,"window_ms":1000}}"#);
-    assert_eq!(http::request(server.http(), "POST", "/v1/hit", &[], &hit).expect("an answer").status, 200);
+    assert_eq!(http::request(server.http(), "POST", "/v1/hit", &[], &hit).expect("the server answers").status, 200);
     let line = server.process.logged("limits of the call");
     let named = format!(r#"bucket="mail\n" key="{key}" limits="Take sliding_window_log of 5 in 1000 ms""#);
     assert!(line.contains(&named), "{line}");
@@ -85,12 +85,12 @@ fn a_limit_that_is_charged_at_the_end_of_streams_and_not_post_paid_has_one_warni
     let entries = vec![Entry { key: "user_id".to_owned(), value: "secret".to_owned() }];
     // The proxy first peeks (a request of cost 0), and sends the cost at the end of the stream.
     let hits = |hits| RateLimitDescriptor { entries: entries.clone(), hits_addend: Some(hits), ..Default::default() };
-    Runtime::new().expect("a runtime").block_on(async {
-        let endpoint = Endpoint::from_shared(format!("http://{}", server.grpc())).expect("an address");
-        let mut client = RateLimitServiceClient::new(endpoint.connect().await.expect("it listens"));
+    Runtime::new().expect("the runtime starts").block_on(async {
+        let endpoint = Endpoint::from_shared(format!("http://{}", server.grpc())).expect("the address is valid");
+        let mut client = RateLimitServiceClient::new(endpoint.connect().await.expect("the server listens"));
         for cost in [0, 5, 0, 5, 0] {
             let request = RateLimitRequest { domain: "api".to_owned(), descriptors: vec![hits(cost)], hits_addend: 0 };
-            let answer = client.should_rate_limit(request).await.expect("an answer").into_inner();
+            let answer = client.should_rate_limit(request).await.expect("the server answers").into_inner();
             assert_eq!(answer.overall_code() == Code::Ok, cost == 0);
         }
     });
@@ -111,20 +111,20 @@ fn every_refusal_is_in_the_log_though_the_rules_are_replaced_and_the_server_ends
     let reloaded = || server.process.stderr().iter().filter(|line| line.contains("rules reloaded")).count();
     refuse(1);
     server.process.logged("refused by this limit");
-    // Without a reload, the next line would be written after a minute.
+    // A reload writes the line at once. Without a reload, the next line would be written after a minute.
     for reloads in 1..=2 {
         refuse(3);
         signal(server.process.id(), "HUP");
-        eventually("a reload", || (reloaded() == reloads).then_some(()));
+        eventually("the rules are reloaded", || (reloaded() == reloads).then_some(()));
     }
     refuse(2);
     server.process.terminate();
     assert_eq!(server.process.wait().code(), Some(0));
     let refused = |line: &String| {
         let number = line.split_once("refused=")?.1.split(' ').next()?.parse::<u32>();
-        Some(number.expect("a number"))
+        Some(number.expect("`refused=` has a number"))
     };
     let written = || server.process.stderr().iter().filter_map(refused).collect::<Vec<_>>();
-    eventually("nine refusals in the log", || (written().iter().sum::<u32>() == 9).then_some(()));
+    eventually("the log counts nine refusals", || (written().iter().sum::<u32>() == 9).then_some(()));
     assert_eq!(written(), [1, 3, 3, 2]);
 }

@@ -15,7 +15,7 @@ use support::spillgate::Spillgate;
 use support::{eventually, http};
 
 const RULES: usize = 20_000;
-/// How many pages clients may read at the same time.
+/// How many clients can read a page at the same time. The server refuses the next client.
 const PAGES: usize = 16;
 const MIB: u64 = 1 << 20;
 
@@ -65,7 +65,7 @@ fn pages_that_are_read_slowly_take_little_memory_and_their_number_is_bounded() {
                 socket.connect(&spillgate.admin().into()).unwrap();
                 let mut stream = TcpStream::from(socket);
                 write!(stream, "GET {path} HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
-                // The server has begun to send the page.
+                // When these bytes have arrived, the server has begun to send the page.
                 stream.read_exact(&mut [0; 12]).unwrap();
                 stream
             })
@@ -73,8 +73,10 @@ fn pages_that_are_read_slowly_take_little_memory_and_their_number_is_bounded() {
         let refused = http::get(spillgate.admin(), path, &[]);
         assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")), "{}", refused.body);
         let grown = spillgate.process.resident_bytes().saturating_sub(before);
-        assert!(grown < PAGES as u64 * MIB, "{path}: {grown} bytes for {PAGES} readers");
+        assert!(grown < PAGES as u64 * MIB, "{path}: the memory grew by {grown} bytes for {PAGES} slow readers");
         drop(slow);
-        eventually("the next page", || (http::get(spillgate.admin(), path, &[]).status == 200).then_some(()));
+        eventually("the page is served again", || {
+            (http::get(spillgate.admin(), path, &[]).status == 200).then_some(())
+        });
     }
 }

@@ -28,25 +28,25 @@ struct HalfSent(TcpStream);
 
 impl HalfSent {
     fn to(server: SocketAddr) -> HalfSent {
-        let mut stream = TcpStream::connect_timeout(&server, DEADLINE).expect("it listens");
-        stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
+        let mut stream = TcpStream::connect_timeout(&server, DEADLINE).expect("the server listens");
+        stream.set_read_timeout(Some(DEADLINE)).expect("the timeout is valid");
         let head = format!(
             "POST /v1/check HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: {}\r\n\r\n",
             ASK.len()
         );
-        stream.write_all(head.as_bytes()).expect("sent");
-        // The server asks for the body when the handler of the request reads it.
+        stream.write_all(head.as_bytes()).expect("the bytes are sent");
+        // The server sends `100 Continue` when the handler of the request begins to read the body.
         let mut interim = [0; 25];
-        stream.read_exact(&mut interim).expect("an interim response");
+        stream.read_exact(&mut interim).expect("the server sends `100 Continue`");
         assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
-        stream.write_all(&ASK.as_bytes()[..10]).expect("sent");
+        stream.write_all(&ASK.as_bytes()[..10]).expect("the bytes are sent");
         HalfSent(stream)
     }
 
     fn finish(mut self) -> String {
-        self.0.write_all(&ASK.as_bytes()[10..]).expect("sent");
+        self.0.write_all(&ASK.as_bytes()[10..]).expect("the bytes are sent");
         let mut answer = String::new();
-        self.0.read_to_string(&mut answer).expect("an answer and the end");
+        self.0.read_to_string(&mut answer).expect("the server answers and closes the connection");
         answer
     }
 }
@@ -60,9 +60,10 @@ fn the_ready_text_has_the_addresses_and_what_was_loaded() {
     let arguments =
         ["serve", "rules", "--http", "127.0.0.1:0", "--grpc", "off", "--admin", "off", "--memory-max-keys", "5k"];
     let process = Process::start("spillgate", command(&folder.path(".")).args(arguments));
-    let lines: Vec<_> = (0..4).map(|_| process.line().expect("a line")).collect();
+    let lines: Vec<_> = (0..4).map(|_| process.line().expect("the server prints four lines")).collect();
     assert_eq!(lines[0], format!("spillgate {} is ready", env!("CARGO_PKG_VERSION")));
-    let address: SocketAddr = lines[1].strip_prefix("  http   ").expect("http").parse().expect("an address");
+    let address: SocketAddr =
+        lines[1].strip_prefix("  http   ").expect("this line is about HTTP").parse().expect("the line has an address");
     assert_ne!(address.port(), 0);
     assert_eq!(http::get(address, "/readyz", &[]).status, 200);
     assert_eq!(lines[2], "  rules  2 files, 2 domains (api, web), 2 rules");
@@ -93,7 +94,7 @@ fn a_signal_to_end_lets_requests_in_flight_finish() {
         signal(server.process.id(), name);
         server.process.logged("draining");
         eventually("the port is closed", || TcpStream::connect_timeout(&server.http(), DEADLINE).err());
-        assert!(server.process.is_running(), "a request is in flight");
+        assert!(server.process.is_running(), "the server must wait for the request in flight");
         let answer = request.finish();
         assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
         assert!(answer.contains(r#""remaining":4"#), "{answer}");
@@ -125,12 +126,13 @@ fn a_request_that_never_ends_delays_the_end_only_for_limits_drain() {
 #[test]
 fn a_silent_client_does_not_delay_the_end() {
     let folder = Folder::new(&[("rules.yaml", &rules(5))]);
-    // Both times are longer than this test waits. So the server does not end because one of these times is over.
+    // Both time limits are longer than this test waits. So the server cannot end because a time limit is over.
     let arguments = ["--limits-receive", "10m", "--limits-drain", "10m"];
     let mut server = Spillgate::serve(&folder.path("rules.yaml"), &arguments);
-    let _silent =
-        [server.http(), server.grpc()].map(|port| TcpStream::connect_timeout(&port, DEADLINE).expect("a connection"));
-    // This client connects after the two silent clients. Its answer shows that the server has accepted all connections.
+    let _silent = [server.http(), server.grpc()]
+        .map(|port| TcpStream::connect_timeout(&port, DEADLINE).expect("the server accepts the connection"));
+    // This client connects after the two silent clients. So its answer shows that the server has accepted their
+    // connections.
     assert_eq!(http::get(server.http(), "/readyz", &[]).status, 200);
     signal(server.process.id(), "TERM");
     assert_eq!(server.process.wait().code(), Some(0));
@@ -142,7 +144,7 @@ fn the_log_can_be_json_and_quiet() {
     let server = Spillgate::serve(&folder.path("rules.yaml"), &["--log-format", "json"]);
     signal(server.process.id(), "HUP");
     let line = server.process.logged("rules reloaded");
-    let line: Value = serde_json::from_str(&line).expect("JSON");
+    let line: Value = serde_json::from_str(&line).expect("the line is JSON");
     assert_eq!((line["level"].as_str(), line["files"].as_u64()), (Some("INFO"), Some(1)));
     let mut quiet = Spillgate::serve(&folder.path("rules.yaml"), &["--log-level", "error"]);
     quiet.process.terminate();
@@ -155,8 +157,8 @@ fn a_bad_first_load_never_opens_a_port() {
     let folder = Folder::new(&[("rules.yaml", "domain: api\ndescriptors: [{ky: a}]\n"), ("good.yaml", &rules(5))]);
     // The test itself listens on the port. If the server opened the port before it read the files, it would print "in use" and
     // end with code 3.
-    let held = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = held.local_addr().expect("an address");
+    let held = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = held.local_addr().expect("the listener has an address");
     for arguments in
         ["rules.yaml", "good.yaml rules.yaml", "good.yaml --limits-body x", "good.yaml --admin-token-file none"]
     {
@@ -168,9 +170,9 @@ fn a_bad_first_load_never_opens_a_port() {
 #[test]
 fn an_address_that_cannot_be_bound_is_reported_with_its_fix() {
     let folder = Folder::new(&[("rules.yaml", &rules(5)), ("file", "")]);
-    let held = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let taken = held.local_addr().expect("an address").to_string();
-    let port = taken.rsplit(':').next().expect("a port").to_owned();
+    let held = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let taken = held.local_addr().expect("the listener has an address").to_string();
+    let port = taken.rsplit(':').next().expect("the address has a port").to_owned();
     for (address, why, fix) in [
         (taken.as_str(), "the address is in use", format!("`ss -ltnp sport = :{port}` shows it")),
         ("192.0.2.1:8080", "this machine has no such address", "choose another with --http".to_owned()),
@@ -200,7 +202,7 @@ fn a_token_file_has_to_hold_a_token() {
         assert!(output.stderr.contains(why) && output.stderr.contains("help: "), "{}", output.stderr);
     }
     let token = folder.path("token");
-    let token = token.to_str().expect("UTF-8");
+    let token = token.to_str().expect("the path is UTF-8");
     let server = Spillgate::serve(&folder.path("rules.yaml"), &["--admin-token-file", token]);
     assert_eq!(http::get(server.admin(), "/metrics", &[]).status, 401);
     assert_eq!(http::get(server.admin(), "/metrics", &[("authorization", "Bearer s3cret")]).status, 200);
@@ -213,11 +215,11 @@ fn a_unix_socket_is_served_and_removed() {
     let listen = format!("unix:{}", path.display());
     let mut server = Spillgate::serve(&folder.path("rules.yaml"), &["--http", &listen, "--grpc=off"]);
     assert_eq!(server.ready["http"], listen.as_str());
-    let mut stream = UnixStream::connect(&path).expect("it listens");
-    stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
-    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").expect("sent");
+    let mut stream = UnixStream::connect(&path).expect("the server listens");
+    stream.set_read_timeout(Some(DEADLINE)).expect("the timeout is valid");
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").expect("the bytes are sent");
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer");
+    stream.read_to_string(&mut answer).expect("the server answers");
     assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
     let output = folder.run(&format!("serve rules.yaml --http {listen} --grpc off --admin off"));
     assert!(output.code == 3 && output.stderr.contains("another process listens there"), "{output:?}");
@@ -231,24 +233,24 @@ fn settings_reach_the_server() {
     let folder = Folder::new(&[("rules.yaml", &rules(1))]);
     let shadow = Spillgate::serve(&folder.path("rules.yaml"), &["--shadow"]);
     let statuses = |server: &Spillgate| {
-        let ask = || http::request(server.http(), "POST", "/v1/check", &[], ASK).expect("an answer").status;
+        let ask = || http::request(server.http(), "POST", "/v1/check", &[], ASK).expect("the server answers").status;
         [ask(), ask()]
     };
     assert_eq!(statuses(&shadow), [200, 200]);
     let strict = Spillgate::serve(&folder.path("rules.yaml"), &["--headers", "x-ratelimit", "--limits-body", "64"]);
     assert_eq!(statuses(&strict), [200, 429]);
     let long = format!("{ASK}{}", " ".repeat(64));
-    let answer = http::request(strict.http(), "POST", "/v1/check", &[], &long).expect("an answer");
+    let answer = http::request(strict.http(), "POST", "/v1/check", &[], &long).expect("the server answers");
     assert_eq!(answer.status, 413);
-    let answer = http::request(strict.http(), "POST", "/v1/check", &[], ASK).expect("an answer");
+    let answer = http::request(strict.http(), "POST", "/v1/check", &[], ASK).expect("the server answers");
     assert_eq!(answer.number("x-ratelimit-limit"), 1);
     assert!(Duration::from_secs(answer.number("retry-after")) > Duration::ZERO);
 }
 
 #[test]
 fn compat_as_a_setting_applies_to_all_files() {
-    // With `compat: envoy`, the first wildcard that matches wins, and a refused request is charged to its other descriptors.
-    // Envoy's reference rate limit server does the same.
+    // With `compat: envoy`, the first wildcard that matches wins. If one descriptor refuses a request, the request is
+    // still charged to its other descriptors. Envoy's reference rate limit server does the same.
     let text = "domain: api
 descriptors:
   - {key: path, value: '/a*', rate_limit: {unit: day, requests_per_unit: 1}}
@@ -260,8 +262,8 @@ descriptors:
         let server = Spillgate::serve(&folder.path("rules.yaml"), flags);
         let ask = |descriptors: &str| {
             let body = format!(r#"{{"domain":"api","descriptors":[{descriptors}]}}"#);
-            let answer = http::request(server.http(), "POST", "/v1/check", &[], &body).expect("an answer");
-            let answer: Value = serde_json::from_str(&answer.body).expect("JSON");
+            let answer = http::request(server.http(), "POST", "/v1/check", &[], &body).expect("the server answers");
+            let answer: Value = serde_json::from_str(&answer.body).expect("the answer is JSON");
             (answer["limit"].as_u64(), answer["remaining"].as_u64())
         };
         let by_path = ask(r#"{"path":"/api/1"}"#);
@@ -272,7 +274,7 @@ descriptors:
     assert_eq!(remaining(&["--compat", "envoy"]), (of(1, 0), [of(1, 0), of(1, 0)], of(5, 2)));
     let settings = folder.path("s.yaml");
     folder.write("s.yaml", "compat: envoy\n");
-    let settings = settings.to_str().expect("UTF-8");
+    let settings = settings.to_str().expect("the path is UTF-8");
     assert_eq!(remaining(&["--config", settings]).2, of(5, 2));
     let output = folder.run("validate rules.yaml -c s.yaml");
     assert!(

@@ -14,7 +14,8 @@ const RULES: (&str, &str) = ("rules.yaml", "domain: d\ndescriptors: [{key: a}]\n
 fn shown(output: &Output, key: &str) -> (String, String) {
     assert_eq!(output.code, 0, "{output:?}");
     let line = output.stdout.lines().find(|line| line.split(' ').next() == Some(key));
-    let words: Vec<_> = line.unwrap_or_else(|| panic!("no {key}: {output:?}")).split_whitespace().collect();
+    let words: Vec<_> =
+        line.unwrap_or_else(|| panic!("the output has no setting {key}: {output:?}")).split_whitespace().collect();
     (words[1].to_owned(), words[2].to_owned())
 }
 
@@ -157,7 +158,7 @@ descriptors:
 fn json_carries_every_error_and_no_colour() {
     let folder = Folder::new(&[RULES, ("s.yaml", "htpp: off\nshadow: maybe\n")]);
     let output = folder.run("serve rules.yaml -c s.yaml --json");
-    let found: serde_json::Value = serde_json::from_str(&output.stdout).expect("JSON");
+    let found: serde_json::Value = serde_json::from_str(&output.stdout).expect("the output is JSON");
     assert_eq!((output.code, output.stderr.as_str()), (2, ""));
     assert_eq!(found["errors"].as_array().map(Vec::len), Some(2));
     assert_eq!(found["errors"][1]["line"], 2);
@@ -171,9 +172,9 @@ fn the_example_is_valid_and_says_the_defaults() {
     let example = example.to_string_lossy();
     let by_file = folder.run(&format!("serve --show-settings --json -c {example}"));
     let by_default = folder.run("serve --show-settings --json");
-    let read = |output: &Output| serde_json::from_str::<serde_json::Value>(&output.stdout).expect("JSON");
+    let read = |output: &Output| serde_json::from_str::<serde_json::Value>(&output.stdout).expect("the output is JSON");
     let (by_file, by_default) = (read(&by_file), read(&by_default));
-    for (key, set) in by_default.as_object().expect("an object") {
+    for (key, set) in by_default.as_object().expect("the settings are an object") {
         assert_eq!(by_file[key]["from"], "file", "{key} is missing in the example");
         assert_eq!(by_file[key]["value"], set["value"], "{key}");
     }

@@ -1,7 +1,7 @@
 //! Reads all files of the repository and checks the rules of this project. Examples: which module may import which other
 //! module, how long files and functions may be, where the code reads time, and that paths in pages exist.
 //!
-//! If the compiler, clippy.toml or deny.toml can check a rule, it is not repeated here.
+//! These tests leave out the rules that the compiler, clippy.toml or deny.toml can check.
 
 #![allow(clippy::unwrap_used, reason = "a panic makes the test fail")]
 
@@ -32,8 +32,8 @@ const FUNCTION_LINES_MAX: usize = 70;
 const SKIPPED: [&str; 9] =
     ["target", ".git", "corpus", "artifacts", "node_modules", "__pycache__", ".venv", ".cache", ".pytest_cache"];
 
-/// A layer (some folders), and the paths that its code must not name. Tests in these folders may name them. `a::b` also forbids
-/// `a::b::c`.
+/// A layer (some folders), and the paths that its shipped code must not name. The tests in these folders are free to
+/// name these paths. If `a::b` is forbidden, `a::b::c` is forbidden too.
 struct Layer {
     folders: &'static [&'static str],
     never: &'static [&'static str],
@@ -95,7 +95,7 @@ const LAYERS: [Layer; 9] = [
     Layer { folders: &["crates/spillgate-server/src/settings"], never: &["std::fs", "std::env", "tokio"] },
 ];
 
-/// The only files that may name serde. They convert bytes to data, or data to bytes.
+/// Only files with these paths are allowed to name serde. They convert bytes to data, or data to bytes.
 const SERDE: [&str; 5] = [
     "crates/spillgate/src/text/yaml",
     "crates/spillgate-server/src/settings",
@@ -104,10 +104,10 @@ const SERDE: [&str; 5] = [
     "crates/spillgate-server/src/command",
 ];
 
-/// The only file that may read time.
+/// Only this file is allowed to read time.
 const CLOCKS: [&str; 1] = ["crates/spillgate/src/clock.rs"];
 
-/// The workspace that is checked. `scripts/show_house.py` sets TIDY_ROOT to check an older tree.
+/// Returns the root of the workspace to check. `scripts/show_house.py` sets TIDY_ROOT to check an older version.
 fn root() -> PathBuf {
     let own = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let root = env::var_os("TIDY_ROOT").map_or_else(own, PathBuf::from);
@@ -134,7 +134,7 @@ fn files() -> Vec<(String, String)> {
     let mut found = Vec::new();
     let root = root();
     walk(&root, &root, &mut found);
-    assert!(found.len() > 50, "only {} files below {}", found.len(), root.display());
+    assert!(found.len() > 50, "only {} files were found below {}", found.len(), root.display());
     found
 }
 
@@ -213,7 +213,7 @@ fn layers_import_only_what_they_may() {
                 problems.push(format!("{}:{line} names another protocol, {path}", source.path));
             }
             if source.path.starts_with(SERVER) && commands && names(&path, "crate::command") {
-                problems.push(format!("{}:{line} names {path}; only main does", source.path));
+                problems.push(format!("{}:{line} names {path}, but only main.rs is allowed to", source.path));
             }
         }
     }
@@ -279,7 +279,7 @@ fn time_is_read_by_the_clock_alone() {
             }
         }
         if source.shipped_code.contains("clippy::disallowed_methods") {
-            problems.push(format!("{} allows what clippy.toml bans", source.path));
+            problems.push(format!("{} allows the lint clippy::disallowed_methods", source.path));
         }
     }
     assert_none(&problems, "only clock.rs may read time, and no code may sleep");
@@ -375,7 +375,7 @@ fn the_makefile_has_what_the_pages_name() {
             }
         }
     }
-    assert_none(&problems, "a make target that a page names must exist");
+    assert_none(&problems, "a make target or a script that a page names must exist");
 }
 
 #[test]

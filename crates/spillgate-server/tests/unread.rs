@@ -96,7 +96,7 @@ impl Client {
         }
     }
 
-    /// Waits until the server has read all requests, and has made as many answers as may wait.
+    /// Waits until the server has read all requests, and has made as many answers as its bounds allow.
     async fn wait_answered(&mut self) {
         for _ in 0..2 {
             tokio::time::timeout(DEADLINE, self.pings.ping(Ping::opaque())).await.unwrap().unwrap();
@@ -171,7 +171,7 @@ async fn unread_answers_take_at_most_4_mib_a_connection() {
     for port in 0..2 {
         let (spillgate, targets) = serve(&[]);
         let (clients, grown) = clients_that_do_not_read(&targets[port], CONNECTIONS, 1000, &spillgate).await;
-        assert!(grown <= CONNECTIONS as u64 * 4 * MIB, "{}: {grown} bytes", targets[port].path);
+        assert!(grown <= CONNECTIONS as u64 * 4 * MIB, "{}: the memory grew by {grown} bytes", targets[port].path);
         for mut client in clients {
             let (bytes, refused) = client.read_all().await;
             assert!(bytes > 1000 && refused == 0, "every request is answered in the end, but {refused} were refused");
@@ -191,22 +191,22 @@ async fn long_unread_answers_count_toward_limits_unread() {
     let (spillgate, [http, _]) = serve(&["--limits-unread", "1MiB"]);
     let target = Target { body: long_check(), ..http };
     let (clients, grown) = clients_that_do_not_read(&target, CONNECTIONS, 14, &spillgate).await;
-    assert!(grown <= 6 * MIB, "{grown} bytes");
+    assert!(grown <= 6 * MIB, "the memory grew by {grown} bytes");
     drop(clients);
     let gone = async {
-        // One connection remains: the test reads this metric over it.
+        // One connection always remains, because the test opens it to read this metric.
         while metric(&spillgate, "spillgate_connections ") > 1 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(DEADLINE, gone).await.expect("the server notices that they are closed");
+    tokio::time::timeout(DEADLINE, gone).await.expect("the server notices that the clients are closed");
     // Each of these clients reads its answer. So all of them get their long answers, one client after the other.
     for _ in 0..CONNECTIONS {
         let mut client = Client::connect(&target).await;
         client.ask(1).await;
         client.wait_answered().await;
         let (bytes, refused) = client.read_all().await;
-        assert!(bytes > 30_000 && refused == 0, "{bytes} bytes");
+        assert!(bytes > 30_000 && refused == 0, "{bytes} bytes of answers, {refused} requests refused");
     }
 }
 
@@ -218,10 +218,11 @@ async fn few_requests_wait_when_others_have_used_up_limits_unread() {
         let mut client = Client::connect(&target).await;
         client.ask(200).await;
         let last = client.answers.pop().unwrap();
-        let refused = tokio::time::timeout(DEADLINE, last).await.expect("the server refuses it").unwrap_err();
+        let refused =
+            tokio::time::timeout(DEADLINE, last).await.expect("the server answers the last request").unwrap_err();
         assert_eq!(refused.reason(), Some(Reason::REFUSED_STREAM));
         let (bytes, refused) = client.read_all().await;
-        assert!(bytes > 0 && (150..199).contains(&refused), "{refused} refused");
+        assert!(bytes > 0 && (150..199).contains(&refused), "{refused} of 199 requests were refused");
     }
 }
 
@@ -231,12 +232,12 @@ async fn a_client_that_reads_is_answered_when_others_have_used_up_limits_unread(
     for target in targets {
         let before = decided(&spillgate);
         let (clients, _) = clients_that_do_not_read(&target, 10, 1000, &spillgate).await;
-        assert!(decided(&spillgate) - before < 1000, "most requests wait");
+        assert!(decided(&spillgate) - before < 1000, "most requests must wait");
         let mut honest = Client::connect(&target).await;
         honest.ask(40).await;
         honest.wait_answered().await;
         let (bytes, refused) = honest.read_all().await;
-        assert!(bytes > 40 && refused == 0, "{refused} refused");
+        assert!(bytes > 40 && refused == 0, "{refused} of 40 requests were refused");
         for mut client in clients {
             let (bytes, refused) = client.read_all().await;
             assert!(bytes > 40 && refused < 1000, "requests that were not refused are answered in the end");
@@ -246,17 +247,25 @@ async fn a_client_that_reads_is_answered_when_others_have_used_up_limits_unread(
 
 #[tokio::test]
 async fn a_client_that_answers_pings_and_reads_nothing_is_idle() {
-    // An idle connection may need up to one second to close. The idle time is much longer, so that this second does not matter.
+    // An idle connection can need up to one second to close. The idle time is much longer, so that this second does not
+    // matter.
     const IDLE: Duration = Duration::from_secs(3);
     let (_spillgate, targets) = serve(&["--limits-idle", "3s"]);
     let idle = targets.map(async |target| {
         let mut client = Client::connect(&target).await;
-        // All answers arrive after this time. So the connection becomes idle after this time.
+        // The connection becomes idle after its last answer, so later than `asked_at`.
         let asked_at = Instant::now();
         client.ask(10).await;
         client.wait_answered().await;
-        tokio::time::timeout(DEADLINE, &mut client.connection).await.expect("the server closes it").unwrap();
-        assert!(asked_at.elapsed() >= IDLE, "{}: the connection was not idle yet", target.path);
+        tokio::time::timeout(DEADLINE, &mut client.connection)
+            .await
+            .expect("the server closes the connection")
+            .unwrap();
+        assert!(
+            asked_at.elapsed() >= IDLE,
+            "{}: the server closed the connection before it was idle for 3 s",
+            target.path
+        );
     });
     join_all(idle).await;
 }

@@ -21,7 +21,7 @@ pub fn free_port() -> u16 {
     for _ in 0..PORTS {
         // Test programs that run at the same time begin at different ports.
         let offset = process::id().wrapping_mul(97).wrapping_add(GIVEN.fetch_add(1, Ordering::Relaxed)) % PORTS;
-        let port = u16::try_from(FIRST + offset).expect("30239 at most");
+        let port = u16::try_from(FIRST + offset).expect("the port is at most 30239");
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
         }

@@ -2,7 +2,7 @@
 //!
 //! So a failure of a test with random numbers can be repeated.
 
-/// The generator xorshift64* (Vigna, 2014). The number in it is the seed, which must not be 0.
+/// The generator xorshift64* (Vigna, 2014). `Random(seed)` makes a generator. The seed must not be 0.
 #[derive(Clone, Debug)]
 pub struct Random(pub u64);
 

@@ -23,7 +23,7 @@ pub struct RedisServer {
     folder: TempDir,
 }
 
-/// Returns the name of the program: the value of the environment variable REDIS_SERVER, or `redis-server` without it.
+/// Returns the name of the program: the environment variable REDIS_SERVER, or `redis-server` if it is not set.
 #[must_use]
 pub fn redis_program() -> String {
     std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned())
@@ -45,14 +45,15 @@ impl RedisServer {
     /// Panics if the server cannot be started.
     #[must_use]
     pub fn start_with(port: u16, arguments: &[&str]) -> RedisServer {
-        let folder = TempDir::new().expect("a folder");
+        let folder = TempDir::new().expect("the folder is created");
         let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
         let process = spawn(port, &arguments, folder.path(), READY);
         RedisServer { process, port, arguments, folder }
     }
 
-    /// Starts a node that does not belong to a cluster yet. Returns the node, and the port on which it talks to other nodes.
-    /// This second port is a free port. Redis would use the port that is 10,000 higher, but that port may be in use.
+    /// Starts a node that does not belong to a cluster yet. Returns the node, and the port on which it talks to other
+    /// nodes. Both ports are free ports. By default, Redis would take a second port that is 10,000 higher than the
+    /// first port. But another program can use that port.
     ///
     /// # Panics
     /// Panics if the server cannot be started.
@@ -85,11 +86,11 @@ impl RedisServer {
     /// # Panics
     /// Panics if the server has ended already.
     pub fn kill(&mut self) {
-        self.process.kill().expect("it runs");
-        self.process.wait().expect("it ends");
+        self.process.kill().expect("the server runs");
+        self.process.wait().expect("the server ends");
     }
 
-    /// Starts the server again on the same port, after [`kill`](RedisServer::kill). It has lost all its data.
+    /// Starts the server again on the same port, after [`kill`](RedisServer::kill). The server has lost all its data.
     ///
     /// # Panics
     /// Panics if the server cannot be started.
@@ -97,8 +98,8 @@ impl RedisServer {
         self.start_again_until(&[], READY);
     }
 
-    /// Does the same as [`start_again`](RedisServer::start_again), but with more arguments. Waits until the log contains
-    /// `logged`, a text in lower case.
+    /// Does the same as [`start_again`](RedisServer::start_again), but with more arguments. Waits until a line of the
+    /// log, changed to lower case, contains `logged`.
     ///
     /// # Panics
     /// Panics if the server cannot be started.
@@ -113,7 +114,7 @@ impl RedisServer {
     /// # Panics
     /// Panics if the server has ended.
     pub fn freeze(&self) {
-        kill_process(Pid::from_child(&self.process), Signal::STOP).expect("it runs");
+        kill_process(Pid::from_child(&self.process), Signal::STOP).expect("the server runs");
     }
 
     /// Sends SIGCONT. A frozen server then works again.
@@ -121,7 +122,7 @@ impl RedisServer {
     /// # Panics
     /// Panics if the server has ended.
     pub fn thaw(&self) {
-        kill_process(Pid::from_child(&self.process), Signal::CONT).expect("it runs");
+        kill_process(Pid::from_child(&self.process), Signal::CONT).expect("the server runs");
     }
 
     /// Runs a command with redis-cli, and returns what redis-cli prints.
@@ -138,7 +139,7 @@ impl RedisServer {
 
 impl Drop for RedisServer {
     fn drop(&mut self) {
-        // The server may have ended already.
+        // Errors are ignored, because the server can have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -151,7 +152,7 @@ fn spawn(port: u16, arguments: &[String], folder: &Path, logged: &str) -> Child 
     start_until_logged(&mut command, logged)
 }
 
-/// Starts a process, and returns when its stdout contains `logged`, a text in lower case.
+/// Starts a process. Returns when a line of its stdout, changed to lower case, contains `logged`.
 ///
 /// # Panics
 /// Panics if the process cannot be started, or if it ends before this text is printed.

@@ -32,27 +32,27 @@ use spillgate_core::Time;
 /// # Ok::<(), spillgate::QuotaError>(())
 /// ```
 pub trait Clock: Send + Sync {
-    /// Returns the time now. This time may be a little earlier than the time of the last call, and decisions tolerate
-    /// that.
+    /// Returns the time now. This time can be a little earlier than the time that the last call returned. Decisions
+    /// tolerate this.
     fn now(&self) -> Time;
 }
 
-/// The time between two readings of the wall clock.
+/// The least time between two readings of the wall clock.
 const SYNC_EVERY_NS: u64 = 10_000_000;
-/// If the clock differs from the wall clock by more than this, it follows the wall clock at once. This is called a
-/// step.
+/// If [`SystemClock`] differs from the wall clock by more than this, it takes the time of the wall clock at once. Such
+/// a change of the time is called a step.
 const STEP_NS: i64 = 1_000_000_000;
-/// The clock corrects a smaller difference slowly, by at most this many parts per million of the elapsed time.
+/// [`SystemClock`] corrects a smaller difference slowly, by at most this many parts per million of the elapsed time.
 const SLEW_PPM: u64 = 500;
 
 /// The clock of a running program: monotonic time, slowly corrected toward wall time.
 ///
-/// The correction is at most 500 ppm. If the wall clock differs by more than a second, the wall clock was set, or the
-/// machine was suspended. The clock then follows the wall clock at once, and [`on_step`](SystemClock::on_step) reports
-/// it.
+/// The correction is at most 500 ppm (0.5 ms in each second). If the wall clock differs by more than a second, the wall
+/// clock was set, or the machine was suspended. This clock then takes the time of the wall clock at once. Such a change
+/// is called a step, and [`on_step`](SystemClock::on_step) reports it.
 ///
 /// A step changes what limits admit. After a step forward by the time J, a token bucket with a depth of B tokens and
-/// one new token per time T admits at most min(B, J/T) tokens too many. After a step backward by J, a key may be
+/// one new token per time T admits at most min(B, J/T) tokens too many. After a step backward by J, a key can be
 /// refused for up to J too long.
 ///
 /// ```
@@ -108,7 +108,8 @@ impl SystemClock {
         self
     }
 
-    /// Corrects the offset toward wall time. If several threads call this at once, only one does it.
+    /// Corrects the offset toward wall time. If several threads call this at once, only one of them
+    /// corrects the offset.
     #[cold]
     fn sync(&self, mono_ns: u64, synced_ns: u64) {
         if self.synced_ns.compare_exchange(synced_ns, mono_ns, Ordering::Relaxed, Ordering::Relaxed).is_err() {
@@ -144,7 +145,8 @@ impl Clock for SystemClock {
     }
 }
 
-/// The correction toward a wall clock that is `drift` ahead, after `elapsed_ns`. All values are in nanoseconds.
+/// Returns the correction toward a wall clock that is `drift` ahead. `elapsed_ns` is the time since the last
+/// correction. All values are in nanoseconds.
 fn correction_ns(drift: i64, elapsed_ns: u64) -> i64 {
     if drift.abs() > STEP_NS {
         return drift;
@@ -178,7 +180,7 @@ impl ManualClock {
         ManualClock(Arc::new(AtomicU64::new(time.as_nanos())))
     }
 
-    /// Sets the time. The new time may be earlier than the old time.
+    /// Sets the time. The new time can be earlier than the old time.
     pub fn set(&self, time: Time) {
         self.0.store(time.as_nanos(), Ordering::SeqCst);
     }
@@ -201,9 +203,9 @@ mod tests {
 
     #[test]
     fn small_drift_is_slewed_and_a_step_is_followed() {
-        assert_eq!(correction_ns(3_000_000, 10_000_000), 5_000, "500 ppm of 10 ms");
+        assert_eq!(correction_ns(3_000_000, 10_000_000), 5_000, "500 ppm of 10 ms are 5,000 ns");
         assert_eq!(correction_ns(-3_000_000, 10_000_000), -5_000);
-        assert_eq!(correction_ns(2_000, 10_000_000), 2_000, "never beyond the wall clock");
+        assert_eq!(correction_ns(2_000, 10_000_000), 2_000, "the correction never goes beyond the wall clock");
         assert_eq!(correction_ns(STEP_NS + 1, 10_000_000), STEP_NS + 1);
         assert_eq!(correction_ns(-STEP_NS - 1, 10_000_000), -STEP_NS - 1);
     }

@@ -11,8 +11,8 @@ use crate::{MemoryOptions, Restored, Saved, SnapshotError};
 #[cfg(feature = "snapshot")]
 use std::{io, path::Path};
 
-/// The number of keys that are hashed before the first of them is decided. The hits of this many keys are stored on the
-/// stack.
+/// A batch is decided in groups of this many keys. All keys of a group are hashed before the first of them is decided.
+/// The hits of a group are stored on the stack.
 const BATCH: usize = 32;
 
 impl<C: Clock> Limiter<MemoryStore, C> {

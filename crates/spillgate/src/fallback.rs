@@ -1,7 +1,7 @@
 //! Decides requests while a shared store fails.
 //!
-//! Without this module, every request would fail while the shared store fails. Each limit has a policy that says how
-//! its hits are answered during that time.
+//! Without this module, every request would fail while the shared store fails. Each limit has a policy, which says how
+//! the hits of this limit are answered during that time. A hit is one operation on one limit, for one key.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -14,23 +14,27 @@ use spillgate_core::{
 
 use crate::MemoryStore;
 
-/// If this bit is set in the mark of a receipt, the units were taken from the local store. Stores issue marks that are
-/// times in nanoseconds, at most 73 years in the future. No store itself issues a mark with this bit before the year
-/// 2189. After that, a refund to the shared store can be sent to the local store by mistake, and then does nothing.
+/// A receipt says which units a take took, and its mark is a number from the store. If this bit is set in the mark, the
+/// units were taken from the local store.
+///
+/// The marks of the stores are times in nanoseconds since 1970, at most 73 years in the future. A time of 2^63 ns or
+/// more is after the year 2262. So no store sets this bit itself before the year 2262 - 73 = 2189. From then on, a
+/// refund for the shared store can go to the local store by mistake, and then it does nothing.
 const LOCAL: u64 = 1 << 63;
 
-/// The window of placeholder limits (limits of hits that are decided elsewhere). It is longer than any real window, so
-/// that no real limit shares a state with a placeholder. It is a whole number of seconds, so that every store can
-/// represent it exactly.
+/// The window of the limits of placeholders. A placeholder is a hit that replaces a hit which is decided elsewhere.
+/// This window is longer than any real window, so that no real limit shares a state with a placeholder. It is a whole
+/// number of seconds, so that every store can represent it exactly.
 const NEVER: Duration = Duration::from_secs((1 << 62) / 1_000_000_000);
 
-/// A shared store. While it fails, each limit's [policy](OnStoreFailure) answers.
+/// A shared store. While this store fails, the [policy](OnStoreFailure) of each limit answers:
 ///
-/// * [`Allow`](OnStoreFailure::Allow) allows every request, with one exception. A take that costs more than the limit's
-///   capacity is refused, as the store would refuse it. A limit of 0 therefore refuses every take of one unit or more.
+/// * [`Allow`](OnStoreFailure::Allow) allows every request, with one exception. A take (an operation that asks for
+///   units) that costs more than the limit's capacity is refused, as the store would refuse it. A limit of 0 therefore
+///   refuses every take of one unit or more.
 /// * [`Deny`](OnStoreFailure::Deny) refuses everything.
-/// * [`Error`](OnStoreFailure::Error) returns the error of the store. A shadow hit is allowed instead, because it never
-///   refuses a request.
+/// * [`Error`](OnStoreFailure::Error) returns the error of the store. But a hit in shadow mode is allowed, because such
+///   a hit never refuses a request.
 /// * [`Local`](OnStoreFailure::Local) decides in a local memory store, by this node's [share](Quota::share) of the
 ///   quota (its part of it).
 ///
@@ -47,13 +51,13 @@ const NEVER: Duration = Duration::from_secs((1 << 62) / 1_000_000_000);
 ///
 /// No policy refunds, renews or resets. While the shared store fails, such a request gets the error of the store. There
 /// is one exception: a take from the local store is refunded and renewed in the local store, whether the shared store
-/// answers or not. The receipt of a take says which store it was taken from. Other nodes cannot use a receipt of this
-/// node's local store. A reset applies to the shared store and to the local store.
+/// answers or not. The receipt of a take says from which store the units were taken. Other nodes cannot use a receipt
+/// of this node's local store. A reset applies to the shared store and to the local store.
 ///
 /// # Time
 ///
-/// The caller must always pass the time, and the local store uses this time. If the shared store has a clock, it uses
-/// its clock. Otherwise it also uses the time of the caller.
+/// The caller must always pass the time, and the local store uses this time. A shared store with a clock uses
+/// its own clock. A shared store without a clock uses the time of the caller.
 ///
 /// # Examples
 ///
@@ -90,7 +94,7 @@ impl<S: Store> FallbackStore<S> {
     /// limit while the shared store fails. If it is too high, the fleet admits less.
     ///
     /// # Panics
-    /// Never, because its placeholder limits are valid.
+    /// Never, because the limits of its placeholders are valid.
     #[must_use]
     pub fn new(shared: S, local: MemoryStore, expected_nodes: NonZeroU32) -> FallbackStore<S> {
         let placeholder = |policy| {
@@ -101,13 +105,13 @@ impl<S: Store> FallbackStore<S> {
         FallbackStore { shared, local, nodes: expected_nodes, allowing, refusing }
     }
 
-    /// The shared store.
+    /// Returns the shared store.
     #[must_use]
     pub const fn shared(&self) -> &S {
         &self.shared
     }
 
-    /// The store of local counts. It is empty if the shared store never failed.
+    /// Returns the store of local counts. It is empty if the shared store never failed.
     #[must_use]
     pub const fn local(&self) -> &MemoryStore {
         &self.local
@@ -133,8 +137,8 @@ impl<S: Store> FallbackStore<S> {
         }
     }
 
-    /// Sends refunds and renewals of local takes to the local store, resets to both stores, and all other hits to the
-    /// shared store.
+    /// Sends refunds and renewals of local takes (takes from the local store) to the local store. Sends resets to both
+    /// stores, and all other hits to the shared store.
     ///
     /// Local renewals are decided first. If a lease cannot be renewed, the whole request is refused, and nothing is
     /// taken.
@@ -172,8 +176,8 @@ impl<S: Store> FallbackStore<S> {
         Ok(verdict_of(hits, decisions, verdict))
     }
 
-    /// Decides in the local store the resets, and the refunds and renewals of local takes, for which `selected` is
-    /// true. Every other hit is allowed.
+    /// Decides hits in the local store: the resets, and the refunds and renewals of local takes. Only hits for which
+    /// `selected` is true are decided. Every other hit is allowed.
     fn decide_locally(
         &self,
         now: Time,
@@ -224,8 +228,8 @@ impl<S: Store> FallbackStore<S> {
         Ok(verdict_of(hits, decisions, verdict.with_source(source)))
     }
 
-    /// Returns a placeholder for a hit that is decided elsewhere. It has the answer `allowed`. The store that gets the
-    /// placeholder includes this answer in its verdict.
+    /// Returns a placeholder for a hit that is decided elsewhere. The store that gets the placeholder allows it if
+    /// `allowed` is true, else refuses it. The store includes this answer in its verdict.
     fn placeholder<'q>(&'q self, hit: &Hit<'_>, allowed: bool) -> Hit<'q> {
         let (quota, op) = if allowed { (&self.allowing, Op::Peek) } else { (&self.refusing, Op::take(1)) };
         Hit::new(hit.key, quota, op, hit.binding)
@@ -271,7 +275,7 @@ impl<S: Store> Store for FallbackStore<S> {
     }
 }
 
-/// Whether the hit refunds or renews a take from the local store.
+/// Returns whether the hit refunds or renews a take from the local store.
 fn was_taken_locally(hit: &Hit<'_>) -> bool {
     match hit.op {
         Op::Refund { receipt: Some(receipt), .. } | Op::Renew { receipt } => receipt.mark & LOCAL != 0,
@@ -289,7 +293,7 @@ fn without_mark(op: Op) -> Op {
     }
 }
 
-/// Whether only the shared store can answer this hit.
+/// Returns whether only the shared store can answer this hit.
 fn needs_shared_store(hit: &Hit<'_>) -> bool {
     let errs = hit.quota.on_store_failure() == OnStoreFailure::Error && hit.binding != Binding::Shadow;
     errs || matches!(hit.op.kind(), OpKind::Refund | OpKind::Renew | OpKind::Reset)
@@ -299,8 +303,8 @@ fn is_local(hit: &Hit<'_>) -> bool {
     hit.quota.on_store_failure() == OnStoreFailure::Local
 }
 
-/// Marks the receipt of a local decision. A take that costs more than the share, but not more than the limit, may fit
-/// when the shared store answers again. Its wait is therefore unknown.
+/// Marks the receipt of a local decision. A take that costs more than the share, but not more than the limit, can fit
+/// when the shared store answers again. The wait for such a take is therefore unknown.
 fn mark(hit: &Hit<'_>, decision: &mut Decision) {
     if let Some(receipt) = &mut decision.receipt {
         receipt.mark |= LOCAL;
@@ -314,7 +318,7 @@ fn mark(hit: &Hit<'_>, decision: &mut Decision) {
     }
 }
 
-/// Returns the decision of a hit's policy, without a state.
+/// Returns the decision that the policy of a hit makes. It does not depend on any state.
 fn by_policy(hit: &Hit<'_>, now: Time) -> Decision {
     let (quota, limit) = (hit.quota, hit.quota.capacity());
     match quota.on_store_failure() {
@@ -333,7 +337,7 @@ fn by_policy(hit: &Hit<'_>, now: Time) -> Decision {
     }
 }
 
-/// The verdict over all hits. `decided` is the verdict of the store that was asked.
+/// Returns the verdict over all hits. `decided` is the verdict of the store that was asked.
 fn verdict_of(hits: &[Hit<'_>], decisions: &[Decision], decided: Verdict) -> Verdict {
     let verdict = Verdict::of(hits, decisions, decided.now).with_source(decided.source);
     // If the local store is full, it refuses a request even if another hit with [`Binding::Quota`] would allow it.

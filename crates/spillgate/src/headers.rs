@@ -12,7 +12,7 @@
 //! | [`Off`](HeaderStyle::Off) | none of these |
 //!
 //! In every style a refusal has `Retry-After` if the wait is known. All times are whole seconds, rounded up. A client
-//! that waits this long is never too early, and a refused client never reads 0. The fields of the two drafts are
+//! that waits this long is never too early, and the wait in a refusal is never 0. The fields of the two drafts are
 //! structured fields (RFC 9651). In these fields, integers are at most 999,999,999,999,999, and names are escaped.
 //!
 //! ```
@@ -59,7 +59,7 @@ pub enum HeaderStyle {
 }
 
 impl HeaderStyle {
-    /// Every style, in the order of the table above.
+    /// Every style, in the order of the table in the [module](self).
     pub const ALL: [HeaderStyle; 4] =
         [HeaderStyle::Draft11, HeaderStyle::Draft06, HeaderStyle::XRateLimit, HeaderStyle::Off];
 
@@ -137,8 +137,8 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// `binding` is the index of the limit that determines the answer, as in [`Verdict::binding`](crate::Verdict::binding).
 /// A style that shows only one limit shows this limit. If `binding` is `None`, such a style shows the first limit.
 ///
-/// `retry_after` is the wait of the verdict. It is [`Wait::NONE`] if the request was allowed. Without `policies`,
-/// `Retry-After` is the only field.
+/// `retry_after` is the wait of the verdict. It is [`Wait::NONE`] if the request was allowed. If `policies` is
+/// empty, only `Retry-After` can be written.
 ///
 /// The [module](self) has an example.
 pub fn write_fields<W: Write>(
@@ -241,7 +241,7 @@ fn draft_06_policy_item(out: &mut impl Write, policies: &[Policy<'_>], index: us
 ///
 /// After a refusal, this is the wait of the decision. Otherwise, for a bucket, it is the time until the next whole
 /// unit. For the other algorithms, it is the time until all units are available again. A log or a counter with segments
-/// may free some units earlier, but a decision does not say when.
+/// can free some units earlier, but a decision does not say when.
 fn more_after_ns(policy: &Policy<'_>) -> Option<u64> {
     let Policy { quota, decision, .. } = policy;
     if !decision.allowed {
@@ -263,7 +263,7 @@ fn more_after_ns(policy: &Policy<'_>) -> Option<u64> {
     (more_ns > 0).then_some(more_ns)
 }
 
-/// Writes the window in whole seconds, rounded up. A client may divide the limit by the window to get a rate. This rate
+/// Writes the window in whole seconds, rounded up. A client can divide the limit by the window to get a rate. This rate
 /// is never too high, because the window is rounded up. A concurrency limit has no window, so nothing is written for
 /// it.
 fn push_window(out: &mut impl Write, quota: &Quota) {
@@ -278,7 +278,7 @@ fn push_int(out: &mut impl Write, prefix: &str, value: u64) {
     push_number(out, value.min(SF_INTEGER_MAX));
 }
 
-/// Writes a text. All other functions write through this one.
+/// Writes a text.
 fn push(out: &mut impl Write, text: &str) {
     out.write_str(text).expect("writing to memory does not fail");
 }

@@ -1,4 +1,4 @@
-//! Keys of states: 128-bit hashes with a secret.
+//! Makes the keys of states (stored counts). A key is a hash of 128 bits that is made with a secret.
 //!
 //! A store finds a state by its hash alone. Without a secret, a client could choose a key whose hash equals the hash of
 //! another client's key, and use up that client's limit.
@@ -11,8 +11,9 @@ use siphasher::sip128::{Hasher128 as _, SipHasher13};
 /// Hashes keys with a secret: SipHash-1-3 with 128 bits of output (Aumasson and Bernstein, 2012).
 ///
 /// A store keeps all 128 bits of a key, or fewer. Two keys share a state only if all bits that the store keeps agree.
-/// With n live keys and 128 bits, the probability that any two keys share a state is below n^2 / 2^129. The memory
-/// store keeps at least 88 bits. For twenty million keys, the probability is then about one in 10^12.
+/// With n live keys and b stored bits, the probability that any two keys share a state is below n^2 / 2^(b+1). The
+/// memory store keeps at least b = 88 bits. For n = 20 million keys, the bound is 4 * 10^14 / (6 * 10^26), which is
+/// less than one in 10^12.
 ///
 /// ```
 /// use spillgate::KeyHasher;
@@ -30,7 +31,7 @@ impl KeyHasher {
     /// Makes a hasher with a new random secret, for states that end with the process.
     ///
     /// # Panics
-    /// If the operating system returns no random bytes. A limiter without a secret is not safe.
+    /// Panics if the operating system returns no random bytes. A limiter without a secret is not safe.
     #[must_use]
     pub fn random() -> KeyHasher {
         let mut secret = [0; 16];

@@ -33,7 +33,7 @@
 //! Each guarantee comes with the tests that check it. The page of [`spillgate_core`] has the guarantees of the decision
 //! itself.
 //!
-//! * The memory store decides as the core does, however it stores a state.
+//! * The memory store decides as the core does, in whatever form it stores a state.
 //!   `tests/conformance.rs`: `the_memory_store_passes_every_trace`, `random_requests_are_decided_as_by_the_kernel`;
 //!   `src/memory/tests/compared.rs`: `a_store_that_grows_sweeps_and_shrinks_decides_as_the_reference`,
 //!   `counts_that_fit_no_slot_are_exact`.
@@ -96,7 +96,7 @@
 //!   `slot_by`.
 //!   `tests/rules_plan.rs`: `slot_by_puts_limits_of_several_descriptors_into_one_slot`,
 //!   `slot_by_distinguishes_values_as_the_descriptor_does`, `values_that_share_a_counter_share_its_slot`.
-//! * A descriptor finds the same rule as a simple search through all rules.
+//! * A descriptor finds the same rule that a simple search through all rules would find.
 //!   `tests/rules_matching.rs`: `matches_as_a_naive_walk_does`.
 //! * Any text that is read as rules gives rules, or errors on the lines that are wrong.
 //!   `tests/rules_hostile.rs`: `random_bytes_end_well`, `random_yaml_signs_end_well`, `broken_files_end_well`;

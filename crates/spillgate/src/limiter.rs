@@ -21,7 +21,7 @@ use crate::{Clock, KeyHasher, SystemClock};
 /// let limiter = Limiter::with_keys(store, SystemClock::start(), KeyHasher::with_secret(secret));
 /// ```
 ///
-/// A store that has a clock decides by that clock, so the clocks of the programs may differ. The limiter's clock is for
+/// A store that has a clock decides by that clock, so the clocks of the programs can differ. The limiter's clock is for
 /// stores without a clock, and for the local store of a [`FallbackStore`](crate::FallbackStore).
 #[derive(Debug)]
 pub struct Limiter<S, C = SystemClock> {
@@ -62,7 +62,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         Limiter { store, clock, keys }
     }
 
-    /// Decides all `hits` of one request, and charges all their limits or none. There may be at most
+    /// Decides all `hits` of one request, and charges all their limits or none. A request has at most
     /// [`MAX_HITS`](crate::MAX_HITS) hits. `decisions` must have the same length as `hits`.
     ///
     /// ```
@@ -83,7 +83,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     ///
     /// # Errors
     /// The store failed. [`StoreErrorKind::may_have_been_applied`](crate::StoreErrorKind::may_have_been_applied) says
-    /// whether the request may have been charged.
+    /// whether it is possible that the request was charged.
     pub async fn decide(&self, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Result<Verdict, StoreError> {
         let timing = if self.store.has_clock() { Timing::BY_STORE } else { Timing::at(self.clock.now()) };
         self.store.decide(timing, hits, decisions).await
@@ -128,8 +128,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// Takes `cost` units for `key`, if they fit `quota`. A cost of 0 only peeks (it reads what is left). `bucket` is
     /// any name: the same key in another bucket is counted separately.
     ///
-    /// The quota may differ from call to call. The counts are kept as long as the algorithm and the window are the
-    /// same.
+    /// Each call can have another quota. The counts are kept as long as the algorithm and the window are the same.
     ///
     /// If the store has a clock, the time of the decision comes from the store. Otherwise it comes from the limiter's
     /// clock. The waits in the decision start at that time.
@@ -156,7 +155,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         Ok(decision)
     }
 
-    /// The hit that [`hit`](Limiter::hit) decides.
+    /// Returns the hit that [`hit`](Limiter::hit) decides.
     pub(crate) fn hit_on<'q>(&self, bucket: &str, key: &str, quota: &'q Quota, cost: u64) -> Hit<'q> {
         let key = self.keys.start().part(bucket.as_bytes()).part(key.as_bytes()).finish();
         Hit::new(key, quota, Op::take(cost), Binding::Enforce)

@@ -52,7 +52,8 @@ async fn health_reports_the_readiness_of_the_service() {
     assert_eq!(check("").await.unwrap(), ServingStatus::NotServing, "a server that drains never becomes ready again");
 }
 
-/// Health probes for Envoy's reference server ask for the service name `ratelimit`. So this server must know this name too.
+/// Health probes for Envoy's reference rate limit server ask about a service named `ratelimit`. spillgate must answer
+/// them too.
 #[tokio::test]
 async fn health_knows_the_name_that_the_reference_server_has() {
     let server = TestServer::start(&[RULES]);
@@ -94,7 +95,7 @@ async fn reflection_names_the_services_in_both_versions() {
     let mut answers = client.server_reflection_info(tokio_stream::once(request)).await.unwrap().into_inner();
     let answer = answers.message().await.unwrap().unwrap().message_response.unwrap();
     let v1::server_reflection_response::MessageResponse::ListServicesResponse(list) = answer else {
-        panic!("the answer is not a list: {answer:?}");
+        panic!("the answer does not list the services: {answer:?}");
     };
     let names: Vec<&str> = list.service.iter().map(|service| &*service.name).collect();
     assert!(expected.iter().all(|name| names.contains(name)), "{names:?}");
@@ -109,7 +110,7 @@ async fn reflection_names_the_services_in_both_versions() {
     let mut answers = client.server_reflection_info(tokio_stream::once(request)).await.unwrap().into_inner();
     let answer = answers.message().await.unwrap().unwrap().message_response.unwrap();
     let v1alpha::server_reflection_response::MessageResponse::FileDescriptorResponse(files) = answer else {
-        panic!("the answer is not a file: {answer:?}");
+        panic!("the answer contains no file descriptors: {answer:?}");
     };
     assert!(!files.file_descriptor_proto.is_empty());
 }

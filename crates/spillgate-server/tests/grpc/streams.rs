@@ -1,7 +1,8 @@
 //! Tests of unusual but valid calls. The client sends calls in pieces, mixes the pieces of several calls, cancels calls, or never
 //! reads the answers.
 //!
-//! gRPC clients in other languages may send such calls. Usual client libraries do not, so these tests have their own client.
+//! gRPC clients in other languages can send such calls. Usual client libraries do not, so these tests have their own
+//! client.
 
 use std::time::Duration;
 
@@ -54,7 +55,7 @@ impl Raw {
         Raw { client, connection: tokio::spawn(async move { drop(connection.await) }) }
     }
 
-    /// Starts a call. After that, the caller of this function sends the message.
+    /// Sends the header fields of a call. The test then sends the message on the returned stream.
     pub(crate) async fn call(&mut self, headers: &[(&str, &str)]) -> (ResponseFuture, SendStream<Bytes>) {
         let mut call = Request::post("http://test/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit");
         for (name, value) in headers {
@@ -79,7 +80,7 @@ pub(crate) fn message(bytes: &[u8]) -> Vec<u8> {
     [&[0], &length[..], bytes].concat()
 }
 
-/// Returns the message of a request for one unit of a user's limit.
+/// Returns a gRPC message that asks for one unit of the limit of `user`.
 pub(crate) fn hit(user: &str) -> Vec<u8> {
     message(&request("api", &[descriptor(&[("user", user)])]).encode_to_vec())
 }
@@ -91,7 +92,7 @@ pub(crate) async fn answer(response: ResponseFuture) -> (Code, Option<RateLimitR
     assert_eq!(head.status, 200);
     assert_eq!(head.headers["content-type"], "application/grpc");
     if let Some(code) = code(&head.headers) {
-        assert_ne!(code, Code::Ok, "only an error has its status in the header fields");
+        assert_ne!(code, Code::Ok, "if the header fields have a status, it must be an error");
         assert!(body.is_end_stream() || body.data().await.is_none());
         return (code, None);
     }
@@ -101,17 +102,17 @@ pub(crate) async fn answer(response: ResponseFuture) -> (Code, Option<RateLimitR
         body.flow_control().release_capacity(data.len()).unwrap();
         received.extend_from_slice(&data);
     }
-    let trailers = body.trailers().await.unwrap().expect("trailers");
+    let trailers = body.trailers().await.unwrap().expect("the answer has trailers");
     let wire = received.split_off(5);
-    assert_eq!(received[0], 0, "the first byte of an answer says that it is not compressed");
+    assert_eq!(received[0], 0, "the first byte is 0, because the answer is not compressed");
     assert_eq!(received[1..], u32::try_from(wire.len()).unwrap().to_be_bytes());
-    (code(&trailers).expect("a status"), Some(RateLimitResponse::decode(wire).unwrap()))
+    (code(&trailers).expect("the trailers have a gRPC status"), Some(RateLimitResponse::decode(wire).unwrap()))
 }
 
-/// Returns the number of units that remain for the user, as the answer reports it.
+/// Asserts that the call was allowed. Returns the number of remaining units in the answer.
 pub(crate) fn left((code, response): (Code, Option<RateLimitResponse>)) -> u32 {
     assert_eq!(code, Code::Ok);
-    let response = response.expect("a message");
+    let response = response.expect("a call with status OK has a message");
     assert_eq!(response.overall_code(), Verdict::Ok);
     response.statuses[0].limit_remaining
 }
@@ -190,8 +191,8 @@ async fn calls_that_are_cancelled_midway_free_their_streams() {
     assert_eq!((server.metrics.panics.get(), server.metrics.connections_accepted.get()), (0, 1));
 }
 
-/// Returns a client that accepts no DATA frame, and a sender. After the test has sent on this sender, the client accepts DATA
-/// frames.
+/// Returns a client that accepts no DATA frames at first, and a sender. When the test sends a value on this sender, the
+/// client begins to accept DATA frames.
 async fn client_that_reads_nothing(server: &TestServer) -> (Raw, tokio::sync::oneshot::Sender<()>) {
     let mut builder = h2::client::Builder::new();
     builder.initial_window_size(0);

@@ -1,6 +1,6 @@
 //! Helpers for the tests of the gRPC listener: a server on a free port, and functions that build requests and summarize answers.
 //!
-//! The tests share these helpers, so that the code of a test shows only what it tests.
+//! The tests share these helpers, so that the code of each test shows only what the test checks.
 
 use std::cell::Cell;
 use std::io::Write as _;
@@ -124,7 +124,8 @@ impl TestServer {
     /// Opens a new connection and sends `bytes` on it.
     pub(crate) fn send(&self, bytes: &[u8]) -> std::net::TcpStream {
         let mut stream = std::net::TcpStream::connect(self.address()).unwrap();
-        // The server may have closed the connection already. The caller checks whether the connection is open.
+        // The write fails if the server has already closed the connection. The test checks later whether the connection
+        // is open.
         let _ = stream.write_all(bytes);
         stream
     }
@@ -176,8 +177,9 @@ pub(crate) fn now_s() -> u64 {
     SystemClock::start().now().as_nanos() / 1_000_000_000
 }
 
-/// Runs a test that counts in windows of an hour or a day. If the test fails and an hour ended during the test, it is run again.
-/// A new window had begun then, so its counts were at zero again.
+/// Runs a test of limits with windows of an hour or a day. If the test fails and an hour ended during the test, runs
+/// the test again. In this case, a new window with counts of zero had begun during the test, so the failure proves
+/// nothing.
 pub(crate) async fn in_one_hour<F: Future<Output = ()> + 'static>(test: impl Fn() -> F) {
     again_if_changed(|| now_s() / 3600, test).await;
 }
@@ -220,7 +222,7 @@ async fn a_test_runs_again_only_if_it_fails_and_the_hour_changes() {
 pub(crate) async fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = tokio::time::Instant::now() + DEADLINE;
     while !done() {
-        assert!(tokio::time::Instant::now() < deadline, "not within {DEADLINE:?}: {what}");
+        assert!(tokio::time::Instant::now() < deadline, "gave up after {DEADLINE:?} waiting for: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

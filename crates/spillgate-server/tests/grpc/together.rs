@@ -1,6 +1,6 @@
 //! Tests that send the same calls twice: all at once, and one after the other. Both ways must give the same answers.
 //!
-//! If calls arrive together, the server reads them as a batch. The batch must not change an answer or what is charged.
+//! If calls arrive together, the server reads them as a batch. Batches must change neither the answers nor the charges.
 
 use bytes::Bytes;
 use h2::Reason;
@@ -14,8 +14,9 @@ use tonic::Code;
 use crate::streams::{GRPC, Raw, answer, hit, left, message};
 use crate::support::*;
 
-/// A unit that is taken comes back after days, so never during a test. If both limits of a user refuse a request, the yearly
-/// limit has a much longer wait than the monthly limit. So the answer always shows the yearly limit.
+/// Rules for these tests. A unit that is taken comes back only after days, so never during a test. If both limits of a
+/// user refuse a request, the wait for the yearly limit is longer than the wait for the monthly limit. So the answer
+/// shows the yearly limit.
 const RULES: &str = "
 domain: api
 descriptors:
@@ -64,7 +65,8 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// Returns the message of a call. The users in the message belong to `side`, and each side has its own users.
+/// Returns the message of a call. `side` is `alone` or `together`. It is a part of each value in the message, so that
+/// the calls sent one by one and the calls sent together have separate counters.
 fn body(side: &str, call: &Call) -> Vec<u8> {
     let asked = match call {
         Call::Asks(asked) => &asked[..],
@@ -158,7 +160,7 @@ async fn calls_on_a_broken_connection_are_charged_if_they_were_decided() {
         }
         drop(raw);
         eventually("the connection has ended", || server.metrics.connections.get() == 1).await;
-        // The last call also takes a unit, and it is counted in the metric too.
+        // The call of the honest client also takes a unit, and the metric `allowed` counts this call too.
         let used = 1000 - u64::from(left(honest.ask(&hit("7")).await));
         assert_eq!(used, server.metrics.allowed.get());
         assert!(used > decided);

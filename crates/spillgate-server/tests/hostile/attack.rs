@@ -14,7 +14,8 @@ use crate::http2;
 use crate::support::spillgate::Spillgate;
 use crate::support::{DEADLINE, http};
 
-/// The most memory that the server may use in addition during an attack. The connections of these tests need less memory.
+/// The bound on how much the memory of the server grows during an attack. The connections of these tests need less
+/// memory.
 const GROWTH_BYTES: u64 = 256 << 20;
 const RULES: &str =
     "domain: attack\ndescriptors:\n  - key: user\n    rate_limit: {unit: hour, requests_per_unit: 4000000000}\n";
@@ -78,7 +79,7 @@ impl Attack {
 
     pub(crate) fn assert_bounded(&self) {
         let (before, now) = (self.resident_bytes, self.spillgate.process.resident_bytes());
-        assert!(now < before + GROWTH_BYTES, "the server grew from {before} to {now} bytes");
+        assert!(now < before + GROWTH_BYTES, "the memory of the server grew from {before} to {now} bytes");
     }
 
     /// Asserts that the honest client was always served and a new client is served. Also asserts that the server still runs and
@@ -90,7 +91,7 @@ impl Attack {
         assert!(honest.join().is_ok(), "the honest client failed");
         Honest::connect(self.spillgate.http(), self.spillgate.grpc()).unwrap().ask();
         self.assert_bounded();
-        assert!(self.spillgate.process.is_running(), "the server ended");
+        assert!(self.spillgate.process.is_running(), "the server process ended");
         let panics = self.metric("spillgate_panics_total");
         assert_eq!(panics, Some(0), "the server panicked: {:?}", self.spillgate.process.stderr());
     }
@@ -125,10 +126,10 @@ impl Honest {
 
     /// Sends one request on each connection. Panics if one of the two requests is not allowed.
     fn ask(&mut self) {
-        let (status, body) = post(&mut self.http, "/v1/check", CHECK.as_bytes()).expect("HTTP is served");
+        let (status, body) = post(&mut self.http, "/v1/check", CHECK.as_bytes()).expect("the server answers over HTTP");
         assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
         let message = http2::message(&http2::rate_limit_request("attack", "user", "honest", 1));
-        let answer = self.grpc.call(http2::SHOULD_RATE_LIMIT, &message).expect("gRPC is served");
+        let answer = self.grpc.call(http2::SHOULD_RATE_LIMIT, &message).expect("the server answers over gRPC");
         // After the gRPC prefix of five bytes, the answer begins with field 1, the overall code. Its value is OK.
         assert_eq!(answer.as_deref().and_then(|data| data.get(5..7)), Some(&[8u8, 1][..]));
     }
@@ -196,7 +197,8 @@ impl Random {
         choices[self.below(choices.len())]
     }
 
-    /// Returns a copy of `seed` with one to four changes: bytes are flipped, replaced, inserted, removed or cut off.
+    /// Returns a copy of `seed` with one to four changes. Each change flips a bit, or replaces, inserts or removes
+    /// bytes, or cuts off the end.
     pub(crate) fn mutated(&mut self, seed: &[u8]) -> Vec<u8> {
         let mut bytes = seed.to_vec();
         for _ in 0..=self.below(4) {

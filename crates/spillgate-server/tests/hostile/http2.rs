@@ -1,6 +1,6 @@
 //! A minimal HTTP/2 client that can also send invalid frames.
 //!
-//! An attacker sends invalid frames. Client libraries refuse to send such frames.
+//! Attackers send invalid frames. Client libraries refuse to send such frames, so the tests need this client.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -37,8 +37,8 @@ pub(crate) fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload
     out.extend_from_slice(payload);
 }
 
-/// Returns the bytes that begin a connection: the preface, SETTINGS without a header table, and a connection window that is so
-/// large that it is never used up.
+/// Returns the bytes that begin a connection: the preface, SETTINGS with a header table of size 0, and a WINDOW_UPDATE.
+/// This frame makes the connection window so large that the server never uses it up.
 pub(crate) fn greeting() -> Vec<u8> {
     let mut out = PREFACE.to_vec();
     frame(&mut out, SETTINGS, 0, 0, &[0, 1, 0, 0, 0, 0]);
@@ -67,7 +67,7 @@ pub(crate) fn message(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Returns a RateLimitRequest of `count` descriptors. Each descriptor has only the entry `key: value`.
+/// Returns a RateLimitRequest with `count` descriptors. Each descriptor has only the entry `key: value`.
 pub(crate) fn rate_limit_request(domain: &str, key: &str, value: &str, count: usize) -> Vec<u8> {
     let field = |number: u8, content: &[u8]| {
         let len = u8::try_from(content.len()).ok().filter(|len| *len < 128).unwrap();
@@ -82,13 +82,14 @@ pub(crate) fn rate_limit_request(domain: &str, key: &str, value: &str, count: us
 pub(crate) struct Connection {
     stream: TcpStream,
     next_stream: u32,
-    /// How many bytes of DATA the server still accepts: first on the connection, then on the stream of the call.
+    /// How many bytes of DATA the server still accepts. Index 0 is for the connection, and index 1 for the stream of
+    /// the call.
     windows: [usize; 2],
 }
 
 /// The size of each window when the connection begins.
 const FIRST_WINDOW: usize = 65_535;
-/// The size of a DATA frame. Every server must accept frames of 16,384 bytes.
+/// The most bytes in a DATA frame of this client. HTTP/2 requires that every server accepts frames of 16,384 bytes.
 const CHUNK: usize = 16_000;
 
 impl Connection {
@@ -113,7 +114,7 @@ impl Connection {
             let (chunk, after) = rest.split_at(rest.len().min(CHUNK));
             while self.windows.iter().any(|window| *window < chunk.len()) {
                 self.stream.write_all(&std::mem::take(&mut out))?;
-                // The server may end the call before it has read everything.
+                // The server can end the call before it has read all data.
                 if let Some(end) = self.read_for(id, &mut Vec::new())? {
                     return Ok(end);
                 }
@@ -134,7 +135,8 @@ impl Connection {
         }
     }
 
-    /// Reads one frame. If the frame ends the call, returns the result of the call.
+    /// Reads one frame, and appends the DATA of the stream `id` to `data`. If the frame ends the call, returns the
+    /// result of the call.
     fn read_for(&mut self, id: u32, data: &mut Vec<u8>) -> io::Result<Option<Option<Vec<u8>>>> {
         let frame = self.read()?;
         match frame.kind {

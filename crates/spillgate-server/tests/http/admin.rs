@@ -1,6 +1,7 @@
 //! Tests of the admin listener: its token, metrics, rules and resets.
 //!
-//! This listener shows all rules and can delete counts. So the tests also check that clients without a right are refused.
+//! This listener shows all rules and can delete counts. So the tests also check that it refuses clients without the
+//! right to ask.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -12,11 +13,11 @@ const LOCAL: &str = "127.0.0.1:4711";
 const REMOTE: &str = "203.0.113.9:4711";
 
 fn get(path: &str) -> Request<Body> {
-    Request::get(path).body(Body::empty()).expect("a request")
+    Request::get(path).body(Body::empty()).expect("the request is valid")
 }
 
 fn reset(body: &str) -> Request<Body> {
-    Request::post("/reset").body(Body::from(body.to_owned())).expect("a request")
+    Request::post("/reset").body(Body::from(body.to_owned())).expect("the request is valid")
 }
 
 fn use_up(app: &App) {
@@ -30,7 +31,7 @@ fn remaining(app: &App) -> serde_json::Value {
 }
 
 fn metrics(app: &App, accept: &str) -> Reply {
-    let request = Request::get("/metrics").header("accept", accept).body(Body::empty()).expect("a request");
+    let request = Request::get("/metrics").header("accept", accept).body(Body::empty()).expect("the request is valid");
     app.admin(None, REMOTE, request)
 }
 
@@ -66,7 +67,7 @@ fn samples_are_sorted_and_each_appears_once() {
     let app = App::new();
     let page = metrics(&app, "text/plain").body;
     let samples: Vec<_> = page.lines().filter(|line| !line.starts_with('#')).collect();
-    let series: Vec<_> = samples.iter().map(|line| line.rsplit_once(' ').expect("a value").0).collect();
+    let series: Vec<_> = samples.iter().map(|line| line.rsplit_once(' ').expect("each sample has a value").0).collect();
     let mut sorted = series.clone();
     sorted.sort_unstable();
     sorted.dedup();
@@ -87,8 +88,8 @@ fn rules_are_shown_with_the_line_they_were_written_on() {
     let app = App::new();
     let listing = app.admin(None, REMOTE, get("/rules")).json();
     assert_eq!(listing["domains"], json!([{"name": "api", "file": "rules/api.yaml", "compat_envoy": false}]));
-    let rules = listing["rules"].as_array().expect("a list");
-    let rule = rules.iter().find(|rule| rule["rule"] == "user_id").expect("the rule");
+    let rules = listing["rules"].as_array().expect("`rules` is a list");
+    let rule = rules.iter().find(|rule| rule["rule"] == "user_id").expect("the rule is listed");
     let expected = json!({
         "domain": "api", "rule": "user_id", "file": "rules/api.yaml", "line": 4, "unlimited": false,
         "shadow_mode": false, "quota_mode": false,
@@ -135,10 +136,14 @@ fn without_a_token_only_this_machine_may_write_and_web_pages_may_not() {
     use_up(&app);
     assert!(app.admin(None, REMOTE, reset(body)).problem(403).contains("admin_token_file"));
     let mut from_page = reset(body);
-    from_page.headers_mut().insert("origin", "http://evil.example".parse().expect("a value"));
+    from_page.headers_mut().insert("origin", "http://evil.example".parse().expect("the header value is valid"));
     assert_eq!(app.admin(None, LOCAL, from_page).status, 403);
-    assert_eq!(remaining(&app), 0, "nothing was reset");
-    assert_eq!(app.admin(None, "[::ffff:127.0.0.1]:1", reset(body)).status, 200, "IPv4-mapped loopback is loopback");
+    assert_eq!(remaining(&app), 0, "the refused requests reset no counts");
+    assert_eq!(
+        app.admin(None, "[::ffff:127.0.0.1]:1", reset(body)).status,
+        200,
+        "an IPv4-mapped loopback address counts as loopback"
+    );
 }
 
 #[test]
@@ -147,7 +152,7 @@ fn with_a_token_every_path_except_health_requires_it() {
     let ask = |authorization: Option<&str>, path: &str| -> Reply {
         let mut request = get(path);
         if let Some(value) = authorization {
-            request.headers_mut().insert("authorization", value.parse().expect("a value"));
+            request.headers_mut().insert("authorization", value.parse().expect("the header value is valid"));
         }
         app.admin(Some("s3cret\n"), LOCAL, request)
     };
@@ -176,22 +181,24 @@ fn an_empty_token_is_refused_at_the_start() {
     }
 }
 
-/// The book and the help name the routes. They say which routes need a token.
+/// The book names the routes of the admin listener. The book and the help of `admin_token_file` say that `/metrics`
+/// needs the token.
 #[test]
 fn book_and_help_name_the_routes_and_what_the_token_guards() {
     let app = App::new();
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let page = std::fs::read_to_string(root.join("docs/src/reference/http.md")).expect("a page");
-    let section = page.split("## The admin listener").nth(1).expect("a section about the admin listener");
+    let page = std::fs::read_to_string(root.join("docs/src/reference/http.md")).expect("the page exists");
+    let section = page.split("## The admin listener").nth(1).expect("the page has a section about the admin listener");
     for (route, guarded) in
         [("/metrics", true), ("/rules", true), ("/reset", true), ("/healthz", false), ("/readyz", false)]
     {
         assert!(section.contains(route), "{route}: {section}");
         let method = if route == "/reset" { "POST" } else { "GET" };
-        let request = Request::builder().method(method).uri(route).body(Body::empty()).expect("a request");
+        let request = Request::builder().method(method).uri(route).body(Body::empty()).expect("the request is valid");
         assert_eq!(app.admin(Some("token"), LOCAL, request).status == 401, guarded, "{route}");
     }
     assert!(section.contains("A caller of `/metrics`"), "{section}");
-    let token = spillgate_server::settings::KEYS.iter().find(|key| key.path == "admin_token_file").expect("a key");
+    let token =
+        spillgate_server::settings::KEYS.iter().find(|key| key.path == "admin_token_file").expect("the setting exists");
     assert!(token.help.contains("/metrics"), "{}", token.help);
 }

@@ -92,10 +92,11 @@ impl Reply {
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name).map(|value| value.to_str().expect("visible ASCII"))
+        self.headers.get(name).map(|value| value.to_str().expect("header values are visible ASCII"))
     }
 
-    /// Asserts that the answer is a problem (a JSON error) with this status. Returns its detail and its help.
+    /// Asserts that the answer is a problem (a JSON error) with this status. Returns the members `detail` and `help` of
+    /// the problem.
     pub(crate) fn problem(&self, status: u16) -> String {
         assert_eq!(self.status, status, "{}", self.body);
         assert_eq!(self.header("content-type"), Some("application/problem+json"), "{}", self.body);
@@ -130,17 +131,18 @@ impl App {
         let store = Backend::Memory(MemoryStore::new(MemoryOptions::default()));
         let limiter = Limiter::with_clock(store, clock.clone());
         let service = Arc::new(Service::new(rules, limiter, service_options, Arc::new(Metrics::new())));
-        let http = HttpState::new(Arc::clone(&service), options).expect("options that can be served");
-        let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().expect("a runtime");
+        let http = HttpState::new(Arc::clone(&service), options).expect("the options are valid");
+        let runtime =
+            Builder::new_current_thread().enable_all().start_paused(true).build().expect("the runtime starts");
         App { clock, service, http, runtime }
     }
 
     pub(crate) fn post(&self, path: &str, body: &str) -> Reply {
-        self.call(Request::post(path).body(Body::from(body.to_owned())).expect("a request"))
+        self.call(Request::post(path).body(Body::from(body.to_owned())).expect("the request is valid"))
     }
 
     pub(crate) fn get(&self, path: &str) -> Reply {
-        self.call(Request::get(path).body(Body::empty()).expect("a request"))
+        self.call(Request::get(path).body(Body::empty()).expect("the request is valid"))
     }
 
     pub(crate) fn call(&self, request: Request<Body>) -> Reply {
@@ -153,12 +155,13 @@ impl App {
 
     /// Sends a request from `peer` to the admin listener.
     pub(crate) fn admin(&self, token: Option<&str>, peer: &str, mut request: Request<Body>) -> Reply {
-        request.extensions_mut().insert(ConnectInfo(Peer::Tcp(peer.parse().expect("an address"))));
-        let state = AdminState::new(Arc::clone(&self.service), token).expect("a token that is not empty");
-        self.reply(async { admin::router(state).oneshot(request).await.expect("routers do not fail") })
+        request.extensions_mut().insert(ConnectInfo(Peer::Tcp(peer.parse().expect("`peer` is an address"))));
+        let state = AdminState::new(Arc::clone(&self.service), token).expect("the token is not empty");
+        self.reply(async { admin::router(state).oneshot(request).await.expect("a router never fails") })
     }
 
-    /// Runs `ask`. Returns its reply, and the time that it took on the clock of the async runtime.
+    /// Runs `ask`. Returns its reply, and how far the clock of the async runtime advanced. This clock is paused, so it
+    /// advances only when the server waits.
     pub(crate) fn held(&self, ask: impl FnOnce(&App) -> Reply) -> (Reply, Duration) {
         let now = || self.runtime.block_on(async { tokio::time::Instant::now() });
         let begun = now();
@@ -192,14 +195,15 @@ fn health_is_always_200_and_readiness_ends_with_draining() {
     assert_eq!(app.get("/readyz").body, "draining\n");
 }
 
-/// Health probes for Envoy's reference rate limit server use the path `/healthcheck`. It answers 500 when the server drains.
+/// Health probes for Envoy's reference rate limit server use the path `/healthcheck`. When the server drains, this
+/// path answers 500.
 #[test]
 fn the_health_path_of_the_reference_server_answers() {
     use spillgate_server::service::Readiness;
     let app = App::new();
     assert_eq!((app.get("/healthcheck").status, app.get("/healthcheck").body.as_str()), (200, "OK"));
     app.service.set_readiness(Readiness::StoreDown);
-    assert_eq!(app.get("/healthcheck").status, 200, "the server is healthy without the store");
+    assert_eq!(app.get("/healthcheck").status, 200, "a server is healthy even if its store is down");
     app.service.set_readiness(Readiness::Draining);
     assert_eq!(app.get("/healthcheck").status, 500);
     app.post("/healthcheck", "").problem(405);

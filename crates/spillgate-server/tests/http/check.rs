@@ -1,6 +1,6 @@
 //! Tests of `POST /v1/check`: its answers, header fields and problems.
 //!
-//! Applications read each member and header field. So the tests compare whole answers if possible.
+//! Applications read each member and header field. So the tests compare whole answers where possible.
 
 use std::time::Duration;
 
@@ -202,7 +202,7 @@ fn a_queued_request_is_refused_without_a_charge_or_delayed_until_its_turn() {
         assert_eq!(
             reply.json()["retry_after_ms"],
             500,
-            "the wait is the delay in the queue, and no refused request was charged"
+            "the wait is the delay in the queue, and refused requests do not make this delay longer"
         );
     }
     let (reply, held) = ask("?wait=1s");
@@ -220,7 +220,8 @@ fn a_list_of_checks_is_answered_as_a_list() {
     let reply = app.post("/v1/check", &format!(" [{}]", [one; 4].join(",")));
     assert_eq!(reply.status, 200);
     let answers = reply.json();
-    let allowed: Vec<&Value> = answers.as_array().expect("a list").iter().map(|answer| &answer["allowed"]).collect();
+    let allowed: Vec<&Value> =
+        answers.as_array().expect("the answer is a list").iter().map(|answer| &answer["allowed"]).collect();
     assert_eq!(allowed, [&json!(true), &json!(true), &json!(true), &json!(false)]);
     assert_eq!(answers[3]["retry_after_ms"], 3_600_000);
     assert_eq!(app.post("/v1/check", "[]").body, "[]");
@@ -232,7 +233,8 @@ fn each_item_of_a_list_has_its_own_status_and_details() {
     let item = |cost| format!(r#"{{"domain":"api","descriptors":[{{"user_id":"7"}}],"cost":{cost}}}"#);
     let body = format!(r#"[{},{},{{"domain":"","descriptors":[]}}]"#, item(1), item(4));
     let answers = app.post("/v1/check", &body).json();
-    let statuses: Vec<&Value> = answers.as_array().expect("a list").iter().map(|item| &item["status"]).collect();
+    let statuses: Vec<&Value> =
+        answers.as_array().expect("the answer is a list").iter().map(|item| &item["status"]).collect();
     assert_eq!(statuses, [&json!(200), &json!(429), &json!(400)], "{answers}");
     assert_eq!(answers[0].get("type"), None, "an allowed item has no problem type");
     assert_eq!(answers[1]["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
@@ -335,7 +337,7 @@ fn the_answer_has_the_quota_and_the_capacity() {
     let app = App::new();
     let hit = |rest: &str| {
         let reply = app.post("/v1/hit", &format!(r#"{{"bucket":"b","key":"{}",{rest}}}"#, rest.len()));
-        let policy = reply.header("ratelimit-policy").expect("a policy").to_owned();
+        let policy = reply.header("ratelimit-policy").expect("the answer has a policy").to_owned();
         (reply.json()["limit"].clone(), reply.json()["quota"].clone(), policy)
     };
     let bucket = hit(r#""algorithm":"token_bucket","limit":10,"window_ms":1000,"burst":20"#);

@@ -1,6 +1,6 @@
 //! Tests of `GET /v1/forward-auth`, which nginx, Caddy and Traefik ask before they forward a request.
 //!
-//! The client writes most of this request, and must not be able to avoid its limit.
+//! The client chooses most header fields of this request. It must not be able to avoid its limit with any choice.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -17,7 +17,11 @@ fn entry(key: &str, from: ValueSource) -> EntrySource {
 
 fn mapped(deny_status: u16, descriptors: Vec<Vec<EntrySource>>) -> HttpOptions {
     let forward_auth = ForwardAuth { domain: Some("api".into()), deny_status, ipv6_prefix: 64, descriptors };
-    HttpOptions { forward_auth, trusted_proxies: vec!["127.0.0.0/8".parse().expect("a network")], ..options() }
+    HttpOptions {
+        forward_auth,
+        trusted_proxies: vec!["127.0.0.0/8".parse().expect("the network is valid")],
+        ..options()
+    }
 }
 
 fn by_address(deny_status: u16) -> App {
@@ -38,11 +42,11 @@ fn ask(app: &App, peer: Peer, headers: &[(&str, &[u8])]) -> Reply {
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    app.call_from(peer, request.body(Body::empty()).expect("a request"))
+    app.call_from(peer, request.body(Body::empty()).expect("the request is valid"))
 }
 
 fn tcp(address: &str) -> Peer {
-    Peer::Tcp(format!("{address}:4711").parse().expect("an address"))
+    Peer::Tcp(format!("{address}:4711").parse().expect("the address is valid"))
 }
 
 #[test]
@@ -91,7 +95,11 @@ fn a_missing_header_field_does_not_avoid_its_limit() {
     let app = App::with(mapped(429, only_user), ServiceOptions::default());
     let statuses = [1, 2, 3, 4].map(|host| ask(&app, tcp(&format!("203.0.113.{host}")), &[]).status);
     assert_eq!(statuses, [200, 200, 200, 429], "all requests without the field share one counter");
-    assert_eq!(ask(&app, tcp("203.0.113.1"), &[("x-user", b"")]).status, 429, "the empty value has the same counter");
+    assert_eq!(
+        ask(&app, tcp("203.0.113.1"), &[("x-user", b"")]).status,
+        429,
+        "an empty field has the same counter as a missing field"
+    );
     assert_eq!(ask(&app, tcp("203.0.113.1"), &[("x-user", b"7")]).status, 200);
 }
 

@@ -1,6 +1,7 @@
 //! Tests of `POST /v1/hit`, where the request itself contains the limit.
 //!
-//! A request may contain any algorithm and option. So each of them must work, or be refused with a clear reason.
+//! A request can contain any algorithm and any option. The server must either apply them or refuse them with a clear
+//! reason.
 
 use std::time::Duration;
 
@@ -124,6 +125,6 @@ fn bucket_and_key_have_bounds_but_may_contain_any_characters() {
     assert_eq!(ask("b", "").status, 200);
     assert_eq!(ask("\u{1F980}\n\"", "\u{0}").header("ratelimit-policy"), Some(r#""%F0%9F%A6%80%0A\"";q=1;w=1"#));
     assert_eq!(ask("ab", "c").status, 200);
-    assert_eq!(ask("a", "bc").status, 200, "bucket and key are not joined into one name");
+    assert_eq!(ask("a", "bc").status, 200, "the bucket `a` with the key `bc` has its own counter");
     assert_eq!(ask("a", "bc").json()["allowed"], Value::Bool(false));
 }

@@ -1,7 +1,7 @@
 //! Tests of leases: taking, releasing and renewing permits.
 //!
-//! If a release freed too many permits, more clients than the limit could hold one. If it freed too few, clients would be blocked
-//! until the lease expires.
+//! If a release freed too many permits, more clients could hold a permit than the limit allows. If a release freed too
+//! few permits, clients would be blocked until the lease expires.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const SEAT: &str = r#"{"bucket":"seats","key":"k","limit":3,"algorithm":"concurr
 
 fn lease_id(reply: &Reply) -> String {
     assert_eq!(reply.status, 200, "{}", reply.body);
-    reply.json()["lease_id"].as_str().expect("a lease id").to_owned()
+    reply.json()["lease_id"].as_str().expect("the answer has a lease id").to_owned()
 }
 
 fn with_lease(app: &App, path: &str, lease_id: &str) -> Reply {
@@ -44,7 +44,7 @@ fn a_permit_is_held_until_it_is_released() {
 fn a_second_release_frees_nothing() {
     let app = App::new();
     let first = lease_id(&app.post("/v1/hit", SEAT));
-    assert_eq!(app.post("/v1/hit", SEAT).status, 429, "two of three seats are taken");
+    assert_eq!(app.post("/v1/hit", SEAT).status, 429, "the hit needs two seats, but only one of three is free");
     assert_eq!(with_lease(&app, "/v1/release", &first).json(), json!({"released": 2}));
     assert!(with_lease(&app, "/v1/release", &first).problem(410).contains("expired or was released"));
     lease_id(&app.post("/v1/hit", SEAT));
@@ -80,7 +80,7 @@ fn one_id_holds_all_places_of_a_request() {
     let app = App::new();
     let both = r#"{"domain":"api","descriptors":[{"job":"a"},{"job":"b"},{"job":"a"}]}"#;
     let id = lease_id(&app.post("/v1/check", both));
-    assert_eq!(app.post("/v1/check", both).status, 429, "both permits of a are taken");
+    assert_eq!(app.post("/v1/check", both).status, 429, "both permits of the job `a` are taken");
     assert_eq!(with_lease(&app, "/v1/release", &id).json(), json!({"released": 3}));
     assert_eq!(app.post("/v1/check", both).status, 200);
 }
@@ -128,7 +128,8 @@ fn an_id_with_as_many_permits_as_a_request_can_take_is_renewed_and_released() {
 fn a_renewal_covers_all_permits_or_none() {
     for shadow in [false, true] {
         let app = App::with(options(), ServiceOptions { shadow, ..ServiceOptions::default() });
-        // Two limits of one request have leases of 30 s and 10 s.
+        // One request takes a permit of each limit. The lease of `job` lasts 30 s, and the lease of `brief_job` lasts
+        // 10 s.
         let both = r#"{"domain":"api","descriptors":[{"job":"x"},{"brief_job":"x"}]}"#;
         let id = lease_id(&app.post("/v1/check", both));
         app.clock.advance(Duration::from_secs(5));
@@ -137,6 +138,6 @@ fn a_renewal_covers_all_permits_or_none() {
         assert_eq!(with_lease(&app, "/v1/renew", &id).status, 410, "the short lease has expired, shadow: {shadow}");
         app.clock.advance(Duration::from_secs(10));
         let released = with_lease(&app, "/v1/release", &id).status;
-        assert_eq!(released, 410, "the other lease was not extended, shadow: {shadow}");
+        assert_eq!(released, 410, "the failed renewal did not extend the long lease, shadow: {shadow}");
     }
 }

@@ -1,4 +1,4 @@
-//! Tests with random bodies, from random text to almost valid JSON. Each request gets a clear answer.
+//! Tests with random bodies, from random text to almost valid JSON. Each request must get a clear answer.
 //!
 //! These tests can find a body that crashes the server, or an error answer without a reason.
 

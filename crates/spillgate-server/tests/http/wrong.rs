@@ -79,8 +79,10 @@ fn the_content_type_is_ignored() {
     let app = App::new();
     let body = r#"{"domain":"api","descriptors":[{"a":"b"}]}"#;
     for kind in ["text/plain", "application/x-www-form-urlencoded", "junk"] {
-        let request =
-            Request::post("/v1/check").header("content-type", kind).body(Body::from(body)).expect("a request");
+        let request = Request::post("/v1/check")
+            .header("content-type", kind)
+            .body(Body::from(body))
+            .expect("the request is valid");
         assert_eq!(app.call(request).status, 200, "{kind}");
     }
 }
@@ -142,7 +144,8 @@ fn a_request_that_is_not_judged_is_counted_once() {
     }
 }
 
-/// Returns a body that fails with an error of the listener: the error for a body that arrives too slowly.
+/// A body that cannot be read. Its error, `TimedOut`, is the error that the listener makes for a body that arrives too
+/// slowly.
 struct LateBody;
 
 impl http_body::Body for LateBody {
@@ -159,7 +162,7 @@ impl http_body::Body for LateBody {
 
 #[test]
 fn a_body_that_arrives_too_late_is_a_408_with_a_reason() {
-    let request = Request::post("/v1/check").body(Body::new(LateBody)).expect("a request");
+    let request = Request::post("/v1/check").body(Body::new(LateBody)).expect("the request is valid");
     let problem = App::new().call(request).problem(408);
     assert!(problem.starts_with("the body did not arrive in time | send the body at once"), "{problem}");
 }

@@ -1,8 +1,8 @@
-"""A gRPC client of Envoy's rate limit service that uses published stubs, and the code that runs a test case with it.
+"""A gRPC client of Envoy's rate limit service that uses published stubs, and the code that runs test cases with it.
 
 A fixed window ends at a known time. If a window ends during a case, the case counts in two windows, and its numbers are wrong.
-So an `Attempt` (one run of a case) starts only if enough time of the window is left. At its end, the attempt checks the
-clock. It also checks each `duration_until_reset` of the answers. If a window has ended, `run` runs the case again.
+So an `Attempt` (one run of a case) starts only if enough time of the window is left. An attempt can notice the end of a
+window from the clock, or from the `duration_until_reset` of an answer. If a window has ended, `run` runs the case again.
 """
 
 import time
@@ -25,8 +25,8 @@ OverrideUnit = ratelimit_unit_pb2.RateLimitUnit
 SECOND, HOUR, DAY = 1, 3600, 86400
 DEADLINE_S = 10
 ATTEMPTS = 100
-# The largest expected difference between the server's clock and the client's clock. An attempt begins and ends at least this
-# long before or after the end of a window.
+# The largest expected difference between the server's clock and the client's clock. When an attempt begins or ends, the
+# nearest end of a window is at least this far away.
 CLOCKS_APART_S = 0.1
 
 
@@ -54,7 +54,7 @@ class Descriptor:
         return message
 
     def other_message(self):
-        """Returns the message for the other stubs. Only these stubs have the field `is_negative_hits`, which a refund needs."""
+        """Returns the message for the stubs of envoy_data_plane. Only these stubs can mark a refund (`is_negative_hits`)."""
         entries = [other_common.RateLimitDescriptorEntry(key=key, value=value) for key, value in self.entries]
         return other_common.RateLimitDescriptor(
             entries=entries, hits_addend=self.hits, is_negative_hits=self.refund
@@ -111,7 +111,7 @@ class Attempt:
 
     def ask(self, *descriptors, hits=0, domain=None):
         response = self.client.ask(domain or self.domain, descriptors, hits)
-        same(len(response.statuses), len(descriptors), "one status for each descriptor")
+        same(len(response.statuses), len(descriptors), "number of statuses (one for each descriptor)")
         for descriptor, status in zip(descriptors, response.statuses):
             self.watch(descriptor, status)
         return response
@@ -122,7 +122,7 @@ class Attempt:
             return
         counted = (descriptor.entries, status.current_limit.unit)
         before_s = self.resets.get(counted, reset_s)
-        # During a window, the time to its end only falls. If the time is higher than before, a new window has begun.
+        # During a window, `reset_s` only falls. If `reset_s` is higher than before, a new window has begun.
         if reset_s > before_s:
             raise Straddled
         self.resets[counted] = reset_s
@@ -168,7 +168,7 @@ def expect_error(code, ask):
 
 
 def run(client, case):
-    """Runs `case` until no window ends during an attempt. Returns the number of attempts."""
+    """Runs attempts of `case`, until no window ends during an attempt. Returns the number of attempts."""
     for number in range(1, ATTEMPTS + 1):
         attempt = Attempt(client, case.window_s, case.needs_s)
         try:

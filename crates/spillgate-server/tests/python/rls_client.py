@@ -1,10 +1,11 @@
-"""Checks spillgate's answers over gRPC with an independent client. Each function marked with `@case` checks one rule.
+"""Checks spillgate's answers over gRPC with an independent client. Each function marked with `@case` is a test case.
 
     python rls_client.py HOST:PORT [enforcing|guarded]
 
-The suite `enforcing` needs a server with rules/ and examples/reference.yaml that allows refunds and overrides.
-The suite `guarded` needs a server with the same rules and `--shadow` that allows neither refunds nor overrides.
-The program prints a line for each case, and then how many cases passed. If a case failed, its exit code is 1.
+Both suites need a server that has loaded rules/ and examples/reference.yaml.
+For the suite `enforcing`, this server must allow refunds and overrides.
+For the suite `guarded`, this server must have the flag `--shadow`, and must allow neither refunds nor overrides.
+The program prints a line for each case, and then how many cases passed. If a case failed, the program's exit code is 1.
 """
 
 import sys
@@ -89,10 +90,10 @@ def two_descriptors_compat_envoy(attempt):
 def duration_until_reset_falls(attempt):
     first = seconds(attempt.ask(attempt.one("per_hour")).statuses[0])
     left_s = HOUR - time.time() % HOUR
-    same(abs(first - left_s) < 5, True, f"{first} s until reset with {left_s} s of the hour left")
+    same(abs(first - left_s) < 5, True, f"duration_until_reset {first} s is within 5 s of the rest of the hour, {left_s} s")
     fallen, give_up_s = first, time.monotonic() + 10
     while fallen > first - 1:
-        same(time.monotonic() < give_up_s, True, f"duration_until_reset falls from {first}")
+        same(time.monotonic() < give_up_s, True, f"within 10 s, duration_until_reset falls by 1 s from {first} s")
         time.sleep(0.1)
         fallen = seconds(attempt.ask(attempt.one("per_hour", hits=0)).statuses[0])
 
@@ -194,7 +195,7 @@ def several_limits_on_one_descriptor(attempt):
         same(attempt.ask(attempt.one("several")).overall_code, OK, "overall code")
     refused = attempt.ask(attempt.one("several"))
     expect(refused, OVER, (OVER, 0, 3))
-    same(refused.statuses[0].current_limit.name, "hourly", "the limit that binds")
+    same(refused.statuses[0].current_limit.name, "hourly", "name of the limit in the refusal")
 
 
 @case()

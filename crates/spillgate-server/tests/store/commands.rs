@@ -33,11 +33,11 @@ fn run_check(folder: &Folder, redis: &Redis, arguments: &str) -> (i32, Value) {
     (output.code, json(&output))
 }
 
-/// Returns three values for each limit: whether the limit allows the request, the units that remain before the request, and
-/// the units that remain after it.
+/// Returns three values for each limit: whether the limit allows the request, the units that remain before the request,
+/// and the units that remain after the request.
 fn limits(answer: &Value) -> Vec<(bool, u64, u64)> {
-    let left = |limit: &Value, when: &str| limit[when]["remaining"].as_u64().expect("a number");
-    let limits = answer["asked"][0]["limits"].as_array().expect("limits").iter();
+    let left = |limit: &Value, when: &str| limit[when]["remaining"].as_u64().expect("`remaining` is a number");
+    let limits = answer["asked"][0]["limits"].as_array().expect("the answer lists limits").iter();
     limits.map(|limit| (limit["allowed"] == true, left(limit, "before"), left(limit, "after"))).collect()
 }
 
@@ -55,16 +55,16 @@ fn check_peeks_at_the_store_and_takes_only_with_the_flag() {
     assert_eq!((code, limits(&answer)), (0, vec![(true, 3, 0), (true, 5, 2)]));
     let (code, answer) = peek("");
     assert_eq!((code, limits(&answer)), (1, vec![(false, 0, 0), (true, 2, 2)]));
-    // The bucket gets one unit in each third of a year, which is about 121.7 days. The wait is a little shorter, because the
-    // store's clock runs on during the test.
+    // The bucket gets one unit in each third of a year, which is about 121.7 days. The wait is a little shorter,
+    // because some time has passed since the command took the units.
     let day_ns = 86_400_000_000_000_u64;
-    let retry_ns = answer["asked"][0]["retry_after_ns"].as_u64().expect("a time");
+    let retry_ns = answer["asked"][0]["retry_after_ns"].as_u64().expect("the answer has a wait");
     assert!((121 * day_ns..=122 * day_ns).contains(&retry_ns), "{retry_ns}");
     let server = serve(&folder, &redis.url(), &LONG_DEADLINE);
     assert_eq!(
         decided(server.http(), "user", "7").0,
         429,
-        "the units that the command took are also missing for a server"
+        "the command took all units of the bucket, so a server refuses the request"
     );
     assert_eq!(peek("").1["asked"][0]["limits"][1]["before"]["remaining"], 2);
 }
@@ -124,7 +124,7 @@ fn a_peek_and_the_take_after_it_have_the_same_result() {
         }
         let result = |answer: &Value| (answer["asked"][0]["allowed"].clone(), limits(answer));
         assert_eq!(result(&peeked.1), result(&took.1), "{descriptors}");
-        for limit in peeked.1["asked"][0]["limits"].as_array().expect("limits") {
+        for limit in peeked.1["asked"][0]["limits"].as_array().expect("the answer lists limits") {
             let is_known = limit["after"]["reset_after_ns"].is_u64();
             let is_taken = limit["before"]["remaining"] != limit["after"]["remaining"];
             assert!(if is_taken { !is_known } else { is_known || code == 0 }, "{descriptors}: {limit}");
@@ -153,7 +153,7 @@ fn check_reports_the_delay_of_a_queue() {
         "without --wait, a request that would have to wait is refused"
     );
     let (code, answer) = run_check(&folder, &redis, "-e queue=7 --wait 2h");
-    let delay_ns = answer["asked"][0]["delay_ns"].as_u64().expect("a delay");
+    let delay_ns = answer["asked"][0]["delay_ns"].as_u64().expect("the answer has a delay");
     assert!(code == 0 && (1..=3_600_000_000_000).contains(&delay_ns), "{answer}");
     assert_eq!(run_check(&folder, &redis, "-e free=7").0, 0, "the rule `free` has no limit");
 }
@@ -228,9 +228,9 @@ fn key_prints_the_redis_keys_that_a_server_uses() {
     let report = json(&output);
     let mut keys: Vec<String> = report["keys"]
         .as_array()
-        .expect("keys")
+        .expect("the report lists keys")
         .iter()
-        .map(|key| key["key"].as_str().expect("a name").to_owned())
+        .map(|key| key["key"].as_str().expect("the key has a name").to_owned())
         .collect();
     keys.sort();
     assert_eq!((output.code, &report["secret"], &keys), (0, &Value::Bool(true), &stored));
@@ -238,15 +238,15 @@ fn key_prints_the_redis_keys_that_a_server_uses() {
         (&report["keys"][0]["limit"], &report["keys"][1]["algorithm"]),
         (&"bucket".into(), &"sliding_window_log".into())
     );
-    // This node is not in a working cluster, but it can compute slots.
+    // This node is not in a working cluster, but it can compute the slot of a key.
     let (cluster, _) = Redis::start_node();
-    let slot = |key: &str| cluster.run(&["cluster", "keyslot", key]).parse::<u64>().expect("a slot");
+    let slot = |key: &str| cluster.run(&["cluster", "keyslot", key]).parse::<u64>().expect("the reply is a slot");
     assert!(
         report["keys"]
             .as_array()
-            .expect("keys")
+            .expect("the report lists keys")
             .iter()
-            .all(|key| key["slot"] == slot(key["key"].as_str().expect("a name")))
+            .all(|key| key["slot"] == slot(key["key"].as_str().expect("the key has a name")))
     );
     let plain = folder.run("key rules.yaml -d api -e user=7 -e user=8");
     assert!(plain.code == 0 && plain.stdout.contains("bucket") && !stored.iter().any(|key| plain.stdout.contains(key)));

@@ -1,5 +1,5 @@
-//! Tests of `spillgate doctor`, the command that examines a store, with real stores. They check what the doctor finds, and
-//! which rights it needs and checks.
+//! Tests of `spillgate doctor`, the command that examines a store, with real stores. The tests check what the doctor
+//! finds, which rights it needs, and which rights it checks.
 //!
 //! Operators copy the commands from the doctor's help. So one test runs the ACL command from this help.
 
@@ -22,7 +22,7 @@ use crate::support::redis::{Cluster, Redis};
 /// Returns the name and the grade of each finding. The name says what the doctor examined, for example `rights`.
 fn grades(report: &Value) -> Vec<(String, String)> {
     let text = |finding: &Value, name: &str| finding[name].as_str().unwrap_or_default().to_owned();
-    let findings = report["findings"].as_array().expect("findings").iter();
+    let findings = report["findings"].as_array().expect("the report has findings").iter();
     findings.map(|finding| (text(finding, "what"), text(finding, "grade"))).collect()
 }
 
@@ -32,8 +32,10 @@ fn to_fix(report: &Value) -> Vec<String> {
 
 /// Returns the help of the first finding with the name `what`.
 fn help(report: &Value, what: &str) -> String {
-    let mut findings = report["findings"].as_array().expect("findings").iter();
-    let found = findings.find(|finding| finding["what"] == what).unwrap_or_else(|| panic!("no {what}: {report}"));
+    let mut findings = report["findings"].as_array().expect("the report has findings").iter();
+    let found = findings
+        .find(|finding| finding["what"] == what)
+        .unwrap_or_else(|| panic!("the report has no finding {what}: {report}"));
     found["help"].as_str().unwrap_or_default().to_owned()
 }
 
@@ -63,14 +65,17 @@ fn doctor_says_what_to_fix() {
     assert!(code == 1 && to_fix(&report).contains(&"eviction".to_owned()), "{report}");
     assert!(
         help(&report, "eviction").contains("limits are answered by on_store_failure"),
-        "the help says what happens if Redis is full and its policy is noeviction: {report}"
+        "the help must say how limits are answered when Redis is full under the policy noeviction: {report}"
     );
     redis.run(&["config", "set", "maxmemory-policy", "volatile-ttl"]);
     assert!(!to_fix(&json(&run(&redis.url()))).contains(&"eviction".to_owned()));
-    // Redis is first nearly full, and after this loop it is full. A full Redis runs no script.
+    // During this loop, Redis is nearly full. After the loop, Redis is full, and then it runs no script.
     let used = redis.run(&["info", "memory"]);
-    let used: u64 =
-        used.split("used_memory:").nth(1).and_then(|it| it.lines().next()?.trim().parse().ok()).expect("used");
+    let used: u64 = used
+        .split("used_memory:")
+        .nth(1)
+        .and_then(|it| it.lines().next()?.trim().parse().ok())
+        .expect("INFO shows `used_memory`");
     redis.run(&["config", "set", "maxmemory", &(used + used / 20).to_string()]);
     for (policy, grade) in [("volatile-ttl", "note"), ("noeviction", "mend")] {
         redis.run(&["config", "set", "maxmemory-policy", policy]);
@@ -82,8 +87,10 @@ fn doctor_says_what_to_fix() {
     let helps = ["eviction", "scripts"].map(|what| help(&report, what));
     assert!(helps.iter().all(|help| help.contains("CONFIG SET maxmemory")), "{report}");
     assert!(report.to_string().contains(" of 0.0 MiB used"), "{report}");
-    let replica =
-        Redis::start_at(free_port(), &["--replicaof", "127.0.0.1", redis.url().rsplit(':').next().expect("a port")]);
+    let replica = Redis::start_at(
+        free_port(),
+        &["--replicaof", "127.0.0.1", redis.url().rsplit(':').next().expect("the URL has a port")],
+    );
     let report = json(&run(&replica.url()));
     assert!(to_fix(&report).contains(&"role".to_owned()) && help(&report, "scripts").contains("a replica"), "{report}");
     let gone = run(&format!("redis://127.0.0.1:{}", free_port()));
@@ -96,15 +103,15 @@ fn doctor_says_what_to_fix() {
 fn doctor_guesses_why_a_store_cannot_be_used() {
     let (redis, folder) = (Redis::start(), rules(LIMITS));
     let of_redis = redis.url().replace("redis://", "");
-    let web = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let of_web = web.local_addr().expect("bound");
+    let web = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let of_web = web.local_addr().expect("the listener has an address");
     std::thread::spawn(move || {
         for mut client in web.incoming().map_while(Result::ok) {
             let _ = client.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
         }
     });
-    let deaf = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let of_deaf = deaf.local_addr().expect("bound");
+    let deaf = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let of_deaf = deaf.local_addr().expect("the listener has an address");
     let (_sentinel, of_sentinel) = sentinel(&folder, "");
     let rows = [
         (format!("redis://{of_web}"), "check the port: another program"),
@@ -125,7 +132,7 @@ fn doctor_guesses_why_a_store_cannot_be_used() {
 #[test]
 fn doctor_examines_every_sentinel_and_what_a_primary_that_is_cut_off_does() {
     let (primary, folder) = (Redis::start(), rules(LIMITS));
-    let port = primary.url().rsplit(':').next().expect("a port").to_owned();
+    let port = primary.url().rsplit(':').next().expect("the URL has a port").to_owned();
     let (_sentinel, live) = sentinel(&folder, &format!("sentinel monitor main 127.0.0.1 {port} 1\n"));
     let gone = format!("127.0.0.1:{}", free_port());
     let doctor = |sentinels: &str| {
@@ -134,13 +141,13 @@ fn doctor_examines_every_sentinel_and_what_a_primary_that_is_cut_off_does() {
         (output.code, json(&output))
     };
     let grade = |report: &Value, what: &str| {
-        grades(report).into_iter().find(|(it, _)| it == what).expect("the doctor examined it").1
+        grades(report).into_iter().find(|(it, _)| it == what).expect("the report has this finding").1
     };
     let (_, report) = doctor(&live);
     assert_eq!(
         ["sentinels", "failover"].map(|what| grade(&report, what)),
         ["ok", "note"],
-        "the primary has no replica: {report}"
+        "the primary has no replica, so `failover` must be a note: {report}"
     );
 
     let _replica = Redis::start_at(free_port(), &["--replicaof", "127.0.0.1", &port]);
@@ -165,7 +172,7 @@ fn sentinel(folder: &Folder, settings: &str) -> (Process, String) {
     let mut command = Command::new("redis-server");
     command.arg(folder.path("sentinel.conf")).args(["--sentinel", "--bind", "127.0.0.1", "--port", &port]);
     let process = Process::start("sentinel", &mut command);
-    while !process.line().expect("it says that it is ready").contains("Sentinel ID is") {}
+    while !process.line().expect("the sentinel prints its id when it is ready").contains("Sentinel ID is") {}
     (process, format!("127.0.0.1:{port}"))
 }
 
@@ -179,19 +186,22 @@ fn doctor_says_how_to_create_a_cluster_of_nodes_without_one() {
     assert!(grades(&report).iter().all(|(what, _)| what != "replicas"), "{report}");
 }
 
-/// While a cluster is new, a primary may know its replica although the other nodes do not know this replica yet. The test
-/// creates this state.
+/// In a new cluster, a primary can know its replica before the other nodes know this replica. The test creates such a
+/// state.
 #[test]
 fn a_replica_that_the_cluster_does_not_list_yet_is_not_missing() {
     let (cluster, folder) = (Cluster::start(), rules(LIMITS));
     let addresses = [0, 1, 2].map(|node: usize| cluster.nodes[node].url().replace("redis://", ""));
-    let port = addresses[0].rsplit(':').next().expect("a port");
+    let port = addresses[0].rsplit(':').next().expect("the URL has a port");
     let _replica = Redis::start_at(free_port(), &["--replicaof", "127.0.0.1", port]);
     let follows = || cluster.nodes[0].run(&["info", "replication"]).contains("state=online");
     eventually("the replica follows", || follows().then_some(()));
     let report = json(&folder.run(&format!("doctor --json --store {}", cluster.url())));
-    let findings =
-        report["findings"].as_array().expect("findings").iter().filter(|finding| finding["what"] == "replicas");
+    let findings = report["findings"]
+        .as_array()
+        .expect("the report has findings")
+        .iter()
+        .filter(|finding| finding["what"] == "replicas");
     let found: Vec<_> = findings.map(|finding| finding["found"].as_str().unwrap_or_default()).collect();
     let [without, unlisted] = found[..] else { panic!("{report}") };
     assert!(without.starts_with("no replica of ") && !without.contains(&addresses[0]), "{report}");
@@ -238,8 +248,8 @@ fn least() -> String {
 
 fn assert_the_book_has(text: &str) {
     let page = crate::support::root().join("docs/src/operating/least-rights.md");
-    let page = std::fs::read_to_string(page).expect("a page");
-    // Line breaks and quotes are removed as a shell does it, and so are the escapes of Markdown tables.
+    let page = std::fs::read_to_string(page).expect("the page can be read");
+    // Line breaks and quotes are removed, as a shell does it. The escapes of Markdown tables are removed too.
     let one_line = page.replace("\\\n", " ").replace("\\|", "|").replace('\'', "");
     let one_line = one_line.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(one_line.contains(text), "least-rights.md does not have: {text}");
@@ -265,8 +275,11 @@ fn login() -> (Folder, Vec<String>) {
 
 /// Returns the grade and the help of each finding about rights. The report has one such finding for each Redis server.
 fn rights_findings(report: &Value) -> Vec<(&str, &str)> {
-    let findings =
-        report["findings"].as_array().expect("findings").iter().filter(|finding| finding["what"] == "rights");
+    let findings = report["findings"]
+        .as_array()
+        .expect("the report has findings")
+        .iter()
+        .filter(|finding| finding["what"] == "rights");
     findings.map(|it| (it["grade"].as_str().unwrap_or_default(), it["help"].as_str().unwrap_or_default())).collect()
 }
 
@@ -288,7 +301,7 @@ fn the_least_rights_are_enough_and_a_missing_one_is_reported() {
     assert!(to_fix(&report).iter().all(|what| what == "latency"), "{report}");
     assert!(
         grades(&report).contains(&("version".to_owned(), "note".to_owned())),
-        "the doctor cannot read the version, because the user may not run INFO: {report}"
+        "the doctor cannot read the version, because the user has no right to run INFO: {report}"
     );
     for command in SCRIPT_COMMANDS {
         user(&redis, &format!("{} -{}", least(), command.to_ascii_lowercase()));
@@ -309,7 +322,7 @@ fn the_least_rights_are_enough_and_a_missing_one_is_reported() {
     let words = help(&report, "rights");
     redis.run(&words.split(' ').collect::<Vec<_>>());
     assert_eq!(help(&doctor(), "rights"), "", "{words}");
-    // If the doctor may not delete keys, it can leave keys in the store. All these keys expire.
+    // If the doctor has no right to delete keys, it can leave keys in the store. All these keys must expire.
     user(&redis, &format!("{} -set -del -pexpire -pexpireat", least()));
     redis.run(&["flushall"]);
     doctor();
@@ -366,7 +379,7 @@ fn the_least_rights_on_a_cluster_are_enough_and_a_missing_one_is_reported() {
     let report = json(&doctor());
     assert!(to_fix(&report).iter().all(|what| what == "latency"), "{report}");
     assert_eq!(rights_findings(&report), [("ok", ""); 3], "{report}");
-    // On one node the user may not run ASKING, so a redirection to this node would fail.
+    // On one node, the user has no right to run ASKING, so a redirection to this node would fail.
     user(&cluster.nodes[1], &format!("{} {more} -asking", least()));
     let report = json(&doctor());
     let wrong: Vec<_> = rights_findings(&report).into_iter().filter(|(grade, _)| *grade == "mend").collect();
@@ -384,7 +397,11 @@ fn doctor_reports_a_dead_node_once_as_not_answering() {
     cluster.nodes[2].kill();
     let dead = cluster.nodes[2].url().replace("redis://", "");
     let report = json(&folder.run(&format!("doctor --json --store {}", cluster.url())));
-    let findings = report["findings"].as_array().expect("findings").iter().filter(|finding| finding["server"] == *dead);
+    let findings = report["findings"]
+        .as_array()
+        .expect("the report has findings")
+        .iter()
+        .filter(|finding| finding["server"] == *dead);
     let output: Vec<_> = findings.map(|finding| (finding["what"].clone(), finding["grade"].clone())).collect();
     assert_eq!(output, [(Value::from("answers"), Value::from("mend"))], "{report}");
     assert!(!report.to_string().contains("lacks the right"), "{report}");
@@ -398,7 +415,7 @@ fn doctor_knows_nodes_without_host_names_and_says_that_replicas_are_not_asked() 
     folder.write("password", "hush");
     let run = |words: &str| primary.run(&words.split(' ').collect::<Vec<_>>());
     assert_eq!(run("cluster addslotsrange 0 16383"), "OK");
-    let port = replica.url().rsplit(':').next().expect("a port").to_owned();
+    let port = replica.url().rsplit(':').next().expect("the URL has a port").to_owned();
     assert_eq!(run(&format!("cluster meet 127.0.0.1 {port} {bus}")), "OK");
     let id = run("cluster myid");
     eventually("the second node becomes a replica", || {

@@ -1,6 +1,7 @@
-//! Runs servers with the files of the folder `examples`. Only the address of the store is changed.
+//! Runs servers with the files of the folder `examples`. The tests set the address and the deadline of the store, and
+//! nothing else that matters for the answers.
 //!
-//! Users copy these files, so each file must work as it is.
+//! Users copy these files, so each file must work without other changes.
 
 use serde_json::Value;
 
@@ -36,10 +37,10 @@ fn login_yaml_locks_an_account_for_a_fleet() {
     });
     let ask = |server: &Spillgate, cost: u64| {
         let body = format!(r#"{{"domain":"login","descriptors":[{{"account":"bob"}}],"cost":{cost}}}"#);
-        let answer = http::request(server.http(), "POST", "/v1/check", &[], &body).expect("an answer");
-        let body: Value = serde_json::from_str(&answer.body).expect("JSON");
+        let answer = http::request(server.http(), "POST", "/v1/check", &[], &body).expect("the server answers");
+        let body: Value = serde_json::from_str(&answer.body).expect("the answer is JSON");
         assert_eq!(body["source"], "store");
-        (answer.status, body["retry_after_ms"].as_u64().expect("a time"))
+        (answer.status, body["retry_after_ms"].as_u64().expect("the answer has `retry_after_ms`"))
     };
     for failure in 0..5 {
         let server = &servers[failure % 2];
@@ -65,16 +66,21 @@ fn cluster_yaml_serves_a_fleet_and_the_doctor_sees_the_cluster() {
     let folder = Folder::new(&[("s.yaml", "store: {url: 'redis-cluster://x', deadline: 5s}")]);
     let doctor = |url: &str| {
         let output = command(&folder.path(".")).args(["doctor", "--json", "-c", "s.yaml", "--store", url]).output();
-        serde_json::from_slice::<Value>(&output.expect("it runs").stdout).expect("JSON")
+        serde_json::from_slice::<Value>(&output.expect("the doctor runs").stdout).expect("the output is JSON")
     };
     let report = doctor(&cluster.url());
     assert_eq!(report["ok"], true, "{report}");
-    let findings = report["findings"].as_array().expect("findings");
+    let findings = report["findings"].as_array().expect("the report has findings");
     assert_eq!(findings.iter().filter(|finding| finding["what"] == "scripts" && finding["grade"] == "ok").count(), 3);
-    let of = |what: &str| findings.iter().find(|finding| finding["what"] == what).expect("a finding");
+    let of = |what: &str| findings.iter().find(|finding| finding["what"] == what).expect("the report has this finding");
     assert_eq!([of("cluster"), of("slots"), of("replicas")].map(|finding| &finding["grade"]), ["ok", "ok", "note"]);
     // This URL begins with `redis://`, but the server is a node of a cluster. The doctor must report this mistake.
     let role = doctor(&cluster.nodes[0].url());
-    let role = role["findings"].as_array().expect("findings").iter().find(|finding| finding["what"] == "role").cloned();
+    let role = role["findings"]
+        .as_array()
+        .expect("the report has findings")
+        .iter()
+        .find(|finding| finding["what"] == "role")
+        .cloned();
     assert!(role.is_some_and(|role| role["grade"] == "mend" && role["help"].to_string().contains("redis-cluster://")));
 }

@@ -1,5 +1,5 @@
-//! Tests of a server while its store is down, and after the store has come back. They check the server's answers, its
-//! readiness and its log lines.
+//! Tests of a server while its store is down, and after the store has come back. The tests check the server's answers,
+//! its readiness and its log lines.
 //!
 //! A rate limiter must not take down the service that it protects.
 
@@ -25,7 +25,8 @@ use crate::support::redis::{Cluster, Redis};
 use crate::support::spillgate::Spillgate;
 use crate::support::{eventually, http as plain_http};
 
-/// Returns rules with one limit for each value of `on_store_failure`. The key of each rule is the name of this value.
+/// Returns rules with one limit for each value of `on_store_failure`. The key of each rule is this value, for example
+/// `deny`.
 fn policies() -> Folder {
     let limit = |policy: &str| {
         format!("  - {{key: {policy}, rate_limit: {{unit: year, requests_per_unit: 4, on_store_failure: {policy}}}}}\n")
@@ -60,11 +61,12 @@ fn serving(server: &Spillgate) -> bool {
     use tonic_health::pb::health_check_response::ServingStatus;
     use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
     let status = async {
-        let channel = tonic::transport::Endpoint::from_shared(format!("http://{}", server.grpc())).expect("an address");
-        let channel = channel.connect().await.expect("it listens");
-        HealthClient::new(channel).check(HealthCheckRequest::default()).await.expect("an answer").into_inner()
+        let channel =
+            tonic::transport::Endpoint::from_shared(format!("http://{}", server.grpc())).expect("the address is valid");
+        let channel = channel.connect().await.expect("the server listens");
+        HealthClient::new(channel).check(HealthCheckRequest::default()).await.expect("the server answers").into_inner()
     };
-    Runtime::new().expect("a runtime").block_on(status).status() == ServingStatus::Serving
+    Runtime::new().expect("the runtime starts").block_on(status).status() == ServingStatus::Serving
 }
 
 #[test]
@@ -77,7 +79,7 @@ fn a_server_started_without_a_store_answers_by_policy_and_recovers_by_itself() {
     let (status, problem) = check(server.http(), "error", "a");
     let detail = problem["detail"].as_str().unwrap_or_default();
     assert!(status == 503 && detail.contains("the store is unavailable"), "{problem}");
-    // The rules allow 4 requests. Two servers share this limit, so without the store each server may allow 2 requests.
+    // The rules allow 4 requests. Two servers share this limit, so without the store each server allows 2 requests.
     let local: Vec<_> = (0..3).map(|_| decided(server.http(), "local", "a")).collect();
     assert_eq!(local, [200, 200, 429].map(|status| (status, "local".to_owned())));
     until_ready(&server, 503, "not ready: the store has not answered for");
@@ -93,8 +95,8 @@ fn a_server_started_without_a_store_answers_by_policy_and_recovers_by_itself() {
     assert_eq!(metric(&server, "spillgate_store_recoveries_total"), 1);
 }
 
-/// The setting applies to rules without `on_store_failure`, and to limits that come with a request. No limit here has the
-/// policy `local`, so the server does not need to know how many servers there are.
+/// The setting `on_store_failure` applies to rules that do not set it, and to limits that come with a request. No limit
+/// in this test has the policy `local`, so the server does not need to know how many servers there are.
 #[test]
 fn the_setting_on_store_failure_applies_to_all_limits_without_their_own() {
     let folder = rules(
@@ -106,8 +108,9 @@ fn the_setting_on_store_failure_applies_to_all_limits_without_their_own() {
     let server = Spillgate::serve(&folder.path("rules.yaml"), &arguments);
     assert_eq!(decided(server.http(), "plain", "a"), (429, "policy".to_owned()));
     assert_eq!(decided(server.http(), "allow", "a"), (200, "policy".to_owned()));
-    let status =
-        |path: &str, body: &str| plain_http::request(server.http(), "POST", path, &[], body).expect("an answer").status;
+    let status = |path: &str, body: &str| {
+        plain_http::request(server.http(), "POST", path, &[], body).expect("the server answers").status
+    };
     assert_eq!(status("/v1/hit", r#"{"bucket":"mail","key":"bob","limit":5,"window_ms":60000}"#), 429);
     let entries = r#""entries":[{"key":"allow","value":"b"}]"#;
     let with_limit =
@@ -124,7 +127,7 @@ fn the_setting_on_store_failure_applies_to_all_limits_without_their_own() {
 fn over_grpc_the_policy_error_is_unavailable_so_that_the_proxy_decides() {
     let folder = policies();
     let server = serve(&folder, &format!("redis://127.0.0.1:{}", free_port()), &[]);
-    let runtime = Runtime::new().expect("a runtime");
+    let runtime = Runtime::new().expect("the runtime starts");
     let code = |key: &str| {
         let answer = async { client(&server).await.should_rate_limit(request(key, &["a"])).await };
         runtime.block_on(answer).map(|answer| answer.into_inner().overall_code as u8).map_err(|status| status.code())
@@ -177,7 +180,9 @@ fn every_request_is_answered_while_the_store_is_killed_under_load() {
             });
         }
         let done = Done(&done);
-        let saw = |source: &str| eventually(source, || seen.lock().contains(source).then_some(()));
+        let saw = |source: &str| {
+            eventually(&format!("an answer has the source {source}"), || seen.lock().contains(source).then_some(()))
+        };
         saw("store");
         redis.kill();
         saw("local");
@@ -268,8 +273,9 @@ fn a_store_that_comes_and_goes_does_not_fill_the_log() {
     }
 }
 
-/// The test uses two such stores. The user of the first store may read but not write. The second store is a node of a
-/// Redis Cluster, but its URL begins with `redis://` instead of `redis-cluster://`.
+/// The test uses two stores that answer but do not decide. In the first store, the server's user has no right to run
+/// SET. The second store is a node of a Redis Cluster, but its URL begins with `redis://` instead of
+/// `redis-cluster://`.
 #[test]
 fn a_server_whose_store_answers_but_does_not_decide_is_not_ready() {
     let (redis, folder) = (Redis::start(), policies());
@@ -290,7 +296,8 @@ fn a_server_whose_store_answers_but_does_not_decide_is_not_ready() {
         check(server.http(), "error", &format!("user-{user}"));
         assert_eq!(readiness(&server).0, 503);
     }
-    // The node gets all slots of the cluster, so it can decide every request. The server notices this without a request.
+    // The node gets all slots of the cluster, so it can decide every request. The server must notice this change
+    // without a request.
     let [alone, others @ ..] = cluster.nodes;
     drop(others);
     // Redis does not reset a node that has keys. The probes of the server write keys all the time, so the test deletes all keys
@@ -314,7 +321,7 @@ fn a_server_is_ready_while_a_cluster_lacks_one_node() {
     let server = serve(&folder, &cluster.url(), &["--store-deadline", "100ms"]);
     until_ready(&server, 200, "ready: the store answers");
     signal(cluster.nodes[1].id(), "STOP");
-    // Wait until the breaker of the node is open, and has refused more than twenty requests.
+    // The test waits until the circuit breaker of the node has refused more than twenty requests.
     let failed = || metric(&server, "spillgate_store_failures_total{class=\"open\"}");
     let mut sent = 0;
     eventually("the breaker refuses requests for the node", || {
@@ -346,9 +353,9 @@ fn a_caller_with_a_shorter_timeout_than_the_store_is_answered_within_it() {
     // Without the timeout of the caller, the server would wait one minute for the store.
     let server = serve(&folder, &redis.url(), &["--store-deadline", "1m"]);
     until_store(server.http(), "error", "a");
-    let (runtime, mut attempts) = (Runtime::new().expect("a runtime"), 0);
-    // A worker thread that has no connection to the store sends nothing, so the store is not charged. The test then tries
-    // again.
+    let (runtime, mut attempts) = (Runtime::new().expect("the runtime starts"), 0);
+    // A worker thread that has no connection to the store sends nothing to the store. Then the store does not count the
+    // request, and the test tries again.
     eventually("a request that the policy answered is charged in the store nevertheless", || {
         attempts += 1;
         let (late, after) = (format!("late-{attempts}"), format!("after-{attempts}"));
@@ -356,7 +363,7 @@ fn a_caller_with_a_shorter_timeout_than_the_store_is_answered_within_it() {
         let before = keys();
         signal(redis.id(), "STOP");
         let answer = runtime.block_on(ask_with_timeout(server.grpc(), "100m", &late));
-        assert_eq!(answer.overall_code, 2, "the policy answers");
+        assert_eq!(answer.overall_code, 2, "the policy `deny` answers OVER_LIMIT");
         signal(redis.id(), "CONT");
         until_store(server.http(), "error", &after);
         (keys() == before + 2).then_some(())
@@ -366,14 +373,14 @@ fn a_caller_with_a_shorter_timeout_than_the_store_is_answered_within_it() {
 /// The server stops waiting for the store 4 ms before the caller's timeout. The test requires that answers arrive at least
 /// 2 ms before this timeout. The other 2 ms are for writing the answer and for the network.
 ///
-/// The test checks the median of nine answers, because on a busy machine single answers may be late.
+/// The test checks the median of nine answers, because on a busy machine single answers can be late.
 #[test]
 fn an_answer_without_the_store_arrives_before_its_caller_gives_up() {
     const ATTEMPTS: usize = 9;
     let (redis, folder) = (Redis::start(), policies());
     let server = serve(&folder, &redis.url(), &["--store-deadline", "1m"]);
     let (timeout, mut took) = (Duration::from_millis(50), Vec::new());
-    let runtime = Runtime::new().expect("a runtime");
+    let runtime = Runtime::new().expect("the runtime starts");
     let mut client = runtime.block_on(connect(server.grpc()));
     eventually("most answers arrive before the timeout, but only after the server waited for the store", || {
         until_store(server.http(), "error", &took.len().to_string());
@@ -383,25 +390,25 @@ fn an_answer_without_the_store_arrives_before_its_caller_gives_up() {
         let answer = runtime.block_on(call(&mut client, "50m", "a"));
         took.push(begun.elapsed());
         signal(redis.id(), "CONT");
-        assert_eq!(answer.overall_code, 2, "the policy answers");
+        assert_eq!(answer.overall_code, 2, "the policy `deny` answers OVER_LIMIT");
         let mut last = took[took.len().checked_sub(ATTEMPTS)?..].to_vec();
         last.sort_unstable();
         let median = last[ATTEMPTS / 2];
-        // An answer at once would mean that the server did not wait for the store.
+        // A much earlier answer would mean that the server did not wait for the store.
         (median > timeout * 3 / 4 && median <= timeout - Duration::from_millis(2)).then_some(())
     });
 }
 
-/// Calls the server with the header field `grpc-timeout`. The client ignores this timeout. It waits for the answer, even if
-/// the answer is late.
+/// Calls the server with the header field `grpc-timeout`. The client ignores this timeout, and waits even for a late
+/// answer.
 async fn ask_with_timeout(server: SocketAddr, timeout: &str, user: &str) -> RateLimitResponse {
     call(&mut connect(server).await, timeout, user).await
 }
 
 async fn connect(server: SocketAddr) -> SendRequest<Bytes> {
-    let stream = tokio::net::TcpStream::connect(server).await.expect("it listens");
-    stream.set_nodelay(true).expect("it is open");
-    let (client, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
+    let stream = tokio::net::TcpStream::connect(server).await.expect("the server listens");
+    stream.set_nodelay(true).expect("the connection is open");
+    let (client, connection) = h2::client::handshake(stream).await.expect("the server speaks HTTP/2");
     tokio::spawn(connection);
     client
 }
@@ -411,18 +418,18 @@ async fn call(client: &mut SendRequest<Bytes>, timeout: &str, user: &str) -> Rat
         .header("content-type", "application/grpc")
         .header("grpc-timeout", timeout)
         .body(())
-        .expect("a call");
-    let (answer, mut body) = client.send_request(call, false).expect("sent");
+        .expect("the call is valid");
+    let (answer, mut body) = client.send_request(call, false).expect("the header fields are sent");
     let message = request("deny", &[user]).encode_to_vec();
-    let length = u32::try_from(message.len()).expect("short").to_be_bytes();
-    body.send_data([&[0][..], &length, &message].concat().into(), true).expect("sent");
+    let length = u32::try_from(message.len()).expect("the message is short").to_be_bytes();
+    body.send_data([&[0][..], &length, &message].concat().into(), true).expect("the message is sent");
     let answered = async {
-        let mut body = answer.await.expect("an answer").into_body();
+        let mut body = answer.await.expect("the server answers").into_body();
         let mut read = Vec::new();
         while let Some(data) = body.data().await {
-            read.extend_from_slice(&data.expect("data"));
+            read.extend_from_slice(&data.expect("the whole answer arrives"));
         }
-        RateLimitResponse::decode(&read[5..]).expect("an answer of RLS")
+        RateLimitResponse::decode(&read[5..]).expect("the answer is a RateLimitResponse")
     };
     tokio::time::timeout(Duration::from_secs(50), answered)
         .await
@@ -440,7 +447,7 @@ fn callers_get_an_explanation_and_the_log_has_the_stores_own_text_too() {
         "the store is unavailable: spillgate's user at the store has no permission for this command, or cannot log in";
     assert_eq!((status, &problem["detail"]), (503, &explanation.into()));
     let answer = async { client(&server).await.should_rate_limit(request("error", &["a"])).await };
-    let status = Runtime::new().expect("a runtime").block_on(answer).expect_err("no decision");
+    let status = Runtime::new().expect("the runtime starts").block_on(answer).expect_err("the call has no decision");
     assert_eq!((status.code(), status.message()), (Code::Unavailable, explanation));
     let line = logged(&server.process, "class=\"noperm\"");
     assert!(line.contains("evalsha") && line.contains("did not decide: spillgate's user at the store"), "{line}");

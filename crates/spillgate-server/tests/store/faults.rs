@@ -1,4 +1,5 @@
-//! Tests each error of a store. The request still gets a decision. The error is counted in a metric and written to the log.
+//! Tests of the errors that a store can report. In each case, the request still gets a decision, a metric counts the
+//! error, and the log has a line about it.
 //!
 //! Without the metric and the log line, an operator could not distinguish one error from another.
 
@@ -44,17 +45,17 @@ fn each_error_of_a_server_is_a_decision_a_metric_and_a_line() {
         let script = if breaks.is_empty() { Some(endless()) } else { None };
         assert!(breaks.is_empty() || redis.run(breaks) == "OK", "{class}");
         let mut number = 0;
-        eventually(class, || {
+        eventually(&format!("a metric counts the error {class}"), || {
             number += 1;
             let (status, source) = decided(server.http(), "user", &format!("{class}-{number}"));
-            assert_eq!(status, 200, "{class}: the store or the policy allows it: {source}");
+            assert_eq!(status, 200, "{class}: the store or the policy must allow the request: {source}");
             (failures(&server, class) > 0).then_some(())
         });
         let line = logged(&server.process, &format!("class=\"{class}\""));
         assert!(line.contains("the store did not decide: ") && line.contains("requests="), "{line}");
         assert_eq!(redis.run(fixes), "OK", "{class}");
         if let Some(mut script) = script {
-            script.wait().expect("it was killed");
+            script.wait().expect("redis-cli ends after the script was killed");
         }
         until_store(server.http(), "user", &format!("{class}-after"));
     }
@@ -95,7 +96,7 @@ fn units_that_cannot_be_refunded_are_counted() {
     assert_eq!(decided(server.http(), "user", "full"), (200, "store".to_owned()));
     let refused = |user: &str| {
         let body = format!(r#"{{"domain":"api","descriptors":[{{"user":"full"}},{{"user":"{user}"}}]}}"#);
-        http::request(server.http(), "POST", "/v1/check", &[], &body).expect("an answer").status
+        http::request(server.http(), "POST", "/v1/check", &[], &body).expect("the server answers").status
     };
     for user in 0..8 {
         let user = format!("a{user}");
@@ -127,6 +128,6 @@ fn without_the_store_nothing_is_refunded() {
     let mut refund = request("user", &["a"]);
     refund.descriptors[0].is_negative_hits = true;
     let answer = async { client(&server).await.should_rate_limit(refund).await };
-    let status = Runtime::new().expect("a runtime").block_on(answer).expect_err("no decision");
+    let status = Runtime::new().expect("the runtime starts").block_on(answer).expect_err("the refund is refused");
     assert_eq!(status.code(), Code::Unavailable, "{status}");
 }

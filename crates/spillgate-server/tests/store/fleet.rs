@@ -18,7 +18,8 @@ use crate::support::{DEADLINE, eventually, http};
 
 pub(crate) type Client = RateLimitServiceClient<Channel>;
 
-/// A store deadline that is long enough on a busy machine. Tests use it if they do not test deadlines.
+/// Arguments that set a store deadline which is long enough on a busy machine. They are for tests that do not test
+/// deadlines.
 pub(crate) const LONG_DEADLINE: [&str; 2] = ["--store-deadline", "30s"];
 
 /// Creates a folder with one rules file. The file has one domain, `api`, with these descriptors.
@@ -36,7 +37,7 @@ pub(crate) fn serve(folder: &Folder, url: &str, arguments: &[&str]) -> Spillgate
 /// Sends one descriptor with one entry to `/v1/check`. Returns the status and the body of the answer.
 pub(crate) fn check(server: SocketAddr, key: &str, value: &str) -> (u16, Value) {
     let body = format!(r#"{{"domain":"api","descriptors":[{{"{key}":"{value}"}}]}}"#);
-    let answer = http::request(server, "POST", "/v1/check", &[], &body).expect("an answer");
+    let answer = http::request(server, "POST", "/v1/check", &[], &body).expect("the server answers");
     (answer.status, serde_json::from_str(&answer.body).unwrap_or_else(|error| panic!("{error}: {}", answer.body)))
 }
 
@@ -53,19 +54,19 @@ pub(crate) fn until_store(server: SocketAddr, key: &str, value: &str) {
 }
 
 pub(crate) fn logged(process: &Process, text: &str) -> String {
-    eventually(&format!("`{text}` in the log"), || process.stderr().into_iter().find(|line| line.contains(text)))
+    eventually(&format!("the log contains `{text}`"), || process.stderr().into_iter().find(|line| line.contains(text)))
 }
 
 /// Returns the value of a counter or gauge at `/metrics` of the admin listener.
 pub(crate) fn metric(server: &Spillgate, name: &str) -> u64 {
     let text = http::get(server.admin(), "/metrics", &[]).body;
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name} in {text}"))
+    line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("`/metrics` has no {name}: {text}"))
 }
 
 pub(crate) async fn client(server: &Spillgate) -> Client {
-    let endpoint = Endpoint::from_shared(format!("http://{}", server.grpc())).expect("an address");
-    RateLimitServiceClient::new(endpoint.timeout(DEADLINE).connect().await.expect("it listens"))
+    let endpoint = Endpoint::from_shared(format!("http://{}", server.grpc())).expect("the address is valid");
+    RateLimitServiceClient::new(endpoint.timeout(DEADLINE).connect().await.expect("the server listens"))
 }
 
 /// Returns a request with one descriptor for each of `values`. Each descriptor has one entry with this key.

@@ -1,8 +1,8 @@
 //! Tests two cases. In one case, two servers have different limits for one rule. In the other case, a limit is lowered and then
 //! restored.
 //!
-//! Servers have different limits while a new rules file is copied to one server after the other. A limit is restored when a
-//! change of the rules is undone. In neither case may the servers admit extra requests.
+//! Servers have different limits while a new rules file is copied to one server after the other. A limit is restored
+//! when a change of the rules is undone. In both cases, the servers must not admit extra requests.
 #![allow(clippy::disallowed_methods, reason = "a limit refills while the test runs, so the test measures its own time")]
 
 use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
@@ -24,7 +24,7 @@ fn limited(algorithm: &str, limit: u32) -> String {
 
 #[test]
 fn a_fleet_of_two_limits_admits_the_larger_one() {
-    let (redis, runtime) = (Redis::start(), Runtime::new().expect("a runtime"));
+    let (redis, runtime) = (Redis::start(), Runtime::new().expect("the runtime starts"));
     for deny_cache in ["65536", "off"] {
         let arguments = [&LONG_DEADLINE[..], &["--store-deny-cache", deny_cache]].concat();
         let [large, small] = [1000, 10].map(|limit| {
@@ -37,15 +37,19 @@ fn a_fleet_of_two_limits_admits_the_larger_one() {
             let mut admitted = [0, 0];
             for i in 0..requests() {
                 let server = usize::from(i % 41 == 40);
-                let answer =
-                    clients[server].should_rate_limit(request("user", &[deny_cache])).await.expect("an answer");
+                let answer = clients[server]
+                    .should_rate_limit(request("user", &[deny_cache]))
+                    .await
+                    .expect("the server answers");
                 admitted[server] += usize::from(answer.into_inner().overall_code() == Code::Ok);
             }
             admitted
         });
         // The bucket starts with 1000 units, and gets one more unit every 3.6 s.
         let most = 1000 + began.elapsed().as_millis() as usize / 3600;
-        println!("deny cache {deny_cache}: {by_large} with 1000 an hour and {by_small} with 10 an hour, of {most}");
+        println!(
+            "deny cache {deny_cache}: {by_large} admitted with 1000 an hour, {by_small} with 10 an hour, at most {most}"
+        );
         assert!(
             (1000..=most).contains(&(by_large + by_small)),
             "the servers admitted {by_large} and {by_small} requests, but must admit 1000 to {most} together"
@@ -71,7 +75,7 @@ fn a_limit_cut_and_restored_by_reloads_admits_nothing_extra() {
         for cycle in 0..3 {
             let passed = (0..60).filter(|_| check(server.http(), "user", algorithm).0 == 200).count();
             admitted += passed;
-            assert!(cycle > 0 || passed >= 50, "{algorithm}: {passed}");
+            assert!(cycle > 0 || passed >= 50, "{algorithm}: {passed} of the first 60 requests were admitted");
             for limit in [3, 50] {
                 reload(&server, &folder, &limited(algorithm, limit));
                 if limit == 3 {
@@ -80,7 +84,7 @@ fn a_limit_cut_and_restored_by_reloads_admits_nothing_extra() {
             }
         }
         let most = match algorithm {
-            // An hour may end during the test. The next window then admits another 50 requests.
+            // An hour can end during the test. The next window then admits another 50 requests.
             "fixed_window" => 100,
             "sliding_window_log" => 50,
             // A token bucket gets one more unit every 72 s. In a sliding window counter, the weight of the previous hour falls,
@@ -100,5 +104,5 @@ fn reload(server: &Spillgate, folder: &Folder, descriptors: &str) {
     let reloads = || server.process.stderr().iter().filter(|line| line.contains("rules reloaded")).count();
     let before = reloads();
     signal(server.process.id(), "HUP");
-    crate::support::eventually("a reload", || (reloads() > before).then_some(()));
+    crate::support::eventually("the rules are reloaded", || (reloads() > before).then_some(()));
 }

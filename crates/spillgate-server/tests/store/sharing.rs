@@ -28,7 +28,7 @@ async fn by_grpc(server: &Spillgate, key: &'static str) -> usize {
         tasks.spawn(async move {
             let mut admitted = 0;
             for _ in 0..EACH {
-                let answer = client.should_rate_limit(request(key, &["one"])).await.expect("an answer");
+                let answer = client.should_rate_limit(request(key, &["one"])).await.expect("the server answers");
                 admitted += usize::from(answer.into_inner().overall_code() == Code::Ok);
             }
             admitted
@@ -46,7 +46,8 @@ const ALGORITHMS: [(&str, &str, usize); 7] = [
     ("sliding_window_counter", "algorithm: sliding_window_counter, unit: year, requests_per_unit: 100", LIMIT),
     // The test releases no permit, so 100 requests are admitted.
     ("concurrency", "algorithm: concurrency, limit: 100, lease: 1d", LIMIT),
-    // Only the first request need not wait. All other requests are refused, because a request over gRPC cannot wait.
+    // Only the first request is allowed without a wait. All others are refused, because a request over gRPC cannot
+    // wait.
     ("leaky_bucket", "algorithm: leaky_bucket, unit: year, requests_per_unit: 100, queue: 10", 1),
 ];
 
@@ -55,7 +56,7 @@ fn two_servers_together_admit_as_much_as_one() {
     let rule = |(key, limit, _): (&str, &str, usize)| format!("  - {{key: {key}, rate_limit: {{{limit}}}}}\n");
     let (redis, folder) = (Redis::start(), rules(&ALGORITHMS.map(rule).concat()));
     let servers = [(); 2].map(|()| serve(&folder, &redis.url(), &LONG_DEADLINE));
-    let runtime = Runtime::new().expect("a runtime");
+    let runtime = Runtime::new().expect("the runtime starts");
     for (key, _, admitted) in ALGORITHMS {
         let both = async { tokio::join!(by_grpc(&servers[0], key), by_grpc(&servers[1], key)) };
         let (one, other) = runtime.block_on(both);
@@ -78,7 +79,7 @@ fn leases_and_resets_are_shared() {
     assert_eq!((status, decided(other.http(), "job", "a").0), (200, 429));
     let release = format!(r#"{{"lease_id":{}}}"#, taken["lease_id"]);
     let post = |server: SocketAddr, path: &str, body: &str| {
-        crate::support::http::request(server, "POST", path, &[], body).expect("an answer")
+        crate::support::http::request(server, "POST", path, &[], body).expect("the server answers")
     };
     // Servers that share a store sign lease ids with the same secret, so each server accepts the ids of the other one.
     let released = post(other.http(), "/v1/release", &release);
@@ -113,16 +114,16 @@ fn a_limit_beside_a_repeated_refusal_is_reported_as_the_store_answered_or_not_at
                   - {key: all, rate_limit: {name: all, unit: year, requests_per_unit: 100}}\n";
     let (redis, folder) = (Redis::start(), rules(limits));
     let server = serve(&folder, &redis.url(), &[&LONG_DEADLINE[..], &["--store-deny-cache-max-age", "1h"]].concat());
-    let runtime = Runtime::new().expect("a runtime");
+    let runtime = Runtime::new().expect("the runtime starts");
     let statuses = |user: &str| {
         let both = [request("user", &[user]), request("all", &["x"])].map(|request| request.descriptors);
         let message = RateLimitRequest { descriptors: both.concat(), ..request("user", &[]) };
         let answer = runtime.block_on(async { client(&server).await.should_rate_limit(message).await });
-        answer.expect("an answer").into_inner().statuses
+        answer.expect("the server answers").into_inner().statuses
     };
     let check = |path: &str, descriptors: &str| {
         let body = format!(r#"{{"domain":"api","descriptors":[{descriptors}]}}"#);
-        crate::support::http::request(server.http(), "POST", path, &[], &body).expect("an answer")
+        crate::support::http::request(server.http(), "POST", path, &[], &body).expect("the server answers")
     };
     let both = |path| match path {
         "/json" => check(path, r#"{"entries":[{"key":"user","value":"7"}]},{"entries":[{"key":"all","value":"x"}]}"#),
@@ -161,7 +162,7 @@ fn in_compat_descriptors_that_share_a_state_are_charged_in_order() {
     let text = format!("domain: api\ncompat: envoy\ndescriptors: [{}, {}]\n", limit("user"), limit("other"));
     let folder = Folder::new(&[("rules.yaml", &text)]);
     let server = serve(&folder, &redis.url(), &[&LONG_DEADLINE[..], &["--store-deny-cache", "off"]].concat());
-    let runtime = Runtime::new().expect("a runtime");
+    let runtime = Runtime::new().expect("the runtime starts");
     let mut client = runtime.block_on(client(&server));
     let mut turn = |number: u32| {
         let user = format!("u{number}");
@@ -170,7 +171,7 @@ fn in_compat_descriptors_that_share_a_state_are_charged_in_order() {
         for (descriptor, cost) in message.descriptors.iter_mut().zip([6, 6, 4, 10]) {
             descriptor.hits_addend = Some(cost);
         }
-        let answer = runtime.block_on(client.should_rate_limit(message)).expect("an answer").into_inner();
+        let answer = runtime.block_on(client.should_rate_limit(message)).expect("the server answers").into_inner();
         answer.statuses.iter().map(|status| status.code() == Code::Ok).collect::<Vec<_>>()
     };
     for number in 0..500 {
@@ -198,7 +199,7 @@ fn a_limit_in_a_request_that_the_store_cannot_count_is_the_callers_error() {
     let server = serve(&folder, &redis.url(), &[&LONG_DEADLINE[..], &["--store-scripts", "off"]].concat());
     let hit = |algorithm: &str| {
         let body = format!(r#"{{"bucket":"b","key":"k","limit":1,"window_ms":86400000,"algorithm":"{algorithm}"}}"#);
-        crate::support::http::request(server.http(), "POST", "/v1/hit", &[], &body).expect("an answer")
+        crate::support::http::request(server.http(), "POST", "/v1/hit", &[], &body).expect("the server answers")
     };
     let bucket = hit("token_bucket");
     assert_eq!([hit("fixed_window").status, hit("fixed_window").status, bucket.status], [200, 429, 400]);
@@ -226,7 +227,7 @@ fn a_limit_in_a_request_that_the_store_cannot_count_is_the_callers_error() {
 #[test]
 fn in_compat_each_descriptor_is_charged_alone_and_in_order() {
     let limit = "descriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 1}}]";
-    let runtime = Runtime::new().expect("a runtime");
+    let runtime = Runtime::new().expect("the runtime starts");
     // First the rules file sets `compat`, then the command line does.
     for (rules, flags) in [("domain: api\ncompat: envoy", &[][..]), ("domain: api", &["--compat", "envoy"][..])] {
         let redis = Redis::start();
@@ -234,7 +235,7 @@ fn in_compat_each_descriptor_is_charged_alone_and_in_order() {
         let server = serve(&folder, &redis.url(), &[&LONG_DEADLINE, flags].concat());
         let codes = |values: &[&str]| {
             let answer = async { client(&server).await.should_rate_limit(request("user", values)).await };
-            let answer = runtime.block_on(answer).expect("an answer").into_inner();
+            let answer = runtime.block_on(answer).expect("the server answers").into_inner();
             answer.statuses.iter().map(|status| status.code() == Code::Ok).collect::<Vec<_>>()
         };
         assert_eq!(codes(&["a", "b", "a", "a"]), [true, true, false, false]);
@@ -263,9 +264,9 @@ fn an_unmatched_descriptor_is_refused_if_the_settings_say_deny() {
     let server = serve(&folder, &redis.url(), &[&LONG_DEADLINE[..], &["--unmatched", "deny"]].concat());
     let mut both = request("a", &["1"]);
     both.descriptors.extend(request("b", &["1"]).descriptors);
-    let answer = Runtime::new()
-        .expect("a runtime")
-        .block_on(async { client(&server).await.should_rate_limit(both).await.expect("an answer").into_inner() });
+    let answer = Runtime::new().expect("the runtime starts").block_on(async {
+        client(&server).await.should_rate_limit(both).await.expect("the server answers").into_inner()
+    });
     let codes: Vec<_> = answer.statuses.iter().map(|status| status.code()).collect();
     assert_eq!((answer.overall_code(), codes), (Code::OverLimit, vec![Code::Ok, Code::OverLimit]));
     let (status, left) = check(server.http(), "a", "1");

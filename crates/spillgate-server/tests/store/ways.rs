@@ -1,6 +1,6 @@
 //! Tests of the ways to reach a store (a Unix socket, TLS, sentinels), and of settings that change how the store counts.
 //!
-//! A test of the parser does not show that a setting has an effect in the real server.
+//! Tests of the parser of settings do not show that a setting has an effect in the real server.
 
 use std::process::Command;
 
@@ -40,16 +40,20 @@ fn a_unix_socket_works_with_a_password_of_special_characters() {
 #[test]
 fn tls_works_with_certificates_on_both_sides() {
     let folder = rules(LIMITS);
-    let mut params = CertificateParams::new(Vec::<String>::new()).expect("valid");
+    let mut params = CertificateParams::new(Vec::<String>::new()).expect("the parameters are valid");
     params.distinguished_name.push(DnType::CommonName, "ours");
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().expect("random numbers")).expect("signed");
+    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().expect("the key is generated"))
+        .expect("the certificate is signed");
     folder.write("ca.pem", &authority.pem());
     for (name, subject) in [("server", "127.0.0.1"), ("client", "limiter")] {
-        let key = KeyPair::generate().expect("random numbers");
-        let mut params = CertificateParams::new([subject.to_owned()]).expect("valid");
+        let key = KeyPair::generate().expect("the key is generated");
+        let mut params = CertificateParams::new([subject.to_owned()]).expect("the parameters are valid");
         params.distinguished_name.push(DnType::CommonName, subject);
-        folder.write(&format!("{name}.pem"), &params.signed_by(&key, &authority).expect("signed").pem());
+        folder.write(
+            &format!("{name}.pem"),
+            &params.signed_by(&key, &authority).expect("the certificate is signed").pem(),
+        );
         folder.write(&format!("{name}.key"), &key.serialize_pem());
     }
     let file = |name: &str| folder.path(name).display().to_string();
@@ -80,10 +84,10 @@ fn tls_works_with_certificates_on_both_sides() {
 #[test]
 fn the_help_for_a_refused_certificate_works() {
     let folder = rules(LIMITS);
-    let key = KeyPair::generate().expect("random numbers");
-    let mut params = CertificateParams::new(["redis.example".to_owned()]).expect("valid");
+    let key = KeyPair::generate().expect("the key is generated");
+    let mut params = CertificateParams::new(["redis.example".to_owned()]).expect("the parameters are valid");
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    folder.write("own.pem", &params.self_signed(&key).expect("signed").pem());
+    folder.write("own.pem", &params.self_signed(&key).expect("the certificate is signed").pem());
     folder.write("own.key", &key.serialize_pem());
     let [own, own_key] = ["own.pem", "own.key"].map(|name| folder.path(name).display().to_string());
     let port = free_port();
@@ -113,7 +117,7 @@ fn the_help_for_a_refused_certificate_works() {
 fn sentinels_give_the_address_of_the_primary() {
     let (redis, folder) = (Redis::start(), rules(LIMITS));
     let (port, primary) = (free_port(), redis.url());
-    let primary = primary.rsplit(':').next().expect("a port");
+    let primary = primary.rsplit(':').next().expect("the URL has a port");
     folder.write("password", "hush");
     folder.write(
         "sentinel.conf",
@@ -122,7 +126,7 @@ fn sentinels_give_the_address_of_the_primary() {
     let mut command = Command::new("redis-server");
     let command = command.arg(folder.path("sentinel.conf")).arg("--sentinel").current_dir(folder.path("."));
     let _sentinel = Process::start("sentinel", command);
-    // The sentinel may not be ready yet. The server asks again until the sentinel returns the address of the primary.
+    // If the sentinel is not ready yet, the server asks again until the sentinel returns the address of the primary.
     let (url, password) = (format!("redis-sentinel://127.0.0.1:{port}/main"), folder.path("password"));
     assert_decides(&folder, &url, &["--store-sentinel-password-file", &password.display().to_string()]);
     assert_eq!(redis.keys(&[]).len(), 2);
@@ -152,8 +156,8 @@ fn slot_by_keeps_the_counters_of_a_tenant_in_one_slot_of_a_cluster() {
     let server = serve(&folder, &cluster.url(), &LONG_DEADLINE);
     let ask = |user: u32| {
         let body = format!(r#"{{"domain":"api","descriptors":[[["tenant","t"]],[["tenant","t"],["user","{user}"]]]}}"#);
-        let answer = http::request(server.http(), "POST", "/v1/check", &[], &body).expect("an answer");
-        let body: Value = serde_json::from_str(&answer.body).expect("JSON");
+        let answer = http::request(server.http(), "POST", "/v1/check", &[], &body).expect("the server answers");
+        let body: Value = serde_json::from_str(&answer.body).expect("the answer is JSON");
         (answer.status, body["source"] == "store")
     };
     for user in 0..8 {
@@ -166,8 +170,8 @@ fn slot_by_keeps_the_counters_of_a_tenant_in_one_slot_of_a_cluster() {
     assert_eq!(check(server.http(), "tenant", "t").1["remaining"], 91);
 }
 
-/// The rule has two limits, so it has two keys, which are in the same slot. After one key has moved to the other node, no node
-/// has both keys. Then no node can decide the request.
+/// The rule has two limits, so a user has two Redis keys. Both keys are in the same slot. After one key has moved to
+/// the other node, no node has both keys, so no node can decide a request of this user.
 #[test]
 fn while_a_slot_moves_a_rule_of_two_limits_is_answered_by_its_policy_and_then_by_the_store() {
     let limits = "{algorithm: fixed_window, unit: year, requests_per_unit: 100}, \
@@ -175,18 +179,18 @@ fn while_a_slot_moves_a_rule_of_two_limits_is_answered_by_its_policy_and_then_by
     let (cluster, folder) = (Cluster::start(), rules(&format!("  - {{key: user, rate_limits: [{limits}]}}\n")));
     let server = serve(&folder, &cluster.url(), &["--store-deadline", "200ms", "--store-deny-cache", "off"]);
     until_store(server.http(), "user", "7");
-    let from = cluster.nodes.iter().find(|node| !node.keys(&[]).is_empty()).expect("a node has the keys");
-    let to = cluster.nodes.iter().find(|node| node.id() != from.id()).expect("three nodes");
+    let from = cluster.nodes.iter().find(|node| !node.keys(&[]).is_empty()).expect("one node has the keys");
+    let to = cluster.nodes.iter().find(|node| node.id() != from.id()).expect("the cluster has three nodes");
     let (keys, id) = (from.keys(&[]), |node: &Redis| node.run(&["cluster", "myid"]));
     let slot = from.run(&["cluster", "keyslot", &keys[0]]);
     assert_eq!((keys.len(), &from.run(&["cluster", "keyslot", &keys[1]])), (2, &slot));
     assert_eq!(to.run(&["cluster", "setslot", &slot, "importing", &id(from)]), "OK");
     assert_eq!(from.run(&["cluster", "setslot", &slot, "migrating", &id(to)]), "OK");
-    let port = to.url().rsplit(':').next().map(str::to_owned).expect("a port");
+    let port = to.url().rsplit(':').next().map(str::to_owned).expect("the URL has a port");
     let migrate = |key: &str| assert_eq!(from.run(&["migrate", "127.0.0.1", &port, key, "0", "5000"]), "OK");
     migrate(&keys[0]);
     // The server tries again until its deadline, because no node has both keys. Then the policy `local` answers.
-    let left = |answer: &Value| answer["remaining"].as_u64().expect("a number");
+    let left = |answer: &Value| answer["remaining"].as_u64().expect("`remaining` is a number");
     let (before, local) = (server_failures(&server), check(server.http(), "user", "7").1);
     assert_eq!((local["source"].as_str(), server_failures(&server) > before), (Some("local"), true));
     migrate(&keys[1]);
@@ -199,7 +203,7 @@ fn while_a_slot_moves_a_rule_of_two_limits_is_answered_by_its_policy_and_then_by
     assert!(left(&answer) < 88, "{answer}");
 }
 
-/// The number of requests that failed while the slot moved.
+/// Returns how many requests failed with an error that a moving slot can cause.
 fn server_failures(server: &Spillgate) -> u64 {
     let failures = |class| metric(server, &format!("spillgate_store_failures_total{{class=\"{class}\"}}"));
     ["moved", "timeout", "unasked"].map(failures).iter().sum()

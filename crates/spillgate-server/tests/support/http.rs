@@ -1,6 +1,6 @@
 //! A minimal HTTP/1.1 client with one request for each connection, and an upstream that counts its requests.
 //!
-//! A client library could correct a wrong answer. This client returns each answer exactly as the server sent it.
+//! A client library could hide a wrong answer. This client returns each answer exactly as the server sent it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -25,13 +25,13 @@ impl Response {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mut found = self.headers.iter().filter(|(other, _)| other == name).map(|(_, value)| value.as_str());
         let first = found.next();
-        assert!(found.next().is_none(), "{name} more than once: {:?}", self.headers);
+        assert!(found.next().is_none(), "the answer has {name} more than once: {:?}", self.headers);
         first
     }
 
     /// Returns the value of a header field that must be a whole number.
     pub(crate) fn number(&self, name: &str) -> u64 {
-        let value = self.header(name).unwrap_or_else(|| panic!("no {name}: {self:?}"));
+        let value = self.header(name).unwrap_or_else(|| panic!("the answer has no {name}: {self:?}"));
         value.parse().unwrap_or_else(|_| panic!("{name}: {value} is not a whole number"))
     }
 }
@@ -74,7 +74,7 @@ fn exchange(mut stream: TcpStream, request: &str) -> std::io::Result<Response> {
     stream.write_all(request.as_bytes())?;
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
-    parse(&text).ok_or_else(|| std::io::Error::other(format!("not HTTP: {text:?}")))
+    parse(&text).ok_or_else(|| std::io::Error::other(format!("the answer is not HTTP: {text:?}")))
 }
 
 fn parse(text: &str) -> Option<Response> {
@@ -115,7 +115,7 @@ impl Upstream {
     pub(crate) const BODY: &str = "hello from upstream";
 
     pub(crate) fn start() -> Upstream {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("a bound listener has an address");
         let (seen, closing) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
         let (counter, closed) = (Arc::clone(&seen), Arc::clone(&closing));
@@ -144,7 +144,7 @@ impl Upstream {
 impl Drop for Upstream {
     fn drop(&mut self) {
         self.closing.store(true, Ordering::SeqCst);
-        // This connection wakes the accept loop. The loop then sees the flag and ends.
+        // This connection wakes the thread that accepts connections. The thread then reads `closing` and ends.
         drop(TcpStream::connect(self.address));
         if let Some(thread) = self.thread.take() {
             drop(thread.join());
@@ -164,7 +164,7 @@ fn answer(mut stream: &TcpStream, counter: &AtomicUsize) -> std::io::Result<()> 
         line.clear();
     }
     if line == "\r\n" {
-        // The whole body must be read. Otherwise the close of the connection would be a TCP reset.
+        // The whole body must be read. Otherwise the end of the connection would be a TCP reset.
         std::io::copy(&mut reader.take(length), &mut std::io::sink())?;
         counter.fetch_add(1, Ordering::SeqCst);
         let (body, length) = (Upstream::BODY, Upstream::BODY.len());

@@ -1,4 +1,4 @@
-//! Helpers of the end-to-end tests: real processes that always end, polling with a deadline, plain HTTP.
+//! Helpers of the end-to-end tests: real processes that always end, polling with a deadline, and plain HTTP.
 //!
 //! A test that fails must not leave a process behind.
 
@@ -16,7 +16,7 @@ pub(crate) use spillgate_testkit::{DEADLINE, eventually};
 
 /// Returns the top folder of the repository.
 pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository is there")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository exists")
 }
 
 /// Returns the path of a file in the Python environment `name`, which scripts/setup.sh creates. Panics if the file is missing.

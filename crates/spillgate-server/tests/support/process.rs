@@ -15,7 +15,7 @@ use super::DEADLINE;
 
 /// The number of lines of stderr that are kept, to explain a failure.
 const KEPT_LINES: usize = 100;
-/// The number of lines of stdout that may wait until the test reads them.
+/// The most lines of stdout that wait until the test reads them.
 const WAITING_LINES: usize = 4096;
 /// The time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(10);
@@ -35,10 +35,10 @@ impl Process {
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{name} does not start: {error}"));
         let (send, stdout) = sync_channel(WAITING_LINES);
         // If too many lines wait, new lines are dropped. So the pipe never becomes full, which would stop the process.
-        lines(child.stdout.take().expect("piped"), move |line| drop(send.try_send(line)));
+        lines(child.stdout.take().expect("stdout is piped"), move |line| drop(send.try_send(line)));
         let stderr = Arc::new(Mutex::new(VecDeque::new()));
         let kept = Arc::clone(&stderr);
-        lines(child.stderr.take().expect("piped"), move |line| {
+        lines(child.stderr.take().expect("stderr is piped"), move |line| {
             let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
             if kept.len() == KEPT_LINES {
                 kept.pop_front();
@@ -54,9 +54,9 @@ impl Process {
 
     /// Returns the resident memory of the process, in bytes.
     pub(crate) fn resident_bytes(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).expect("a running process");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a running process has a size");
-        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a whole number") * 1024
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).expect("the process runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a running process has memory");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("the size is a whole number") * 1024
     }
 
     /// Returns the next line of stdout. Returns `None` if the process has closed stdout.
@@ -79,7 +79,7 @@ impl Process {
 
     /// Waits for a line of stderr that contains `text`, and returns the first one.
     pub(crate) fn logged(&self, text: &str) -> String {
-        super::eventually(&format!("`{text}` in the log"), || {
+        super::eventually(&format!("the log contains `{text}`"), || {
             self.stderr().into_iter().find(|line| line.contains(text))
         })
     }
@@ -103,9 +103,7 @@ impl Process {
 
     /// Waits until the process ends by itself.
     pub(crate) fn wait(&mut self) -> ExitStatus {
-        super::eventually(&format!("the end of {}", self.name), || {
-            self.child.try_wait().expect("a child can be waited for")
-        })
+        super::eventually(&format!("{} ends", self.name), || self.child.try_wait().expect("a child can be waited for"))
     }
 }
 

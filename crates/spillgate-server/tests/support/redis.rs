@@ -74,7 +74,7 @@ impl Cluster {
         }
         let nodes = nodes.map(|(node, _)| node);
         for node in &nodes {
-            eventually("the cluster", || {
+            eventually("the cluster is ready", || {
                 let info = node.run(&["cluster", "info"]);
                 (info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:3")).then_some(())
             });

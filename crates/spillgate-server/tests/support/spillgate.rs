@@ -18,8 +18,8 @@ pub(crate) struct Spillgate {
 }
 
 impl Spillgate {
-    /// Starts a server with `rules`, and returns when all its listeners are open. `arguments` replace the defaults of this
-    /// function.
+    /// Starts a server with `rules`, and returns when all its listeners are open. By default, each listener is on a
+    /// free port. `arguments` can choose other addresses.
     pub(crate) fn serve(rules: &Path, arguments: &[&str]) -> Spillgate {
         let mut command = Command::new(env!("CARGO_BIN_EXE_spillgate"));
         command.arg("serve").arg(rules).arg("--json");
@@ -33,7 +33,8 @@ impl Spillgate {
         }
         let process = Process::start("spillgate", command.args(arguments));
         let Some(line) = process.line() else { panic!("spillgate ended before it was ready") };
-        let ready = serde_json::from_str(&line).unwrap_or_else(|error| panic!("not JSON ({error}): {line}"));
+        let ready =
+            serde_json::from_str(&line).unwrap_or_else(|error| panic!("the ready line is not JSON ({error}): {line}"));
         Spillgate { process, ready }
     }
 
@@ -51,6 +52,6 @@ impl Spillgate {
 
     fn listener(&self, name: &str) -> SocketAddr {
         let address = self.ready[name].as_str().and_then(|address| address.parse().ok());
-        address.unwrap_or_else(|| panic!("no {name} listener in {}", self.ready))
+        address.unwrap_or_else(|| panic!("the server has no {name} listener: {}", self.ready))
     }
 }

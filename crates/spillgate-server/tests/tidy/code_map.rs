@@ -64,7 +64,7 @@ fn every_test_that_the_changelog_names_exists() {
         let words = span.split('_').count();
         words > 4 && span.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
     };
-    // Metrics have a test of their own.
+    // A name that begins with `spillgate_` is a metric. Another test checks the names of metrics.
     let named = page.lines().flat_map(code_spans).filter(|span| is_name(span) && !span.starts_with("spillgate_"));
     let named: BTreeSet<String> = named.collect();
     assert!(named.len() > 50, "only {} names of tests were found", named.len());

@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use super::{assert_none, root};
 
-/// The licences that a dependency may have. For `a AND b`, both licences must be in this list. For `a OR b`, one is enough.
+/// The licences that are allowed for dependencies. For `a AND b`, both `a` and `b` must be in this list. For `a OR b`,
+/// one of the two is enough.
 const LICENCES: [&str; 8] =
     ["MIT", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-3-Clause", "BSL-1.0", "ISC", "Unicode-3.0", "Zlib"];
 
@@ -100,13 +101,19 @@ fn every_licence_is_allowed() {
 fn no_dependency_needs_a_newer_rust_than_the_manifest_declares() {
     let metadata = metadata();
     let packages = packages(&metadata, false);
-    let ours = packages.iter().find(|package| package["name"] == "spillgate").expect("the library is there");
+    let ours = packages
+        .iter()
+        .find(|package| package["name"] == "spillgate")
+        .expect("the workspace has the package spillgate");
     let declared = ours["rust_version"].as_str().expect("the manifest declares rust-version");
     let newer = packages.iter().filter_map(|package| {
         let needed = package["rust_version"].as_str()?;
         (version(needed) > version(declared)).then(|| format!("{} needs {needed}", package["name"]))
     });
-    assert_none(&newer.collect::<Vec<_>>(), &format!("rust-version is {declared}"));
+    assert_none(
+        &newer.collect::<Vec<_>>(),
+        &format!("a dependency must not need a newer Rust than rust-version, {declared}"),
+    );
 }
 
 #[test]

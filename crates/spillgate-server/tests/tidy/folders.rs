@@ -52,8 +52,8 @@ impl Crate {
         Crate { name: folder.replace('-', "_"), modules }
     }
 
-    /// Returns the module that defines the item that `path` names in the module `from`. Returns `None` if another crate
-    /// defines this item. Follows at most `depth` re-exports.
+    /// Returns the module that defines an item. The module `from` names this item with `path`. Returns `None` if
+    /// another crate defines the item. Follows at most `depth` re-exports.
     fn definition(&self, from: &[String], path: &str, depth: usize) -> Option<ModulePath> {
         let mut segments: Vec<&str> = path.split("::").collect();
         let first = segments[0];
@@ -112,7 +112,7 @@ impl Crate {
             let paths = module.paths.iter().map(|(line, path)| (*line, path, false));
             for (line, path, public) in imports.chain(paths) {
                 let Some(to) = self.definition(from, path, 8) else { continue };
-                // A facade may re-export items from its own folder. This is not an import between folders.
+                // A facade is allowed to re-export items from its own folder. This is not an import between folders.
                 if public && to.starts_with(from) {
                     continue;
                 }

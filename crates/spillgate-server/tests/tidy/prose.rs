@@ -56,7 +56,7 @@ const BANNED: &[(&str, &str)] = &[
 const PEOPLE: &[(&str, &str)] =
     &[("somebody", "a caller, a client, a user"), ("nobody", "no caller, no client, no user")];
 
-/// Files that may contain the words of [`PEOPLE`], because they are about people.
+/// Files that are allowed to contain the words of [`PEOPLE`], because these files are about people.
 const OF_PEOPLE: &[&str] = &["CONTRIBUTING.md", "README.md", "DESIGN.md", "docs/"];
 
 /// Words that must not begin a sentence, because they hide its subject. A question may begin with "Who".

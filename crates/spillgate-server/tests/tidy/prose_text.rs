@@ -1,5 +1,5 @@
-//! Finds the text for people in a file, and splits it into sentences. Such text is comments, messages, names, and the text of
-//! pages.
+//! Finds the text for people in a file, and splits it into sentences. This text is in comments, in messages, in names,
+//! and in pages.
 //!
 //! Code must be left out. Otherwise every second line of code would be reported as a long sentence.
 
@@ -25,7 +25,7 @@ pub(crate) struct Block {
 
 pub(crate) struct Sentence {
     pub(crate) words: Vec<Word>,
-    /// The number of words between spaces. A code span counts as one word.
+    /// The number of words. A word is the text between two spaces, and a code span counts as one word.
     pub(crate) count: usize,
     /// Whether the sentence begins with a capital letter (`capital`), and whether it ends with a question mark (`question`).
     pub(crate) capital: bool,
@@ -107,7 +107,7 @@ fn rust_messages(text: &str, found: &mut Vec<Block>) {
     }
 }
 
-/// A string without a space is left out, because it is a key, a path or a code.
+/// Adds a message to `found`. A string without a space is left out, because it is a key, a path or a code.
 fn message(first: usize, text: &str, found: &mut Vec<Block>) {
     let lines = (first..).zip(text.lines().map(|line| line.trim_end_matches('\\')));
     if text.trim().contains(char::is_whitespace) {

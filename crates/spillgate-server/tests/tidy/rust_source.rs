@@ -308,7 +308,7 @@ fn raw_string_end(bytes: &[u8], from: usize) -> Option<usize> {
     Some((find(bytes, from + 2 + hashes, &close) + close.len()).min(bytes.len()))
 }
 
-/// A lifetime such as `'a` is not a character literal, because it has no second quote.
+/// Returns the end of a character literal. Returns `None` for a lifetime such as `'a`, which has no second quote.
 fn char_end(bytes: &[u8], from: usize) -> Option<usize> {
     let len = match bytes.get(from + 1)? {
         b'\\' => return bytes[from + 3..].iter().position(|byte| *byte == b'\'').map(|at| from + 3 + at + 1),

@@ -23,7 +23,7 @@ use super::{NS_PER_S, Policy, push, push_number};
 /// ```
 ///
 /// # Panics
-/// If there is no limit with this index.
+/// Panics if there is no limit with this index.
 #[must_use]
 pub fn label<'a>(policies: &[Policy<'a>], index: usize) -> Cow<'a, str> {
     match policies[index].name {
@@ -50,7 +50,7 @@ pub(super) fn push_name(out: &mut impl Write, policies: &[Policy<'_>], index: us
     push(out, "\"");
 }
 
-/// Whether a byte needs no escape.
+/// Returns whether a byte of a name can be written without an escape.
 const fn is_plain(byte: u8) -> bool {
     matches!(byte, 0x20..0x7f) && !matches!(byte, b'"' | b'\\' | b'%')
 }
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn a_limit_without_a_name_is_called_by_its_size() {
         let named = |limit, window| {
-            let quota = Quota::fixed_window(limit, window).build().expect("a quota");
+            let quota = Quota::fixed_window(limit, window).build().expect("the quota is valid");
             let mut out = String::new();
             push_size(&mut out, &quota);
             out

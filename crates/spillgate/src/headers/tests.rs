@@ -1,4 +1,4 @@
-//! Tests of the header fields. An independent parser of structured fields parses them again.
+//! Tests of the header fields. An independent parser of structured fields parses what the library writes.
 //!
 //! Client libraries parse these fields. They would ignore a field that only looks valid.
 
@@ -20,10 +20,10 @@ fn fields(style: HeaderStyle, policies: &[Policy<'_>], binding: usize, wait: Wai
 }
 
 fn items(value: &str) -> Vec<Item> {
-    let list: sfv::List = Parser::new(value).parse().expect("a structured-field list");
+    let list: sfv::List = Parser::new(value).parse().expect("the value is a structured-field list");
     let item = |entry| match entry {
         ListEntry::Item(item) => item,
-        ListEntry::InnerList(_) => panic!("an inner list"),
+        ListEntry::InnerList(_) => panic!("the field must not have an inner list"),
     };
     list.into_iter().map(item).collect()
 }
@@ -33,11 +33,11 @@ fn param(item: &Item, key: &str) -> Option<i64> {
 }
 
 fn name(item: &Item) -> String {
-    item.bare_item.as_string().expect("a string").as_str().to_owned()
+    item.bare_item.as_string().expect("the name is a string").as_str().to_owned()
 }
 
 fn minute() -> Quota {
-    Quota::fixed_window(100, Duration::from_secs(60)).build().expect("a quota")
+    Quota::fixed_window(100, Duration::from_secs(60)).build().expect("the quota is valid")
 }
 
 fn refused(wait: Wait) -> Decision {
@@ -46,7 +46,7 @@ fn refused(wait: Wait) -> Decision {
 
 #[test]
 fn draft_11_lists_every_limit_and_parses_as_structured_fields() {
-    let (minute, permits) = (minute(), Quota::concurrency(8).build().expect("a quota"));
+    let (minute, permits) = (minute(), Quota::concurrency(8).build().expect("the quota is valid"));
     let first = Decision::allow(100, 42).with_reset_after_ns(16_000_000_001);
     let second = Decision::allow(8, 8);
     let policies = [
@@ -71,11 +71,11 @@ fn draft_11_lists_every_limit_and_parses_as_structured_fields() {
 
 #[test]
 fn a_bucket_says_when_its_next_unit_comes() {
-    let quota = Quota::per_minute(6).build().expect("a quota");
+    let quota = Quota::per_minute(6).build().expect("the quota is valid");
     let decision = Decision::allow(6, 3).with_reset_after_ns(25_000_000_000);
     let fields =
         fields(HeaderStyle::Draft11, &[Policy { name: None, quota: &quota, decision: &decision }], 0, Wait::NONE);
-    assert_eq!(param(&items(&fields[1].1)[0], "t"), Some(5), "one unit every 10 s, and the third one in 25 s");
+    assert_eq!(param(&items(&fields[1].1)[0], "t"), Some(5), "the three used units come back after 5 s, 15 s and 25 s");
 }
 
 #[test]
@@ -109,7 +109,8 @@ fn never_and_unknown_have_no_time() {
 
 #[test]
 fn the_older_styles_show_the_limit_that_binds() {
-    let (quota, day) = (minute(), Quota::fixed_window(1000, Duration::from_secs(86_400)).build().expect("a quota"));
+    let (quota, day) =
+        (minute(), Quota::fixed_window(1000, Duration::from_secs(86_400)).build().expect("the quota is valid"));
     let wide = Decision::allow(100, 50).with_reset_after_ns(1);
     let tight = Decision::allow(1000, 3).with_reset_after_ns(7_000_000_000);
     let policies =
@@ -149,7 +150,7 @@ proptest! {
     fn any_name_and_any_numbers_make_valid_fields(
         policy_name in ".*", raw in "[\\x00-\\x7f]*", limit in 0..=spillgate_core::MAX_UNITS, remaining: u64, reset_after_ns: u64, wait: u64,
     ) {
-        let quota = Quota::fixed_window(limit, Duration::from_secs(60)).build().expect("a quota");
+        let quota = Quota::fixed_window(limit, Duration::from_secs(60)).build().expect("the quota is valid");
         for (policy_name, allowed) in [(policy_name.as_str(), true), (raw.as_str(), false)] {
             let retry_after = if allowed { Wait::NONE } else { Wait::After(wait.max(1)) };
             let mut decision = Decision::allow(limit, remaining).with_reset_after_ns(reset_after_ns);
@@ -170,8 +171,9 @@ proptest! {
 fn percent_decoded(text: &str) -> Vec<u8> {
     let mut bytes = text.bytes();
     let hex = |bytes: &mut std::str::Bytes<'_>| {
-        let digits = [bytes.next().expect("two digits"), bytes.next().expect("two digits")];
-        u8::from_str_radix(std::str::from_utf8(&digits).expect("ascii"), 16).expect("hex")
+        let digits = [bytes.next().expect("a digit follows"), bytes.next().expect("a digit follows")];
+        u8::from_str_radix(std::str::from_utf8(&digits).expect("the digits are ASCII"), 16)
+            .expect("the digits are hexadecimal")
     };
     let mut out = Vec::new();
     while let Some(byte) = bytes.next() {

@@ -1,11 +1,11 @@
-//! The budget of the store: how many keys and bytes the store has, and how many it may have.
+//! The budget of the store: how many keys and bytes the store has, and the highest numbers of both.
 //!
 //! All shards (parts of the hash table) share one budget, because the bounds of [`MemoryOptions`](super::MemoryOptions)
 //! apply to the whole store.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The bounds of a store on keys and on bytes, and how many of both are in use.
+/// The bounds of a store on keys and on bytes, and how many keys and bytes are in use.
 ///
 /// A decision on a known key usually does not write to the budget. If every decision did, all threads would compete for
 /// the one cache line of the budget.
@@ -27,7 +27,7 @@ impl Budget {
 
     /// Counts one more key. If there are `max_keys` keys already, counts nothing and returns false.
     ///
-    /// The count may exceed the bound for an instant, but the function never returns true for a key above the bound.
+    /// The count can exceed the bound for an instant, but the function never returns true for a key above the bound.
     pub(super) fn add_key(&self) -> bool {
         let fits = self.keys.fetch_add(1, Ordering::Relaxed) < self.max_keys;
         if !fits {
@@ -41,7 +41,7 @@ impl Budget {
         self.keys.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether a state in a slab may grow.
+    /// Returns whether a state in a slab is allowed to grow.
     ///
     /// The bytes are counted only after the growth. Several threads can therefore see the same free bytes, and each of
     /// these threads can grow one state.
@@ -58,7 +58,7 @@ impl Budget {
         }
     }
 
-    /// The bytes in use.
+    /// Returns the number of bytes in use.
     #[cfg(all(test, not(loom)))]
     pub(super) fn heap_bytes(&self) -> usize {
         self.heap_bytes.load(Ordering::Relaxed)

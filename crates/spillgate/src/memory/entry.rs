@@ -38,8 +38,8 @@ pub(super) struct Entry {
     pub(super) over_budget: bool,
 }
 
-/// Whether a charge under `quota` may need more bytes in the slab. `in_slab` says whether the state is in the slab
-/// already.
+/// Returns whether a charge under `quota` can need more bytes in the slab. `in_slab` says whether the state is in the
+/// slab already.
 #[inline]
 fn needs_bytes(quota: &Quota, in_slab: bool) -> bool {
     match quota.algorithm() {
@@ -56,10 +56,10 @@ fn needs_bytes(quota: &Quota, in_slab: bool) -> bool {
 
 impl MemoryStore {
     /// Finds the entry of `key`. If the key is new and `charging` is a quota, claims a slot for the key. `charging` is
-    /// the quota of a hit that may need capacity, or `None`.
+    /// the quota of a hit that can need capacity (free keys or bytes in the budget). It is `None` for any other hit.
     ///
-    /// If capacity is missing, the function first returns an obstacle, and the request tries again. If the request has
-    /// given up on capacity, the function returns an entry that is marked as over budget.
+    /// If capacity is missing, the function first returns an obstacle (why the request must be tried again). If the
+    /// request has given up on capacity, the function returns an entry that is marked as over budget.
     #[inline]
     pub(super) fn find_or_claim(
         &self,
@@ -162,10 +162,10 @@ impl MemoryStore {
         bucket.replace(width, position.slot, packed)
     }
 
-    /// Returns the newest time at which the state may have been charged. If the algorithm does not need this time,
-    /// returns `now`.
+    /// Returns a time such that the state was not charged after it. If the algorithm does not need this time, returns
+    /// `now`.
     ///
-    /// The newest time may be later than `now`, because requests do not arrive in the order in which they read the
+    /// The returned time can be later than `now`, because requests do not arrive in the order in which they read the
     /// clock.
     pub(super) fn newest(&self, locked: &LockedBuckets<'_>, entry: &Entry, quota: &Quota, now: Time) -> Time {
         match entry.position {

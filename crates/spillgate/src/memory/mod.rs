@@ -28,7 +28,7 @@
 //! | fingerprint | the bits of a key that a slot stores |
 //! | position | the bucket and the slot of an entry |
 //! | home bucket | the bucket where the search for a key begins |
-//! | chain | the home bucket of a key, and the buckets after it in which the key may be |
+//! | chain | the home bucket of a key, and the buckets after it in which the key can be |
 //! | overflow count | how many entries passed a bucket because it was full; a search ends at a bucket whose count is 0 |
 //! | spill bucket | a bucket after the last home bucket; it stores entries for which the last home buckets have no free slot |
 //! | rank | a number that sorts the keys of a shard; it does not depend on the size of the table |

@@ -22,8 +22,9 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum OnFull {
-    /// A request is refused if one of its takes needs capacity. Such a request charges nothing. Its forces (units to be
-    /// counted without a check) are not counted either. A take in shadow mode never causes this refusal.
+    /// A request is refused if one of its takes needs capacity. Such a request charges nothing. Its forces
+    /// (operations that count units without a check) do not count anything either. A shadow take never causes this
+    /// refusal, because the refusal of a shadow hit never refuses its request.
     #[default]
     Deny,
     /// A hit that needs capacity is decided, but not counted. A client that uses a new key for each request is then not
@@ -33,8 +34,8 @@ pub enum OnFull {
 
 /// The bounds of a [`MemoryStore`](crate::MemoryStore).
 ///
-/// The store allocates as states arrive. A high bound therefore costs nothing until it is used. 10 million keys of
-/// token buckets take about 310 MB of memory.
+/// The store allocates memory only when states arrive. A high bound therefore costs nothing until it is used. 10
+/// million keys of token buckets take about 310 MB of memory.
 ///
 /// ```
 /// use spillgate::{MemoryOptions, MemoryStore};
@@ -49,9 +50,9 @@ pub struct MemoryOptions {
     /// The highest number of bytes in states that do not fit a slot of the hash table; 1 GiB by default.
     ///
     /// Such states are logs, counters of several segments, leases, states under a penalty, and very large counts. At
-    /// the bound, no such state grows. If several threads reach the bound together, each thread may exceed it by the
-    /// growth of one state. While a request without capacity is decided, the store also has a copy of each state that
-    /// the request may not charge.
+    /// the bound, no such state grows. If several threads reach the bound together, each thread can exceed it by the
+    /// growth of one state. During the decision of a request without capacity, the store also has a copy of each state
+    /// that the request must not charge.
     pub max_heap_bytes: usize,
     /// What happens when one of the two bounds is reached. [`OnFull`] has an example.
     pub on_full: OnFull,

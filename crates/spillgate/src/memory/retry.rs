@@ -26,7 +26,7 @@ pub(super) struct GiveUpOn {
     /// The store was swept for this request. If capacity is still missing, the request gives up on it.
     pub(super) capacity: bool,
     /// The request gives up on a larger table, because a larger table would not help. This flag is separate from
-    /// `capacity`, because a request that found capacity after a sweep may still need a larger table.
+    /// `capacity`, because a request that found capacity after a sweep can still need a larger table.
     pub(super) larger_table: bool,
 }
 

@@ -1,6 +1,6 @@
 //! Decides a request of several hits. A hit is one operation on one limit for one key.
 //!
-//! Such a request charges all its limits or none. No other request may see its states between two of its charges. The
+//! Such a request charges all its limits or none. No other request must see its states between two of its charges. The
 //! request therefore keeps the locks of all its buckets until all its states are stored.
 
 use std::sync::Arc;
@@ -15,16 +15,17 @@ use super::shards::{Fingerprint, LockedBuckets, Obstacle, Table};
 use super::single::charging;
 use super::store::{MemoryStore, ShardRef};
 
-/// A state that the request uses. Several hits may use the same state.
+/// A state that the request uses. Several hits can use the same state.
 struct Target<'s, 'q> {
     /// The key of the state.
     key: Fingerprint,
     /// The shard that has the key.
     shard: ShardRef<'s>,
-    /// The quota of the first hit on the state. The quotas of later hits on this state may have another limit, but they
+    /// The quota of the first hit on the state. The quotas of later hits on this state can have another limit, but they
     /// have the same [identity](Quota::identity).
     quota: &'q Quota,
-    /// The quota of the first hit that may need capacity. It is `None` if no hit may need capacity.
+    /// The quota of the first hit that can need capacity (free keys or bytes in the budget). It is `None` if no hit can
+    /// need capacity.
     charging: Option<&'q Quota>,
 }
 
@@ -153,7 +154,7 @@ impl MemoryStore {
         for (done, &i) in request.lock_order.iter().enumerate() {
             let target = &request.targets[i];
             let home = tables[i].home_bucket(target.key);
-            // Two chains may overlap. If this thread locked the same bucket twice, it would wait for itself forever.
+            // Two chains can overlap. If this thread locked the same bucket twice, it would wait for itself forever.
             if !locks.last().is_some_and(|last| last.contains(&tables[i], home)) {
                 locks.push(LockedBuckets::starting_at(&tables[i], home));
             }

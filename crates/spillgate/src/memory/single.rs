@@ -11,10 +11,11 @@ use super::retry::GiveUpOn;
 use super::shards::{Fingerprint, LockedBuckets, Obstacle, Table};
 use super::store::{MemoryStore, ShardRef};
 
-/// Returns the quota of the hit if the hit may need capacity. Otherwise returns `None`.
+/// Returns the quota of the hit if the hit can need capacity (free keys or bytes in the budget). Otherwise returns
+/// `None`.
 #[inline]
 pub(super) fn charging<'q>(hit: &Hit<'q>) -> Option<&'q Quota> {
-    // A take of cost 0 uses nothing, but its refusal may start a penalty, and the penalty needs a slot.
+    // A take of cost 0 uses nothing, but its refusal can start a penalty, and the penalty needs a slot.
     let punishes = || matches!(hit.op, Op::Take { cost: 0, .. }) && hit.quota.penalty_ns() > 0;
     (matches!(hit.op.kind(), OpKind::Take | OpKind::Force) || punishes()).then_some(hit.quota)
 }

@@ -36,10 +36,10 @@ const OVERFLOWS: u64 = (1 << OVERFLOW_BITS) - 1;
 /// The mask for the newest time, in nanoseconds, at which a token bucket in these slots was charged. Only the low bits
 /// of this time are stored.
 ///
-/// These bits repeat every 73 minutes. An old time can therefore look as if it were up to a second after the time of a
-/// request. This happens to about one request in 4000. It matters only if the request has another T (the time between
-/// two tokens) than the charge before it. Up to a second of the debt (used tokens, measured as time) then stays at the
-/// old T.
+/// These bits repeat every 2^42 ns, which is 4398 s or 73 minutes. An old time can therefore look as if it were up to a
+/// second after the time of a request. This happens to about one request in 4000. It matters only if the request has
+/// another T (the time between two tokens) than the charge before it. A part of the debt (used tokens, measured as
+/// time) is then not converted to the new T. This part is at most one second.
 const NEWEST: u64 = (1 << 42) - 1;
 /// A shift by this many bits moves the newest time to the top of a word.
 const TOP_SHIFT: u32 = NEWEST.leading_zeros();

@@ -8,7 +8,7 @@ use super::slot::Width;
 /// The 128 bits that identify an entry; a narrow slot stores 88 of them.
 ///
 /// Two keys share one entry only if all stored bits agree. With n live keys and 88 stored bits, the probability that
-/// any two keys share an entry is below n^2 / 2^89. For twenty million keys, it is about one in 10^12.
+/// any two keys share an entry is below n^2 / 2^89. For n = 20 million keys, this is less than one in 10^12.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fingerprint {
     /// Never 0, because 0 marks a free slot. The top bits choose the shard and the home bucket.
@@ -26,9 +26,9 @@ impl Fingerprint {
     #[inline]
     pub(crate) fn of(state_key: u128, width: Width) -> Fingerprint {
         let low = state_key as u64;
-        // Most keys are hashes already. If a caller numbers its keys instead, they differ only in a few bits. The
-        // mixing below spreads these differences and loses none of them. Its two factors are odd. One is 2^64 divided
-        // by the golden ratio, and the other is a factor of SplitMix64.
+        // Most keys are hashes already. If a caller numbers its keys instead, the keys differ only in a few bits. The
+        // mixing below spreads these differences and loses none of them. Its two factors are odd. The first is 2^64
+        // divided by the golden ratio, and the second is a factor of SplitMix64.
         let high = (state_key >> 64) as u64 ^ low.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let high = (high ^ (high >> 32)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         // A narrow slot does not store the low bits, so they are set to 0. Two keys whose stored bits agree are one

@@ -1,7 +1,7 @@
 //! Locks a chain of buckets, and reads and writes entries in it. A chain is a home bucket, where the search for a key
 //! begins, and the buckets after it.
 //!
-//! An entry may be in any bucket of the chain that begins at its home bucket. A thread locks the chain bucket by
+//! An entry can be in any bucket of the chain that begins at its home bucket. A thread locks the chain bucket by
 //! bucket, in ascending order. All threads use this order, so no two requests can wait for each other.
 //!
 //! A search keeps the locks of all buckets that it has read. Otherwise two requests could claim a slot for the same new
@@ -23,7 +23,7 @@ pub(crate) enum Obstacle {
     Moved,
     /// The table has no free slot near the home bucket of the key.
     Crowded,
-    /// The budget of the store (its highest numbers of keys and bytes) is used up. Expired entries may use a part of
+    /// The budget of the store (its highest numbers of keys and bytes) is used up. Expired entries can use a part of
     /// it.
     Full,
 }
@@ -69,7 +69,7 @@ impl<'t> LockedBuckets<'t> {
         LockedBuckets { table, from: bucket, to: bucket }
     }
 
-    /// Whether this value has the lock of this bucket of `table`.
+    /// Returns whether this value has the lock of this bucket of `table`.
     pub(crate) fn contains(&self, table: &Table, bucket: usize) -> bool {
         std::ptr::eq(self.table, table) && (self.from..self.to).contains(&bucket)
     }

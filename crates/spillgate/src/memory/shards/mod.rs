@@ -49,11 +49,11 @@ const MIN_LOAD_TO_GROW: f64 = 1.0 / 16.0;
 /// A table doubles its size in this many steps. Each step makes it larger by the factor 2^(1/8), which is about a
 /// tenth.
 const STEPS_TO_DOUBLE: f64 = 8.0;
-/// A table with this many home buckets has slots for all new keys of one request. A smaller table may always grow, even
-/// if it seems to be empty. A request that meets an obstacle removes the entries that it claimed before it makes the
-/// table grow. The table can then seem to be empty, although the request needs more slots.
+/// A table with this many home buckets has slots for all new keys of one request. A smaller table is always allowed
+/// to grow, even if it seems to be empty. Before a request makes the table grow, it removes the entries that it has
+/// claimed. The table can then seem to be empty, although the request needs more slots.
 const HOME_BUCKETS_FOR_ANY_REQUEST: usize = 4 * MIN_HOME_BUCKETS;
-/// A table for more than one home bucket has at least this many home buckets. It may have a few more, because buckets
+/// A table for more than one home bucket has at least this many home buckets. It can have a few more, because buckets
 /// are allocated in blocks.
 const MIN_HOME_BUCKETS: usize = 56;
 
@@ -78,8 +78,8 @@ struct Shard {
     entries: AtomicUsize,
     /// The home bucket that is swept next. A thread that replaces the table has the lock of this cursor.
     sweep_cursor: Mutex<usize>,
-    /// The states that do not fit a slot. A thread that has the lock of a bucket may lock the slab. A thread that has
-    /// the lock of the slab must not lock a bucket.
+    /// The states that do not fit a slot. A thread that has the lock of a bucket is allowed to lock the slab. A
+    /// thread that has the lock of the slab must not lock a bucket.
     slab: Mutex<Slab>,
 }
 
@@ -152,8 +152,8 @@ impl Shards {
     /// keys of a shard. Calls `each` for the entries with at least this rank, while their buckets are locked. Returns
     /// the rank for the next call, or `None` after the last home bucket.
     ///
-    /// A scan in such steps meets each entry exactly once if the entry is in the table during the whole scan. The table
-    /// may be replaced between two steps, because the rank of a key does not depend on the table.
+    /// A scan in such steps meets each entry exactly once if the entry is in the table during the whole scan. This is
+    /// true even if the table is replaced between two steps, because the rank of a key does not depend on the table.
     pub(super) fn scan(&self, shard: usize, rank: u64, mut each: impl FnMut(Fingerprint, Content)) -> Option<u64> {
         let table = self.load(shard);
         let home = home_bucket_of_rank(rank, table.home_buckets());

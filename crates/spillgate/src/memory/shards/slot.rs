@@ -62,7 +62,7 @@ pub(crate) enum Content {
 }
 
 impl Content {
-    /// Whether the state equals an empty state at `now_ns`.
+    /// Returns whether the state equals an empty state at `now_ns`.
     pub(crate) fn has_expired(self, now_ns: u64) -> bool {
         let (Content::Inline { expires_at, .. } | Content::InSlab { expires_at, .. }) = self;
         has_expired(expires_at, now_ns)
@@ -79,7 +79,7 @@ const SCALE_SHIFT: u32 = PAYLOAD_BITS - 2;
 /// The factor of each scale.
 const SCALES: [u64; 4] = [1, 1_000, 1_000_000, 1_000_000_000];
 
-/// Whether a state that expires at `time_ns` equals an empty state at `now_ns`.
+/// Returns whether a state that expires at `time_ns` equals an empty state at `now_ns`.
 ///
 /// A slot cannot store a time after [`Time::MAX`]. It stores [`Time::MAX`] instead. A state with this time never
 /// expires.

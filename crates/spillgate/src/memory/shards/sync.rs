@@ -1,7 +1,7 @@
 //! The atomics of the table.
 //!
-//! Only this file imports them. Loom, a model checker for threads, can therefore replace them when it checks the locks
-//! (`tests/model.rs`).
+//! Only this file imports atomics for the table. Loom, a model checker for threads, can therefore replace these atomics
+//! when it checks the locks (`tests/model.rs`).
 
 #[cfg(loom)]
 pub(super) use loom::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ pub(super) use loom::sync::atomic::{AtomicU64, Ordering};
 pub(super) use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A thread that waits for a lock spins this many times. Then it yields the processor, because the thread that has the
-/// lock may need the processor.
+/// lock can need the processor.
 #[cfg(not(loom))]
 const SPINS: u32 = 64;
 

@@ -40,8 +40,8 @@ pub(crate) struct Table {
 impl Table {
     /// Makes a table with at least this many home buckets, in whole blocks.
     ///
-    /// A table for one home bucket has a single bucket. Even an empty table needs a bucket, because a thread that locks
-    /// a bucket learns whether the table was replaced.
+    /// A table for one home bucket has a single bucket. Even an empty table needs a bucket, because a thread has to
+    /// lock a bucket to learn whether the table was replaced.
     pub(crate) fn new(width: Width, shard_bits: u32, home_buckets: usize) -> Table {
         if home_buckets <= 1 {
             return Table::with_spill(width, shard_bits, 1, 0);

@@ -1,8 +1,8 @@
 //! Writes the file of a snapshot: through a buffer, with a checksum, and under a temporary name until the file is
 //! complete.
 //!
-//! A process may be killed while it writes a snapshot. A reader must then find the previous snapshot, not an incomplete
-//! new one.
+//! A process can be killed while it writes a snapshot. A reader must then find the previous snapshot, and not an
+//! incomplete new one.
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::Hasher as _;
@@ -23,7 +23,7 @@ pub(super) struct Writer<'f> {
 }
 
 impl<'f> Writer<'f> {
-    /// A writer at the beginning of `file`.
+    /// Makes a writer that begins at the start of `file`.
     pub(super) fn new(file: &'f File) -> Writer<'f> {
         Writer { file, buffer: Vec::new(), checksum: SipHasher13::new(), bytes: 0 }
     }
@@ -56,13 +56,13 @@ pub(super) struct Draft<'p> {
 }
 
 impl<'p> Draft<'p> {
-    /// Creates an empty file, which only its owner may read, beside `path`.
+    /// Creates an empty file beside `path`. Only the owner of the file can read it.
     pub(super) fn new(path: &'p Path) -> io::Result<Draft<'p>> {
         let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
         name.push(".draft");
         let draft = path.with_file_name(name);
-        // A process that was killed may have left this file. It is not reused, because it could be a link or have other
-        // permissions.
+        // If a process was killed, this file can still exist. The old file is not reused, because it could be a link or
+        // have other permissions.
         match fs::remove_file(&draft) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -74,7 +74,7 @@ impl<'p> Draft<'p> {
         Ok(Draft { path, file: options.open(&draft)?, draft })
     }
 
-    /// The file, to be written.
+    /// Returns the file, so that a [`Writer`] can write it.
     pub(super) fn file(&self) -> &File {
         &self.file
     }

@@ -9,8 +9,8 @@
 //! | end | kind 0, the number of records |
 //! | checksum | SipHash-1-3 of all bytes before it, 16 bytes |
 //!
-//! Any file may be passed as a snapshot. For a file that is not a snapshot, the reader has to return an error, and it
-//! has to use bounded memory.
+//! A caller can pass any file as a snapshot. For a file that is not a snapshot, the reader has to return an error, and
+//! it has to use bounded memory.
 
 use std::fmt;
 use std::hash::Hasher as _;
@@ -42,8 +42,8 @@ const WIDE_IN_SLAB: u8 = 4;
 
 /// The size of the smallest record: its kind, two words of fingerprint, a time and a number.
 pub(super) const LEAST_RECORD_BYTES: u64 = 33;
-/// The number of words in the largest state. It has the highest number of leases, with four words for each lease, and a
-/// few more words.
+/// The highest number of words in a state. The largest state has 65,536 leases, with four words for each lease, and at
+/// most eight more words.
 const MAX_STATE_WORDS: u64 = 4 * 65_536 + 8;
 
 /// Why a snapshot was rejected. Nothing of a rejected snapshot is used.
@@ -169,7 +169,7 @@ pub(super) struct Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// A reader at the beginning of a snapshot.
+    /// Makes a reader that begins at the start of a snapshot.
     pub(super) fn new(source: R) -> Reader<R> {
         Reader { source, checksum: SipHasher13::new(), words: Vec::new() }
     }
@@ -201,7 +201,7 @@ impl<R: Read> Reader<R> {
         self.bytes().map(u64::from_le_bytes)
     }
 
-    /// Reads the next record; `None` after the last one.
+    /// Reads the next record. Returns `None` after the last record.
     pub(super) fn record(&mut self) -> Result<Option<Record>, SnapshotError> {
         let [kind] = self.bytes()?;
         let width = match kind {
@@ -258,7 +258,7 @@ impl<R: Read> Reader<R> {
 }
 
 impl Fingerprint {
-    /// Whether a slot of this width can store the fingerprint.
+    /// Returns whether a slot of this width can store the fingerprint.
     fn fits(self, width: Width) -> bool {
         let stored = match width {
             Width::Narrow => self.low << Fingerprint::LOW_BITS == 0,

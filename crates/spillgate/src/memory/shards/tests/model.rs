@@ -30,7 +30,7 @@ fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
 /// Runs each closure as a thread of the model, and returns their results.
 fn together<T: Send + 'static>(threads: Vec<Box<dyn FnOnce() -> T + Send>>) -> Vec<T> {
     let threads: Vec<_> = threads.into_iter().map(thread::spawn).collect();
-    threads.into_iter().map(|thread| thread.join().expect("a thread ends")).collect()
+    threads.into_iter().map(|thread| thread.join().expect("no thread panics")).collect()
 }
 
 /// Makes a key in the lower half (0) or the upper half (1) of all keys. In a table with two home buckets, `half` is its
@@ -133,7 +133,7 @@ fn two_threads_on_a_new_key_admit_exactly_the_limit() {
     check(3, || {
         let shared = Arc::new(table(1, 0));
         let worker = |table: Arc<Table>| -> Box<dyn FnOnce() -> usize + Send> {
-            Box::new(move || (0..2).filter(|_| take(&table, key(0, 1), 3).expect("a free slot")).count())
+            Box::new(move || (0..2).filter(|_| take(&table, key(0, 1), 3).expect("the bucket has a free slot")).count())
         };
         let admitted = together(vec![worker(shared.clone()), worker(shared.clone())]);
         assert_eq!(admitted.iter().sum::<usize>(), 3);
@@ -146,7 +146,7 @@ fn three_threads_on_one_key_admit_exactly_the_limit() {
     check(1, || {
         let shared = Arc::new(table(1, 0));
         let worker = |table: Arc<Table>| -> Box<dyn FnOnce() -> bool + Send> {
-            Box::new(move || take(&table, key(0, 1), 2).expect("a free slot"))
+            Box::new(move || take(&table, key(0, 1), 2).expect("the bucket has a free slot"))
         };
         let admitted = together((0..3).map(|_| worker(shared.clone())).collect());
         assert_eq!(admitted.iter().filter(|&&admitted| admitted).count(), 2);
@@ -158,7 +158,7 @@ fn requests_over_the_same_two_buckets_neither_deadlock_nor_lose_units() {
     check(3, || {
         let shared = Arc::new(table(2, 0));
         let worker = |table: Arc<Table>, keys| -> Box<dyn FnOnce() + Send> {
-            Box::new(move || take_both(&table, keys).expect("a free slot"))
+            Box::new(move || take_both(&table, keys).expect("the bucket has a free slot"))
         };
         let (lower, upper) = (key(0, 1), key(1, 1));
         together(vec![worker(shared.clone(), [lower, upper]), worker(shared.clone(), [upper, lower])]);
@@ -173,7 +173,7 @@ fn a_chain_into_the_next_bucket_and_a_request_that_starts_there_do_not_deadlock(
         let full = WIDTH.slots() as u64;
         (0..=full).for_each(|number| assert_eq!(take(&shared, key(0, number), 9), Ok(true)));
         let worker = |table: Arc<Table>, keys| -> Box<dyn FnOnce() + Send> {
-            Box::new(move || take_both(&table, keys).expect("a free slot"))
+            Box::new(move || take_both(&table, keys).expect("the bucket has a free slot"))
         };
         let (spilled, upper) = (key(0, full), key(1, 1));
         together(vec![worker(shared.clone(), [spilled, upper]), worker(shared.clone(), [upper, spilled])]);
@@ -269,16 +269,18 @@ fn an_expired_entry_is_swept_or_reused_but_never_both() {
         (0..=WIDTH.slots() as u64).for_each(|number| assert_eq!(take(&shared, key(0, number), 1), Ok(true)));
         let spilled = key(0, WIDTH.slots() as u64);
         let mut locked = LockedBuckets::starting_at(&shared, 0);
-        let position = locked.find(spilled).expect("not moved").expect("it was claimed");
+        let position = locked.find(spilled).expect("the table has not moved").expect("the key was claimed");
         assert!(locked.write(spilled, position, Content::Inline { expires_at: NOW_NS, first: 7, second: 0 }));
         drop(locked);
         let taker = |table: Arc<Table>| -> Box<dyn FnOnce() -> usize + Send> {
-            Box::new(move || usize::from(take(&table, spilled, 1).expect("a free slot")))
+            Box::new(move || usize::from(take(&table, spilled, 1).expect("the bucket has a free slot")))
         };
         let sweeper = |table: Arc<Table>| -> Box<dyn FnOnce() -> usize + Send> {
             Box::new(move || {
                 let mut removed = 0;
-                LockedBuckets::starting_at(&table, 0).remove_expired(NOW_NS, |_| removed += 1).expect("not moved");
+                LockedBuckets::starting_at(&table, 0)
+                    .remove_expired(NOW_NS, |_| removed += 1)
+                    .expect("the table has not moved");
                 removed
             })
         };

@@ -9,7 +9,7 @@ use crate::memory::shards::bucket::Bucket;
 use crate::memory::shards::{Content, Fingerprint, LockedBuckets, Obstacle, Shards, Table, Width};
 
 const LAST_TIME: u64 = u64::MAX >> 1;
-/// An entry may be in one of this many buckets, from its home bucket on.
+/// An entry is in one of this many buckets, from its home bucket on.
 const CHAIN: u64 = 128;
 
 /// Makes a key. All keys with the same `high` have the same home bucket, however large the table is, because `low` does
@@ -56,7 +56,7 @@ fn entries_in_spill_buckets_are_found_and_move_to_any_table() {
     for width in [Width::Narrow, Width::Wide] {
         let table = Table::new(width, 0, 8);
         let keys = (0..1000).take_while(|&i| insert(&table, same_home(u64::MAX, i), i).is_ok()).count() as u64;
-        assert!(keys > 3 * width.slots() as u64, "{keys} keys");
+        assert!(keys > 3 * width.slots() as u64, "the table has space for only {keys} keys");
         for home_buckets in [1, 8, 9, 100] {
             let (from, mut to) = (Table::new(width, 0, 8), Table::new(width, 0, home_buckets));
             (0..keys).for_each(|i| assert_eq!(insert(&from, same_home(u64::MAX, i), i), Ok(())));
