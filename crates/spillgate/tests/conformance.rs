@@ -45,7 +45,7 @@ fn quotas() -> Vec<Quota> {
         (Quota::concurrency(3).lease(second), Quota::concurrency(5).lease(second).penalty(second)),
     ];
     let quotas = builders.into_iter().flat_map(|(one, other)| [one, other]);
-    quotas.map(|quota| quota.build().expect("valid")).collect()
+    quotas.map(|quota| quota.build().expect("the quota is valid")).collect()
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn random_requests_are_decided_as_by_the_kernel() {
         let mut by_store = vec![Decision::default(); hits.len()];
         let mut by_kernel = by_store.clone();
         let now = Time::from_nanos(now_ns);
-        let verdict = store.decide_now(now, &hits, &mut by_store).expect("well formed");
+        let verdict = store.decide_now(now, &hits, &mut by_store).expect("the request is well formed");
         let expected = kernel.decide(now, &hits, &mut by_kernel);
         assert_eq!((verdict, &by_store), (expected, &by_kernel), "request {i}: {hits:?}");
         allowed += u32::from(verdict.allowed);

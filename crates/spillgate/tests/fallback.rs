@@ -33,7 +33,7 @@ fn permits(policy: OnStoreFailure) -> Quota {
 }
 
 fn built(builder: QuotaBuilder) -> Quota {
-    builder.build().expect("valid")
+    builder.build().expect("the quota is valid")
 }
 
 fn take(key: u128, quota: &Quota, cost: u64) -> Hit<'_> {
@@ -61,7 +61,7 @@ impl Node {
     }
 
     fn ask(&self, hits: &[Hit<'_>]) -> (Verdict, Vec<Decision>) {
-        self.ask_at(NOW, hits).expect("decided")
+        self.ask_at(NOW, hits).expect("the request is decided")
     }
 
     fn fails(&self, hits: &[Hit<'_>]) -> bool {
@@ -174,7 +174,7 @@ fn local_decides_by_the_share_of_this_node() {
     let wait_ns = 60_000_000_000 - NOW.as_nanos() % 60_000_000_000;
     assert_eq!(verdict.retry_after, Wait::After(wait_ns), "the local store computes the wait");
     let later = Time::from_nanos(NOW.as_nanos() + wait_ns);
-    assert!(node.ask_at(later, &[take(1, &local, 1)]).expect("decided").0.allowed);
+    assert!(node.ask_at(later, &[take(1, &local, 1)]).expect("the request is decided").0.allowed);
 }
 
 #[test]
@@ -296,10 +296,10 @@ fn no_receipt_of_a_shared_store_looks_local_before_2189() {
     let deepest = built(Quota::token_bucket(1, Duration::from_nanos(1 << 61)));
     let back = |at: u64| {
         let (now, key) = (Time::from_nanos(at), u128::from(at));
-        let (_, decisions) = node.ask_at(now, &[take(key, &deepest, 1)]).expect("decided");
+        let (_, decisions) = node.ask_at(now, &[take(key, &deepest, 1)]).expect("the request is decided");
         let receipt = Some(receipt(&decisions[0]));
         let refund = Hit::new(key, &deepest, Op::Refund { cost: 1, receipt }, Binding::Enforce);
-        node.ask_at(now, &[refund]).expect("decided").0.source
+        node.ask_at(now, &[refund]).expect("the request is decided").0.source
     };
     let first_nanosecond_after = (1 << 63) - (1 << 61);
     assert_eq!(back(first_nanosecond_after - 1), Source::Store);
@@ -319,18 +319,18 @@ fn local_leases_are_renewed_and_released_locally() {
     assert!(!node.ask(&[take(1, &permits, 1)]).0.allowed, "the share has only one permit, and it is taken");
     node.0.shared().set(Link::Works);
     let renew = Hit::new(1, &permits, Op::Renew { receipt: lease }, Binding::Enforce);
-    let at = |seconds: u64| NOW.after(SECOND * u32::try_from(seconds).expect("a few"));
-    assert!(node.ask_at(at(9), &[renew]).expect("decided").0.allowed);
-    assert!(node.ask_at(at(18), &[renew]).expect("decided").0.allowed, "the lease was renewed at 9 s");
+    let at = |seconds: u64| NOW.after(SECOND * u32::try_from(seconds).expect("the number is small"));
+    assert!(node.ask_at(at(9), &[renew]).expect("the request is decided").0.allowed);
+    assert!(node.ask_at(at(18), &[renew]).expect("the request is decided").0.allowed, "the lease was renewed at 9 s");
     let release = Hit::new(1, &permits, Op::Refund { cost: 1, receipt: Some(lease) }, Binding::Shadow);
     let shadow = renew.with_binding(Binding::Shadow);
-    let (verdict, decisions) = node.ask_at(at(19), &[shadow, release]).expect("decided");
+    let (verdict, decisions) = node.ask_at(at(19), &[shadow, release]).expect("the request is decided");
     assert_eq!(
         (verdict.source, decisions[0].allowed),
         (Source::Local, true),
         "the local lease has not expired yet, so it can be renewed"
     );
-    let (verdict, decisions) = node.ask_at(at(19), &[renew]).expect("decided");
+    let (verdict, decisions) = node.ask_at(at(19), &[renew]).expect("the request is decided");
     assert_eq!((verdict.allowed, decisions[0].reason), (false, Reason::LeaseExpired));
     let other = Node(with_fallback(node.0.shared().other_node(), 4));
     assert!(!other.ask(&[renew]).0.allowed, "another node does not know the lease");
@@ -400,12 +400,14 @@ fn one_request_can_renew_local_and_shared_leases() {
     assert_eq!((decisions[1].limit, node.left_in_store(3, &local)), (1, 11));
     // After the local lease has expired, no part of the request takes effect, neither in the local store nor in the shared store.
     let late = NOW.after(SECOND * 20);
-    let (verdict, decisions) = node.ask_at(late, &[renew(2, here), take(3, &local, 1)]).expect("decided");
+    let (verdict, decisions) =
+        node.ask_at(late, &[renew(2, here), take(3, &local, 1)]).expect("the request is decided");
     assert_eq!((verdict.allowed, verdict.binding, verdict.retry_after), (false, Some(0), Wait::Never));
     assert_eq!((decisions[0].reason, decisions[1].allowed), (Reason::LeaseExpired, true));
     assert_eq!((decisions[1].receipt, node.left_in_store(3, &local)), (None, 11));
     node.0.shared().set(Link::Lost);
-    let (verdict, decisions) = node.ask_at(late, &[renew(2, here), take(3, &local, 1)]).expect("decided");
+    let (verdict, decisions) =
+        node.ask_at(late, &[renew(2, here), take(3, &local, 1)]).expect("the request is decided");
     assert_eq!((verdict.allowed, verdict.source, decisions[1].receipt), (false, Source::Local, None));
     assert_eq!(node.left_locally(3, &local), 3);
 }
@@ -484,7 +486,7 @@ fn a_store_with_a_clock_uses_it_and_the_local_store_uses_the_callers() {
     let local = quota(OnStoreFailure::Local);
     let ask = || {
         let mut decisions = [Decision::default()];
-        let verdict = at_once(limiter.decide(&[take(1, &local, 1)], &mut decisions)).expect("decided");
+        let verdict = at_once(limiter.decide(&[take(1, &local, 1)], &mut decisions)).expect("the request is decided");
         (verdict.now, verdict.source)
     };
     assert_eq!(ask(), (Time::from_nanos(77), Source::Store));

@@ -43,12 +43,12 @@ impl Fleet {
     fn drain(&self, node: usize, now: Time, quota: &Quota, most: u32) -> u32 {
         let take = Op::Take { cost: 1, max_wait_ns: u64::MAX };
         let hits = [Hit::new(1, quota, take, Binding::Enforce)];
-        (0..most).take_while(|_| self.ask(node, now, &hits).expect("there is a policy").0.allowed).count() as u32
+        (0..most).take_while(|_| self.ask(node, now, &hits).expect("a policy decides").0.allowed).count() as u32
     }
 }
 
 fn built(builder: QuotaBuilder) -> Quota {
-    builder.build().expect("valid")
+    builder.build().expect("the quota is valid")
 }
 
 fn algorithms() -> [Algorithm; 7] {
@@ -145,7 +145,7 @@ proptest! {
             fleet.0[node].shared().set(link);
             let hit = |op| [Hit::new(1, &quota, op, Binding::Enforce)];
             for _ in 0..takes {
-                let (verdict, decisions) = fleet.ask(node, now, &hit(Op::take(1))).expect("there is a policy");
+                let (verdict, decisions) = fleet.ask(node, now, &hit(Op::take(1))).expect("a policy decides");
                 let Some(receipt) = decisions[0].receipt else { break };
                 prop_assert!(verdict.allowed);
                 held.push((now_ns + quota.lease_ns(), receipt));
@@ -216,7 +216,8 @@ fn each_request_is_decided_as_by_the_kernel_locally_or_in_the_store() {
         let mut expected = vec![Decision::default(); hits.len()];
         let refunds = hits.iter().any(|hit| matches!(hit.op.kind(), OpKind::Refund | OpKind::Renew));
         let verdict = if all_local || !works && !refunds {
-            let share_of = |quota: &Quota| &shares[quotas.iter().position(|q| q == quota).expect("one of them")];
+            let share_of =
+                |quota: &Quota| &shares[quotas.iter().position(|q| q == quota).expect("the quota is in the list")];
             let shared: Vec<Hit<'_>> =
                 hits.iter().map(|hit| hit.with_quota(share_of(hit.quota)).with_op(without_mark(hit.op))).collect();
             let verdict = here.decide(now, &shared, &mut expected);
@@ -288,7 +289,7 @@ fn a_request_takes_from_all_its_local_limits_or_from_none_whatever_the_policies(
             .collect();
         let before: Vec<u64> = hits.iter().map(|hit| peek(now, hit)).collect();
         let mut decisions = vec![Decision::default(); hits.len()];
-        let verdict = at_once(store.decide(Timing::at(now), &hits, &mut decisions)).expect("there is a policy");
+        let verdict = at_once(store.decide(Timing::at(now), &hits, &mut decisions)).expect("a policy decides");
         let refuses = |binding| hits.iter().zip(&decisions).any(|(h, d)| h.binding == binding && !d.allowed);
         let passes = hits.iter().zip(&decisions).any(|(h, d)| h.binding == Binding::Quota && d.allowed);
         assert_eq!(verdict.allowed, !refuses(Binding::Enforce) && (passes || !refuses(Binding::Quota)));
@@ -320,7 +321,7 @@ fn no_decision_is_lost_while_the_store_comes_and_goes() {
                         let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
                         let (now, mut decisions) = (Time::from_nanos(START_NS), [Decision::default()]);
                         let asked = store.decide(Timing::at(now), &hits, &mut decisions);
-                        let verdict = at_once(asked).expect("decided");
+                        let verdict = at_once(asked).expect("the request is decided");
                         let admitted = if verdict.source == Source::Store { &by_store } else { &by_share };
                         admitted.fetch_add(usize::from(verdict.allowed), Ordering::Relaxed);
                     }

@@ -14,13 +14,15 @@ fn folder() -> PathBuf {
 }
 
 fn broken_files() -> Vec<RulesFile> {
-    let mut paths: Vec<PathBuf> =
-        std::fs::read_dir(folder()).expect("the folder").map(|entry| entry.expect("a file").path()).collect();
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(folder())
+        .expect("the folder can be read")
+        .map(|entry| entry.expect("the entry can be read").path())
+        .collect();
     paths.sort();
-    let name = |path: &PathBuf| path.file_name().expect("a name").to_string_lossy().into_owned();
+    let name = |path: &PathBuf| path.file_name().expect("the path has a name").to_string_lossy().into_owned();
     paths
         .iter()
-        .map(|path| RulesFile { name: name(path), text: std::fs::read_to_string(path).expect("UTF-8") })
+        .map(|path| RulesFile { name: name(path), text: std::fs::read_to_string(path).expect("the file is UTF-8") })
         .collect()
 }
 

@@ -9,7 +9,7 @@ use spillgate::rules::{MAX_FILE_BYTES, Rules, RulesFile, read_files};
 
 fn write(folder: &Path, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
     let path = folder.join(name);
-    fs::write(&path, text).expect("a temporary file");
+    fs::write(&path, text).expect("the file can be written");
     path
 }
 

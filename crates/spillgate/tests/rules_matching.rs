@@ -71,7 +71,7 @@ fn walk(trees: &[Tree], entries: &[(&str, &str)], path: &str, compat: bool) -> O
         match tree.value {
             Some(own) if !star(tree) && own == *value => candidates.push((0, number, tree)),
             Some(own) if star(tree) && fits(own, value) => {
-                let rank = if compat { 50 } else { 100 - u32::try_from(literals).expect("short") };
+                let rank = if compat { 50 } else { 100 - u32::try_from(literals).expect("the wildcard is short") };
                 candidates.push((rank, number, tree));
             }
             None => candidates.push((1000, number, tree)),
@@ -221,7 +221,8 @@ fn defaults_hold_for_files_that_say_nothing() {
                 {key: a, value: 'xy*', rate_limit: {unit: day, limit: 2}}]";
     let files = [RulesFile { name: "d.yaml".into(), text: text.into() }];
     for (compat_envoy, limit) in [(false, 2), (true, 1)] {
-        let rules = Rules::parse_with(&files, Defaults { compat_envoy, ..Defaults::default() }).expect("good rules");
+        let rules =
+            Rules::parse_with(&files, Defaults { compat_envoy, ..Defaults::default() }).expect("the rules are valid");
         assert!(rules.domains().all(|domain| domain.compat_envoy == compat_envoy));
         assert_eq!(rules.find("d", &[("a", "xyz")]).expect("a rule").limits[0].requests_per_unit, limit);
     }

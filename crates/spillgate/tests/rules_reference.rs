@@ -139,7 +139,7 @@ descriptors:
     rate_limit: {empty}
 "
         )]);
-        let rule = rules.find("d", &[("a", "any")]).expect("any value");
+        let rule = rules.find("d", &[("a", "any")]).expect("the rule matches any value");
         assert_eq!((&*rule.path, rule.limits[0].name.as_deref()), ("a", None));
         assert!(rules.find("d", &[("b", "x")]).is_some_and(|rule| rule.limits.is_empty() && !rule.unlimited));
         assert_eq!(warned(&rules), [(11, "`rate_limit` is empty, so it limits nothing")]);

@@ -120,7 +120,7 @@ fn a_value_that_is_longer_than_what_is_counted_is_a_warning() {
     );
     let file = RulesFile { name: "d.yaml".into(), text };
     let found = |value_bytes| {
-        let mut rules = Rules::parse(std::slice::from_ref(&file)).expect("good rules");
+        let mut rules = Rules::parse(std::slice::from_ref(&file)).expect("the rules are valid");
         rules.warn_of_long_values(std::slice::from_ref(&file), value_bytes);
         let real = rules.warnings().iter().filter(|warning| warning.severity() != Severity::Note);
         real.map(|warning| (warning.line(), warning.message().to_owned())).collect::<Vec<_>>()

@@ -17,13 +17,13 @@ const NOW: u64 = 1_790_000_000_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
 fn bucket(limit: u64, window_ns: u64, burst: u64) -> Quota {
-    Quota::token_bucket(limit, Duration::from_nanos(window_ns)).burst(burst).build().expect("a quota")
+    Quota::token_bucket(limit, Duration::from_nanos(window_ns)).burst(burst).build().expect("the quota is valid")
 }
 
 fn take(store: &MemoryStore, key: u128, quota: &Quota, cost: u64, now: u64) -> Decision {
     let hits = [Hit::new(key, quota, Op::take(cost), Binding::Enforce)];
     let mut decisions = [Decision::default()];
-    store.decide_now(Time::from_nanos(now), &hits, &mut decisions).expect("well formed");
+    store.decide_now(Time::from_nanos(now), &hits, &mut decisions).expect("the request is well formed");
     decisions[0]
 }
 
@@ -38,8 +38,8 @@ fn take_by(store: &MemoryStore, path: usize, key: u128, quota: &Quota, now: u64)
         if path == 1 { (&hits[..], vec![Decision::default(); 2]) } else { (&hits[..1], vec![Decision::default()]) };
     let now = Time::from_nanos(now);
     match path {
-        2 => store.hit_batch_now(now, hits, &mut decisions).expect("well formed"),
-        _ => drop(store.decide_now(now, hits, &mut decisions).expect("well formed")),
+        2 => store.hit_batch_now(now, hits, &mut decisions).expect("the request is well formed"),
+        _ => drop(store.decide_now(now, hits, &mut decisions).expect("the request is well formed")),
     }
     decisions[0].allowed
 }
@@ -88,7 +88,7 @@ fn a_request_that_is_late_for_one_of_its_states_forgives_nothing_in_the_other() 
         let hits =
             [(7, &slow), (8, &wide)].map(|(key, quota)| Hit::new(hashed(key), quota, Op::take(1), Binding::Enforce));
         let verdict = store.decide_now(Time::from_nanos(NOW), &hits, &mut [Decision::default(); 2]);
-        admitted += u64::from(verdict.expect("well formed").allowed);
+        admitted += u64::from(verdict.expect("the request is well formed").allowed);
         admitted += u64::from(take(&store, hashed(7), &fast, 980, NOW).allowed) * 980;
     }
     // Requests are late by up to one second. The bound is B + 2 * R. B = 2000 is the larger burst, and R = 1000 is the
@@ -101,7 +101,7 @@ fn a_request_that_is_late_for_one_of_its_states_forgives_nothing_in_the_other() 
 #[test]
 fn a_late_request_has_its_turn_in_a_queue_by_its_own_time() {
     let (slow, fast) = (bucket(1, SECOND_NS, 5), bucket(10, SECOND_NS, 5));
-    let queue = Quota::leaky_bucket(1, Duration::from_secs(1)).queue(3).build().expect("a queue");
+    let queue = Quota::leaky_bucket(1, Duration::from_secs(1)).queue(3).build().expect("the quota is valid");
     for (max_wait_ns, expected) in [(299, (false, 0)), (300, (true, 300))] {
         let store = MemoryStore::new(MemoryOptions::default());
         assert!(take(&store, 7, &slow, 2, NOW).allowed && take(&store, 8, &queue, 1, NOW - SECOND_NS).allowed);
@@ -109,7 +109,8 @@ fn a_late_request_has_its_turn_in_a_queue_by_its_own_time() {
         let hits = [(7, &fast, Op::take(1)), (8, &queue, wait)];
         let hits = hits.map(|(key, quota, op)| Hit::new(key, quota, op, Binding::Enforce));
         let mut decisions = [Decision::default(); 2];
-        let verdict = store.decide_now(Time::from_nanos(NOW - 300), &hits, &mut decisions).expect("well formed");
+        let verdict =
+            store.decide_now(Time::from_nanos(NOW - 300), &hits, &mut decisions).expect("the request is well formed");
         assert_eq!((verdict.allowed, verdict.delay_ns), expected, "{decisions:?}");
     }
 }
@@ -121,7 +122,7 @@ fn a_table_that_grows_keeps_the_newest_time() {
     let (slow, fast) = (bucket(1, 1_000_000, 1000), bucket(1000, 1_000_000, 1000));
     // Other keys are in the same buckets of the table. Some of them were charged long before, and some store no time.
     let old = bucket(1, 10 * SECOND_NS, 10);
-    let window = Quota::fixed_window(10, Duration::from_secs(3600)).build().expect("a quota");
+    let window = Quota::fixed_window(10, Duration::from_secs(3600)).build().expect("the quota is valid");
     let (store, mut random, mut admitted, mut keys) = (MemoryStore::new(MemoryOptions::default()), Random(3), 0, 0u32);
     let key = |random: &mut Random| u128::from(random.below(u64::MAX)) << 64 | u128::from(random.below(u64::MAX));
     for _ in 0..20_000 {
@@ -138,7 +139,7 @@ fn a_table_that_grows_keeps_the_newest_time() {
     assert_eq!((store.len(), keys), (100_001, 100_000), "the table has grown");
     let hits = [Hit::new(7, &slow, Op::Peek, Binding::Enforce)];
     let mut peeked = [Decision::default()];
-    store.decide_now(Time::from_nanos(NOW), &hits, &mut peeked).expect("well formed");
+    store.decide_now(Time::from_nanos(NOW), &hits, &mut peeked).expect("the request is well formed");
     assert!(
         admitted == 400 && 1000 - peeked[0].remaining >= admitted,
         "{admitted} admitted, {} left",
@@ -193,7 +194,7 @@ fn threads_of_two_limits_admit_the_larger_one() {
                 })
             })
             .collect();
-        threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+        threads.into_iter().map(|thread| thread.join().expect("no thread panics")).sum()
     });
     assert_eq!(admitted, 1000);
 }

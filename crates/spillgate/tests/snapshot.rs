@@ -37,14 +37,14 @@ struct File {
 
 impl File {
     fn new() -> File {
-        let folder = TempDir::new().expect("a temporary folder");
+        let folder = TempDir::new().expect("the folder can be made");
         let path = folder.path().join("state");
         File { folder, path }
     }
 
     fn save(&self, store: &MemoryStore, now: Time) -> usize {
-        let saved = store.save(&secret(), now, &self.path).expect("saved");
-        assert_eq!(fs::metadata(&self.path).expect("a file").len(), saved.bytes);
+        let saved = store.save(&secret(), now, &self.path).expect("the store can be saved");
+        assert_eq!(fs::metadata(&self.path).expect("the file can be read").len(), saved.bytes);
         saved.entries
     }
 
@@ -53,8 +53,8 @@ impl File {
     }
 
     fn names(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.folder.path()).expect("a folder");
-        entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect()
+        let entries = fs::read_dir(self.folder.path()).expect("the folder can be read");
+        entries.map(|entry| entry.expect("the entry can be read").file_name().to_string_lossy().into_owned()).collect()
     }
 }
 
@@ -64,7 +64,9 @@ fn keys(max_keys: usize) -> MemoryOptions {
 
 fn take(store: &MemoryStore, key: u128, quota: &Quota, now: Time) -> Decision {
     let mut decisions = [Decision::default()];
-    store.decide_now(now, &[Hit::new(key, quota, Op::take(1), Binding::Enforce)], &mut decisions).expect("well formed");
+    store
+        .decide_now(now, &[Hit::new(key, quota, Op::take(1), Binding::Enforce)], &mut decisions)
+        .expect("the request is well formed");
     decisions[0]
 }
 
@@ -114,10 +116,10 @@ impl Traffic {
         let hits = self.random.hits(&self.quotas, &self.receipts, key);
         let mut answers = stores.iter().map(|store| {
             let mut decisions = vec![Decision::default(); hits.len()];
-            let verdict = store.decide_now(at(self.now_ns), &hits, &mut decisions).expect("well formed");
+            let verdict = store.decide_now(at(self.now_ns), &hits, &mut decisions).expect("the request is well formed");
             (verdict, decisions)
         });
-        let (verdict, decisions) = answers.next().expect("there is a store");
+        let (verdict, decisions) = answers.next().expect("there is at least one store");
         for other in answers {
             assert_eq!(other, (verdict, decisions.clone()), "{hits:?}");
         }
@@ -143,7 +145,7 @@ fn a_restored_store_decides_as_if_it_had_never_been_saved() {
         // A restored store is saved and restored again. The new store has more shards or fewer shards (parts of its table).
         let saved = file.save(&restored, at(traffic.now_ns));
         let (store, report) =
-            file.restore(keys([1_000, 200_000][round % 2]), at(traffic.now_ns)).expect("a whole snapshot");
+            file.restore(keys([1_000, 200_000][round % 2]), at(traffic.now_ns)).expect("the snapshot is valid");
         assert_eq!((report.entries, report.expired, report.left_out), (saved, 0, 0));
         assert_eq!(report.taken_at, at(traffic.now_ns));
         entries += report.entries;
@@ -160,9 +162,9 @@ fn a_restored_store_decides_as_if_it_had_never_been_saved() {
 fn many_keys_are_found_in_a_store_of_any_size() {
     let (file, keys_saved) = (File::new(), 100_000);
     let quotas = [
-        Quota::fixed_window(9, SECOND * 3600).build().expect("valid"),
-        Quota::sliding_window_counter(9, SECOND * 3600).build().expect("valid"),
-        Quota::sliding_window_log(9, SECOND * 3600).build().expect("valid"),
+        Quota::fixed_window(9, SECOND * 3600).build().expect("the quota is valid"),
+        Quota::sliding_window_counter(9, SECOND * 3600).build().expect("the quota is valid"),
+        Quota::sliding_window_log(9, SECOND * 3600).build().expect("the quota is valid"),
     ];
     let quota_of = |i: u64| &quotas[if i % 10 < 8 { 0 } else { (i % 10 - 7) as usize }];
     let store = MemoryStore::new(keys(100_000));
@@ -171,7 +173,7 @@ fn many_keys_are_found_in_a_store_of_any_size() {
     }
     assert_eq!(file.save(&store, at(0)) as u64, keys_saved);
     for max_keys in [100_000, 1_000_000, 20_000_000] {
-        let (store, report) = file.restore(keys(max_keys), at(0)).expect("a whole snapshot");
+        let (store, report) = file.restore(keys(max_keys), at(0)).expect("the snapshot is valid");
         assert_eq!((report.entries as u64, store.len() as u64), (keys_saved, keys_saved));
         for i in 0..keys_saved {
             assert_eq!(take(&store, key(i), quota_of(i), at(0)).remaining, 7, "key {i} of {max_keys}");
@@ -181,13 +183,13 @@ fn many_keys_are_found_in_a_store_of_any_size() {
 
 #[test]
 fn keys_that_are_numbers_are_found_too() {
-    let (file, quota) = (File::new(), Quota::fixed_window(9, SECOND * 3600).build().expect("valid"));
+    let (file, quota) = (File::new(), Quota::fixed_window(9, SECOND * 3600).build().expect("the quota is valid"));
     let store = MemoryStore::new(keys(1_000_000));
     for i in 0..5_000u128 {
         take(&store, i, &quota, at(0));
     }
     file.save(&store, at(0));
-    let (store, report) = file.restore(keys(1_000_000), at(0)).expect("a whole snapshot");
+    let (store, report) = file.restore(keys(1_000_000), at(0)).expect("the snapshot is valid");
     assert_eq!(report.entries, 5_000);
     for i in 0..5_000u128 {
         assert_eq!(take(&store, i, &quota, at(0)).remaining, 7);
@@ -197,12 +199,12 @@ fn keys_that_are_numbers_are_found_too() {
 #[test]
 fn expired_states_are_dropped() {
     let (file, store) = (File::new(), MemoryStore::new(MemoryOptions::default()));
-    let windows = [1, 10].map(|secs| Quota::fixed_window(5, SECOND * secs).build().expect("valid"));
+    let windows = [1, 10].map(|secs| Quota::fixed_window(5, SECOND * secs).build().expect("the quota is valid"));
     for i in 0..30 {
         take(&store, key(i), &windows[usize::from(i % 3 == 0)], at(0));
     }
     assert_eq!(file.save(&store, at(0)), 30);
-    let (restored, report) = file.restore(MemoryOptions::default(), at(1_500_000_000)).expect("a whole snapshot");
+    let (restored, report) = file.restore(MemoryOptions::default(), at(1_500_000_000)).expect("the snapshot is valid");
     assert_eq!((report.entries, report.expired, restored.len()), (10, 20, 10));
     assert_eq!(file.save(&store, at(1_500_000_000)), 10, "expired states are not written");
 }
@@ -210,13 +212,13 @@ fn expired_states_are_dropped() {
 #[test]
 fn after_a_clock_was_set_back_a_key_is_refused_no_longer_than_its_largest_debt() {
     let (file, store) = (File::new(), MemoryStore::new(MemoryOptions::default()));
-    let bucket = Quota::token_bucket(2, SECOND).build().expect("valid");
+    let bucket = Quota::token_bucket(2, SECOND).build().expect("the quota is valid");
     let year_ns = 31_536_000_000_000_000;
     for _ in 0..2 {
         take(&store, 1, &bucket, at(year_ns));
     }
     file.save(&store, at(year_ns));
-    let (restored, _) = file.restore(MemoryOptions::default(), at(0)).expect("a whole snapshot");
+    let (restored, _) = file.restore(MemoryOptions::default(), at(0)).expect("the snapshot is valid");
     assert!(!take(&restored, 1, &bucket, at(0)).allowed);
     // The debt of a restored state is at most the next power of two above 2 * F + 1 s, in nanoseconds. F = 1 s is the
     // time to fill the bucket, so the power of two is 2^32. The key is refused until the debt leaves room for one unit
@@ -229,17 +231,17 @@ fn after_a_clock_was_set_back_a_key_is_refused_no_longer_than_its_largest_debt()
 #[test]
 fn a_smaller_store_restores_as_many_states_as_it_has_capacity_for() {
     let (file, store) = (File::new(), MemoryStore::new(MemoryOptions::default()));
-    let quota = Quota::fixed_window(5, SECOND).build().expect("valid");
-    let log = Quota::sliding_window_log(500, SECOND).build().expect("valid");
+    let quota = Quota::fixed_window(5, SECOND).build().expect("the quota is valid");
+    let log = Quota::sliding_window_log(500, SECOND).build().expect("the quota is valid");
     for i in 0..100 {
         take(&store, key(i), &quota, at(0));
         (0..50).for_each(|ns| _ = take(&store, key(i), &log, at(ns)));
     }
     assert_eq!(file.save(&store, at(0)), 200);
-    let (restored, report) = file.restore(keys(70), at(0)).expect("a whole snapshot");
+    let (restored, report) = file.restore(keys(70), at(0)).expect("the snapshot is valid");
     assert_eq!((report.entries, report.left_out, restored.len()), (70, 130, 70));
     let few_bytes = MemoryOptions { max_keys: 1_000, max_heap_bytes: 10_000, on_full: OnFull::Deny };
-    let (restored, report) = file.restore(few_bytes, at(0)).expect("a whole snapshot");
+    let (restored, report) = file.restore(few_bytes, at(0)).expect("the snapshot is valid");
     assert_eq!(report.entries + report.left_out, 200);
     assert!((100..130).contains(&restored.len()), "all windows and a few logs are restored: {}", restored.len());
 }
@@ -252,7 +254,7 @@ fn small(file: &File) -> Vec<u8> {
         (0..3).for_each(|_| _ = take(&store, key(i), quota, at(0)));
     }
     assert_eq!(file.save(&store, at(0)), 16);
-    fs::read(&file.path).expect("a file")
+    fs::read(&file.path).expect("the file can be read")
 }
 
 #[test]
@@ -260,14 +262,14 @@ fn a_torn_file_is_rejected_wherever_it_is_torn() {
     let file = File::new();
     let whole = small(&file);
     for len in 0..whole.len() {
-        fs::write(&file.path, &whole[..len]).expect("written");
+        fs::write(&file.path, &whole[..len]).expect("the file can be written");
         match file.restore(keys(100), at(0)) {
             Err(SnapshotError::NotASnapshot) => assert!(len < 16, "{len}"),
             Err(SnapshotError::Damaged(_)) => assert!(len >= 16, "{len}"),
             other => panic!("{len} of {} bytes: {other:?}", whole.len()),
         }
     }
-    fs::write(&file.path, [&whole[..], &[0]].concat()).expect("written");
+    fs::write(&file.path, [&whole[..], &[0]].concat()).expect("the file can be written");
     assert!(file.restore(keys(100), at(0)).is_err(), "there are bytes after the end");
 }
 
@@ -278,10 +280,10 @@ fn no_flipped_bit_goes_unnoticed() {
     for byte in 0..whole.len() {
         let mut flipped = whole.clone();
         flipped[byte] ^= 1 << (byte % 8);
-        fs::write(&file.path, flipped).expect("written");
+        fs::write(&file.path, flipped).expect("the file can be written");
         assert!(file.restore(keys(100), at(0)).is_err(), "byte {byte}");
     }
-    fs::write(&file.path, &whole).expect("written");
+    fs::write(&file.path, &whole).expect("the file can be written");
     assert!(file.restore(keys(100), at(0)).is_ok());
 }
 
@@ -306,7 +308,7 @@ fn forged(records: &[Vec<u64>], entries: u64) -> Vec<u8> {
 fn a_correct_checksum_is_not_enough() {
     let (file, end) = (File::new(), START_NS + 1_000_000_000);
     let restore = |records: &[Vec<u64>], entries| {
-        fs::write(&file.path, forged(records, entries)).expect("written");
+        fs::write(&file.path, forged(records, entries)).expect("the file can be written");
         file.restore(keys(1_000_000), at(0)).map(|(_, report)| report.entries)
     };
     let (narrow, narrow_in_slab, wide, wide_in_slab) = (1, 2, 3, 4);
@@ -343,18 +345,18 @@ fn a_correct_checksum_is_not_enough() {
 #[test]
 fn other_files_and_other_formats_are_different_errors() {
     let file = File::new();
-    let restore = || file.restore(MemoryOptions::default(), at(0)).expect_err("not a snapshot");
+    let restore = || file.restore(MemoryOptions::default(), at(0)).expect_err("the file is not a snapshot");
     assert!(matches!(restore(), SnapshotError::Io(error) if error.kind() == std::io::ErrorKind::NotFound));
     for other in ["", "domain: api\n", "spillgate state", &"x".repeat(100_000)] {
-        fs::write(&file.path, other).expect("written");
+        fs::write(&file.path, other).expect("the file can be written");
         assert!(matches!(restore(), SnapshotError::NotASnapshot), "{other:.20}");
     }
     let mut newer = small(&file);
     newer[16] = 9;
-    fs::write(&file.path, newer).expect("written");
+    fs::write(&file.path, newer).expect("the file can be written");
     assert_eq!(restore().to_string(), "the snapshot has format 9, and this version reads format 2");
-    fs::remove_file(&file.path).expect("removed");
-    fs::create_dir(&file.path).expect("a folder");
+    fs::remove_file(&file.path).expect("the file can be removed");
+    fs::create_dir(&file.path).expect("the folder can be read");
     assert!(matches!(restore(), SnapshotError::NotASnapshot));
     assert!(MemoryStore::restored(MemoryOptions::default(), at(0), Path::new("/dev/zero")).is_err());
 }
@@ -367,9 +369,9 @@ fn a_save_that_fails_keeps_the_last_snapshot_and_leaves_no_draft() {
     assert!(store.save(&secret(), at(0), &file.path.join("below")).is_err());
     assert!(store.save(&secret(), at(0), &file.folder.path().join("none/state")).is_err());
     assert!(store.save(&secret(), at(0), Path::new("/")).is_err());
-    assert_eq!(fs::read(&file.path).expect("still there"), whole);
+    assert_eq!(fs::read(&file.path).expect("the file is still there"), whole);
     // A process that was killed can leave its draft file. This draft must not prevent the next save.
-    fs::write(file.folder.path().join("state.draft"), "half").expect("written");
+    fs::write(file.folder.path().join("state.draft"), "half").expect("the file can be written");
     assert_eq!(file.save(&store, at(0)), 0);
     assert_eq!(file.names(), ["state"]);
 }
@@ -379,21 +381,21 @@ fn a_save_that_fails_keeps_the_last_snapshot_and_leaves_no_draft() {
 fn only_the_owner_may_read_a_snapshot() {
     use std::os::unix::fs::PermissionsExt as _;
     let file = File::new();
-    fs::write(&file.path, "anybody may read this").expect("written");
-    fs::set_permissions(&file.path, fs::Permissions::from_mode(0o644)).expect("set");
+    fs::write(&file.path, "anybody may read this").expect("the file can be written");
+    fs::set_permissions(&file.path, fs::Permissions::from_mode(0o644)).expect("the mode can be set");
     small(&file);
-    assert_eq!(fs::metadata(&file.path).expect("a file").permissions().mode() & 0o777, 0o600);
+    assert_eq!(fs::metadata(&file.path).expect("the file can be read").permissions().mode() & 0o777, 0o600);
 }
 
 #[test]
 fn a_limiter_finds_its_keys_again() {
     let (file, clock) = (File::new(), ManualClock::at(at(0)));
-    let quota = Quota::fixed_window(5, SECOND * 60).build().expect("valid");
+    let quota = Quota::fixed_window(5, SECOND * 60).build().expect("the quota is valid");
     let limiter = Limiter::with_clock(MemoryStore::new(MemoryOptions::default()), clock.clone());
     assert_eq!(limiter.hit_now("login", "user-7", &quota, 3).remaining, 2);
-    assert_eq!(limiter.save(&file.path).expect("saved").entries, 1);
+    assert_eq!(limiter.save(&file.path).expect("the store can be saved").entries, 1);
     drop(limiter);
-    let (limiter, _) = Limiter::restored(MemoryOptions::default(), clock, &file.path).expect("a whole snapshot");
+    let (limiter, _) = Limiter::restored(MemoryOptions::default(), clock, &file.path).expect("the snapshot is valid");
     assert_eq!(limiter.hit_now("login", "user-7", &quota, 1).remaining, 1);
     assert_eq!(limiter.hit_now("login", "user-8", &quota, 1).remaining, 4);
 }
@@ -407,9 +409,9 @@ fn a_snapshot_under_load_has_each_key_once_as_it_was_at_some_time() {
     const MOST_NEW_KEYS: u64 = 100_000;
     const LIMIT: u64 = 1_000_000;
     let quotas = [
-        Quota::fixed_window(LIMIT, SECOND * 3600).build().expect("valid"),
-        Quota::sliding_window_counter(LIMIT, SECOND * 3600).build().expect("valid"),
-        Quota::sliding_window_counter(LIMIT, SECOND * 3600).segments(10).build().expect("valid"),
+        Quota::fixed_window(LIMIT, SECOND * 3600).build().expect("the quota is valid"),
+        Quota::sliding_window_counter(LIMIT, SECOND * 3600).build().expect("the quota is valid"),
+        Quota::sliding_window_counter(LIMIT, SECOND * 3600).segments(10).build().expect("the quota is valid"),
     ];
     let store = MemoryStore::new(keys(1_000_000));
     let (begun, ended): (Vec<AtomicU64>, Vec<AtomicU64>) = (0..KEYS).map(|_| Default::default()).unzip();
@@ -437,7 +439,7 @@ fn a_snapshot_under_load_has_each_key_once_as_it_was_at_some_time() {
             file.save(&store, at(0));
             let most: Vec<u64> = begun.iter().map(|n| n.load(Ordering::SeqCst)).collect();
             // If the snapshot had a key twice, `restore` would return an error.
-            let (restored, _) = file.restore(keys(1_000_000), at(0)).expect("a whole snapshot");
+            let (restored, _) = file.restore(keys(1_000_000), at(0)).expect("the snapshot is valid");
             for i in 0..KEYS {
                 let used = LIMIT - 1 - take(&restored, key(i), &quotas[i as usize % 3], at(0)).remaining;
                 let (least, most) = (least[i as usize], most[i as usize]);
@@ -450,7 +452,7 @@ fn a_snapshot_under_load_has_each_key_once_as_it_was_at_some_time() {
     assert!(seen > 0 && new_keys.into_inner() > 1_000, "requests were decided while the snapshots were written");
     let all: BTreeMap<u64, u64> = (0..KEYS).map(|i| (i, ended[i as usize].load(Ordering::SeqCst))).collect();
     file.save(&store, at(0));
-    let (restored, _) = file.restore(keys(1_000_000), at(0)).expect("a whole snapshot");
+    let (restored, _) = file.restore(keys(1_000_000), at(0)).expect("the snapshot is valid");
     for (i, used) in all {
         assert_eq!(
             LIMIT - 1 - take(&restored, key(i), &quotas[i as usize % 3], at(0)).remaining,

@@ -24,7 +24,7 @@ fn store(max_keys: usize, on_full: OnFull) -> MemoryStore {
 fn take(store: &MemoryStore, key: u128, quota: &Quota, now: Time) -> Decision {
     let mut decisions = [Decision::default()];
     let hit = Hit::new(key, quota, Op::take(1), Binding::Enforce);
-    let verdict = store.decide_now(now, &[hit], &mut decisions).expect("one hit is well formed");
+    let verdict = store.decide_now(now, &[hit], &mut decisions).expect("the request is well formed");
     assert_eq!(verdict.allowed, decisions[0].allowed);
     decisions[0]
 }
@@ -41,7 +41,7 @@ impl MemoryStore {
 
 #[test]
 fn a_full_store_refuses_new_keys_and_keeps_the_old_ones() {
-    let quota = Quota::token_bucket(2, SECOND).build().expect("valid");
+    let quota = Quota::token_bucket(2, SECOND).build().expect("the quota is valid");
     let store = store(3, OnFull::Deny);
     for key in 0..3 {
         assert!(take(&store, key, &quota, at(1)).allowed);
@@ -58,19 +58,19 @@ fn a_full_store_refuses_new_keys_and_keeps_the_old_ones() {
 
 #[test]
 fn one_request_with_many_new_keys_cannot_exceed_the_bound() {
-    let quota = Quota::fixed_window(2, SECOND).build().expect("valid");
+    let quota = Quota::fixed_window(2, SECOND).build().expect("the quota is valid");
     let store = store(3, OnFull::Deny);
     let hits = [0, 1, 2, 3].map(|key| Hit::new(key, &quota, Op::take(1), Binding::Enforce));
     let mut decisions = [Decision::default(); 4];
-    assert!(!store.decide_now(at(1), &hits, &mut decisions).expect("well formed").allowed);
+    assert!(!store.decide_now(at(1), &hits, &mut decisions).expect("the request is well formed").allowed);
     assert_eq!(decisions.iter().filter(|decision| decision.reason == Reason::StoreFull).count(), 1);
-    assert!(store.decide_now(at(1), &hits[..3], &mut decisions[..3]).expect("well formed").allowed);
+    assert!(store.decide_now(at(1), &hits[..3], &mut decisions[..3]).expect("the request is well formed").allowed);
     assert_eq!(store.len(), 3);
 }
 
 #[test]
 fn a_full_store_that_allows_counts_nothing() {
-    let quota = Quota::token_bucket(1, SECOND).build().expect("valid");
+    let quota = Quota::token_bucket(1, SECOND).build().expect("the quota is valid");
     let store = store(1, OnFull::Allow);
     assert!(take(&store, 0, &quota, at(1)).allowed);
     for _ in 0..5 {
@@ -83,12 +83,12 @@ fn a_full_store_that_allows_counts_nothing() {
 
 #[test]
 fn a_request_without_capacity_charges_none_of_its_limits() {
-    let quota = Quota::fixed_window(2, SECOND).build().expect("valid");
+    let quota = Quota::fixed_window(2, SECOND).build().expect("the quota is valid");
     let store = store(1, OnFull::Deny);
     assert_eq!(take(&store, 0, &quota, at(1)).remaining, 1);
     let hits = [0, 1].map(|key| Hit::new(key, &quota, Op::take(1), Binding::Enforce));
     let mut decisions = [Decision::default(); 2];
-    let verdict = store.decide_now(at(1), &hits, &mut decisions).expect("well formed");
+    let verdict = store.decide_now(at(1), &hits, &mut decisions).expect("the request is well formed");
     assert!(!verdict.allowed);
     assert_eq!(verdict.binding, Some(1));
     assert_eq!(take(&store, 0, &quota, at(1)).remaining, 0, "the first limit had not been charged");
@@ -96,7 +96,7 @@ fn a_request_without_capacity_charges_none_of_its_limits() {
 
 #[test]
 fn the_bytes_of_logs_are_bounded() {
-    let quota = Quota::sliding_window_log(60_000, SECOND).build().expect("valid");
+    let quota = Quota::sliding_window_log(60_000, SECOND).build().expect("the quota is valid");
     let store = MemoryStore::new(MemoryOptions { max_keys: 100, max_heap_bytes: 4096, on_full: OnFull::Deny });
     let refused = (0..60_000u64).find(|i| {
         let now = Time::from_nanos(1_000_000_000 + i);
@@ -114,13 +114,13 @@ fn the_bytes_of_token_buckets_that_fit_no_slot_are_bounded() {
     assert!(hit(&store, 1, &share, at(1)).allowed);
     assert_eq!(hit(&store, 2, &share, at(1)).reason, Reason::StoreFull);
     assert!(hit(&store, 1, &share, at(1)).allowed, "a state in the slab needs no more capacity");
-    let daily = Quota::per_day(7).build().expect("valid");
+    let daily = Quota::per_day(7).build().expect("the quota is valid");
     assert!(hit(&store, 2, &daily, at(1)).allowed, "a state in a slot needs no bytes");
 }
 
 #[test]
 fn a_counter_that_has_its_segments_needs_no_more_bytes() {
-    let counter = Quota::sliding_window_counter(10, SECOND).segments(100).build().expect("valid");
+    let counter = Quota::sliding_window_counter(10, SECOND).segments(100).build().expect("the quota is valid");
     let store = MemoryStore::new(MemoryOptions { max_keys: 100, max_heap_bytes: 1, on_full: OnFull::Deny });
     assert!(take(&store, 0, &counter, at(1)).allowed);
     assert_eq!(take(&store, 1, &counter, at(1)).reason, Reason::StoreFull, "a new key needs bytes");
@@ -129,7 +129,7 @@ fn a_counter_that_has_its_segments_needs_no_more_bytes() {
 
 #[test]
 fn expired_states_are_swept_as_new_keys_come() {
-    let quota = Quota::token_bucket(1, SECOND).build().expect("valid");
+    let quota = Quota::token_bucket(1, SECOND).build().expect("the quota is valid");
     let store = store(1_000_000, OnFull::Deny);
     for key in 0..10_000u128 {
         take(&store, key << 60, &quota, Time::from_nanos(key as u64 * 10_000_000));
@@ -140,18 +140,18 @@ fn expired_states_are_swept_as_new_keys_come() {
 #[test]
 fn threads_on_one_key_admit_exactly_the_limit() {
     let quotas = [
-        Quota::token_bucket(1000, Duration::from_secs(3600)).build().expect("valid"),
-        Quota::fixed_window(1000, Duration::from_secs(3600)).build().expect("valid"),
-        Quota::sliding_window_log(1000, Duration::from_secs(3600)).build().expect("valid"),
-        Quota::sliding_window_counter(1000, Duration::from_secs(3600)).segments(6).build().expect("valid"),
-        Quota::concurrency(1000).build().expect("valid"),
+        Quota::token_bucket(1000, Duration::from_secs(3600)).build().expect("the quota is valid"),
+        Quota::fixed_window(1000, Duration::from_secs(3600)).build().expect("the quota is valid"),
+        Quota::sliding_window_log(1000, Duration::from_secs(3600)).build().expect("the quota is valid"),
+        Quota::sliding_window_counter(1000, Duration::from_secs(3600)).segments(6).build().expect("the quota is valid"),
+        Quota::concurrency(1000).build().expect("the quota is valid"),
     ];
     for quota in &quotas {
         let store = store(100_000, OnFull::Deny);
         let admitted: usize = std::thread::scope(|scope| {
             let worker = || (0..1000).filter(|_| take(&store, 42, quota, at(7200)).allowed).count();
             let workers: Vec<_> = (0..4).map(|_| scope.spawn(worker)).collect();
-            workers.into_iter().map(|w| w.join().expect("a worker ends")).sum()
+            workers.into_iter().map(|w| w.join().expect("no worker panics")).sum()
         });
         assert_eq!(admitted, 1000, "{:?}", quota.algorithm());
     }
@@ -159,7 +159,7 @@ fn threads_on_one_key_admit_exactly_the_limit() {
 
 #[test]
 fn requests_that_lock_the_same_shards_in_any_order_do_not_deadlock() {
-    let quota = Quota::fixed_window(1_000_000, SECOND).build().expect("valid");
+    let quota = Quota::fixed_window(1_000_000, SECOND).build().expect("the quota is valid");
     let store = store(1_000_000, OnFull::Deny);
     std::thread::scope(|scope| {
         for worker in 0..4u128 {
@@ -169,7 +169,7 @@ fn requests_that_lock_the_same_shards_in_any_order_do_not_deadlock() {
                     let key = |i: u128| ((i * 7 + worker * round) % 64) << 64;
                     let hits = [3, 1, 2, 0].map(|i| Hit::new(key(i), quota, Op::take(1), Binding::Enforce));
                     let mut decisions = [Decision::default(); 4];
-                    store.decide_now(at(1), &hits, &mut decisions).expect("well formed");
+                    store.decide_now(at(1), &hits, &mut decisions).expect("the request is well formed");
                 }
             });
         }
@@ -183,10 +183,10 @@ fn requests_that_lock_the_same_shards_in_any_order_do_not_deadlock() {
 
 #[test]
 fn malformed_requests_are_errors() {
-    let quota = Quota::per_second(1).build().expect("valid");
+    let quota = Quota::per_second(1).build().expect("the quota is valid");
     let store = store(10, OnFull::Deny);
     let hits = vec![Hit::new(1, &quota, Op::take(1), Binding::Enforce); MAX_HITS + 1];
     assert!(store.decide_now(at(1), &hits, &mut vec![Decision::default(); MAX_HITS + 1]).is_err());
     assert!(store.decide_now(at(1), &hits[..2], &mut [Decision::default()]).is_err());
-    assert!(store.decide_now(at(1), &[], &mut []).expect("no hits").allowed);
+    assert!(store.decide_now(at(1), &[], &mut []).expect("a request without hits is well formed").allowed);
 }

@@ -163,8 +163,8 @@ impl<'r> Linter<'r> {
         self.warn(line, message, "this domain", help);
     }
 
-    /// Warns of rules that never match a request, because the search tries another rule first, and this other rule fits the
-    /// same requests.
+    /// Warns of rules on this level and below that never match a request. For such a rule, the search always tries
+    /// another rule first, and the other rule fits the same requests.
     fn reachability(&mut self, level: u32) {
         let index = &self.rules.index;
         for (_, slot) in index.slots(level) {

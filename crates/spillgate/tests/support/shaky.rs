@@ -44,7 +44,7 @@ impl Shaky {
     }
 
     pub(crate) fn set(&self, link: Link) {
-        *self.link.lock().expect("no test panics with it") = link;
+        *self.link.lock().expect("no thread panicked with the lock") = link;
     }
 }
 
@@ -63,7 +63,7 @@ impl Store for Shaky {
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
     ) -> Result<Verdict, StoreError> {
-        let link = *self.link.lock().expect("no test panics with it");
+        let link = *self.link.lock().expect("no thread panicked with the lock");
         assert_eq!(timing.now.is_none(), self.has_clock(), "a store with a clock gets no time");
         let lost = || StoreError::new(StoreErrorKind::Disconnected, format!("{link:?}"));
         if link == Link::Lost {

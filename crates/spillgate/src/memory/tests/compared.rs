@@ -21,7 +21,7 @@ impl Pair {
 
     fn decide(&mut self, now: Time, hits: &[Hit<'_>]) -> bool {
         let (mut stored, mut expected) = (vec![Decision::default(); hits.len()], vec![Decision::default(); hits.len()]);
-        let verdict = self.store.decide_now(now, hits, &mut stored).expect("well formed");
+        let verdict = self.store.decide_now(now, hits, &mut stored).expect("the request is well formed");
         assert_eq!(verdict, self.reference.decide(now, hits, &mut expected), "{hits:?} at {now:?}");
         assert_eq!(stored, expected, "{hits:?} at {now:?}");
         verdict.allowed
@@ -31,11 +31,11 @@ impl Pair {
 fn brief_quotas() -> [Quota; 5] {
     let window = Duration::from_micros(300);
     [
-        Quota::token_bucket(3, window).build().expect("valid"),
-        Quota::fixed_window(2, window).anchor(Anchor::FirstHit).build().expect("valid"),
-        Quota::sliding_window_counter(4, window).build().expect("valid"),
-        Quota::sliding_window_log(2, window).build().expect("valid"),
-        Quota::token_bucket(1, window).penalty(window).build().expect("valid"),
+        Quota::token_bucket(3, window).build().expect("the quota is valid"),
+        Quota::fixed_window(2, window).anchor(Anchor::FirstHit).build().expect("the quota is valid"),
+        Quota::sliding_window_counter(4, window).build().expect("the quota is valid"),
+        Quota::sliding_window_log(2, window).build().expect("the quota is valid"),
+        Quota::token_bucket(1, window).penalty(window).build().expect("the quota is valid"),
     ]
 }
 
@@ -71,9 +71,9 @@ fn counts_that_fit_no_slot_are_exact() {
     let quotas = [
         // T, the time between two tokens, is 12,342,857,142,858 ns. This is above 2^38, and not a multiple of a
         // thousand.
-        Quota::per_day(7).build().expect("valid"),
-        Quota::fixed_window(most, SECOND).build().expect("valid"),
-        Quota::sliding_window_counter(most, SECOND).build().expect("valid"),
+        Quota::per_day(7).build().expect("the quota is valid"),
+        Quota::fixed_window(most, SECOND).build().expect("the quota is valid"),
+        Quota::sliding_window_counter(most, SECOND).build().expect("the quota is valid"),
     ];
     let mut random = Random(2);
     for quota in &quotas {
@@ -94,8 +94,8 @@ fn counts_that_fit_no_slot_are_exact() {
 /// Returns a share of a limit. Its T (the time between two tokens) is not the T of any whole limit in the same window,
 /// so its state does not fit a slot.
 pub(super) fn unpacked() -> Quota {
-    let nodes = std::num::NonZeroU32::new(3).expect("nodes");
-    let share = Quota::per_minute(7).build().expect("valid").share(nodes);
+    let nodes = std::num::NonZeroU32::new(3).expect("3 is not zero");
+    let share = Quota::per_minute(7).build().expect("the quota is valid").share(nodes);
     assert!(!share.packs());
     share
 }
@@ -104,14 +104,14 @@ pub(super) fn unpacked() -> Quota {
 fn removed_states_free_their_bytes_in_the_slab() {
     let quotas = [
         unpacked(),
-        Quota::fixed_window((1 << 53) - 1, SECOND).build().expect("valid"),
-        Quota::token_bucket(1, SECOND).penalty(SECOND).build().expect("valid"),
-        Quota::sliding_window_log(9, SECOND).build().expect("valid"),
-        Quota::sliding_window_counter(9, SECOND).segments(10).build().expect("valid"),
-        Quota::concurrency(9).lease(SECOND).build().expect("valid"),
+        Quota::fixed_window((1 << 53) - 1, SECOND).build().expect("the quota is valid"),
+        Quota::token_bucket(1, SECOND).penalty(SECOND).build().expect("the quota is valid"),
+        Quota::sliding_window_log(9, SECOND).build().expect("the quota is valid"),
+        Quota::sliding_window_counter(9, SECOND).segments(10).build().expect("the quota is valid"),
+        Quota::concurrency(9).lease(SECOND).build().expect("the quota is valid"),
     ];
     let costs = [1, 1 << 52 | 1, 1, 2, 2, 1];
-    let brief = Quota::token_bucket(1, Duration::from_nanos(1)).build().expect("valid");
+    let brief = Quota::token_bucket(1, Duration::from_nanos(1)).build().expect("the quota is valid");
     for (quota, cost) in quotas.iter().zip(costs) {
         let mut pair = Pair::new(1_000);
         for key in 0..100 {
@@ -135,7 +135,7 @@ fn removed_states_free_their_bytes_in_the_slab() {
 
 #[test]
 fn a_state_moves_to_the_slab_with_a_large_count_and_back_to_its_slot() {
-    let quota = Quota::fixed_window(1 << 52, SECOND).build().expect("valid");
+    let quota = Quota::fixed_window(1 << 52, SECOND).build().expect("the quota is valid");
     let mut pair = Pair::new(100);
     for window in 1..10 {
         for cost in [1, (1 << 40) + 1, 1 << 51] {
@@ -147,7 +147,7 @@ fn a_state_moves_to_the_slab_with_a_large_count_and_back_to_its_slot() {
 
 #[test]
 fn at_the_end_of_time_no_state_expires() {
-    let quota = Quota::token_bucket(2, SECOND).build().expect("valid");
+    let quota = Quota::token_bucket(2, SECOND).build().expect("the quota is valid");
     let mut pair = Pair::new(1_000);
     for key in (0..200).chain(0..200) {
         assert!(pair.decide(Time::MAX, &[Hit::new(key, &quota, Op::take(1), Binding::Enforce)]));
@@ -157,7 +157,7 @@ fn at_the_end_of_time_no_state_expires() {
 
 #[test]
 fn a_batch_sees_a_table_that_its_first_hit_replaced() {
-    let quota = Quota::fixed_window(2, SECOND).build().expect("valid");
+    let quota = Quota::fixed_window(2, SECOND).build().expect("the quota is valid");
     let store = store(1_000, OnFull::Deny);
     let ops = [Op::take(2), Op::Peek, Op::Refund { cost: 1, receipt: None }, Op::take(2), Op::Reset, Op::take(2)];
     let hits = ops.map(|op| Hit::new(1, &quota, op, Binding::Enforce));

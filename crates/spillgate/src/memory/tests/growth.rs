@@ -7,7 +7,7 @@ const CHAIN: usize = 128;
 
 #[test]
 fn keys_that_no_table_can_separate_are_refused_in_bounded_memory() {
-    let quota = Quota::fixed_window(2, SECOND).build().expect("valid");
+    let quota = Quota::fixed_window(2, SECOND).build().expect("the quota is valid");
     let store = store(1_000_000, OnFull::Deny);
     // All these keys agree in the 64 bits that choose the home bucket. Hashed keys never agree in this many bits, but a
     // caller that chooses its own keys can make such keys.
@@ -26,8 +26,8 @@ fn keys_that_no_table_can_separate_are_refused_in_bounded_memory() {
 #[test]
 fn a_store_shrinks_when_its_keys_have_expired() {
     let quotas = [
-        Quota::token_bucket(1, SECOND).build().expect("valid"),
-        Quota::sliding_window_counter(1, SECOND).build().expect("valid"),
+        Quota::token_bucket(1, SECOND).build().expect("the quota is valid"),
+        Quota::sliding_window_counter(1, SECOND).build().expect("the quota is valid"),
     ];
     for quota in &quotas {
         let store = store(1_000_000, OnFull::Deny);
@@ -46,9 +46,9 @@ fn a_store_shrinks_when_its_keys_have_expired() {
 
 #[test]
 fn requests_for_known_keys_sweep_all_others_of_both_widths() {
-    let brief = Quota::token_bucket(1, SECOND).build().expect("valid");
-    let brief_wide = Quota::sliding_window_counter(1, SECOND).build().expect("valid");
-    let long = Quota::token_bucket(1_000_000, 1000 * SECOND).build().expect("valid");
+    let brief = Quota::token_bucket(1, SECOND).build().expect("the quota is valid");
+    let brief_wide = Quota::sliding_window_counter(1, SECOND).build().expect("the quota is valid");
+    let long = Quota::token_bucket(1_000_000, 1000 * SECOND).build().expect("the quota is valid");
     for hits in 1..=2 {
         let store = store(100_000, OnFull::Deny);
         for key in 0..10_000 {
@@ -60,7 +60,7 @@ fn requests_for_known_keys_sweep_all_others_of_both_widths() {
             let keys = [turn % 50, turn % 50 + 50].map(u128::from);
             let request = keys.map(|key| Hit::new(key, &long, Op::take(1), Binding::Enforce));
             let mut decisions = [Decision::default(); 2];
-            store.decide_now(now, &request[..hits], &mut decisions[..hits]).expect("it is well formed");
+            store.decide_now(now, &request[..hits], &mut decisions[..hits]).expect("the request is well formed");
         }
         assert!(store.len() <= 100, "there are {} states", store.len());
         assert!(store.slots() < slots / 4, "{} slots of {slots} are left", store.slots());
@@ -69,8 +69,8 @@ fn requests_for_known_keys_sweep_all_others_of_both_widths() {
 
 #[test]
 fn a_call_removes_few_entries_unless_it_replaces_the_table() {
-    let brief = Quota::token_bucket(1, SECOND).build().expect("valid");
-    let long = Quota::token_bucket(1_000_000, 1000 * SECOND).build().expect("valid");
+    let brief = Quota::token_bucket(1, SECOND).build().expect("the quota is valid");
+    let long = Quota::token_bucket(1_000_000, 1000 * SECOND).build().expect("the quota is valid");
     let store = store(100_000, OnFull::Deny);
     (0..50_000).for_each(|key| assert!(hit(&store, key, &brief, at(1)).allowed));
     let mut replaced = 0;
@@ -94,7 +94,7 @@ fn a_call_removes_few_entries_unless_it_replaces_the_table() {
 
 #[test]
 fn keys_that_agree_in_all_stored_bits_are_one_key() {
-    let quota = Quota::token_bucket(3, SECOND).build().expect("valid");
+    let quota = Quota::token_bucket(3, SECOND).build().expect("the quota is valid");
     let key = |number: u128| {
         let own = Hit::new(number, &quota, Op::take(1), Binding::Enforce);
         (own, Fingerprint::of(own.state_key(), Width::Narrow))
@@ -108,7 +108,7 @@ fn keys_that_agree_in_all_stored_bits_are_one_key() {
     let store = store(10, OnFull::Deny);
     let mut decisions = [Decision::default(); 2];
     for (now, remaining) in [(at(1), 1), (at(9), 1)] {
-        store.decide_now(now, &[one, other], &mut decisions).expect("it is well formed");
+        store.decide_now(now, &[one, other], &mut decisions).expect("the request is well formed");
         assert_eq!(decisions.map(|decision| decision.remaining), [remaining; 2]);
         assert_eq!(store.len(), 1);
     }
@@ -116,8 +116,8 @@ fn keys_that_agree_in_all_stored_bits_are_one_key() {
 
 #[test]
 fn expired_states_of_one_width_free_capacity_for_the_other() {
-    let narrow = Quota::token_bucket(1, SECOND).build().expect("valid");
-    let wide = Quota::sliding_window_counter(1, SECOND).build().expect("valid");
+    let narrow = Quota::token_bucket(1, SECOND).build().expect("the quota is valid");
+    let wide = Quota::sliding_window_counter(1, SECOND).build().expect("the quota is valid");
     for (first, second) in [(&narrow, &wide), (&wide, &narrow)] {
         let store = store(100, OnFull::Deny);
         assert!((0..100).all(|key| hit(&store, key, first, at(1)).allowed));
@@ -131,7 +131,7 @@ fn expired_states_of_one_width_free_capacity_for_the_other() {
 
 #[test]
 fn a_request_with_the_highest_number_of_new_keys_fits_an_empty_store() {
-    let quota = Quota::fixed_window(2, SECOND).build().expect("valid");
+    let quota = Quota::fixed_window(2, SECOND).build().expect("the quota is valid");
     for seed in 0..200 {
         let store = store(1_000_000, OnFull::Deny);
         let hits: Vec<_> = (0..MAX_HITS as u128)
@@ -145,14 +145,17 @@ fn a_request_with_the_highest_number_of_new_keys_fits_an_empty_store() {
             })
             .collect();
         let mut decisions = vec![Decision::default(); hits.len()];
-        assert!(store.decide_now(at(1), &hits, &mut decisions).expect("well formed").allowed, "seed {seed}");
+        assert!(
+            store.decide_now(at(1), &hits, &mut decisions).expect("the request is well formed").allowed,
+            "seed {seed}"
+        );
     }
 }
 
 #[test]
 fn a_key_that_finds_a_full_store_and_then_a_crowded_table_gets_a_larger_table() {
-    let quota = Quota::fixed_window(2, SECOND * 3600).build().expect("valid");
-    let brief = Quota::sliding_window_counter(1, SECOND).build().expect("valid");
+    let quota = Quota::fixed_window(2, SECOND * 3600).build().expect("the quota is valid");
+    let brief = Quota::sliding_window_counter(1, SECOND).build().expect("the quota is valid");
     // In the smallest table, all these keys have the last home bucket as their home bucket. After it come six spill
     // buckets. A bucket has five slots, so (1 + 6) * 5 = 35 of these keys fit.
     let last = |&key: &u64| {

@@ -12,13 +12,13 @@ fn each_thread(work: impl Fn(u64) -> u64 + Sync) -> u64 {
     let work = &work;
     thread::scope(|scope| {
         let workers: Vec<_> = (0..THREADS).map(|worker| scope.spawn(move || work(worker))).collect();
-        workers.into_iter().map(|worker| worker.join().expect("a worker ends")).sum()
+        workers.into_iter().map(|worker| worker.join().expect("no worker panics")).sum()
     })
 }
 
 #[test]
 fn no_unit_is_lost_while_tables_grow_under_threads() {
-    let quota = Quota::fixed_window(100, SECOND).build().expect("valid");
+    let quota = Quota::fixed_window(100, SECOND).build().expect("the quota is valid");
     let store = store(1_000_000, OnFull::Deny);
     // For each key, two threads take one unit each. These two threads begin at different keys.
     let admitted = each_thread(|worker| {
@@ -33,7 +33,7 @@ fn no_unit_is_lost_while_tables_grow_under_threads() {
 
 #[test]
 fn max_keys_is_exact_over_all_shards_and_threads() {
-    let quota = Quota::fixed_window(1, SECOND).build().expect("valid");
+    let quota = Quota::fixed_window(1, SECOND).build().expect("the quota is valid");
     let store = store(KEYS as usize, OnFull::Deny);
     let admitted = each_thread(|worker| {
         let keys = (0..KEYS).map(|i| worker * KEYS + i).take(KEYS as usize * 3 / 10);
@@ -46,10 +46,10 @@ fn max_keys_is_exact_over_all_shards_and_threads() {
 #[test]
 fn live_keys_admit_no_more_while_other_keys_come_and_expire() {
     const LASTING: u64 = 5_000;
-    let day = Quota::fixed_window(1, Duration::from_secs(86_400)).build().expect("valid");
+    let day = Quota::fixed_window(1, Duration::from_secs(86_400)).build().expect("the quota is valid");
     let brief = [
-        Quota::token_bucket(1, Duration::from_micros(20)).build().expect("valid"),
-        Quota::sliding_window_counter(1, Duration::from_micros(20)).build().expect("valid"),
+        Quota::token_bucket(1, Duration::from_micros(20)).build().expect("the quota is valid"),
+        Quota::sliding_window_counter(1, Duration::from_micros(20)).build().expect("the quota is valid"),
     ];
     let store = store(1_000_000, OnFull::Deny);
     let clock = AtomicU64::new(at(86_400).as_nanos());

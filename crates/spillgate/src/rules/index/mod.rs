@@ -51,7 +51,7 @@ struct Slot {
     /// The nodes with an exact value.
     exact: HashMap<Arc<str>, u32>,
     /// The length of the longest exact value in bytes. A longer value of a request cannot be equal to an exact value, so it
-    /// is not hashed. Otherwise a client could make searches slow with very long values.
+    /// is not hashed. If it were hashed, a client could make searches slow with very long values.
     longest: usize,
     /// The nodes with a wildcard, in the order in which they are tried.
     wildcards: Vec<Wildcard>,

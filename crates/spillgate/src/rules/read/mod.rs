@@ -1,7 +1,7 @@
-//! Reads rules from the texts of files: goes through the values of the YAML, checks all of them, and fills the index.
+//! Reads rules from the texts of files. This module goes through all YAML values, checks them, and fills the index.
 //!
-//! All values are checked here, so that a wrong file is rejected when it is loaded. Without these checks, a mistake would be
-//! noticed only when a request needs the rule.
+//! A wrong file is rejected when it is loaded. Without these checks, a mistake would be noticed only when a request
+//! needs the rule.
 //!
 //! ```text
 //! paths --file.rs--> texts --text/yaml.rs--> nodes --mod.rs--> rules and index

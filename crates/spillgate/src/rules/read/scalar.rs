@@ -57,7 +57,10 @@ pub(super) fn integer(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> Op
         Ok(number) => match octal(text) {
             // Envoy's reference rate limit server reads YAML 1.1, in which a number with a leading zero has base eight.
             Some(octal) if octal != number => (
-                format!("`{key}: {}` means {octal} for the reference server, but {number} for others", shown(text)),
+                format!(
+                    "`{key}: {}` means {octal} for the reference server, but {number} for other readers",
+                    shown(text)
+                ),
                 "two meanings",
                 format!("write `{key}: {octal}` or `{key}: {number}`"),
             ),

@@ -106,7 +106,7 @@ fn the_parser_and_the_schema_know_the_same_keys() {
     let schema = schema();
     for place in Section::ALL {
         let known: BTreeSet<&str> = place.keys().iter().copied().collect();
-        let properties = section(&schema, place)["properties"].as_object().expect("properties");
+        let properties = section(&schema, place)["properties"].as_object().expect("the section has properties");
         let described: BTreeSet<&str> = properties.keys().map(String::as_str).collect();
         assert_eq!(known, described, "{place:?}");
         assert_eq!(section(&schema, place)["additionalProperties"], Value::Bool(false), "{place:?}");
@@ -122,7 +122,7 @@ fn the_parser_takes_every_word_that_the_schema_offers() {
         Rules::parse(&[RulesFile { name: "d.yaml".into(), text }]).map(|_| ())
     };
     let mut tried = 0;
-    for (key, property) in limit.as_object().expect("properties") {
+    for (key, property) in limit.as_object().expect("the section has properties") {
         for word in property["enum"].as_array().into_iter().flatten().filter_map(Value::as_str) {
             let beside = match (key.as_str(), word) {
                 ("unit", _) | ("algorithm", "concurrency") => "",
