@@ -5,7 +5,7 @@
 //!
 //! What each kind means for the caller of this store:
 //!
-//! | kind | was the request sent | may it have been charged | what helps |
+//! | kind | was the request sent | can it have been charged | what helps |
 //! |---|---|---|---|
 //! | `Timeout`, `Disconnected` | yes | yes | wait; look at the server's load and its log |
 //! | `NotSent`, `CircuitOpen` | no | no | look at [`RedisStore::last_error`](crate::RedisStore::last_error) |
@@ -14,7 +14,7 @@
 //! | `OutOfMemory` | yes | no | raise `maxmemory`, or let the server evict keys that expire (`volatile-ttl`) |
 //! | `NoPermission` | perhaps | no | check the login, and the rights that [`Settings::commands`](crate::Settings::commands) lists |
 //! | `WrongType` | yes | no | delete the key that the error names |
-//! | `Moved` | yes | no | wait; for a single server, write its URL as that of a cluster |
+//! | `Moved` | yes | no | wait; if the URL is that of a single server, write it as that of a cluster |
 //! | `NoScript` | yes | no | find the client that sends SCRIPT FLUSH |
 //! | `Malformed` | no | no | change the request: the store does not [support](crate::supports) it |
 //! | `Garbled` | yes | yes | delete the key that the error names, or report a bug |
@@ -64,7 +64,7 @@ fn kind_of_code(code: &str) -> ErrorKind {
     }
 }
 
-/// Returns whether another node of a cluster may serve a request that failed with this kind of error.
+/// Returns whether another node of a cluster can perhaps serve a request that failed with this kind of error.
 pub(crate) fn another_node_may_serve(kind: ErrorKind) -> bool {
     let is_unreachable =
         matches!(kind, ErrorKind::Timeout | ErrorKind::Disconnected | ErrorKind::NotSent | ErrorKind::CircuitOpen);
@@ -186,8 +186,8 @@ fn is_about_certificates(alert: AlertDescription) -> bool {
 ///
 /// These calls return it: [`RedisStore::new`](crate::RedisStore::new), [`connect`](crate::RedisStore::connect),
 /// [`wait_connected`](crate::RedisStore::wait_connected), [`last_error`](crate::RedisStore::last_error),
-/// [`probe`](crate::RedisStore::probe), and the [doctor](crate::doctor). It is a [`StoreError`] with a [cause](Cause). A
-/// request returns a plain [`StoreError`], as in every other store.
+/// [`probe`](crate::RedisStore::probe), and the [doctor](crate::doctor). An `Error` has the kind and the text of a
+/// [`StoreError`], and also a [cause](Cause). A request returns a plain [`StoreError`], as in every other store.
 ///
 /// ```
 /// use spillgate_redis::{Cause, ErrorKind, RedisStore, Settings};
@@ -269,7 +269,7 @@ impl From<RedisError> for Error {
     }
 }
 
-/// Returns the socket's error that an error of the client library contains. The library may have wrapped it in an
+/// Returns the error of the socket that is inside an error of the client library. The library wraps some of them in an
 /// `Arc`.
 fn io_error(error: &RedisError) -> Option<&io::Error> {
     let source = std::error::Error::source(error)?;

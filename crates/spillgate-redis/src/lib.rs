@@ -42,14 +42,16 @@
 //!   request is charged twice: `tests/transport`.
 //! * The deny cache repeats a refusal without a call to the server. The kernel would return the same refusal for the
 //!   states that the server has at the verdict's time. There are two exceptions. Another client may have changed the
-//!   states within [`Settings::deny_cache_max_age`], or a take that failed may have changed them. Limits whose states
-//!   are not known are not checked: `src/deny_cache/tests`, `tests/modes/deny_cache.rs`, `tests/scripts/repeated.rs`.
-//! * Without scripts, no window admits more than its limit either: `tests/modes/transaction.rs`.
+//!   states within [`Settings::deny_cache_max_age`], or a take that failed may have changed them. The cache does not
+//!   check limits whose states it does not have: `src/deny_cache/tests`, `tests/modes/deny_cache.rs`,
+//!   `tests/scripts/repeated.rs`.
+//! * A store that uses transactions instead of scripts admits no more than the limit in a window either:
+//!   `tests/modes/transaction.rs`.
 //! * Requests in several slots of a cluster are decided as the kernel decides them, even while slots move. If a replica
 //!   is promoted, the store finds it by itself: `tests/topology`.
-//! * While a slot moves, a request with several states in it is decided if all of them are on the same node. Otherwise
-//!   the request waits until they are, and fails with [`ErrorKind::Moved`] at its deadline. If none of its states
-//!   exists yet, it fails in the same way, because Redis creates them on neither node.
+//! * While a slot moves, a request with several states in that slot is decided if all of them are on the same node.
+//!   Otherwise the request waits until they are on one node. At its deadline it fails with [`ErrorKind::Moved`]. A
+//!   request whose states do not exist yet fails in the same way, because Redis creates them on neither node.
 //! * A key lives as long as its state matters, and at most a millisecond longer: `tests/scripts/keys.rs`.
 
 #![warn(missing_docs)]

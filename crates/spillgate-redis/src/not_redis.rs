@@ -1,6 +1,6 @@
 //! The error for bytes that are not the protocol of Redis.
 //!
-//! It is a file of its own, because the parser of replies returns it and the fuzz target of the parser has to compile it.
+//! The error has a file of its own, because the fuzz target of the parser of replies compiles this file too.
 
 use std::fmt;
 

@@ -3,7 +3,7 @@
 //! The settings are plain data without I/O, so every part of the store can read them.
 //!
 //! A value that is out of bounds is not an error. When a store is created, [`Settings::within_bounds`] replaces the
-//! value by the bound:
+//! value by the nearest bound:
 //!
 //! | setting | least | most |
 //! |---|---|---|
@@ -27,7 +27,7 @@ const MAX_DENY_CACHE_ENTRIES: usize = 1 << 24;
 
 /// Settings of a [`RedisStore`](crate::RedisStore).
 ///
-/// A value that is out of bounds is replaced by the bound. No time can be longer than a day.
+/// A value that is out of bounds is replaced by the nearest bound. No time can be longer than a day.
 ///
 /// # Examples
 ///
@@ -56,8 +56,8 @@ const MAX_DENY_CACHE_ENTRIES: usize = 1 << 24;
 /// assert_eq!(settings.user(), "limiter");
 /// ```
 ///
-/// A cluster under heavy load. There are two connections to each node for each worker. The store tries a dead node
-/// again about every half second:
+/// A cluster under heavy load. Each worker has two connections to each node. The store tries a dead node again after
+/// half a second at most:
 ///
 /// ```
 /// use std::time::Duration;
@@ -128,19 +128,19 @@ pub struct Settings {
     /// The number of connections to each server, which all requests share. It is at least 1, at most 1024, and by
     /// default two for each core.
     ///
-    /// A thread uses two connections in turn. While the server decides the requests on one connection, the thread fills
+    /// A thread uses two connections by turns. While the server decides the requests on one connection, the thread fills
     /// the other one. If one of the two does not exist yet, the thread borrows another connection. A connection is made
     /// when a thread first needs it, and lives on that thread's runtime.
     pub connections: usize,
-    /// The most requests that may wait for replies at the same time. Further requests fail as
+    /// The most requests that can wait for replies at the same time. Further requests fail as
     /// [`Overloaded`](crate::ErrorKind::Overloaded). With 0, all requests fail.
     ///
     /// A request in several slots of a cluster counts once, although it makes several calls. So up to
-    /// [`MAX_HITS`](spillgate_core::MAX_HITS) times this number of calls may be in flight. One connection waits for at
-    /// most this number of replies and 65,536 more. Further commands on that connection fail as `Overloaded` too.
+    /// [`MAX_HITS`](spillgate_core::MAX_HITS) times this number of calls can be in flight. One connection waits for at
+    /// most `max_in_flight` + 65,536 replies. Further commands on that connection fail as `Overloaded` too.
     pub max_in_flight: usize,
-    /// The circuit breaker opens when this number of requests in a row get no reply. Requests that had less time than
-    /// [`timeout`](Settings::timeout) do not count.
+    /// The circuit breaker opens when this number of requests in a row get no reply. Requests that waited for less than
+    /// 7/8 of the [`timeout`](Settings::timeout) do not count.
     pub max_failures: u32,
     /// The longest wait before the store tries a server again that is down. It is at least a millisecond. While the
     /// circuit is open, the store sends one request this often. While there is no connection, it tries to connect this
@@ -150,17 +150,16 @@ pub struct Settings {
     /// cache off, and 16,777,216 is the most. A state takes 128 bytes. A counter of many segments takes up to 1,100
     /// bytes more.
     ///
-    /// If a state refused a take for free, it refuses takes until its retry time, as the server would. The verdict's
-    /// source is then `DenyCache`. A take, force or refund through this store removes the state from the cache at once.
-    /// Changes by other clients are not seen.
+    /// If a state refused a take for free (without a charge), the cache refuses takes on it until its retry time, as the
+    /// server would. The verdict's source is then `DenyCache`. A take, force or refund through this store removes the
+    /// state from the cache at once. Changes by other clients are not seen.
     ///
-    /// The cache may also know the states of the other limits in a request, unchanged by this store. Such a limit is
-    /// reported as the server would report it. Otherwise it is reported as [not
-    /// asked](spillgate_core::Reason::NotAsked).
+    /// Such a refusal also reports the other limits of the request. If the cache has the state of a limit, it reports
+    /// the limit as the server would. Otherwise it reports the limit as [not asked](spillgate_core::Reason::NotAsked).
     pub deny_cache_entries: usize,
     /// The greatest age of an entry of the deny cache. After this time, the store sees the takes, resets and refunds of
-    /// other clients, and a loss of data on the server. In a cluster it is 100 ms at most. A refusal there may be due
-    /// to units that a request in several slots is about to refund.
+    /// other clients, and a loss of data on the server. In a cluster it is 100 ms at most, because units that caused a
+    /// refusal can be refunded soon: by a request in several slots that took them before another slot refused it.
     pub deny_cache_max_age: Duration,
     /// How a `sliding_window_log` is stored.
     pub log: LogForm,
@@ -169,15 +168,16 @@ pub struct Settings {
     /// later). The store then serves only takes and peeks on fixed windows, whose refusals must be free and start no
     /// penalty.
     ///
-    /// Without scripts, each hit is charged even if the request is refused. So the counter of a window may exceed the
-    /// limit, and then refuses smaller costs that would have fit. The units that are admitted in a window never exceed
-    /// the limit.
+    /// Without scripts, each hit is charged even if the request is refused. So the counter of a window can exceed the
+    /// limit, and the store then refuses smaller costs that would have fit. The units that are admitted in a window
+    /// never exceed the limit.
     ///
-    /// Without scripts, a window by the first hit must be a number of whole milliseconds. A window since the epoch has
-    /// a number, which the store computes from a time that the server reported in the last second. If there is no such
-    /// report, the request asks for the time first, in another round trip. If f(s) is the usual bound of such a quota
-    /// for a span s, its bound is then f(s + 2d). Here d is the longest timeout of a request plus the difference
-    /// between the clocks of a cluster's nodes.
+    /// Without scripts, a window that begins at its first hit must last a whole number of milliseconds. A window that
+    /// begins at a multiple of its length since the epoch has a number. The store computes this number from a time that
+    /// the server reported in the last second. If there is no such report, the request asks for the time first, in
+    /// another round trip. Let f(s) be the most units that such a quota admits in a span s with scripts. Without
+    /// scripts the most is f(s + 2d). Here d is the longest timeout of a request plus the difference between the clocks
+    /// of a cluster's nodes.
     pub scripts: bool,
 }
 
@@ -232,14 +232,14 @@ impl Settings {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogForm {
-    /// A list of times. It takes at most 600 bytes for the first hit, and 12 bytes for each further hit. A take of n
-    /// units writes n elements. The server needs about ten milliseconds to write 65,536 elements.
+    /// A list with one element, a time, for each unit that was taken. It takes at most 600 bytes for the first unit, and
+    /// 12 bytes for each further unit. The server needs about ten milliseconds to write 65,536 elements.
     #[default]
     Packed,
-    /// A sorted set that other tools can read. A score is a time in microseconds. A member is the exact time and a
-    /// number, as in `1790000000.123456789-0000000000`. Up to 128 hits, the set takes at most 120 bytes and 60 bytes
-    /// for each hit. With more hits, it takes at most 160 bytes for each hit. After a penalty, the first member has the
-    /// score `-inf`, and its text is `until` and a time.
+    /// A sorted set that other tools can read, with one member for each unit. Its score is a time in microseconds. Its
+    /// name is the exact time and a number, as in `1790000000.123456789-0000000000`. A set of n units takes at most
+    /// 120 + 60n bytes if n is at most 128, and otherwise at most 160n bytes. After a penalty, the first member has the
+    /// score `-inf`, and its name begins with `until` and a time.
     Zset,
 }
 

@@ -32,7 +32,7 @@ use crate::settings::LONGEST;
 use crate::settings::Settings;
 
 /// After a MOVED or ASK reply, the store treats the server as a node of a cluster for this long. Then it checks again,
-/// because the operator may have fixed the URL.
+/// because another server may be at the address now.
 const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 
 /// Decides on Redis or Valkey: one server, the primary that sentinels name, or a cluster.
@@ -40,8 +40,8 @@ const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 /// Requests that are in flight at the same time share connections and round trips. If several takes are sent to one
 /// server at the same time, they also share one call of their script.
 ///
-/// Creating a store does not connect it, so no server has to run yet. It connects when it is first used. Each request
-/// is decided, or fails, within [`Settings::timeout`]. It is sent once. After a failure,
+/// Creating a store does not connect it, so no server has to run yet. The store connects when it is first used. Each
+/// request is sent once, and is decided, or fails, within [`Settings::timeout`]. After a failure,
 /// [`ErrorKind::may_have_been_applied`] says whether the request may have been charged. Requests need a tokio runtime
 /// with time and I/O.
 ///
@@ -67,24 +67,25 @@ const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 /// `spillgate_core`), but they are not made in one atomic step:
 ///
 /// * If the request is refused, the slots that took units are asked to refund them, by receipt. If the deadline allows,
-///   the refunds come before the answer. Until the refunds, the units may cause the refusal of another request.
-/// * A slot refunds until twice the timeout has passed, by the slot's own clock. If a slot reads the refund later, it
-///   does nothing. The units then become free with time, as the algorithm of the quota says.
+///   the refunds come before the answer. Until the refunds, the units can cause the refusal of another request.
+/// * A slot executes a refund only until twice the timeout has passed by the slot's own clock. It ignores a later
+///   refund. The units then become free with time, as the algorithm of the quota says.
 /// * A late refund never lets a window, log, counter or lease exceed its limit. For a bucket it can admit more: if a
 ///   take is refunded after the time d, the bound for a span s becomes the bound for s + d. Here d is at most twice the
-///   timeout. If a bucket's debt was counted in another quota's T (the time in which one unit drains), it keeps the T
-///   of the refunded take.
-/// * If a slot fails, the request fails once all slots have replied or the deadline has come. The units that the other
-///   slots took are refunded in the same way, because the caller may then count the request elsewhere.
+///   timeout. A bucket whose debt was counted in another quota's T (the time in which one unit drains) keeps the T of
+///   the refunded take.
+/// * If a slot fails, the request fails as soon as all slots have replied or the deadline has come. The units that the
+///   other slots took are refunded in the same way, because the caller can then count the request in another store.
 /// * If a slot's node is known to be down, that slot is asked before the others. If it fails, the others are not asked.
-///   So an outage costs the live slots only the units of requests that are in flight when it begins.
+///   So an outage costs the live slots only the units of requests that are in flight when the outage begins.
 /// * If the caller drops the request before its verdict, commands that have been written are still executed, and
 ///   nothing is refunded.
 /// * [`refunds_lost`](RedisStore::refunds_lost) counts how often units may stay taken for a request in several slots
-///   that was not admitted. It does not count requests in one slot. Such a request may also have charged, if it was
-///   dropped or if its error [may have been applied](ErrorKind::may_have_been_applied).
+///   that was not admitted. It does not count requests in one slot. A request in one slot may also have charged without
+///   an answer, if it was dropped or if its error [may have been applied](ErrorKind::may_have_been_applied).
 /// * Without [scripts](Settings::scripts) nothing is refunded. If one slot refuses the request, the units that the
-///   other slots charged stay charged. A refused request in one slot stays charged as well. Such units are not counted.
+///   other slots charged stay charged. A refused request in one slot stays charged as well. `refunds_lost` does not
+///   count these units.
 /// * A lease is renewed even if another slot refuses the request.
 ///
 /// # Failover
@@ -94,7 +95,7 @@ const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 ///
 /// * If the primary died, or `SENTINEL FAILOVER` replaced it, the lost takes are those of its last replication lag.
 /// * If the primary is alive but cut off from the other servers, it goes on to admit takes of clients that still reach
-///   it. These takes are lost too. During that time each of the two sides may admit the whole limit.
+///   it. These takes are lost too. During that time the old and the new primary can each admit the whole limit.
 /// * A cluster's primary that is cut off goes on for `cluster-node-timeout` at most. A primary with sentinels goes on
 ///   until it is no longer cut off. With `min-replicas-to-write`, it stops after `min-replicas-max-lag`.
 #[derive(Clone)]
@@ -112,7 +113,7 @@ struct Inner {
     max_in_flight: usize,
     in_flight: AtomicUsize,
     circuit_opened: Arc<Notify>,
-    /// The quota of probes, whose keys last for a millisecond.
+    /// The quota of probes. The key of a probe lasts for a millisecond.
     probe: Quota,
     failures: [Failures; ErrorKind::ALL.len()],
 }
@@ -193,7 +194,7 @@ impl RedisStore {
         Ok(RedisStore { inner: Arc::new(inner), timeout, connect_timeout })
     }
 
-    /// Creates a store with the default settings, and returns it once it is connected.
+    /// Creates a store with the default settings, and returns it as soon as it is connected.
     ///
     /// # Errors
     /// The URL is invalid, or the server does not reply.
@@ -277,7 +278,8 @@ impl RedisStore {
             }
             topology => {
                 let mut call = self.inner.encoder.encode(now, hits)?;
-                // The loop ends, because the general script never asks for a second call.
+                // If a script cannot decide, the next call uses the general script. That script decides every request,
+                // so the loop ends.
                 loop {
                     let reply = topology.send(&call, deadline).await.map_err(|error| call.name_keys(error))?;
                     let decoded = call.decode(&reply, decisions).map_err(|error| call.name_keys(error.into()))?;
@@ -314,7 +316,7 @@ impl RedisStore {
     }
 
     /// Waits until the circuit of a server opens. Returns at once if a circuit has opened since the last call returned.
-    /// Only one task may call this function: the task that watches the store.
+    /// Only one task must call this function: the task that watches the store.
     pub async fn circuit_opened(&self) {
         self.inner.circuit_opened.notified().await;
     }
@@ -373,7 +375,7 @@ impl RedisStore {
     /// Takes a unit from a key that no request uses, to find out whether the store decides. Each `number` selects a key
     /// in another slot.
     ///
-    /// All servers of a fleet that shares the store probe the same keys, so the probe may be refused. A refusal also
+    /// All servers of a fleet that shares the store probe the same keys, so the probe can be refused. A refusal also
     /// shows that the store decides.
     ///
     /// # Errors

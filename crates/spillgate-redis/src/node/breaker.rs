@@ -26,11 +26,12 @@ const EARLIEST_NS: u64 = 2;
 
 /// A circuit breaker. A request that passes costs one atomic load.
 ///
-/// It opens after `max_failures` requests in a row failed, or when the server itself says that it is down. While it is
-/// open, one request passes as a probe in each `probe_every`. The first success closes it.
+/// The breaker opens after `max_failures` requests in a row failed, or when the server itself says that it is down. While
+/// the breaker is open, one request passes as a probe after each wait of at most `probe_every`. The first success closes
+/// the breaker.
 ///
-/// Times are nanoseconds of the caller's clock, and never zero. If a probe never gets a result, the next probe
-/// nevertheless passes at its time.
+/// Times are nanoseconds of the caller's clock, and never zero. The next probe passes at its time even if the last probe
+/// never got a result.
 #[derive(Debug)]
 pub(crate) struct Breaker {
     /// Zero while the breaker is closed. Otherwise the time of the next probe, which is an even number. While the breaker

@@ -8,13 +8,13 @@
 //! | outcome | error | effect on the breaker |
 //! |---|---|---|
 //! | the breaker is open | `CircuitOpen` | none |
-//! | no connection before the deadline | `NotSent`, or the last error | a failure, if the command had about the whole timeout |
+//! | no connection before the deadline | `NotSent`, or the last error | a failure if the wait took about the whole timeout |
 //! | no time left to write | `NotSent` | none |
-//! | no reply before the deadline | `Timeout` | a failure, if the command had about the whole timeout |
-//! | READONLY, LOADING, BUSY, CLUSTERDOWN and others of their kinds | that kind | opens it at once |
-//! | the connection ended | `Disconnected` | none; the pool opens it if it cannot connect again and has no other connection |
+//! | no reply before the deadline | `Timeout` | a failure if the wait took about the whole timeout |
+//! | READONLY, LOADING, BUSY, CLUSTERDOWN, or an error of the same kinds | that kind | opens it at once |
+//! | the connection ended | `Disconnected` | none at first; opens it if the pool has no connection and cannot connect again |
 //! | the connection waits for too many replies | `Overloaded` | none |
-//! | any other reply, also an error | none, or the kind of the reply | closes it |
+//! | any other reply | none, or the kind if the reply is an error | closes it |
 
 pub(crate) mod breaker;
 pub(crate) mod jitter;
@@ -53,8 +53,8 @@ impl Node {
 
     /// Sends the command and returns its reply. Returns an error if no reply comes before the deadline.
     ///
-    /// The command is written once, with two exceptions. In both the server replies that it did nothing: the script is
-    /// missing, or the keys of one call are in several slots. `asking` is true if another node has redirected the command
+    /// The command is written again in two cases: the script is missing, or the keys of one call are in several slots. In
+    /// both cases the server has replied that it did nothing. `asking` is true if another node has redirected the command
     /// with ASK.
     pub(crate) async fn send(
         &self,
@@ -85,7 +85,7 @@ impl Node {
                     live.abandon();
                 }
             }
-            // Nothing to do, because the pool notices the end of a connection itself.
+            // Nothing to do, because the task of the connection notices its end.
             Err(error) if error.kind == ErrorKind::Disconnected => {}
             // The connection has too many commands without a reply.
             Err(error) if error.kind == ErrorKind::Overloaded => {
@@ -106,7 +106,7 @@ impl Node {
     /// Waits for a connection until the deadline.
     ///
     /// # Errors
-    /// There is no connection. The error is that of the last attempt to connect, if an attempt has failed.
+    /// There is no connection at the deadline. The error is that of the last attempt to connect, if an attempt has failed.
     pub(crate) async fn wait_connected(&self, deadline: Instant) -> Result<(), Error> {
         self.pool.wait_connected(deadline).await.map_err(|error| self.last_error().unwrap_or(error))
     }

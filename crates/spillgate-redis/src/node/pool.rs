@@ -36,8 +36,8 @@ use crate::node::breaker::Breaker;
 use crate::node::jitter::Jitter;
 use crate::settings::Settings;
 
-/// How often a connection is tested by a PING if no request suspects it. A dead connection without traffic is therefore
-/// found after this time and [`connect_timeout`](Settings::connect_timeout).
+/// How often a connection is tested by a PING if no request asks for an earlier test. A dead connection without traffic
+/// is therefore found within `PING_EVERY` + [`connect_timeout`](Settings::connect_timeout).
 const PING_EVERY: Duration = Duration::from_secs(5);
 /// The first pause between two attempts to connect. Each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -48,7 +48,7 @@ pub(crate) struct LiveConnection {
     pub(crate) connection: Connection,
     /// The server's address. An error that redirects to an empty host means this host.
     pub(crate) address: ConnectionAddr,
-    /// Whether one call may contain several keys. It becomes false when the server replies CROSSSLOT.
+    /// Whether one call can contain several keys. It becomes false when the server replies CROSSSLOT.
     has_all_slots: AtomicBool,
     /// Asks for a test, because a request on this connection had no reply.
     suspected: Notify,
@@ -57,20 +57,20 @@ pub(crate) struct LiveConnection {
 }
 
 impl LiveConnection {
-    /// Asks for a test of the connection. A request without a reply does not prove that the connection is dead, since its
-    /// caller may have had little time.
+    /// Asks for a test of the connection. A request without a reply does not prove that the connection is dead, because
+    /// the request may have had little time.
     pub(crate) fn suspect(&self) {
         self.suspected.notify_one();
     }
 
-    /// Returns whether takes of several requests may share one call. [`lacks_slots`](LiveConnection::lacks_slots) says
-    /// when they may not.
+    /// Returns whether takes of several requests can share one call. This is false after
+    /// [`lacks_slots`](LiveConnection::lacks_slots).
     pub(crate) fn has_all_slots(&self) -> bool {
         self.has_all_slots.load(Ordering::Relaxed)
     }
 
-    /// Reports that the server has replied CROSSSLOT. The address then belongs to several nodes of a cluster. Until this
-    /// connection is made again, each take is sent in a call of its own.
+    /// Reports that the server has replied CROSSSLOT. This means that a proxy at this address sends commands to several
+    /// nodes of a cluster. Until this connection is made again, each take is sent in a call of its own.
     pub(crate) fn lacks_slots(&self) {
         self.has_all_slots.store(false, Ordering::Relaxed);
     }
@@ -105,16 +105,16 @@ impl LiveConnection {
 struct PoolEntry {
     /// The connection, while there is one. Requests read it without a lock.
     live: ArcSwapOption<LiveConnection>,
-    /// Counts the requests of the threads whose first connection this is. If the number is odd, the next request uses the
-    /// second connection of its thread.
+    /// Each thread uses two connections by turns. This number counts the requests of the threads for which this is the
+    /// first of the two. If the number is odd, the next request uses the second connection of its thread.
     turns: AtomicUsize,
-    /// Whether a task makes the connection and keeps it.
+    /// Whether a task makes the connection, and makes it again whenever it ends.
     has_task: AtomicBool,
     /// Ends that task when the pool ends.
     keeper: Mutex<Option<AbortHandle>>,
 }
 
-/// The connections to one server. Each thread uses two of them, and may borrow the others.
+/// The connections to one server. Each thread uses two of them by turns, and another one if these are not ready.
 pub(crate) struct Pool {
     /// The server, and how it is found.
     pub(crate) endpoint: Endpoint,
@@ -126,10 +126,10 @@ pub(crate) struct Pool {
     connected: Notify,
     /// Shortens the pauses between attempts to connect.
     jitter: Jitter,
-    /// A request that waited this long had about the whole timeout. It is 7/8 of the timeout, since some time passes
-    /// before a request is sent.
+    /// A request that waited this long had about the whole timeout. The value is 7/8 of the timeout, because some time
+    /// passes before a request is sent.
     usual_wait: Duration,
-    /// How long an attempt to connect, or the reply to a PING, may take.
+    /// The longest time that an attempt to connect, or the reply to a PING, can take.
     connect_timeout: Duration,
     /// The longest pause between two attempts to connect: [`Settings::probe_every`].
     longest_pause: Duration,
@@ -142,7 +142,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// A pool without connections. The first request makes the first one.
+    /// Returns a pool without connections. The first request makes the first connection.
     ///
     /// `settings` must be within bounds, so that there is at least one entry.
     pub(crate) fn new(endpoint: Endpoint, settings: &Settings) -> Pool {
@@ -170,8 +170,8 @@ impl Pool {
     /// connection is ready, the function waits for one until the deadline.
     ///
     /// # Errors
-    /// Nothing was sent, so the kind is one that [says so](ErrorKind::may_have_been_applied). It is
-    /// [`NotSent`](ErrorKind::NotSent), or the kind of the last error, such as [`NoPermission`](ErrorKind::NoPermission).
+    /// Nothing was sent, so [`may_have_been_applied`](ErrorKind::may_have_been_applied) is false for the kind. The kind is
+    /// [`NotSent`](ErrorKind::NotSent), or that of the last error, such as [`NoPermission`](ErrorKind::NoPermission).
     pub(crate) async fn live(self: &Arc<Pool>, deadline: Instant) -> Result<Arc<LiveConnection>, Error> {
         let own = self.turn();
         if let Some(live) = self.entries[own].live.load_full() {
@@ -196,17 +196,17 @@ impl Pool {
         }
     }
 
-    /// Returns the position of one of this thread's two connections, in turn. While the server decides the requests on one
+    /// Returns the positions of this thread's two connections by turns. While the server decides the requests on one
     /// connection, the thread adds requests to the other connection.
     ///
-    /// With four entries, thread 0 uses entries 0 and 1, thread 1 uses 2 and 3, and thread 2 shares 0 and 1. With one
-    /// entry all threads share it.
+    /// With four entries, thread 0 uses entries 0 and 1, thread 1 uses 2 and 3, and thread 2 uses 0 and 1 like thread 0.
+    /// If there is only one entry, all threads share it.
     fn turn(&self) -> usize {
         let first = 2 * thread() % self.entries.len();
         (first + self.entries[first].turns.fetch_add(1, Ordering::Relaxed) % 2) % self.entries.len()
     }
 
-    /// Returns the first connection that is ready, for a thread whose own connection is missing.
+    /// Returns the first connection that is ready, for a thread whose own connection is not ready.
     fn any_live(&self) -> Option<Arc<LiveConnection>> {
         self.entries.iter().find_map(|entry| entry.live.load_full())
     }
@@ -282,8 +282,9 @@ impl Pool {
         self.live(deadline).await.map(drop)
     }
 
-    /// Starts a task that keeps this connection, unless the task already runs. The task runs on the runtime of the caller
-    /// that starts it. When that runtime ends, the next caller starts the task again.
+    /// Starts the task of this connection, if it does not run yet. The task makes the connection, and makes it again
+    /// whenever it ends. The task runs on the runtime of the caller that starts it. When that runtime ends, the next
+    /// caller starts the task again.
     fn keep(self: &Arc<Pool>, position: usize) {
         let entry = &self.entries[position];
         if entry.has_task.load(Ordering::Relaxed) || entry.has_task.swap(true, Ordering::AcqRel) {
@@ -315,7 +316,7 @@ impl Pool {
     }
 }
 
-/// Keeps one connection of the pool until it is dropped.
+/// The task of one connection: makes the connection, and makes it again whenever it ends.
 struct Keeper {
     /// The pool of the connection.
     pool: Arc<Pool>,
@@ -323,7 +324,7 @@ struct Keeper {
     position: usize,
 }
 
-/// Runs when the task ends. It ends when the pool ends, or when the runtime of the task ends.
+/// Runs when the task ends, because the pool ended or the runtime of the task ended.
 impl Drop for Keeper {
     fn drop(&mut self) {
         self.entry().live.store(None);
@@ -358,7 +359,7 @@ impl Keeper {
                 }
                 Err(failed) => {
                     pool.last_error.store(Some(Arc::new(failed)));
-                    // Other connections may still work.
+                    // While another connection works, the breaker stays closed.
                     if !pool.is_live() {
                         pool.open();
                     }

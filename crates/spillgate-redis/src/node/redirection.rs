@@ -44,7 +44,7 @@ fn address(text: &str, sender: &ConnectionAddr) -> Option<ConnectionAddr> {
 }
 
 /// Returns the address of this host and port. An empty host means the host of `sender`. The host `?` means that the node
-/// does not know it, so the result is `None`.
+/// does not know the host, so the result is `None`.
 pub(crate) fn at(host: &str, port: u16, sender: &ConnectionAddr) -> Option<ConnectionAddr> {
     let host = match (host, sender) {
         ("", ConnectionAddr::Tcp(host, _)) => host,

@@ -11,7 +11,7 @@
 //! > SCRIPT LOAD <source>
 //! > EVALSHA 9a0c.. 1 sg:{kP2d7}:Zx..  "" <argument>
 //! < $40 9a0c..
-//! < <the time and the state before>
+//! < <the time, and the state as it was before the charge>
 //! ```
 
 use redis::{Cmd, ErrorKind as RedisErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
@@ -39,8 +39,8 @@ pub(crate) enum NodeReply {
     Elsewhere(Redirection),
 }
 
-/// Sends the command on this connection and returns the reply. It waits until the connection ends, so the caller must set
-/// a deadline.
+/// Sends the command on this connection and returns the reply. If no reply comes, it waits until the connection ends. So
+/// the caller must set a deadline.
 ///
 /// # Errors
 /// [`Garbled`](ErrorKind::Garbled) if the reply has the wrong type, or if only a part of a transaction may have been
@@ -126,9 +126,9 @@ async fn send_transaction(
 /// Returns whether a transaction with these errors may have been executed in part. Each error has the position of its
 /// command. There are three cases:
 ///
-/// * The reply to EXEC contains an error. The other commands were executed.
-/// * MULTI was refused. Each command was then executed without a transaction, unless it was refused too.
-/// * EXEC was refused with EXECABORT. The server refused an earlier command, so it executed no command.
+/// * The reply to EXEC contains an error: true, because the other commands were executed.
+/// * MULTI was refused: true if any other command was not refused, because the server executed it without a transaction.
+/// * EXEC was refused with EXECABORT: false. The server refused an earlier command, so it executed no command.
 fn is_done_in_part(error: &RedisError, asking: bool) -> bool {
     let errors = error.clone().into_server_errors();
     match errors.as_deref() {

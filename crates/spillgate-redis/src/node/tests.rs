@@ -20,12 +20,12 @@ use crate::settings::Settings;
 /// Starts a server that accepts connections and replies only to the first PING. Returns a node for this server. The node
 /// has one connection, which may wait for at most two replies.
 async fn silent() -> Node {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let port = listener.local_addr().expect("an address").port();
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("the test server has a port");
+    let port = listener.local_addr().expect("the socket has an address").port();
     tokio::spawn(async move {
         while let Ok((mut client, _)) = listener.accept().await {
             tokio::spawn(async move {
-                client.write_all(b"+PONG\r\n").await.expect("it reads");
+                client.write_all(b"+PONG\r\n").await.expect("the node accepts the reply to its PING");
                 while client.read(&mut [0; 4096]).await.is_ok_and(|read| read > 0) {}
             });
         }
@@ -45,20 +45,20 @@ async fn a_connection_with_too_many_pending_replies_says_nothing_about_the_serve
     let server = silent().await;
     let minute = || Instant::now() + Duration::from_secs(60);
     server.wait_connected(minute()).await.expect("the server accepts the connection");
-    let quota = Quota::per_minute(5).build().expect("valid");
+    let quota = Quota::per_minute(5).build().expect("the quota is valid");
     let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
-    let call = Command::Script(ScriptCall::new(None, &hits).expect("well formed"));
+    let call = Command::Script(ScriptCall::new(None, &hits).expect("the request is well formed"));
     let kind = async |deadline| server.send(&call, false, deadline).await.err().map(|error| error.kind);
     assert_eq!(kind(Instant::now() + Duration::from_millis(1)).await, Some(ErrorKind::Timeout));
-    assert_eq!(server.circuit(), Circuit::Closed, "the caller had little time");
-    // By now the connection waits for the reply to a PING.
+    assert_eq!(server.circuit(), Circuit::Closed, "a request with little time does not count as a failure");
+    // Now the connection waits for two replies, which is its maximum: to the take, and to a PING.
     let why = Error::new(ErrorKind::Busy, "a slow script");
     server.pool.is_down(&why);
     sleep(Duration::from_millis(2)).await;
     assert_eq!(
         kind(minute()).await,
         Some(ErrorKind::Overloaded),
-        "the circuit is open, so this request is tried as a probe"
+        "this request is the probe, and the connection accepts no more requests"
     );
     assert_eq!((server.circuit(), server.last_error()), (Circuit::Open, Some(why)));
 }

@@ -1,10 +1,10 @@
 //! Several processes take from one key, each with its own store. Together they are admitted exactly the limit. If
-//! several quotas count on one key, together they admit what the largest quota admits.
+//! several quotas count on one key, they admit no more than the largest of these quotas would.
 
-#![allow(clippy::print_stdout, reason = "a process tells the one that started it what it was admitted")]
+#![allow(clippy::print_stdout, reason = "a process prints what it was admitted, for the process that started it")]
 
 #[path = "../transport/server.rs"]
-#[allow(dead_code, reason = "nothing is killed or frozen here")]
+#[allow(dead_code, reason = "these tests kill and freeze no server")]
 mod server;
 mod several_quotas;
 
@@ -22,11 +22,11 @@ const TASKS: usize = 64;
 const TAKES_A_TASK: usize = 10;
 const LIMIT: usize = 1000;
 
-/// An environment variable that is set only in the processes that take. It is the URL of the server.
+/// An environment variable that is set only in the processes that take. Its value is the URL of the server.
 const SERVER: &str = "EXACTNESS_SERVER";
-/// The words that these processes print: the first when they are ready, the second before each number of admitted
-/// units.
+/// A process that takes prints this word when it is ready.
 const READY: &str = "ready";
+/// A process that takes prints this word before each number of admitted units.
 const ADMITTED: &str = "admitted ";
 
 /// Returns a quota of a thousand units for each algorithm. The units become free again only long after the test.
@@ -35,7 +35,7 @@ fn quotas() -> Vec<Quota> {
     let limit = LIMIT as u64;
     let builders = [
         Quota::token_bucket(1, day).burst(limit),
-        // The queue serves one unit while the others wait.
+        // One unit is served at once, and `limit - 1` units can wait.
         Quota::leaky_bucket(1, day).queue(limit - 1),
         Quota::fixed_window(limit, day * 365),
         Quota::fixed_window(limit, day).anchor(Anchor::FirstHit),
@@ -44,7 +44,7 @@ fn quotas() -> Vec<Quota> {
         Quota::sliding_window_counter(limit, day * 360).segments(10),
         Quota::concurrency(limit).lease(day),
     ];
-    builders.map(|builder| builder.build().expect("valid")).into()
+    builders.map(|builder| builder.build().expect("the quota is valid")).into()
 }
 
 #[test]
@@ -64,11 +64,13 @@ fn start_and_sum(test: &str) {
             process.hears(READY);
         }
         for process in &mut processes {
-            process.stdin.write_all(b"go\n").expect("it waits");
+            process.stdin.write_all(b"go\n").expect("the process reads its standard input");
         }
-        let admitted: Vec<usize> =
-            processes.iter_mut().map(|process| process.hears(ADMITTED).parse().expect("a number")).collect();
-        assert_eq!(admitted.iter().sum::<usize>(), LIMIT, "{admitted:?} by {quota:?}");
+        let admitted: Vec<usize> = processes
+            .iter_mut()
+            .map(|process| process.hears(ADMITTED).parse().expect("the process prints a number"))
+            .collect();
+        assert_eq!(admitted.iter().sum::<usize>(), LIMIT, "the processes were admitted {admitted:?} by {quota:?}");
     }
 }
 
@@ -87,13 +89,14 @@ impl Process {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .expect("it runs once more");
-        let stdin = process.stdin.take().expect("piped");
-        let lines = BufReader::new(process.stdout.take().expect("piped")).lines();
+            .expect("this program can be started again");
+        let stdin = process.stdin.take().expect("the input is a pipe");
+        let lines = BufReader::new(process.stdout.take().expect("the output is a pipe")).lines();
         Process { process, stdin, lines }
     }
 
-    /// Returns the text after `word` on the next line that contains it. The test harness prints other text around it.
+    /// Returns the text after `word` on the next line that contains the word. The test harness can print other text on
+    /// the same line.
     fn hears(&mut self, word: &str) -> String {
         let lines = self.lines.by_ref().map_while(Result::ok);
         let mut reported = lines.filter_map(|line| line.split_once(word).map(|(_, rest)| rest.to_owned()));
@@ -108,11 +111,12 @@ impl Drop for Process {
     }
 }
 
-/// Waits for the start word. Then takes with each quota, and prints how many takes were admitted.
+/// For each quota: waits for a line of input, takes with the quota, and prints how many takes were admitted.
 fn take(url: &str) {
     let patience = Duration::from_secs(30);
     let settings = Settings { timeout: patience, connect_timeout: patience, ..Settings::new(url) };
-    let (runtime, store) = (Runtime::new().expect("a runtime"), RedisStore::new(&settings).expect("an address"));
+    let (runtime, store) =
+        (Runtime::new().expect("the runtime starts"), RedisStore::new(&settings).expect("the URL is valid"));
     runtime.block_on(store.wait_connected()).expect("the server is up");
     for (key, quota) in (1..).zip(quotas()) {
         println!("{READY}");

@@ -3,7 +3,7 @@
 //! Together the tasks are never admitted more than the bound of the largest quota. That quota refuses no take before
 //! its units are used up. The bound is checked for the interval between any two admissions, using the times of the
 //! decisions.
-#![allow(clippy::disallowed_methods, reason = "the memory store is asked at the time that it is")]
+#![allow(clippy::disallowed_methods, reason = "the memory store is asked with the current time")]
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -40,13 +40,13 @@ impl Node {
         let (hits, decisions) = ([hit], std::slice::from_mut(decision));
         match self {
             Node::Redis(store) => store.decide(Timing::BY_STORE, &hits, decisions).await.expect("the server answers"),
-            Node::Memory(store) => store.decide_now(now(), &hits, decisions).expect("well formed"),
+            Node::Memory(store) => store.decide_now(now(), &hits, decisions).expect("the request is well formed"),
         }
     }
 }
 
 fn now() -> Time {
-    Time::from_nanos(SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_nanos() as u64)
+    Time::from_nanos(SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is after 1970").as_nanos() as u64)
 }
 
 /// The position of the largest quota among [`quotas`].
@@ -58,7 +58,7 @@ fn quotas(of: impl Fn(u64) -> QuotaBuilder, three: bool) -> Vec<Quota> {
     if three {
         all.push(of(90).denied(Denied::Charged));
     }
-    all.into_iter().map(|builder| builder.build().expect("valid")).collect()
+    all.into_iter().map(|builder| builder.build().expect("the quota is valid")).collect()
 }
 
 /// A charge: its time, its units, how many of them were admitted, and its quota.
@@ -115,7 +115,8 @@ async fn ask(node: Node, key: u128, quotas: Arc<[Quota]>, seed: u64) -> Report {
     reported
 }
 
-/// Returns f(s), the bound of the quota for a span of s nanoseconds.
+/// Returns f(s), the bound of the quota for a span of s nanoseconds. Here l is the capacity, w is the window, and t is the
+/// time for one unit of a bucket, or one segment of a counter.
 fn bound(quota: &Quota, s: u64) -> u64 {
     let (l, w, t) = (quota.hard_capacity(), quota.window_ns(), quota.interval_ns());
     match quota.algorithm() {
@@ -128,8 +129,9 @@ fn bound(quota: &Quota, s: u64) -> u64 {
     }
 }
 
-/// Returns the largest share of the bound that an interval uses, in thousandths. The bound of an interval has the
-/// largest depth and the largest rate of the quotas that charged in it.
+/// Returns the largest share of the bound that an interval uses, in thousandths. For buckets, the bound of an interval
+/// uses the largest capacity and the largest rate of the quotas that charged in it. For other algorithms, it is the bound
+/// of the largest of these quotas.
 fn largest_share(quotas: &[Quota], events: &[Event], late_ns: u64) -> u64 {
     let mut share = 0;
     for (i, first) in events.iter().enumerate() {
@@ -149,8 +151,8 @@ fn largest_share(quotas: &[Quota], events: &[Event], late_ns: u64) -> u64 {
     share
 }
 
-/// Runs the tasks, which use the nodes in turn. A request in memory reads the clock before it is decided, so its time
-/// may be late.
+/// Runs the tasks. If there are two nodes, each node gets half of the tasks. A request in memory reads the clock before it
+/// is decided, so its time can be late.
 async fn asked_together(nodes: &[Node], key: u128, quotas: &Arc<[Quota]>) -> Report {
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
@@ -166,8 +168,8 @@ async fn asked_together(nodes: &[Node], key: u128, quotas: &Arc<[Quota]>) -> Rep
     Report { events, first_refused, late_ns }
 }
 
-/// Returns the most units that the largest quota may have had left at the first take that it refused. Returns 0 if it
-/// refused no take.
+/// Returns how many units the largest quota had left at most when it first refused a take. Returns 0 if it refused no
+/// take.
 fn left_at_first_refusal(quotas: &[Quota], reported: &Report) -> u64 {
     let Some((at, cost)) = reported.first_refused else { return 0 };
     let before = reported.events.iter().take_while(|event| event.at <= at + 2 * reported.late_ns);
@@ -186,7 +188,7 @@ async fn two_nodes_under_several_quotas_keep_the_bound_of_the_largest() {
             deny_cache_entries,
             ..Settings::new(server.url())
         };
-        Node::Redis(RedisStore::new(&settings).expect("an address"))
+        Node::Redis(RedisStore::new(&settings).expect("the URL is valid"))
     };
     let memory = || Node::Memory(Arc::new(MemoryStore::new(MemoryOptions::default())));
     let stores = [
@@ -214,12 +216,12 @@ async fn two_nodes_under_several_quotas_keep_the_bound_of_the_largest() {
                 let units: u64 = reported.events.iter().map(|event| event.admitted).sum();
                 let share = largest_share(&quotas, &reported.events, reported.late_ns);
                 println!(
-                    "{algorithm}, {} quotas, {store}: {units} units, at most {share} thousandths of the bound",
+                    "{algorithm}, {} quotas, {store}: {units} units; an interval used {share}/1000 of its bound at most",
                     quotas.len()
                 );
-                assert!(share <= 1000, "{algorithm}, {store}: {share} thousandths of the bound");
+                assert!(share <= 1000, "{algorithm}, {store}: an interval used {share}/1000 of its bound");
                 let left = left_at_first_refusal(&quotas, &reported);
-                assert_eq!(left, 0, "{algorithm}, {store}: units left beside a refused take");
+                assert_eq!(left, 0, "{algorithm}, {store}: units that a refused take left");
             }
         }
     }

@@ -12,7 +12,7 @@ use crate::{PATIENCE, a_day, take, until, with_long_timeouts};
 
 fn store(cluster: &Cluster, scripts: bool) -> RedisStore {
     let settings = Settings { scripts, log: LogForm::Zset, ..with_long_timeouts(&cluster.url()) };
-    RedisStore::new(&settings).expect("valid")
+    RedisStore::new(&settings).expect("the URL is valid")
 }
 
 /// Transactions follow redirections as scripts do. Each transaction is executed once.
@@ -33,8 +33,8 @@ async fn without_scripts_slots_move_and_no_take_is_lost_or_charged_twice() {
     for slot in slots.iter().map(u16::to_string) {
         to.run(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(from)]);
         from.run(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(to)]);
-        let names: Vec<String> =
-            redis::from_redis_value(from.run(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"])).expect("names");
+        let names: Vec<String> = redis::from_redis_value(from.run(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]))
+            .expect("the reply is a list of names");
         assert!(names.iter().all(|name| name.contains("}+")), "{names:?}");
         for name in names {
             from.run(&["MIGRATE", "127.0.0.1", &to.port().to_string(), &name, "0", "5000"]);
@@ -51,21 +51,23 @@ async fn without_scripts_slots_move_and_no_take_is_lost_or_charged_twice() {
     assert!(reported("ASK") > 0 && reported("MOVED") > 0);
 }
 
-/// This is true for all settings, and even for a request with hits in one slot only.
+/// In a cluster the deny cache keeps an entry for 100 ms at most, even if the settings allow a day. So a store soon sees
+/// a reset by another store.
 #[tokio::test]
 async fn what_comes_back_elsewhere_in_a_cluster_is_soon_seen() {
     let cluster = Cluster::start(false, &[]).await;
     let settings = Settings { deny_cache_max_age: Duration::from_secs(86_400), ..with_long_timeouts(&cluster.url()) };
-    let (here, there) = (RedisStore::new(&settings).expect("valid"), RedisStore::new(&settings).expect("valid"));
+    let (here, there) =
+        (RedisStore::new(&settings).expect("the URL is valid"), RedisStore::new(&settings).expect("the URL is valid"));
     let quota = a_day(1);
-    take(&here, 1, &quota, PATIENCE).await.expect("it serves");
-    let (refused, _) = take(&here, 1, &quota, PATIENCE).await.expect("it serves");
+    take(&here, 1, &quota, PATIENCE).await.expect("the server decides");
+    let (refused, _) = take(&here, 1, &quota, PATIENCE).await.expect("the server decides");
     assert!(!refused.allowed);
     let reset = [Hit::new(1, &quota, Op::Reset, Binding::Enforce)];
-    there.decide(Timing::BY_STORE, &reset, &mut [Decision::default()]).await.expect("it serves");
+    there.decide(Timing::BY_STORE, &reset, &mut [Decision::default()]).await.expect("the server decides");
     let deadline = Instant::now() + PATIENCE;
-    while !take(&here, 1, &quota, PATIENCE).await.expect("it serves").0.allowed {
-        assert!(Instant::now() < deadline, "no request was ever sent again");
+    while !take(&here, 1, &quota, PATIENCE).await.expect("the server decides").0.allowed {
+        assert!(Instant::now() < deadline, "the store must see the reset before the deadline");
         sleep(Duration::from_millis(1)).await;
     }
 }
@@ -74,9 +76,9 @@ async fn what_comes_back_elsewhere_in_a_cluster_is_soon_seen() {
 async fn a_request_in_several_slots_is_decided_by_each() {
     let cluster = Cluster::start(false, &[]).await;
     let window = Duration::from_secs(365 * 86_400);
-    let log = Quota::sliding_window_log(2, window).build().expect("valid");
-    let few = Quota::fixed_window(2, window).build().expect("valid");
-    let many = Quota::fixed_window(9, window).build().expect("valid");
+    let log = Quota::sliding_window_log(2, window).build().expect("the quota is valid");
+    let few = Quota::fixed_window(2, window).build().expect("the quota is valid");
+    let many = Quota::fixed_window(9, window).build().expect("the quota is valid");
     for (seed, scripts, first) in [(1, true, &log), (2, false, &few)] {
         let store = store(&cluster, scripts);
         let keys = [0, 1].map(|nth| key_on(&cluster.nodes[0], nth, &many, seed));
@@ -85,16 +87,17 @@ async fn a_request_in_several_slots_is_decided_by_each() {
         let mut reported = Vec::new();
         for _ in 0..3 {
             let mut decisions = [Decision::default(); 2];
-            let verdict = store.decide(Timing::BY_STORE, &hits, &mut decisions).await.expect("it serves");
+            let verdict = store.decide(Timing::BY_STORE, &hits, &mut decisions).await.expect("the server decides");
             assert_eq!(verdict.source, Source::Store);
             reported.push((verdict.allowed, decisions.map(|decision| decision.remaining)));
         }
-        // With scripts, the units that the other slot took are refunded.
+        // The first slot refuses the third request. With scripts, the unit that the other slot took is refunded.
         let last = if scripts { 7 } else { 6 };
         assert_eq!(reported, [(true, [1, 8]), (true, [0, 7]), (false, [0, last])], "scripts: {scripts}");
         assert!(ErrorKind::ALL.iter().all(|class| store.failures(*class) == 0));
     }
-    let names: Vec<String> = redis::from_redis_value(cluster.nodes[0].run(&["KEYS", "*"])).expect("names");
+    let names: Vec<String> =
+        redis::from_redis_value(cluster.nodes[0].run(&["KEYS", "*"])).expect("the reply is a list of names");
     let zset = RedisKey::with(
         &Hit::new(key_on(&cluster.nodes[0], 0, &many, 1), &log, Op::Peek, Binding::Enforce),
         LogForm::Zset,

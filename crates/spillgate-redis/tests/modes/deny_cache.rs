@@ -22,7 +22,7 @@ fn refusing() -> Vec<Quota> {
         Quota::sliding_window_counter(3, DAY * 365),
         Quota::sliding_window_log(3, DAY),
     ];
-    builders.map(|builder| builder.build().expect("valid")).into()
+    builders.map(|builder| builder.build().expect("the quota is valid")).into()
 }
 
 fn one() -> Op {
@@ -34,16 +34,16 @@ fn scripts_run(client: &mut Client) -> u64 {
     let reply = client.ask_one(redis::cmd("INFO").arg("commandstats").clone());
     let text = String::from_utf8_lossy(bytes(&reply)).into_owned();
     let calls = text.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls=")?.split(',').next());
-    calls.map_or(0, |calls| calls.parse().expect("a number"))
+    calls.map_or(0, |calls| calls.parse().expect("the text is a number"))
 }
 
 #[tokio::test]
 async fn a_refused_key_asks_the_server_nothing() {
     let server = RedisServer::start();
     let mut client = server.connect();
-    // An entry may live for longer than any machine needs for this test.
+    // No entry becomes too old during this test, even on a slow machine.
     let settings = Settings { deny_cache_max_age: DAY, ..settings(&server) };
-    let store = RedisStore::new(&settings).expect("an address");
+    let store = RedisStore::new(&settings).expect("the URL is valid");
     for (key, quota) in (1u128..).zip(&refusing()) {
         let mut reported = Decision::default();
         for turn in 0..4 {
@@ -75,7 +75,7 @@ async fn a_refused_key_asks_the_server_nothing() {
 async fn a_refusal_is_not_repeated_once_this_node_has_taken_from_its_state() {
     let server = RedisServer::start();
     let settings = Settings { deny_cache_max_age: DAY, ..settings(&server) };
-    let store = RedisStore::new(&settings).expect("an address");
+    let store = RedisStore::new(&settings).expect("the URL is valid");
     let builders = [
         Quota::token_bucket(10, DAY).burst(20),
         Quota::leaky_bucket(10, DAY).queue(19),
@@ -85,7 +85,7 @@ async fn a_refusal_is_not_repeated_once_this_node_has_taken_from_its_state() {
     ];
     let take = |cost| Op::Take { cost, max_wait_ns: u64::MAX };
     for (key, builder) in (1u128..).zip(builders) {
-        let quota = builder.build().expect("valid");
+        let quota = builder.build().expect("the quota is valid");
         assert!(ask(&store, key, &quota, take(18)).await.0.allowed);
         let (_, first) = ask(&store, key, &quota, take(10)).await;
         let (repeated, decision) = ask(&store, key, &quota, take(10)).await;
@@ -100,14 +100,15 @@ async fn a_refusal_is_not_repeated_once_this_node_has_taken_from_its_state() {
     }
 }
 
-/// The limit is reported while this node knows it, and then not at all. Otherwise another limit would look tighter.
+/// A refusal from the cache reports the second limit of the request as long as the cache has its state. After this node
+/// has taken from that limit, the refusal reports it as not asked.
 #[tokio::test]
 async fn a_busy_limit_beside_a_refused_key_has_the_server_asked_nothing() {
     let server = RedisServer::start();
     let mut client = server.connect();
     let settings = Settings { deny_cache_max_age: DAY, ..settings(&server) };
-    let store = RedisStore::new(&settings).expect("an address");
-    let all = Quota::token_bucket(1000, DAY).build().expect("valid");
+    let store = RedisStore::new(&settings).expect("the URL is valid");
+    let all = Quota::token_bucket(1000, DAY).build().expect("the quota is valid");
     for (key, quota) in (1u128..).zip(&refusing()) {
         let both = |key| [(key, quota), (99, &all)].map(|(key, quota)| Hit::new(key, quota, one(), Binding::Enforce));
         let mut decisions = [Decision::default(); 2];
@@ -135,7 +136,7 @@ async fn a_busy_limit_beside_a_refused_key_has_the_server_asked_nothing() {
 async fn what_comes_back_through_the_store_is_admitted_at_once() {
     let server = RedisServer::start();
     let settings = Settings { deny_cache_max_age: DAY, ..settings(&server) };
-    let store = RedisStore::new(&settings).expect("an address");
+    let store = RedisStore::new(&settings).expect("the URL is valid");
     for (key, quota) in (1u128..).zip(&refusing()) {
         let mut receipt = None;
         for turn in 0..40 {
@@ -156,13 +157,13 @@ async fn what_comes_back_through_the_store_is_admitted_at_once() {
 async fn what_comes_back_elsewhere_is_seen_once_the_entry_is_too_old() {
     let server = RedisServer::start();
     let (here, there) = (RedisStore::new(&settings(&server)), RedisStore::new(&settings(&server)));
-    let (here, there) = (here.expect("an address"), there.expect("an address"));
+    let (here, there) = (here.expect("the URL is valid"), there.expect("the URL is valid"));
     for (key, quota) in (1u128..).zip(&refusing()) {
         while ask(&here, key, quota, one()).await.0.allowed {}
         ask(&there, key, quota, Op::Reset).await;
         let deadline = Instant::now() + PATIENCE;
         while !ask(&here, key, quota, one()).await.0.allowed {
-            assert!(Instant::now() < deadline, "{quota:?} is never asked again");
+            assert!(Instant::now() < deadline, "the server is not asked again about {quota:?}");
             sleep(Duration::from_millis(1)).await;
         }
     }
@@ -172,7 +173,7 @@ async fn what_comes_back_elsewhere_is_seen_once_the_entry_is_too_old() {
 async fn many_tasks_that_take_and_give_back_are_admitted_all_that_there_is() {
     let server = RedisServer::start();
     let settings = Settings { deny_cache_max_age: DAY, ..settings(&server) };
-    let store = RedisStore::new(&settings).expect("an address");
+    let store = RedisStore::new(&settings).expect("the URL is valid");
     for (key, quota) in (1u128..).zip(refusing()) {
         // A task that refunds a unit can take it again, unless another task has taken it. An old refusal in the cache
         // must not prevent that.
@@ -204,7 +205,7 @@ async fn many_tasks_that_take_and_give_back_are_admitted_all_that_there_is() {
 #[tokio::test]
 async fn a_cache_without_places_keeps_nothing() {
     let server = RedisServer::start();
-    let store = RedisStore::new(&Settings { deny_cache_entries: 0, ..settings(&server) }).expect("an address");
+    let store = RedisStore::new(&Settings { deny_cache_entries: 0, ..settings(&server) }).expect("the URL is valid");
     for (key, quota) in (1u128..).zip(&refusing()) {
         for _ in 0..20 {
             assert_eq!(ask(&store, key, quota, one()).await.0.source, Source::Store);

@@ -1,20 +1,20 @@
 //! Tests the effects of a store's settings on a real Redis.
 
-#[allow(dead_code, reason = "the tests of topologies need more of it")]
+#[allow(dead_code, reason = "the tests of topologies use all of this file")]
 #[path = "../topology/cluster.rs"]
 mod cluster;
 mod clusters;
-#[allow(dead_code, reason = "the tests of transport need more of it")]
+#[allow(dead_code, reason = "the tests of transport use all of this file")]
 #[path = "../transport/common.rs"]
 mod common;
 mod deny_cache;
-#[allow(dead_code, reason = "the tests of transport need more of it")]
+#[allow(dead_code, reason = "the tests of transport use all of this file")]
 #[path = "../transport/load.rs"]
 mod load;
-#[allow(dead_code, reason = "the tests of transport need more of it")]
+#[allow(dead_code, reason = "the tests of transport use all of this file")]
 #[path = "../transport/server.rs"]
 mod server;
-#[allow(dead_code, reason = "the scripts' tests need more of it")]
+#[allow(dead_code, reason = "the tests of scripts use all of this file")]
 #[path = "../scripts/support.rs"]
 mod support;
 mod transaction;
@@ -29,7 +29,7 @@ fn settings(server: &RedisServer) -> Settings {
     with_long_timeouts(&format!("redis://127.0.0.1:{}/", server.port()))
 }
 
-/// Sends a request with one hit, which the server's clock decides.
+/// Sends a request with one hit. The server's clock sets the time of the decision.
 async fn ask(store: &RedisStore, key: u128, quota: &Quota, op: Op) -> (Verdict, Decision) {
     let mut decisions = [Decision::default()];
     let hits = [Hit::new(key, quota, op, Binding::Enforce)];

@@ -15,7 +15,7 @@ use crate::{ask, settings};
 const DAY: Duration = Duration::from_secs(86_400);
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Returns the store of a user who may not run scripts, and who has only the rights that such a store needs.
+/// Returns a store without scripts. Its user has only the rights that such a store needs.
 fn store(server: &RedisServer) -> RedisStore {
     let mut user = redis::cmd("ACL");
     user.arg(&["SETUSER", "limiter", "on", ">secret", "~sg:*", "-@all"]);
@@ -24,29 +24,29 @@ fn store(server: &RedisServer) -> RedisStore {
     }
     server.connect().ask_one(user);
     let url = format!("redis://limiter:secret@127.0.0.1:{}/", server.port());
-    RedisStore::new(&Settings { url, scripts: false, ..settings(server) }).expect("an address")
+    RedisStore::new(&Settings { url, scripts: false, ..settings(server) }).expect("the URL is valid")
 }
 
 fn first_hit(limit: u64, window: Duration) -> Quota {
-    Quota::fixed_window(limit, window).anchor(Anchor::FirstHit).build().expect("valid")
+    Quota::fixed_window(limit, window).anchor(Anchor::FirstHit).build().expect("the quota is valid")
 }
 
 fn epoch(limit: u64, window: Duration) -> Quota {
-    Quota::fixed_window(limit, window).build().expect("valid")
+    Quota::fixed_window(limit, window).build().expect("the quota is valid")
 }
 
 #[tokio::test]
 async fn takes_and_looks_count_down_to_nothing() {
     let server = RedisServer::start();
     let store = store(&server);
-    store.wait_connected().await.expect("no scripts are loaded");
+    store.wait_connected().await.expect("a store without scripts connects without the right to load scripts");
     for (key, quota) in (1u128..).zip([first_hit(5, DAY), epoch(5, DAY * 365)]) {
         let (_, look) = ask(&store, key, &quota, Op::Peek).await;
         assert_eq!((look.remaining, look.reset_after_ns), (5, 0));
         for left in (0..5).rev() {
             let (verdict, decision) = ask(&store, key, &quota, Op::take(1)).await;
             assert_eq!((verdict.allowed, decision.remaining, decision.limit), (true, left, 5));
-            assert_eq!(decision.receipt, None, "nothing can be given back");
+            assert_eq!(decision.receipt, None, "without scripts a take has no receipt");
             let (_, look) = ask(&store, key, &quota, Op::Peek).await;
             assert_eq!((look.allowed, look.remaining), (true, left));
             let window_ns = quota.window_ns();
@@ -67,7 +67,7 @@ async fn a_refused_attempt_counts() {
     for (key, quota) in (1u128..).zip([first_hit(5, DAY), epoch(5, DAY * 365)]) {
         assert!(ask(&store, key, &quota, Op::take(3)).await.0.allowed);
         let (verdict, decision) = ask(&store, key, &quota, Op::take(3)).await;
-        assert_eq!((verdict.allowed, decision.remaining), (false, 0), "the counter is at 6");
+        assert_eq!((verdict.allowed, decision.remaining), (false, 0), "the counter is at 3 + 3 = 6");
         // With scripts this take would fit, because refusals would charge nothing.
         let (verdict, decision) = ask(&store, key, &quota, Op::take(2)).await;
         assert_eq!((verdict.allowed, decision.remaining), (false, 0));
@@ -86,8 +86,8 @@ async fn each_hit_is_charged_by_itself() {
         let verdict = store.decide(Timing::BY_STORE, &hits, &mut decisions).await.expect("Redis answers");
         reported.push((verdict.allowed, verdict.binding, decisions[1].remaining));
     }
-    // If one limit refuses, the other limit is charged all the same. A refusal that the deny cache repeats charges no
-    // limit.
+    // The second request is refused by the first limit, but the second limit is charged all the same. The deny cache
+    // refuses the third request, which charges no limit.
     assert_eq!(reported, [(true, Some(0), 9), (false, Some(0), 8), (false, Some(0), 8)]);
     assert_eq!(ask(&store, 2, &many, Op::Peek).await.1.remaining, 8);
     // Two hits on one counter are decided in their order.
@@ -149,9 +149,9 @@ async fn a_window_by_the_first_hit_lasts_as_long_as_it_says() {
     }
     for begun in starts.windows(2) {
         let lasted = begun[1].as_nanos() - begun[0].as_nanos();
-        assert!(u128::from(lasted) >= window.as_nanos(), "a window of {lasted} ns");
+        assert!(u128::from(lasted) >= window.as_nanos(), "a window lasted only {lasted} ns");
     }
-    assert_eq!(counts[..4], [2; 4], "the limit is admitted in each");
+    assert_eq!(counts[..4], [2; 4], "each window admits its limit");
 }
 
 #[tokio::test]
@@ -161,8 +161,8 @@ async fn windows_since_the_epoch_admit_the_limit_each() {
     let quota = epoch(3, Duration::from_millis(100));
     let (mut admitted, mut first, mut last, mut longest) = (0, None, Time::EPOCH, Duration::ZERO);
     let deadline = Instant::now() + PATIENCE;
-    // However busy this machine is, the loop goes on until ten windows of the server have passed and five windows'
-    // units have been admitted.
+    // The loop goes on until ten windows have passed on the server's clock and the units of five windows have been
+    // admitted, even if this machine is busy.
     while admitted < 3 * 5
         || first.is_none_or(|first: Time| last.as_nanos() - first.as_nanos() < 10 * quota.window_ns())
     {
@@ -177,11 +177,14 @@ async fn windows_since_the_epoch_admit_the_limit_each() {
         }
         sleep(Duration::from_millis(1)).await;
     }
-    // The bound is f(s + 2d), where f(s) is the usual bound for a span s. No request took longer than d. A further
-    // millisecond covers the drift of two clocks in a second.
+    // The bound is f(s + 2d), where f(s) is the bound with scripts for a span s. d is the longest time of a request plus
+    // 0.5 ms. Twice 0.5 ms is more than two clocks drift apart in a second.
     let (s, d) = (last.as_nanos() - first.map_or(0, Time::as_nanos), (longest.as_nanos() + 500_000) as u64);
     let bound = 3 * ((s + 2 * d).div_ceil(quota.window_ns()) + 1);
-    assert!(admitted <= bound, "{admitted} of {bound} in {s} ns, where none took longer than {longest:?}");
+    assert!(
+        admitted <= bound,
+        "{admitted} units in {s} ns exceed the bound {bound}; the longest request took {longest:?}"
+    );
 }
 
 /// A store whose first request fails.
@@ -212,8 +215,8 @@ impl Store for FailsAtFirst {
     }
 }
 
-/// A unit that this node admitted while the store failed is refunded on this node. The same request may also have hits
-/// that the store decides.
+/// A unit that this node admitted during a failure of the store is refunded on this node. The same request can also have
+/// hits that the store decides.
 #[tokio::test]
 async fn a_local_receipt_may_stand_beside_what_the_store_decides() {
     let server = RedisServer::start();
@@ -223,14 +226,14 @@ async fn a_local_receipt_may_stand_beside_what_the_store_decides() {
     let now = Time::from_nanos(1_790_000_000_000_000_000);
     let taken = [Hit::new(1, &quotas[0], Op::take(1), Binding::Enforce)];
     let mut decisions = [Decision::default(); 2];
-    store.decide(Timing::at(now), &taken, &mut decisions[..1]).await.expect("decided here");
+    store.decide(Timing::at(now), &taken, &mut decisions[..1]).await.expect("this node decides");
     let receipt = decisions[0].receipt;
     let undo = taken[0].with_op(Op::Refund { cost: 1, receipt });
     let hits = [undo, Hit::new(2, &quotas[1], Op::take(1), Binding::Enforce)];
-    let verdict = store.decide(Timing::at(now), &hits, &mut decisions).await.expect("decided here and there");
+    let verdict = store.decide(Timing::at(now), &hits, &mut decisions).await.expect("this node and the store decide");
     assert!(verdict.allowed && decisions[1].remaining >= 7, "{verdict:?} {decisions:?}");
     let look = taken[0].with_op(Op::Peek);
-    assert_eq!(store.local().hit_now(now, &look).remaining, 2, "it is back");
+    assert_eq!(store.local().hit_now(now, &look).remaining, 2, "the unit is refunded");
 }
 
 #[tokio::test]
@@ -238,8 +241,8 @@ async fn what_cannot_be_served_is_said_at_load_and_refused_when_asked() {
     let server = RedisServer::start();
     let store = store(&server);
     let quotas = [
-        Quota::token_bucket(5, DAY).build().expect("valid"),
-        Quota::sliding_window_log(5, DAY).build().expect("valid"),
+        Quota::token_bucket(5, DAY).build().expect("the quota is valid"),
+        Quota::sliding_window_log(5, DAY).build().expect("the quota is valid"),
         first_hit(5, DAY),
     ];
     assert_eq!(quotas.each_ref().map(|quota| store.supports(quota, OpKind::Take)), [false, false, true]);

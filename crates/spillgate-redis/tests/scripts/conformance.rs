@@ -8,10 +8,10 @@ use spillgate_redis::{Decoded, LogForm, ScriptCall};
 use crate::support::{Client, RedisServer, bytes, call};
 
 fn decide(client: &mut Client, log: LogForm, now: Time, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Verdict {
-    let mut request = ScriptCall::with(Some(now), hits, log).expect("well formed");
+    let mut request = ScriptCall::with(Some(now), hits, log).expect("the request is well formed");
     loop {
         let reply = client.ask_one(call(&request));
-        if let Decoded::Verdict(verdict) = request.decode(bytes(&reply), decisions).expect("scripts answer") {
+        if let Decoded::Verdict(verdict) = request.decode(bytes(&reply), decisions).expect("the reply is valid") {
             return verdict;
         }
     }

@@ -15,20 +15,20 @@ const MINUTE: Duration = Duration::from_secs(60);
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
 fn build(builder: QuotaBuilder) -> Quota {
-    builder.build().expect("valid")
+    builder.build().expect("the quota is valid")
 }
 
-/// Sends the request. If no time is passed, the server's clock decides.
+/// Sends the request. If `now` is `None`, the server's clock sets the time of the decision.
 fn ask(client: &mut Client, now: Option<Time>, hits: &[Hit<'_>]) -> Verdict {
     ask_with(client, now, hits, LogForm::Packed)
 }
 
 fn ask_with(client: &mut Client, now: Option<Time>, hits: &[Hit<'_>], log: LogForm) -> Verdict {
     let mut decisions = vec![Decision::default(); hits.len()];
-    let mut request = ScriptCall::with(now, hits, log).expect("well formed");
+    let mut request = ScriptCall::with(now, hits, log).expect("the request is well formed");
     loop {
         let reply = client.ask_one(call(&request));
-        if let Decoded::Verdict(verdict) = request.decode(bytes(&reply), &mut decisions).expect("scripts answer") {
+        if let Decoded::Verdict(verdict) = request.decode(bytes(&reply), &mut decisions).expect("the reply is valid") {
             return verdict;
         }
     }
@@ -36,7 +36,7 @@ fn ask_with(client: &mut Client, now: Option<Time>, hits: &[Hit<'_>], log: LogFo
 
 fn integer(reply: &Value) -> u64 {
     match reply {
-        Value::Int(number) => u64::try_from(*number).expect("not negative"),
+        Value::Int(number) => u64::try_from(*number).expect("the number is not negative"),
         other => panic!("not a number: {other:?}"),
     }
 }
@@ -78,15 +78,15 @@ fn a_small_state_takes_20_bytes_and_a_key_180_all_in() {
             })
             .collect();
         let requests: Vec<ScriptCall<'_, '_>> =
-            hits.iter().map(|hit| ScriptCall::new(None, hit).expect("fine")).collect();
+            hits.iter().map(|hit| ScriptCall::new(None, hit).expect("the request is well formed")).collect();
         client.ask(requests.iter().map(call));
         let sizes = client.ask(hits.iter().map(|[hit]| about(&["MEMORY", "USAGE"], hit)));
         let used: u64 = sizes.iter().map(integer).sum();
         let lengths = client.ask(hits.iter().map(|[hit]| about(&["STRLEN"], hit)));
-        let longest = lengths.iter().map(integer).max().expect("keys");
+        let longest = lengths.iter().map(integer).max().expect("there are keys");
         let name = quota.algorithm().as_str();
-        assert!((1..=20).contains(&longest), "{name}: {longest} bytes a state");
-        assert!(used <= 180 * 10_000, "{name}: {} bytes a key", used / 10_000);
+        assert!((1..=20).contains(&longest), "{name}: the longest state has {longest} bytes");
+        assert!(used <= 180 * 10_000, "{name}: a key takes {} bytes", used / 10_000);
     }
 }
 
@@ -100,7 +100,7 @@ fn a_log_takes_600_bytes_and_12_a_further_hit() {
     // The times are 30 ms apart, so the first thousand hits have expired when the last thousand come.
     let times = (0..HITS as u64).map(|i| Time::from_nanos(1_790_000_000_000_000_000 + i * 30_000_001));
     let requests: Vec<ScriptCall<'_, '_>> =
-        times.clone().map(|now| ScriptCall::new(Some(now), &hits).expect("fine")).collect();
+        times.clone().map(|now| ScriptCall::new(Some(now), &hits).expect("the request is well formed")).collect();
     let commands = requests.iter().flat_map(|request| {
         let usage = about(&["MEMORY", "USAGE"], &hits[0]).arg("SAMPLES").arg(0).clone();
         [call(request), about(&["LLEN"], &hits[0]), usage]
@@ -108,9 +108,9 @@ fn a_log_takes_600_bytes_and_12_a_further_hit() {
     let replies = client.ask(commands);
     for reported in replies.chunks(3) {
         let (units, used) = (integer(&reported[1]), integer(&reported[2]));
-        assert!(used <= 600 + 12 * (units - 1), "{used} bytes for {units} hits");
+        assert!(used <= 600 + 12 * (units - 1), "a log of {units} hits takes {used} bytes");
     }
-    assert_eq!(integer(&replies[HITS * 3 - 2]), 2000, "old hits are gone");
+    assert_eq!(integer(&replies[HITS * 3 - 2]), 2000, "the log has only the hits of the last minute");
 }
 
 #[test]
@@ -125,11 +125,11 @@ fn a_log_in_a_sorted_set_takes_60_bytes_a_hit_and_160_beyond_128_hits() {
         let used = integer(&client.ask_one(usage));
         // Redis stores up to 128 members as a packed list, and more as a tree.
         let most = if units <= 128 { 120 + 60 * units } else { 160 * units };
-        assert!(used <= most, "{used} bytes for {units} hits");
+        assert!(used <= most, "a log of {units} hits takes {used} bytes");
     }
 }
 
-/// Returns one quota of each kind for which the life of a key is computed in another way.
+/// Returns a quota for each way in which the life of a key is computed.
 fn lives() -> Vec<Quota> {
     let builders = [
         Quota::token_bucket(7, MINUTE),
@@ -189,9 +189,9 @@ fn a_key_lives_until_its_state_ends_rounded_up_to_a_millisecond() {
         for op in ops {
             ask(&mut client, None, &hit(op));
             let found = client.ask([about(&["GET"], &hit(op)[0]), about(&["PEXPIRETIME"], &hit(op)[0])]);
-            let state = decode_state(bytes(&found[0]), quota).expect("a state");
+            let state = decode_state(bytes(&found[0]), quota).expect("the value is a state");
             let ends_ms = state.expires_at(quota).div_ceil(1_000_000);
-            assert!(ends_ms > 0, "{quota:?} after {op:?} is no state");
+            assert!(ends_ms > 0, "{quota:?}: {op:?} leaves no state");
             assert_eq!(integer(&found[1]), ends_ms, "{quota:?} after {op:?}");
         }
     }
@@ -215,7 +215,7 @@ fn a_state_that_has_ended_is_no_key() {
             break;
         }
     }
-    assert_eq!(left, 0, "states of 100 ms are still there");
+    assert_eq!(left, 0, "all keys must expire, because their states end after 100 ms");
 }
 
 #[test]
@@ -237,7 +237,9 @@ fn the_server_tells_the_time() {
     let quotas = [build(Quota::token_bucket(5, MINUTE)), build(Quota::fixed_window(5, MINUTE))];
     let reported = |reply: &Value| match reply {
         Value::Array(parts) => {
-            let number = |i: usize| String::from_utf8_lossy(bytes(&parts[i])).parse::<u64>().expect("digits");
+            let number = |i: usize| {
+                String::from_utf8_lossy(bytes(&parts[i])).parse::<u64>().expect("the parts of a time are digits")
+            };
             number(0) * 1_000_000_000 + number(1) * 1000
         }
         other => panic!("not a time: {other:?}"),
@@ -247,8 +249,8 @@ fn the_server_tells_the_time() {
         let before = reported(&client.ask_one(redis::cmd("TIME")));
         let now = ask(&mut client, None, hits).now.as_nanos();
         let after = reported(&client.ask_one(redis::cmd("TIME")));
-        assert!((before..=after).contains(&now), "{before} {now} {after}");
-        assert_eq!(now % 1000, 0, "whole microseconds");
+        assert!((before..=after).contains(&now), "the decision's time {now} is not between {before} and {after}");
+        assert_eq!(now % 1000, 0, "the decision's time is in whole microseconds");
     }
 }
 
@@ -263,7 +265,11 @@ fn names_distinguish_states_and_share_their_slot() {
     for bit in 0..128 {
         assert_ne!(of(1 << bit, &quotas[0]), of(0, &quotas[0]), "bit {bit}");
     }
-    assert_eq!(of(9, &quotas[0]), of(9, &build(Quota::token_bucket(9, MINUTE))), "a changed limit finds its state");
+    assert_eq!(
+        of(9, &quotas[0]),
+        of(9, &build(Quota::token_bucket(9, MINUTE))),
+        "quotas that differ only in their limit use the same key"
+    );
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! During an upgrade, older servers have written some states. The tests show that these states keep their meaning. An
-//! older server also never misreads a state that is written now.
+//! During an upgrade, the store has states that older servers have written. The tests show that these states keep their
+//! meaning, and that an older server never misreads a state that is written now.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const NOW_S: u64 = 1_790_000_000;
 const SECOND: Duration = Duration::from_secs(1);
 
 fn build(builder: QuotaBuilder) -> Quota {
-    builder.build().expect("valid")
+    builder.build().expect("the quota is valid")
 }
 
 fn number<const N: usize>(value: u64) -> Vec<u8> {
@@ -31,10 +31,10 @@ fn at(ms: u64) -> Time {
 
 fn ask(client: &mut Client, now: Time, hit: Hit<'_>, log: LogForm) -> Decision {
     let (hits, mut decisions) = ([hit], [Decision::default()]);
-    let mut request = ScriptCall::with(Some(now), &hits, log).expect("well formed");
+    let mut request = ScriptCall::with(Some(now), &hits, log).expect("the request is well formed");
     loop {
         let reply = client.ask_one(call(&request));
-        if let Decoded::Verdict(_) = request.decode(bytes(&reply), &mut decisions).expect("scripts answer") {
+        if let Decoded::Verdict(_) = request.decode(bytes(&reply), &mut decisions).expect("the reply is valid") {
             return decisions[0];
         }
     }
@@ -48,7 +48,7 @@ fn stored(client: &mut Client, hit: &Hit<'_>) -> Vec<u8> {
 /// Sends the same requests to the kernel and to Redis, both beginning with this state, and compares the decisions.
 fn go_on(client: &mut Client, quota: &Quota, written: &[u8]) {
     let hit = |op| Hit::new(7, quota, op, Binding::Enforce);
-    let mut kernel = decode_state(written, quota).expect("a state");
+    let mut kernel = decode_state(written, quota).expect("the value is a state");
     let mut set = redis::cmd("SET");
     client.ask_one(set.arg(RedisKey::with(&hit(Op::Peek), LogForm::Packed).as_bytes()).arg(written).clone());
     let ops = [Op::Peek, Op::take(1), Op::take(2), Op::Force { cost: 1 }, Op::take(5), Op::Peek];
@@ -59,12 +59,12 @@ fn go_on(client: &mut Client, quota: &Quota, written: &[u8]) {
         assert_eq!(ask(client, now, hit(op), LogForm::Packed), decisions[0], "{op:?}, step {i}, of {written:?}");
         let value = stored(client, &hit(op));
         assert_eq!(
-            words(&decode_state(&value, quota).expect("a state")),
+            words(&decode_state(&value, quota).expect("the value is a state")),
             words(&kernel),
             "{op:?}, step {i}, of {written:?}"
         );
         if i == 0 {
-            assert_eq!(value, written, "a look writes nothing");
+            assert_eq!(value, written, "a peek writes nothing");
         }
     }
 }
@@ -94,7 +94,7 @@ fn states_of_older_servers_are_read_as_they_were_meant() {
         ];
         for (of, body) in plain {
             go_on(&mut client, &build(of), body);
-            // States with a penalty after them, and a penalty alone.
+            // The value is a state, a state and a penalty, or only a penalty.
             for quota in [of, of.penalty(SECOND), of.penalty(SECOND).denied(Denied::Charged)] {
                 let quota = build(quota);
                 go_on(&mut client, &quota, body);
@@ -134,11 +134,16 @@ fn penalties_of_older_servers_beside_logs_and_leases_are_read_too() {
                 .is_none()
         );
         let refused = ask(&mut client, at(800), hit(quota), form);
-        assert_eq!(refused.retry_after.nanos(), Some(500_000_000), "a penalty of our own: {quota:?} {form:?}");
+        assert_eq!(
+            refused.retry_after.nanos(),
+            Some(500_000_000),
+            "the take of 9 units starts a penalty of 1 s at 300 ms: {quota:?} {form:?}"
+        );
     }
 }
 
-/// An older server reads values of 18, 16, 8 + 5n or 8 + 7n bytes, each with or without 9 more bytes.
+/// An older server reads values of 18 (a bucket), 16 (a window), 8 + 5n or 8 + 7n bytes (a counter with n counts). Each
+/// value can have a penalty of 9 more bytes.
 #[test]
 fn no_older_server_takes_a_bucket_or_a_penalty_of_ours_for_its_own() {
     let server = RedisServer::start();
@@ -159,7 +164,7 @@ fn no_older_server_takes_a_bucket_or_a_penalty_of_ours_for_its_own() {
     }
     lengths.sort_unstable();
     lengths.dedup();
-    assert_eq!(lengths, [0, 16, 19, 35, 37], "a window without a penalty is as it was");
+    assert_eq!(lengths, [0, 16, 19, 35, 37], "an older server reads only the window without a penalty (16 bytes)");
     for segments in 1..=128 {
         let counts = segments + 1;
         let [narrow, wide] = [8 + 5 * counts, 8 + 7 * counts];
@@ -169,7 +174,7 @@ fn no_older_server_takes_a_bucket_or_a_penalty_of_ours_for_its_own() {
     assert!(matches!(client.ask_one(redis::cmd("PING")), Value::SimpleString(_)));
 }
 
-/// A counter's form follows from the length of its value. Its counts have five or seven bytes, and a penalty may
+/// The length of a counter's value shows how to read the value: its counts have five or seven bytes, and a penalty can
 /// follow.
 #[test]
 fn a_counter_of_any_number_of_segments_is_read_back_under_a_penalty() {
@@ -191,7 +196,7 @@ fn a_counter_of_any_number_of_segments_is_read_back_under_a_penalty() {
                 assert_eq!(decision, decisions[0], "{segments} segments, limit {limit}, at {ms} ms: {op:?}");
                 let value = stored(&mut client, &hit(op));
                 assert_eq!(
-                    words(&decode_state(&value, &quota).expect("a state")),
+                    words(&decode_state(&value, &quota).expect("the value is a state")),
                     words(&kernel),
                     "{segments} segments"
                 );

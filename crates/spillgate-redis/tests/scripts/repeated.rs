@@ -1,9 +1,9 @@
 //! Sends random requests through a store to a real Redis. Each refusal that the deny cache repeats is compared with the
-//! kernel's decision on the states that Redis has at that time.
+//! decision of the kernel (the decision code in `spillgate_core`) on the states that Redis has at that time.
 //!
 //! `DENY_CACHE_REQUESTS` is the number of requests.
 
-#![allow(clippy::print_stdout, reason = "`make show-deny-cache` shows how many there were")]
+#![allow(clippy::print_stdout, reason = "`make show-deny-cache` shows how many requests there were")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -29,7 +29,7 @@ fn requests() -> usize {
     number.map_or(12_000, |text| text.parse().expect("DENY_CACHE_REQUESTS is a whole number"))
 }
 
-/// Returns the quotas. The refusals of the first ones are free, and end at a known time.
+/// Returns the quotas. The refusals of the quotas before the concurrency limit are free, and end at a known time.
 fn quotas() -> Vec<Quota> {
     let ms = Duration::from_millis;
     let builders = [
@@ -50,7 +50,7 @@ fn quotas() -> Vec<Quota> {
         Quota::token_bucket(7, ms(210)).denied(Denied::Charged),
         Quota::fixed_window(7, ms(220)).penalty(ms(20)),
     ];
-    builders.map(|builder| builder.build().expect("valid")).into()
+    builders.map(|builder| builder.build().expect("the quota is valid")).into()
 }
 
 /// The requests of one node, and the states that its deny cache may know.
@@ -59,8 +59,8 @@ struct Node<'q> {
     log: LogForm,
     quotas: &'q [Quota],
     random: Random,
-    /// The states that the server showed when it refused a request, without the states that this node has sent a
-    /// request about since.
+    /// The states that the server showed in a refusal. A state is removed when this node sends a request on it that is
+    /// not refused for free.
     known: BTreeSet<u128>,
     receipts: Vec<(u128, usize, Receipt)>,
     tally: Tally,
@@ -71,7 +71,9 @@ struct Tally {
     allowed: usize,
     refused: usize,
     repeated: usize,
+    /// The number of further limits that repeated refusals reported with their remaining units.
     siblings: usize,
+    /// The number of limits that repeated refusals reported as not asked.
     not_asked: usize,
     /// The number of states that expired before they were read.
     late: usize,
@@ -80,7 +82,7 @@ struct Tally {
 impl<'q> Node<'q> {
     fn hits(&mut self) -> Vec<Hit<'q>> {
         let (user, several) = (u128::from(self.random.below(3)), [1, 1, 2, 2, 3][self.random.below(5) as usize]);
-        // The first limit refuses most of the time. Other limits are in the same request.
+        // The first limit refuses most of the time. The request can also have other limits.
         let first = (user, self.random.below(8) as usize);
         let mut chosen = vec![first];
         for _ in 1..several {
@@ -151,8 +153,8 @@ impl<'q> Node<'q> {
         let mut commands = reads(hits, self.log);
         commands.push(redis::cmd("TIME"));
         let stored = client.ask(commands);
-        let (time, stored) = stored.split_last().expect("the time");
-        let (seconds, micros): (u64, u64) = redis::from_redis_value(time.clone()).expect("two numbers");
+        let (time, stored) = stored.split_last().expect("the last reply is that to TIME");
+        let (seconds, micros): (u64, u64) = redis::from_redis_value(time.clone()).expect("the reply is two numbers");
         let passed_ns = (seconds * 1_000_000_000 + micros * 1000).saturating_sub(verdict.now.as_nanos());
         let read_ns = passed_ns + READ_WITHIN.as_nanos() as u64;
         let expired = |decision: &Decision| decision.reset_after_ns > 0 && decision.reset_after_ns <= read_ns;
@@ -162,7 +164,7 @@ impl<'q> Node<'q> {
         }
         let mut states = BTreeMap::new();
         for (hit, stored) in hits.iter().zip(stored) {
-            states.insert(hit.state_key(), stored_state(stored, hit.quota, self.log).expect("a state"));
+            states.insert(hit.state_key(), stored_state(stored, hit.quota, self.log).expect("the value is a state"));
         }
         let (kernels, exact) = kernel(&states, verdict.now, hits);
         let context = format!("{hits:?}: {verdict:?} {decisions:?}, by the kernel {kernels:?} {exact:?}");
@@ -189,7 +191,8 @@ impl<'q> Node<'q> {
 
 /// Returns the kernel's decision on these states.
 fn kernel(states: &BTreeMap<u128, State>, now: Time, hits: &[Hit<'_>]) -> (Verdict, Vec<Decision>) {
-    let position = |hit: &Hit<'_>| states.keys().position(|key| *key == hit.state_key()).expect("read");
+    let position =
+        |hit: &Hit<'_>| states.keys().position(|key| *key == hit.state_key()).expect("the state of each hit was read");
     let state_of: Vec<usize> = hits.iter().map(position).collect();
     let mut states: Vec<State> = states.values().cloned().collect();
     let mut decisions = vec![Decision::default(); hits.len()];
@@ -206,7 +209,7 @@ async fn a_repeated_refusal_is_the_kernels_on_the_states_that_redis_has() {
         client.ask_one(redis::cmd("FLUSHALL").clone());
         let url = format!("redis://127.0.0.1:{}/", server.port());
         let settings = Settings { timeout: PATIENCE, deny_cache_max_age: DAY, log, ..Settings::new(url) };
-        let store = RedisStore::new(&settings).expect("an address");
+        let store = RedisStore::new(&settings).expect("the URL is valid");
         let (random, known, receipts) = (Random(11), BTreeSet::new(), Vec::new());
         let mut node = Node { store, log, quotas: &quotas, random, known, receipts, tally: Tally::default() };
         for _ in 0..requests() / 2 {

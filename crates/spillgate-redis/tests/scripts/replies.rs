@@ -21,7 +21,7 @@ fn quotas() -> Vec<Quota> {
         Quota::sliding_window_log(5, second),
         Quota::concurrency(5),
     ];
-    builders.map(|builder| builder.build().expect("valid")).into()
+    builders.map(|builder| builder.build().expect("the quota is valid")).into()
 }
 
 #[test]
@@ -40,8 +40,8 @@ fn no_reply_makes_a_request_panic() {
                 Hit::new(key.into(), random.pick(&quotas), op, Binding::Enforce)
             })
             .collect();
-        let mut request = ScriptCall::new(None, &hits).expect("well formed");
-        // Most replies have a usual length, and many contain only small numbers.
+        let mut request = ScriptCall::new(None, &hits).expect("the request is well formed");
+        // The lengths are those of usual replies or near them. Half of the replies contain only the bytes 0 and 1.
         let length = *random.pick(&[0, 8, 9, 10, 14, 25, 27, 30, 31, 36, 40, 45, 60, 90]);
         let most = *random.pick(&[2, 256]);
         let mut reply: Vec<u8> = (0..length).map(|_| random.below(most) as u8).collect();
@@ -70,24 +70,24 @@ fn a_request_that_comes_after_its_latest_time_does_nothing() {
     for (key, quota) in (1u128..).zip(&quotas()) {
         let hits = [Hit::new(key, quota, Op::Take { cost: 1, max_wait_ns: u64::MAX }, Binding::Enforce)];
         let mut ask = |latest: u64| {
-            let mut request = ScriptCall::new(Some(now), &hits).expect("well formed");
+            let mut request = ScriptCall::new(Some(now), &hits).expect("the request is well formed");
             request.not_after(Time::from_nanos(latest));
             let reply = client.ask_one(call(&request));
             let mut decisions = [Decision::default()];
             request.decode(bytes(&reply), &mut decisions).map(|_| decisions[0].remaining)
         };
-        let first = ask(now.as_nanos()).expect("in time");
+        let first = ask(now.as_nanos()).expect("the request is in time");
         for late_ns in [1, 1_000_000_000] {
             let late = ask(now.as_nanos() - late_ns);
             assert!(late.as_ref().is_err_and(|error| error.kind() == StoreErrorKind::Garbled), "{late:?}");
         }
-        assert_eq!(ask(now.as_nanos() + 1), Ok(first - 1), "nothing was done in between: {quota:?}");
+        assert_eq!(ask(now.as_nanos() + 1), Ok(first - 1), "the late requests charged nothing: {quota:?}");
     }
 }
 
 #[test]
 fn what_scripts_cannot_serve_is_malformed() {
-    let quota = |window| Quota::fixed_window(5, window).build().expect("valid");
+    let quota = |window| Quota::fixed_window(5, window).build().expect("the quota is valid");
     let of = |quota: &Quota| ScriptCall::new(None, &[Hit::new(1, quota, Op::Peek, Binding::Enforce)]).map(|_| ());
     let years = |n: u64| Duration::from_secs(n * 365 * 86_400);
     assert_eq!(of(&quota(Duration::from_micros(7))), Ok(()));

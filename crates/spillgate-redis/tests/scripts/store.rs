@@ -1,4 +1,4 @@
-//! The store as a program uses it: many tasks, several connections, one state.
+//! Tests the store as a program uses it: many tasks, several connections, one state.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -32,7 +32,7 @@ fn quotas() -> Vec<Quota> {
         Quota::sliding_window_counter(1000, day * 360).segments(10),
         Quota::concurrency(1000).lease(day),
     ];
-    builders.map(|builder| builder.build().expect("valid")).into()
+    builders.map(|builder| builder.build().expect("the quota is valid")).into()
 }
 
 async fn admitted(store: &RedisStore, quota: &Quota, key: u128) -> usize {
@@ -48,7 +48,7 @@ async fn admitted(store: &RedisStore, quota: &Quota, key: u128) -> usize {
 #[tokio::test]
 async fn many_tasks_on_one_key_are_admitted_exactly_the_limit() {
     let server = RedisServer::start();
-    let stores = [(); 2].map(|()| RedisStore::new(&with_long_timeouts(&server)).expect("an address"));
+    let stores = [(); 2].map(|()| RedisStore::new(&with_long_timeouts(&server)).expect("the URL is valid"));
     for (key, quota) in (1u128..).zip(quotas()) {
         let tasks: Vec<_> = (0..TASKS)
             .map(|i| {
@@ -60,7 +60,7 @@ async fn many_tasks_on_one_key_are_admitted_exactly_the_limit() {
         for task in tasks {
             sum += task.await.expect("no task panics");
         }
-        assert_eq!(sum, 1000, "of {} takes by {quota:?}", TASKS * TAKES);
+        assert_eq!(sum, 1000, "the units that were admitted by {} takes under {quota:?}", TASKS * TAKES);
     }
 }
 
@@ -77,9 +77,9 @@ async fn a_user_who_may_do_no_more_than_is_said_can_do_everything() {
     let lists = Settings { url, ..with_long_timeouts(&server) };
     let sets = Settings { log: LogForm::Zset, ..lists.clone() };
     let stores = [RedisStore::new(&lists), RedisStore::new(&sets)];
-    let [lists, sets] = stores.map(|store| store.expect("an address"));
-    lists.wait_connected().await.expect("allowed");
-    sets.wait_connected().await.expect("allowed");
+    let [lists, sets] = stores.map(|store| store.expect("the URL is valid"));
+    lists.wait_connected().await.expect("the user has the rights");
+    sets.wait_connected().await.expect("the user has the rights");
     for (store, quota) in [&lists, &sets].into_iter().flat_map(|store| quotas().into_iter().map(move |q| (store, q))) {
         let mut receipt = None;
         for turn in 0..4 {
@@ -92,9 +92,12 @@ async fn a_user_who_may_do_no_more_than_is_said_can_do_everything() {
                 _ => Op::take(1),
             };
             let hits = [Hit::new(1, &quota, op, Binding::Enforce)];
-            store.decide(Timing::BY_STORE, &hits, &mut decisions).await.expect("allowed");
-            // With a time that the test passes, the keys expire at another time.
-            store.decide(Timing::at(Time::from_nanos(7)), &hits, &mut decisions).await.expect("allowed");
+            store.decide(Timing::BY_STORE, &hits, &mut decisions).await.expect("the user has the rights");
+            // If the test passes a time, the scripts for logs and leases call PEXPIRE instead of PEXPIREAT.
+            store
+                .decide(Timing::at(Time::from_nanos(7)), &hits, &mut decisions)
+                .await
+                .expect("the user has the rights");
             receipt = receipt.or(decisions[0].receipt);
         }
     }
@@ -115,8 +118,8 @@ fn the_commands_are_those_of_the_scripts() {
 #[tokio::test]
 async fn a_server_that_lost_its_scripts_gets_them_again() {
     let server = RedisServer::start();
-    let store = RedisStore::new(&with_long_timeouts(&server)).expect("an address");
-    let quota = Quota::per_day(10).build().expect("valid");
+    let store = RedisStore::new(&with_long_timeouts(&server)).expect("the URL is valid");
+    let quota = Quota::per_day(10).build().expect("the quota is valid");
     let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
     for left in (0..10).rev() {
         server.connect().ask_one(redis::cmd("SCRIPT").arg("FLUSH").clone());
@@ -129,8 +132,8 @@ async fn a_server_that_lost_its_scripts_gets_them_again() {
 #[tokio::test]
 async fn a_key_of_another_type_is_an_error() {
     let server = RedisServer::start();
-    let store = RedisStore::connect(&format!("redis://127.0.0.1:{}/", server.port())).await.expect("up");
-    let quota = Quota::per_day(10).build().expect("valid");
+    let store = RedisStore::connect(&format!("redis://127.0.0.1:{}/", server.port())).await.expect("the server is up");
+    let quota = Quota::per_day(10).build().expect("the quota is valid");
     let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
     let name = spillgate_redis::RedisKey::of(&hits[0]);
     server.connect().ask_one(redis::cmd("SADD").arg(name.as_bytes()).arg("foreign").clone());
@@ -140,26 +143,26 @@ async fn a_key_of_another_type_is_an_error() {
 
 /// Returns the number of calls for these hits, whether they are allowed, and their longest wait.
 fn calls(client: &mut Client, now: Time, hits: &[Hit<'_>]) -> (usize, bool, Wait) {
-    let mut request = ScriptCall::new(Some(now), hits).expect("well formed");
+    let mut request = ScriptCall::new(Some(now), hits).expect("the request is well formed");
     let (mut calls, mut decisions) = (0, vec![Decision::default(); hits.len()]);
     loop {
         calls += 1;
         let reply = client.ask_one(call(&request));
-        match request.decode(bytes(&reply), &mut decisions).expect("a reply") {
+        match request.decode(bytes(&reply), &mut decisions).expect("the reply is valid") {
             Decoded::Verdict(verdict) => return (calls, verdict.allowed, verdict.retry_after),
             Decoded::CallAgain => {}
         }
     }
 }
 
-/// T is the time in which one unit drains. If a quota with another T refuses, nothing is written, so one call of the
-/// short script is enough. A charge needs the general script.
+/// T is the time in which one unit drains. If a quota refuses a state with another T, nothing is written, so one call of
+/// the short script is enough. A charge needs a second call, of the general script.
 #[test]
 fn a_refusal_under_another_quota_is_one_call_of_the_short_script() {
     let server = RedisServer::start();
     let mut client = server.connect();
     let day = |limit| Quota::token_bucket(limit, Duration::from_secs(86_400));
-    let [large, small, larger] = [1000, 10, 2000].map(|limit| day(limit).build().expect("valid"));
+    let [large, small, larger] = [1000, 10, 2000].map(|limit| day(limit).build().expect("the quota is valid"));
     let at = |ns: u64| Time::from_nanos(1_790_000_000_000_000_000 + ns);
     let hit = |key, quota, cost| Hit::new(key, quota, Op::take(cost), Binding::Enforce);
     let mut ask = |now, hits: &[Hit<'_>]| calls(&mut client, now, hits);
@@ -174,13 +177,13 @@ fn a_refusal_under_another_quota_is_one_call_of_the_short_script() {
     assert_eq!(ask(at(5), &[hit(8, &large, 1000), hit(7, &small, 1)]), (1, false, wait(791, 5)));
     assert_eq!(ask(at(5), &[hit(8, &large, 1000)]), (1, true, Wait::NONE));
     assert_eq!(ask(at(5), &[hit(7, &larger, 1200)]), (2, true, Wait::NONE));
-    // The clock is set back by ten days. The script cuts the debt, and writes the debt that was cut.
+    // The clock is set back by ten days. The general script cuts the debt, and writes the lower debt even though it refuses.
     let back = Time::from_nanos(1_790_000_000_000_000_000 - 864_000_000_000_000);
     let (count, allowed, cut) = ask(back, &[hit(8, &small, 1)]);
     assert_eq!((count, allowed), (2, false));
     assert_eq!(ask(back, &[hit(8, &small, 1)]), (1, false, cut));
     // A quota without penalties ignores the penalty of another quota on the same state.
-    let punished = day(1000).penalty(Duration::from_secs(60)).build().expect("valid");
+    let punished = day(1000).penalty(Duration::from_secs(60)).build().expect("the quota is valid");
     assert!(!ask(at(0), &[hit(9, &punished, 1000), hit(9, &punished, 1)]).1);
     assert_eq!(ask(at(0), &[hit(9, &large, 1000)]), (2, true, Wait::NONE));
     assert_eq!(ask(at(0), &[hit(9, &large, 1)]), (1, false, wait(1, 0)));

@@ -16,10 +16,14 @@ impl RedisServer {
     }
 
     pub(crate) fn connect(&self) -> Client {
-        let client = redis::Client::open(("127.0.0.1", self.port())).expect("an address");
+        let client = redis::Client::open(("127.0.0.1", self.port())).expect("the URL is valid");
         let mut connection = client.get_connection().expect("redis-server answers");
         for script in Script::ALL {
-            let sha: String = redis::cmd("SCRIPT").arg("LOAD").arg(script.source).query(&mut connection).expect("Lua");
+            let sha: String = redis::cmd("SCRIPT")
+                .arg("LOAD")
+                .arg(script.source)
+                .query(&mut connection)
+                .expect("the script is valid Lua");
             assert_eq!(sha, script.sha(), "{script:?}");
         }
         Client(connection)

@@ -1,5 +1,5 @@
-//! Rebuilds a library that counts hits on (bucket, key) in a window of milliseconds. Its options may differ on every
-//! call.
+//! Rebuilds a library that counts hits on (bucket, key) in a window of milliseconds. Each call can pass other options
+//! (window and limit).
 
 use super::*;
 use spillgate::{Limiter, ManualClock};
@@ -12,8 +12,8 @@ fn options(window_ms: u64, max_limit: u64) -> Quota {
     build(Quota::sliding_window_log(max_limit, Duration::from_millis(window_ms)))
 }
 
-/// A trace of that library. Each entry has a time in milliseconds, and the units that are left or the milliseconds
-/// until a retry.
+/// A trace of that library. Each entry has a time in milliseconds, and the outcome: `Ok` with the units that are left, or
+/// `Err` with the milliseconds until a retry.
 const TRACE: [(u64, Result<u64, u64>); 10] = [
     (0, Ok(4)),
     (100, Ok(3)),
@@ -34,7 +34,7 @@ async fn the_trace(store: &impl Store) {
         let (_, decision) = take(store, at(t_ms), 1, &quota, 1).await;
         let found = match decision.allowed {
             true => Ok(decision.remaining),
-            false => Err(decision.retry_after.millis_ceil().expect("a time")),
+            false => Err(decision.retry_after.millis_ceil().expect("the wait is finite")),
         };
         assert_eq!(found, expected, "at {t_ms} ms");
         assert_eq!((decision.limit, decision.remaining), (5, found.unwrap_or(0)), "at {t_ms} ms");
@@ -48,7 +48,8 @@ async fn the_trace_is_answered_as_it_says() {
     the_trace(&memory()).await;
 }
 
-/// If the scores were whole seconds, ten hits would be admitted here.
+/// Sends one hit each millisecond, from 956 ms on. If the log stored whole seconds, ten hits would be admitted before
+/// 1956 ms: five at 956 ms, and five more at 1000 ms.
 async fn a_window_is_as_long_as_asked(store: &impl Store) {
     let quota = options(1000, 5);
     let mut admitted = Vec::new();
@@ -72,8 +73,8 @@ async fn options_differ_between_calls(store: &impl Store) {
         assert_eq!(take(store, at(0), 1, &usual, 1).await.1.remaining, left);
     }
     assert!(!take(store, at(1), 1, &usual, 1).await.1.allowed);
-    // Both limits count the same units: the five units count under the larger limit too, and the units under the larger
-    // limit count under the usual one.
+    // Both limits count the same units. The five units of the usual limit leave three of the premium limit. The three
+    // units of the premium limit count under the usual limit too.
     assert_eq!(take(store, at(2), 1, &premium, costly).await.1.remaining, 0);
     assert!(!take(store, at(999), 1, &premium, 1).await.1.allowed);
     assert_eq!(take(store, at(1000), 1, &usual, 1).await.1.remaining, 1);
@@ -86,7 +87,7 @@ async fn what_was_counted_is_kept_when_the_options_of_a_call_differ() {
     options_differ_between_calls(&memory()).await;
 }
 
-/// In a script that calls EXPIRE with 1.5 seconds, that call would fail after the hit is written.
+/// A script that calls EXPIRE with 1.5 seconds would fail in that call, after it has written the hit.
 #[tokio::test]
 async fn a_window_that_is_no_whole_number_of_seconds_expires_like_any_other() {
     let (server, quotas) = (Server::start(), [1500, 333, 1].map(|window_ms| options(window_ms, 5)));
@@ -98,7 +99,7 @@ async fn a_window_that_is_no_whole_number_of_seconds_expires_like_any_other() {
         assert_eq!((decision.allowed, decision.remaining), (true, 4));
         let ends_ms: i64 = reply_to(&server, &["PEXPIRETIME", &name]);
         let window_ends = verdict.now.as_nanos() + quota.window_ns();
-        // A window of a millisecond may already be over when the test reads its key.
+        // A window of a millisecond can be over before the test reads its key.
         if quota.window_ns() > 100_000_000 {
             assert_eq!(ends_ms.unsigned_abs(), window_ends.div_ceil(1_000_000));
         }
@@ -114,7 +115,7 @@ async fn a_window_that_is_no_whole_number_of_seconds_expires_like_any_other() {
 
 async fn names_do_not_run_together(store: impl Store) {
     let quota = options(60_000, 1);
-    let limiter = Limiter::with_clock(store, ManualClock::at(at(0).expect("a time")));
+    let limiter = Limiter::with_clock(store, ManualClock::at(at(0).expect("`at` returns a time")));
     let names = [("a:b", "c"), ("a", "b:c"), ("a:", "b:c"), ("", "a:b:c"), ("a:b:c", ""), ("{a}", "b"), ("a", "{b}")];
     for (bucket, key) in names {
         let decision = limiter.hit(bucket, key, &quota, 1).await.expect("the store answers");
@@ -151,7 +152,10 @@ async fn on_a_server_of_a_cluster_no_hit_crosses_slots() {
         let key = user << 100 | user;
         let hits = [&second, &day].map(|quota| Hit::new(key, quota, Op::take(1), Binding::Enforce));
         let mut decisions = [Decision::default(); 2];
-        let verdict = store.decide(Timing::BY_STORE, &hits, &mut decisions).await.expect("one slot");
+        let verdict = store
+            .decide(Timing::BY_STORE, &hits, &mut decisions)
+            .await
+            .expect("all keys of the request are in one slot");
         assert_eq!((verdict.allowed, decisions.map(|decision| decision.remaining)), (true, [4, 149]));
     }
     assert_eq!(keys(&server).len(), 100);
@@ -159,19 +163,19 @@ async fn on_a_server_of_a_cluster_no_hit_crosses_slots() {
         let hit = Hit::new(user << 100 | user, &day, Op::Peek, Binding::Enforce);
         reply_to::<u64>(&server, &["CLUSTER", "KEYSLOT", &RedisKey::of(&hit).to_string()])
     });
-    assert!(slots.collect::<std::collections::BTreeSet<u64>>().len() > 40, "users are spread");
+    assert!(slots.collect::<std::collections::BTreeSet<u64>>().len() > 40, "the keys of users must be in many slots");
 }
 
 #[tokio::test]
 async fn the_memory_store_frees_what_has_passed() {
-    let (quota, clock) = (options(1000, 5), ManualClock::at(at(0).expect("a time")));
+    let (quota, clock) = (options(1000, 5), ManualClock::at(at(0).expect("`at` returns a time")));
     let limiter = Limiter::with_clock(memory(), clock.clone());
     let mut most = 0;
     // A new user comes every millisecond, so a thousand users are in their windows at any time.
     for user in 0..100_000 {
         clock.advance(Duration::from_millis(1));
-        assert!(limiter.hit("bucket", &user.to_string(), &quota, 1).await.expect("memory answers").allowed);
+        assert!(limiter.hit("bucket", &user.to_string(), &quota, 1).await.expect("the memory store decides").allowed);
         most = most.max(limiter.store().len());
     }
-    assert!(most < 20_000, "{most} logs at a time");
+    assert!(most < 20_000, "the memory store has {most} logs at a time");
 }

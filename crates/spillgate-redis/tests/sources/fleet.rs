@@ -15,7 +15,7 @@ fn hundred_in_ten_seconds() -> Quota {
 
 /// Returns a store that keeps logs in sorted sets, as in the write-up.
 fn sorted_sets(server: &Server) -> RedisStore {
-    RedisStore::new(&Settings { log: LogForm::Zset, ..settings(server) }).expect("an address")
+    RedisStore::new(&Settings { log: LogForm::Zset, ..settings(server) }).expect("the URL is valid")
 }
 
 async fn below_at_and_above(store: &impl Store) {
@@ -24,7 +24,7 @@ async fn below_at_and_above(store: &impl Store) {
     for i in 0..300 {
         assert!(take(store, at(i * 100), 1, &quota, 1).await.1.allowed, "request {i}");
     }
-    assert_eq!(take(store, at(29_999), 1, &quota, 0).await.1.remaining, 0, "exactly the limit");
+    assert_eq!(take(store, at(29_999), 1, &quota, 0).await.1.remaining, 0, "the requests use exactly the limit");
     // There is one request every 50 ms for a minute. In any ten seconds, 100 requests are allowed.
     let mut admitted = Vec::new();
     for t_ms in (0..60_000).step_by(50) {
@@ -42,7 +42,8 @@ async fn a_hundred_in_any_ten_seconds_pass_below_at_and_above_the_limit() {
     below_at_and_above(&memory()).await;
 }
 
-/// The system in the write-up counts and adds in two steps. A request between these steps would be admitted as well.
+/// The system in the write-up counts the units in one step and adds a unit in another. A request between these steps
+/// would be admitted beyond the limit.
 async fn no_race(stores: [Arc<impl Store + 'static>; 2], now: Option<Time>) {
     let quota = hundred_in_ten_seconds();
     for user in 1..=5 {
@@ -58,7 +59,7 @@ async fn no_race(stores: [Arc<impl Store + 'static>; 2], now: Option<Time>) {
         for task in tasks {
             admitted += task.await.expect("no task panics");
         }
-        assert_eq!(admitted, 100, "of 320 requests of user {user}");
+        assert_eq!(admitted, 100, "the requests that were admitted, of 320 requests of user {user}");
     }
 }
 
@@ -71,8 +72,8 @@ async fn counting_and_adding_are_one_step() {
     no_race([Arc::clone(&shared), shared], at(0)).await;
 }
 
-/// If the scores were whole seconds of the caller's clock, neither their number nor their order would show what
-/// happened when.
+/// The system in the write-up uses whole seconds of the caller's clock as scores. Such scores would not show the order of
+/// the requests in a second.
 #[tokio::test]
 async fn a_log_is_a_sorted_set_of_the_servers_microseconds() {
     let server = Server::start();
@@ -88,9 +89,13 @@ async fn a_log_is_a_sorted_set_of_the_servers_microseconds() {
     let within = times_us.iter().filter(|time| (times_us[20]..=times_us[40]).contains(time)).count();
     assert_eq!(reply_to::<usize>(&server, &["ZCOUNT", &name, &from, &to]), within);
     let members: Vec<(String, f64)> = reply_to(&server, &["ZRANGE", &name, "0", "-1", "WITHSCORES"]);
-    assert_eq!(members.iter().map(|(_, score)| *score as u64).collect::<Vec<_>>(), times_us, "each once, in order");
+    assert_eq!(
+        members.iter().map(|(_, score)| *score as u64).collect::<Vec<_>>(),
+        times_us,
+        "each request has one member, in order"
+    );
     let left: i64 = reply_to(&server, &["PTTL", &name]);
-    assert!((1..=10_001).contains(&left), "{left} ms");
+    assert!((1..=10_001).contains(&left), "the key expires in {left} ms");
 }
 
 #[tokio::test]
@@ -105,13 +110,14 @@ async fn keys_of_users_who_are_gone_expire_by_themselves() {
     until_empty(&server).await;
 }
 
-/// Tests both policies that the write-up names for a store that fails. The server is killed in the middle.
+/// Tests both policies that the write-up names for a store that fails: allow all requests, or deny all requests. The
+/// server is killed in the middle of the test.
 #[tokio::test]
 async fn when_the_store_fails_the_policy_allows_or_denies() {
     let mut server = Server::start();
-    let nodes = NonZeroU32::new(2).expect("not zero");
+    let nodes = NonZeroU32::new(2).expect("2 is not zero");
     let impatient = Settings { timeout: Duration::from_millis(100), ..Settings::new(server.url()) };
-    let shared = RedisStore::new(&impatient).expect("an address");
+    let shared = RedisStore::new(&impatient).expect("the URL is valid");
     let store = FallbackStore::new(shared, memory(), nodes);
     let policies = [OnStoreFailure::Allow, OnStoreFailure::Deny];
     let quotas = policies.map(|policy| build(Quota::sliding_window_log(2, SECOND * 3600).on_store_failure(policy)));
@@ -119,7 +125,7 @@ async fn when_the_store_fails_the_policy_allows_or_denies() {
     let until_from = async |source: Source| {
         let deadline = Instant::now() + PATIENCE;
         while decided(&quotas[0]).await.0.source != source {
-            assert!(Instant::now() < deadline, "no answer from {source:?}");
+            assert!(Instant::now() < deadline, "no decision has the source {source:?}");
             sleep(Duration::from_millis(1)).await;
         }
     };

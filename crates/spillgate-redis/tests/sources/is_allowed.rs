@@ -34,9 +34,13 @@ async fn who_hammers_stays_out(store: &impl Store) {
     }
     let last = 299 * 200;
     let decision = actions.ask(at(last + 599), "ann", "post", SECOND, 3).await;
-    assert!(!decision.allowed, "the last attempts count for a second");
+    assert!(!decision.allowed, "each attempt counts for a second, even if it was refused");
     let decision = actions.ask(at(last + 599 + 1000), "ann", "post", SECOND, 3).await;
-    assert_eq!((decision.allowed, decision.remaining), (true, 2), "after a second of silence");
+    assert_eq!(
+        (decision.allowed, decision.remaining),
+        (true, 2),
+        "after a second without attempts, an attempt is allowed"
+    );
 }
 
 #[tokio::test]
@@ -56,7 +60,7 @@ async fn the_reported_wait_is_enough(store: &impl Store) {
                 // An attempt that comes before the retry time is charged, so it postpones the retry.
                 let early = actions.ask(at(t_ms + wait_ms - 1), "ann", "post", SECOND, 3).await;
                 assert!(!early.allowed, "attempt {attempt}");
-                t_ms += wait_ms - 1 + early.retry_after.millis_ceil().expect("a time");
+                t_ms += wait_ms - 1 + early.retry_after.millis_ceil().expect("the wait is finite");
                 assert!(actions.ask(at(t_ms), "ann", "post", SECOND, 3).await.allowed, "attempt {attempt}");
             }
             None => panic!("{decision:?}"),
@@ -95,7 +99,11 @@ async fn an_offender_is_shut_out(store: &impl Store) {
         assert_eq!(actions.ask(at(0), "ann", "post", SECOND, 2).await.allowed, expected);
     }
     let decision = actions.ask(at(59_999), "ann", "post", SECOND, 2).await;
-    assert_eq!((decision.allowed, decision.reason), (false, Reason::Penalty), "long after the window");
+    assert_eq!(
+        (decision.allowed, decision.reason),
+        (false, Reason::Penalty),
+        "the penalty lasts longer than the window"
+    );
     // Another charged attempt starts the penalty again.
     assert!(!actions.ask(at(60_000), "ann", "post", SECOND, 2).await.allowed);
     assert!(!actions.ask(at(119_999), "ann", "post", SECOND, 2).await.allowed);
@@ -121,8 +129,8 @@ async fn keys_expire_after_the_period() {
         }
     }
     let left: Vec<i64> = keys(&server).iter().map(|key| reply_to(&server, &["PTTL", key])).collect();
-    // A key lives for up to a millisecond longer than its state matters. A reply of -1 would mean a key that never
-    // expires.
+    // A key lives for up to a millisecond longer than its state matters. The reply -2 means that the key has expired. The
+    // reply -1 would mean that it never expires.
     assert!(left.iter().all(|left| (0..=301).contains(left) || *left == -2), "{left:?}");
     until_empty(&server).await;
 }

@@ -1,5 +1,6 @@
-//! Builds with spillgate the rate limiters that people build on Redis by hand. The tests show that these limiters work
-//! without the known faults of the originals. They run on a real server, and in memory where that makes sense.
+//! Builds with spillgate the rate limiters that people build on Redis by hand. The tests show that the limiters built
+//! with spillgate do not have the known faults of the originals. The tests run on a real server, and most of them also in
+//! memory.
 
 mod bucket_and_key;
 mod fleet;
@@ -30,7 +31,7 @@ fn settings(server: &Server) -> Settings {
 }
 
 fn redis(server: &Server) -> RedisStore {
-    RedisStore::new(&settings(server)).expect("an address")
+    RedisStore::new(&settings(server)).expect("the URL is valid")
 }
 
 fn memory() -> MemoryStore {
@@ -38,10 +39,10 @@ fn memory() -> MemoryStore {
 }
 
 fn build(builder: QuotaBuilder) -> Quota {
-    builder.build().expect("valid")
+    builder.build().expect("the quota is valid")
 }
 
-/// Returns a time of today: a whole second plus this many milliseconds.
+/// Returns a time in the year 2026: a fixed whole second plus this many milliseconds.
 fn at(ms: u64) -> Option<Time> {
     Some(Time::from_nanos(1_790_000_000_000_000_000 + ms * 1_000_000))
 }
@@ -58,7 +59,7 @@ async fn take(store: &impl Store, now: Option<Time>, key: u128, quota: &Quota, c
 
 /// Returns the server's reply to one command.
 fn reply_to<T: FromRedisValue>(server: &Server, words: &[&str]) -> T {
-    redis::from_redis_value(server.run(words)).expect("an answer of that kind")
+    redis::from_redis_value(server.run(words)).expect("the reply has the expected type")
 }
 
 /// Returns the names of all keys.
@@ -70,7 +71,7 @@ fn keys(server: &Server) -> Vec<String> {
 async fn until_empty(server: &Server) {
     let deadline = Instant::now() + PATIENCE;
     while !keys(server).is_empty() {
-        assert!(Instant::now() < deadline, "keys do not end by themselves: {:?}", keys(server));
+        assert!(Instant::now() < deadline, "these keys do not expire: {:?}", keys(server));
         sleep(Duration::from_millis(1)).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Limits on the calls that a program itself sends to another API.
+//! Tests limits on the calls that a program itself sends to another API.
 
 use super::*;
 use spillgate::{Anchor, Limiter, ManualClock};
@@ -8,13 +8,13 @@ async fn the_window_starts_at_the_first_call(store: &impl Store) {
     let quota = build(Quota::fixed_window(3, SECOND).anchor(Anchor::FirstHit));
     let calls = [
         (700, Ok(2)),
-        // A whole second of the clock does not begin a new window.
+        // The clock reaches a whole second here, but that does not begin a new window.
         (1000, Ok(1)),
         (1500, Ok(0)),
         (1600, Err(100)),
         (1699, Err(1)),
         (1700, Ok(2)),
-        // No whole second begins a window here either. This window is counted from its first call, at 1700 ms.
+        // This call is still in the window that began at 1700 ms.
         (2699, Ok(1)),
         (5000, Ok(2)),
     ];
@@ -22,7 +22,7 @@ async fn the_window_starts_at_the_first_call(store: &impl Store) {
         let (_, decision) = take(store, at(t_ms), 1, &quota, 1).await;
         let found = match decision.allowed {
             true => Ok(decision.remaining),
-            false => Err(decision.retry_after.millis_ceil().expect("a time")),
+            false => Err(decision.retry_after.millis_ceil().expect("the wait is finite")),
         };
         assert_eq!(found, expected, "at {t_ms} ms");
     }
@@ -35,7 +35,7 @@ async fn a_window_starts_at_the_first_call() {
     the_window_starts_at_the_first_call(&memory()).await;
 }
 
-/// Uses a counter for each second, and sums over ten of them.
+/// Uses a counter for each second. The limit is on the sum of ten counters.
 async fn seconds_are_summed(store: &impl Store) {
     let quota = build(Quota::sliding_window_counter(100, SECOND * 10).segments(10));
     let mut calls = [0; 60];
@@ -49,9 +49,12 @@ async fn seconds_are_summed(store: &impl Store) {
         let sum: u64 = calls[second.saturating_sub(9) as usize..=second as usize].iter().sum();
         let look = take(store, at(second * 1000 + 999), 1, &quota, 0).await.1;
         assert!(sum <= 100, "{sum} in ten seconds");
-        // The second that is about to leave still counts for a thousandth. That is at most one unit, because it is
-        // rounded.
-        assert!((sum..=sum + 1).contains(&(100 - look.remaining)), "{sum} summed, {look:?}");
+        // At 999 ms, a thousandth of the second before these ten still counts. It has at most 30 calls, and 30/1000 is
+        // rounded up to one unit.
+        assert!(
+            (sum..=sum + 1).contains(&(100 - look.remaining)),
+            "the last ten seconds have {sum} calls, but a peek reports {look:?}"
+        );
     }
     assert!(calls.iter().sum::<u64>() > 400, "{calls:?}");
 }
@@ -109,10 +112,10 @@ async fn the_clock_is_the_stores_and_not_the_callers() {
             admitted += u64::from(verdict.allowed);
         }
     }
-    assert_eq!(admitted, 10, "both count in one window");
+    assert_eq!(admitted, 10, "the calls of both callers count in one window");
 }
 
-/// A sorted set would need an entry for each call.
+/// A limiter that counts in a sorted set would need a member for each call.
 #[tokio::test]
 async fn a_window_costs_the_same_however_many_calls_it_counted() {
     let server = Server::start();
@@ -129,11 +132,11 @@ async fn a_window_costs_the_same_however_many_calls_it_counted() {
             take(&store, None, 7, &quota, 1).await;
         }
         assert_eq!(reply_to::<u64>(&server, &["STRLEN", &name]), first);
-        assert!((1..=20).contains(&first), "{first} bytes");
+        assert!((1..=20).contains(&first), "the state has {first} bytes");
     }
 }
 
-/// The users of this server may not run scripts.
+/// The user of this server has no right to run scripts.
 #[tokio::test]
 async fn where_scripts_are_refused_the_window_is_counted_without() {
     let server = Server::start();
@@ -141,7 +144,7 @@ async fn where_scripts_are_refused_the_window_is_counted_without() {
     let words = ["ACL", "SETUSER", "limiter", "on", ">secret", "~sg:*", "-@all"];
     server.run(&words.into_iter().chain(allowed.iter().map(String::as_str)).collect::<Vec<_>>());
     let url = format!("redis://limiter:secret@127.0.0.1:{}/", server.port());
-    let store = RedisStore::new(&Settings { url, scripts: false, ..settings(&server) }).expect("an address");
+    let store = RedisStore::new(&Settings { url, scripts: false, ..settings(&server) }).expect("the URL is valid");
     let window = Duration::from_millis(500);
     let quota = build(Quota::fixed_window(50, window).anchor(Anchor::FirstHit));
     let (first, decision) = take(&store, None, 7, &quota, 1).await;
@@ -153,10 +156,13 @@ async fn where_scripts_are_refused_the_window_is_counted_without() {
         admitted += u64::from(verdict.allowed);
         last = verdict;
     }
-    // The calls fill four windows. The first window began with the first call, so the last one begins three whole
-    // windows later, counted in milliseconds.
+    // The calls fill four windows. The first window begins with the first call, so the fourth window begins at least
+    // three windows later. Each window may be up to a millisecond shorter, because the server counts in milliseconds.
     let passed = last.now.as_nanos() - first.now.as_nanos();
-    assert!(passed + 3_000_000 >= 3 * quota.window_ns(), "200 of 50 in each window after {passed} ns");
+    assert!(
+        passed + 3_000_000 >= 3 * quota.window_ns(),
+        "200 calls, 50 in each window, were admitted after only {passed} ns"
+    );
     let stats: String = reply_to(&server, &["INFO", "commandstats"]);
     assert!(stats.contains("cmdstat_exec:") && !stats.contains("cmdstat_eval"), "{stats}");
     until_empty(&server).await;

@@ -18,8 +18,8 @@ pub(crate) struct Cluster {
 const PRIMARIES: usize = 3;
 
 impl Cluster {
-    /// Starts the cluster, and returns once all nodes know each other and serve. The replica of node `i` is node `i +
-    /// 3`.
+    /// Starts the cluster, and returns as soon as all nodes know each other and serve. The replica of node `i` is node
+    /// `i + 3`.
     pub(crate) async fn start(with_replicas: bool, arguments: &[&str]) -> Cluster {
         let nodes = (0..if with_replicas { 2 * PRIMARIES } else { PRIMARIES }).map(|_| start(arguments)).collect();
         let cluster = Cluster { nodes };
@@ -43,14 +43,15 @@ impl Cluster {
         cluster
     }
 
-    /// Adds a primary without slots, and returns once it serves.
+    /// Adds a primary without slots, and returns as soon as it serves.
     pub(crate) async fn join(&mut self) {
         let new = start(&[]);
         let (port, bus) = (new.port().to_string(), bus_port(&new));
         self.nodes[0].run(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
         let id = text(new.run(&["CLUSTER", "MYID"]));
-        until("it is known", || text(self.nodes[0].run(&["CLUSTER", "NODES"])).contains(&id)).await;
-        until("it serves", || text(new.run(&["CLUSTER", "INFO"])).contains("cluster_state:ok")).await;
+        until("the first node knows the new node", || text(self.nodes[0].run(&["CLUSTER", "NODES"])).contains(&id))
+            .await;
+        until("the new node serves", || text(new.run(&["CLUSTER", "INFO"])).contains("cluster_state:ok")).await;
         self.nodes.push(new);
     }
 
@@ -70,7 +71,7 @@ impl Cluster {
 
     /// Returns a connected store, with timeouts so long that even a busy machine does not reach them.
     pub(crate) async fn store(&self) -> RedisStore {
-        let store = RedisStore::new(&with_long_timeouts(&self.url())).expect("valid");
+        let store = RedisStore::new(&with_long_timeouts(&self.url())).expect("the URL is valid");
         store.wait_connected().await.expect("the cluster serves");
         store
     }
@@ -91,7 +92,7 @@ fn bus_port(node: &Server) -> String {
 }
 
 pub(crate) fn text(value: Value) -> String {
-    redis::from_redis_value(value).expect("text")
+    redis::from_redis_value(value).expect("the reply is text")
 }
 
 /// Returns the role of the node: `master` or `slave`.
@@ -99,7 +100,7 @@ pub(crate) fn role(node: &Server) -> String {
     match run(node.port(), &["ROLE"]) {
         Ok(Value::Array(role)) => text(role[0].clone()),
         Ok(other) => panic!("no role: {other:?}"),
-        // A primary that is demoted may close all its connections, so an error is possible here.
+        // A primary that is demoted can close all its connections, so an error is possible here.
         Err(_) => String::new(),
     }
 }
@@ -107,14 +108,14 @@ pub(crate) fn role(node: &Server) -> String {
 /// Returns the slot of a key, as a node computes it.
 pub(crate) fn slot(node: &Server, key: u128, quota: &Quota) -> u16 {
     let name = RedisKey::of(&Hit::new(key, quota, Op::Peek, Binding::Enforce)).to_string();
-    redis::from_redis_value(node.run(&["CLUSTER", "KEYSLOT", &name])).expect("a slot")
+    redis::from_redis_value(node.run(&["CLUSTER", "KEYSLOT", &name])).expect("the reply is a slot")
 }
 
-/// Returns a key in a slot that the `nth` primary owns before any slot moves. `seed` selects one of these keys.
+/// Returns a key in a slot that the `nth` primary owns before any slot moves. Different seeds give different keys.
 pub(crate) fn key_on(node: &Server, nth: usize, quota: &Quota, seed: u128) -> u128 {
     let keys = (1..).map(|i| (seed << 32 | i).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835));
     let of = |key: &u128| usize::from(slot(node, *key, quota)) * PRIMARIES / 16384 == nth;
-    keys.take(1000).find(of).expect("a third of all keys")
+    keys.take(1000).find(of).expect("each primary owns a third of all keys")
 }
 
 pub(crate) const WITHIN: Duration = Duration::from_millis(100);

@@ -14,11 +14,12 @@ use crate::{PATIENCE, a_day, take, until, until_decided, with_long_timeouts};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_that_lacks_slots_serves_no_request_until_it_is_complete() {
     let mut cluster = Cluster::start(false, &["--cluster-require-full-coverage", "yes"]).await;
-    let store = RedisStore::new(&Settings { timeout: WITHIN, ..Settings::new(cluster.url()) }).expect("valid");
+    let store =
+        RedisStore::new(&Settings { timeout: WITHIN, ..Settings::new(cluster.url()) }).expect("the URL is valid");
     let load = Load::start(&store, 16, WITHIN, States::MayBeLost);
     until("the store decides", || load.decided() > 100).await;
     cluster.nodes[2].kill();
-    until("the others say that the cluster is down", || store.failures(ErrorKind::ClusterDown) > 10).await;
+    until("the other nodes reply that the cluster is down", || store.failures(ErrorKind::ClusterDown) > 10).await;
     assert_ne!(store.circuit(), Circuit::Closed);
     cluster.nodes[2].start_again();
     let mut failed = 0;
@@ -35,7 +36,8 @@ async fn a_cluster_that_lacks_slots_serves_no_request_until_it_is_complete() {
 #[tokio::test]
 async fn a_circuit_is_half_open_while_some_nodes_serve_and_open_when_none_does() {
     let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]).await;
-    let store = RedisStore::new(&Settings { timeout: WITHIN, ..with_long_timeouts(&cluster.url()) }).expect("valid");
+    let store =
+        RedisStore::new(&Settings { timeout: WITHIN, ..with_long_timeouts(&cluster.url()) }).expect("the URL is valid");
     store.wait_connected().await.expect("the cluster serves");
     let keys = [0, 1, 2].map(|nth| key_on(&cluster.nodes[0], nth, &a_day(1), 15));
     assert_eq!(store.circuit(), Circuit::Closed);
@@ -43,7 +45,7 @@ async fn a_circuit_is_half_open_while_some_nodes_serve_and_open_when_none_does()
         cluster.nodes[node].freeze();
         let before = store.failures(ErrorKind::CircuitOpen);
         while store.failures(ErrorKind::CircuitOpen) == before {
-            take(&store, keys[node], &a_day(1), WITHIN).await.expect_err("it says nothing");
+            take(&store, keys[node], &a_day(1), WITHIN).await.expect_err("a frozen node does not reply");
         }
         assert_eq!(store.circuit(), expected, "without node {node}");
     }
@@ -54,11 +56,11 @@ async fn a_circuit_is_half_open_while_some_nodes_serve_and_open_when_none_does()
     assert_eq!(store.circuit(), Circuit::Closed);
 }
 
-/// Returns how often the store failed before it decided.
+/// Sends takes until the store decides one. Returns how many takes failed before.
 async fn until_decided_on(store: &RedisStore, key: u128) -> u64 {
     let (deadline, mut failures) = (Instant::now() + PATIENCE, 0);
     while let Err(error) = take(store, key, &a_day(1000), WITHIN).await {
-        assert!(Instant::now() < deadline, "never decided: {error}");
+        assert!(Instant::now() < deadline, "the store does not decide: {error}");
         failures += 1;
         sleep(Duration::from_millis(1)).await;
     }
@@ -71,12 +73,12 @@ async fn a_store_is_there_before_its_cluster() {
         timeout: WITHIN,
         ..Settings::new(format!("redis-cluster://127.0.0.1:{}", free_port()))
     });
-    let (store, quota) = (store.expect("valid"), a_day(1000));
+    let (store, quota) = (store.expect("the URL is valid"), a_day(1000));
     assert_eq!((store.circuit(), store.last_error()), (Circuit::Closed, None));
     for _ in 0..100 {
         take(&store, 1, &quota, WITHIN).await.expect_err("no server listens");
     }
-    assert!(store.failures(ErrorKind::CircuitOpen) > 50, "most are answered at once");
+    assert!(store.failures(ErrorKind::CircuitOpen) > 50, "most requests fail at once, because the circuit is open");
     assert_eq!(store.circuit(), Circuit::Open);
     let trouble = store.last_error().expect("no server listens");
     assert!(trouble.kind() == ErrorKind::Disconnected && trouble.detail().contains("refused"), "{trouble}");
@@ -90,7 +92,7 @@ async fn any_node_tells_of_all() {
     cluster.nodes[0].freeze();
     let port = |i: usize| cluster.nodes[i].port();
     let url = format!("redis-cluster://127.0.0.1:{},127.0.0.1:{},127.0.0.1:{}", port(0), free_port(), port(4));
-    let store = RedisStore::new(&Settings::new(url)).expect("valid");
+    let store = RedisStore::new(&Settings::new(url)).expect("the URL is valid");
     let quota = a_day(1000);
     let key = key_on(&cluster.nodes[1], 1, &quota, 3);
     let deadline = Instant::now() + PATIENCE;
@@ -105,19 +107,19 @@ async fn any_node_tells_of_all() {
     until_decided(&store, &quota).await;
 }
 
-/// If a node should report a host name and has none, it reports `?`.
+/// A node of this cluster reports its host name instead of its address. If the node has no host name, it reports `?`.
 #[tokio::test]
 async fn nodes_without_their_host_names_are_found_by_their_addresses() {
     let cluster = Cluster::start(false, &["--cluster-preferred-endpoint-type", "hostname"]).await;
     let settings = with_long_timeouts(&format!("redis-cluster://localhost:{}", cluster.nodes[0].port()));
-    let store = RedisStore::new(&settings).expect("valid");
+    let store = RedisStore::new(&settings).expect("the URL is valid");
     store.wait_connected().await.expect("the cluster serves");
     let mut addresses: Vec<String> = store.nodes().into_iter().map(|node| node.address).collect();
     let mut reported: Vec<String> = cluster.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
     addresses.sort();
     reported.sort();
     assert_eq!(addresses, reported);
-    // The store learns only from the next slot map where the slot has moved.
+    // The MOVED error contains no address. So the store has to read the slot map to find the new node of the slot.
     let (from, to, quota) = (&cluster.nodes[0], &cluster.nodes[1], a_day(1000));
     let key = key_on(from, 0, &quota, 13);
     let slot = slot(from, key, &quota).to_string();
@@ -134,42 +136,46 @@ async fn nodes_without_their_host_names_are_found_by_their_addresses() {
 async fn a_server_in_the_url_of_a_cluster_is_an_error_and_the_reverse_too() {
     let (server, mut cluster) = (Server::start(), Cluster::start(false, &[]).await);
     let settings = Settings::new(format!("redis-cluster://127.0.0.1:{}", server.port()));
-    let error = RedisStore::new(&settings).expect("valid").wait_connected().await.expect_err("it is no cluster");
+    let error = RedisStore::new(&settings)
+        .expect("the URL is valid")
+        .wait_connected()
+        .await
+        .expect_err("the server is not a node of a cluster");
     assert!(error.cause() == Cause::NotACluster, "{error}");
 
     let quota = a_day(1000);
-    let store = RedisStore::new(&with_long_timeouts(&cluster.nodes[0].url())).expect("valid");
+    let store = RedisStore::new(&with_long_timeouts(&cluster.nodes[0].url())).expect("the URL is valid");
     let here = key_on(&cluster.nodes[0], 0, &quota, 1);
-    take(&store, here, &quota, PATIENCE).await.expect("the slot is here");
+    take(&store, here, &quota, PATIENCE).await.expect("the server owns the slot");
     let elsewhere = key_on(&cluster.nodes[0], 1, &quota, 1);
-    let error = take(&store, elsewhere, &quota, PATIENCE).await.expect_err("the slot is elsewhere");
+    let error = take(&store, elsewhere, &quota, PATIENCE).await.expect_err("another node owns the slot");
     assert_eq!(error.kind(), ErrorKind::Moved, "{error}");
     assert_eq!(store.circuit(), Circuit::Closed);
-    let error = store.wait_connected().await.expect_err("most requests would fail");
+    let error = store.wait_connected().await.expect_err("the server has just replied as a node of a cluster");
     assert!(error.detail().contains("redis-cluster://"), "{error}");
 
-    // The first node is now the only one, and owns all slots.
+    // From now on the first node is the only node of its cluster, and owns all slots.
     cluster.nodes.truncate(1);
     for words in [&["FLUSHALL"][..], &["CLUSTER", "RESET"], &["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]] {
         cluster.nodes[0].run(words);
     }
     let deadline = Instant::now() + PATIENCE;
     while let Err(error) = store.wait_connected().await {
-        assert!(Instant::now() < deadline, "it never forgets: {error}");
+        assert!(Instant::now() < deadline, "the store still treats the server as one node of several: {error}");
         sleep(Duration::from_millis(10)).await;
     }
     until_decided_on(&store, elsewhere).await;
-    store.wait_connected().await.expect("nothing was sent elsewhere");
+    store.wait_connected().await.expect("the server no longer redirects requests");
 }
 
-/// A node without slots may soon get slots, or may soon leave the cluster. If it is down, only the requests that need
-/// it fail.
+/// A node without slots is perhaps about to get slots, or about to leave the cluster. If it is down, only the requests
+/// that need it fail.
 #[tokio::test]
 async fn a_node_without_slots_is_not_waited_for() {
     let mut cluster = Cluster::start(false, &[]).await;
     cluster.join().await;
     let settings = Settings { connect_timeout: PATIENCE / 10, ..with_long_timeouts(&cluster.url()) };
-    let store = RedisStore::new(&settings).expect("valid");
+    let store = RedisStore::new(&settings).expect("the URL is valid");
     store.wait_connected().await.expect("the cluster serves");
     let (from, to, quota) = (&cluster.nodes[0], &cluster.nodes[3], a_day(1000));
     let key = key_on(from, 0, &quota, 17);
@@ -177,11 +183,11 @@ async fn a_node_without_slots_is_not_waited_for() {
     let id = |node: &Server| text(node.run(&["CLUSTER", "MYID"]));
     to.run(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(from)]);
     from.run(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(to)]);
-    take(&store, key, &quota, PATIENCE).await.expect("the slot's new states are made there");
+    take(&store, key, &quota, PATIENCE).await.expect("the node that gets the slot stores the new state");
     let connected = || store.nodes().iter().filter(|node| node.is_connected).count();
     assert_eq!((store.nodes().len(), connected()), (4, 4));
     cluster.nodes[3].kill();
-    until("its connection ends", || connected() == 3).await;
-    store.wait_connected().await.expect("all that have slots serve");
+    until("the connection to the killed node ends", || connected() == 3).await;
+    store.wait_connected().await.expect("all nodes that own slots serve");
     assert_eq!(store.nodes().len(), 4);
 }

@@ -7,25 +7,27 @@ use crate::load::{Load, States, counted};
 use crate::load_on_one_key::{KeyLoad, LIMIT, passed_on};
 use crate::{a_day, until};
 
-/// The bound is the limit plus the units that the dead primary had admitted but not replicated.
+/// The takes that are admitted never exceed the limit plus the units that the dead primary had admitted but not
+/// replicated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_dies_and_its_replica_takes_over() {
     let mut cluster = Cluster::start(true, &["--cluster-require-full-coverage", "no"]).await;
-    // The replica must not take over before the test has read the units that it has counted.
+    // The replica must not take over before the test has read the units that the replica has counted.
     cluster.nodes[3].run(&["CONFIG", "SET", "cluster-replica-no-failover", "yes"]);
-    let store = RedisStore::new(&Settings { timeout: WITHIN, ..Settings::new(cluster.url()) }).expect("valid");
+    let store =
+        RedisStore::new(&Settings { timeout: WITHIN, ..Settings::new(cluster.url()) }).expect("the URL is valid");
     store.wait_connected().await.expect("the cluster serves");
     let load = Load::start(&store, 16, WITHIN, States::MayBeLost);
     let key = key_on(&cluster.nodes[1], 0, &a_day(LIMIT), 5);
     let key_load = KeyLoad::start(&store, key);
-    until("a third is given out", || key_load.admitted() >= LIMIT / 3).await;
+    until("a third of the limit is admitted", || key_load.admitted() >= LIMIT / 3).await;
 
     cluster.nodes[0].kill();
     let passed_on = passed_on(&cluster.nodes[3], key).await;
     let before = key_load.admitted();
-    assert!((1..=LIMIT).contains(&passed_on), "{passed_on} of {before}");
+    assert!((1..=LIMIT).contains(&passed_on), "the replica has counted {passed_on} of {before} admitted units");
     cluster.nodes[3].run(&["CONFIG", "SET", "cluster-replica-no-failover", "no"]);
-    until("it takes over", || role(&cluster.nodes[3]) == "master").await;
+    until("the replica takes over", || role(&cluster.nodes[3]) == "master").await;
 
     let [admitted, failed, may_have_been_applied] = key_load.end().await;
     let lost = before.saturating_sub(passed_on);
@@ -36,7 +38,7 @@ async fn a_primary_dies_and_its_replica_takes_over() {
 
     // The old primary comes back as a replica, and gets no requests.
     cluster.nodes[0].start_again();
-    until("it is a replica", || role(&cluster.nodes[0]) == "slave").await;
+    until("the old primary is a replica", || role(&cluster.nodes[0]) == "slave").await;
     let decided = load.decided();
     until("the store decides", || load.decided() > decided + 1000).await;
     let old = format!("127.0.0.1:{}", cluster.nodes[0].port());

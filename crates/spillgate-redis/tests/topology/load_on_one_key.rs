@@ -69,16 +69,17 @@ impl KeyLoad {
 /// primary had sent.
 pub(crate) async fn passed_on(replica: &Server, key: u128) -> u64 {
     let replication = || text(replica.run(&["INFO", "REPLICATION"]));
-    until("the replica has all that was passed on", || replication().contains("master_link_status:down")).await;
+    until("the replica has read all that the primary sent", || replication().contains("master_link_status:down")).await;
     let quota = &a_day(LIMIT);
-    let client = redis::Client::open(("127.0.0.1", replica.port())).expect("an address");
-    let mut connection = client.get_connection().expect("it runs");
-    // Only the replica of a cluster accepts this command, so its error is ignored.
+    let client = redis::Client::open(("127.0.0.1", replica.port())).expect("the URL is valid");
+    let mut connection = client.get_connection().expect("the replica runs");
+    // A replica of a cluster needs this command before it serves reads. Other replicas reply with an error, which is
+    // ignored.
     let _ = redis::cmd("READONLY").exec(&mut connection);
     let hit = [Hit::new(key, quota, Op::Peek, Binding::Enforce)];
     let raw: Vec<u8> =
-        redis::cmd("GET").arg(RedisKey::of(&hit[0]).as_bytes()).query(&mut connection).expect("a string");
-    let (seconds, _): (u64, u64) = redis::cmd("TIME").query(&mut connection).expect("a time");
+        redis::cmd("GET").arg(RedisKey::of(&hit[0]).as_bytes()).query(&mut connection).expect("the value is a string");
+    let (seconds, _): (u64, u64) = redis::cmd("TIME").query(&mut connection).expect("the reply is a time");
     let mut states = [spillgate_redis::decode_state(&raw, quota).unwrap_or_default()];
     let mut decisions = [Default::default()];
     decide(&mut states, &[0], &hit, Time::from_nanos(seconds * 1_000_000_000), &mut decisions);

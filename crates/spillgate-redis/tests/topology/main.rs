@@ -1,5 +1,5 @@
-//! Clusters, and primaries that sentinels name, made of real servers: requests in several slots, slots that move, and
-//! primaries that die, are demoted and come back.
+//! Tests the store on real clusters, and on real primaries that sentinels name. The tests send requests in several slots,
+//! move slots, and kill, demote and restart primaries.
 
 mod cluster;
 #[path = "../transport/common.rs"]

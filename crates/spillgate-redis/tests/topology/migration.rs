@@ -31,19 +31,20 @@ fn finish_move(slot: &str, from: &Server, to: &Server) {
     }
 }
 
-/// Moves a slot as an operator does. No state is lost, and requests go on during the move.
+/// Moves a slot as an operator does. The load goes on during the move, and no state is lost.
 async fn migrate(from: &Server, to: &Server, slot: u16, load: &Load) {
     let (slot, port) = (slot.to_string(), to.port().to_string());
     begin_move(&slot, from, to);
     let names = || -> Vec<String> {
-        redis::from_redis_value(from.run(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"])).expect("names")
+        redis::from_redis_value(from.run(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]))
+            .expect("the reply is a list of names")
     };
     for name in names() {
         from.run(&["MIGRATE", "127.0.0.1", &port, &name, "0", "5000"]);
         let decided = load.decided();
         until("the store decides while the slot moves", || load.decided() > decided + 20).await;
     }
-    assert_eq!(names(), Vec::<String>::new(), "new states are made where the slot goes to");
+    assert_eq!(names(), Vec::<String>::new(), "the old node stores no new states of a slot that moves");
     finish_move(&slot, from, to);
 }
 
@@ -54,7 +55,7 @@ async fn slots_move_and_no_take_is_lost_or_charged_twice() {
     let store = cluster.store().await;
     let (nodes, quota) = (&cluster.nodes, a_day(1));
     let load = Load::start(&store, TASKS, PATIENCE, States::Last);
-    until("every task has asked", || load.decided() > 20 * TASKS).await;
+    until("every task has sent a request", || load.decided() > 20 * TASKS).await;
     let mut slots: Vec<u16> = keys(TASKS).map(|key| slot(&nodes[0], key, &quota)).collect();
     slots.sort_unstable();
     slots.dedup();
@@ -81,11 +82,11 @@ async fn a_request_whose_states_are_on_their_way_waits_for_them() {
     let cluster = Cluster::start(false, &[]).await;
     let store = cluster.store().await;
     let (from, to) = (&cluster.nodes[0], &cluster.nodes[1]);
-    let quotas = [a_day(1000), Quota::per_day(1000).build().expect("valid")];
+    let quotas = [a_day(1000), Quota::per_day(1000).build().expect("the quota is valid")];
     let key = key_on(from, 0, &quotas[0], 11);
     let hits = [0, 1].map(|i| Hit::new(key, &quotas[i], Op::take(1), Binding::Enforce));
     let mut decisions = [Decision::default(); 2];
-    store.decide(Timing::BY_STORE, &hits, &mut decisions).await.expect("it serves");
+    store.decide(Timing::BY_STORE, &hits, &mut decisions).await.expect("the server decides");
 
     let (slot, port) = (slot(from, key, &quotas[0]).to_string(), to.port().to_string());
     let migrate =
@@ -101,29 +102,29 @@ async fn a_request_whose_states_are_on_their_way_waits_for_them() {
         }
     });
     let tried = || from.info("errorstat_TRYAGAIN:count=");
-    until("it is tried again", || tried() > 1).await;
+    until("the request is tried again", || tried() > 1).await;
     assert!(!task.is_finished());
-    // No caller waits longer than its timeout. So the store must not pause or try again if that would end too late.
+    // No caller waits longer than its timeout, although the store pauses before each new attempt.
     let within = Duration::from_millis(20);
     let late =
-        store.decide(Timing::BY_STORE.within(within), &hits, &mut decisions).await.expect_err("it is on its way");
+        store.decide(Timing::BY_STORE.within(within), &hits, &mut decisions).await.expect_err("the states are apart");
     assert!(matches!(late.kind(), ErrorKind::Moved | ErrorKind::Timeout | ErrorKind::NotSent), "{late}");
     migrate(&hits[1]);
-    let decisions = task.await.expect("no task panics").expect("both are there");
+    let decisions = task.await.expect("no task panics").expect("both states are on the new node");
     assert_eq!(decisions.map(|decision| decision.remaining), [998; 2]);
-    // The node redirects with ASK while the slot moves, and not with MOVED.
+    // As long as the slot moves, the old node redirects with ASK, and not with MOVED.
     assert_eq!(from.info("errorstat_MOVED:count="), 0);
     assert!(from.info("errorstat_ASK:count=") > 0);
 }
 
-/// The node that the slot leaves redirects requests for states that it does not have. The node that gets the slot
-/// accepts a redirected request only if it has a single new state.
+/// The old node of the slot redirects requests for states that it does not have. The new node refuses a redirected request
+/// of several new states with TRYAGAIN. It accepts a request of a single new state.
 #[tokio::test]
 async fn a_request_of_several_new_states_fails_until_their_slot_has_moved() {
     let cluster = Cluster::start(false, &[]).await;
     let store = cluster.store().await;
     let (from, to) = (&cluster.nodes[0], &cluster.nodes[1]);
-    let quotas = [a_day(1000), Quota::per_day(1000).build().expect("valid")];
+    let quotas = [a_day(1000), Quota::per_day(1000).build().expect("the quota is valid")];
     let key = key_on(from, 0, &quotas[0], 14);
     let slot = slot(from, key, &quotas[0]).to_string();
     begin_move(&slot, from, to);
@@ -132,12 +133,12 @@ async fn a_request_of_several_new_states_fails_until_their_slot_has_moved() {
     // The request fails however often the store tries it.
     let within = Duration::from_millis(500);
     let error =
-        store.decide(Timing::BY_STORE.within(within), &hits, &mut decisions).await.expect_err("it is on its way");
+        store.decide(Timing::BY_STORE.within(within), &hits, &mut decisions).await.expect_err("the slot still moves");
     assert!(matches!(error.kind(), ErrorKind::Moved | ErrorKind::Timeout | ErrorKind::NotSent), "{error}");
     assert!(to.info("errorstat_TRYAGAIN:count=") > 1);
     // A request with only one new state is decided.
-    store.decide(Timing::BY_STORE, &hits[..1], &mut decisions[..1]).await.expect("it is sent on");
-    assert_eq!(decisions[0].remaining, 999, "nothing was charged before");
+    store.decide(Timing::BY_STORE, &hits[..1], &mut decisions[..1]).await.expect("the new node decides");
+    assert_eq!(decisions[0].remaining, 999, "the failed request charged nothing");
     finish_move(&slot, from, to);
     store.decide(Timing::BY_STORE, &hits, &mut decisions).await.expect("the slot has moved");
     assert_eq!(decisions.map(|decision| decision.remaining), [998, 999]);
@@ -159,9 +160,12 @@ async fn a_request_is_not_sent_on_for_ever() {
         let error = take(&store, key, &quota, PATIENCE).await.expect_err("no node owns the slot");
         assert_eq!(error.kind(), ErrorKind::Moved, "{error}");
         let sent_on = [one, other].map(|node| node.info("errorstat_MOVED:count=")).iter().sum::<u64>();
-        assert!((5 * requests..=6 * requests).contains(&sent_on), "{sent_on} times in {requests} requests");
+        assert!(
+            (5 * requests..=6 * requests).contains(&sent_on),
+            "{requests} requests were redirected {sent_on} times"
+        );
     }
     one.run(&["CLUSTER", "SETSLOT", &slot, "NODE", &id(one)]);
-    let (_, decision) = take(&store, key, &quota, PATIENCE).await.expect("it has it again");
+    let (_, decision) = take(&store, key, &quota, PATIENCE).await.expect("the first node owns the slot again");
     assert_eq!((decision.remaining, store.circuit()), (999, Circuit::Closed));
 }

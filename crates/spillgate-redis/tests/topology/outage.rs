@@ -14,11 +14,11 @@ use crate::{PATIENCE, a_day, until, with_long_timeouts};
 const TASKS: u64 = 16;
 const PARTIAL: [&str; 2] = ["--cluster-require-full-coverage", "no"];
 
-/// Returns a connected store. If a node was down, the store tries it again after a short time.
+/// Returns a connected store. The store tries a node that is down again after a short time.
 async fn store(cluster: &Cluster, timeout: Duration) -> RedisStore {
     let probe_every = Duration::from_millis(20);
     let settings = Settings { timeout, probe_every, deny_cache_entries: 0, ..with_long_timeouts(&cluster.url()) };
-    let store = RedisStore::new(&settings).expect("valid");
+    let store = RedisStore::new(&settings).expect("the URL is valid");
     store.wait_connected().await.expect("the cluster serves");
     store
 }
@@ -27,7 +27,7 @@ async fn store(cluster: &Cluster, timeout: Duration) -> RedisStore {
 async fn left(store: &RedisStore, key: u128, quota: &Quota) -> u64 {
     let hits = [Hit::new(key, quota, Op::Peek, Binding::Enforce)];
     let mut decisions = [Decision::default()];
-    store.decide(Timing::BY_STORE.within(PATIENCE), &hits, &mut decisions).await.expect("its node serves");
+    store.decide(Timing::BY_STORE.within(PATIENCE), &hits, &mut decisions).await.expect("the node of the key serves");
     decisions[0].remaining
 }
 
@@ -35,9 +35,9 @@ fn take(key: u128, quota: &Quota) -> Hit<'_> {
     Hit::new(key, quota, Op::take(1), Binding::Enforce)
 }
 
-/// All requests fail. The limit on the live node loses at most the units of requests that were in flight until the
-/// store knew of the outage. These are the requests that are sent at the same time, and the requests whose failures
-/// opened the circuit.
+/// All requests fail. The limit on the live node loses at most the units of requests that were in flight before the store
+/// knew of the outage. Their number is at most `TASKS` + `max_failures`: the requests that are sent at the same time, and
+/// the requests whose failures opened the circuit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_a_node_is_down_limits_on_live_nodes_are_not_drained() {
     let mut cluster = Cluster::start(false, &PARTIAL).await;
@@ -64,11 +64,14 @@ async fn while_a_node_is_down_limits_on_live_nodes_are_not_drained() {
             });
         }
         tasks.join_all().await;
-        until("all is given back", || store.in_flight() == 0).await;
+        until("all refunds have ended", || store.in_flight() == 0).await;
         let (lost, counted) = (1000 - left(&store, keys[0], &live).await, store.refunds_lost() - kept_before);
         let under_way = TASKS + u64::from(Settings::new(cluster.url()).max_failures);
-        // The units are refunded, so that nearly always no unit is lost. But the live node may be late too.
-        assert!(lost <= counted.min(under_way), "{lost} lost, {counted} counted, {TASKS} at once");
+        // The units are refunded, so usually no unit is lost. A unit is lost only if the live node is late too.
+        assert!(
+            lost <= counted.min(under_way),
+            "{lost} units lost, {counted} lost refunds counted, {under_way} units allowed"
+        );
         if down == 1 {
             cluster.nodes[1].thaw();
         }
@@ -83,7 +86,7 @@ async fn all_permits_come_back_after_a_node_was_down() {
     let mut cluster = Cluster::start(false, &PARTIAL).await;
     // The timeout is so long that the live node is never late.
     let store = store(&cluster, Duration::from_secs(2)).await;
-    let permits = Quota::concurrency(PERMITS).lease(Duration::from_secs(86_400)).build().expect("valid");
+    let permits = Quota::concurrency(PERMITS).lease(Duration::from_secs(86_400)).build().expect("the quota is valid");
     let (key, beside) = (key_on(&cluster.nodes[0], 0, &permits, 3), key_on(&cluster.nodes[0], 1, &a_day(1), 3));
     let (is_over, admitted, failures) =
         (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
@@ -100,13 +103,13 @@ async fn all_permits_come_back_after_a_node_was_down() {
                     failures.fetch_add(1, Ordering::Relaxed);
                     continue;
                 };
-                assert!(verdict.allowed, "{TASKS} tasks have a permit each at most, and one that is given back");
+                assert!(verdict.allowed, "{TASKS} tasks use at most 2 * {TASKS} of {PERMITS} permits: one each, and one each that is being refunded");
                 admitted.fetch_add(1, Ordering::Relaxed);
                 let release = hits[0].with_op(Op::Refund { cost: 1, receipt: decisions[0].receipt });
                 store
                     .decide(Timing::BY_STORE.within(PATIENCE), &[release], &mut decisions[..1])
                     .await
-                    .expect("its node serves");
+                    .expect("the node of the key serves");
             }
         });
     }
@@ -126,6 +129,6 @@ async fn all_permits_come_back_after_a_node_was_down() {
     until("requests are admitted again", || admitted.load(Ordering::Relaxed) > before + 100).await;
     is_over.store(true, Ordering::Relaxed);
     tasks.join_all().await;
-    until("all is given back", || store.in_flight() == 0).await;
+    until("all refunds have ended", || store.in_flight() == 0).await;
     assert_eq!(left(&store, key, &permits).await, PERMITS);
 }

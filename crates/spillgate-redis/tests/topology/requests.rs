@@ -35,15 +35,15 @@ fn quotas() -> Vec<Quota> {
         Quota::sliding_window_counter(6, second),
         Quota::sliding_window_log(6, second),
         Quota::concurrency(6).lease(second),
-        // The window differs from those above. A bucket that takes with another T (the time in which one unit drains)
-        // and refunds is not the same as before the take.
+        // The window differs from those above, so this quota has a state of its own. On a shared state, a take with
+        // another T (the time in which one unit drains) would leave its T in the state, even after its refund.
         Quota::token_bucket(4, second * 2).burst(4).soft_ppm(500_000),
     ];
-    builders.map(|builder| builder.build().expect("valid")).into()
+    builders.map(|builder| builder.build().expect("the quota is valid")).into()
 }
 
 impl Fixture {
-    /// Returns up to five hits. Each of them has another limit.
+    /// Returns one to five hits. No two hits have the same key and the same quota.
     fn hits(&self, random: &mut Random) -> Vec<Hit<'_>> {
         let mut chosen: Vec<(usize, usize)> = Vec::new();
         for _ in 0..1 + random.index(5) {
@@ -70,7 +70,7 @@ impl Fixture {
     }
 }
 
-/// Returns the kernel's decision about the same request.
+/// Returns the decision of the kernel (the decision code in `spillgate_core`) about the same request.
 fn kernel(
     states: &mut BTreeMap<u128, State>,
     now: Time,
@@ -87,7 +87,8 @@ fn kernel(
     verdict
 }
 
-/// After a refund, the state is as if nothing had been taken. So all later answers are those of the kernel too.
+/// If a request is refused, the slots that took units refund them. After the refund, the state is as if nothing had been
+/// taken. So all later answers are those of the kernel too.
 #[tokio::test]
 async fn slots_decide_together_what_the_kernel_decides() {
     const REQUESTS: usize = 3000;
@@ -108,12 +109,20 @@ async fn slots_decide_together_what_the_kernel_decides() {
         let mut receipts = Vec::new();
         for (i, hit) in hits.iter().enumerate() {
             if hit.quota.algorithm() == Algorithm::Concurrency {
-                // A lease that was refunded has used an id, so the ids of later receipts may differ.
+                // A lease that was refunded has used an id, so the ids of later receipts can differ.
                 assert_eq!(reported[i].receipt.is_some(), right[i].receipt.is_some(), "{turn}: {hits:?}");
                 right[i].receipt = reported[i].receipt;
             } else if let Some(receipt) = reported[i].receipt {
-                let key = fixture.keys.iter().position(|key| *key == hit.key).expect("one of them");
-                let quota = fixture.quotas.iter().position(|quota| quota == hit.quota).expect("one of them");
+                let key = fixture
+                    .keys
+                    .iter()
+                    .position(|key| *key == hit.key)
+                    .expect("the fixture has this key and this quota");
+                let quota = fixture
+                    .quotas
+                    .iter()
+                    .position(|quota| quota == hit.quota)
+                    .expect("the fixture has this key and this quota");
                 receipts.push((key, quota, receipt));
             }
         }
@@ -127,7 +136,7 @@ async fn slots_decide_together_what_the_kernel_decides() {
     assert_eq!((store.refunds_lost(), store.in_flight()), (0, 0));
     assert_eq!(store.circuit(), Circuit::Closed);
     let sent_on: u64 = cluster.nodes.iter().map(|node| node.info("errorstat_MOVED:count=")).sum();
-    assert_eq!(sent_on, 0, "every slot was asked where it is");
+    assert_eq!(sent_on, 0, "every request was sent to the node that owns its slot");
 }
 
 /// Returns takes on some of `limited`, in several slots.
@@ -141,8 +150,8 @@ async fn is_allowed(store: &RedisStore, hits: &[Hit<'_>]) -> bool {
     verdict.expect("the cluster serves").allowed
 }
 
-/// If one slot refuses a request, the units that other slots took for it may refuse another request for a short time.
-/// Then all of these units are refunded.
+/// If one slot refuses a request, the units that other slots took for it are refunded. Until then, these units can cause
+/// the refusal of another request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_tasks_on_several_slots_are_never_admitted_above_a_limit() {
     const TASKS: usize = 64;
@@ -212,11 +221,13 @@ async fn a_key_is_admitted_exactly_its_limit_however_many_ask() {
     assert_eq!(sums, [500; 3]);
 }
 
-/// The units that the other slots took are refunded. The units that the failed slot may have taken are counted.
+/// If one slot fails, the units that the other slots took are refunded. `refunds_lost` counts the units that the failed
+/// slot may have taken.
 #[tokio::test]
 async fn a_part_that_fails_has_the_request_fail_and_the_others_give_back() {
     let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]).await;
-    let store = RedisStore::new(&Settings { timeout: WITHIN, ..with_long_timeouts(&cluster.url()) }).expect("valid");
+    let store =
+        RedisStore::new(&Settings { timeout: WITHIN, ..with_long_timeouts(&cluster.url()) }).expect("the URL is valid");
     store.wait_connected().await.expect("the cluster serves");
     let limited: Vec<(u128, Quota)> =
         (0..3).map(|i| (key_on(&cluster.nodes[0], i, &a_day(1), 7), a_day(500))).collect();
@@ -225,43 +236,44 @@ async fn a_part_that_fails_has_the_request_fail_and_the_others_give_back() {
     let failed = store.decide(Timing::BY_STORE, &hits, &mut [Decision::default(); 3]).await;
     assert!(failed.is_err(), "{failed:?}");
     assert_eq!(store.failures(ErrorKind::Timeout), 1);
-    until("the others have given back", || store.in_flight() == 0).await;
+    until("the other slots have refunded", || store.in_flight() == 0).await;
     cluster.nodes[1].thaw();
     assert_eq!([left(&store, &limited[0]).await, left(&store, &limited[2]).await], [500, 500]);
-    assert_eq!(store.refunds_lost(), 1, "one may have taken");
+    assert_eq!(store.refunds_lost(), 1, "the failed slot may have taken a unit");
 }
 
-/// Nothing is sent, because there is no connection in time.
+/// Nothing is sent to the second slot, because there is no connection to its node in time.
 #[tokio::test]
 async fn a_slot_without_a_connection_keeps_nothing() {
     let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]).await;
-    let store = RedisStore::new(&with_long_timeouts(&cluster.url())).expect("valid");
+    let store = RedisStore::new(&with_long_timeouts(&cluster.url())).expect("the URL is valid");
     let limited = [0, 1].map(|i| (key_on(&cluster.nodes[0], i, &a_day(500), 7), a_day(500)));
     assert_eq!(left(&store, &limited[0]).await, 500);
     cluster.nodes[1].freeze();
     let failed =
         store.decide(Timing::BY_STORE.within(WITHIN), &takes(&limited, 0..2), &mut [Decision::default(); 2]).await;
     assert!(failed.is_err(), "{failed:?}");
-    until("the other has given back", || store.in_flight() == 0).await;
+    until("the first slot has refunded", || store.in_flight() == 0).await;
     assert_eq!((store.failures(ErrorKind::NotSent), store.refunds_lost()), (1, 0));
     cluster.nodes[1].thaw();
     assert_eq!([left(&store, &limited[0]).await, left(&store, &limited[1]).await], [500, 500]);
 }
 
-/// This must not depend on the order of the slots in the request.
+/// If the circuit of one slot's node is open, the other slots get no command. This must not depend on the order of the
+/// slots in the request.
 #[tokio::test]
 async fn while_the_node_of_one_slot_is_not_asked_the_others_are_not_either() {
     let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]).await;
     let probe_every = PATIENCE;
     let settings = Settings { max_failures: 1, probe_every, timeout: WITHIN, ..with_long_timeouts(&cluster.url()) };
-    let store = RedisStore::new(&settings).expect("valid");
+    let store = RedisStore::new(&settings).expect("the URL is valid");
     store.wait_connected().await.expect("the cluster serves");
     let limited = [0, 1].map(|i| (key_on(&cluster.nodes[0], i, &a_day(500), 7), a_day(500)));
     cluster.nodes[1].freeze();
     store
         .decide(Timing::BY_STORE, &takes(&limited, [1]), &mut [Decision::default()])
         .await
-        .expect_err("it says nothing");
+        .expect_err("a frozen node does not reply");
     let (with_long_timeouts, ran) = (Timing::BY_STORE.within(PATIENCE), scripts_run(&cluster.nodes[0]));
     for (turn, which) in (1..).zip([[0, 1], [1, 0], [1, 0]]) {
         let failed = store.decide(with_long_timeouts, &takes(&limited, which), &mut [Decision::default(); 2]).await;
@@ -272,7 +284,7 @@ async fn while_the_node_of_one_slot_is_not_asked_the_others_are_not_either() {
     cluster.nodes[1].thaw();
 }
 
-/// The caller does not wait for the verdict. The store counts what slots have taken, or may have taken.
+/// The caller does not wait for the verdict. `refunds_lost` counts each slot that has taken a unit, or may have taken one.
 #[tokio::test]
 async fn units_of_a_request_that_no_caller_waits_for_are_counted() {
     let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]).await;
@@ -286,7 +298,7 @@ async fn units_of_a_request_that_no_caller_waits_for_are_counted() {
     });
     until("the first slot has taken", || scripts_run(&cluster.nodes[0]) > ran).await;
     task.abort();
-    assert!(task.await.expect_err("it was given up").is_cancelled());
+    assert!(task.await.expect_err("the task was aborted").is_cancelled());
     assert_eq!((store.in_flight(), store.refunds_lost()), (0, 2));
     cluster.nodes[1].thaw();
     let kept = [left(&store, &limited[0]).await, left(&store, &limited[1]).await].map(|left| 500 - left);
@@ -303,7 +315,7 @@ async fn units_of_a_request_that_no_caller_waits_for_are_counted() {
 async fn left(store: &RedisStore, (key, quota): &(u128, Quota)) -> u64 {
     let look = [Hit::new(*key, quota, Op::Peek, Binding::Enforce)];
     let mut decisions = [Decision::default()];
-    store.decide(Timing::BY_STORE.within(PATIENCE), &look, &mut decisions).await.expect("this node serves");
+    store.decide(Timing::BY_STORE.within(PATIENCE), &look, &mut decisions).await.expect("the node of the key serves");
     decisions[0].remaining
 }
 
@@ -311,24 +323,24 @@ fn scripts_run(node: &Server) -> u64 {
     node.info("cmdstat_evalsha:calls=")
 }
 
-/// The server reads the refund only after the store has given up the refund and counted it. If a bucket got its unit
-/// back then, it would admit more than its bound.
+/// The server reads the refund only after the store has given up the refund and counted it in `refunds_lost`. If a bucket
+/// got its unit back so late, it would admit more than its bound.
 #[tokio::test]
 async fn a_give_back_that_is_read_too_late_does_nothing() {
     let timeout = Duration::from_secs(1);
     let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]).await;
     let settings =
         Settings { timeout, max_failures: u32::MAX, deny_cache_entries: 0, ..with_long_timeouts(&cluster.url()) };
-    let store = RedisStore::new(&settings).expect("valid");
+    let store = RedisStore::new(&settings).expect("the URL is valid");
     store.wait_connected().await.expect("the cluster serves");
     let day = Duration::from_secs(86_400);
-    let bucket = Quota::token_bucket(10, day).build().expect("valid");
+    let bucket = Quota::token_bucket(10, day).build().expect("the quota is valid");
     let limited =
         [(key_on(&cluster.nodes[0], 0, &bucket, 7), bucket), (key_on(&cluster.nodes[0], 1, &a_day(1), 7), a_day(1))];
     assert!(is_allowed(&store, &takes(&limited, [1])).await);
-    // A busy machine may need more than the one second that this test has. Then the test tries again.
+    // The second slot must reply within the timeout of one second. If a busy machine is too slow, the test tries again.
     for turn in 1.. {
-        assert!(turn < 8, "the second slot never answered in time");
+        assert!(turn < 8, "the second slot did not reply in time in any turn");
         let (before, ran) = (left(&store, &limited[0]).await, scripts_run(&cluster.nodes[0]));
         cluster.nodes[1].freeze();
         let task = tokio::spawn({
@@ -339,37 +351,39 @@ async fn a_give_back_that_is_read_too_late_does_nothing() {
         cluster.nodes[0].freeze();
         cluster.nodes[1].thaw();
         let verdict = task.await.expect("no task panics");
-        until("the give-back is dropped", || store.in_flight() == 0).await;
+        until("the store has given up the refund", || store.in_flight() == 0).await;
         cluster.nodes[0].thaw();
         if let Ok(verdict) = verdict {
             assert!(!verdict.allowed && store.refunds_lost() >= 1);
-            until("the give-back is read", || scripts_run(&cluster.nodes[0]) > ran + 1).await;
-            assert_eq!(left(&store, &limited[0]).await, before - 1, "what was dropped is kept");
+            until("the server has read the refund", || scripts_run(&cluster.nodes[0]) > ran + 1).await;
+            assert_eq!(left(&store, &limited[0]).await, before - 1, "the late refund changes nothing");
             break;
         }
     }
 }
 
-/// The node that took does not reply to the refund. The caller gets the verdict by the deadline. The store gives up the
-/// refund after twice that time.
+/// The node that took a unit does not reply to the refund. The caller gets the verdict by its deadline. The store gives up
+/// the refund after twice the timeout.
 #[tokio::test]
 async fn a_give_back_is_dropped_when_it_is_late() {
     let cluster =
         Cluster::start(false, &["--cluster-require-full-coverage", "no", "--busy-reply-threshold", "60000"]).await;
     let store =
         RedisStore::new(&Settings { timeout: WITHIN, max_failures: u32::MAX, ..with_long_timeouts(&cluster.url()) });
-    let store = store.expect("valid");
+    let store = store.expect("the URL is valid");
     store.wait_connected().await.expect("the cluster serves");
     let quotas = [a_day(1_000_000), a_day(1)];
     let limited: Vec<(u128, Quota)> =
         (0..2).map(|i| (key_on(&cluster.nodes[0], i, &a_day(1), 7), quotas[i].clone())).collect();
     let hits = takes(&limited, 0..2);
     let with_long_timeouts = Timing::BY_STORE.within(PATIENCE);
-    assert!(store.decide(with_long_timeouts, &hits, &mut [Decision::default(); 2]).await.expect("both serve").allowed);
+    assert!(
+        store.decide(with_long_timeouts, &hits, &mut [Decision::default(); 2]).await.expect("both nodes serve").allowed
+    );
     // Only some requests take from the first node. The second node refuses every request that is decided.
     let deadline = Instant::now() + PATIENCE;
     while store.refunds_lost() == 0 {
-        assert!(Instant::now() < deadline, "no give-back was ever late");
+        assert!(Instant::now() < deadline, "a refund must be late before the deadline");
         let task = tokio::spawn({
             let (store, limited) = (store.clone(), limited.clone());
             async move { store.decide(Timing::BY_STORE, &takes(&limited, 0..2), &mut [Decision::default(); 2]).await }
@@ -384,7 +398,7 @@ async fn a_give_back_is_dropped_when_it_is_late() {
         store
             .decide(with_long_timeouts, &takes(&limited, [0]), &mut [Decision::default()])
             .await
-            .expect("it is thawed");
+            .expect("the first node is thawed");
     }
 }
 
@@ -393,7 +407,7 @@ async fn a_give_back_is_dropped_when_it_is_late() {
 async fn a_request_that_is_malformed_charges_nothing() {
     let cluster = Cluster::start(false, &[]).await;
     let store = cluster.store().await;
-    let odd = Quota::fixed_window(5, Duration::from_nanos(1_000_000_001)).build().expect("valid");
+    let odd = Quota::fixed_window(5, Duration::from_nanos(1_000_000_001)).build().expect("the quota is valid");
     let limited: Vec<(u128, Quota)> =
         (0..3).map(|i| (key_on(&cluster.nodes[0], i, &a_day(1), 8), a_day(1000))).collect();
     let mut hits = takes(&limited, 0..2);
@@ -404,7 +418,10 @@ async fn a_request_that_is_malformed_charges_nothing() {
     let many = |count: usize| takes(&limited, (0..count).map(|i| i % 3));
     let refused = store.decide(Timing::BY_STORE, &many(MAX_HITS + 1), &mut decisions[..=MAX_HITS]).await;
     assert!(refused.as_ref().is_err_and(|error| error.kind() == ErrorKind::Malformed), "{refused:?}");
-    store.decide(Timing::BY_STORE, &many(MAX_HITS), &mut decisions[..MAX_HITS]).await.expect("as many as may be");
+    store
+        .decide(Timing::BY_STORE, &many(MAX_HITS), &mut decisions[..MAX_HITS])
+        .await
+        .expect("the request has the greatest number of hits");
     let used: Vec<u64> = decisions[..3].iter().map(|decision| 1000 - decision.remaining).collect();
-    assert_eq!(used, [86, 85, 85], "nothing else was charged");
+    assert_eq!(used, [86, 85, 85], "only the 256 hits of the last request were charged");
 }

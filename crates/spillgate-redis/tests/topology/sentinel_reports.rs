@@ -1,4 +1,5 @@
-//! Simulated sentinels that report what a test says: an old failover, nothing, or an earlier primary.
+//! Tests the store with simulated sentinels. They report what a test says: an old failover, nothing, or an earlier
+//! primary.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -28,8 +29,8 @@ struct Fake {
 
 impl Fake {
     async fn start(reported: Report) -> Fake {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let port = listener.local_addr().expect("bound").port();
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("there is a free port");
+        let port = listener.local_addr().expect("the listener has an address").port();
         let reported = Arc::new(Mutex::new(reported));
         let reports = Arc::clone(&reported);
         tokio::spawn(async move {
@@ -79,8 +80,8 @@ fn is_at(store: &RedisStore, server: &Server) -> bool {
 async fn what_was_true_before_a_failover_is_not_believed_after() {
     let (old, mut new) = (Server::start(), Server::start());
     let (fakes, url) = three(Report::Primary(2, new.port())).await;
-    let store = RedisStore::new(&Settings { connections: 2, ..with_long_timeouts(&url) }).expect("valid");
-    take(&store, 1, &a_day(1000), PATIENCE).await.expect("all tell of it");
+    let store = RedisStore::new(&Settings { connections: 2, ..with_long_timeouts(&url) }).expect("the URL is valid");
+    take(&store, 1, &a_day(1000), PATIENCE).await.expect("all sentinels report the new primary");
     assert!(is_at(&store, &new));
 
     // The two sentinels that know of the failover are gone, and so is the new primary. The third sentinel still reports
@@ -92,20 +93,20 @@ async fn what_was_true_before_a_failover_is_not_believed_after() {
     let is_refused = |error: spillgate_redis::Error| {
         error.kind() == ErrorKind::ReadOnly && error.detail().contains("1 of 3 sentinels answer, and missed a failover")
     };
-    until("it is not believed", || store.last_error().is_some_and(is_refused)).await;
+    until("the store ignores the report of the old primary", || store.last_error().is_some_and(is_refused)).await;
     take(&store, 1, &a_day(1000), PATIENCE / 100).await.expect_err("no server gets the request");
-    assert_eq!(old.info("cmdstat_evalsha:calls="), 0, "a primary of the past was asked");
+    assert_eq!(old.info("cmdstat_evalsha:calls="), 0, "the old primary got no request");
 
     // A sentinel now reports another failover, with a later epoch.
     fakes[0].tell(Report::Primary(3, old.port()));
-    until("the latest news are believed", || is_at(&store, &old)).await;
-    take(&store, 1, &a_day(1000), PATIENCE).await.expect("it serves");
+    until("the store uses the report with the latest epoch", || is_at(&store, &old)).await;
+    take(&store, 1, &a_day(1000), PATIENCE).await.expect("the server decides");
 
     // All sentinels are set up again, so their epochs start again at 0.
     new.start_again();
     fakes.iter().for_each(|fake| fake.tell(Report::Primary(0, new.port())));
     old.run(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
-    until("what all tell is believed", || is_at(&store, &new)).await;
+    until("the store uses the report of all sentinels", || is_at(&store, &new)).await;
 }
 
 /// No sentinel replies, so the store knows only their last report. The server itself says whether it is still a
@@ -115,8 +116,8 @@ async fn without_any_sentinel_the_last_primary_is_tried() {
     let (primary, other) = (Server::start(), Server::start());
     let (fakes, url) = three(Report::Primary(1, primary.port())).await;
     let settings = Settings { connections: 1, connect_timeout: Duration::from_secs(1), ..with_long_timeouts(&url) };
-    let store = RedisStore::new(&settings).expect("valid");
-    take(&store, 1, &a_day(1000), PATIENCE).await.expect("it serves");
+    let store = RedisStore::new(&settings).expect("the URL is valid");
+    take(&store, 1, &a_day(1000), PATIENCE).await.expect("the server decides");
 
     // Some sentinels close the connection, and one does not reply.
     fakes.iter().for_each(|fake| fake.tell(Report::Gone));
@@ -129,7 +130,7 @@ async fn without_any_sentinel_the_last_primary_is_tried() {
     primary.run(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
     primary.run(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     let is_left = |error: spillgate_redis::Error| error.detail().contains("is no primary");
-    until("a replica is not asked", || store.last_error().is_some_and(is_left)).await;
+    until("the store notices that the server is a replica", || store.last_error().is_some_and(is_left)).await;
 
     // A new report of a sentinel replaces the earlier report.
     fakes[2].tell(Report::Primary(2, other.port()));
@@ -141,8 +142,8 @@ async fn without_any_sentinel_the_last_primary_is_tried() {
 async fn a_primary_that_lacks_its_replicas_is_left_for_the_one_that_was_promoted() {
     let (old, new) = (Server::start(), Server::start());
     let (fakes, url) = three(Report::Primary(1, old.port())).await;
-    let store = RedisStore::new(&Settings { connections: 1, ..with_long_timeouts(&url) }).expect("valid");
-    take(&store, 1, &a_day(1000), PATIENCE).await.expect("it serves");
+    let store = RedisStore::new(&Settings { connections: 1, ..with_long_timeouts(&url) }).expect("the URL is valid");
+    take(&store, 1, &a_day(1000), PATIENCE).await.expect("the server decides");
     assert!(is_at(&store, &old));
     fakes.iter().for_each(|fake| fake.tell(Report::Primary(2, new.port())));
     old.run(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
@@ -156,9 +157,12 @@ async fn a_sentinel_that_is_silent_is_not_waited_for() {
     let (fakes, url) = three(Report::Primary(1, server.port())).await;
     for silent in &fakes {
         silent.tell(Report::Nothing);
-        let store = RedisStore::new(&with_long_timeouts(&url)).expect("valid");
-        // Each connection asks the sentinels twice, and each time they have a quarter of its timeout to reply.
-        timeout(PATIENCE / 4, store.wait_connected()).await.expect("most have answered").expect("and know");
+        let store = RedisStore::new(&with_long_timeouts(&url)).expect("the URL is valid");
+        // Each connection asks the sentinels twice. Each time they have a quarter of the connection's timeout to reply.
+        timeout(PATIENCE / 4, store.wait_connected())
+            .await
+            .expect("the store does not wait for the silent sentinel")
+            .expect("the other sentinels report the primary");
         silent.tell(Report::Primary(1, server.port()));
     }
 }

@@ -1,4 +1,4 @@
-//! A primary with one replica, and three sentinels.
+//! A primary with one replica, and three sentinels, for one test.
 
 use std::fs;
 use std::process::{Child, Command};
@@ -24,7 +24,7 @@ pub(crate) struct Sentinel {
 }
 
 impl SentinelSetup {
-    /// Starts all servers and sentinels, and returns once the sentinels know all servers.
+    /// Starts all servers and sentinels, and returns as soon as the sentinels know all servers.
     pub(crate) async fn start() -> SentinelSetup {
         let primary = Server::start();
         let port = primary.port().to_string();
@@ -39,7 +39,7 @@ impl SentinelSetup {
     /// Waits until the sentinels know each other and a replica that can take over.
     pub(crate) async fn until_all_is_known(&self) {
         for sentinel in &self.sentinels {
-            until("the sentinels know all", || sentinel.knows_all()).await;
+            until("the sentinel knows the other sentinels and the replica", || sentinel.knows_all()).await;
         }
     }
 
@@ -51,12 +51,12 @@ impl SentinelSetup {
 
 impl Sentinel {
     pub(crate) fn start(primary: u16, more: &str) -> Sentinel {
-        let (folder, port) = (TempDir::new().expect("a folder"), free_port());
+        let (folder, port) = (TempDir::new().expect("the folder can be made"), free_port());
         let settings = format!(
             "port {port}\nbind 127.0.0.1\nsentinel monitor main 127.0.0.1 {primary} 2\n\
              sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 2000\n{more}"
         );
-        fs::write(folder.path().join("sentinel.conf"), settings).expect("written");
+        fs::write(folder.path().join("sentinel.conf"), settings).expect("the file can be written");
         let mut command = Command::new(redis_program());
         command.args(["sentinel.conf", "--sentinel"]).current_dir(folder.path());
         let process = start_until_logged(&mut command, "+monitor master main");
@@ -70,7 +70,9 @@ impl Sentinel {
             Ok(Value::Array(replicas)) => replicas,
             other => panic!("no replicas: {other:?}"),
         };
-        let fields = replicas.into_iter().map(|replica| redis::from_redis_value::<Vec<String>>(replica).expect("text"));
+        let fields = replicas
+            .into_iter()
+            .map(|replica| redis::from_redis_value::<Vec<String>>(replica).expect("the reply is text"));
         let is_linked = |fields: Vec<String>| {
             let field = |name: &str| fields.iter().position(|it| it == name).map(|i| fields[i + 1].as_str());
             field("flags") == Some("slave") && field("master-link-status") == Some("ok")

@@ -13,7 +13,7 @@ use crate::{a_day, take, until, with_long_timeouts};
 
 fn store(sentinel_setup: &SentinelSetup) -> RedisStore {
     RedisStore::new(&Settings { timeout: WITHIN, connections: 2, ..Settings::new(sentinel_setup.url()) })
-        .expect("valid")
+        .expect("the URL is valid")
 }
 
 fn is_at(store: &RedisStore, server: &Server) -> bool {
@@ -29,7 +29,7 @@ async fn until_more_are_decided(load: &Load) {
 async fn assert_all_are_accounted_for(store: &RedisStore, load: Load, failed: u64) {
     let tally = load.end().await;
     assert_eq!((counted(store), store.in_flight()), (tally.failed + failed, 0), "{tally:?}");
-    // The longest wait may be much longer than the timeout, because the machine may be busy.
+    // On a busy machine, the longest wait can be much longer than the timeout.
     assert!(tally.longest < 20 * WITHIN, "{tally:?}");
 }
 
@@ -41,31 +41,32 @@ async fn a_primary_is_handed_over() {
     until_more_are_decided(&load).await;
     let [old, new] = &sentinel_setup.servers;
     assert!(is_at(&store, old), "{:?}", store.nodes());
-    run(sentinel_setup.sentinels[0].port, &["SENTINEL", "FAILOVER", "main"]).expect("it begins");
-    until("the store has found the new one", || is_at(&store, new)).await;
-    until("the old one follows", || role(old) == "slave").await;
+    run(sentinel_setup.sentinels[0].port, &["SENTINEL", "FAILOVER", "main"]).expect("the failover begins");
+    until("the store has found the new primary", || is_at(&store, new)).await;
+    until("the old primary is a replica", || role(old) == "slave").await;
     let calls = old.info("cmdstat_evalsha:calls=");
     until_more_are_decided(&load).await;
-    assert_eq!(old.info("cmdstat_evalsha:calls="), calls, "a replica was asked");
+    assert_eq!(old.info("cmdstat_evalsha:calls="), calls, "the replica got no request");
     assert_all_are_accounted_for(&store, load, 0).await;
 }
 
-/// The bound is the limit plus the units that the dead primary had admitted but not replicated.
+/// The takes that are admitted never exceed the limit plus the units that the dead primary had admitted but not
+/// replicated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_is_killed_and_comes_back_with_nothing() {
     let mut sentinel_setup = SentinelSetup::start().await;
-    // The replica must not take over before the test has read the units that it has counted.
+    // The replica must not take over before the test has read the units that the replica has counted.
     sentinel_setup.servers[1].run(&["CONFIG", "SET", "replica-priority", "0"]);
     let store = store(&sentinel_setup);
     let load = Load::start(&store, 16, WITHIN, States::MayBeLost);
     let key_load = KeyLoad::start(&store, 7 << 99);
-    until("a third is given out", || key_load.admitted() >= LIMIT / 3).await;
+    until("a third of the limit is admitted", || key_load.admitted() >= LIMIT / 3).await;
     sentinel_setup.servers[0].kill();
     let passed_on = passed_on(&sentinel_setup.servers[1], 7 << 99).await;
     let before = key_load.admitted();
-    assert!((1..=LIMIT).contains(&passed_on), "{passed_on} of {before}");
+    assert!((1..=LIMIT).contains(&passed_on), "the replica has counted {passed_on} of {before} admitted units");
     sentinel_setup.servers[1].run(&["CONFIG", "SET", "replica-priority", "100"]);
-    until("the store has found the new one", || is_at(&store, &sentinel_setup.servers[1])).await;
+    until("the store has found the new primary", || is_at(&store, &sentinel_setup.servers[1])).await;
     // The old primary behaves as a primary until the sentinels demote it.
     sentinel_setup.servers[0].start_again();
     let [admitted, failed, may_have_been_applied] = key_load.end().await;
@@ -75,17 +76,17 @@ async fn a_primary_is_killed_and_comes_back_with_nothing() {
         "{admitted} admitted, {lost} lost"
     );
 
-    let another = RedisStore::new(&with_long_timeouts(&sentinel_setup.url())).expect("valid");
-    another.wait_connected().await.expect("the sentinels know");
+    let another = RedisStore::new(&with_long_timeouts(&sentinel_setup.url())).expect("the URL is valid");
+    another.wait_connected().await.expect("the sentinels report the new primary");
     assert!(is_at(&another, &sentinel_setup.servers[1]));
-    until("the old one follows", || role(&sentinel_setup.servers[0]) == "slave").await;
-    assert_eq!(sentinel_setup.servers[0].info("cmdstat_evalsha:calls="), 0, "it was asked");
+    until("the old primary is a replica", || role(&sentinel_setup.servers[0]) == "slave").await;
+    assert_eq!(sentinel_setup.servers[0].info("cmdstat_evalsha:calls="), 0, "the old primary got no request");
     until_more_are_decided(&load).await;
     assert!(is_at(&store, &sentinel_setup.servers[1]));
     assert_all_are_accounted_for(&store, load, failed).await;
 }
 
-/// A primary that was frozen still behaves as a primary when it goes on. By then the store has no connection to it.
+/// A primary that was frozen still behaves as a primary when it goes on. But by then the store uses the new primary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_freezes_and_goes_on_too_late() {
     let sentinel_setup = SentinelSetup::start().await;
@@ -93,19 +94,20 @@ async fn a_primary_freezes_and_goes_on_too_late() {
     let load = Load::start(&store, 16, WITHIN, States::MayBeLost);
     until_more_are_decided(&load).await;
     sentinel_setup.servers[0].freeze();
-    until("the store has found the new one", || is_at(&store, &sentinel_setup.servers[1])).await;
+    until("the store has found the new primary", || is_at(&store, &sentinel_setup.servers[1])).await;
     sentinel_setup.servers[0].thaw();
     let clients = || text(sentinel_setup.servers[0].run(&["CLIENT", "LIST"]));
     until("the old primary gets no requests", || !clients().contains("cmd=evalsha")).await;
     let calls = sentinel_setup.servers[0].info("cmdstat_evalsha:calls=");
-    until("the old one follows", || role(&sentinel_setup.servers[0]) == "slave").await;
+    until("the old primary is a replica", || role(&sentinel_setup.servers[0]) == "slave").await;
     until_more_are_decided(&load).await;
-    assert_eq!(sentinel_setup.servers[0].info("cmdstat_evalsha:calls="), calls, "it was asked");
+    assert_eq!(sentinel_setup.servers[0].info("cmdstat_evalsha:calls="), calls, "the old primary got no request");
     assert_all_are_accounted_for(&store, load, 0).await;
 }
 
 /// In the URL, one address has no server, one has a server that is not a sentinel, and one has a sentinel. The test
-/// then asks for a name that the sentinel does not know, and for a primary that is no longer one.
+/// then tries a URL with a name that the sentinel does not know. At the end, the server that the sentinel names is a
+/// replica.
 #[tokio::test]
 async fn one_sentinel_that_knows_is_enough() {
     let (sentinel_setup, stranger) = (SentinelSetup::start().await, Server::start());
@@ -113,21 +115,21 @@ async fn one_sentinel_that_knows_is_enough() {
     let hosts = [free_port(), stranger.port(), sentinel_setup.sentinels[1].port].map(sentinel).join(",");
     let url = |name: &str| format!("redis-sentinel://limiter:secret@{hosts}/{name}");
     sentinel_setup.servers[0].run(&limiter(&["+role"]));
-    let store = RedisStore::new(&with_long_timeouts(&url("main"))).expect("valid");
+    let store = RedisStore::new(&with_long_timeouts(&url("main"))).expect("the URL is valid");
     assert_eq!(store.nodes()[0].address, "main");
-    let (_, decision) = take(&store, 1, &a_day(1000), crate::PATIENCE).await.expect("one of them knows");
+    let (_, decision) = take(&store, 1, &a_day(1000), crate::PATIENCE).await.expect("the sentinel reports the primary");
     assert_eq!(decision.remaining, 999);
     assert!(is_at(&store, &sentinel_setup.servers[0]));
 
-    let unknown = RedisStore::new(&Settings::new(url("other"))).expect("valid").wait_connected().await;
-    assert_eq!(unknown.expect_err("no such name").cause(), Cause::UnknownPrimary);
+    let unknown = RedisStore::new(&Settings::new(url("other"))).expect("the URL is valid").wait_connected().await;
+    assert_eq!(unknown.expect_err("the sentinel does not know this name").cause(), Cause::UnknownPrimary);
 
-    // This sentinel does not know of the failover yet.
+    // The test makes the primary a replica. The sentinel does not know this yet.
     let sentinel = sentinel_setup.sentinels[1].port;
     sentinel_setup.servers[0].run(&["REPLICAOF", "127.0.0.1", &stranger.port().to_string()]);
     let settings = Settings::new(format!("redis-sentinel://limiter:secret@127.0.0.1:{sentinel}/main"));
-    let demoted = RedisStore::new(&settings).expect("valid").wait_connected().await;
-    let error = demoted.expect_err("it is a replica");
+    let demoted = RedisStore::new(&settings).expect("the URL is valid").wait_connected().await;
+    let error = demoted.expect_err("the server is a replica");
     assert!(error.kind() == ErrorKind::ReadOnly && error.detail().contains("is no primary"), "{error}");
 }
 
@@ -142,14 +144,17 @@ async fn sentinels_that_want_a_password_get_their_own() {
         let url = format!("redis-sentinel://:secret@127.0.0.1:{}/main", sentinel.port);
         let store = |password: Option<&str>| {
             let [sentinel_user, sentinel_password] = [user, password].map(|it| it.map(str::to_owned));
-            RedisStore::new(&Settings { sentinel_user, sentinel_password, ..with_long_timeouts(&url) }).expect("valid")
+            RedisStore::new(&Settings { sentinel_user, sentinel_password, ..with_long_timeouts(&url) })
+                .expect("the URL is valid")
         };
-        take(&store(Some("hush")), 1, &a_day(1000), crate::PATIENCE).await.expect("it logs in at both");
+        take(&store(Some("hush")), 1, &a_day(1000), crate::PATIENCE)
+            .await
+            .expect("the store logs in to the sentinel and to the server");
         for password in [None, Some("hash")] {
             let store = store(password);
             take(&store, 1, &a_day(1000), WITHIN).await.expect_err("no sentinel reports the primary");
             let is_refused = |error: Error| error.cause() == Cause::SentinelPermission;
-            until("it is not let in", || store.last_error().is_some_and(is_refused)).await;
+            until("the sentinel refuses the login", || store.last_error().is_some_and(is_refused)).await;
         }
     }
 }

@@ -18,9 +18,10 @@ use crate::{PATIENCE, a_day, take, until, until_decided, with_long_timeouts};
 async fn until_failed(store: &RedisStore, quota: &Quota, class: ErrorKind) {
     let deadline = Instant::now() + PATIENCE;
     while store.failures(class) == 0 {
-        assert!(Instant::now() < deadline, "it never failed as {}", class.as_str());
+        assert!(Instant::now() < deadline, "no request failed as {}", class.as_str());
         let _ = take(store, 1, quota, Duration::from_millis(100)).await;
-        // Nothing runs between the failure and the caller's next line.
+        // If a request failed with this kind, the function returns without a pause, so that the caller sees the store as
+        // it was just after the failure.
         if store.failures(class) == 0 {
             sleep(Duration::from_millis(1)).await;
         }
@@ -30,19 +31,19 @@ async fn until_failed(store: &RedisStore, quota: &Quota, class: ErrorKind) {
 #[tokio::test]
 async fn a_key_of_another_type_affects_no_other_key() {
     let server = Server::start();
-    let (store, quota) = (RedisStore::new(&with_long_timeouts(&server.url())).expect("valid"), a_day(1000));
+    let (store, quota) = (RedisStore::new(&with_long_timeouts(&server.url())).expect("the URL is valid"), a_day(1000));
     let name = name(7, &quota);
     server.run(&["SADD", &name, "foreign"]);
     for taken in 1..100 {
-        let error = take(&store, 7, &quota, PATIENCE).await.expect_err("the key holds a set");
+        let error = take(&store, 7, &quota, PATIENCE).await.expect_err("the value of the key is a set");
         assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
         assert!(error.detail().ends_with(&format!("DEL {name}")) && !error.detail().contains("script"), "{error}");
-        let (_, decision) = take(&store, 8, &quota, PATIENCE).await.expect("another key");
+        let (_, decision) = take(&store, 8, &quota, PATIENCE).await.expect("the value of the other key is a state");
         assert_eq!(decision.remaining, 1000 - taken);
     }
     assert_eq!(store.circuit(), Circuit::Closed);
     server.run(&["DEL", &name]);
-    take(&store, 7, &quota, PATIENCE).await.expect("what the failure says helps");
+    take(&store, 7, &quota, PATIENCE).await.expect("the command in the error text repairs the key");
 }
 
 /// Returns the name of the Redis key in which `quota` counts `key`.
@@ -53,15 +54,17 @@ fn name(key: u128, quota: &Quota) -> String {
 #[tokio::test]
 async fn a_value_of_another_program_is_reported_with_all_keys_that_may_hold_it() {
     let server = Server::start();
-    let (store, quota) = (RedisStore::new(&with_long_timeouts(&server.url())).expect("valid"), a_day(1000));
+    let (store, quota) = (RedisStore::new(&with_long_timeouts(&server.url())).expect("the URL is valid"), a_day(1000));
     server.run(&["SET", &name(1, &quota), "foreign"]);
-    let error = take(&store, 1, &quota, PATIENCE).await.expect_err("the key holds a text");
+    let error = take(&store, 1, &quota, PATIENCE).await.expect_err("the value of the key is no state");
     assert!(error.detail().ends_with(&format!("DEL {}", name(1, &quota))), "{error}");
     for (keys, more) in [(3, ""), (4, ", or 1 more")] {
         let hits: Vec<_> = (1..=keys).map(|key| Hit::new(key, &quota, Op::take(1), Binding::Enforce)).collect();
         let mut decisions = vec![Decision::default(); hits.len()];
-        let error =
-            store.decide(Timing::BY_STORE.within(PATIENCE), &hits, &mut decisions).await.expect_err("one is a text");
+        let error = store
+            .decide(Timing::BY_STORE.within(PATIENCE), &hits, &mut decisions)
+            .await
+            .expect_err("one value is no state");
         let names: Vec<_> = (1..=3).map(|key| name(key, &quota)).collect();
         assert!(error.detail().ends_with(&format!(": {}{more}", names.join(", "))), "{error}");
     }
@@ -75,7 +78,11 @@ async fn an_error_of_many_commands_is_reported_once() {
     for (user, word) in [("", "NOAUTH"), ("limiter:secret@", "script|load")] {
         let url = format!("redis://{user}127.0.0.1:{}/", server.port());
         let settings = Settings { connect_timeout: Duration::from_secs(1), ..Settings::new(url) };
-        let error = RedisStore::new(&settings).expect("valid").wait_connected().await.expect_err("it may not load");
+        let error = RedisStore::new(&settings)
+            .expect("the URL is valid")
+            .wait_connected()
+            .await
+            .expect_err("the user may not load scripts");
         assert_eq!((error.kind(), error.detail().matches(word).count()), (ErrorKind::NoPermission, 1), "{error}");
         assert!(!error.detail().contains("Pipeline"), "{error}");
     }
@@ -86,23 +93,24 @@ async fn a_user_who_may_not() {
     let server = Server::start();
     server.run(&["ACL", "SETUSER", "limiter", "on", ">secret", "~sg:*", "-@all", "+evalsha", "+script|load"]);
     let url = format!("redis://limiter:secret@127.0.0.1:{}/", server.port());
-    let (store, quota) = (RedisStore::new(&with_long_timeouts(&url)).expect("valid"), a_day(1000));
-    let error = take(&store, 1, &quota, PATIENCE).await.expect_err("it may not read");
+    let (store, quota) = (RedisStore::new(&with_long_timeouts(&url)).expect("the URL is valid"), a_day(1000));
+    let error = take(&store, 1, &quota, PATIENCE).await.expect_err("the user may not call GET");
     assert_eq!(error.kind(), ErrorKind::NoPermission, "{error}");
     server.run(&["ACL", "SETUSER", "limiter", "+@all"]);
-    let (_, decision) = take(&store, 1, &quota, PATIENCE).await.expect("it may, on the same connection");
+    let (_, decision) =
+        take(&store, 1, &quota, PATIENCE).await.expect("the user has all rights, on the same connection");
     assert_eq!(decision.remaining, 999);
 }
 
 /// Returns all keys with their values, and whether they expire.
 fn held(server: &Server) -> BTreeMap<String, (Value, bool)> {
-    let names: Vec<String> = redis::from_redis_value(server.run(&["KEYS", "*"])).expect("names");
+    let names: Vec<String> = redis::from_redis_value(server.run(&["KEYS", "*"])).expect("the reply is a list of names");
     let ends = |name: &str| matches!(server.run(&["PTTL", name]), Value::Int(1..));
     names.into_iter().map(|name| (name.clone(), (server.run(&["DUMP", &name]), ends(&name)))).collect()
 }
 
-/// The user has no right to one of the commands. A script that is stopped in the middle must have changed nothing,
-/// whichever command this is.
+/// In each turn the user has no right to one of the commands. A script that fails because of the missing right must have
+/// changed nothing.
 #[tokio::test]
 async fn a_script_that_may_not_do_all_does_nothing() {
     let server = Server::start();
@@ -115,7 +123,7 @@ async fn a_script_that_may_not_do_all_does_nothing() {
         Quota::sliding_window_log(10, day),
         Quota::concurrency(10).lease(day),
     ];
-    let quotas = builders.map(|builder| builder.build().expect("valid"));
+    let quotas = builders.map(|builder| builder.build().expect("the quota is valid"));
     let each =
         |first: u128, op| (first..).zip(&quotas).map(move |(key, quota)| Hit::new(key, quota, op, Binding::Enforce));
     // The requests: single takes, requests for the general script, and takes on several states.
@@ -124,8 +132,8 @@ async fn a_script_that_may_not_do_all_does_nothing() {
     requests.push(each(21, Op::take(3)).collect());
     let mut missed = BTreeSet::new();
     for log in [LogForm::Packed, LogForm::Zset] {
-        let store =
-            RedisStore::new(&Settings { log, deny_cache_entries: 0, ..with_long_timeouts(&url) }).expect("valid");
+        let store = RedisStore::new(&Settings { log, deny_cache_entries: 0, ..with_long_timeouts(&url) })
+            .expect("the URL is valid");
         for command in SCRIPT_COMMANDS.map(str::to_lowercase) {
             server.run(&["FLUSHALL"]);
             server.run(&["ACL", "SETUSER", "limiter", &format!("-{command}")]);
@@ -134,14 +142,14 @@ async fn a_script_that_may_not_do_all_does_nothing() {
                 let mut decisions = vec![Decision::default(); hits.len()];
                 let decided = store.decide(Timing::BY_STORE.within(PATIENCE), hits, &mut decisions).await;
                 let after = held(&server);
-                assert!(after.values().all(|(_, ends)| *ends), "without {command} a state never ends: {hits:?}");
+                assert!(after.values().all(|(_, ends)| *ends), "without {command} a key never expires: {hits:?}");
                 if let Err(error) = decided {
                     assert_eq!(
                         (error.kind(), error.kind().may_have_been_applied()),
                         (ErrorKind::NoPermission, false),
                         "{error}"
                     );
-                    assert!(after == before, "without {command} this was charged in part: {hits:?}");
+                    assert!(after == before, "without {command} a failed request changed a state: {hits:?}");
                     missed.insert(command.clone());
                 }
             }
@@ -156,7 +164,7 @@ async fn a_script_that_may_not_do_all_does_nothing() {
 #[tokio::test]
 async fn a_full_memory_refuses_what_would_be_written() {
     let server = Server::start();
-    let (store, quota) = (RedisStore::new(&with_long_timeouts(&server.url())).expect("valid"), a_day(1000));
+    let (store, quota) = (RedisStore::new(&with_long_timeouts(&server.url())).expect("the URL is valid"), a_day(1000));
     take(&store, 1, &quota, PATIENCE).await.expect("the server has memory");
     server.run(&["CONFIG", "SET", "maxmemory", "1"]);
     for _ in 0..100 {
@@ -166,12 +174,12 @@ async fn a_full_memory_refuses_what_would_be_written() {
     assert_eq!(store.circuit(), Circuit::Closed);
     server.run(&["CONFIG", "SET", "maxmemory", "0"]);
     let (_, decision) = take(&store, 1, &quota, PATIENCE).await.expect("the server has memory");
-    assert_eq!(decision.remaining, 998, "what failed was not charged");
+    assert_eq!(decision.remaining, 998, "the requests that failed were not charged");
 }
 
 /// Returns the connections that have sent scripts.
 fn ours(server: &Server) -> Vec<String> {
-    let list: String = redis::from_redis_value(server.run(&["CLIENT", "LIST"])).expect("text");
+    let list: String = redis::from_redis_value(server.run(&["CLIENT", "LIST"])).expect("the reply is text");
     let clients = list.lines().filter(|line| line.contains("cmd=evalsha") || line.contains("cmd=script"));
     clients.filter_map(|line| line.split(' ').next().map(str::to_owned)).collect()
 }
@@ -179,8 +187,8 @@ fn ours(server: &Server) -> Vec<String> {
 #[tokio::test]
 async fn a_primary_that_was_demoted_loses_its_connections() {
     let (server, primary) = (Server::start(), Server::start());
-    let (store, quota) = (RedisStore::new(&with_long_timeouts(&server.url())).expect("valid"), a_day(1000));
-    take(&store, 1, &quota, PATIENCE).await.expect("a primary");
+    let (store, quota) = (RedisStore::new(&with_long_timeouts(&server.url())).expect("the URL is valid"), a_day(1000));
+    take(&store, 1, &quota, PATIENCE).await.expect("the server is a primary");
     let before = ours(&server);
     assert_eq!(before.len(), 1, "{before:?}");
     server.run(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
@@ -192,12 +200,12 @@ async fn a_primary_that_was_demoted_loses_its_connections() {
     assert_eq!(store.in_flight(), 0);
 }
 
-/// The server has lost its replicas, or cannot save to disk. The store sends it no requests for a while, and then
-/// connects again.
+/// The server refuses writes, because it has lost its replicas or cannot save to disk. The store closes the connections
+/// and opens the circuit. As soon as the server accepts writes again, the store uses it again.
 #[tokio::test]
 async fn a_primary_that_refuses_writes_loses_its_connections() {
-    let folder = TempDir::new().expect("a folder");
-    let server = Server::start_with(free_port(), &["--dir", folder.path().to_str().expect("text")]);
+    let folder = TempDir::new().expect("the folder can be made");
+    let server = Server::start_with(free_port(), &["--dir", folder.path().to_str().expect("the path is UTF-8")]);
     let quota = a_day(1000);
     let in_the_way = folder.path().join("dump.rdb");
     let refuses = |word: &str, refuses: bool| match (word, refuses) {
@@ -205,20 +213,20 @@ async fn a_primary_that_refuses_writes_loses_its_connections() {
             drop(server.run(&["CONFIG", "SET", "min-replicas-to-write", if refuses { "1" } else { "0" }]))
         }
         (_, true) => {
-            std::fs::create_dir_all(in_the_way.join("x")).expect("a folder");
+            std::fs::create_dir_all(in_the_way.join("x")).expect("the folder can be made");
             server.run(&["CONFIG", "SET", "save", "3600 1"]);
             server.run(&["BGSAVE"]);
         }
         (_, false) => drop(server.run(&["CONFIG", "SET", "save", ""])),
     };
     for word in ["NOREPLICAS", "MISCONF"] {
-        let store = RedisStore::new(&with_long_timeouts(&server.url())).expect("valid");
-        take(&store, 1, &quota, PATIENCE).await.expect("it takes writes");
+        let store = RedisStore::new(&with_long_timeouts(&server.url())).expect("the URL is valid");
+        take(&store, 1, &quota, PATIENCE).await.expect("the server accepts writes");
         let before = ours(&server);
         refuses(word, true);
         let deadline = Instant::now() + PATIENCE;
         let error = loop {
-            assert!(Instant::now() < deadline, "it never refused");
+            assert!(Instant::now() < deadline, "the server does not refuse writes");
             match take(&store, 1, &quota, PATIENCE).await {
                 Ok(_) => sleep(Duration::from_millis(1)).await,
                 Err(error) => break error,
@@ -236,8 +244,8 @@ async fn a_primary_that_refuses_writes_loses_its_connections() {
 #[tokio::test]
 async fn a_slow_script_of_another_client() {
     let server = Server::start_with(free_port(), &["--busy-reply-threshold", "20"]);
-    let (store, quota) = (RedisStore::new(&with_long_timeouts(&server.url())).expect("valid"), a_day(1000));
-    take(&store, 1, &quota, PATIENCE).await.expect("not busy");
+    let (store, quota) = (RedisStore::new(&with_long_timeouts(&server.url())).expect("the URL is valid"), a_day(1000));
+    take(&store, 1, &quota, PATIENCE).await.expect("the server is not busy");
     let url = server.url();
     let slow = std::thread::spawn(move || {
         let mut connection = redis::Client::open(url)?.get_connection()?;
@@ -248,7 +256,7 @@ async fn a_slow_script_of_another_client() {
     let why = store.last_error().expect("the circuit is open");
     assert!(why.kind() == ErrorKind::Busy && why.detail().contains("SCRIPT KILL"), "{why}");
     server.run(&["SCRIPT", "KILL"]);
-    assert!(slow.join().expect("it ends").is_err(), "it was killed");
+    assert!(slow.join().expect("the thread does not panic").is_err(), "the slow script was killed");
     until_decided(&store, &quota).await;
     assert_eq!((store.circuit(), store.last_error()), (Circuit::Closed, None));
 }
@@ -258,16 +266,14 @@ async fn a_server_that_loads_its_data() {
     let mut server = Server::start_with(free_port(), &["--rdbcompression", "no"]);
     server.run(&["DEBUG", "POPULATE", "200", "filler", "2000"]);
     server.run(&["SAVE"]);
-    let (store, quota) = (RedisStore::new(&with_long_timeouts(&server.url())).expect("valid"), a_day(1000));
-    take(&store, 1, &quota, PATIENCE).await.expect("loaded");
+    let (store, quota) = (RedisStore::new(&with_long_timeouts(&server.url())).expect("the URL is valid"), a_day(1000));
+    take(&store, 1, &quota, PATIENCE).await.expect("the server has loaded its data");
     server.kill();
     // Loading takes ten milliseconds for each key. Between keys, the server answers its connections.
     let slowly = ["--key-load-delay", "10000", "--loading-process-events-interval-bytes", "1024"];
     server.start_again_until(&slowly, "server initialized");
-    until("the server says that it loads", || {
-        store.last_error().is_some_and(|error| error.kind() == ErrorKind::Loading)
-    })
-    .await;
+    until("the server replies LOADING", || store.last_error().is_some_and(|error| error.kind() == ErrorKind::Loading))
+        .await;
     assert!(take(&store, 1, &quota, Duration::from_millis(10)).await.is_err());
     let (_, decision) = until_decided(&store, &quota).await;
     assert!(decision.remaining >= 998, "{decision:?}");
@@ -277,7 +283,7 @@ async fn a_server_that_loads_its_data() {
 async fn a_cluster_without_slots_serves_no_request() {
     let port = free_port().to_string();
     let server = Server::start_with(free_port(), &["--cluster-enabled", "yes", "--cluster-port", &port]);
-    let (store, quota) = (RedisStore::new(&with_long_timeouts(&server.url())).expect("valid"), a_day(1000));
+    let (store, quota) = (RedisStore::new(&with_long_timeouts(&server.url())).expect("the URL is valid"), a_day(1000));
     until_failed(&store, &quota, ErrorKind::ClusterDown).await;
     assert_ne!(store.circuit(), Circuit::Closed);
     server.run(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
@@ -289,7 +295,7 @@ async fn a_wrong_password_is_reported() {
     let server = Server::start_with(free_port(), &["--requirepass", "right"]);
     let url = format!("redis://:wrong@127.0.0.1:{}/", server.port());
     let settings = Settings { connect_timeout: Duration::from_secs(1), ..Settings::new(url) };
-    let store = RedisStore::new(&settings).expect("valid");
-    let error = store.wait_connected().await.expect_err("no such user");
+    let store = RedisStore::new(&settings).expect("the URL is valid");
+    let error = store.wait_connected().await.expect_err("the password is wrong");
     assert_eq!(error.kind(), ErrorKind::NoPermission, "{error}");
 }

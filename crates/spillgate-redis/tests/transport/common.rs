@@ -1,4 +1,4 @@
-//! Requests and waits that many tests need.
+//! Helpers for many tests: they send requests, and wait until a condition is true.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(crate) fn with_long_timeouts(url: &str) -> Settings {
 /// Returns a limit for a window of a day, which begins with the first take.
 pub(crate) fn a_day(limit: u64) -> Quota {
     let day = Duration::from_secs(86_400);
-    Quota::fixed_window(limit, day).anchor(Anchor::FirstHit).build().expect("valid")
+    Quota::fixed_window(limit, day).anchor(Anchor::FirstHit).build().expect("the quota is valid")
 }
 
 /// Takes one unit of `key`, within the given time.
@@ -37,7 +37,7 @@ pub(crate) async fn take(
 pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
-        assert!(Instant::now() < deadline, "it never came to this: {what}");
+        assert!(Instant::now() < deadline, "this must become true: {what}");
         sleep(Duration::from_millis(1)).await;
     }
 }
@@ -48,7 +48,7 @@ pub(crate) async fn until_decided(store: &RedisStore, quota: &Quota) -> (Verdict
     loop {
         match take(store, 1, quota, Duration::from_secs(1)).await {
             Ok(decided) => return decided,
-            Err(error) => assert!(Instant::now() < deadline, "never decided: {error}"),
+            Err(error) => assert!(Instant::now() < deadline, "the store does not decide: {error}"),
         }
         sleep(Duration::from_millis(1)).await;
     }

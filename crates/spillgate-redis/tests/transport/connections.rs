@@ -18,43 +18,48 @@ async fn a_connection_that_cannot_be_made_again_blocks_no_caller() {
     for (user, more) in [("", vec![]), (":secret@", vec!["--requirepass", "secret"])] {
         let server = Server::start_with(free_port(), &more);
         let url = format!("redis://{user}127.0.0.1:{}/", server.port());
-        let store = RedisStore::new(&Settings { connections: 4, ..with_long_timeouts(&url) }).expect("valid");
+        let store =
+            RedisStore::new(&Settings { connections: 4, ..with_long_timeouts(&url) }).expect("the URL is valid");
         store.wait_connected().await.expect("the server is there");
         // One connection sends both commands, so that afterwards no further connection is possible.
-        let mut last = redis::Client::open(url).and_then(|client| client.get_connection()).expect("it answers");
-        let list: String = redis::cmd("CLIENT").arg("LIST").query(&mut last).expect("text");
+        let mut last = redis::Client::open(url)
+            .and_then(|client| client.get_connection())
+            .expect("the server accepts the connection");
+        let list: String = redis::cmd("CLIENT").arg("LIST").query(&mut last).expect("the reply is text");
         let ours = list.lines().filter(|line| line.contains("cmd=script"));
         let ids: Vec<&str> = ours.filter_map(|line| line.split([' ', '=']).nth(1)).collect();
-        assert_eq!(ids.len(), 4, "to be connected is to have all links: {list}");
-        redis::cmd("CONFIG").arg("SET").arg("maxclients").arg(4).exec(&mut last).expect("it may");
+        assert_eq!(ids.len(), 4, "wait_connected waits for all four connections: {list}");
+        redis::cmd("CONFIG").arg("SET").arg("maxclients").arg(4).exec(&mut last).expect("the user has the right");
         for id in &ids[1..] {
-            redis::cmd("CLIENT").arg("KILL").arg("ID").arg(id).exec(&mut last).expect("it is there");
+            redis::cmd("CLIENT").arg("KILL").arg("ID").arg(id).exec(&mut last).expect("the client exists");
         }
-        redis::cmd("CONFIG").arg("SET").arg("maxclients").arg(1).exec(&mut last).expect("it may");
-        // The store may have four connections, but three of them do not exist and cannot be made.
+        redis::cmd("CONFIG").arg("SET").arg("maxclients").arg(1).exec(&mut last).expect("the user has the right");
+        // Now the store has one of its four connections, and cannot make the other three.
         let is_said = || store.last_error().is_some_and(|error| error.detail().contains("max number of clients"));
-        until("the server says why it hangs up", is_said).await;
+        until("the store has the error that the server sends when it refuses a connection", is_said).await;
         let takes = (0..64).map(|i| {
             let store = store.clone();
             tokio::spawn(async move { take(&store, i, &a_day(1000), PATIENCE).await.map(drop) })
         });
         for take in takes.collect::<Vec<_>>() {
-            let taken = take.await.expect("it does not panic");
+            let taken = take.await.expect("no task panics");
             assert_eq!(taken, Ok(()), "{:?}", store.last_error());
         }
         assert_eq!((store.circuit(), store.failures(ErrorKind::CircuitOpen)), (Circuit::Closed, 0));
-        assert!(is_said(), "the cause was forgotten: {:?}", store.last_error());
+        assert!(is_said(), "the store still has the error: {:?}", store.last_error());
     }
 }
 
-/// With two connections, the server can decide requests while the thread writes others.
+/// With two connections, the server can decide requests on one connection during the time in which the thread writes
+/// requests to the other.
 #[tokio::test]
 async fn a_thread_asks_by_two_connections_in_turn() {
     let server = Server::start();
-    let store = RedisStore::new(&Settings { connections: 8, ..with_long_timeouts(&server.url()) }).expect("valid");
+    let store =
+        RedisStore::new(&Settings { connections: 8, ..with_long_timeouts(&server.url()) }).expect("the URL is valid");
     let calls = || {
         let Value::BulkString(list) = server.run(&["CLIENT", "LIST"]) else { panic!("no list") };
-        let list = String::from_utf8(list).expect("text");
+        let list = String::from_utf8(list).expect("the reply is text");
         list.lines().filter(|line| line.contains("cmd=evalsha")).count()
     };
     let two = async {
@@ -62,21 +67,21 @@ async fn a_thread_asks_by_two_connections_in_turn() {
             take(&store, 1, &a_day(1_000_000), PATIENCE).await.expect("the server is there");
         }
     };
-    // The second takes may use the first connection while their connection is being made.
-    timeout(PATIENCE, two).await.expect("the second is used too");
+    // Until the second connection is ready, all takes use the first connection.
+    timeout(PATIENCE, two).await.expect("the store also uses the second connection");
     for _ in 0..100 {
         take(&store, 1, &a_day(1_000_000), PATIENCE).await.expect("the server is there");
     }
     assert_eq!(calls(), 2);
 }
 
-/// A caller's timeout may be shorter than the round trip. Such a failure says nothing about the server.
+/// If a caller's timeout is shorter than the round trip, its requests fail. Such a failure says nothing about the server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_without_time_affect_no_other_caller() {
     let server = Server::start();
     let url = format!("redis://127.0.0.1:{}/", delayed(server.port(), Duration::from_millis(20)).await);
-    let store =
-        RedisStore::new(&Settings { max_failures: 2, connections: 1, ..with_long_timeouts(&url) }).expect("valid");
+    let store = RedisStore::new(&Settings { max_failures: 2, connections: 1, ..with_long_timeouts(&url) })
+        .expect("the URL is valid");
     store.wait_connected().await.expect("the server is there");
     let connections = server.info("total_connections_received:");
     let stop = Arc::new(AtomicBool::new(false));
@@ -92,17 +97,17 @@ async fn callers_without_time_affect_no_other_caller() {
         })
     };
     let hurried: Vec<_> = (1..=8).map(hurried).collect();
-    until("they were late", || store.failures(ErrorKind::Timeout) > 1000).await;
+    until("many requests have timed out", || store.failures(ErrorKind::Timeout) > 1000).await;
     for left in (0..100).rev() {
-        let (_, decision) = take(&store, 0, &a_day(100), PATIENCE).await.expect("there is time");
+        let (_, decision) = take(&store, 0, &a_day(100), PATIENCE).await.expect("the timeout is long");
         assert_eq!((decision.remaining, store.circuit()), (left, Circuit::Closed));
     }
     stop.store(true, Ordering::Relaxed);
     for task in hurried {
-        task.await.expect("none was anything but late");
+        task.await.expect("requests fail only because of their short timeouts");
     }
     // One of the connections belongs to the test.
-    assert_eq!(server.info("total_connections_received:"), connections + 1, "the connection was given up");
+    assert_eq!(server.info("total_connections_received:"), connections + 1, "the store has not made a new connection");
 }
 
 /// If a request had the whole timeout and gets no reply in time, it counts as a failure. Such requests open the
@@ -116,12 +121,12 @@ async fn requests_that_had_their_time_open_the_breaker() {
         connections: 1,
         ..with_long_timeouts(&server.url())
     };
-    let store = RedisStore::new(&settings).expect("valid");
-    take(&store, 1, &a_day(1000), PATIENCE).await.expect("connected");
+    let store = RedisStore::new(&settings).expect("the URL is valid");
+    take(&store, 1, &a_day(1000), PATIENCE).await.expect("the server decides");
     server.freeze();
     for late in 0..4 {
-        assert_eq!(store.circuit(), Circuit::Closed, "{late} were late");
-        take(&store, 1, &a_day(1000), settings.timeout).await.expect_err("it is frozen");
+        assert_eq!(store.circuit(), Circuit::Closed, "after {late} requests without a reply");
+        take(&store, 1, &a_day(1000), settings.timeout).await.expect_err("the server is frozen");
     }
     assert_eq!((store.circuit(), store.failures(ErrorKind::Timeout)), (Circuit::Open, 4));
     server.thaw();

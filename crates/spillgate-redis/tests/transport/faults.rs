@@ -18,7 +18,8 @@ const WITHIN: Duration = Duration::from_millis(50);
 /// Returns a store whose timeout to connect is so short that a test can wait for the next attempt.
 fn impatient(server: &Server) -> RedisStore {
     let connect_timeout = Duration::from_millis(500);
-    RedisStore::new(&Settings { timeout: WITHIN, connect_timeout, ..Settings::new(server.url()) }).expect("valid")
+    RedisStore::new(&Settings { timeout: WITHIN, connect_timeout, ..Settings::new(server.url()) })
+        .expect("the URL is valid")
 }
 
 async fn until_more_are_decided(load: &Load) {
@@ -52,12 +53,12 @@ async fn a_server_is_killed_and_comes_back() {
     assert_all_are_accounted_for(&store, &tally);
 }
 
-/// The server keeps nothing on disk, so it may admit the limit once after each start.
+/// The server keeps nothing on disk, so it can admit the limit once after each start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_limit_is_given_out_at_most_once_in_each_life_of_the_server() {
     const LIMIT: u64 = 400;
     let mut server = Server::start();
-    let store = RedisStore::new(&Settings::new(server.url())).expect("valid");
+    let store = RedisStore::new(&Settings::new(server.url())).expect("the URL is valid");
     let (admitted, refused) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let task = || {
         let (store, admitted, refused) = (store.clone(), Arc::clone(&admitted), Arc::clone(&refused));
@@ -75,7 +76,7 @@ async fn a_limit_is_given_out_at_most_once_in_each_life_of_the_server() {
     };
     let tasks: Vec<_> = (0..16).map(|_| task()).collect();
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    until("half is given out", || count(&admitted) >= LIMIT / 2).await;
+    until("half of the limit is admitted", || count(&admitted) >= LIMIT / 2).await;
     server.kill();
     server.start_again();
     for task in tasks {
@@ -85,7 +86,7 @@ async fn a_limit_is_given_out_at_most_once_in_each_life_of_the_server() {
     assert!((LIMIT / 2 + 1..=2 * LIMIT).contains(&admitted), "{admitted} admitted");
 }
 
-/// The server may have charged at most the takes that were admitted, and the takes that failed without a reply.
+/// The server charges at most the takes that were admitted, and the takes that failed without a reply.
 #[tokio::test]
 async fn a_server_freezes() {
     let server = Server::start();
@@ -104,12 +105,12 @@ async fn a_server_freezes() {
     // The server freezes for a long time. The store gives up the connection.
     server.freeze();
     let says = |words: &str| store.last_error().is_some_and(|error| error.detail().contains(words));
-    until("the circuit is open, and it is known why", || says("no answer before the deadline")).await;
-    until("the server is connected to in vain", || says("not connected in time")).await;
+    until("the circuit is open because of missing replies", || says("no answer before the deadline")).await;
+    until("an attempt to connect has failed", || says("not connected in time")).await;
     assert_ne!(store.circuit(), Circuit::Closed);
     server.thaw();
     until_more_are_decided(&load).await;
-    until("it is forgotten", || store.last_error().is_none()).await;
+    until("the store has no last error", || store.last_error().is_none()).await;
     let tally = load.end().await;
     assert_all_are_accounted_for(&store, &tally);
     assert!(store.failures(ErrorKind::CircuitOpen) > 0, "{tally:?}");
@@ -119,7 +120,7 @@ async fn a_server_freezes() {
 async fn connections_are_reset_in_the_middle_of_an_answer() {
     let server = Server::start();
     let proxy = Proxy::start(server.port(), 5000).await;
-    let store = RedisStore::new(&with_long_timeouts(&proxy.url())).expect("valid");
+    let store = RedisStore::new(&with_long_timeouts(&proxy.url())).expect("the URL is valid");
     let load = Load::start(&store, 64, crate::PATIENCE, States::Last);
     until("connections are reset", || proxy.resets() >= 8).await;
     until_more_are_decided(&load).await;
@@ -133,7 +134,7 @@ async fn connections_are_reset_in_the_middle_of_an_answer() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scripts_are_flushed_all_the_time() {
     let server = Server::start();
-    let store = RedisStore::new(&with_long_timeouts(&server.url())).expect("valid");
+    let store = RedisStore::new(&with_long_timeouts(&server.url())).expect("the URL is valid");
     let load = Load::start(&store, 32, crate::PATIENCE, States::Last);
     for _ in 0..50 {
         server.run(&["SCRIPT", "FLUSH"]);

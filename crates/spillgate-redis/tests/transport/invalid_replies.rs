@@ -8,10 +8,10 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::server::Server;
 use crate::{PATIENCE, a_day, take, with_long_timeouts};
 
-/// A server that replies `reply` to every script.
+/// Starts a server that replies `reply` to every script, and returns its URL.
 async fn answering(reply: &'static [u8]) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let port = listener.local_addr().expect("bound").port();
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("there is a free port");
+    let port = listener.local_addr().expect("the listener has an address").port();
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
             tokio::spawn(reply_to(client, reply));
@@ -27,7 +27,7 @@ async fn reply_to(mut client: TcpStream, reply: &'static [u8]) {
     while let Ok(1..) = client.read_buf(&mut received).await {
         while at < received.len() {
             let found = known.iter().find(|(command, _)| received[at..].starts_with(command));
-            // The rest of a command may come later, so the loop waits for it.
+            // If only the beginning of a command has come, the loop waits for the rest.
             if found.is_none() && known.iter().any(|(command, _)| command.starts_with(&received[at..])) {
                 break;
             }
@@ -44,16 +44,16 @@ async fn reply_to(mut client: TcpStream, reply: &'static [u8]) {
 #[tokio::test]
 async fn a_request_with_an_invalid_reply_may_have_been_applied() {
     let quota = a_day(1000);
-    // This reply contradicts itself: no task has taken anything, and yet the peek is refused.
+    // This reply contradicts itself: the state has no charge, and yet the peek is refused.
     let lies = b"$14\r\n\0\0\0\0\x09\0\0\0\0\0\0\0\0\0\r\n";
     let (taken, look) = (Op::take(1), Op::Peek);
     for (reply, op) in [(b"$3\r\nabc\r\n".as_slice(), taken), (b":1\r\n", taken), (b"$-1\r\n", taken), (lies, look)] {
-        let store = RedisStore::new(&with_long_timeouts(&answering(reply).await)).expect("valid");
+        let store = RedisStore::new(&with_long_timeouts(&answering(reply).await)).expect("the URL is valid");
         let hits = [Hit::new(1, &quota, op, Binding::Enforce)];
         let error = store
             .decide(Timing::BY_STORE.within(PATIENCE), &hits, &mut [Decision::default()])
             .await
-            .expect_err("an invalid reply");
+            .expect_err("the reply is invalid");
         assert_eq!(
             (error.kind(), error.kind().may_have_been_applied()),
             (ErrorKind::Garbled, true),
@@ -64,19 +64,20 @@ async fn a_request_with_an_invalid_reply_may_have_been_applied() {
     }
 }
 
-/// Sends two takes without scripts. The key of the second counter already belongs to another program, as a set.
+/// Sends two takes in one transaction. The value of the second key is a set of another program. Returns the error, and how
+/// many units of the first key were charged.
 async fn half(server: &Server, url: &str) -> (StoreError, u64) {
-    let store = RedisStore::new(&Settings { scripts: false, ..with_long_timeouts(url) }).expect("valid");
+    let store = RedisStore::new(&Settings { scripts: false, ..with_long_timeouts(url) }).expect("the URL is valid");
     let quota = a_day(1000);
     let error = {
         let hits = [1, 2].map(|key| Hit::new(key, &quota, Op::take(1), Binding::Enforce));
         store
             .decide(Timing::BY_STORE.within(PATIENCE), &hits, &mut [Decision::default(); 2])
             .await
-            .expect_err("one is a set")
+            .expect_err("one value is a set")
     };
     server.run(&["ACL", "SETUSER", "limiter", "+@all"]);
-    let (_, decision) = take(&store, 1, &quota, PATIENCE).await.expect("a counter");
+    let (_, decision) = take(&store, 1, &quota, PATIENCE).await.expect("the value of the first key is a counter");
     (error, 999 - decision.remaining)
 }
 
@@ -85,9 +86,9 @@ async fn a_transaction_that_is_done_in_part_leaves_doubt() {
     let server = Server::start();
     server.run(&["ACL", "SETUSER", "limiter", "on", ">secret", "~sg:*", "+@all"]);
     let url = format!("redis://limiter:secret@127.0.0.1:{}/", server.port());
-    let store = RedisStore::new(&Settings { scripts: false, ..with_long_timeouts(&url) }).expect("valid");
-    take(&store, 2, &a_day(1000), PATIENCE).await.expect("a counter");
-    let names: Vec<String> = redis::from_redis_value(server.run(&["KEYS", "*"])).expect("names");
+    let store = RedisStore::new(&Settings { scripts: false, ..with_long_timeouts(&url) }).expect("the URL is valid");
+    take(&store, 2, &a_day(1000), PATIENCE).await.expect("the server decides");
+    let names: Vec<String> = redis::from_redis_value(server.run(&["KEYS", "*"])).expect("the reply is a list of names");
     server.run(&["DEL", &names[0]]);
     server.run(&["SADD", &names[0], "foreign"]);
 

@@ -20,7 +20,7 @@ impl Proxy {
     /// Starts a proxy for the port `to`. It resets both sides of a connection after this many bytes of replies. Each
     /// further connection may send a few bytes more.
     pub(crate) async fn start(to: u16, bytes: u64) -> Proxy {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("there is a free port");
         let port = listener.local_addr().expect("bound").port();
         let resets = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&resets);
@@ -44,7 +44,7 @@ impl Proxy {
 
 /// Starts a proxy for the port `to` that forwards replies after `wait`. Returns the proxy's port.
 pub(crate) async fn delayed(to: u16, wait: Duration) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("there is a free port");
     let port = listener.local_addr().expect("bound").port();
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {

@@ -17,7 +17,7 @@ async fn a_store_is_there_before_its_server() {
     let port = free_port();
     let settings =
         Settings { timeout: Duration::from_millis(20), ..Settings::new(format!("redis://127.0.0.1:{port}/")) };
-    let (store, quota) = (RedisStore::new(&settings).expect("valid"), a_day(1000));
+    let (store, quota) = (RedisStore::new(&settings).expect("the URL is valid"), a_day(1000));
     assert_eq!(store.circuit(), Circuit::Closed);
     let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
     for _ in 0..100 {
@@ -40,14 +40,15 @@ async fn a_store_is_there_before_its_server() {
 #[tokio::test]
 async fn a_request_that_comes_too_late_is_not_sent() {
     let (server, quota) = (Server::start(), a_day(1000));
-    let store = RedisStore::new(&Settings { connections: 1, ..with_long_timeouts(&server.url()) }).expect("valid");
+    let store =
+        RedisStore::new(&Settings { connections: 1, ..with_long_timeouts(&server.url()) }).expect("the URL is valid");
     server.freeze();
     for within in [Duration::ZERO, Duration::from_millis(20)] {
         let error = take(&store, 1, &quota, within).await.expect_err("the server does not reply");
         assert_eq!((error.kind(), error.kind().may_have_been_applied()), (ErrorKind::NotSent, false), "{error}");
     }
     server.thaw();
-    store.wait_connected().await.expect("it serves");
+    store.wait_connected().await.expect("the server accepts connections");
     for taken in 1..10 {
         let error = take(&store, 1, &quota, Duration::ZERO).await.expect_err("no time");
         assert_eq!((error.kind(), error.kind().may_have_been_applied()), (ErrorKind::NotSent, false), "{error}");
@@ -65,7 +66,8 @@ async fn to_connect_in_vain_says_why() {
         connect_timeout: Duration::from_millis(50),
         ..Settings::new(format!("redis://127.0.0.1:{}/", free_port()))
     };
-    let error = RedisStore::new(&settings).expect("valid").wait_connected().await.expect_err("no server listens");
+    let error =
+        RedisStore::new(&settings).expect("the URL is valid").wait_connected().await.expect_err("no server listens");
     assert!(error.detail().contains("refused"), "{error}");
 }
 
@@ -109,7 +111,7 @@ async fn settings_at_their_extremes() {
         for (i, change) in works.iter().enumerate() {
             let mut settings = with_long_timeouts(url);
             change(&mut settings);
-            let store = RedisStore::new(&settings).expect("valid");
+            let store = RedisStore::new(&settings).expect("the URL is valid");
             let (key, quota) = (i as u128, a_day(1));
             for passes in [true, false] {
                 let taken = timeout(PATIENCE, take(&store, key, &quota, max)).await.expect("a reply, and no panic");
@@ -117,15 +119,17 @@ async fn settings_at_their_extremes() {
             }
             // Some systems do not allow a thousand connections for one process.
             if settings.connections < 100 {
-                timeout(PATIENCE, store.wait_connected()).await.expect("an end").expect("connected");
+                timeout(PATIENCE, store.wait_connected()).await.expect("an end").expect("the server decides");
             }
         }
         // Without time to connect, a request may fail, but it must fail at once.
         for (connect_timeout, time) in [(zero, Duration::from_millis(100)), (PATIENCE, zero)] {
-            let store = RedisStore::new(&Settings { connect_timeout, ..with_long_timeouts(url) }).expect("valid");
+            let store =
+                RedisStore::new(&Settings { connect_timeout, ..with_long_timeouts(url) }).expect("the URL is valid");
             let _ = timeout(PATIENCE, take(&store, 99, &a_day(1000), time)).await.expect("a reply, and no panic");
         }
-        let store = RedisStore::new(&Settings { max_in_flight: 0, ..with_long_timeouts(url) }).expect("valid");
+        let store =
+            RedisStore::new(&Settings { max_in_flight: 0, ..with_long_timeouts(url) }).expect("the URL is valid");
         let refused = take(&store, 99, &a_day(1000), max).await.expect_err("none may be in flight");
         assert_eq!((refused.kind(), store.failures(ErrorKind::Overloaded)), (ErrorKind::Overloaded, 1));
     }
@@ -133,7 +137,7 @@ async fn settings_at_their_extremes() {
 
 /// Polls until a node of a cluster serves.
 pub(crate) async fn until_serves(node: &Server) {
-    let info = || redis::from_redis_value::<String>(node.run(&["CLUSTER", "INFO"])).expect("text");
+    let info = || redis::from_redis_value::<String>(node.run(&["CLUSTER", "INFO"])).expect("the reply is text");
     until("the cluster serves", || info().contains("cluster_state:ok")).await;
 }
 
@@ -146,8 +150,8 @@ async fn one_request_of_many_parts_has_one_place() {
     server.run(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
     until_serves(&server).await;
     let url = format!("redis-cluster://127.0.0.1:{}", server.port());
-    let store = RedisStore::new(&Settings { max_in_flight: 1, ..with_long_timeouts(&url) }).expect("valid");
-    store.wait_connected().await.expect("it serves");
+    let store = RedisStore::new(&Settings { max_in_flight: 1, ..with_long_timeouts(&url) }).expect("the URL is valid");
+    store.wait_connected().await.expect("the server accepts connections");
     let quota = a_day(2);
     // The highest bits of a key determine its slot.
     let hits: Vec<_> =
@@ -165,7 +169,7 @@ async fn one_request_of_many_parts_has_one_place() {
 
 #[tokio::test]
 async fn what_is_malformed_is_counted() {
-    let (store, quota) = (RedisStore::new(&Settings::new("redis://127.0.0.1:1/")).expect("valid"), a_day(1));
+    let (store, quota) = (RedisStore::new(&Settings::new("redis://127.0.0.1:1/")).expect("the URL is valid"), a_day(1));
     let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
     let error =
         store.decide(Timing::BY_STORE.within(PATIENCE), &hits, &mut []).await.expect_err("one hit, no decision");
@@ -184,8 +188,9 @@ fn spawn_takes(store: &RedisStore, count: usize) -> Takes {
 #[tokio::test]
 async fn beyond_the_bound_requests_fail_at_once() {
     let server = Server::start();
-    let store = RedisStore::new(&Settings { max_in_flight: 4, ..with_long_timeouts(&server.url()) }).expect("valid");
-    take(&store, 1, &a_day(1000), PATIENCE).await.expect("connected");
+    let store =
+        RedisStore::new(&Settings { max_in_flight: 4, ..with_long_timeouts(&server.url()) }).expect("the URL is valid");
+    take(&store, 1, &a_day(1000), PATIENCE).await.expect("the server decides");
     server.freeze();
     let takes = spawn_takes(&store, 10);
     until("the others fail", || store.failures(ErrorKind::Overloaded) == 6).await;
@@ -205,8 +210,9 @@ async fn beyond_the_bound_requests_fail_at_once() {
 #[tokio::test]
 async fn requests_that_no_caller_waits_for_are_no_longer_in_flight_and_their_replies_reach_no_other_caller() {
     let server = Server::start();
-    let store = RedisStore::new(&Settings { max_in_flight: 4, ..with_long_timeouts(&server.url()) }).expect("valid");
-    take(&store, 1, &a_day(1000), PATIENCE).await.expect("connected");
+    let store =
+        RedisStore::new(&Settings { max_in_flight: 4, ..with_long_timeouts(&server.url()) }).expect("the URL is valid");
+    take(&store, 1, &a_day(1000), PATIENCE).await.expect("the server decides");
     for turn in 1..=20 {
         server.freeze();
         let takes = spawn_takes(&store, 4);
@@ -224,7 +230,7 @@ async fn requests_that_no_caller_waits_for_are_no_longer_in_flight_and_their_rep
 #[test]
 fn a_store_outlives_the_runtime_that_it_connected_on() {
     let server = Server::start();
-    let store = RedisStore::new(&with_long_timeouts(&server.url())).expect("valid");
+    let store = RedisStore::new(&with_long_timeouts(&server.url())).expect("the URL is valid");
     for turn in 1..=3 {
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
         let taken = runtime.block_on(take(&store, 1, &a_day(1000), PATIENCE));
@@ -237,8 +243,8 @@ fn a_store_outlives_the_runtime_that_it_connected_on() {
 async fn a_connection_that_died_while_idle_is_given_up() {
     let server = Server::start();
     let settings = Settings { connect_timeout: Duration::from_millis(200), ..with_long_timeouts(&server.url()) };
-    let store = RedisStore::new(&settings).expect("valid");
-    take(&store, 1, &a_day(1000), PATIENCE).await.expect("connected");
+    let store = RedisStore::new(&settings).expect("the URL is valid");
+    take(&store, 1, &a_day(1000), PATIENCE).await.expect("the server decides");
     let is_connected = || store.nodes()[0].is_connected;
     assert!(is_connected());
     server.freeze();
@@ -251,8 +257,8 @@ async fn a_connection_that_died_while_idle_is_given_up() {
 #[tokio::test]
 async fn a_store_that_is_dropped_hangs_up() {
     let server = Server::start();
-    let store = RedisStore::new(&with_long_timeouts(&server.url())).expect("valid");
-    take(&store, 1, &a_day(1000), PATIENCE).await.expect("connected");
+    let store = RedisStore::new(&with_long_timeouts(&server.url())).expect("the URL is valid");
+    take(&store, 1, &a_day(1000), PATIENCE).await.expect("the server decides");
     // One of the connections belongs to the test.
     assert_eq!(server.info("connected_clients:"), 2);
     drop(store);

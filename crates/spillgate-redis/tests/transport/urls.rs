@@ -14,7 +14,7 @@ use crate::{PATIENCE, a_day, take, until_decided, with_long_timeouts};
 
 /// Takes twice. The second take must find the state that the first take left.
 async fn assert_decides(settings: &Settings) {
-    let (store, quota) = (RedisStore::new(settings).expect("valid"), a_day(1000));
+    let (store, quota) = (RedisStore::new(settings).expect("the URL is valid"), a_day(1000));
     for left in [999, 998] {
         let (verdict, decision) = take(&store, 1, &quota, PATIENCE).await.expect("the server answers");
         assert_eq!((verdict.allowed, decision.remaining), (true, left));
@@ -23,7 +23,7 @@ async fn assert_decides(settings: &Settings) {
 
 #[tokio::test]
 async fn by_a_unix_socket() {
-    let folder = TempDir::new().expect("a folder");
+    let folder = TempDir::new().expect("the folder can be made");
     let socket = folder.path().join("redis.sock");
     let _server = Server::start_with(0, &["--unixsocket", &socket.to_string_lossy()]);
     assert_decides(&with_long_timeouts(&format!("unix://{}", socket.display()))).await;
@@ -35,7 +35,9 @@ async fn with_a_password_in_a_database() {
     let url = format!("redis://:secret@127.0.0.1:{}/3", server.port());
     assert_decides(&with_long_timeouts(&url)).await;
     let client = redis::Client::open(url).expect("valid");
-    let keys: u64 = redis::cmd("DBSIZE").query(&mut client.get_connection().expect("up")).expect("a number");
+    let keys: u64 = redis::cmd("DBSIZE")
+        .query(&mut client.get_connection().expect("the server is up"))
+        .expect("the text is a number");
     assert_eq!(keys, 1);
 }
 
@@ -65,7 +67,7 @@ fn start_secure(authority: &CertifiedIssuer<'_, KeyPair>, port: u16, more: &[&st
 
 /// Starts a server with this certificate. Returns the server, its port for TLS, and the folder of its certificates.
 fn start_with_certificate(own: &Pem, ca: &str, port: u16, more: &[&str]) -> (Server, u16, TempDir) {
-    let folder = TempDir::new().expect("a folder");
+    let folder = TempDir::new().expect("the folder can be made");
     let file = |name: &str, text: &str| {
         let path = folder.path().join(name);
         fs::write(&path, text).expect("written");
@@ -178,8 +180,8 @@ async fn with_certificates_and_users_in_a_cluster() {
     let tls = Tls { ca: Some(authority.pem().into_bytes()), client, ..Tls::default() };
     let url = format!("rediss-cluster://limiter:secret@127.0.0.1:{},127.0.0.1:{port}", free_port());
     let settings = Settings { tls, ..with_long_timeouts(&url) };
-    let store = RedisStore::new(&settings).expect("valid");
-    store.wait_connected().await.expect("it serves");
+    let store = RedisStore::new(&settings).expect("the URL is valid");
+    store.wait_connected().await.expect("the server accepts connections");
     assert_eq!(store.nodes().len(), 1);
     assert_eq!(store.nodes()[0].address, format!("127.0.0.1:{port}"));
     until_decided(&store, &a_day(1000)).await;

@@ -43,9 +43,9 @@ fn a_probe_comes_after_at_least_half_the_time_and_at_most_all_of_it() {
     for _ in 0..1000 {
         assert!(!breaker.admits(opened_ns + PROBE_EVERY_NS / 2 - 2));
         opened_ns += PROBE_EVERY_NS;
-        assert!(breaker.admits(opened_ns), "the first one is the probe");
+        assert!(breaker.admits(opened_ns), "the first request after the wait is the probe");
         assert_eq!(breaker.circuit(), Circuit::HalfOpen);
-        assert!(!breaker.admits(opened_ns), "and no second one");
+        assert!(!breaker.admits(opened_ns), "no second request passes during the probe");
         breaker.failed(opened_ns);
         assert_eq!(breaker.circuit(), Circuit::Open);
     }
@@ -67,10 +67,10 @@ fn a_probe_without_a_result_is_followed_at_once() {
     assert_eq!(breaker.circuit(), Circuit::Closed);
     breaker.open(1);
     breaker.inconclusive();
-    assert!(!breaker.admits(2), "it was not the probe");
+    assert!(!breaker.admits(2), "a request without a result that was not the probe changes nothing");
     for _ in 0..3 {
         assert!(breaker.admits(1 + PROBE_EVERY_NS));
-        assert!(!breaker.admits(1 + PROBE_EVERY_NS), "one at a time");
+        assert!(!breaker.admits(1 + PROBE_EVERY_NS), "only one probe passes at a time");
         breaker.inconclusive();
         assert_eq!(breaker.circuit(), Circuit::Open);
     }
@@ -84,7 +84,7 @@ fn one_success_closes_it() {
     breaker.succeeded();
     assert_eq!(breaker.circuit(), Circuit::Closed);
     assert!((0..100).all(|_| breaker.admits(2 + PROBE_EVERY_NS)));
-    // The count starts again.
+    // The success set the count of failures to zero, so one more failure does not open the breaker.
     breaker.failed(3 + PROBE_EVERY_NS);
     assert_eq!(breaker.circuit(), Circuit::Closed);
 }

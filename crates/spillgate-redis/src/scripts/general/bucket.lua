@@ -1,6 +1,6 @@
--- Part of decide.lua: token buckets and queues. A bucket stores its debt as time. B is its capacity, and T is the
--- interval in which the debt of one unit is paid. A state is TAT, T and b. TAT is the time when all debt is paid. No debt
--- exceeds 2^b nanoseconds, unless the clock was set back.
+-- Part of decide.lua: token buckets and queues. A bucket stores its debt (the units that are taken and not yet refilled)
+-- as time. B is the capacity of the bucket, and T is the interval in which the debt of one unit is paid. A state is TAT, T
+-- and b. TAT is the time when all debt is paid. The debt is at most 2^b nanoseconds, unless the clock was set back.
 --
 -- A time or a span is two numbers here: seconds (_s) and nanoseconds (_ns).
 local function load_bucket()
@@ -67,8 +67,8 @@ local function load_bucket()
   end
 
   -- Returns the debt, max(TAT - now, 0), counted in the T of the state. A debt above 2^b means that the clock was set
-  -- back, so it is cut to 2^b. The computation is exact, because a double can store 2^b and also its whole seconds in
-  -- nanoseconds.
+  -- back, so it is cut to 2^b. The computation is exact, because a double can store 2^b exactly, and also 2^b cut to
+  -- whole seconds.
   local function debt(b)
     if b.none then return 0, 0 end
     local s, ns = minus(b.tat_s, b.tat_ns, now_s, now_ns)
@@ -126,8 +126,9 @@ local function load_bucket()
     if more_s > 0 or more_ns > 0 then owe(b, quota, plus(s, ns, more_s, more_ns)) end
   end
 
-  -- Subtracts cost * T from the debt, with the T of the state. Here quota.cost_s and quota.cost_ns encode units. A queue
-  -- refunds a take only if no other take has joined the queue after it: TAT is then the mark in the receipt.
+  -- Subtracts cost * T from the debt, with the T of the state. Here quota.cost_s and quota.cost_ns encode units, not
+  -- time. A queue refunds a take only if no other take has joined the queue after it. In this case TAT equals the mark in
+  -- the receipt.
   local function refund(b, quota)
     if b.none then return end
     if quota.queue and (b.tat_s ~= quota.mark_s or b.tat_ns ~= quota.mark_ns) then return end

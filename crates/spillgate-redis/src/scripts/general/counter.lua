@@ -24,12 +24,12 @@ local function load_counter()
       return c, 0
     end
     local size = quota.segments + 1
-    -- A penalty may follow.
+    -- After the counts there is nothing, or a penalty of 9 or 19 bytes.
     local left = #raw - 8 - 7 * size
     local width = (left == 0 or left == 9 or left == 19) and 7 or 5
     c.start_s, c.start_us = struct.unpack('>I5I3', raw)
     c.counts = {struct.unpack('>' .. string.rep('I' .. width, size), raw, 9)}
-    c.counts[size + 1] = nil -- where reading ended
+    c.counts[size + 1] = nil -- the last result of unpack is the position after the counts
     c.none = math.max(unpack(c.counts)) == 0
     return c, 8 + size * width
   end
@@ -42,8 +42,8 @@ local function load_counter()
 
   -- Returns five numbers. The first two are the start of the segment that contains the time of the decision. The next two
   -- are the time since that start: whole microseconds, and the nanoseconds that remain. The last one is how many
-  -- segments have begun since the newest segment of the state. A request from before that segment counts as if it came
-  -- at the start of that segment.
+  -- segments have begun since the newest segment of the state. A request with a time before that segment counts as if it
+  -- came at the start of that segment.
   local function view(c, quota)
     local s, ns = most(now_s, now_ns, c.start_s, c.start_us * 1000)
     local into = elapsed(s, ns, quota.length)
@@ -53,7 +53,7 @@ local function load_counter()
   end
 
   -- A take fits if oldest * (w - e) <= (L - cost - rest) * w. `oldest` is the count of the oldest segment, and `rest` is
-  -- the sum of the newer counts. e is the time since the newest segment began. It is exact to the nanosecond.
+  -- the sum of the newer counts. e is the time since the newest segment began, exact to the nanosecond.
   local function fits(c, quota)
     local _, _, into, below, shift = view(c, quota)
     local oldest, rest = c.counts[quota.segments + 1 - shift] or 0, 0

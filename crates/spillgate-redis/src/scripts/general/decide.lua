@@ -70,8 +70,8 @@ local function is_shut_out(hit)
   return hit.punishes and less(now_s, now_ns, hit.state.until_s, hit.state.until_ns)
 end
 
--- Corrects a state if the clock was set back. Then the state may have times that are too far in the future, so they are
--- removed or cut. The correction is stored even if the request is refused. A penalty is cut only if its end is more than
+-- Corrects a state if the clock was set back. Times of the state that are then too far in the future are removed or cut.
+-- The correction is stored even if the request is refused. A penalty is cut only if its end is more than
 -- a second too late, because a request may be late by a second.
 local function adopt(hit)
   if hit.idle then return end
@@ -135,10 +135,10 @@ local function refund_renew_or_reset(hit, allowed)
   end
 end
 
--- Returns the bytes of a state: its body, its penalty, and one more byte. For a bucket the last byte is b (bucket.lua).
--- For other algorithms its only purpose is a different length. A state with a penalty always has a body. The body is all
--- zeros if nothing is used. An older server wrote neither the length of the penalty nor the last byte. Such a state keeps
--- its old form until it changes.
+-- Returns the bytes of a state: its body, its penalty if it has one, and a last byte. For a bucket the last byte is b
+-- (bucket.lua). The other algorithms write a last byte only after a penalty, so that the length of the value differs from
+-- that of older forms. A state with a penalty always has a body. The body is all zeros if nothing is used. An older
+-- server wrote neither the length of the penalty nor the last byte. Such a state keeps its old form until it changes.
 local function to_string(state, quota)
   local body, algorithm = state.body, state.algorithm
   local shut_out = state.until_s > 0 or state.until_ns > 0

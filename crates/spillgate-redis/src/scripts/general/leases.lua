@@ -82,7 +82,7 @@ local function load_leases()
     if ended or less(now_s, now_ns, b.base_s, b.base_ns) then
       recount(b, false)
     end
-    -- An id is a time, and no id may be used twice. So the state is kept until the newest id is in the past.
+    -- An id is a time, and two leases must not have the same id. So the state is kept until the newest id is in the past.
     b.none = b.held == 0 and less(b.last_s, b.last_ns, now_s, now_ns)
   end
 
@@ -91,8 +91,7 @@ local function load_leases()
     return b.held <= quota.max_used
   end
 
-  -- Adds a lease. Its id is the time in nanoseconds. If the newest id is not smaller than that, the new id is the newest
-  -- id plus 1.
+  -- Adds a lease. Its id is the greater of two numbers: the current time in nanoseconds, and the newest id + 1.
   local function charge(b, quota)
     if b.none then
       redis.call('DEL', b.key)

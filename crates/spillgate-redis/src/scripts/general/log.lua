@@ -1,5 +1,5 @@
 -- Part of decide.lua: sliding window logs with a limit L and a window W. A log has one element for each unit. It is a list
--- or a sorted set. `form` is a table of functions that read and write the log as the one or as the other (lib/logs.lua).
+-- or a sorted set. `form` is a table of functions that read and write one of these two forms (lib/logs.lua).
 local function load_log(form)
   local function read_quota(at)
     local cost, max_used, due, top, window_s, window_ns, at_s, at_ns, marked, next =
@@ -66,8 +66,8 @@ local function load_log(form)
     add(log, quota, quota.cost)
   end
 
-  -- Adds units even if they do not fit. Afterwards the log has at most L + 1 units (`top`), or as many units as it had
-  -- before in the window, if that is more. The oldest units are removed.
+  -- Adds units even if they do not fit, and removes the oldest units. Afterwards the log has at most max(top, n) units:
+  -- top = L + 1, and n is the number of units that were in the window before the call.
   local function force(log, quota)
     local most = math.max(quota.top, log.size - expired(log, quota))
     add(log, quota, math.min(quota.due, quota.top))
@@ -86,8 +86,8 @@ local function load_log(form)
 
   -- Returns the ranks of the units that the kernel needs to decide the hit. A rank counts the `count` units in the window,
   -- and rank 1 is the oldest. For a take, the kernel needs the unit that must expire before the take fits. If a refusal
-  -- is charged, it also needs the unit that must expire after such a refusal. For a refund with a receipt, it needs the
-  -- unit before the units of that time, and the last unit of that time.
+  -- is charged, it also needs the unit that must expire after such a refusal. For a refund with a receipt, it needs two
+  -- units: the last unit before the time in the receipt, and the last unit of that time.
   local function ranks_of(log, hit, expired_units, count)
     local quota = hit.quota
     if hit.op == TAKE or hit.op == PEEK or hit.op == TAKE_NOTHING then
@@ -101,7 +101,7 @@ local function load_log(form)
   end
 
   -- Returns the part of the log that the kernel needs, as it was before the request. One hit needs only a few units.
-  -- Several hits may need any unit, so the whole log is returned.
+  -- Several hits can need any unit, so the whole log is returned.
   local function show(log, state)
     if log.none then return '' end
     if #state.hits > 1 then return log_whole(form, log.key, log.head) end

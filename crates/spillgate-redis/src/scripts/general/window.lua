@@ -26,7 +26,7 @@ local function load_window()
   end
 
   -- Returns the start and the count of the window that counts now. This is the window of the state until that window
-  -- ends, even for a late request from before its start. Otherwise it is a new window without units.
+  -- ends, even if the request is late and has a time before its start. Otherwise it is a new window without units.
   local function current(w, quota)
     if not w.none and less(now_s, now_ns, ends(w, quota)) then return w.start_s, w.start_ns, w.count end
     if quota.length == 0 then return now_s, now_ns, 0 end

@@ -1,8 +1,8 @@
 -- Every script begins with this file. It sets the time of the decision.
 --
--- In all scripts a time is two numbers: whole seconds, and the nanoseconds of the started second. Lua numbers are
--- doubles, which are exact up to 2^53. One number of nanoseconds since the epoch would be larger. In arguments, states
--- and replies a time is nine bytes: '>I5I4' for struct.pack.
+-- In all scripts a time is two numbers: whole seconds since the epoch, and the nanoseconds since the last whole second.
+-- Lua numbers are doubles, which are exact up to 2^53. All nanoseconds since the epoch are more than 2^53. In arguments,
+-- states and replies a time is nine bytes: '>I5I4' for struct.pack.
 
 -- The time of this decision. If a test passes a time in ARGV[1], the script uses it. Otherwise the script reads the
 -- server's clock once, because the server's time may advance inside a script.

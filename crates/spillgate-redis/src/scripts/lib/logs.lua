@@ -1,6 +1,6 @@
--- What all scripts for sliding window logs share. A log has one element for each unit that was taken, oldest first. If
--- the key ever had a penalty, the element before the units has the end of that penalty. The number of such elements is
--- `head`: 0 or 1. `size` is the number of units. Positions count from 0 and include the penalty.
+-- Functions that all scripts for sliding window logs use. A log has one element for each unit that was taken, oldest
+-- first. If the key ever had a penalty, one more element comes before the units. It has the end of that penalty. `head`
+-- is the number of such elements: 0 or 1. `size` is the number of units. Positions count from 0 and include the penalty.
 --
 -- A log is stored as a list (log_list.lua) or as a sorted set (log_zset.lua). Both files return a table, `form`, with
 -- these functions. (s, ns) is a time in seconds and nanoseconds:
@@ -30,7 +30,7 @@ local function log_time(element)
 end
 
 -- Returns how many of the `size` oldest units satisfy a condition. `is_so(count)` returns whether unit number `count`,
--- counted from 1, satisfies the condition. If a unit does not satisfy it, no later unit may satisfy it. The search
+-- counted from 1, satisfies the condition. After a unit that does not satisfy it, no later unit satisfies it. The search
 -- begins with small steps, because the result is mostly small.
 local function log_search(size, is_so)
   local count, step = 0, 1

@@ -1,9 +1,9 @@
--- The step for one take on a token bucket or a queue. A bucket with the capacity B stores a debt as time: each unit
--- adds T, the interval in which the debt of one unit is paid. TAT is the time when all debt is paid. No debt exceeds
--- 2^b nanoseconds, unless the clock was set back.
+-- The step for one take on a token bucket or a queue. A bucket with the capacity B stores its debt (the units that are
+-- taken and not yet refilled) as time: each unit adds T, the interval in which the debt of one unit is paid. TAT is the
+-- time when all debt is paid. The debt is at most 2^b nanoseconds, unless the clock was set back.
 --
--- A step decides one take. command/script.rs puts it into a script. It reads `raw`, the bytes of the state ('' if the
--- key does not exist), and `at`, the position of its arguments in ARGV[2]. It sets these variables:
+-- A step is code that decides one take. command/script.rs puts it into a script. The step reads `raw`, the bytes of the
+-- state ('' if the key does not exist), and `at`, the position of its arguments in ARGV[2]. It sets these variables:
 --
 --     fits      whether the take fits. It stays nil if the general script (decide.lua) has to decide
 --     value     the bytes of the state after the take
@@ -11,10 +11,9 @@
 --     stale     true if no unit in the old state counts any more
 --
 -- The step uses `break` to stop early. It leaves these states to decide.lua: a state with another T or b, a state with
--- a penalty, and a debt that a clock which was set back has left.
+-- a penalty, and a debt above 2^b, which means that the clock was set back.
 --
---     ARGV[2]  cost * T; max_debt, which is min(B*T - cost*T, longest wait): the take fits if the debt is not larger;
---              2^b; T and b as the bucket stores them
+--     ARGV[2]  cost * T; max_debt, which is min(B*T - cost*T, longest wait); 2^b; T and b as the bucket stores them
 local cost_s, cost_ns, max_debt_s, max_debt_ns, top_s, top_ns, quota = struct.unpack('>I5I4I5I4I5I4c10', ARGV[2], at)
 local debt_s, debt_ns = 0, 0
 if raw ~= '' then

@@ -1,8 +1,8 @@
 -- The step for one take on a sliding window counter of one segment. The counter has a limit L and a window W. Its state
 -- is the start of the newest window, the count of the newest window, and the count of the window before it.
 --
--- A step decides one take. command/script.rs puts it into a script. It reads `raw`, the bytes of the state ('' if the
--- key does not exist), and `at`, the position of its arguments in ARGV[2]. It sets these variables:
+-- A step is code that decides one take. command/script.rs puts it into a script. The step reads `raw`, the bytes of the
+-- state ('' if the key does not exist), and `at`, the position of its arguments in ARGV[2]. It sets these variables:
 --
 --     fits      whether the take fits. It stays nil if the general script (decide.lua) has to decide
 --     value     the bytes of the state after the take
@@ -12,8 +12,7 @@
 -- The step uses `break` to stop early. It leaves a state with a penalty, and a state with a count of 2^40 or more, to
 -- decide.lua.
 --
---     ARGV[2]  cost; max_used, which is L - cost: the take is refused if the newest window has more units; W in
---              microseconds
+--     ARGV[2]  cost; max_used, which is L - cost; W in microseconds
 local cost, max_used, length = struct.unpack('>I7I7I7', ARGV[2], at)
 local at_s, at_ns = now_s, now_ns
 local known_s, known_us, count, before = 0, 0, 0, 0
@@ -36,8 +35,8 @@ if age == length then
 elseif age > 0 then
   count, before = 0, 0
 end
--- e is the time since the newest window began. It has nanoseconds, while `into` has whole microseconds. The take fits
--- if before * (W - e) <= (L - count - cost) * W.
+-- The take fits if before * (W - e) <= (L - count - cost) * W. e is the time since the newest window began, exact to the
+-- nanosecond: `into` is its whole microseconds, and `below` is the nanoseconds that remain.
 local below = at_ns % 1000
 local fraction = math.floor(before / 1000) * below + math.floor(before % 1000 * below / 1000)
 fits = count <= max_used and at_most(before, length - into, fraction, max_used - count, length)

@@ -4,7 +4,7 @@
 --
 --     KEYS     for each take, the key of its state; a key may occur several times
 --     ARGV[1]  the time of the decision; '' means that the server's clock decides
---     ARGV[2]  for each take, the arguments of its step; all have the same length
+--     ARGV[2]  for each take, the arguments of its step; the arguments of each take have the same length
 --     RETURNS  for one take: the time of the decision, and then the bytes of the state as they were before the take.
 --              For several takes: a list of such replies. If a take could not be executed, its element is an error
 local now, length, replies = struct.pack('>I5I4', now_s, now_ns), #ARGV[2] / #KEYS, {}

@@ -1,11 +1,10 @@
 -- The last part of the scripts `take_log` and `take_zset`: one take on a sliding window log with the limit L and the
--- window W. The log is a list or a sorted set. `form` is a table of functions that read and write the log as the one or
--- as the other (lib/log_list.lua, lib/log_zset.lua).
+-- window W. The log is a list or a sorted set. `form` is a table of functions that read and write one of these two forms
+-- (lib/log_list.lua, lib/log_zset.lua).
 --
 --     KEYS     the key of the log
 --     ARGV[1]  the time of the decision; '' means that the server's clock decides
---     ARGV[2]  cost; max_used, which is L - cost: the take fits if the window has no more units; W in seconds and
---              nanoseconds
+--     ARGV[2]  cost; max_used, which is L - cost; W in seconds and nanoseconds
 --     RETURNS  the time of the decision; then the units of the log that the caller needs to compute the decision, as
 --              they were before the take (`log_digest` in lib/logs.lua)
 --

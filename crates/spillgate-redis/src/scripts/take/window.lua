@@ -1,7 +1,7 @@
 -- The step for one take on a fixed window with the limit L and the length W.
 --
--- A step decides one take. command/script.rs puts it into a script. It reads `raw`, the bytes of the state ('' if the
--- key does not exist), and `at`, the position of its arguments in ARGV[2]. It sets these variables:
+-- A step is code that decides one take. command/script.rs puts it into a script. The step reads `raw`, the bytes of the
+-- state ('' if the key does not exist), and `at`, the position of its arguments in ARGV[2]. It sets these variables:
 --
 --     fits      whether the take fits. It stays nil if the general script (decide.lua) has to decide
 --     value     the bytes of the state after the take
@@ -10,9 +10,8 @@
 --
 -- The step uses `break` to stop early. It leaves a state with a penalty to decide.lua.
 --
---     ARGV[2]  cost; max_used, which is L - cost: the take fits if the window has no more units; W in seconds and
---              nanoseconds; W in microseconds if windows begin at multiples of W since the epoch, or 0 if a window
---              begins at its first hit
+--     ARGV[2]  cost; max_used, which is L - cost; W in seconds and nanoseconds; `length`. If windows begin at multiples
+--              of W since the epoch, `length` is W in microseconds. If a window begins at its first hit, it is 0
 local cost, max_used, window_s, window_ns, length = struct.unpack('>I7I7I5I4I7', ARGV[2], at)
 local start_s, start_ns, count, fresh = now_s, now_ns, 0, true
 if raw ~= '' then

@@ -1,4 +1,5 @@
-//! A few keys with a simulated time. The kernel, the memory store and Redis decide the same requests on these keys.
+//! A fixture is a few keys with a simulated time. The kernel (the decision code in `spillgate_core`), the memory store and
+//! Redis decide the same requests on these keys.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,8 @@ use spillgate_testkit::Random;
 
 use crate::support::{Client, bytes, call};
 
-/// The times at which fixtures begin. Most begin today, and others at the two ends of time.
+/// The times at which fixtures begin, in nanoseconds. Most begin in the year 2026. The others begin at zero, or near the
+/// greatest time.
 const STARTS: [u64; 4] = [1_790_000_000_123_456_789, 1_790_000_000_000_000_000, 0, i64::MAX as u64 - 5_000_000_000];
 
 pub(crate) struct Fixture<'q> {
@@ -21,14 +23,14 @@ pub(crate) struct Fixture<'q> {
     focus: &'q Quota,
     random: Random,
     now: u64,
-    /// The time is a multiple of this. Some fixtures use whole microseconds, as the server's clock does.
+    /// Each time is a multiple of this number. Some fixtures use whole microseconds, as the server's clock does.
     grid_ns: u64,
     kernel: BTreeMap<u128, State>,
     /// Set in four of five fixtures. The clocks of these fixtures never step back, because a store in memory may have
     /// removed states that have expired.
     memory: Option<MemoryStore>,
     receipts: Vec<Receipt>,
-    /// The units that the last decision left. The next costs are near this number, so that some of them are refused.
+    /// The units that the last decision left. Some of the next costs are near this number, just below or just above it.
     remaining: u64,
     pub(crate) requests: u64,
     pub(crate) allowed: u64,
@@ -95,7 +97,7 @@ impl<'q> Fixture<'q> {
         self.kernel.extend(keys.into_iter().zip(states));
         if let Some(memory) = &self.memory {
             let mut in_memory = vec![Decision::default(); hits.len()];
-            let reported = memory.decide_now(now, &hits, &mut in_memory).expect("well formed");
+            let reported = memory.decide_now(now, &hits, &mut in_memory).expect("the request is well formed");
             assert_eq!((reported, &in_memory), (verdict, &decisions), "{hits:?} at {now:?}, request {}", self.requests);
         }
         self.requests += 1;
@@ -139,7 +141,8 @@ impl<'q> Fixture<'q> {
         }
     }
 
-    /// Advances the time, mostly by a part of the window. Some requests are late, and sometimes the clock steps.
+    /// Advances the time, mostly by a part of the window. Sometimes the time goes back, because a request is late or the
+    /// clock was set back.
     fn pass_time(&mut self, quota: &Quota) {
         let window = quota.window_ns().max(quota.lease_ns());
         let part = match self.random.below(10) {
@@ -168,7 +171,7 @@ impl<'q> Fixture<'q> {
         assert_eq!(verdict, expected.verdict, "{}", reported("verdict"));
         assert_eq!(decisions, expected.decisions, "{}", reported("decisions"));
         for (hit, stored) in expected.hits.iter().zip(stored) {
-            let stored = stored_state(stored, hit.quota, self.log).expect("a state");
+            let stored = stored_state(stored, hit.quota, self.log).expect("the value is a state");
             assert_eq!(words(&stored), words(&self.kernel[&hit.state_key()]), "{}", reported("state"));
         }
     }
@@ -236,23 +239,22 @@ fn stored_log(elements: &[Value]) -> Option<State> {
     State::decode(&words)
 }
 
-/// Reads a log in a sorted set. Each of its times is stored twice, as the score and in the member, so that people can
-/// read it.
+/// Reads a log in a sorted set. Each of its times is stored twice: as the score, and in the name of the member.
 fn stored_zset(parts: &[Value]) -> Option<State> {
     let mut words = vec![0, 0, 0];
-    let text = |value| std::str::from_utf8(bytes(value)).expect("text");
+    let text = |value| std::str::from_utf8(bytes(value)).expect("the reply is text");
     for [member, score] in parts.as_chunks::<2>().0.iter().map(|pair| [text(&pair[0]), text(&pair[1])]) {
-        let time = |text: &str| text.replace('.', "").parse::<u64>().expect("a time");
+        let time = |text: &str| text.replace('.', "").parse::<u64>().expect("the text is a time");
         if let Some(until) = member.strip_prefix("until ") {
             assert_eq!((score, words[1]), ("-inf", 0));
-            let (until, span) = until.split_once(" for ").expect("a time and a span");
+            let (until, span) = until.split_once(" for ").expect("the name has a time and a span");
             (words[1], words[2]) = (time(until), time(span));
             continue;
         }
-        let (at, _) = member.split_once('-').expect("a time and a number");
+        let (at, _) = member.split_once('-').expect("the name has a time and a number");
         let at = time(at);
         // A double can store whole microseconds exactly up to the year 2255.
-        assert_eq!(score.parse::<f64>().expect("a number"), (at / 1000) as f64, "{member}");
+        assert_eq!(score.parse::<f64>().expect("the text is a number"), (at / 1000) as f64, "{member}");
         words[0] = 4;
         match words.len() {
             n if n > 3 && words[n - 2] == at => words[n - 1] += 1,
@@ -279,7 +281,7 @@ fn stored_leases(fields: &[(Value, Value)]) -> Option<State> {
 pub(crate) fn step(fixtures: &mut [Fixture<'_>], client: &mut Client) {
     let expected: Vec<Expected<'_>> = fixtures.iter_mut().map(Fixture::ask).collect();
     let requests = expected.iter().zip(fixtures.iter()).map(|(expected, fixture)| {
-        ScriptCall::with(Some(expected.now), &expected.hits, fixture.log).expect("well formed")
+        ScriptCall::with(Some(expected.now), &expected.hits, fixture.log).expect("the request is well formed")
     });
     let mut requests: Vec<ScriptCall<'_, '_>> = requests.collect();
     let commands = requests.iter().zip(&expected).zip(fixtures.iter()).flat_map(|((request, expected), fixture)| {
@@ -303,19 +305,19 @@ pub(crate) fn step(fixtures: &mut [Fixture<'_>], client: &mut Client) {
             decoded = request.decode(bytes(&mine[0]), &mut decisions);
         }
         let Ok(Decoded::Verdict(verdict)) = decoded else {
-            panic!("{decoded:?} to {:?} at {:?}", expected.hits, expected.now)
+            panic!("the reply to {:?} at {:?} is {decoded:?}", expected.hits, expected.now)
         };
         fixture.check(expected, verdict, &decisions, &mine[1..]);
     }
 }
 
-/// Sends one request of each fixture, all at the same time. The server's clock decides.
+/// Sends one request of each fixture, all at the same time. The server's clock sets the times of the decisions.
 pub(crate) fn step_by_the_server(fixtures: &mut [Fixture<'_>], client: &mut Client) {
     let hits: Vec<Vec<Hit<'_>>> = fixtures.iter_mut().map(Fixture::hits).collect();
     let mut requests: Vec<ScriptCall<'_, '_>> = hits
         .iter()
         .zip(fixtures.iter())
-        .map(|(hits, fixture)| ScriptCall::with(None, hits, fixture.log).expect("well formed"))
+        .map(|(hits, fixture)| ScriptCall::with(None, hits, fixture.log).expect("the request is well formed"))
         .collect();
     let replies = client.ask(requests.iter().map(call));
     for (((fixture, hits), request), reply) in fixtures.iter_mut().zip(&hits).zip(&mut requests).zip(replies) {
@@ -325,7 +327,7 @@ pub(crate) fn step_by_the_server(fixtures: &mut [Fixture<'_>], client: &mut Clie
             fixture.again += 1;
             decoded = request.decode(bytes(&client.ask_one(call(request))), &mut decisions);
         }
-        let Ok(Decoded::Verdict(verdict)) = decoded else { panic!("{decoded:?} to {hits:?}") };
+        let Ok(Decoded::Verdict(verdict)) = decoded else { panic!("the reply to {hits:?} is {decoded:?}") };
         let expected = fixture.decide(verdict.now, hits.clone());
         fixture.check(&expected, verdict, &decisions, &[]);
     }

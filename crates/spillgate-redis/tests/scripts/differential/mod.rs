@@ -1,7 +1,7 @@
-//! Sends random requests to a real Redis, the kernel and the memory store. Decisions, verdicts and states must be the
-//! same.
+//! Sends random requests to a real Redis, the kernel (the decision code in `spillgate_core`) and the memory store.
+//! Decisions, verdicts and states must be the same.
 //!
-//! The environment variable `DIFFERENTIAL_DECISIONS` is the number of decisions of each algorithm.
+//! The environment variable `DIFFERENTIAL_DECISIONS` is the number of decisions for each algorithm.
 
 #![allow(clippy::print_stdout, reason = "`make show-same-decisions` shows how many requests there were")]
 
@@ -28,7 +28,7 @@ fn no_difference(quotas: &[Quota]) {
     no_difference_with(quotas, &[LogForm::Packed]);
 }
 
-/// Compares the decisions for these quotas. The fixtures use the forms of a log in turn.
+/// Compares the decisions for these quotas. If there are two forms of a log, half of the fixtures use each form.
 fn no_difference_with(quotas: &[Quota], logs: &[LogForm]) {
     let server = RedisServer::start();
     let mut client = server.connect();
@@ -43,7 +43,7 @@ fn no_difference_with(quotas: &[Quota], logs: &[LogForm]) {
     let in_memory: u64 = fixtures.iter().map(Fixture::in_memory).sum();
     assert!(in_memory >= decisions());
     assert!(allowed > requests / 10 && allowed < requests * 9 / 10, "{allowed} of {requests} allowed");
-    assert!(again < requests / 3, "{again} of {requests} were asked again: the short scripts decide most");
+    assert!(again < requests / 3, "{again} of {requests} requests needed the general script");
     let test = std::thread::current();
     let name = test.name().unwrap_or_default();
     println!("{name}: {requests} requests, {allowed} allowed, {in_memory} in memory too: no difference");

@@ -10,7 +10,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
 fn build(builders: impl IntoIterator<Item = QuotaBuilder>) -> Vec<Quota> {
-    builders.into_iter().map(|builder| builder.build().expect("valid")).collect()
+    builders.into_iter().map(|builder| builder.build().expect("the quota is valid")).collect()
 }
 
 /// Returns a usual quota, and other quotas on the same state.
