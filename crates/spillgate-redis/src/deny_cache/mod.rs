@@ -152,9 +152,6 @@ impl DenyCache {
     ///
     /// For each known state, the kernel decides its hits as it would in the whole request. Hits on unknown states do
     /// not refuse. They are reported as [`Reason::NotAsked`], because nothing is known about their limits.
-    ///
-    /// For each known state the kernel decides as it would in the request. Hits on other states pass, and are reported
-    /// as not asked: nothing is known of their limits.
     pub(crate) fn refuse(&self, hits: &[Hit<'_>], decisions: &mut [Decision], at: Instant) -> Option<Verdict> {
         let at_ns = self.ns(at);
         if self.refuses_until_ns.load(Ordering::Relaxed) <= at_ns || !hits.iter().all(is_free) {

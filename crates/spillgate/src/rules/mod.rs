@@ -3,9 +3,9 @@
 //! The people who operate a service choose its limits. If the limits are in a file, operators can change them without a
 //! new build of the service. The same file works for Envoy, for nginx, and for a program that uses this library.
 //!
-//! [`Rules::parse`] reads rules files and builds an index. The format is that of Envoy's reference rate limit server (the
-//! "reference server" in these docs), with additions. [`Rules::plan`] turns a request into [hits](spillgate_core::Hit): one
-//! operation on one limit for one key. A store then decides the hits.
+//! [`Rules::parse`] reads rules files and builds an index. The format is that of Envoy's reference rate limit server
+//! (the "reference server" in these docs), with additions. [`Rules::plan`] turns a request into
+//! [hits](spillgate_core::Hit). A hit is one operation on one limit for one key. A store then decides the hits.
 //!
 //! # How a request finds its rule
 //!
@@ -139,7 +139,8 @@ impl Rules {
         self.warn(files, found);
     }
 
-    /// Adds a warning or a note for each concurrency limit that has callers which cannot release permits.
+    /// Adds a warning or a note for each concurrency limit if some of its callers cannot release permits, or if this is
+    /// possible.
     ///
     /// `taken` returns, for a rule, whether the callers that match the rule can release permits. Rules files do not
     /// contain this information, because it depends on the protocol of the callers. `files` are the files that were

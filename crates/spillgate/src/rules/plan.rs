@@ -14,7 +14,7 @@ use crate::KeyHasher;
 /// Every protocol builds requests of this type.
 ///
 /// The texts are borrowed from the message that the client sent. The entries of all descriptors are in one list. A request
-/// with at most four descriptors, and at most eight entries in total, therefore allocates no memory.
+/// with at most four descriptors, and at most eight entries in total, allocates no memory.
 ///
 /// ```
 /// use spillgate::rules::{Action, Request};
@@ -135,7 +135,7 @@ pub enum Action {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Plan<'p> {
-    /// The hits for a store, at most [`MAX_HITS`]. Equal hits are merged.
+    /// The hits for a store, at most [`MAX_HITS`]. Hits that differ only in their costs are merged.
     pub hits: SmallVec<[Hit<'p>; 4]>,
     /// The parts of the plan, one for each descriptor of the request, in the same order.
     pub descriptors: SmallVec<[Planned<'p>; 4]>,
@@ -274,8 +274,9 @@ impl<'p> Plan<'p> {
 
     /// Adds `hit` to the list of hits, and returns its index. Returns `None` if there are too many hits.
     ///
-    /// Two descriptors of a request can have the same counter. Their hits are then merged: the merged hit takes the sum of
-    /// both costs, or nothing. Only hits at the index `first` or later are merged with `hit`.
+    /// Two descriptors of a request can have the same counter. If their hits differ only in their costs, they are
+    /// merged: the merged hit takes the sum of both costs, or nothing. Only hits at the index `first` or later are
+    /// merged with `hit`.
     fn place(&mut self, hit: Hit<'p>, first: usize) -> Option<usize> {
         let same_key = |there: &Hit<'p>| if there.key == hit.key { there.merged(&hit) } else { None };
         for (index, there) in self.hits.iter_mut().enumerate().skip(first) {

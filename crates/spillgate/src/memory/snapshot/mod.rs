@@ -58,7 +58,7 @@ impl MemoryStore {
     /// the store.
     ///
     /// Decisions continue during the call. A decision waits at most while a few buckets are copied. The file has each
-    /// state as it was at some instant of the call. If one request charges two states during the call, the file may
+    /// state as it was at some instant of the call. If one request charges two states during the call, the file can
     /// have one state as it was before the charge, and the other state as it was after the charge. Decisions after the
     /// call are not in the file.
     ///

@@ -20,7 +20,7 @@ pub(in super::super) struct Pattern {
     /// The number of bytes after the last star.
     suffix: usize,
     /// The number of characters that are not stars. If two patterns fit a value, the pattern with the larger number is
-    /// tried first.
+    /// tried first, except with `compat: envoy`.
     literals: u32,
 }
 

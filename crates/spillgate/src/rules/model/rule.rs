@@ -82,8 +82,8 @@ impl RuleStep {
 
 /// One descriptor of a rules file. It says which requests the rule matches, and which limits these requests have.
 ///
-/// A rule may have no limits. It then matches requests, but it limits nothing. [`Rules::find`](crate::rules::Rules::find)
-/// has an example.
+/// A rule can have no limits. It then matches requests, but it limits nothing.
+/// [`Rules::find`](crate::rules::Rules::find) has an example.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Rule {
