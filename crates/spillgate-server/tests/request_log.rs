@@ -1,8 +1,8 @@
 //! Tests of the log lines about requests. At the level `debug`, every request has a line. At `info`, only refused requests and
 //! requests that no rule limits have lines.
 //!
-//! The log must explain a decision. At `info` it must not show the values of descriptors, and more requests must not make it
-//! longer.
+//! The log must explain a decision. At `info`, the log must not show the values of descriptors, and it must not grow
+//! with the number of requests.
 
 mod cli_support;
 mod support;

@@ -155,8 +155,8 @@ fn the_log_can_be_json_and_quiet() {
 #[test]
 fn a_bad_first_load_never_opens_a_port() {
     let folder = Folder::new(&[("rules.yaml", "domain: api\ndescriptors: [{ky: a}]\n"), ("good.yaml", &rules(5))]);
-    // The test itself listens on the port. If the server opened the port before it read the files, it would print "in use" and
-    // end with code 3.
+    // The test itself listens on the port. If the server opened the port before it read the files, the server would
+    // print "in use" and end with code 3.
     let held = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = held.local_addr().expect("the listener has an address");
     for arguments in

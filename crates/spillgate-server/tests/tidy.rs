@@ -1,5 +1,5 @@
-//! Reads all files of the repository and checks the rules of this project. Examples: which module may import which other
-//! module, how long files and functions may be, where the code reads time, and that paths in pages exist.
+//! Reads all files of the repository and checks the rules of this project. Examples: what each module is allowed to
+//! import, the greatest length of files and functions, where the code reads time, and that paths in pages exist.
 //!
 //! These tests leave out the rules that the compiler, clippy.toml or deny.toml can check.
 
@@ -32,8 +32,8 @@ const FUNCTION_LINES_MAX: usize = 70;
 const SKIPPED: [&str; 9] =
     ["target", ".git", "corpus", "artifacts", "node_modules", "__pycache__", ".venv", ".cache", ".pytest_cache"];
 
-/// A layer (some folders), and the paths that its shipped code must not name. The tests in these folders are free to
-/// name these paths. If `a::b` is forbidden, `a::b::c` is forbidden too.
+/// A layer (some folders), and the Rust paths that its shipped code must not name. The tests in these folders are free
+/// to name these paths. If `a::b` is forbidden, `a::b::c` is forbidden too.
 struct Layer {
     folders: &'static [&'static str],
     never: &'static [&'static str],
@@ -95,7 +95,8 @@ const LAYERS: [Layer; 9] = [
     Layer { folders: &["crates/spillgate-server/src/settings"], never: &["std::fs", "std::env", "tokio"] },
 ];
 
-/// Only files with these paths are allowed to name serde. They convert bytes to data, or data to bytes.
+/// Only files whose paths begin with one of these texts are allowed to name serde. These files convert bytes to data,
+/// or data to bytes.
 const SERDE: [&str; 5] = [
     "crates/spillgate/src/text/yaml",
     "crates/spillgate-server/src/settings",
@@ -264,7 +265,7 @@ fn serde_stays_at_the_edge() {
         let serde = source.paths().into_iter().filter(|(_, path)| path.starts_with("serde"));
         problems.extend(serde.map(|(line, path)| format!("{}:{line} names {path}", source.path)));
     }
-    assert_none(&problems, "only the modules that read or write bytes may name serde");
+    assert_none(&problems, "only the files of the list SERDE are allowed to name serde");
 }
 
 #[test]
@@ -282,7 +283,7 @@ fn time_is_read_by_the_clock_alone() {
             problems.push(format!("{} allows the lint clippy::disallowed_methods", source.path));
         }
     }
-    assert_none(&problems, "only clock.rs may read time, and no code may sleep");
+    assert_none(&problems, "only clock.rs is allowed to read time, and no code is allowed to sleep");
 }
 
 #[test]

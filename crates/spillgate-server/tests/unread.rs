@@ -194,7 +194,7 @@ async fn long_unread_answers_count_toward_limits_unread() {
     assert!(grown <= 6 * MIB, "the memory grew by {grown} bytes");
     drop(clients);
     let gone = async {
-        // One connection always remains, because the test opens it to read this metric.
+        // One connection always remains: the test opens a connection to read this metric.
         while metric(&spillgate, "spillgate_connections ") > 1 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

@@ -6,7 +6,8 @@ use std::net::TcpListener;
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Returns a loopback port on which no server listens. A process gets each port only once in 20,000 calls.
+/// Returns a loopback port on which no server listens. A process gets the same port again only after this function has
+/// tried all 20,000 ports.
 ///
 /// The port is below the ports that the system uses for outgoing connections (from 32768 on Linux). Otherwise a connection of
 /// another test could use the port before the server starts.

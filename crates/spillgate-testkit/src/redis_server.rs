@@ -23,7 +23,7 @@ pub struct RedisServer {
     folder: TempDir,
 }
 
-/// Returns the name of the program: the environment variable REDIS_SERVER, or `redis-server` if it is not set.
+/// Returns the name of the program: the value of the variable REDIS_SERVER, or `redis-server` if it is not set.
 #[must_use]
 pub fn redis_program() -> String {
     std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned())

@@ -17,9 +17,9 @@ use crate::MemoryStore;
 /// A receipt says which units a take took, and its mark is a number from the store. If this bit is set in the mark, the
 /// units were taken from the local store.
 ///
-/// The marks of the stores are times in nanoseconds since 1970, at most 73 years in the future. A time of 2^63 ns or
-/// more is after the year 2262. So no store sets this bit itself before the year 2262 - 73 = 2189. From then on, a
-/// refund for the shared store can go to the local store by mistake, and then it does nothing.
+/// The marks of the stores are times in nanoseconds since 1970, at most 73 years in the future. The bit is set in times
+/// from 2^63 ns on, which is in the year 2262. So no store sets this bit itself before the year 2262 - 73 = 2189. From
+/// then on, a refund for the shared store can go to the local store by mistake, and then it does nothing.
 const LOCAL: u64 = 1 << 63;
 
 /// The window of the limits of placeholders. A placeholder is a hit that replaces a hit which is decided elsewhere.
@@ -38,8 +38,8 @@ const NEVER: Duration = Duration::from_secs((1 << 62) / 1_000_000_000);
 /// * [`Local`](OnStoreFailure::Local) decides in a local memory store, by this node's [share](Quota::share) of the
 ///   quota (its part of it).
 ///
-/// The answer is one verdict over all hits. Either all hits of a request take their units, or none. If a policy refuses
-/// the request, nothing is taken locally.
+/// A request gets one verdict over all its hits. Either all hits of the request take their units, or none. If a policy
+/// refuses the request, nothing is taken locally.
 ///
 /// # What a fleet admits
 ///
@@ -318,7 +318,7 @@ fn mark(hit: &Hit<'_>, decision: &mut Decision) {
     }
 }
 
-/// Returns the decision that the policy of a hit makes. It does not depend on any state.
+/// Returns the decision of the policy of a hit. This decision does not depend on any state.
 fn by_policy(hit: &Hit<'_>, now: Time) -> Decision {
     let (quota, limit) = (hit.quota, hit.quota.capacity());
     match quota.on_store_failure() {

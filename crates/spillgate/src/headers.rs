@@ -130,9 +130,9 @@ const NS_PER_S: u64 = 1_000_000_000;
 
 /// Writes the header fields of an answer.
 ///
-/// The value of each field is written into `buffer`, which must be empty. Then `put` is called with the name of the
-/// field in lower case and the buffer. `put` must move the value out of the buffer. Every value is a valid header
-/// value. Nothing except the buffer allocates memory.
+/// The value of each field is written into `buffer`, which must be empty. Then `put` is called with two arguments: the
+/// name of the field in lower case, and the buffer. `put` must move the value out of the buffer. Every value is a valid
+/// header value. Nothing except the buffer allocates memory.
 ///
 /// `binding` is the index of the limit that determines the answer, as in [`Verdict::binding`](crate::Verdict::binding).
 /// A style that shows only one limit shows this limit. If `binding` is `None`, such a style shows the first limit.

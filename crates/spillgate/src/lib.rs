@@ -71,7 +71,7 @@
 //! * A snapshot that was cut or altered, and a file of another kind, is rejected as a whole.
 //!   `tests/snapshot.rs`: `a_torn_file_is_rejected_wherever_it_is_torn`, `no_flipped_bit_goes_unnoticed`,
 //!   `a_correct_checksum_is_not_enough`, `other_files_and_other_formats_are_different_errors`.
-//! * A snapshot that is taken under load has each key once, with its state at some time during the snapshot.
+//! * A snapshot that is taken under load has each key exactly once, with a state that the key had during the snapshot.
 //!   `tests/snapshot.rs`: `a_snapshot_under_load_has_each_key_once_as_it_was_at_some_time`.
 //! * A save that fails does not change the last snapshot.
 //!   `tests/snapshot.rs`: `a_save_that_fails_keeps_the_last_snapshot_and_leaves_no_draft`.

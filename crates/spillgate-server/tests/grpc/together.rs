@@ -65,7 +65,7 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// Returns the message of a call. `side` is `alone` or `together`. It is a part of each value in the message, so that
+/// Returns the message of a call. `side` is `alone` or `together`. This text is in each value of the message, so that
 /// the calls sent one by one and the calls sent together have separate counters.
 fn body(side: &str, call: &Call) -> Vec<u8> {
     let asked = match call {

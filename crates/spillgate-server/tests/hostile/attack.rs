@@ -31,7 +31,7 @@ pub(crate) struct Attack {
 }
 
 impl Attack {
-    /// Starts a server and an honest client. The client must be served once before the attack begins.
+    /// Starts a server and an honest client. Returns after the first requests of this client were allowed.
     pub(crate) fn begin(arguments: &[&str]) -> Attack {
         let rules = tempfile::tempdir().unwrap();
         let file = rules.path().join("attack.yaml");

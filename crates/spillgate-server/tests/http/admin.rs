@@ -1,7 +1,7 @@
 //! Tests of the admin listener: its token, metrics, rules and resets.
 //!
-//! This listener shows all rules and can delete counts. So the tests also check that it refuses clients without the
-//! right to ask.
+//! This listener shows all rules and can delete counts. So the tests also check that the listener refuses clients
+//! without the right to ask.
 
 use axum::body::Body;
 use axum::http::Request;

@@ -89,7 +89,7 @@ class Client:
 
 
 class Attempt:
-    """One run of a case, with its own descriptor values. It checks that no window ends during the run."""
+    """One run of a case, with its own descriptor values. The attempt checks that no window ends during the run."""
 
     def __init__(self, client, window_s, needs_s):
         self.client = client

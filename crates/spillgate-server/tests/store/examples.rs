@@ -1,5 +1,5 @@
-//! Runs servers with the files of the folder `examples`. The tests set the address and the deadline of the store, and
-//! nothing else that matters for the answers.
+//! Runs servers with the files of the folder `examples`. The tests choose the address and the deadline of the
+//! store. For `login.yaml`, a test also sets the number of servers.
 //!
 //! Users copy these files, so each file must work without other changes.
 

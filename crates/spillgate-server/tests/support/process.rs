@@ -15,7 +15,7 @@ use super::DEADLINE;
 
 /// The number of lines of stderr that are kept, to explain a failure.
 const KEPT_LINES: usize = 100;
-/// The most lines of stdout that wait until the test reads them.
+/// How many lines of stdout can wait until the test reads them.
 const WAITING_LINES: usize = 4096;
 /// The time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(10);

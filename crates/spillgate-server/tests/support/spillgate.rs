@@ -1,6 +1,6 @@
 //! Runs the real binary on free loopback ports.
 //!
-//! Tests run at the same time, so no test may use a fixed port.
+//! Tests run at the same time, so a test must not use a fixed port.
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Checks that comments, messages and pages are plain English. They must have no phrase of [`BANNED`], and no sentence with more
-//! than [`SENTENCE_WORDS_MAX`] words.
+//! Checks that comments, messages and pages are plain English. These texts must have no phrase of [`BANNED`], and no
+//! sentence with more than [`SENTENCE_WORDS_MAX`] words.
 //!
 //! The readers are engineers who learned English at school. Without this test, unusual words come back.
 
@@ -59,7 +59,7 @@ const PEOPLE: &[(&str, &str)] =
 /// Files that are allowed to contain the words of [`PEOPLE`], because these files are about people.
 const OF_PEOPLE: &[&str] = &["CONTRIBUTING.md", "README.md", "DESIGN.md", "docs/"];
 
-/// Words that must not begin a sentence, because they hide its subject. A question may begin with "Who".
+/// Words that must not begin a sentence, because they hide its subject. Only a question can begin with "Who".
 const BEGINNINGS: &[(&str, &str)] = &[
     ("who", "a caller that, a client that"),
     ("whoever", "a caller that"),

@@ -1,4 +1,4 @@
-//! The budget of the store: how many keys and bytes the store has, and the highest numbers of both.
+//! The budget of the store: how many keys and bytes the store has, and how many it can have at most.
 //!
 //! All shards (parts of the hash table) share one budget, because the bounds of [`MemoryOptions`](super::MemoryOptions)
 //! apply to the whole store.

@@ -81,8 +81,8 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
-    /// The memory store supports every operation that `quota` supports in the kernel (the decision code in
-    /// `spillgate-core`).
+    /// Returns whether the kernel (the decision code in `spillgate-core`) supports the operation for `quota`. The memory
+    /// store supports exactly these operations.
     fn supports(&self, quota: &Quota, op: OpKind) -> bool {
         quota.supports(op)
     }

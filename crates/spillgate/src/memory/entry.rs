@@ -162,10 +162,10 @@ impl MemoryStore {
         bucket.replace(width, position.slot, packed)
     }
 
-    /// Returns a time such that the state was not charged after it. If the algorithm does not need this time, returns
-    /// `now`.
+    /// Returns the newest time at which a token bucket in the bucket of this entry was charged. Returns `now` if this
+    /// time is not between `now` and one second later, or if `quota` is not a token bucket.
     ///
-    /// The returned time can be later than `now`, because requests do not arrive in the order in which they read the
+    /// The newest time can be later than `now`, because requests do not arrive in the order in which they read the
     /// clock.
     pub(super) fn newest(&self, locked: &LockedBuckets<'_>, entry: &Entry, quota: &Quota, now: Time) -> Time {
         match entry.position {

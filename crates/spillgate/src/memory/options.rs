@@ -23,8 +23,8 @@
 #[non_exhaustive]
 pub enum OnFull {
     /// A request is refused if one of its takes needs capacity. Such a request charges nothing. Its forces
-    /// (operations that count units without a check) do not count anything either. A shadow take never causes this
-    /// refusal, because the refusal of a shadow hit never refuses its request.
+    /// (operations that count units without a check) do not count anything either. A take in shadow mode never causes
+    /// this refusal, because a shadow hit never refuses its request.
     #[default]
     Deny,
     /// A hit that needs capacity is decided, but not counted. A client that uses a new key for each request is then not

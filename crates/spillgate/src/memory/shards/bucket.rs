@@ -243,7 +243,7 @@ impl Bucket {
             self.set(free * width.words() + word, from.get(slot * width.words() + word));
         }
         let (meta, other) = (self.get(META), from.get(META));
-        // Other requests may have times up to a second after `now_ns`, because a request may be up to a second late.
+        // The request at `now_ns` can be up to a second late. So the noted times can be up to a second after `now_ns`.
         let age = |meta: u64| (now_ns + MAX_LATE_NS).wrapping_sub(meta >> OVERFLOW_BITS) & NEWEST;
         if age(other) < age(meta) {
             let newest = NEWEST << OVERFLOW_BITS;

@@ -13,7 +13,7 @@ const BLOCK: usize = u64::BITS as usize;
 pub(crate) struct Slab {
     /// The state of index i is in block i / 64.
     blocks: Vec<Block>,
-    /// The index of a block. No block before it has a free index.
+    /// The index of the block where a search for a free index begins. No earlier block has a free index.
     first_free: usize,
 }
 

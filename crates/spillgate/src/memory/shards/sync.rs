@@ -9,7 +9,7 @@ pub(super) use loom::sync::atomic::{AtomicU64, Ordering};
 pub(super) use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A thread that waits for a lock spins this many times. Then it yields the processor, because the thread that has the
-/// lock can need the processor.
+/// lock is perhaps waiting for a processor.
 #[cfg(not(loom))]
 const SPINS: u32 = 64;
 

@@ -46,7 +46,7 @@ fn table(home_buckets: usize, spill: usize) -> Table {
 fn units(content: Content) -> u64 {
     match content {
         Content::Inline { first, .. } => first,
-        Content::InSlab { .. } => unreachable!("there is no slab here"),
+        Content::InSlab { .. } => unreachable!("the models do not use a slab"),
     }
 }
 
@@ -108,7 +108,7 @@ impl Shard {
             match attempt(self.load()) {
                 Ok(done) => return done,
                 Err(Obstacle::Moved) => drop(self.sweep_cursor.lock().expect("no thread panics")),
-                Err(obstacle) => panic!("there is a free slot: {obstacle:?}"),
+                Err(obstacle) => panic!("only `Moved` is expected, but the request met {obstacle:?}"),
             }
         }
     }
