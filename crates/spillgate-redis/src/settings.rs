@@ -150,7 +150,7 @@ pub struct Settings {
     /// cache off, and 16,777,216 is the most. A state takes 128 bytes. A counter of many segments takes up to 1,100
     /// bytes more.
     ///
-    /// If a state refused a take for free (without a charge), the cache refuses takes on it until its retry time, as the
+    /// If a state refused a take and did not change, the cache refuses takes on it until the retry time, as the
     /// server would. The verdict's source is then `DenyCache`. A take, force or refund through this store removes the
     /// state from the cache at once. Changes by other clients are not seen.
     ///

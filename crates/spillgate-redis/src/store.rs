@@ -316,7 +316,7 @@ impl RedisStore {
     }
 
     /// Waits until the circuit of a server opens. Returns at once if a circuit has opened since the last call returned.
-    /// Only one task must call this function: the task that watches the store.
+    /// Call this function in one task only: the task that watches the store.
     pub async fn circuit_opened(&self) {
         self.inner.circuit_opened.notified().await;
     }

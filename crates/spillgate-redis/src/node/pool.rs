@@ -196,8 +196,8 @@ impl Pool {
         }
     }
 
-    /// Returns the positions of this thread's two connections by turns. While the server decides the requests on one
-    /// connection, the thread adds requests to the other connection.
+    /// Returns the position of the connection to use: the first and the second connection of this thread by turns. During
+    /// the time in which the server decides the requests on one connection, the thread adds requests to the other.
     ///
     /// With four entries, thread 0 uses entries 0 and 1, thread 1 uses 2 and 3, and thread 2 uses 0 and 1 like thread 0.
     /// If there is only one entry, all threads share it.

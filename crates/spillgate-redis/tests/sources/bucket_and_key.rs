@@ -49,7 +49,7 @@ async fn the_trace_is_answered_as_it_says() {
 }
 
 /// Sends one hit each millisecond, from 956 ms on. If the log stored whole seconds, ten hits would be admitted before
-/// 1956 ms: five at 956 ms, and five more at 1000 ms.
+/// 1956 ms: five from 956 ms on, and five more from 1000 ms on.
 async fn a_window_is_as_long_as_asked(store: &impl Store) {
     let quota = options(1000, 5);
     let mut admitted = Vec::new();

@@ -72,8 +72,7 @@ async fn counting_and_adding_are_one_step() {
     no_race([Arc::clone(&shared), shared], at(0)).await;
 }
 
-/// The system in the write-up uses whole seconds of the caller's clock as scores. Such scores would not show the order of
-/// the requests in a second.
+/// If the scores were whole seconds of the caller's clock, they would not show the order of the requests within a second.
 #[tokio::test]
 async fn a_log_is_a_sorted_set_of_the_servers_microseconds() {
     let server = Server::start();

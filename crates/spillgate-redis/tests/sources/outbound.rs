@@ -157,7 +157,7 @@ async fn where_scripts_are_refused_the_window_is_counted_without() {
         last = verdict;
     }
     // The calls fill four windows. The first window begins with the first call, so the fourth window begins at least
-    // three windows later. Each window may be up to a millisecond shorter, because the server counts in milliseconds.
+    // three windows later. Each window can be up to a millisecond shorter, because the server counts in milliseconds.
     let passed = last.now.as_nanos() - first.now.as_nanos();
     assert!(
         passed + 3_000_000 >= 3 * quota.window_ns(),

@@ -119,7 +119,7 @@ async fn nodes_without_their_host_names_are_found_by_their_addresses() {
     addresses.sort();
     reported.sort();
     assert_eq!(addresses, reported);
-    // The MOVED error contains no address. So the store has to read the slot map to find the new node of the slot.
+    // The address in the MOVED error has no host. So the store has to read the slot map to find the new node of the slot.
     let (from, to, quota) = (&cluster.nodes[0], &cluster.nodes[1], a_day(1000));
     let key = key_on(from, 0, &quota, 13);
     let slot = slot(from, key, &quota).to_string();

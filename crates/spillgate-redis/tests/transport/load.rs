@@ -1,4 +1,4 @@
-//! Tasks that send requests all the time, each with a key of its own, and check every answer.
+//! A load: tasks that send requests all the time and check every answer. Each task has a key of its own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,11 +22,12 @@ pub(crate) struct Tally {
     pub(crate) longest: Duration,
 }
 
-/// Says what a fault may do to states.
+/// Says whether the states outlive the faults of a test.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum States {
+    /// No state is lost.
     Last,
-    /// The server loses the states when it ends.
+    /// The server loses its states when it ends.
     MayBeLost,
 }
 
@@ -55,27 +56,28 @@ impl Load {
         self.decided.load(Ordering::Relaxed)
     }
 
-    /// Stops the tasks, and returns the sum of their outcomes once all of them have ended.
+    /// Stops the tasks, waits until all of them have ended, and returns the sum of their outcomes.
     pub(crate) async fn end(self) -> Tally {
         self.stop.store(true, Ordering::Relaxed);
         let mut sum = Tally::default();
         for task in self.tasks {
-            let tally = timeout(PATIENCE, task).await.expect("every request is answered").expect("no answer is wrong");
+            let tally =
+                timeout(PATIENCE, task).await.expect("every request is answered").expect("all answers are right");
             sum.sent += tally.sent;
             sum.admitted += tally.admitted;
             sum.may_have_been_applied += tally.may_have_been_applied;
             sum.failed += tally.failed;
             sum.longest = sum.longest.max(tally.longest);
         }
-        let stalled = timeout(PATIENCE, self.stalled).await.expect("it ends").expect("it does not panic");
-        // The machine may stop a request more than once between its start and its answer.
+        let stalled = timeout(PATIENCE, self.stalled).await.expect("the task ends").expect("the task does not panic");
+        // A busy machine can delay a request several times between its start and its answer. Four times are assumed.
         sum.longest = sum.longest.saturating_sub(4 * stalled);
         assert_eq!(sum.sent, sum.admitted + sum.failed);
         sum
     }
 }
 
-/// Returns the longest time for which a sleeping task was not run. A busy machine delays every task like this.
+/// Returns how late a task that sleeps for 5 ms was woken at most. A busy machine delays every task like this one.
 async fn longest_stall(stop: Arc<AtomicBool>) -> Duration {
     const NAP: Duration = Duration::from_millis(5);
     let mut longest = Duration::ZERO;
@@ -87,8 +89,8 @@ async fn longest_stall(stop: Arc<AtomicBool>) -> Duration {
     longest
 }
 
-/// Sends requests until the task is stopped. No two tasks have the same key or limit. So the task would notice the
-/// reply to another request or to an earlier one, and a take that was charged twice.
+/// Sends requests until the task is stopped, and checks each decision. No two tasks have the same key or limit. So the
+/// checks find a reply that belongs to another request, and a take that was charged twice.
 async fn ask(
     store: &RedisStore,
     i: u64,

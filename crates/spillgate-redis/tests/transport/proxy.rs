@@ -17,16 +17,16 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Starts a proxy for the port `to`. It resets both sides of a connection after this many bytes of replies. Each
-    /// further connection may send a few bytes more.
+    /// Starts a proxy for the port `to`. It resets both sides of a connection after `bytes` bytes of replies. For each
+    /// further connection, this number is 7 bytes greater.
     pub(crate) async fn start(to: u16, bytes: u64) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("there is a free port");
-        let port = listener.local_addr().expect("bound").port();
+        let port = listener.local_addr().expect("the listener has an address").port();
         let resets = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&resets);
         let task = tokio::spawn(async move {
             for more in 0.. {
-                let (client, _) = listener.accept().await.expect("the listener lasts");
+                let (client, _) = listener.accept().await.expect("the listener accepts connections");
                 tokio::spawn(pass(client, to, bytes + 7 * more, Arc::clone(&counted)));
             }
         });
@@ -45,7 +45,7 @@ impl Proxy {
 /// Starts a proxy for the port `to` that forwards replies after `wait`. Returns the proxy's port.
 pub(crate) async fn delayed(to: u16, wait: Duration) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("there is a free port");
-    let port = listener.local_addr().expect("bound").port();
+    let port = listener.local_addr().expect("the listener has an address").port();
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
             tokio::spawn(pass_late(client, to, wait));
@@ -88,7 +88,7 @@ impl Drop for Proxy {
 async fn pass(mut client: TcpStream, to: u16, bytes: u64, resets: Arc<AtomicU64>) {
     let Ok(mut server) = TcpStream::connect(("127.0.0.1", to)).await else { return };
     for stream in [&client, &server] {
-        stream.set_zero_linger().expect("a socket");
+        stream.set_zero_linger().expect("the stream is a socket");
     }
     let ((mut from_client, mut to_client), (from_server, mut to_server)) = (client.split(), server.split());
     let mut replies = from_server.take(bytes);

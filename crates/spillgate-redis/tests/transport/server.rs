@@ -8,7 +8,7 @@ use spillgate_testkit::RedisServer;
 pub(crate) struct Server(RedisServer);
 
 impl Server {
-    /// Starts the server on a free port, and returns once it is ready.
+    /// Starts the server on a free port, and returns as soon as it is ready.
     pub(crate) fn start() -> Server {
         Server(RedisServer::start())
     }

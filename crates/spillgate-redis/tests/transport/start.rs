@@ -26,7 +26,7 @@ async fn a_store_is_there_before_its_server() {
     }
     assert_ne!(store.circuit(), Circuit::Closed);
     assert_eq!(store.failures(ErrorKind::CircuitOpen) + store.failures(ErrorKind::NotSent), 100);
-    assert!(store.failures(ErrorKind::CircuitOpen) > 50, "most are answered at once");
+    assert!(store.failures(ErrorKind::CircuitOpen) > 50, "most requests fail at once, because the circuit is open");
     let trouble = store.last_error().expect("no server listens");
     assert!(trouble.kind() == ErrorKind::Disconnected && trouble.detail().contains("refused"), "{trouble}");
 
@@ -36,7 +36,7 @@ async fn a_store_is_there_before_its_server() {
     assert_eq!((store.circuit(), store.last_error(), store.in_flight()), (Circuit::Closed, None, 0));
 }
 
-/// The requests have no connection, or no time. No such request may have been applied.
+/// The first requests have no connection, and the others have no time. None of them is sent.
 #[tokio::test]
 async fn a_request_that_comes_too_late_is_not_sent() {
     let (server, quota) = (Server::start(), a_day(1000));
@@ -50,11 +50,11 @@ async fn a_request_that_comes_too_late_is_not_sent() {
     server.thaw();
     store.wait_connected().await.expect("the server accepts connections");
     for taken in 1..10 {
-        let error = take(&store, 1, &quota, Duration::ZERO).await.expect_err("no time");
+        let error = take(&store, 1, &quota, Duration::ZERO).await.expect_err("the request has no time");
         assert_eq!((error.kind(), error.kind().may_have_been_applied()), (ErrorKind::NotSent, false), "{error}");
-        // This take comes after the others on the same connection. So the others have been executed if they were
-        // written.
-        let (_, decision) = take(&store, 1, &quota, PATIENCE).await.expect("time enough");
+        // This take uses the same connection as the requests that failed. If one of these requests had been sent, the
+        // server would have executed it before this take, and fewer units would be left.
+        let (_, decision) = take(&store, 1, &quota, PATIENCE).await.expect("the request has enough time");
         assert_eq!(decision.remaining, 1000 - taken);
     }
     assert_eq!((store.circuit(), store.in_flight()), (Circuit::Closed, 0));
@@ -78,8 +78,8 @@ fn an_invalid_address_is_rejected_at_once() {
     }
 }
 
-/// With any settings, nothing panics and no caller waits forever. A request that cannot work fails with the right kind
-/// of error.
+/// With any settings, nothing panics and no caller waits forever. A request that cannot succeed with the settings fails
+/// with the right kind of error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn settings_at_their_extremes() {
     let (server, bus) = (Server::start(), free_port().to_string());
@@ -114,23 +114,31 @@ async fn settings_at_their_extremes() {
             let store = RedisStore::new(&settings).expect("the URL is valid");
             let (key, quota) = (i as u128, a_day(1));
             for passes in [true, false] {
-                let taken = timeout(PATIENCE, take(&store, key, &quota, max)).await.expect("a reply, and no panic");
+                let taken = timeout(PATIENCE, take(&store, key, &quota, max))
+                    .await
+                    .expect("the request ends before the deadline");
                 assert_eq!(taken.map(|(verdict, _)| verdict.allowed), Ok(passes), "setting {i} at {url}");
             }
             // Some systems do not allow a thousand connections for one process.
             if settings.connections < 100 {
-                timeout(PATIENCE, store.wait_connected()).await.expect("an end").expect("the server decides");
+                timeout(PATIENCE, store.wait_connected())
+                    .await
+                    .expect("the store connects before the deadline")
+                    .expect("the server decides");
             }
         }
-        // Without time to connect, a request may fail, but it must fail at once.
+        // Without time to connect, or without time for the request, a request can fail. But it must end.
         for (connect_timeout, time) in [(zero, Duration::from_millis(100)), (PATIENCE, zero)] {
             let store =
                 RedisStore::new(&Settings { connect_timeout, ..with_long_timeouts(url) }).expect("the URL is valid");
-            let _ = timeout(PATIENCE, take(&store, 99, &a_day(1000), time)).await.expect("a reply, and no panic");
+            let _ = timeout(PATIENCE, take(&store, 99, &a_day(1000), time))
+                .await
+                .expect("the request ends before the deadline");
         }
         let store =
             RedisStore::new(&Settings { max_in_flight: 0, ..with_long_timeouts(url) }).expect("the URL is valid");
-        let refused = take(&store, 99, &a_day(1000), max).await.expect_err("none may be in flight");
+        let refused =
+            take(&store, 99, &a_day(1000), max).await.expect_err("the greatest number of requests in flight is zero");
         assert_eq!((refused.kind(), store.failures(ErrorKind::Overloaded)), (ErrorKind::Overloaded, 1));
     }
 }
@@ -141,8 +149,8 @@ pub(crate) async fn until_serves(node: &Server) {
     until("the cluster serves", || info().contains("cluster_state:ok")).await;
 }
 
-/// The bound counts requests, not their parts. Each part of a request has its own call, and these calls wait in the
-/// queue.
+/// `max_in_flight` counts requests, and not the calls for their parts. Here one request makes a call for each of its 256
+/// slots, and these calls wait in the queue of the connection.
 #[tokio::test]
 async fn one_request_of_many_parts_has_one_place() {
     let bus = free_port().to_string();
@@ -159,11 +167,17 @@ async fn one_request_of_many_parts_has_one_place() {
     let before = server.info("cmdstat_evalsha:calls=");
     for left in [1, 0] {
         let mut decisions = vec![Decision::default(); hits.len()];
-        let verdict =
-            store.decide(Timing::BY_STORE.within(PATIENCE), &hits, &mut decisions).await.expect("one is not too many");
+        let verdict = store
+            .decide(Timing::BY_STORE.within(PATIENCE), &hits, &mut decisions)
+            .await
+            .expect("one request in flight is allowed");
         assert!(verdict.allowed && decisions.iter().all(|decision| decision.remaining == left));
     }
-    assert_eq!(server.info("cmdstat_evalsha:calls=") - before, 2 * MAX_HITS as u64, "each in a slot of its own");
+    assert_eq!(
+        server.info("cmdstat_evalsha:calls=") - before,
+        2 * MAX_HITS as u64,
+        "each hit has a call of its own, because it has a slot of its own"
+    );
     assert_eq!((store.in_flight(), store.failures(ErrorKind::Overloaded)), (0, 0));
 }
 
@@ -171,8 +185,10 @@ async fn one_request_of_many_parts_has_one_place() {
 async fn what_is_malformed_is_counted() {
     let (store, quota) = (RedisStore::new(&Settings::new("redis://127.0.0.1:1/")).expect("the URL is valid"), a_day(1));
     let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
-    let error =
-        store.decide(Timing::BY_STORE.within(PATIENCE), &hits, &mut []).await.expect_err("one hit, no decision");
+    let error = store
+        .decide(Timing::BY_STORE.within(PATIENCE), &hits, &mut [])
+        .await
+        .expect_err("there is one hit, but no decision");
     assert_eq!((error.kind(), store.failures(ErrorKind::Malformed)), (ErrorKind::Malformed, 1));
 }
 
@@ -193,7 +209,7 @@ async fn beyond_the_bound_requests_fail_at_once() {
     take(&store, 1, &a_day(1000), PATIENCE).await.expect("the server decides");
     server.freeze();
     let takes = spawn_takes(&store, 10);
-    until("the others fail", || store.failures(ErrorKind::Overloaded) == 6).await;
+    until("six of ten requests fail", || store.failures(ErrorKind::Overloaded) == 6).await;
     assert_eq!((store.in_flight(), store.circuit()), (4, Circuit::Closed));
     server.thaw();
     let mut errors = Vec::new();
@@ -203,7 +219,7 @@ async fn beyond_the_bound_requests_fail_at_once() {
     assert_eq!(errors, [ErrorKind::Overloaded; 6]);
     assert_eq!(store.in_flight(), 0);
     // The requests that failed as overloaded were not charged.
-    let (_, decision) = take(&store, 1, &a_day(1000), PATIENCE).await.expect("not overloaded");
+    let (_, decision) = take(&store, 1, &a_day(1000), PATIENCE).await.expect("the store is not overloaded");
     assert_eq!(decision.remaining, 1000 - 6);
 }
 
@@ -220,8 +236,8 @@ async fn requests_that_no_caller_waits_for_are_no_longer_in_flight_and_their_rep
         takes.iter().for_each(JoinHandle::abort);
         until("no request is in flight", || store.in_flight() == 0).await;
         server.thaw();
-        // The aborted takes show 1000 minus a few. Their replies come before this reply, on the same connection. This
-        // take must not get one of them.
+        // The replies to the aborted takes come first, on the same connection. They show at most 1000 units, so this
+        // take would notice if it got one of these replies.
         let (_, decision) = take(&store, 2, &a_day(1_000_000), PATIENCE).await.expect("a request is admitted again");
         assert_eq!(decision.remaining, 1_000_000 - turn);
     }
@@ -232,9 +248,9 @@ fn a_store_outlives_the_runtime_that_it_connected_on() {
     let server = Server::start();
     let store = RedisStore::new(&with_long_timeouts(&server.url())).expect("the URL is valid");
     for turn in 1..=3 {
-        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let runtime = Builder::new_current_thread().enable_all().build().expect("the runtime starts");
         let taken = runtime.block_on(take(&store, 1, &a_day(1000), PATIENCE));
-        let (_, decision) = taken.expect("a connection is made");
+        let (_, decision) = taken.expect("the store makes a connection");
         assert_eq!(decision.remaining, 1000 - turn);
     }
 }
@@ -248,9 +264,9 @@ async fn a_connection_that_died_while_idle_is_given_up() {
     let is_connected = || store.nodes()[0].is_connected;
     assert!(is_connected());
     server.freeze();
-    until("it is given up", || !is_connected()).await;
+    until("the store gives up the connection", || !is_connected()).await;
     server.thaw();
-    let (_, decision) = take(&store, 1, &a_day(1000), PATIENCE).await.expect("connected again");
+    let (_, decision) = take(&store, 1, &a_day(1000), PATIENCE).await.expect("the store connects again");
     assert_eq!(decision.remaining, 998);
 }
 
@@ -262,5 +278,5 @@ async fn a_store_that_is_dropped_hangs_up() {
     // One of the connections belongs to the test.
     assert_eq!(server.info("connected_clients:"), 2);
     drop(store);
-    until("it hangs up", || server.info("connected_clients:") == 1).await;
+    until("the store closes its connection", || server.info("connected_clients:") == 1).await;
 }

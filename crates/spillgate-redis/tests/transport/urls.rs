@@ -34,7 +34,7 @@ async fn with_a_password_in_a_database() {
     let server = Server::start_with(free_port(), &["--requirepass", "secret"]);
     let url = format!("redis://:secret@127.0.0.1:{}/3", server.port());
     assert_decides(&with_long_timeouts(&url)).await;
-    let client = redis::Client::open(url).expect("valid");
+    let client = redis::Client::open(url).expect("the URL is valid");
     let keys: u64 = redis::cmd("DBSIZE")
         .query(&mut client.get_connection().expect("the server is up"))
         .expect("the text is a number");
@@ -45,17 +45,18 @@ async fn with_a_password_in_a_database() {
 type Pem = (String, String);
 
 fn authority(name: &str) -> CertifiedIssuer<'static, KeyPair> {
-    let mut params = CertificateParams::new(Vec::<String>::new()).expect("valid");
+    let mut params = CertificateParams::new(Vec::<String>::new()).expect("the name is valid");
     params.distinguished_name.push(DnType::CommonName, name);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    CertifiedIssuer::self_signed(params, KeyPair::generate().expect("random numbers")).expect("signed")
+    CertifiedIssuer::self_signed(params, KeyPair::generate().expect("the system has random numbers"))
+        .expect("the certificate can be signed")
 }
 
 fn signed_by(authority: &CertifiedIssuer<'_, KeyPair>, name: &str) -> Pem {
-    let key = KeyPair::generate().expect("random numbers");
-    let mut params = CertificateParams::new([name.to_owned()]).expect("valid");
+    let key = KeyPair::generate().expect("the system has random numbers");
+    let mut params = CertificateParams::new([name.to_owned()]).expect("the name is valid");
     params.distinguished_name.push(DnType::CommonName, name);
-    (params.signed_by(&key, authority).expect("signed").pem(), key.serialize_pem())
+    (params.signed_by(&key, authority).expect("the certificate can be signed").pem(), key.serialize_pem())
 }
 
 /// Starts a server that accepts only clients with a certificate of this authority. Returns the server, its port for
@@ -70,7 +71,7 @@ fn start_with_certificate(own: &Pem, ca: &str, port: u16, more: &[&str]) -> (Ser
     let folder = TempDir::new().expect("the folder can be made");
     let file = |name: &str, text: &str| {
         let path = folder.path().join(name);
-        fs::write(&path, text).expect("written");
+        fs::write(&path, text).expect("the file can be written");
         path.to_string_lossy().into_owned()
     };
     let (ca, certificate, key) = (file("ca.pem", ca), file("certificate.pem", &own.0), file("key.pem", &own.1));
@@ -111,23 +112,24 @@ async fn with_certificates_on_both_sides() {
     let url = format!("rediss://127.0.0.1:{port}/");
     assert_decides(&Settings { tls, ..with_long_timeouts(&url) }).await;
 
-    let unknown =
-        connected(port, &other.pem(), Some(&client)).await.expect_err("no authority signed the server's certificate");
+    let unknown = connected(port, &other.pem(), Some(&client))
+        .await
+        .expect_err("no trusted authority signed the server's certificate");
     assert_eq!(unknown.cause(), Cause::Certificate, "{unknown}");
     let refused = connected(port, &authority.pem(), None).await.expect_err("the server wants a certificate");
     assert_eq!((refused.kind(), refused.cause()), (ErrorKind::Disconnected, Cause::ClientCertificate), "{refused}");
     let refused = connected(port, &authority.pem(), Some(&signed_by(&other, "limiter"))).await;
-    let refused = refused.expect_err("no authority signed the client's certificate");
+    let refused = refused.expect_err("no trusted authority signed the client's certificate");
     assert_eq!((refused.kind(), refused.cause()), (ErrorKind::Disconnected, Cause::ClientCertificate), "{refused}");
 }
 
-/// Returns a certificate as `openssl req -x509` makes it: it is self-signed, and may sign others.
+/// Returns a certificate as `openssl req -x509` makes it: it is self-signed, and can sign other certificates.
 fn own_authority(name: &str, change: impl FnOnce(&mut CertificateParams)) -> Pem {
-    let mut params = CertificateParams::new([name.to_owned()]).expect("valid");
+    let mut params = CertificateParams::new([name.to_owned()]).expect("the name is valid");
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     change(&mut params);
-    let key = KeyPair::generate().expect("random numbers");
-    (params.self_signed(&key).expect("signed").pem(), key.serialize_pem())
+    let key = KeyPair::generate().expect("the system has random numbers");
+    (params.self_signed(&key).expect("the certificate can be signed").pem(), key.serialize_pem())
 }
 
 #[tokio::test]
@@ -140,7 +142,7 @@ async fn a_certificate_that_is_its_own_authority_is_trusted_where_it_is_named() 
     assert_eq!(served(&own, &own.0).await, Ok(()));
     let both = authority("another").pem() + &own.0;
     assert_eq!(served(&own, &both).await, Ok(()));
-    let cause = |refused: Result<(), Error>| refused.expect_err("a wrong certificate").cause();
+    let cause = |refused: Result<(), Error>| refused.expect_err("the certificate is wrong").cause();
     // Every other fault of the certificate is still an error.
     assert_eq!(cause(served(&own, &own_authority("127.0.0.1", |_| ()).0).await), Cause::Certificate);
     let elsewhere = own_authority("redis.example", |_| ());
@@ -155,14 +157,15 @@ async fn a_certificate_without_the_hosts_name_is_excused_by_the_settings_alone()
     let own = signed_by(&ours, "redis.example");
     let (_server, port, _folder) = start_with_certificate(&own, &ours.pem(), 0, &["--tls-auth-clients", "no"]);
     let ca = || Some(ours.pem().into_bytes());
-    let refused = connected_by(port, Tls { ca: ca(), ..Tls::default() }).await.expect_err("another name");
+    let refused =
+        connected_by(port, Tls { ca: ca(), ..Tls::default() }).await.expect_err("the certificate has another name");
     assert_eq!(refused.cause(), Cause::CertificateName, "{refused}");
     let named = |name: &str| Tls { ca: ca(), server_name: Some(name.to_owned()), ..Tls::default() };
-    connected_by(port, named("redis.example")).await.expect("its name");
-    connected_by(port, named("redis.test")).await.expect_err("not its name either");
-    connected_by(port, Tls { ca: ca(), skip_name_check: true, ..Tls::default() }).await.expect("no name is asked for");
+    connected_by(port, named("redis.example")).await.expect("the certificate has this name");
+    connected_by(port, named("redis.test")).await.expect_err("the certificate does not have this name");
+    connected_by(port, Tls { ca: ca(), skip_name_check: true, ..Tls::default() }).await.expect("any name is accepted");
     let stranger = Tls { ca: Some(other.pem().into_bytes()), skip_name_check: true, ..Tls::default() };
-    let refused = connected_by(port, stranger).await.expect_err("no authority signed it");
+    let refused = connected_by(port, stranger).await.expect_err("no trusted authority signed the certificate");
     assert_eq!(refused.cause(), Cause::Certificate, "{refused}");
 }
 

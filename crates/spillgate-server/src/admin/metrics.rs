@@ -22,8 +22,8 @@ pub(super) async fn metrics<C: Clock + 'static>(State(state): State<AdminState<C
     state.pages.page(kind, move || page.next(service.metrics()))
 }
 
-/// Returns the format of the answer. It is OpenMetrics if the `Accept` header has OpenMetrics with at least the same weight as
-/// the text format of Prometheus. Otherwise it is the text format.
+/// Returns the format of the answer. It is OpenMetrics if the `Accept` header gives OpenMetrics a weight above zero that is at
+/// least the weight of the text format of Prometheus. Otherwise it is the text format.
 fn preferred(headers: &HeaderMap) -> Format {
     let (mut open, mut text) = (0.0, 0.0_f32);
     let fields = headers.get_all(header::ACCEPT).iter().filter_map(|field| field.to_str().ok());
@@ -49,7 +49,7 @@ mod tests {
     #[test]
     fn the_format_is_the_one_that_the_client_prefers() {
         let of = |accept: &'static str| {
-            preferred(&HeaderMap::from_iter([(header::ACCEPT, accept.parse().expect("a value"))]))
+            preferred(&HeaderMap::from_iter([(header::ACCEPT, accept.parse().expect("the header is valid"))]))
         };
         let prometheus = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,\
                           application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;q=0.4,\

@@ -2,9 +2,8 @@
 //!
 //! Clients use other listeners, so that they cannot reset their own counts.
 //!
-//! The settings may have an admin token. Every request except a health check then needs this token
-//! (`Authorization: Bearer ...`). Without an admin token, everyone who can connect to the listener may read. Only programs on
-//! this machine may write.
+//! If the settings have an admin token, every request except a health check needs this token (`Authorization: Bearer ...`).
+//! Without an admin token, everyone who can connect to the listener can read, but only programs on this machine can write.
 
 mod metrics;
 mod page;
@@ -122,10 +121,10 @@ fn bearer(request: &Request, token: &Token) -> Result<(), Problem> {
     Err(Problem::new(StatusCode::UNAUTHORIZED, detail, "send `Authorization: Bearer` and the text of admin_token_file"))
 }
 
-/// Checks a request if there is no admin token. Everyone may read, but only programs on this machine may write.
+/// Checks a request if there is no admin token. Everyone can read, but only programs on this machine can write.
 ///
-/// A browser on this machine may show a web page of another site, and this page could send requests here. A browser then adds
-/// an `Origin` header, so a write with this header is forbidden.
+/// A web page of another site, in a browser on this machine, could send requests here. The browser adds an `Origin` header to
+/// such a request, so a write with this header is forbidden.
 fn local(request: &Request) -> Result<(), Problem> {
     if matches!(*request.method(), Method::GET | Method::HEAD) {
         return Ok(());

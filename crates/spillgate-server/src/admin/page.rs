@@ -17,10 +17,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::protocol::http::problem::Problem;
 
-/// The most pages that clients may read at the same time. If a client is slow, its page keeps a few pieces in memory.
+/// The most pages that clients can read at the same time. If a client is slow, its page keeps a few pieces in memory.
 const PAGES: usize = 16;
 
-/// Counts how many more pages may be opened now.
+/// Counts how many more pages can be opened now.
 #[derive(Debug, Clone)]
 pub(super) struct Pages(Arc<Semaphore>);
 

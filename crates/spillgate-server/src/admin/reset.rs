@@ -1,7 +1,7 @@
 //! `POST /reset`: deletes the counts and the penalty of one key, for example of one customer.
 //!
-//! An operator can use this to unblock a customer at once. Without it, the customer would stay blocked until the window or the
-//! penalty ends.
+//! With a reset, an operator unblocks a customer at once. Without a reset, the customer would stay blocked until the window or
+//! the penalty ends.
 
 use axum::Json;
 use axum::extract::{Request, State};
@@ -20,8 +20,8 @@ use super::{AdminState, BODY_BYTES};
 
 const EXAMPLE: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}]}, or the body of a request to /v1/hit"#;
 
-/// Finds out which of the two kinds of bodies was sent. A body of a request to `/v1/hit` has the member `bucket`. The body is
-/// then parsed again as its kind, so that errors are about this kind.
+/// Finds out which of the two kinds of bodies was sent: descriptors for the rules, or the body of a request to `/v1/hit`. Only
+/// the second kind has the member `bucket`. The body is then parsed again as its kind, so that errors are about this kind.
 #[derive(Deserialize)]
 struct Kind {
     bucket: Option<IgnoredAny>,

@@ -1,6 +1,6 @@
 //! `GET /rules`: returns the rules that the server uses now, each with its file and line.
 //!
-//! After the rules files were loaded again, an operator can check here whether the server uses the new rules.
+//! After a reload of the rules files, an operator can check here whether the server uses the new rules.
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 //! Arguments that several commands share, and the text of the exit codes.
 //!
-//! Flags for settings are made from the table of keys, so that no flag can be missing or differ from its setting.
+//! The flags for settings are made from `KEYS`, the table of all settings. So no flag can be missing or differ from its
+//! setting.
 
 use std::path::PathBuf;
 
@@ -90,8 +91,8 @@ pub(super) fn given(matches: &ArgMatches, keys: impl Iterator<Item = &'static Ke
     keys.filter(is_given).map(|key| (key, values(key))).collect()
 }
 
-/// Reads a descriptor such as `user_id=7,path=/x`, whose entries are separated by commas. A `,`, `=` or `\` after a `\`
-/// is part of the text.
+/// Reads a descriptor such as `user_id=7,path=/x`, whose entries are separated by commas. A `\` before `,`, `=` or `\`
+/// makes that character a part of the text.
 fn entries(text: &str) -> Result<Entries, String> {
     let mut entries = Vec::new();
     let (mut key, mut part) = (None, String::new());

@@ -1,6 +1,7 @@
 //! The command line of `spillgate check`.
 //!
-//! One command can ask many questions, with several costs, times and rounds. This file limits the number of questions.
+//! A question is one request at one time. One command can ask many questions, with several costs, times and rounds. This
+//! file limits the number of questions.
 
 use std::time::Duration;
 

@@ -22,7 +22,7 @@ pub use verb::{Check, Doctor, Entries, KeyNames, Serve, Setting, Validate, Verb}
 /// Reads the command line.
 ///
 /// # Errors
-/// The message of clap. It can also be the help that the user asked for. The error knows its exit code.
+/// The message of clap, or the help that the user asked for. `exit_code` of the error returns the exit code.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Verb, clap::Error> {
     let matches = command().try_get_matches_from(arguments).map_err(with_suggestion)?;
     match matches.subcommand() {
@@ -35,9 +35,10 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Verb, clap
     }
 }
 
-/// Returns the error with a better suggestion. clap suggests the most similar flag, which may belong to another key.
+/// Returns the error with a better suggestion. clap suggests the most similar flag, which can belong to another setting.
 ///
-/// If the wrong flag has the form of a key, the suggestion is the flag of that key.
+/// If the wrong flag is written as the key of a setting (`--store-url` for `store.url`), the suggestion is the flag of that
+/// setting.
 fn with_suggestion(mut error: clap::Error) -> clap::Error {
     let Some(ContextValue::String(written)) = error.get(ContextKind::InvalidArg) else { return error };
     let is_key = |key: &&Key| written.strip_prefix("--") == Some(&*key.path.replace(['.', '_'], "-"));
@@ -51,7 +52,7 @@ fn with_suggestion(mut error: clap::Error) -> clap::Error {
 pub fn print(error: &clap::Error) {
     let text = error.render().to_string();
     let shown = masked(&text);
-    // The reader of the output may be gone. That is not an error.
+    // If the reader of the output is gone, writing fails. That is not an error.
     if error.use_stderr() && shown != text {
         drop(io::stderr().write_all(shown.as_bytes()));
     } else {

@@ -1,6 +1,6 @@
 //! The command lines of `key` and `doctor`, and the flags that `check` has for a shared store.
 //!
-//! These commands have only the settings that change which store is reached, which keys are used, or the answer.
+//! These commands have only the settings that they need. These settings choose the store, the names of keys, or the answer.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
@@ -44,14 +44,14 @@ fn settings(matches: &ArgMatches, paths: &[&str]) -> Vec<Setting> {
     given(matches, KEYS.iter().filter(|key| paths.contains(&key.path)))
 }
 
-/// Adds the flags with which `check` asks a shared store.
+/// Adds the flags that `check` needs to ask a shared store.
 pub(super) fn check_arguments(command: Command) -> Command {
     let take = Arg::new("take").long("take").action(ArgAction::SetTrue);
     let take = take.help("Take the units from the shared store. Without --take, the store is only read");
     with(command, &for_keys()).arg(take.help_heading("Store"))
 }
 
-/// Adds the values of these flags to `check`.
+/// Adds the values of the flags for a shared store to `check`.
 pub(super) fn check_settings(matches: &ArgMatches, check: Check) -> Check {
     Check { flags: settings(matches, &for_keys()), takes: matches.get_flag("take"), ..check }
 }

@@ -53,9 +53,9 @@ pub struct Check {
     pub rules: Vec<PathBuf>,
     pub domain: String,
     pub descriptors: Vec<Entries>,
-    /// The cost of each question of one round, in order.
+    /// The costs of one round. A round asks one question for each cost, in this order.
     pub costs: Vec<u64>,
-    /// How many rounds are asked at each time of `at`.
+    /// The number of rounds at each time of `at`.
     pub times: u32,
     /// Whether permits are released before the next question.
     pub releases: bool,

@@ -1,6 +1,6 @@
 //! `spillgate schema`: prints the JSON Schema of rules files.
 //!
-//! With this schema, an editor can complete and check a rules file while it is written.
+//! With this schema, an editor can complete and check a rules file during writing.
 
 use super::terminal::{EXIT_OK, Terminal};
 

@@ -1,6 +1,7 @@
-//! The questions of `spillgate check` and their answers.
+//! The questions of `spillgate check` and their answers, as plain data.
 //!
-//! They are plain data, so that asking them and explaining the answers do not depend on each other.
+//! A question is one request at one time. `mod.rs` asks the questions, and `explain.rs` prints the answers. Both files need
+//! only this data, so they do not depend on each other.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::service::ServiceError;
 /// One question and its answer.
 #[derive(Debug)]
 pub(super) struct Asked<'p> {
-    /// When the question was asked, since the start of the clock.
+    /// The time of the question, since the start of the clock.
     pub(super) at: Duration,
     pub(super) cost: u64,
     pub(super) verdict: Verdict,

@@ -1,4 +1,4 @@
-//! Finds what a shared store would decide, without taking anything from it.
+//! Finds out what a shared store would decide, without taking units from it.
 //!
 //! With this code, an operator can ask a live store about a real client without changing that client's counts.
 
@@ -9,7 +9,7 @@ use spillgate::{Algorithm, Anchor, Binding, Clock, Decision, Hit, Op, OpKind, Qu
 use super::asked::{After, decided};
 use crate::service::{Service, ServiceError};
 
-/// Returns the answer to each hit alone. `before` has the answers to peeks at the same limits.
+/// Returns the decision on each hit as if it were the only hit. `before` has the decisions on peeks at the same limits.
 ///
 /// Each take is sent in one request with a second take, on a limit of 0. The second take is always refused. A request
 /// is charged as a whole or not at all, so nothing is charged. The store still decides the first take. If the limit
@@ -20,10 +20,10 @@ pub(super) async fn decisions<C: Clock>(
     before: &[Decision],
 ) -> Result<Vec<Decision>, ServiceError> {
     let nothing = Quota::fixed_window(0, Duration::from_secs(1)).anchor(Anchor::FirstHit).build();
-    let nothing = nothing.expect("invariant: a limit of nothing is valid");
+    let nothing = nothing.expect("invariant: a limit of 0 is valid");
     let mut decisions = Vec::new();
     for (hit, peek) in hits.iter().zip(before) {
-        // Without scripts, each take is a request of its own, and a refused take is charged.
+        // Without scripts, each take is charged even if the request is refused. Only a store with scripts supports Force.
         let by_script = service.limiter().store().supports(hit.quota, OpKind::Force);
         if hit.op.kind() != OpKind::Take || !hit.quota.refusal_is_free() || !by_script {
             decisions.push(by_peek(hit, peek));
@@ -33,8 +33,8 @@ pub(super) async fn decisions<C: Clock>(
         let mut both = [Decision::default(); 2];
         let verdict = service.limiter().decide(&[*hit, refuses], &mut both).await?;
         decided(verdict.source)?;
-        // A refused request has no delay, so the delay of a queue is computed here. It is the time until all requests
-        // that are in the queue already are done.
+        // A refused request has no delay, so the delay of a queue is computed here. It is the time until the queue is
+        // empty.
         let queues = both[0].allowed && hit.quota.algorithm() == Algorithm::LeakyBucket;
         decisions.push(both[0].with_delay_ns(if queues { peek.reset_after_ns } else { 0 }));
     }

@@ -1,6 +1,6 @@
 //! Prints the answers of `spillgate check`: how each descriptor found its rule, and what each limit decided.
 //!
-//! Users run the command to see the reason of a decision. Therefore the text and the JSON both contain it.
+//! Users run the command to see the reason of a decision. So the text and the JSON both contain the reason.
 
 use std::time::Duration;
 

@@ -1,6 +1,7 @@
 //! Turns a report about a store into findings: what is good, what is worth knowing, and what to fix.
 //!
-//! `spillgate-redis` makes the report without judging it, so that a program can use it too.
+//! `spillgate-redis` makes the report, which contains only facts. Other programs can use the report too, and judge the facts
+//! in their own way.
 
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use crate::command::open::store;
 use crate::command::terminal::{Tone, count, duration};
 use crate::settings::Settings;
 
-/// A larger difference between the clocks is reported, because logs and the fallback store use the clock of this
-/// machine.
+/// A larger difference between the clock of the store and the clock of this machine is a fault. Limits use the clock of the
+/// store, but log lines and the fallback store use the clock of this machine.
 const SKEW: Duration = Duration::from_millis(500);
 /// How to fix a URL that names a replica.
 const REPLICA_HELP: &str =
@@ -66,7 +67,7 @@ pub(super) struct Finding {
     pub(super) what: &'static str,
     pub(super) grade: Grade,
     pub(super) found: String,
-    /// How to fix it. Empty if there is nothing to do.
+    /// What to do about the finding. Empty if there is nothing to do.
     pub(super) help: String,
 }
 
@@ -128,7 +129,7 @@ fn cluster(cluster: &ClusterReport, servers: &[ServerReport], user: &str) -> Vec
     if cluster.slots == 0 {
         return vec![state, slots];
     }
-    // A primary knows its replicas before the other nodes know them.
+    // A primary knows its new replica before the cluster lists that replica.
     let has_one = |address: &&String| servers.iter().any(|it| it.address == **address && has_replicas(it));
     let (unlisted, alone): (Vec<_>, Vec<_>) = cluster.alone.iter().partition(has_one);
     let mut found = vec![state, slots, replicas(&alone, user)];

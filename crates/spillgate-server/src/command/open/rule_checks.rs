@@ -1,7 +1,7 @@
 //! Checks that a server with these settings can serve these rules.
 //!
 //! Rules and settings can each be valid and still not fit together. For example, the store cannot count a limit, or no
-//! rule limits a forward-auth request. Without these checks, such a fault would show only while requests are served.
+//! rule limits a forward-auth request. Without these checks, such a fault would show only when requests come.
 
 use spillgate::rules::{Limit, Rule, RuleStep, Rules, Unreleased};
 use spillgate::text::nearest;
@@ -46,8 +46,8 @@ fn unlimited_forward_auth(settings: &Settings, rules: &Rules) -> Vec<Problem> {
     problem.collect()
 }
 
-/// Returns whether callers can take permits of the rule's concurrency limits without releasing them. Only HTTP can
-/// release a lease.
+/// Returns whether callers can take permits of the rule's concurrency limits without a way to release them. Only the HTTP API
+/// has a request that releases permits. gRPC and forward-auth requests only take them.
 pub(crate) fn unreleased(settings: &Settings, rule: &Rule) -> Unreleased {
     let auth = &settings.forward_auth;
     let by_forward_auth =
@@ -101,8 +101,8 @@ pub(crate) fn check_for_store(settings: &Settings, rules: &Rules) -> Result<(), 
     Problems::check(uncounted(settings, rules))
 }
 
-/// Returns the limits that the store cannot count, and the first limit that a server cannot count while the store
-/// fails.
+/// Returns an error for each limit that the store cannot count. Adds an error for the first limit that a server cannot count
+/// by itself during a failure of the store.
 fn uncounted_by_server(settings: &Settings, rules: &Rules) -> Vec<Problem> {
     let mut found = uncounted(settings, rules);
     let local = |limit: &&Limit| limit.quota.on_store_failure() == OnStoreFailure::Local;
@@ -120,8 +120,8 @@ fn uncounted_by_server(settings: &Settings, rules: &Rules) -> Vec<Problem> {
     found
 }
 
-/// Returns notes about settings of the rules that have no effect on the memory store. Each kind is reported once, at
-/// its first place.
+/// Returns notes about the keys `on_store_failure` and `slot_by` of limits, if the store is memory, where they have no effect.
+/// Each key is reported once, at the first limit that has it.
 pub(crate) fn notes(settings: &Settings, rules: &Rules) -> Vec<String> {
     if settings.store.url != StoreUrl::Memory {
         return Vec::new();
@@ -143,7 +143,7 @@ fn origin(limit: &Limit) -> String {
     limit.origin.as_ref().map(ToString::to_string).unwrap_or_default()
 }
 
-/// Returns the limits that the shared store cannot count.
+/// Returns an error for each limit that the shared store cannot count.
 fn uncounted(settings: &Settings, rules: &Rules) -> Vec<Problem> {
     if settings.store.url == StoreUrl::Memory {
         return Vec::new();

@@ -1,7 +1,7 @@
 //! Reads rules from the paths of files and folders.
 //!
-//! All commands use this code. They report errors of rules files in one way, and never show a line that may contain a
-//! secret.
+//! All commands use this code. So they report errors of rules files in the same way, and never show a line that contains a
+//! password.
 
 use std::path::PathBuf;
 
@@ -38,8 +38,8 @@ pub(crate) fn parse(settings: &Settings, files: &[RulesFile]) -> Result<Rules, P
     Ok(rules)
 }
 
-/// Returns the error without its lines if they contain a URL with a password. A user may give a settings file as a
-/// rules file.
+/// Returns the error without its lines if they contain a URL with a password. This happens if a user passes a settings file
+/// as a rules file by mistake.
 fn without_secrets(error: &Diagnostic) -> Diagnostic {
     let (error, lines) = (error.clone(), error.lines());
     if masked(&lines) == lines { error } else { error.without_lines() }

@@ -1,6 +1,6 @@
-//! Files with one secret: passwords, tokens and the key secret.
+//! Reads files with one secret: a password, a token or the key secret.
 //!
-//! Their size is limited, and their content never appears in an error.
+//! The size of the files is limited, and their content never appears in an error.
 
 use std::fs::File;
 use std::io::{self, Read as _};

@@ -12,19 +12,19 @@ use super::secret_file;
 use crate::command::terminal::Problem;
 use crate::settings::{Settings, StoreTls, StoreUrl};
 
-/// The key secret that is used if the settings name no other. It is public.
+/// The key secret that is used if the settings name none. Everyone can know it, because it is in the source code.
 const PUBLIC_SECRET: [u8; 16] = *b"spillgate public";
 
 /// The largest certificate file that is read.
 const MAX_PEM_BYTES: u64 = 1 << 20;
 
-/// A note that is printed by commands that print names of keys.
+/// The note that `check` and `key` print if the settings name no key secret.
 pub(crate) const NO_SECRET: &str = "note: hashed without a secret, as on a server without store.key_secret_file. \
                                     If your servers have a key secret, or another store.log or store.scripts, \
                                     they count under other keys";
 
-/// How long a command waits for an answer of the store. No client waits for the command, so this time can be long. The
-/// time to connect is the same as for the server, so that the doctor finds the same faults as the server.
+/// How long `check` and `doctor` wait for an answer of the store. No client waits for these commands, so this time can be
+/// long. The time to connect is the same as for the server, so that the doctor finds the same faults as the server.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Returns the error of a command that cannot reach the store, with help for the likely cause.
@@ -103,7 +103,7 @@ pub(crate) fn redis_store_with(
     })
 }
 
-/// Returns how to reach the store. This function reads the files of passwords and certificates.
+/// Returns the settings of `spillgate-redis` for the store. Reads the files with passwords and certificates.
 pub(crate) fn redis_settings(settings: &Settings, connections: usize) -> Result<spillgate_redis::Settings, Problem> {
     let store = &settings.store;
     let StoreUrl::Shared(url) = &store.url else {
@@ -157,7 +157,7 @@ pub(crate) fn key_hasher(settings: &Settings) -> Result<KeyHasher, Problem> {
     Ok(KeyHasher::with_secret(secret))
 }
 
-/// Checks the settings of a shared store and the files that they name. It does not connect.
+/// Checks the settings of a shared store and the files that they name, without connecting to the store.
 pub(crate) fn check_settings(settings: &Settings) -> Result<(), Problem> {
     if settings.store.url == StoreUrl::Memory {
         return Ok(());
@@ -166,7 +166,7 @@ pub(crate) fn check_settings(settings: &Settings) -> Result<(), Problem> {
     key_hasher(settings).map(drop)
 }
 
-/// Returns the settings that change commands and keys. They need no URL and no files.
+/// Returns only those settings of `spillgate-redis` that change commands and keys. They need no URL and no files.
 pub(crate) fn modes(settings: &Settings) -> spillgate_redis::Settings {
     spillgate_redis::Settings {
         log: settings.store.log,

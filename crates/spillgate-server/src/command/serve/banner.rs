@@ -1,6 +1,6 @@
-//! What `serve` prints on standard output when it starts.
+//! Prints the text of `serve` on standard output: that the server is ready, or all settings (`--show-settings`).
 //!
-//! Scripts wait for this output (`--json`) to know that the server is ready, and on which ports.
+//! Scripts wait for this text (with `--json`) to know that the server is ready, and on which ports.
 
 use spillgate::rules::{Rules, Severity};
 

@@ -1,4 +1,4 @@
-//! The limiter of the server: in memory, or on a shared store with a fallback in memory.
+//! Opens the limiter of the server: in memory, or on a shared store with a fallback in memory.
 //!
 //! This code also logs warnings about settings that are valid but unsafe.
 
@@ -25,7 +25,7 @@ pub(super) fn open(settings: &Settings, snapshot: Option<&LockedFile>) -> Result
         return snapshot::limiter(memory, snapshot);
     }
     let workers = settings.workers.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
-    // Each thread uses two connections: the workers, and the thread that checks the health of the store.
+    // Each worker uses two connections, and the thread that checks the health of the store uses two more.
     let connections = settings.store.connections.unwrap_or(2 * workers).next_multiple_of(2);
     let store = store::redis_store(settings, connections + 2)?;
     let keys = store::key_hasher(settings)?;

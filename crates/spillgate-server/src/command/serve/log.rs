@@ -1,6 +1,6 @@
 //! Sends log lines and panics to standard error.
 //!
-//! It keeps the log readable: a client must not be able to fill it with warnings of a library.
+//! Warnings of some libraries are left out, so that a bad client cannot fill the log with them.
 
 use std::io::stderr;
 use std::panic::{self, PanicHookInfo};
@@ -36,7 +36,7 @@ fn filter(level: &str) -> String {
     }
 }
 
-/// Returns the system's clock. It logs when the wall clock was set.
+/// Returns the system's clock. It writes a log line when someone has set the wall clock.
 pub(super) fn clock() -> SystemClock {
     SystemClock::start().on_step(|step_ns| {
         tracing::warn!(step_ms = step_ns / 1_000_000, "the wall clock was set; the server follows it")

@@ -1,6 +1,6 @@
 //! `spillgate serve`: runs the server from its start to its end.
 //!
-//! Nothing is served before everything is checked: settings, rules, secrets, the snapshot and all addresses.
+//! The server checks everything before it serves the first request: settings, rules, secrets, the snapshot and all addresses.
 
 mod banner;
 mod limiter;

@@ -14,7 +14,7 @@ use crate::service::Service;
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 const WRITE_EVERY: Duration = Duration::from_secs(60);
 
-/// Starts the thread that writes the lines. It ends with the process.
+/// Starts the thread that writes the log lines. The thread ends with the process.
 pub(super) fn start(service: &Arc<Service>) -> io::Result<()> {
     let service = Arc::clone(service);
     thread::Builder::new().name("refusal-log".into()).spawn(move || follow(&service)).map(drop)

@@ -21,7 +21,7 @@ use crate::command::terminal::{Problem, Problems};
 use crate::service::Service;
 use crate::settings::Resolved;
 
-/// The time limit for reading all files. If they take longer, their disk or network does not answer.
+/// The time limit for reading all files. If reading takes longer, a disk or a network probably does not answer.
 const READ_WITHIN: Duration = Duration::from_secs(10);
 
 /// Requests reloads.
@@ -123,7 +123,8 @@ impl Reloader {
     }
 }
 
-/// Reads files with a time limit. A read that never ends blocks one thread, and never more than one.
+/// Reads files with a time limit. At most one thread is blocked by a read that never ends, because no further read begins
+/// before it ends.
 #[derive(Default)]
 struct Reader {
     /// The thread of the last read that was too late.
@@ -162,9 +163,9 @@ mod tests {
         let mut reader = Reader::default();
         let (end, ended) = sync_channel::<()>(0);
         let late = reader.read(Duration::from_millis(20), move || ended.recv());
-        assert!(late.expect_err("it never ends").to_string().contains("could not be read within"));
+        assert!(late.expect_err("the read does not end in time").to_string().contains("could not be read within"));
         let next = reader.read(Duration::from_secs(30), || 1);
-        assert!(next.expect_err("it is still being read").to_string().contains("still being read"));
+        assert!(next.expect_err("the first read has not ended").to_string().contains("still being read"));
         drop(end);
         while reader.late.as_ref().is_some_and(|thread| !thread.is_finished()) {
             thread::yield_now();
@@ -175,6 +176,6 @@ mod tests {
     #[test]
     fn a_reader_that_panics_is_an_error() {
         let read = Reader::default().read(Duration::from_secs(30), || -> u8 { panic!("as this test wants it") });
-        assert!(read.expect_err("it panicked").to_string().contains("panicked"));
+        assert!(read.expect_err("the reader panicked").to_string().contains("panicked"));
     }
 }
