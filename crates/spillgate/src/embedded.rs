@@ -42,7 +42,7 @@ impl<C: Clock> Limiter<MemoryStore, C> {
     /// ```
     ///
     /// # Errors
-    /// The error is [`Malformed`](crate::StoreErrorKind::Malformed) if the lengths differ.
+    /// The error is [`Malformed`](crate::StoreErrorKind::Malformed) if `keys` and `decisions` have different lengths.
     pub fn hit_batch_now(
         &self,
         bucket: &str,

@@ -35,24 +35,26 @@ const NEVER: Duration = Duration::from_secs((1 << 62) / 1_000_000_000);
 /// * [`Deny`](OnStoreFailure::Deny) refuses everything.
 /// * [`Error`](OnStoreFailure::Error) returns the error of the store. But a hit in shadow mode is allowed, because such
 ///   a hit never refuses a request.
-/// * [`Local`](OnStoreFailure::Local) decides in a local memory store, by this node's [share](Quota::share) of the
-///   quota (its part of it).
+/// * [`Local`](OnStoreFailure::Local) decides in a local memory store. There, the limit is the [share](Quota::share) of
+///   this node, which is one node's part of the quota.
 ///
 /// A request gets one verdict over all its hits. Either all hits of the request take their units, or none. If a policy
 /// refuses the request, nothing is taken locally.
 ///
 /// # What a fleet admits
 ///
-/// Let f(s) be the most units that a limit admits in any time s. Let f'(s) be the most units that one node's share of
-/// the limit admits in this time. If m nodes send requests while the shared store fails and recovers, the nodes
-/// together admit at most f(s) + m * f'(s) units. The local counts are kept while the shared store answers.
+/// Let f(s) be the most units that a limit admits in any period of length s. Let f'(s) be the most units that one
+/// node's share of the limit admits in such a period. If m nodes send requests while the shared store fails and
+/// recovers, the nodes together admit at most f(s) + m * f'(s) units. This is true for several failures in one period
+/// too, because the local counts are kept while the shared store answers.
 ///
 /// # Refunds, renewals and resets
 ///
-/// No policy refunds, renews or resets. While the shared store fails, such a request gets the error of the store. There
-/// is one exception: a take from the local store is refunded and renewed in the local store, whether the shared store
-/// answers or not. The receipt of a take says from which store the units were taken. Other nodes cannot use a receipt
-/// of this node's local store. A reset applies to the shared store and to the local store.
+/// No policy refunds, renews or resets. While the shared store fails, a request for a refund, a renewal or a reset gets
+/// the error of the store. There is one exception: a take from the local store is refunded and renewed in the local
+/// store, whether the shared store answers or not. The receipt of a take says from which store the units were taken.
+/// Other nodes cannot use a receipt of this node's local store. A reset applies to the shared store and to the local
+/// store.
 ///
 /// # Time
 ///
@@ -90,8 +92,8 @@ impl<S: Store> FallbackStore<S> {
     /// Makes a store that sends its requests to `shared`. While `shared` fails, limits with the policy
     /// [`Local`](OnStoreFailure::Local) count in `local`.
     ///
-    /// `expected_nodes` is the number of nodes that share each limit. If it is too low, the fleet admits more than the
-    /// limit while the shared store fails. If it is too high, the fleet admits less.
+    /// `expected_nodes` is the number of nodes that share each limit. If this number is too low, the shares of all
+    /// nodes together are more than the limit. If this number is too high, they are less than the limit.
     ///
     /// # Panics
     /// Never, because the limits of its placeholders are valid.

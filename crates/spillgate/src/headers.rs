@@ -87,7 +87,7 @@ impl FromStr for HeaderStyle {
     /// Finds the style that has this name in settings.
     ///
     /// # Errors
-    /// [`UnknownStyle`] if no style has this name. The text of the error lists all names.
+    /// The error is [`UnknownStyle`] if no style has this name. The text of the error lists all names.
     fn from_str(name: &str) -> Result<HeaderStyle, UnknownStyle> {
         HeaderStyle::ALL.into_iter().find(|style| style.as_str() == name).ok_or(UnknownStyle)
     }

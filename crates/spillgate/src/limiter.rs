@@ -161,25 +161,25 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         Hit::new(key, quota, Op::take(cost), Binding::Enforce)
     }
 
-    /// The time now, by the limiter's clock.
+    /// Returns the time now, by the limiter's clock.
     #[must_use]
     pub fn now(&self) -> Time {
         self.clock.now()
     }
 
-    /// The store.
+    /// Returns the store.
     #[must_use]
     pub const fn store(&self) -> &S {
         &self.store
     }
 
-    /// The clock.
+    /// Returns the clock.
     #[must_use]
     pub const fn clock(&self) -> &C {
         &self.clock
     }
 
-    /// The hasher of keys, with its secret.
+    /// Returns the hasher of keys, with its secret.
     #[must_use]
     pub const fn keys(&self) -> &KeyHasher {
         &self.keys

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The bounds of a store on keys and on bytes, and how many keys and bytes are in use.
 ///
-/// A decision on a known key usually does not write to the budget. If every decision did, all threads would compete for
-/// the one cache line of the budget.
+/// A decision on a known key usually does not write to the budget. If every decision wrote to it, all threads would
+/// compete for the one cache line of the budget.
 #[derive(Debug)]
 pub(super) struct Budget {
     max_keys: usize,

@@ -26,7 +26,8 @@ impl MemoryStore {
     /// ```
     ///
     /// # Errors
-    /// [`StoreErrorKind::Malformed`](spillgate_core::StoreErrorKind::Malformed) if the lengths differ or there are more than [`MAX_HITS`] hits.
+    /// The error is [`Malformed`](spillgate_core::StoreErrorKind::Malformed) if `hits` and `decisions` have different
+    /// lengths, or if there are more than [`MAX_HITS`] hits.
     pub fn decide_now(&self, now: Time, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Result<Verdict, StoreError> {
         if hits.len() != decisions.len() {
             return Err(StoreError::malformed("hits and decisions differ in length"));
@@ -70,7 +71,8 @@ impl MemoryStore {
     /// ```
     ///
     /// # Errors
-    /// [`StoreErrorKind::Malformed`](spillgate_core::StoreErrorKind::Malformed) if the lengths differ.
+    /// The error is [`Malformed`](spillgate_core::StoreErrorKind::Malformed) if `hits` and `decisions` have different
+    /// lengths.
     pub fn hit_batch_now(&self, now: Time, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Result<(), StoreError> {
         if hits.len() != decisions.len() {
             return Err(StoreError::malformed("hits and decisions differ in length"));

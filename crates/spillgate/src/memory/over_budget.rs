@@ -1,8 +1,8 @@
 //! Decides a request that needs more capacity than the store has.
 //!
 //! The store must neither drop a live state nor exceed its bounds. [`OnFull`] says whether such a request is refused,
-//! or decided without being counted. In both cases, a state without capacity is not changed, because its hits are
-//! decided on a copy.
+//! or decided without being counted. In both cases, a state for which there is no capacity is not changed, because
+//! its hits are decided on a copy.
 
 use std::sync::atomic::Ordering;
 

@@ -37,9 +37,9 @@ const OVERFLOWS: u64 = (1 << OVERFLOW_BITS) - 1;
 /// of this time are stored.
 ///
 /// These bits repeat every 2^42 ns, which is 4398 s or 73 minutes. An old time can therefore look as if it were up to a
-/// second after the time of a request. This happens to about one request in 4000. It matters only if the request has
-/// another T (the time between two tokens) than the charge before it. A part of the debt (used tokens, measured as
-/// time) is then not converted to the new T. This part is at most one second.
+/// second after the time of a request. This happens to about one request in 4000 (one second in 4398 s). It matters
+/// only if the request has another T (the time between two tokens) than the charge before it. A part of the debt (used
+/// tokens, measured as time) is then not converted to the new T. This part is at most one second.
 const NEWEST: u64 = (1 << 42) - 1;
 /// A shift by this many bits moves the newest time to the top of a word.
 const TOP_SHIFT: u32 = NEWEST.leading_zeros();
@@ -91,7 +91,8 @@ impl Bucket {
         self.words[META].store(MOVED, Ordering::Release);
     }
 
-    /// The overflow count: how many entries have their home bucket here or earlier, and their slot in a later bucket.
+    /// Returns the overflow count: how many entries have their home bucket here or earlier, and their slot in a later
+    /// bucket.
     #[inline]
     pub(super) fn overflows(&self) -> u64 {
         self.get(META) & OVERFLOWS
@@ -155,7 +156,7 @@ impl Bucket {
         found
     }
 
-    /// The first free slot.
+    /// Returns the first free slot, or `None` if no slot is free.
     pub(super) fn free_slot(&self, width: Width) -> Option<usize> {
         (0..width.slots()).find(|&slot| self.get(slot * width.words()) == 0)
     }

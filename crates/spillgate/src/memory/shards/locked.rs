@@ -140,13 +140,13 @@ impl<'t> LockedBuckets<'t> {
         self.table.between(self.table.home_bucket(key), position.bucket).for_each(Bucket::uncount_overflow);
     }
 
-    /// The bucket of an entry, and the width of its slots.
+    /// Returns the bucket of an entry, and the width of its slots.
     #[inline]
     pub(crate) fn bucket(&self, position: Position) -> (&'t Bucket, Width) {
         (self.table.bucket(position.bucket), self.table.width)
     }
 
-    /// The content of an entry's slot.
+    /// Returns the content of an entry's slot.
     #[inline]
     pub(crate) fn content(&self, position: Position) -> Content {
         self.table.bucket(position.bucket).content(self.table.width, position.slot)

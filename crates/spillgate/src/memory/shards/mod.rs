@@ -101,13 +101,13 @@ impl Shards {
         self.tables[shard].load()
     }
 
-    /// The index of the shard that has `key`.
+    /// Returns the index of the shard that has `key`.
     #[inline]
     pub(super) fn shard_of(&self, key: Fingerprint) -> usize {
         key.shard(self.bits)
     }
 
-    /// The slab of a shard.
+    /// Returns the slab of a shard.
     pub(super) fn slab(&self, shard: usize) -> &Mutex<Slab> {
         &self.shards[shard].slab
     }
@@ -127,18 +127,18 @@ impl Shards {
         self.shards[shard].entries.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The number of slots in all home buckets.
+    /// Returns the number of slots in all home buckets.
     #[cfg(all(test, not(loom)))]
     pub(super) fn slots(&self) -> usize {
         self.tables.iter().map(|table| table.load().home_slots()).sum()
     }
 
-    /// The width of the slots of all tables.
+    /// Returns the width of the slots of all tables.
     pub(super) fn width(&self) -> Width {
         self.width
     }
 
-    /// The number of shards.
+    /// Returns the number of shards.
     pub(super) fn count(&self) -> usize {
         self.shards.len()
     }

@@ -23,7 +23,7 @@ pub(crate) enum Width {
 }
 
 impl Width {
-    /// The number of slots in a bucket.
+    /// Returns the number of slots in a bucket.
     pub(crate) const fn slots(self) -> usize {
         match self {
             Width::Narrow => 5,
@@ -31,7 +31,7 @@ impl Width {
         }
     }
 
-    /// The number of words in a slot.
+    /// Returns the number of words in a slot.
     pub(super) const fn words(self) -> usize {
         match self {
             Width::Narrow => 3,
@@ -81,7 +81,7 @@ const SCALES: [u64; 4] = [1, 1_000, 1_000_000, 1_000_000_000];
 
 /// Returns whether a state that expires at `time_ns` equals an empty state at `now_ns`.
 ///
-/// A slot cannot store a time after [`Time::MAX`]. It stores [`Time::MAX`] instead. A state with this time never
+/// A slot cannot store a time after [`Time::MAX`], so it stores [`Time::MAX`] instead. A state with this time never
 /// expires.
 pub(super) fn has_expired(time_ns: u64, now_ns: u64) -> bool {
     time_ns <= now_ns && time_ns < Time::MAX.as_nanos()

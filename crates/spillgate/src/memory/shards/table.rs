@@ -49,13 +49,13 @@ impl Table {
         Table::with_spill(width, shard_bits, Table::rounded_up(home_buckets), Table::spill(home_buckets))
     }
 
-    /// The number of home buckets in a table that was made for `home_buckets`.
+    /// Returns the number of home buckets in a table that was made for `home_buckets`.
     pub(super) fn rounded_up(home_buckets: usize) -> usize {
         let spill = Table::spill(home_buckets);
         (home_buckets + spill).next_multiple_of(BLOCK) - spill
     }
 
-    /// The number of spill buckets behind this many home buckets.
+    /// Returns the number of spill buckets behind this many home buckets.
     fn spill(home_buckets: usize) -> usize {
         SPILL + home_buckets / SPILL_SHARE
     }
@@ -79,7 +79,7 @@ impl Table {
         self.blocks.last().map_or(0, |last| (self.blocks.len() - 1) * BLOCK + last.len())
     }
 
-    /// The bucket with this index.
+    /// Returns the bucket with this index.
     #[inline]
     pub(super) fn bucket(&self, index: usize) -> &Bucket {
         &self.blocks[index / BLOCK][index % BLOCK]
@@ -90,23 +90,23 @@ impl Table {
         (home..bucket).map(|index| self.bucket(index))
     }
 
-    /// The number of home buckets.
+    /// Returns the number of home buckets.
     pub(crate) fn home_buckets(&self) -> usize {
         self.home_buckets
     }
 
-    /// The number of slots in all home buckets.
+    /// Returns the number of slots in all home buckets.
     pub(super) fn home_slots(&self) -> usize {
         self.home_buckets * self.width.slots()
     }
 
-    /// The index of the home bucket of `key`.
+    /// Returns the index of the home bucket of `key`.
     #[inline]
     pub(crate) fn home_bucket(&self, key: Fingerprint) -> usize {
         key.home_bucket(self.shard_bits, self.home_buckets)
     }
 
-    /// The overflow counts of all buckets.
+    /// Returns the overflow counts of all buckets.
     #[cfg(test)]
     pub(crate) fn overflows(&self) -> Vec<u64> {
         self.between(0, self.buckets()).map(Bucket::overflows).collect()
