@@ -119,9 +119,9 @@ impl Rules {
 
     /// Adds a warning for each rule that has a `value` of more than `value_bytes` bytes.
     ///
-    /// A rule matches whole values, but [`plan`](Rules::plan) uses only the first `value_bytes` bytes of a value to choose
-    /// a counter. A rule with a longer `value` therefore shares its counter with other values that begin with the same
-    /// bytes. `files` are the files that were parsed.
+    /// A rule matches whole values, but [`plan`](Rules::plan) uses only the first `value_bytes` bytes of a value to
+    /// choose a counter. A rule with a longer `value` can therefore share its counter with other values that begin with
+    /// the same bytes. `files` are the files that were parsed.
     ///
     /// ```
     /// use spillgate::rules::{Rules, RulesFile};

@@ -32,7 +32,7 @@ pub struct Request<'p> {
     pub max_wait_ns: u64,
     /// The entries of all descriptors.
     entries: SmallVec<[(&'p str, &'p str); 8]>,
-    /// The descriptors. Each descriptor stores only the number of its entries.
+    /// The descriptors. A descriptor stores the number of its entries, and not the entries.
     parts: SmallVec<[Part<'p>; 4]>,
 }
 
@@ -178,7 +178,8 @@ pub struct Planned<'p> {
 impl Rules {
     /// Turns a request into hits.
     ///
-    /// It finds the rule of each descriptor, leaves out the limits that are replaced, and merges equal hits.
+    /// It finds the rule of each descriptor, leaves out the limits that are replaced, and merges hits that differ only
+    /// in their costs.
     ///
     /// Rules match whole values, but only the first `value_bytes` bytes of a value choose the counter. Longer values that
     /// begin with the same bytes share a counter. Without this bound, clients could make keys from values of any length.

@@ -208,8 +208,8 @@ impl Diagnostic {
 
     /// Makes a diagnostic of any severity at a position of `source`.
     pub(crate) fn new(source: &Source, at: At, severity: Severity, words: Words) -> Diagnostic {
-        // The parser may return a wrong position. Here the position is moved inside the text and to character boundaries,
-        // so that the text can be cut there without a panic.
+        // The parser could return a wrong position. Here the position is moved inside the text and to character
+        // boundaries, so that the text can be cut there without a panic.
         let start = boundary(&source.text, at.start);
         let end = boundary(&source.text, start + at.len.min(MAX_LABEL_BYTES));
         let at = At { start, len: end - start, ..at };

@@ -8,9 +8,9 @@
 /// two neighbouring letters. The candidate with the fewest edits is returned. If several candidates need equally few edits,
 /// the first of them is returned. Upper and lower case count as equal. `-`, `_` and a space also count as equal.
 ///
-/// A candidate is similar enough if the number of edits is at most a third of its length. One edit is always allowed. For
-/// an empty word, or a word of more than 64 bytes, the result is `None`. A longer word would take too much time, because
-/// the cost is quadratic.
+/// A candidate is similar enough if the number of edits is at most a third of the candidate's length. One edit is
+/// always allowed. For an empty word, or a word of more than 64 bytes, the result is `None`. A longer word would take
+/// too much time, because each letter of the word is compared with each letter of each candidate.
 ///
 /// ```
 /// use spillgate::text::nearest;

@@ -47,8 +47,8 @@ pub enum Value {
 /// The largest text, in bytes: 16 MiB.
 pub(crate) const MAX_BYTES: usize = 16 << 20;
 
-/// The most values of one file. A usual file of [`MAX_BYTES`] has far fewer values. The bound limits the time and memory
-/// that a hostile file costs.
+/// The most values of one file. A normal file of [`MAX_BYTES`] has far fewer values. The bound limits the time and
+/// memory that a hostile file costs.
 const MAX_NODES: usize = 4_000_000;
 
 /// The most aliases of one file. An alias (`*name`) repeats a value that was written elsewhere. Repeated values also count
@@ -259,7 +259,7 @@ fn node(text: &str, raw: Spanned<Raw>) -> Node {
         Raw::Map(map) => Value::Map(merged(map.into_iter().map(|(k, v)| (node(text, k), node(text, v))).collect())),
     };
     let at = match &value {
-        // A list or a map may have many lines. An error about it shows only the first line.
+        // A list or a map can have many lines. An error about it shows only the first line.
         Value::List(_) | Value::Map(_) => At { len: 0, ..at },
         Value::Null | Value::Text { .. } => {
             At { len: written.trim_end().lines().next().unwrap_or_default().len(), ..at }

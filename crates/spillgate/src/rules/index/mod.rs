@@ -254,7 +254,7 @@ impl Index {
         false
     }
 
-    /// Returns the keys of a level, each with its nodes. The checks for warnings use it.
+    /// Returns the keys of a level, each with its nodes. The checks for warnings use this function.
     pub(super) fn slots(&self, level: u32) -> impl Iterator<Item = (&str, SlotView<'_>)> {
         self.levels[level as usize].keys.iter().map(|(key, slot)| (&**key, SlotView { slot }))
     }

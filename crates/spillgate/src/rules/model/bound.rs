@@ -1,6 +1,6 @@
 //! Finds out whether one limit of a rule makes another limit of the rule useless.
 //!
-//! For example, a rule may have a limit of 10 requests a second and a limit of 600 requests a minute. The first limit
+//! For example, a rule can have a limit of 10 requests a second and a limit of 600 requests a minute. The first limit
 //! allows at most 600 requests in a minute, so the second limit never refuses a request. The author of the rule probably
 //! meant other numbers, so the author gets a warning.
 

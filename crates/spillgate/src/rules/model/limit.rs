@@ -170,7 +170,7 @@ impl Unit {
     /// All units. The shortest unit is first.
     pub const ALL: [Unit; 7] = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Week, Unit::Month, Unit::Year];
 
-    /// The name in rules files.
+    /// Returns the name in rules files.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -184,7 +184,7 @@ impl Unit {
         }
     }
 
-    /// The length of the window.
+    /// Returns the length of the window.
     #[must_use]
     pub const fn window(self) -> Duration {
         Duration::from_secs(match self {

@@ -5,10 +5,10 @@
 //! to read.
 //!
 //! ```text
-//! pattern            api/*/v*.json
-//! before the first   api/            the prefix
-//! from first to last     */v*        the middle; only a pattern with text in the middle searches the whole value
-//! after the last             .json   the suffix
+//! the whole pattern                api/*/v*.json
+//! prefix: before the first star    api/
+//! middle: from first to last star      */v*         only for text in the middle, the whole value is searched
+//! suffix: after the last star              .json
 //! ```
 
 /// A `value` of a rules file that has at least one `*`.

@@ -5,10 +5,10 @@
 //!
 //! ```text
 //! paths --file.rs--> texts --text/yaml.rs--> nodes --mod.rs--> rules and index
-//!                                                    section.rs   which keys a part may have
-//!                                                    limit.rs     one rate_limit to one quota
-//!                                                    scalar.rs    single values
-//!                                                    metadata.rs  data that a file attaches to a rule
+//!                                                    section.rs   checks which keys a part can have
+//!                                                    limit.rs     turns one rate_limit into one quota
+//!                                                    scalar.rs    reads single values
+//!                                                    metadata.rs  reads data that a file attaches to a rule
 //!                                                    errors.rs    collects errors and warnings
 //! ```
 //!
