@@ -184,7 +184,7 @@ fn invalid_files_are_reported_and_three_of_them_are_kept() {
         let mut server = served.serve("1h");
         logged(&server.process, why);
         logged(&server.process, result);
-        assert_eq!(check(&server, "day", "a"), 99_999, "counts start at zero");
+        assert_eq!(check(&server, "day", "a"), 99_999, "with an invalid snapshot, counts start at zero");
         server.process.terminate();
         assert_eq!(server.process.wait().code(), Some(0));
         assert!(
@@ -221,7 +221,7 @@ fn a_path_that_cannot_be_read_is_reported_and_left_alone() {
     }
     assert_eq!(fs::read_to_string(served.folder.path("folder/precious")).expect("the file still exists"), "not ours");
     for name in ["socket", "loop"] {
-        assert!(fs::symlink_metadata(served.folder.path(name)).is_ok(), "{name} is still there");
+        assert!(fs::symlink_metadata(served.folder.path(name)).is_ok(), "{name} must still exist");
     }
 }
 

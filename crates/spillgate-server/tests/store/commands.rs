@@ -196,7 +196,11 @@ fn check_asks_the_store_that_a_file_or_a_variable_names() {
     let of_file = ask("-c s.yaml --take --cost 3", &[]);
     assert_eq!((of_file.code, of_file.stderr.as_str()), (0, ""), "{of_file:?}");
     assert!(of_file.stdout.starts_with(&format!("{store}taken from")), "{of_file:?}");
-    assert_eq!((ask("-c s.yaml", &[]).code, redis.keys(&[]).len()), (1, 2), "the units were taken");
+    assert_eq!(
+        (ask("-c s.yaml", &[]).code, redis.keys(&[]).len()),
+        (1, 2),
+        "the command with `--take` took all units, and wrote two keys"
+    );
     // Without the fleet's key secret, the command computes other Redis keys. Nothing was taken from these keys, so the request
     // is allowed. A note says that the secret is missing.
     let url = redis.url();

@@ -65,7 +65,11 @@ fn draft_11_lists_every_limit_and_parses_as_structured_fields() {
         ("8-at-once", Some(8), None)
     );
     let limit = items(&fields[1].1);
-    assert_eq!((param(&limit[0], "r"), param(&limit[0], "t")), (Some(42), Some(17)), "t is rounded up");
+    assert_eq!(
+        (param(&limit[0], "r"), param(&limit[0], "t")),
+        (Some(42), Some(17)),
+        "`t` is rounded up to whole seconds"
+    );
     assert_eq!((param(&limit[1], "r"), param(&limit[1], "t")), (Some(8), None));
 }
 

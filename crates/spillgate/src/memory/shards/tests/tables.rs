@@ -61,7 +61,10 @@ fn entries_in_spill_buckets_are_found_and_move_to_any_table() {
             let (from, mut to) = (Table::new(width, 0, 8), Table::new(width, 0, home_buckets));
             (0..keys).for_each(|i| assert_eq!(insert(&from, same_home(u64::MAX, i), i), Ok(())));
             from.move_entries_to(&mut to, 1, |content| panic!("{content:?} has not expired"));
-            assert!((0..keys).all(|i| number(&to, same_home(u64::MAX, i)) == Some(i)), "{home_buckets} home buckets");
+            assert!(
+                (0..keys).all(|i| number(&to, same_home(u64::MAX, i)) == Some(i)),
+                "a key is missing in a new table of {home_buckets} home buckets"
+            );
         }
         assert!((0..keys).all(|i| number(&table, same_home(u64::MAX, i)) == Some(i)));
     }
@@ -96,7 +99,7 @@ fn a_sweep_does_not_replace_a_table_of_the_smallest_size() {
             shards.sweep(shard, 1_000, 0, |_| ());
         }
         let same = Arc::ptr_eq(&table, &shards.load(shard));
-        assert!(same, "{} home buckets in shard {shard}", table.home_buckets());
+        assert!(same, "a sweep replaced a table of {} home buckets in shard {shard}", table.home_buckets());
     }
 }
 
