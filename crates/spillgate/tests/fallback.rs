@@ -1,8 +1,8 @@
 //! Tests of requests while a shared store fails: policies, receipts, resets, and the source of the verdict (the answer to the
 //! whole request).
 //!
-//! A policy (`on_store_failure`) says what a limit does while the store fails. With the policy `local`, each node may admit its
-//! share of the limit. A share is the limit divided by the number of nodes.
+//! A policy (`on_store_failure`) says what a limit does while the store fails. With the policy `local`, each node can
+//! admit its share of the limit. A share is the limit divided by the number of nodes.
 
 #[path = "support/shaky.rs"]
 mod shaky;
@@ -152,7 +152,7 @@ fn error_returns_the_error_of_the_store_unless_its_hit_is_a_shadow() {
     for binding in [Binding::Enforce, Binding::Quota] {
         assert!(node.fails(&[take(1, &local, 1), Hit::new(2, &error, Op::take(1), binding)]), "{binding:?}");
     }
-    assert_eq!(node.left_locally(1, &local), 3, "nothing was taken");
+    assert_eq!(node.left_locally(1, &local), 3, "a request that fails takes nothing");
     let shadow = Hit::new(2, &error, Op::take(1), Binding::Shadow);
     let (verdict, decisions) = node.ask(&[take(1, &local, 1), shadow]);
     assert_eq!((verdict.allowed, verdict.source, verdict.binding), (true, Source::Local, Some(0)));

@@ -57,7 +57,10 @@ fn late_requests_of_a_faster_quota_forgive_nothing() {
                 let (quota, at) = if i % 2 == 0 { (&slow, NOW) } else { (&fast, NOW - late_ns) };
                 admitted += u64::from(take_by(&store, path, 7, quota, at));
             }
-            assert!((9..=10).contains(&admitted), "{admitted} admitted, {late_ns} ns late, path {path}");
+            assert!(
+                (9..=10).contains(&admitted),
+                "{admitted} takes admitted, if some are {late_ns} ns late, on path {path}"
+            );
         }
     }
 }
@@ -93,7 +96,7 @@ fn a_request_that_is_late_for_one_of_its_states_forgives_nothing_in_the_other() 
     }
     // Requests are late by up to one second. The bound is B + 2 * R. B = 2000 is the larger burst, and R = 1000 is the
     // larger number of tokens in one second.
-    assert!(admitted <= 2000 + 2 * 1000, "{admitted} admitted");
+    assert!(admitted <= 2000 + 2 * 1000, "{admitted} units were admitted");
 }
 
 /// A request uses a token bucket and a queue, and it is late for the token bucket. The queue must compute the delay from the time
@@ -118,7 +121,8 @@ fn a_late_request_has_its_turn_in_a_queue_by_its_own_time() {
 /// When a table grows, its entries move to a new table. The newest time of a bucket must move too.
 #[test]
 fn a_table_that_grows_keeps_the_newest_time() {
-    // The capacity of these token buckets is so large that each request is admitted. If debt is forgiven, too many tokens remain.
+    // The capacity of these token buckets is so large that each request is admitted. If debt were forgiven, too many
+    // tokens would remain.
     let (slow, fast) = (bucket(1, 1_000_000, 1000), bucket(1000, 1_000_000, 1000));
     // Other keys are in the same buckets of the table. Some of them were charged long before, and some store no time.
     let old = bucket(1, 10 * SECOND_NS, 10);
@@ -147,8 +151,8 @@ fn a_table_that_grows_keeps_the_newest_time() {
     );
 }
 
-/// Random requests use three quotas for one key. Each request is late by at most d. In an interval of s ns, at most
-/// (largest capacity) + (s + 2d) * (largest rate) requests may be admitted.
+/// Random requests use three quotas for one key. Each request is late by at most d. In an interval of s ns, the store
+/// must admit at most (largest capacity) + (s + 2d) * (largest rate) requests.
 #[test]
 fn late_requests_under_several_quotas_keep_the_bound() {
     let mut random = Random(11);

@@ -155,7 +155,7 @@ fn a_restored_store_decides_as_if_it_had_never_been_saved() {
         (2_000..18_000).contains(&allowed),
         "many requests must be allowed, and many must be refused: {allowed} were allowed"
     );
-    assert!(entries > 400 * 10, "{entries} states were restored");
+    assert!(entries > 400 * 10, "only {entries} states were restored");
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn a_torn_file_is_rejected_wherever_it_is_torn() {
         }
     }
     fs::write(&file.path, [&whole[..], &[0]].concat()).expect("the file can be written");
-    assert!(file.restore(keys(100), at(0)).is_err(), "there are bytes after the end");
+    assert!(file.restore(keys(100), at(0)).is_err(), "bytes after the end are an error");
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn no_flipped_bit_goes_unnoticed() {
         let mut flipped = whole.clone();
         flipped[byte] ^= 1 << (byte % 8);
         fs::write(&file.path, flipped).expect("the file can be written");
-        assert!(file.restore(keys(100), at(0)).is_err(), "byte {byte}");
+        assert!(file.restore(keys(100), at(0)).is_err(), "a flipped bit in byte {byte} is an error");
     }
     fs::write(&file.path, &whole).expect("the file can be written");
     assert!(file.restore(keys(100), at(0)).is_ok());

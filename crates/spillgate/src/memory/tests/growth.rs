@@ -17,7 +17,7 @@ fn keys_that_no_table_can_separate_are_refused_in_bounded_memory() {
     };
     let admitted: Vec<u128> = (0..1000).filter(|&i| take(&store, key(i), &quota, at(1)).allowed).collect();
     let most = CHAIN * Width::Narrow.slots();
-    assert!((most - 10..=most).contains(&admitted.len()), "{} were admitted", admitted.len());
+    assert!((most - 10..=most).contains(&admitted.len()), "{} keys were admitted", admitted.len());
     assert!(admitted.iter().all(|&i| take(&store, key(i), &quota, at(1)).remaining == 0), "admitted keys are counted");
     assert_eq!(store.full_requests(), 1000 - admitted.len() as u64);
     assert!(store.slots() < 100 * most, "the table has {} slots", store.slots());
@@ -82,7 +82,7 @@ fn a_call_removes_few_entries_unless_it_replaces_the_table() {
         if after.1 == before.1 {
             // One call sweeps eight home buckets with 40 slots in all. Entries that did not fit these slots are in
             // later buckets, so one call can remove more than 40 entries.
-            assert!(before.0.saturating_sub(after.0) <= 80, "one call removed {}", before.0 - after.0);
+            assert!(before.0.saturating_sub(after.0) <= 80, "one call removed {} entries", before.0 - after.0);
         } else {
             replaced += 1;
         }
