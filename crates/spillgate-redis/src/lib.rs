@@ -3,9 +3,9 @@
 //! Servers and programs that share one store share their limits. Without this crate, each process would count by
 //! itself. Each of ten processes would then admit the whole limit.
 //!
-//! A hit is one operation on one limit. One script decides all hits of a request whose states are in one slot, in one
-//! atomic step. It reads the states, decides, charges, and returns the states as they were *before* the charge. The
-//! kernel ([`spillgate_core::decide`]) computes the answer from these states. So `remaining`, `retry_after` and the
+//! A hit is one operation on one limit. If all states of a request are in one slot, one script decides all its hits in one
+//! atomic step. The script reads the states, decides, charges, and returns the states as they were *before* the charge.
+//! The kernel ([`spillgate_core::decide`]) computes the answer from these states. So `remaining`, `retry_after` and the
 //! other results are computed in one place for all stores.
 //!
 //! [`RedisStore`] is the store. It connects to one server, to the primary that sentinels name, or to the nodes of a

@@ -122,8 +122,8 @@ pub struct Settings {
     /// The time in which a request is decided or fails, including its time in queues. A part of the timeout is reserved
     /// for waking the caller. This part is a quarter of a millisecond, or a sixteenth of a timeout below 4 ms.
     pub timeout: Duration,
-    /// The time in which a connection must be made, the user logged in, and the scripts loaded. If they are not done in
-    /// time, the attempt starts again.
+    /// The time in which a connection must be made, the user logged in, and the scripts loaded. If an attempt takes
+    /// longer, it fails, and the store tries again.
     pub connect_timeout: Duration,
     /// The number of connections to each server, which all requests share. It is at least 1, at most 1024, and by
     /// default two for each core.
@@ -165,8 +165,8 @@ pub struct Settings {
     pub log: LogForm,
     /// Whether requests are sent as scripts. Turn this off for servers and proxies that refuse scripts. A request is
     /// then a transaction of plain commands ([`TRANSACTION_COMMANDS`](crate::TRANSACTION_COMMANDS), Redis 7.0 or
-    /// later). The store then serves only takes and peeks on fixed windows, whose refusals must be free and start no
-    /// penalty.
+    /// later). The store then serves only takes and peeks on fixed windows that neither charge refusals nor start
+    /// penalties.
     ///
     /// Without scripts, each hit is charged even if the request is refused. So the counter of a window can exceed the
     /// limit, and the store then refuses smaller costs that would have fit. The units that are admitted in a window
@@ -236,10 +236,10 @@ pub enum LogForm {
     /// 12 bytes for each further unit. The server needs about ten milliseconds to write 65,536 elements.
     #[default]
     Packed,
-    /// A sorted set that other tools can read, with one member for each unit. Its score is a time in microseconds. Its
-    /// name is the exact time and a number, as in `1790000000.123456789-0000000000`. A set of n units takes at most
-    /// 120 + 60n bytes if n is at most 128, and otherwise at most 160n bytes. After a penalty, the first member has the
-    /// score `-inf`, and its name begins with `until` and a time.
+    /// A sorted set that other tools can read, with one member for each unit. The score of a member is a time in
+    /// microseconds. The name of a member is the exact time and a number, as in `1790000000.123456789-0000000000`. A set
+    /// of n units takes at most 120 + 60n bytes if n is at most 128, and otherwise at most 160n bytes. After a penalty,
+    /// the first member has the score `-inf`, and its name begins with `until` and a time.
     Zset,
 }
 

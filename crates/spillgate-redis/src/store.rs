@@ -70,9 +70,9 @@ const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 ///   the refunds come before the answer. Until the refunds, the units can cause the refusal of another request.
 /// * A slot executes a refund only until twice the timeout has passed by the slot's own clock. It ignores a later
 ///   refund. The units then become free with time, as the algorithm of the quota says.
-/// * A late refund never lets a window, log, counter or lease exceed its limit. For a bucket it can admit more: if a
-///   take is refunded after the time d, the bound for a span s becomes the bound for s + d. Here d is at most twice the
-///   timeout. A bucket whose debt was counted in another quota's T (the time in which one unit drains) keeps the T of
+/// * A late refund never lets a window, log, counter or lease exceed its limit. A bucket can admit more after a late
+///   refund: if a take is refunded after the time d, the bound for a span s becomes the bound for s + d. Here d is at
+///   most twice the timeout. A bucket whose debt was counted in another quota's T (the time in which one unit drains) keeps the T of
 ///   the refunded take.
 /// * If a slot fails, the request fails as soon as all slots have replied or the deadline has come. The units that the
 ///   other slots took are refunded in the same way, because the caller can then count the request in another store.

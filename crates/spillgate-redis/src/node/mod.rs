@@ -40,8 +40,8 @@ use crate::settings::Settings;
 
 /// Decides requests whose states are all on one server.
 pub(crate) struct Node {
-    /// The connections of the node. The tasks of the connections own the pool too, so it does not end by itself when the
-    /// node is dropped. `drop` ends it.
+    /// The connections of the node. The tasks of the connections own the pool too, so the pool does not end by itself when
+    /// the node is dropped. `drop` ends the pool.
     pool: Arc<Pool>,
 }
 

@@ -84,7 +84,7 @@ impl LiveConnection {
     /// Waits until the server no longer replies. Idle connections are tested too, so that a dead connection is found
     /// before a request uses it.
     ///
-    /// `time` is how long a PING may take. Replies come in order, so the reply to a PING shows that all earlier replies
+    /// `time` is how long the reply to a PING can take. Replies come in order, so the reply to a PING shows that all earlier replies
     /// have come.
     async fn wait_for_silence(&self, time: Duration) {
         loop {
@@ -133,7 +133,7 @@ pub(crate) struct Pool {
     connect_timeout: Duration,
     /// The longest pause between two attempts to connect: [`Settings::probe_every`].
     longest_pause: Duration,
-    /// The zero of the breaker's clock.
+    /// When the breaker's clock was zero.
     start: Instant,
     /// Why the server is down.
     last_error: ArcSwapOption<Error>,
@@ -372,8 +372,8 @@ impl Keeper {
 
     /// Makes the connection available until it ends or is no longer usable.
     ///
-    /// Four things end it: the driver ends, the connection is abandoned, a PING gets no reply, or another entry has
-    /// found the server at another address.
+    /// The function returns in four cases: the driver ends, the connection is abandoned, a PING gets no reply, or another
+    /// entry has found the server at another address.
     async fn serve(&self, OpenConnection { connection, driver, address }: OpenConnection) {
         let pool = &self.pool;
         let has_all_slots = AtomicBool::new(pool.endpoint.connector.has_all_slots);

@@ -1,6 +1,6 @@
 //! Sends one command to a node, and reads its reply.
 //!
-//! A script may be missing on the server, and a transaction may be executed only in part. This file handles both cases,
+//! A script can be missing on the server, and a transaction can be executed only in part. This file handles both cases,
 //! so the rest of the store gets a reply, a redirection or an error.
 //!
 //! If the server does not have the script, the store and the server exchange these messages:
@@ -24,7 +24,7 @@ use crate::error::{Error, ErrorKind};
 use crate::node::pool::LiveConnection;
 use crate::node::redirection::{Redirection, redirection};
 
-/// A request loads its script at most this many times before it fails. The number has a bound because another client may
+/// A request loads its script at most this many times before it fails. The number has a bound because another client can
 /// delete all scripts repeatedly.
 const LOADS_MAX: usize = 3;
 
@@ -65,7 +65,7 @@ pub(crate) async fn reply(live: &LiveConnection, call: &Command<'_, '_, '_>, ask
 
 /// Sends the call of a script and returns the bytes of the reply. `None` if the reply is not a string.
 ///
-/// A take is sent together with other takes if one call may contain several keys. If the server replies CROSSSLOT, it has
+/// A take is sent together with other takes if one call can contain several keys. If the server replies CROSSSLOT, it has
 /// executed nothing. This take and all later takes on this connection are then sent in calls of their own. If the server
 /// does not have the script, it has executed nothing either. The script is then loaded, at most [`LOADS_MAX`] times.
 async fn send_script(

@@ -120,7 +120,7 @@ fn take(url: &str) {
     runtime.block_on(store.wait_connected()).expect("the server is up");
     for (key, quota) in (1..).zip(quotas()) {
         println!("{READY}");
-        std::io::stdin().read_line(&mut String::new()).expect("the other process waits");
+        std::io::stdin().read_line(&mut String::new()).expect("the first process writes a line");
         println!("{ADMITTED}{}", runtime.block_on(admitted(&store, key, &quota)));
     }
 }

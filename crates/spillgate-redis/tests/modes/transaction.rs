@@ -121,7 +121,7 @@ async fn many_tasks_are_admitted_the_limit_and_with_higher_costs_never_more() {
         for task in tasks {
             sum += task.await.expect("no task panics");
         }
-        // At the end, the units that are left may be too few for any task's take, because refusals are counted too.
+        // A refused take is counted too. So if a take can cost several units, a few units can stay unused.
         let least = if costs == 1 { 1000 } else { 1000 - costs };
         assert!((least..=1000).contains(&sum), "{sum} of 1000 admitted at costs up to {costs}: {quota:?}");
     }

@@ -53,7 +53,7 @@ fn quotas() -> Vec<Quota> {
     builders.map(|builder| builder.build().expect("the quota is valid")).into()
 }
 
-/// The requests of one node, and the states that its deny cache may know.
+/// The requests of one node, and the states that its deny cache can have.
 struct Node<'q> {
     store: RedisStore,
     log: LogForm,

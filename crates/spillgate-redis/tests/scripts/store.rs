@@ -167,11 +167,12 @@ fn a_refusal_under_another_quota_is_one_call_of_the_short_script() {
     let hit = |key, quota, cost| Hit::new(key, quota, Op::take(cost), Binding::Enforce);
     let mut ask = |now, hits: &[Hit<'_>]| calls(&mut client, now, hits);
     assert_eq!(ask(at(0), &[hit(7, &large, 800)]), (1, true, Wait::NONE));
-    // The debt is 800 units of 86.4 s each, which is more than the small quota allows. The take waits until 790 units
-    // have drained, and one more for its own unit.
+    // The debt is 800 units of 86.4 s each, and the small quota allows 10 units. So the take of one unit waits until
+    // 800 - 10 + 1 = 791 units have drained.
     let wait = |units: u64, passed_ns| Wait::After(units * 86_400_000_000 - passed_ns);
     assert_eq!(ask(at(0), &[hit(7, &small, 1)]), (1, false, wait(791, 0)));
     assert_eq!(ask(at(5), &[hit(7, &small, 1)]), (1, false, wait(791, 5)));
+    // 800 + 1201 - 2000 = 1 unit has to drain.
     assert_eq!(ask(at(5), &[hit(7, &larger, 1201)]), (1, false, wait(1, 5)));
     // The request also takes from another state, which must stay as it is because the request is refused.
     assert_eq!(ask(at(5), &[hit(8, &large, 1000), hit(7, &small, 1)]), (1, false, wait(791, 5)));

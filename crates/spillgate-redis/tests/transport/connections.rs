@@ -21,7 +21,7 @@ async fn a_connection_that_cannot_be_made_again_blocks_no_caller() {
         let store =
             RedisStore::new(&Settings { connections: 4, ..with_long_timeouts(&url) }).expect("the URL is valid");
         store.wait_connected().await.expect("the server is there");
-        // One connection sends both commands, so that afterwards no further connection is possible.
+        // The test sends all commands on this connection, because it allows no new connections later.
         let mut last = redis::Client::open(url)
             .and_then(|client| client.get_connection())
             .expect("the server accepts the connection");
@@ -89,7 +89,7 @@ async fn callers_without_time_affect_no_other_caller() {
         let (store, stop) = (store.clone(), Arc::clone(&stop));
         tokio::spawn(async move {
             while !stop.load(Ordering::Relaxed) {
-                // On a busy machine the reply may come first, or the deadline may pass before the request is sent.
+                // On a busy machine the reply can come first, or the deadline can pass before the request is sent.
                 if let Err(error) = take(&store, i, &a_day(1_000_000), Duration::from_millis(1)).await {
                     assert!(matches!(error.kind(), ErrorKind::Timeout | ErrorKind::NotSent), "{error}");
                 }

@@ -1,6 +1,6 @@
 //! The command lines of `key` and `doctor`, and the flags that `check` has for a shared store.
 //!
-//! These commands have only the settings that they need. These settings choose the store, the names of keys, or the answer.
+//! These commands have only the settings that change which store they reach, which keys they use, or what they answer.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 

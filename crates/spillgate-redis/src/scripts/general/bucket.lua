@@ -37,7 +37,7 @@ local function load_bucket()
   end
 
   -- Converts a debt that was counted in the old T to the new T. Returns ceil(debt * new / old), at most `top`. The result
-  -- has no rounding error, although the product may have 126 bits.
+  -- has no rounding error, although the product can have 126 bits.
   local function converted(debt_s, debt_ns, new_s, new_ns, old_s, old_ns, top_s, top_ns)
     if old_s == 0 and old_ns == 0 then old_ns = 1 end
     local k_s, k_ns, m_s, m_ns = scaled(digits(new_s, new_ns), 0, 0, 0, 1, old_s, old_ns, new_s, new_ns)

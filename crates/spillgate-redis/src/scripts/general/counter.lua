@@ -83,8 +83,8 @@ local function load_counter()
     add(c, quota, quota.due)
   end
 
-  -- A receipt names the segment in which the units were taken, so the refund subtracts them there. If that segment has
-  -- left the state, nothing is refunded. Without a receipt the refund subtracts from the newest segment.
+  -- A receipt names the segment in which the units were taken, so the refund subtracts them from that segment. If the
+  -- segment has left the state, nothing is refunded. Without a receipt the refund subtracts from the newest segment.
   local function refund(c, quota)
     if c.none then return end
     advance(c, quota)

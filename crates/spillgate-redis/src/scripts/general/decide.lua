@@ -71,8 +71,8 @@ local function is_shut_out(hit)
 end
 
 -- Corrects a state if the clock was set back. Times of the state that are then too far in the future are removed or cut.
--- The correction is stored even if the request is refused. A penalty is cut only if its end is more than
--- a second too late, because a request may be late by a second.
+-- The correction is stored even if the request is refused. A penalty is cut only if it ends after now + its length + 1 s.
+-- The second is for a late request: its time can be a second before the time of an earlier request.
 local function adopt(hit)
   if hit.idle then return end
   local state = hit.state

@@ -14,8 +14,8 @@ local function load_leases()
   end
 
   -- Reads the totals of all leases. `last` is the newest id, and `permits` is the number of permits of all leases. No
-  -- lease ends before `first`. No lease ends later than `base` plus its life. The last lease ends at `final`. After
-  -- `adopt`, `held` is the number of permits of the leases that have not ended.
+  -- lease ends before `first`. Each lease ends at `base` plus its own life, or earlier. The last lease ends at `final`.
+  -- After `adopt`, `held` is the number of permits of the leases that have not ended.
   local function open(state)
     local found = redis.call('HMGET', state.key, 'about', 'until')
     local b = {
@@ -52,7 +52,7 @@ local function load_leases()
     if less(now_s, now_ns, end_s, end_ns) then b.held = b.held + permits end
   end
 
-  -- Reads all leases and computes the totals again. If the clock was set back, a lease may end later than one life from
+  -- Reads all leases and computes the totals again. If the clock was set back, a lease can end later than one life from
   -- now. The end of such a lease is cut to one life from now. If `sweep` is set, leases that have ended are removed.
   local function recount(b, sweep)
     b.permits, b.held, b.first_s, b.first_ns, b.base_s, b.base_ns, b.final_s, b.final_ns = 0, 0, 0, 0, 0, 0, 0, 0

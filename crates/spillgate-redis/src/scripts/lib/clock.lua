@@ -1,11 +1,11 @@
 -- Every script begins with this file. It sets the time of the decision.
 --
 -- In all scripts a time is two numbers: whole seconds since the epoch, and the nanoseconds since the last whole second.
--- Lua numbers are doubles, which are exact up to 2^53. All nanoseconds since the epoch are more than 2^53. In arguments,
+-- Lua numbers are doubles, which are exact up to 2^53. The number of nanoseconds since the epoch is larger. In arguments,
 -- states and replies a time is nine bytes: '>I5I4' for struct.pack.
 
 -- The time of this decision. If a test passes a time in ARGV[1], the script uses it. Otherwise the script reads the
--- server's clock once, because the server's time may advance inside a script.
+-- server's clock once, because the server's time can advance inside a script.
 local now_s, now_ns
 if ARGV[1] == '' then
   local time = redis.call('TIME')

@@ -1,5 +1,5 @@
--- The end of a key. The scripts `take_bucket`, `take_window` and `take_counter` do not use this file, because they set
--- the end themselves (take/each_set.lua).
+-- Computes when a key expires. The scripts `take_bucket`, `take_window` and `take_counter` do not use this file, because
+-- they set the end themselves (take/each_set.lua).
 
 -- Returns the two arguments of SET that make the key expire at (s, ns), rounded up to a millisecond. If a test has passed
 -- the time of the decision, that time differs from the server's clock. The key then lives for an hour.

@@ -1,4 +1,4 @@
--- Exact comparison of products, for sliding window counters. A counter multiplies the count of its oldest segment by the
+-- Compares products exactly, for sliding window counters. A counter multiplies the count of its oldest segment by the
 -- part of the segment that is still in the window. Such products can exceed 2^53, and Lua numbers (doubles) are then
 -- no longer exact.
 

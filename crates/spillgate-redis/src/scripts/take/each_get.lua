@@ -2,7 +2,7 @@
 -- independently of the others. command/script.rs puts a step (bucket.lua, window.lua or counter.lua) between this file
 -- and each_set.lua. The step decides one take.
 --
---     KEYS     for each take, the key of its state; a key may occur several times
+--     KEYS     for each take, the key of its state; a key can occur several times
 --     ARGV[1]  the time of the decision; '' means that the server's clock decides
 --     ARGV[2]  for each take, the arguments of its step; the arguments of each take have the same length
 --     RETURNS  for one take: the time of the decision, and then the bytes of the state as they were before the take.

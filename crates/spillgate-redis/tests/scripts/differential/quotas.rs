@@ -1,5 +1,5 @@
-//! The quotas of the random requests. For each algorithm, several quotas share one state. They differ in their limits,
-//! charged refusals, penalties and soft limits.
+//! The quotas of the random requests. For each algorithm except the queue, several quotas share one state. They differ in
+//! their limits, charged refusals, penalties and soft limits. Queues with different rates have different states.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn build(builders: impl IntoIterator<Item = QuotaBuilder>) -> Vec<Quota> {
     builders.into_iter().map(|builder| builder.build().expect("the quota is valid")).collect()
 }
 
-/// Returns a usual quota, and other quotas on the same state.
+/// Returns a usual quota, and other quotas of the same algorithm and window.
 fn siblings(of: impl Fn(u64) -> QuotaBuilder) -> Vec<QuotaBuilder> {
     vec![
         of(5),

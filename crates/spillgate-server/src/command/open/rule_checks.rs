@@ -120,8 +120,8 @@ fn uncounted_by_server(settings: &Settings, rules: &Rules) -> Vec<Problem> {
     found
 }
 
-/// Returns notes about the keys `on_store_failure` and `slot_by` of limits, if the store is memory, where they have no effect.
-/// Each key is reported once, at the first limit that has it.
+/// Returns notes if the store is memory, because the keys `on_store_failure` and `slot_by` of a limit have no effect there. Each
+/// of the two keys is reported once, at the first limit that sets it.
 pub(crate) fn notes(settings: &Settings, rules: &Rules) -> Vec<String> {
     if settings.store.url != StoreUrl::Memory {
         return Vec::new();

@@ -1,6 +1,6 @@
 //! Writes refusals to the log: the first one soon, and then at most once a minute.
 //!
-//! An operator should see that clients are refused, without a line for each request.
+//! So an operator sees that clients are refused, and the log does not have a line for each request.
 
 use std::io;
 use std::sync::Arc;
