@@ -363,7 +363,11 @@ fn check_shows_delays_bans_unlimited_rules_and_no_rule() {
     assert!(none.stdout.contains("other=1  nothing fits  no rule"), "{}", none.stdout);
     assert!(none.stdout.contains("no rule matches: allowed and not counted"), "{}", none.stdout);
     let domain = folder.run("check rules.yaml -d apy -e other=1");
-    assert!(domain.stdout.starts_with("no rules file has the domain `apy`; the domains are: api\n"), "{}", domain.stdout);
+    assert!(
+        domain.stdout.starts_with("no rules file has the domain `apy`; the domains are: api\n"),
+        "{}",
+        domain.stdout
+    );
     assert_eq!([free.code, none.code, domain.code], [0, 0, 0]);
 }
 

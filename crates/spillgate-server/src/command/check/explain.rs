@@ -34,7 +34,8 @@ pub(super) fn text(
         }
         None => {
             let known: Vec<_> = rules.domains().map(|domain| &*domain.name).collect();
-            let note = format!("no rules file has the domain `{}`; the domains are: {}\n", check.domain, known.join(", "));
+            let note =
+                format!("no rules file has the domain `{}`; the domains are: {}\n", check.domain, known.join(", "));
             text.push_str(&terminal.paint(Tone::Warn, &note));
         }
     }
