@@ -221,7 +221,7 @@ async fn two_nodes_under_several_quotas_keep_the_bound_of_the_largest() {
                 );
                 assert!(share <= 1000, "{algorithm}, {store}: an interval used {share}/1000 of its bound");
                 let left = left_at_first_refusal(&quotas, &reported);
-                assert_eq!(left, 0, "{algorithm}, {store}: units that a refused take left");
+                assert_eq!(left, 0, "{algorithm}, {store}: units that the largest quota had left when it refused");
             }
         }
     }

@@ -23,7 +23,7 @@ async fn without_scripts_slots_move_and_no_take_is_lost_or_charged_twice() {
     let (from, to) = (&cluster.nodes[0], &cluster.nodes[1]);
     let store = store(&cluster, false);
     let load = Load::start(&store, TASKS, PATIENCE, States::Last);
-    until("every task has asked", || load.decided() > 20 * TASKS).await;
+    until("every task has sent a request", || load.decided() > 20 * TASKS).await;
     let id = |node: &crate::server::Server| text(node.run(&["CLUSTER", "MYID"]));
     let mut slots: Vec<u16> =
         (1..=u128::from(TASKS)).map(|i| slot(from, i << 96 | i, &a_day(1))).filter(|slot| *slot < 5461).collect();

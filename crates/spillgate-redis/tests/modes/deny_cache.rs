@@ -197,7 +197,7 @@ async fn many_tasks_that_take_and_give_back_are_admitted_all_that_there_is() {
             .collect();
         for task in tasks {
             let ended = tokio::time::timeout(PATIENCE * 6, task).await;
-            ended.unwrap_or_else(|_| panic!("{quota:?} refuses for ever")).expect("no task panics");
+            ended.unwrap_or_else(|_| panic!("a task is refused for too long by {quota:?}")).expect("no task panics");
         }
     }
 }

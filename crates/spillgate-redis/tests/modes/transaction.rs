@@ -166,7 +166,7 @@ async fn windows_since_the_epoch_admit_the_limit_each() {
     while admitted < 3 * 5
         || first.is_none_or(|first: Time| last.as_nanos() - first.as_nanos() < 10 * quota.window_ns())
     {
-        assert!(Instant::now() < deadline, "{admitted} admitted from {first:?} to {last:?}");
+        assert!(Instant::now() < deadline, "only {admitted} units were admitted from {first:?} to {last:?}");
         for store in &stores {
             let sent = Instant::now();
             let (verdict, _) = ask(store, 1, &quota, Op::take(1)).await;

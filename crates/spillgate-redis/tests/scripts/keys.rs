@@ -226,7 +226,7 @@ fn under_a_time_that_is_passed_a_key_lives_an_hour() {
         let hits = [Hit::new(3 << 99, quota, Op::take(1), Binding::Enforce)];
         ask_with(&mut client, Some(Time::from_nanos(1_000_000_007)), &hits, log);
         let left = integer(&client.ask_one(about_with(&["PTTL"], &hits[0], log)));
-        assert!((1..=3_600_000).contains(&left), "{left} ms for {quota:?}");
+        assert!((1..=3_600_000).contains(&left), "the key of {quota:?} expires in {left} ms");
     }
 }
 

@@ -56,12 +56,16 @@ fn go_on(client: &mut Client, quota: &Quota, written: &[u8]) {
         let now = at(i * 70);
         let mut decisions = [Decision::default()];
         decide(std::slice::from_mut(&mut kernel), &[0], &[hit(op)], now, &mut decisions);
-        assert_eq!(ask(client, now, hit(op), LogForm::Packed), decisions[0], "{op:?}, step {i}, of {written:?}");
+        assert_eq!(
+            ask(client, now, hit(op), LogForm::Packed),
+            decisions[0],
+            "{op:?} in step {i}, beginning with {written:?}"
+        );
         let value = stored(client, &hit(op));
         assert_eq!(
             words(&decode_state(&value, quota).expect("the value is a state")),
             words(&kernel),
-            "{op:?}, step {i}, of {written:?}"
+            "the state after {op:?} in step {i}, beginning with {written:?}"
         );
         if i == 0 {
             assert_eq!(value, written, "a peek writes nothing");

@@ -57,7 +57,10 @@ fn no_reply_makes_a_request_panic() {
             Err(other) => panic!("{other}"),
         }
     }
-    assert!(decided > 1000 && again > 1000 && refused > 1000, "{decided} decided, {again} again, {refused} refused");
+    assert!(
+        decided > 1000 && again > 1000 && refused > 1000,
+        "{decided} replies are decisions, {again} ask for a second call, {refused} are errors"
+    );
 }
 
 /// Until its latest time, a request is decided as usual. After that time, the script does nothing, and its reply is not

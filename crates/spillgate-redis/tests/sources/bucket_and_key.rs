@@ -119,7 +119,7 @@ async fn names_do_not_run_together(store: impl Store) {
     let names = [("a:b", "c"), ("a", "b:c"), ("a:", "b:c"), ("", "a:b:c"), ("a:b:c", ""), ("{a}", "b"), ("a", "{b}")];
     for (bucket, key) in names {
         let decision = limiter.hit(bucket, key, &quota, 1).await.expect("the store answers");
-        assert!(decision.allowed, "{bucket:?} and {key:?} belong to another state");
+        assert!(decision.allowed, "{bucket:?} and {key:?} must have a state of their own");
     }
     for (bucket, key) in names {
         assert!(!limiter.hit(bucket, key, &quota, 1).await.expect("the store answers").allowed);

@@ -48,7 +48,7 @@ async fn seconds_are_summed(store: &impl Store) {
         }
         let sum: u64 = calls[second.saturating_sub(9) as usize..=second as usize].iter().sum();
         let look = take(store, at(second * 1000 + 999), 1, &quota, 0).await.1;
-        assert!(sum <= 100, "{sum} in ten seconds");
+        assert!(sum <= 100, "{sum} calls were allowed in ten seconds");
         // At 999 ms, a thousandth of the second before these ten still counts. It has at most 30 calls, and 30/1000 is
         // rounded up to one unit.
         assert!(

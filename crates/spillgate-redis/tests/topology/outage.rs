@@ -70,7 +70,7 @@ async fn while_a_node_is_down_limits_on_live_nodes_are_not_drained() {
         // The units are refunded, so usually no unit is lost. A unit is lost only if the live node is late too.
         assert!(
             lost <= counted.min(under_way),
-            "{lost} units lost, {counted} lost refunds counted, {under_way} units allowed"
+            "{lost} units are lost, but {counted} lost refunds are counted, of {under_way} at most"
         );
         if down == 1 {
             cluster.nodes[1].thaw();

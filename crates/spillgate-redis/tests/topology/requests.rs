@@ -132,7 +132,7 @@ async fn slots_decide_together_what_the_kernel_decides() {
         drop(hits);
         fixture.receipts.extend(receipts);
     }
-    assert!((REQUESTS / 10..REQUESTS * 9 / 10).contains(&refused), "{refused} refused");
+    assert!((REQUESTS / 10..REQUESTS * 9 / 10).contains(&refused), "{refused} of {REQUESTS} requests were refused");
     assert_eq!((store.refunds_lost(), store.in_flight()), (0, 0));
     assert_eq!(store.circuit(), Circuit::Closed);
     let sent_on: u64 = cluster.nodes.iter().map(|node| node.info("errorstat_MOVED:count=")).sum();

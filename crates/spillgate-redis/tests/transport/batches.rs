@@ -69,7 +69,7 @@ async fn each_is_decided_as_by_the_kernel_after_those_before_it() {
             refused += u64::from(!expected[0].allowed);
         }
     }
-    assert!(refused > 1000 && refused < rounds * takes - 1000, "{refused} refused");
+    assert!(refused > 1000 && refused < rounds * takes - 1000, "{refused} takes were refused");
     let called = calls(&server) - before;
     assert!(called < rounds * takes / 10, "{called} calls for {} takes", rounds * takes);
 }
@@ -86,7 +86,7 @@ async fn one_that_fails_concerns_no_other() {
     for (key, decided) in decided.into_iter().enumerate() {
         match key {
             7 => assert_eq!(decided, Err(ErrorKind::WrongType)),
-            key => assert_eq!(decided.map(|decision| decision.remaining), Ok(999), "{key}"),
+            key => assert_eq!(decided.map(|decision| decision.remaining), Ok(999), "key {key}"),
         }
     }
     assert_eq!(calls(&server) - before, 1);
@@ -138,7 +138,10 @@ async fn an_address_of_several_nodes_gets_each_take_by_itself() {
     let before = calls(&server);
     for left in [999, 998, 997] {
         let decided = join_all(hits.iter().map(|hit| decide(&store, None, *hit))).await;
-        assert!(decided.into_iter().all(|decided| decided.map(|it| it.remaining) == Ok(left)), "{left}");
+        assert!(
+            decided.into_iter().all(|decided| decided.map(|it| it.remaining) == Ok(left)),
+            "each key has {left} units left"
+        );
     }
     assert_eq!(
         calls(&server) - before,
