@@ -5,19 +5,19 @@
 //! together.
 //!
 //! A refusal is free if it changes no state. Such a refusal stays true until its retry time. Only a refund, a reset or
-//! a loss of data can free the units earlier. So the cache keeps the states that the server showed when it refused a
+//! a loss of data can free units earlier. So the cache keeps the states that the server showed when it refused a
 //! request. The kernel (the pure decision code in `spillgate_core`) decides the next request from these states, at the
 //! current time of the server's clock. The cache also keeps the states that did not refuse, because their remaining
 //! units are reported together with the refusal.
 //!
-//! An entry is removed when a request of this node may have changed its state. Changes by other nodes are seen only
-//! after the entry is too old. Until then `retry_after` may be too short, because the other nodes have taken more
-//! units. Units that they have refunded are still refused.
+//! The cache removes an entry when a request of this node could have changed its state. The cache does not see changes
+//! by other nodes until the entry is too old. Until then, `retry_after` can be too short if other nodes have taken more
+//! units. If other nodes have refunded units, the cache still refuses takes of these units.
 //!
 //! | event | effect on the entry of the state |
 //! |---|---|
 //! | the server refuses a request for free, and shows the state | a new entry is stored, or the old entry is replaced |
-//! | a request on the state is sent, and not refused for free | the entry is removed when the request ends or fails |
+//! | a request on the state is sent, and it is not refused for free | the entry is removed when the request ends or fails |
 //! | the entry is older than the greatest age | it is not used any more, and the next removal in its set removes it |
 //! | the set is full | the entry whose refusal ends first is replaced, unless only the old entry still refuses |
 //! | another client takes or refunds | no effect until the entry is too old |
@@ -37,15 +37,15 @@ use crate::command::request::decide_refused;
 /// The number of entries in a set. A state is stored in one of the entries of its set.
 const ENTRIES_PER_SET: usize = 4;
 /// The greatest age of an entry in a cluster, even if the settings allow more. A request in several slots takes units
-/// in one slot, and refunds them if another slot refuses. A refusal may be due to such units, so it is repeated for a
-/// short time only.
+/// in one slot, and refunds them if another slot refuses. Such units can cause a refusal of another request, although
+/// they are refunded soon. So the cache repeats a refusal for a short time only.
 pub(crate) const CLUSTER_MAX_AGE: Duration = Duration::from_millis(100);
 /// A larger state is not kept. A counter of 128 segments takes 1032 bytes, and a whole log may take a mebibyte.
 const STATE_BYTES_MAX: usize = 1100;
 
 /// A cache with a fixed number of entries. When a set is full, a new state replaces an old one.
 pub(crate) struct DenyCache {
-    /// The start of the cache's clock. Its times are nanoseconds since then.
+    /// The start of the cache's clock. This clock counts nanoseconds.
     start: Instant,
     /// An entry of this age or more is no longer used. The age of an entry counts from the time when its request was
     /// sent.
@@ -71,9 +71,9 @@ const GENERATION_STEP: u64 = 2;
 /// The entries of the states whose hashes select this set.
 #[derive(Default)]
 struct Set {
-    /// Grows with each removal. A request remembers the generation when it is sent. If the generation has changed when
-    /// the reply comes, the reply is not kept, because it may be older than the change. [`HAS_ENTRIES`] is in the same
-    /// number. So if one thread removes while another thread inserts, one of the two threads sees the other.
+    /// Grows with each removal. Before a request is sent, its guard stores the generation. If the generation has changed
+    /// when the reply comes, the states in the reply are not kept, because they can be older than the change. The bit
+    /// [`HAS_ENTRIES`] is part of the generation. So a removal and an insertion by two threads cannot miss each other.
     generation: AtomicU64,
     /// At most one entry for each state. Allocated when it is first needed.
     entries: Mutex<Vec<Entry>>,
@@ -85,12 +85,12 @@ struct Entry {
     state_key: u128,
     /// The state after the refused request.
     state: State,
-    /// `Some` if the server showed only a part of the state, as it does for permits and for a log. That part decides a
-    /// take that fits if at most this many units are used, and no other take.
+    /// `Some` if the server showed only a part of the state, as it does for permits and for a log. From that part, the
+    /// cache can decide only a take that fits exactly when at most this many units are used.
     max_used: Option<u64>,
     /// The time on the server's clock when it showed the state.
     now: Time,
-    /// When the request was sent and when the reply came, by the local clock.
+    /// When the request was sent and when the reply came, on the cache's clock.
     sent_ns: u64,
     replied_ns: u64,
     /// When the entry stops refusing, in nanoseconds on the cache's clock. It is `sent_ns` if the state did not refuse.
@@ -161,8 +161,8 @@ impl DenyCache {
         let known: SmallVec<[KnownState; 2]> =
             (0..hits.len()).filter(first_of_state).filter_map(|i| self.known(&hits[i], hits, at_ns)).collect();
         let now = known.iter().map(|known| known.now).max()?;
-        // A take that does not fit on an empty state is refused whatever its state is. If that state is unknown, the
-        // cache would report the take as not asked. So the server decides instead.
+        // A take that does not fit on an empty state is refused in every state. But if its state is unknown, the cache
+        // would report the take as not asked. So the server decides instead.
         let is_known = |hit: &Hit<'_>| known.iter().any(|known| known.state_key == hit.state_key());
         if !hits.iter().all(|hit| is_known(hit) || may_fit(hit, hits)) {
             return None;
@@ -195,8 +195,8 @@ impl DenyCache {
             return None;
         }
         let after = |ns| entry.now.after(Duration::from_nanos(ns));
-        // The server may have read the state as soon as the request was sent. Its clock may also run faster than the
-        // local clock by a thousandth. `latest` allows for both.
+        // `latest` assumes that the server read the state as soon as the request was sent, and that the server's clock
+        // runs faster than the local clock by a thousandth.
         let latest = after(age_ns.saturating_add(age_ns.div_ceil(1000)));
         let now = after(at_ns.saturating_sub(entry.replied_ns));
         Some(KnownState { state_key, state: entry.state.clone(), now, latest })
@@ -210,8 +210,8 @@ impl DenyCache {
         RequestGuard { cache: self, hits, sent_ns: self.ns(sent), generations, learnt: Vec::new() }
     }
 
-    /// Removes the entry of the state. If the set has no entries, this takes no lock. Entries that are too old are
-    /// removed too. Otherwise an entry that no request needs could stay in the set forever.
+    /// Removes the entry of the state, and all entries of its set that are too old. Otherwise an old entry that no
+    /// request needs could stay in the set forever. If the set has no entries, this method takes no lock.
     fn remove(&self, state_key: u128, at_ns: u64) {
         let Some(set) = self.set(state_key) else { return };
         if set.generation.fetch_add(GENERATION_STEP, Ordering::AcqRel) & HAS_ENTRIES == 0 {
@@ -231,8 +231,8 @@ impl DenyCache {
         let Some(set) = self.set(entry.state_key) else { return false };
         let mut entries = set.entries();
         // `fetch_or` sets the bit and reads the generation in one atomic step. A later removal sees the bit and waits
-        // for the lock. An earlier removal has changed the generation, so nothing is inserted. The bit may then be set
-        // without an entry, and the next removal clears it.
+        // for the lock. An earlier removal has changed the generation, so nothing is inserted. Then the bit can be set
+        // although the set has no entry. The next removal clears the bit.
         if set.generation.fetch_or(HAS_ENTRIES, Ordering::AcqRel) & !HAS_ENTRIES != generation {
             return false;
         }
@@ -257,7 +257,7 @@ impl DenyCache {
 
     /// Returns the set that the key of the state selects. `None` if the cache is off.
     fn set(&self, state_key: u128) -> Option<&Set> {
-        // A program may use keys that are not hashes, so the bits of the key are mixed here.
+        // The keys of a program are not always hashes, so the bits of the key are mixed here.
         let hash = ((state_key >> 64) as u64 ^ state_key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let position = (u128::from(hash) * self.sets.len() as u128) >> 64;
         self.sets.get(position as usize)
@@ -277,8 +277,8 @@ impl Set {
 }
 
 impl KnownState {
-    /// Decides the hits on this state, as part of a request that is refused. Returns whether they refuse the request,
-    /// at `now` and still at `latest`.
+    /// Decides the hits on this state, as part of a request that is refused. Returns whether these hits refuse the
+    /// request at every time from `now` to `latest`.
     fn decide(self, hits: &[Hit<'_>], now: Time, decisions: &mut [Decision]) -> bool {
         let positions: SmallVec<[usize; 4]> =
             (0..hits.len()).filter(|i| hits[*i].state_key() == self.state_key).collect();
@@ -328,7 +328,7 @@ impl RequestGuard<'_, '_, '_> {
     ) -> Option<Entry> {
         let own = on_state(self.hits, state_key);
         let (_, hit) = own.clone().next()?;
-        // A hit that is not free has further effects, and the state that was shown does not contain them.
+        // A hit that is not free can change the state even if the request is refused. The shown state lacks this change.
         let is_free = own.clone().all(|(_, hit)| is_free(hit));
         let waits = || own.clone().map(|(i, _)| decisions[i].retry_after);
         let max_used = match hit.quota.algorithm() {
@@ -367,8 +367,8 @@ fn on_state<'h, 'q>(hits: &'h [Hit<'q>], state_key: u128) -> impl Iterator<Item 
     hits.iter().enumerate().filter(move |(_, hit)| hit.state_key() == state_key)
 }
 
-/// Returns the most units that may already be used if the hit is to fit. `None` if the request has further hits on its
-/// state.
+/// Returns the greatest number of used units with which the hit still fits. `None` if the request has further hits on
+/// the same state.
 fn max_used_alone(hit: &Hit<'_>, hits: &[Hit<'_>]) -> Option<u64> {
     let cost = if let Op::Take { cost, .. } = hit.op { cost } else { 0 };
     (on_state(hits, hit.state_key()).count() == 1).then(|| max_used(hit, cost))
@@ -380,7 +380,7 @@ fn is_free(hit: &Hit<'_>) -> bool {
     takes_or_looks && hit.quota.refusal_is_free()
 }
 
-/// Returns whether the takes on the hit's state could fit on an empty state.
+/// Returns whether all takes of the request on the hit's state would fit together if this state were empty.
 fn may_fit(hit: &Hit<'_>, hits: &[Hit<'_>]) -> bool {
     Hit::cost_of_takes(on_state(hits, hit.state_key()).map(|(_, hit)| hit)) <= hit.quota.hard_capacity()
 }

@@ -18,7 +18,7 @@ fn a_refusal_is_repeated_as_the_store_would_tell_it() {
         let refusal = fixture.exhaust(7, &quota);
         let Some(wait_ns) = refusal.retry_after.nanos() else { panic!("{refusal:?}") };
         let hits = [take(7, &quota, 1)];
-        // The cache repeats the refusal until a thousandth of the wait before its end, because the clocks may differ.
+        // The cache stops a thousandth of the wait early, because the server's clock can run faster than the local clock.
         let until_ns = wait_ns * 1000 / 1001;
         for passed in [0, 1, until_ns / 3, until_ns - 1] {
             fixture.at_ns = 1 + passed;
@@ -114,8 +114,14 @@ fn a_request_that_does_more_than_being_refused_is_asked() {
             assert_eq!((verdict.allowed, verdict.binding, verdict.source), (false, Some(0), Source::DenyCache));
             assert_eq!(verdict.retry_after, decisions[0].retry_after);
             assert_eq!(decisions[1], Decision::default().with_reason(Reason::NotAsked));
-            assert!(fixture.known(&beside(&charged, op, binding)).is_none(), "{op:?} that may be charged");
-            assert!(fixture.known(&beside(&punished, op, binding)).is_none(), "{op:?} that may be punished");
+            assert!(
+                fixture.known(&beside(&charged, op, binding)).is_none(),
+                "a refused {op:?} can be charged, so the server decides"
+            );
+            assert!(
+                fixture.known(&beside(&punished, op, binding)).is_none(),
+                "a refused {op:?} can be punished, so the server decides"
+            );
         }
         for op in [Op::Force { cost: 1 }, Op::Refund { cost: 1, receipt: None }, Op::Reset] {
             assert!(fixture.known(&beside(&free, op, binding)).is_none(), "{op:?}");
@@ -152,9 +158,12 @@ fn a_cost_that_never_fits_beside_a_known_refusal_is_decided_by_the_store() {
     fixture.exhaust(7, &narrow);
     assert!(fixture.known(&[take(7, &narrow, 1), take(8, &wide, 5)]).is_some());
     assert!(fixture.known(&[take(7, &narrow, 1), take(8, &wide, 6)]).is_none(), "no wait helps");
-    assert!(fixture.known(&[take(7, &narrow, 1), take(8, &wide, 3), take(8, &wide, 3)]).is_none(), "nor for both");
+    assert!(
+        fixture.known(&[take(7, &narrow, 1), take(8, &wide, 3), take(8, &wide, 3)]).is_none(),
+        "no wait helps the two takes together"
+    );
     assert!(!fixture.request(&[take(7, &narrow, 1), take(8, &wide, 1)]).0.allowed);
-    assert!(fixture.known(&[take(7, &narrow, 1), take(8, &wide, 6)]).is_some(), "the state of both is known");
+    assert!(fixture.known(&[take(7, &narrow, 1), take(8, &wide, 6)]).is_some(), "the states of both keys are known");
 }
 
 #[test]
@@ -174,7 +183,7 @@ fn a_refusal_that_may_end_before_its_time_is_not_repeated() {
     let short = build(Quota::token_bucket(1, Duration::from_nanos(900)).burst(1));
     let hits = [take(9, &short, 1)];
     while fixture.request(&hits).0.allowed {}
-    assert!(fixture.known(&hits).is_some(), "899 ns are worth it at once");
+    assert!(fixture.known(&hits).is_some(), "a refusal of less than a microsecond is kept");
     fixture.at_ns += 899;
     assert!(fixture.known(&hits).is_none());
 }
@@ -201,7 +210,7 @@ fn an_entry_lasts_no_longer_than_it_may() {
         assert!(fixture.known(&hits).is_none(), "{max_age:?}");
         let seen = fixture.seen(&hits, &verdict, sent + lasts);
         cache.guard(&hits, sent).learn(&decisions, seen.into_iter().collect());
-        assert!(fixture.known(&hits).is_none(), "a reply that comes that late");
+        assert!(fixture.known(&hits).is_none(), "a reply that comes too late is not used");
     }
 }
 
@@ -229,11 +238,11 @@ fn there_are_no_more_entries_than_the_capacity() {
     for capacity in [0, 1, 2, 3, 4, 5, 64, 1000] {
         let mut fixture = Fixture::new(LONG);
         fixture.cache = Rc::new(DenyCache::new(capacity, LONG, true));
-        // Both kinds of keys are not hashes: only their low bits differ, or only their high bits. The cache must spread
-        // both.
+        // The keys are not hashes. Either only their low bits differ, or only their high bits. The cache must spread
+        // both kinds of keys over its sets.
         for key in (0..4000).chain((0..4000).map(|key| key << 64)) {
             fixture.exhaust(key, &quota);
-            assert!(capacity < 2 || fixture.known(&[take(key, &quota, 1)]).is_some(), "the newest is kept");
+            assert!(capacity < 2 || fixture.known(&[take(key, &quota, 1)]).is_some(), "the newest entry is kept");
         }
         let kept = fixture.entries();
         assert!(kept <= capacity && kept >= capacity / 4 * 4, "{kept} entries of {capacity}");
@@ -295,11 +304,11 @@ fn a_change_by_this_node_ends_the_entry_and_earlier_replies_are_not_learnt() {
         assert!(fixture.known(&hits).is_none(), "{op:?}");
         guard.learn(&refused, seen.into_iter().collect());
         drop(guard);
-        assert!(fixture.known(&hits).is_none(), "a reply from before the {op:?}");
+        assert!(fixture.known(&hits).is_none(), "a reply to a request sent before the {op:?} is not kept");
         // A guard that is dropped without a reply simulates a request that fails. It must remove the entry.
         fixture.exhaust(7, &quota);
-        assert!(fixture.known(&hits).is_some(), "a question from after it");
+        assert!(fixture.known(&hits).is_some(), "a reply to a request sent after the change is kept");
         drop(fixture.cache.guard(&change, fixture.at()));
-        assert!(fixture.known(&hits).is_none(), "{op:?} without a reply");
+        assert!(fixture.known(&hits).is_none(), "{op:?} without a reply removes the entry");
     }
 }

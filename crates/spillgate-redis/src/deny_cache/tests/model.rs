@@ -72,7 +72,7 @@ fn digest(state: &State, max_used: u64, quota: &Quota, now: Time) -> State {
             known = rank;
         }
     }
-    if count == 0 { State::default() } else { State::decode(&shown).expect("a state") }
+    if count == 0 { State::default() } else { State::decode(&shown).expect("the shown bytes are a state") }
 }
 
 /// A deny cache, a model of the server, and their clocks.
@@ -81,7 +81,7 @@ pub(super) struct Fixture {
     pub(super) model: Model,
     /// The local time in nanoseconds.
     pub(super) at_ns: u64,
-    /// By how many millionths the server's clock runs faster than the local clock.
+    /// How much faster the server's clock runs than the local clock, in millionths.
     pub(super) drift_ppm: i64,
     /// The keys of the states that the server has shown, and that have not changed since.
     pub(super) unchanged: BTreeSet<u128>,
@@ -160,7 +160,7 @@ pub(super) fn is_log(hit: &Hit<'_>) -> bool {
 }
 
 pub(super) fn wait_ns(decision: &Decision) -> u64 {
-    decision.retry_after.nanos().expect("a wait that is known")
+    decision.retry_after.nanos().expect("the refusal has a known wait")
 }
 
 pub(super) fn take(key: u128, quota: &Quota, cost: u64) -> Hit<'_> {

@@ -47,14 +47,17 @@ fn a_reply_from_before_a_change_is_not_kept_whatever_threads_do_meanwhile() {
             drop(guard);
             for _ in 0..5 {
                 let known = cache.refuse(&hits, &mut [Decision::default()], at);
-                assert!(known.is_none_or(|verdict| verdict.now >= changed), "{known:?} is from before {changed:?}");
+                assert!(
+                    known.is_none_or(|verdict| verdict.now >= changed),
+                    "{known:?} is older than the change at {changed:?}"
+                );
             }
         }
     };
     let kept = thread::scope(|scope| {
         let keepers = [scope.spawn(keep), scope.spawn(keep)];
         scope.spawn(change);
-        keepers.map(|keeper| keeper.join().expect("no panic"))
+        keepers.map(|keeper| keeper.join().expect("the thread does not panic"))
     });
     assert!(kept.iter().all(|kept| *kept > 0), "{kept:?}");
     drop(cache.guard(&hits, at));
@@ -70,8 +73,8 @@ fn a_request_without_a_kept_state_takes_no_lock() {
     thread::spawn(move || {
         let quota = build(Quota::fixed_window(1, LONG));
         drop(other.guard(&[take(7, &quota, 1)], other.start));
-        done.send(()).expect("the other thread receives it");
+        done.send(()).expect("the main thread receives the message");
     });
-    is_done.recv_timeout(SECOND * 60).expect("it waits for the lock");
+    is_done.recv_timeout(SECOND * 60).expect("the new thread ends without the lock");
     drop(lock);
 }

@@ -52,7 +52,7 @@ fn check(fixture: &Fixture, hits: &[Hit<'_>], verdict: &Verdict, decisions: &[De
     assert!(!kernels.allowed && !verdict.allowed, "{hits:?}: {decisions:?} where the kernel says {exact:?}");
     let (kernels, exact) = fixture.model.clone().decide(verdict.now, hits);
     assert!(!kernels.allowed && verdict.retry_after <= kernels.retry_after, "{hits:?}: {decisions:?}, {exact:?}");
-    let binding = verdict.binding.expect("one binds");
+    let binding = verdict.binding.expect("a refusal has a binding limit");
     assert_eq!((verdict.source, verdict.retry_after), (Source::DenyCache, decisions[binding].retry_after));
     assert!(hits[binding].binding != Binding::Shadow && !exact[binding].allowed);
     let mut is_whole = is_exact;
@@ -116,7 +116,7 @@ fn nothing_is_refused_that_the_kernel_would_allow() {
         }
     }
     assert!(from_cache > 10_000 && sent > 10_000, "{from_cache} from the cache, {sent} sent");
-    assert!(reported > 1_000 && not_asked > 1_000, "{reported} siblings reported, {not_asked} not");
+    assert!(reported > 1_000 && not_asked > 1_000, "{reported} other hits were decided, {not_asked} were not");
 }
 
 /// Sends many requests at the same time, whose replies come in any order. While a change of a state is in flight, the
@@ -164,7 +164,7 @@ fn nothing_is_refused_that_the_kernel_would_allow_whatever_the_order_of_replies(
                     one.is_undone = matches!(one.guard.hits[0].op.kind(), OpKind::Refund | OpKind::Reset);
                 } else {
                     let mut one = under_way.swap_remove(position);
-                    let (_, decisions, seen) = one.decided.expect("decided");
+                    let (_, decisions, seen) = one.decided.expect("the model has decided the request");
                     let seen = seen.map(|seen| ObservedStates { replied_at: fixture.at(), ..seen });
                     one.guard.learn(&decisions, seen.into_iter().collect());
                 }
@@ -174,7 +174,7 @@ fn nothing_is_refused_that_the_kernel_would_allow_whatever_the_order_of_replies(
     }
     assert!(
         from_cache > 5_000 && overtaken > 100,
-        "{from_cache} from the cache, {overtaken} while another was under way"
+        "{from_cache} from the cache, {overtaken} of them while another request was under way"
     );
-    assert!(exactly > 2_000, "{exactly} of {from_cache} with nothing beside them");
+    assert!(exactly > 2_000, "{exactly} of {from_cache} refusals were compared exactly");
 }
