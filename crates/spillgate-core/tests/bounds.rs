@@ -200,7 +200,7 @@ fn take_all(quota: &Quota, state: &mut State, times: impl IntoIterator<Item = u6
             (first, last) = (first.or(Some(at)), at);
         }
     }
-    (last - first.expect("something was admitted"), sum)
+    (last - first.expect("at least one take was admitted"), sum)
 }
 
 /// Checks that exactly f(s) units were admitted: `sum` is within the bound, and one unit more would not be.

@@ -215,7 +215,7 @@ proptest! {
     }
 
     /// After the clock has stepped back, a lease lasts at most for its whole duration from then on. A penalty lasts at
-    /// most for its whole duration and one second, because a request may be late by one second.
+    /// most for its whole duration and one second, because a request can be late by one second.
     #[test]
     fn a_clock_that_steps_back_makes_no_lease_longer_and_a_penalty_by_a_second_at_most(
         span_ns in 1..1_000_000_000_000u64,

@@ -1,7 +1,7 @@
 //! States as words (64-bit integers). A state that was written and read decides as before, and no words make the kernel
 //! (the decision code) panic.
 //!
-//! The words come from a snapshot file. A snapshot may be old, damaged or forged, and the server has to start
+//! The words come from a snapshot file. A snapshot can be old, damaged or forged, and the server has to start
 //! nevertheless.
 
 mod support;
@@ -92,7 +92,7 @@ proptest! {
             now += step.0;
             if i == cut.min(steps.len() - 1) {
                 let words = encoded(&state);
-                let decoded = State::decode(&words).expect("the words of a state");
+                let decoded = State::decode(&words).expect("the words encode a state");
                 prop_assert_eq!(decoded.expires_at(&quota), state.expires_at(&quota));
                 prop_assert_eq!(encoded(&decoded), words);
                 twin = Some(decoded);
@@ -200,7 +200,7 @@ fn the_largest_log_and_the_most_leases_can_be_read() {
             assert!(ask(&mut state, quota, Op::take(1), NOW + i).allowed);
         }
         ask(&mut state, quota, Op::Force { cost: 9 }, NOW + 65_536);
-        let decoded = State::decode(&encoded(&state)).expect("a state");
+        let decoded = State::decode(&encoded(&state)).expect("the words encode a state");
         assert_eq!(encoded(&decoded), encoded(&state));
         assert!(!ask(&mut decoded.clone(), quota, Op::take(1), NOW + 65_536).allowed);
     }

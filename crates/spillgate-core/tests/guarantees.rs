@@ -15,10 +15,10 @@ fn every_guarantee_names_a_test_that_exists() {
 #[test]
 fn every_algorithm_names_the_test_of_its_bound() {
     let page = read("src/quota/algorithm.rs");
-    let variants = page.split_once("pub enum Algorithm {").expect("the algorithms").1;
-    let variants = variants.split_once("\n}").expect("their end").0;
-    assert_eq!(variants.matches("/// Checked by the test").count(), 6, "one for each algorithm");
+    let variants = page.split_once("pub enum Algorithm {").expect("the page has the enum Algorithm").1;
+    let variants = variants.split_once("\n}").expect("the enum ends with a brace").0;
+    assert_eq!(variants.matches("/// Checked by the test").count(), 6, "each algorithm names its test");
     for name in quoted(variants) {
-        assert!(has_test("tests/bounds.rs", &name), "there is no {name} in tests/bounds.rs");
+        assert!(has_test("tests/bounds.rs", &name), "there is no test {name} in tests/bounds.rs");
     }
 }

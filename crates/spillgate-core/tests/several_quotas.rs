@@ -1,6 +1,6 @@
 //! Several quotas on one state.
 //!
-//! This happens when the same limit has different values in different places. A canary may run with new limits beside
+//! This happens when the same limit has different values in different places. A canary can run with new limits beside
 //! other servers, a reload reaches one server after the other, and some callers send the limit with each call. A hit
 //! under one quota must never lower what was counted under another quota.
 //!

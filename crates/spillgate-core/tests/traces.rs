@@ -24,9 +24,9 @@ fn the_kernel_answers_as_every_trace_says() {
 fn every_trace_file_is_in_the_suite() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces");
     let files: BTreeSet<String> = std::fs::read_dir(folder)
-        .expect("the folder of traces")
-        .map(|entry| entry.expect("an entry").path())
-        .map(|path| path.file_stem().expect("a name").to_string_lossy().into_owned())
+        .expect("the folder of traces can be read")
+        .map(|entry| entry.expect("the entry can be read").path())
+        .map(|path| path.file_stem().expect("the file has a name").to_string_lossy().into_owned())
         .collect();
     let listed: BTreeSet<String> = TRACES.iter().map(|t| t.name.to_owned()).collect();
     assert_eq!(files, listed);

@@ -142,7 +142,10 @@ impl Used {
                 let more = cost.saturating_mul(t).min(missing);
                 if more > 0 {
                     (*paid_at, *interval_ns) = (now + debt + more, t);
-                    *most_ns = (0..64).map(|bits| 1 << bits).find(|ns| *ns >= greatest + MAX_LATE_NS).expect("an end");
+                    *most_ns = (0..64)
+                        .map(|bits| 1 << bits)
+                        .find(|ns| *ns >= greatest + MAX_LATE_NS)
+                        .expect("the search ends");
                 }
                 receipt.mark = *paid_at;
             }
@@ -322,7 +325,7 @@ impl Model {
             Some((Reason::Exceeded, Wait::Unknown))
         } else {
             let full = !self.used.fits(quota, cost, quota.hard_capacity(), now);
-            let wait = (1..).find(|ns| self.fits(quota, cost, max_wait_ns, now + ns)).expect("an end");
+            let wait = (1..).find(|ns| self.fits(quota, cost, max_wait_ns, now + ns)).expect("the search ends");
             Some((if full { Reason::Exceeded } else { Reason::WaitTooLong }, Wait::After(wait)))
         };
         match own {
@@ -356,7 +359,7 @@ impl Model {
     /// Returns the time until all used units are free again and no penalty lasts.
     fn reset_after_ns(&self, quota: &Quota, now: u64) -> u64 {
         let empty = |ns: &u64| self.used.fits(quota, 0, 0, now + ns) && self.penalty_left_ns(quota, now + ns) == 0;
-        (0..).find(empty).expect("an end")
+        (0..).find(empty).expect("the search ends")
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) fn has_test(file: &str, name: &str) -> bool {
 /// at least `least` guarantees.
 pub(crate) fn assert_guarantees(page: &str, least: usize) {
     let page = read(page);
-    let (_, list) = page.split_once("# Guarantees").expect("a list of guarantees");
+    let (_, list) = page.split_once("# Guarantees").expect("the page has a list of guarantees");
     let guarantees: Vec<&str> = list.split("\n//! * ").skip(1).collect();
     assert!(guarantees.len() >= least, "{} guarantees", guarantees.len());
     for guarantee in guarantees {
@@ -33,7 +33,7 @@ pub(crate) fn assert_guarantees(page: &str, least: usize) {
             if word.ends_with(".rs") {
                 file = Some(word);
             } else if let Some(file) = &file {
-                assert!(has_test(file, &word), "there is no {word} in {file}");
+                assert!(has_test(file, &word), "there is no test {word} in {file}");
                 named += 1;
             }
         }

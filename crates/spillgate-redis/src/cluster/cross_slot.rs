@@ -286,7 +286,7 @@ impl Refunds {
         let results = join_all(self.parts.iter().map(async |part| {
             let hits = part.taken.iter().map(|it| Hit::new(it.key, &it.quota, it.refund, Binding::Enforce));
             let hits: Vec<Hit<'_>> = hits.collect();
-            // The refund may make a cached refusal wrong, so the states are removed from the deny cache.
+            // The refund can make a cached refusal wrong, so the states are removed from the deny cache.
             let _guard = deny_cache.guard(&hits, Instant::now());
             let mut call = encoder.encode(self.now, &hits)?;
             // When the reply came, the clock of the slot's server was at `part.now` or later. So the time until the

@@ -1,6 +1,6 @@
 //! A cluster: finds the node that owns a slot, and follows redirections.
 //!
-//! The slot map (which node owns which slot) may be out of date, because nodes fail or move slots to other nodes. This
+//! The slot map (which node owns which slot) can be out of date, because nodes fail or move slots to other nodes. This
 //! file sends each request to the right node nevertheless, and no request is executed twice.
 //!
 //! | reply of a node | what happens next |
@@ -71,7 +71,7 @@ pub(crate) struct Cluster {
     read_error: ArcSwapOption<Error>,
     /// Shortens pauses by up to a half.
     jitter: Jitter,
-    /// Counts slots that may still be charged for a request that was not admitted.
+    /// Counts slots that are perhaps still charged for a request that was not admitted.
     pub(crate) refunds_lost: AtomicU64,
 }
 

@@ -22,7 +22,7 @@ use redis::{ConnectionAddr, Value};
 use crate::command::key::SLOTS;
 use crate::node::redirection::at;
 
-/// A slot map may have at most this many nodes. Redis recommends no larger cluster.
+/// A slot map can have at most this many nodes. Redis recommends no larger cluster.
 pub(crate) const NODES_MAX: usize = 1000;
 /// This position means that no node owns the slot.
 const NO_NODE: u16 = u16::MAX;
@@ -59,7 +59,7 @@ impl SlotMap {
         let (mut addresses, mut slots): (Vec<ConnectionAddr>, _) = (Vec::new(), [NO_NODE; SLOTS]);
         for range in array(reply)? {
             let [Value::Int(first), Value::Int(last), primary, ..] = array(range)? else { return None };
-            // A node that is about to leave may have no port.
+            // A node that is about to leave can have no port.
             let Some(address) = address(primary, sender) else { continue };
             let known = addresses.iter().position(|known| *known == address);
             let position = known.unwrap_or(addresses.len());

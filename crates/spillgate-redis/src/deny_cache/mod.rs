@@ -17,7 +17,7 @@
 //! | event | effect on the entry of the state |
 //! |---|---|
 //! | the server refuses a request for free, and shows the state | a new entry is stored, or the old entry is replaced |
-//! | a request on the state is sent, and it is not refused for free | the entry is removed when the request ends or fails |
+//! | a request on the state is sent, and not refused for free | the entry is removed when the request ends or fails |
 //! | the entry is older than the greatest age | it is not used any more, and the next removal in its set removes it |
 //! | the set is full | the entry whose refusal ends first is replaced, unless only the old entry still refuses |
 //! | another client takes or refunds | no effect until the entry is too old |
@@ -71,9 +71,10 @@ const GENERATION_STEP: u64 = 2;
 /// The entries of the states whose hashes select this set.
 #[derive(Default)]
 struct Set {
-    /// Grows with each removal. Before a request is sent, its guard stores the generation. If the generation has changed
-    /// when the reply comes, the states in the reply are not kept, because they can be older than the change. The bit
-    /// [`HAS_ENTRIES`] is part of the generation. So a removal and an insertion by two threads cannot miss each other.
+    /// Grows with each removal. Before a request is sent, its guard stores the generation. If the generation has
+    /// changed when the reply comes, the states in the reply are not kept, because they can be older than the change.
+    /// The bit [`HAS_ENTRIES`] is part of the generation. So a removal and an insertion by two threads cannot miss each
+    /// other.
     generation: AtomicU64,
     /// At most one entry for each state. Allocated when it is first needed.
     entries: Mutex<Vec<Entry>>,
@@ -328,7 +329,8 @@ impl RequestGuard<'_, '_, '_> {
     ) -> Option<Entry> {
         let own = on_state(self.hits, state_key);
         let (_, hit) = own.clone().next()?;
-        // A hit that is not free can change the state even if the request is refused. The shown state lacks this change.
+        // A hit that is not free can change the state even if the request is refused. The shown state lacks
+        // this change.
         let is_free = own.clone().all(|(_, hit)| is_free(hit));
         let waits = || own.clone().map(|(i, _)| decisions[i].retry_after);
         let max_used = match hit.quota.algorithm() {

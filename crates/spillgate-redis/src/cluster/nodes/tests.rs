@@ -12,7 +12,7 @@ use crate::node::Node;
 use crate::settings::Settings;
 
 fn at(port: i64) -> ConnectionAddr {
-    ConnectionAddr::Tcp("a".to_owned(), u16::try_from(port).expect("a port"))
+    ConnectionAddr::Tcp("a".to_owned(), u16::try_from(port).expect("the number is a port"))
 }
 
 fn member(address: &ConnectionAddr) -> Member {
@@ -28,7 +28,7 @@ fn nodes(count: usize) -> Nodes {
         Value::Array(vec![Value::Int(i), Value::Int(i), primary])
     };
     let reply = Value::Array((0..count as i64).map(range).collect());
-    Nodes::new(SlotMap::read(&reply, &at(1)).expect("a map"), member)
+    Nodes::new(SlotMap::read(&reply, &at(1)).expect("the reply is a slot map"), member)
 }
 
 #[test]

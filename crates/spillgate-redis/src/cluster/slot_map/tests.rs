@@ -29,7 +29,7 @@ fn owner(map: &SlotMap, slot: u16) -> Option<String> {
 fn a_node_without_a_name_is_the_sender_of_the_slot_map() {
     let hosts = [Value::Nil, text(""), text("other"), Value::SimpleString("other".to_owned())];
     let ranges = (0..).zip(hosts).map(|(i, host)| range(i * 10, i * 10 + 4, host, 7000));
-    let map = read(ranges.collect()).expect("a map");
+    let map = read(ranges.collect()).expect("the reply is a slot map");
     assert_eq!(map.addresses().len(), 2);
     for slot in 0..40 {
         let expected = if slot < 20 { "asked:7000" } else { "other:7000" };
@@ -55,7 +55,7 @@ fn a_node_that_lacks_its_host_name_is_at_its_ip_address() {
         range(4, Some(Value::Nil)),
         range(5, None),
     ]);
-    let map = map.expect("a map");
+    let map = map.expect("the reply is a slot map");
     assert_eq!(owner(&map, 0).as_deref(), Some("192.0.2.1:7000"));
     assert_eq!(owner(&map, 1).as_deref(), Some("asked:7000"));
     assert!(
@@ -90,5 +90,5 @@ fn an_invalid_slot_map_is_rejected() {
 fn a_map_of_too_many_nodes_is_rejected() {
     let ranges = |count: usize| (0..count as i64).map(|i| range(i, i, text("a"), 1 + i)).collect();
     assert!(read(ranges(NODES_MAX + 1)).is_none());
-    assert_eq!(read(ranges(NODES_MAX)).expect("a map").addresses().len(), NODES_MAX);
+    assert_eq!(read(ranges(NODES_MAX)).expect("the reply is a slot map").addresses().len(), NODES_MAX);
 }

@@ -18,7 +18,8 @@ fn a_refusal_is_repeated_as_the_store_would_tell_it() {
         let refusal = fixture.exhaust(7, &quota);
         let Some(wait_ns) = refusal.retry_after.nanos() else { panic!("{refusal:?}") };
         let hits = [take(7, &quota, 1)];
-        // The cache stops a thousandth of the wait early, because the server's clock can run faster than the local clock.
+        // The cache stops a thousandth of the wait early, because the server's clock can run faster than the
+        // local clock.
         let until_ns = wait_ns * 1000 / 1001;
         for passed in [0, 1, until_ns / 3, until_ns - 1] {
             fixture.at_ns = 1 + passed;
