@@ -174,7 +174,7 @@ fn nothing_is_refused_that_the_kernel_would_allow_whatever_the_order_of_replies(
     }
     assert!(
         from_cache > 5_000 && overtaken > 100,
-        "{from_cache} from the cache, {overtaken} of them while another request was under way"
+        "{from_cache} refusals compared, {overtaken} not compared, because a refund or reset was under way"
     );
     assert!(exactly > 2_000, "{exactly} of {from_cache} refusals were compared exactly");
 }
