@@ -40,8 +40,10 @@ pub(crate) fn after(timeout: Duration) -> Instant {
 ///
 /// The future is polled before the deadline is checked. So an output that is ready is returned even if the deadline has
 /// passed.
-pub(crate) async fn wait_until<T>(deadline: Instant, future: impl Future<Output = T>) -> Option<T> {
-    tokio::pin!(future);
+///
+/// The caller pins the future. If this function took the future by value, it would store the future twice: as an
+/// argument, and pinned.
+pub(crate) async fn wait_until<T>(deadline: Instant, mut future: Pin<&mut impl Future<Output = T>>) -> Option<T> {
     let early = deadline.checked_sub(TIMER_LATE).unwrap_or(deadline);
     if let Ok(output) = timeout_at(early, &mut future).await {
         return Some(output);

@@ -2,6 +2,7 @@
 //!
 //! It creates the deny cache, the encoder and the connections, and connects them with each other.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -272,7 +273,7 @@ impl RedisStore {
                     // The refunds continue even if the caller no longer waits. The request counts as in flight until
                     // the refunds end.
                     let refunded = tokio::spawn(in_flight.refunds(Arc::clone(cluster), refunds, deadline + timeout));
-                    let _ = deadline::wait_until(deadline, refunded).await;
+                    let _ = deadline::wait_until(deadline, pin!(refunded)).await;
                 }
                 Ok((verdict?, observed))
             }

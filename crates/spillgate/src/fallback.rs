@@ -119,19 +119,23 @@ impl<S: Store> FallbackStore<S> {
         &self.local
     }
 
-    /// Asks the shared store. If the shared store fails, the policies answer.
-    async fn decide_in_shared(
-        &self,
-        now: Time,
-        timing: Timing,
-        hits: &[Hit<'_>],
-        decisions: &mut [Decision],
-    ) -> Result<Verdict, StoreError> {
-        let mut timing = timing;
+    /// Returns the timing for the shared store. The time is left out if the shared store has a clock.
+    fn for_shared(&self, mut timing: Timing) -> Timing {
         if self.shared.has_clock() {
             timing.now = None;
         }
-        match self.shared.decide(timing, hits, decisions).await {
+        timing
+    }
+
+    /// Returns what the shared store decided. If the shared store failed, the policies answer.
+    fn or_by_policies(
+        &self,
+        decided: Result<Verdict, StoreError>,
+        now: Time,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, StoreError> {
+        match decided {
             Err(error) if error.kind() != StoreErrorKind::Malformed => {
                 self.decide_by_policies(now, hits, decisions, error)
             }
@@ -164,7 +168,8 @@ impl<S: Store> FallbackStore<S> {
         let verdict = if hits.iter().all(was_taken_locally) {
             before.with_source(Source::Local)
         } else {
-            self.decide_in_shared(now, timing, &shared, decisions).await?
+            let decided = self.shared.decide(self.for_shared(timing), &shared, decisions).await;
+            self.or_by_policies(decided, now, &shared, decisions)?
         };
         if hits.iter().any(is_local_refund) {
             let mut refunded = vec![Decision::default(); hits.len()];
@@ -273,7 +278,8 @@ impl<S: Store> Store for FallbackStore<S> {
             // small.
             return Box::pin(self.decide_in_both(now, timing, hits, decisions)).await;
         }
-        self.decide_in_shared(now, timing, hits, decisions).await
+        let decided = self.shared.decide(self.for_shared(timing), hits, decisions).await;
+        self.or_by_policies(decided, now, hits, decisions)
     }
 }
 

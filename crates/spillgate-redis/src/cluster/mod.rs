@@ -18,6 +18,7 @@ pub(crate) mod cross_slot;
 mod nodes;
 pub(crate) mod slot_map;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -111,7 +112,7 @@ impl Cluster {
                 Ok(None) => break Err(Error::new(ErrorKind::Moved, "the slot is moving to another node")),
                 Err(error) => break Err(error),
             }
-            let _ = deadline::wait_until(deadline, sleep(self.jitter.of(pause))).await;
+            let _ = deadline::wait_until(deadline, pin!(sleep(self.jitter.of(pause)))).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         };
         if result.as_ref().is_err_and(|error| error::another_node_may_serve(error.kind)) {
@@ -173,7 +174,7 @@ impl Cluster {
             if self.read_error.load().is_some() {
                 return Err(Error::new(ErrorKind::CircuitOpen, "no node reports the slot map"));
             }
-            if deadline::wait_until(deadline, slot_map_read).await.is_none() {
+            if deadline::wait_until(deadline, pin!(slot_map_read)).await.is_none() {
                 return Err(Error::new(ErrorKind::NotSent, "no slot map before the deadline"));
             }
         }

@@ -1,6 +1,7 @@
 //! Tests of exact deadlines, with real and with paused time.
 
 use std::future::{pending, ready};
+use std::pin::pin;
 use std::time::Duration;
 
 use tokio::time::{Instant, advance, sleep};
@@ -13,7 +14,7 @@ async fn a_future_without_an_output_ends_at_its_deadline_and_not_at_the_next_tic
     for step in 0..40 {
         advance(Duration::from_micros(37)).await;
         let deadline = Instant::now() + Duration::from_micros(100 + 333 * step);
-        assert_eq!(wait_until(deadline, pending::<()>()).await, None);
+        assert_eq!(wait_until(deadline, pin!(pending::<()>())).await, None);
         assert!(Instant::now() <= deadline, "{step}: {:?} late", Instant::now() - deadline);
     }
 }
@@ -22,13 +23,13 @@ async fn a_future_without_an_output_ends_at_its_deadline_and_not_at_the_next_tic
 async fn until_the_deadline_the_output_is_awaited() {
     let begun = Instant::now();
     let deadline = begun + Duration::from_millis(7);
-    assert_eq!(wait_until(deadline, pending::<()>()).await, None);
+    assert_eq!(wait_until(deadline, pin!(pending::<()>())).await, None);
     assert!(Instant::now() >= deadline, "it was given up too early");
     // The deadline has long passed, but a value that is ready is still returned.
-    assert_eq!(wait_until(begun, ready(7)).await, Some(7));
-    assert_eq!(wait_until(begun, pending::<()>()).await, None);
+    assert_eq!(wait_until(begun, pin!(ready(7))).await, Some(7));
+    assert_eq!(wait_until(begun, pin!(pending::<()>())).await, None);
     let hour = Instant::now() + Duration::from_secs(3600);
-    assert_eq!(wait_until(hour, sleep(Duration::from_millis(1))).await, Some(()));
+    assert_eq!(wait_until(hour, pin!(sleep(Duration::from_millis(1)))).await, Some(()));
 }
 
 #[tokio::test]
@@ -36,7 +37,8 @@ async fn each_of_many_is_woken() {
     let now = Instant::now();
     let waits: Vec<_> = (0..1000_u64)
         .rev()
-        .map(|i| tokio::spawn(wait_until(now + Duration::from_micros(i / 2 * 2), pending::<()>())))
+        .map(|i| now + Duration::from_micros(i / 2 * 2))
+        .map(|deadline| tokio::spawn(async move { wait_until(deadline, pin!(pending::<()>())).await }))
         .collect();
     for wait in waits {
         assert_eq!(wait.await.expect("no panic"), None);

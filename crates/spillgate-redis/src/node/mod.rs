@@ -23,6 +23,7 @@ pub(crate) mod redirection;
 pub(crate) mod send;
 pub(crate) mod status;
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use spillgate_core::Circuit;
@@ -73,7 +74,7 @@ impl Node {
             self.pool.breaker.inconclusive();
             return Err(Error::new(ErrorKind::NotSent, "no time was left to send the request"));
         }
-        let Some(reply) = deadline::wait_until(deadline, reply(&live, call, asking)).await else {
+        let Some(reply) = deadline::wait_until(deadline, pin!(reply(&live, call, asking))).await else {
             live.suspect();
             self.pool.no_reply(sent_at);
             return Err(Error::new(ErrorKind::Timeout, "no answer before the deadline"));

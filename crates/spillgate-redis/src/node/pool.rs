@@ -15,6 +15,7 @@
 //! connection has lasted for `probe_every` or longer, it is made again without a pause.
 
 use std::cell::Cell;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -185,7 +186,7 @@ impl Pool {
             if let Some(live) = self.any_live() {
                 return Ok(live);
             }
-            if deadline::wait_until(deadline, connected).await.is_none() {
+            if deadline::wait_until(deadline, pin!(connected)).await.is_none() {
                 self.no_reply(begun);
                 // The request was not sent, so the returned error must not say that it may have been applied. A failed
                 // login has an error kind that says what is wrong, so that error is returned.

@@ -130,24 +130,29 @@ impl<B> Call<B> {
 
 impl GrpcConnection {
     /// Answers one call.
-    pub async fn answer<B>(&self, call: Call<B>) -> Response<AnswerBody>
+    ///
+    /// This is not an `async fn`, because the future of an `async fn` would store the call twice.
+    pub fn answer<B>(&self, call: Call<B>) -> impl Future<Output = Response<AnswerBody>> + Send
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError> + Display + Send,
     {
-        match call.0 {
-            Kind::ShouldRateLimit { now, deadline, body } => {
-                match self.rls.should_rate_limit(now, deadline, body).await {
-                    Ok(message) => answer::of_message(message),
-                    Err(status) => status.into_http(),
+        let Call(kind) = call;
+        async move {
+            match kind {
+                Kind::ShouldRateLimit { now, deadline, body } => {
+                    match self.rls.should_rate_limit(now, deadline, body).await {
+                        Ok(message) => answer::of_message(message),
+                        Err(status) => status.into_http(),
+                    }
                 }
+                Kind::Refused(status) => status.into_http(),
+                Kind::Other(request) => {
+                    let answered = self.others.clone().call(*request).await;
+                    answered.unwrap_or_else(|never| match never {}).map(AnswerBody::Other)
+                }
+                Kind::NotGrpc => answer::unsupported(),
             }
-            Kind::Refused(status) => status.into_http(),
-            Kind::Other(request) => {
-                let answered = self.others.clone().call(*request).await;
-                answered.unwrap_or_else(|never| match never {}).map(AnswerBody::Other)
-            }
-            Kind::NotGrpc => answer::unsupported(),
         }
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body::Body;
-use prost::Message;
+use prost::{DecodeError, Message};
 use spillgate::rules::{Action, Limit, Request, Unit};
 use spillgate::{Time, Timing};
 use tonic::Status;
@@ -60,19 +60,26 @@ impl RateLimits {
         B: Body<Data = Bytes>,
         B::Error: Display,
     {
-        let (mut read, mut is_late) = (pin!(message::read(body, self.max_message_bytes)), false);
-        let message = poll_fn(|cx| {
-            let polled = read.as_mut().poll(cx);
-            is_late |= polled.is_pending();
-            polled
-        });
-        let message = message.await?;
+        // The block ends the future that reads before the decision begins, so that both use the same memory.
+        let (wire, is_late) = {
+            let (mut read, mut is_late) = (pin!(message::read(body, self.max_message_bytes)), false);
+            let message = poll_fn(|cx| {
+                let polled = read.as_mut().poll(cx);
+                is_late |= polled.is_pending();
+                polled
+            });
+            let message = message.await?;
+            let decoded = RateLimitRequest::decode(&*message);
+            (decoded.map_err(|error| self.undecodable(&error))?, is_late)
+        };
         let now = now.filter(|_| !is_late);
-        let wire = RateLimitRequest::decode(&*message).map_err(|error| {
-            let text = format!("the message is not a RateLimitRequest: {error}");
-            status(&self.service.rejected(ServiceError::BadRequest(text)))
-        })?;
         self.decide(&wire, now, deadline).await
+    }
+
+    /// Returns the status for a message that is not a request.
+    fn undecodable(&self, error: &DecodeError) -> Status {
+        let text = format!("the message is not a RateLimitRequest: {error}");
+        status(&self.service.rejected(ServiceError::BadRequest(text)))
     }
 
     /// Decides a request that was decoded.
