@@ -102,7 +102,10 @@ fn invalid_limits_are_answered_with_the_reason() {
             r#""limit":5,"window_ms":7,"algorithm":"sliding_window_counter","segments":256"#,
             "expected a whole number from 0 to 255",
         ),
-        (r#""limit":5,"window_ms":5,"algorithm":"round_robin""#, "unknown variant `round_robin`"),
+        (
+            r#""limit":5,"window_ms":5,"algorithm":"round_robin""#,
+            "unknown variant `round_robin`, expected one of fixed_window",
+        ),
         (r#""limit":5,"window_ms":5,"algorithm":"concurrency""#, "window_ms is not an option of concurrency"),
         (r#""limit":5,"window_ms":5,"windows":5"#, "unknown field `windows`"),
         (r#""limit":5,"window_ms":5,"limit":5"#, "duplicate field `limit`"),

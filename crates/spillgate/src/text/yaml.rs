@@ -119,6 +119,10 @@ pub struct Advice {
 /// * The text exceeds one of these bounds: 16 MiB, 64 levels, 4 million values, 10,000 aliases, or 250,000 values that
 ///   aliases repeat.
 pub fn parse(source: &Source, advice: &Advice) -> Result<Node, Diagnostic> {
+    if source.text.len() > MAX_BYTES {
+        let message = format!("the file is larger than {} MiB", MAX_BYTES >> 20);
+        return Err(Diagnostic::error_at(source, At::TOP, message, "in this file", advice.size));
+    }
     let failed = || {
         let help = "this is an error in the parser; please report it, with the file";
         Diagnostic::error_at(source, At::TOP, "the file cannot be parsed", "in this file", help)
@@ -393,5 +397,20 @@ fn budget_words(breach: &BudgetBreach, advice: &Advice) -> Words {
         }
         (BudgetBreach::Documents { .. }, _) => two_documents(advice),
         (other, _) => Words::new(format!("the file is too large: {other:?}"), "too large from here on", advice.size),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_with_more_than_the_most_bytes_is_an_error() {
+        let advice =
+            Advice { empty: None, alias: None, ignore_tags: false, documents: "", depth: "", size: "use two files" };
+        let text = |bytes: usize| Source::new("a.yaml", &format!("a: 1{}", " ".repeat(bytes - 4)));
+        assert!(parse(&text(MAX_BYTES), &advice).is_ok());
+        let error = parse(&text(MAX_BYTES + 1), &advice).unwrap_err();
+        assert_eq!((error.message(), error.help()), ("the file is larger than 16 MiB", "use two files"));
     }
 }

@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use smallvec::{SmallVec, smallvec};
 use spillgate::headers::Policy;
 use spillgate::{Algorithm, Anchor, Binding, Clock, Decision, Denied, Hit, MAX_HITS, Op, Quota, QuotaBuilder};
@@ -34,7 +35,8 @@ pub(crate) struct WireHit<'a> {
     limit: u64,
     window_ms: Option<u64>,
     cost: Option<u64>,
-    algorithm: Option<AlgorithmName>,
+    #[serde(default, deserialize_with = "algorithm")]
+    algorithm: Option<Algorithm>,
     burst: Option<u64>,
     anchor: Option<AnchorName>,
     denied: Option<DeniedName>,
@@ -42,18 +44,6 @@ pub(crate) struct WireHit<'a> {
     segments: Option<u8>,
     queue: Option<u64>,
     lease_ms: Option<u64>,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum AlgorithmName {
-    #[serde(alias = "gcra")]
-    TokenBucket,
-    FixedWindow,
-    SlidingWindowLog,
-    SlidingWindowCounter,
-    LeakyBucket,
-    Concurrency,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -70,6 +60,16 @@ enum DeniedName {
     Charged,
 }
 
+/// Reads an algorithm by its name.
+fn algorithm<'de, D: Deserializer<'de>>(member: D) -> Result<Option<Algorithm>, D::Error> {
+    let Some(name) = Option::<Text<'de>>::deserialize(member)? else { return Ok(None) };
+    let unknown = || {
+        let names = Algorithm::NAMES.map(|(name, _)| name).join(", ");
+        D::Error::custom(format!("unknown variant `{}`, expected one of {names}", &*name))
+    };
+    Algorithm::parse(&name).map(Some).ok_or_else(unknown)
+}
+
 impl<'a> WireHit<'a> {
     /// Parses a body.
     pub(crate) fn parse(body: &'a [u8]) -> Result<WireHit<'a>, Problem> {
@@ -78,14 +78,7 @@ impl<'a> WireHit<'a> {
 
     /// Returns the limit that the hit contains.
     pub(crate) fn quota(&self) -> Result<Quota, Problem> {
-        let algorithm = match self.algorithm.unwrap_or(AlgorithmName::SlidingWindowLog) {
-            AlgorithmName::TokenBucket => Algorithm::TokenBucket,
-            AlgorithmName::FixedWindow => Algorithm::FixedWindow(Anchor::Epoch),
-            AlgorithmName::SlidingWindowLog => Algorithm::SlidingWindowLog,
-            AlgorithmName::SlidingWindowCounter => Algorithm::SlidingWindowCounter { segments: 1 },
-            AlgorithmName::LeakyBucket => Algorithm::LeakyBucket,
-            AlgorithmName::Concurrency => Algorithm::Concurrency,
-        };
+        let algorithm = self.algorithm.unwrap_or(Algorithm::SlidingWindowLog);
         let help = "a limit is a number of units for each window of window_ms; concurrency has no window";
         let window = match (self.window_ms, algorithm == Algorithm::Concurrency) {
             (None, true) => Duration::ZERO,
