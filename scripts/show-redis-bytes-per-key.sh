@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Measures how many bytes a key needs in Redis, for each algorithm, with 10,000 keys. The bytes include the name, the
-# state, and the memory that Redis itself needs for a key. The script fails if a key, a name or a state is larger than
-# its bound.
+# Measures how many bytes a key needs in Redis, for each algorithm, with 10,000 keys. The bytes of a key are the
+# bytes of its name, of its state, and of the memory that Redis itself needs for it. There is a bound for the name, for
+# the state, and for all bytes of a key together. The script fails if one of these bounds is exceeded.
 # Prints markdown for bench/RESULTS.md. Arguments go to `on-redis bytes`: scripts/show-redis-bytes-per-key.sh --keys 100000
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -14,23 +14,24 @@ use spillgate_core::{
 
 use crate::MemoryStore;
 
-/// A receipt says which units a take took, and its mark is a number from the store. If this bit is set in the mark, the
-/// units were taken from the local store.
+/// A bit in the mark of a receipt. A take (an operation that asks for units) returns a receipt, which says which units
+/// were taken. The mark is a number in the receipt, and the store sets it. If this bit is set in the mark, the units were
+/// taken from the local store.
 ///
 /// The marks of the stores are times in nanoseconds since 1970, at most 73 years in the future. The bit is set in times
 /// from 2^63 ns on, which is in the year 2262. So no store sets this bit itself before the year 2262 - 73 = 2189. From
 /// then on, a refund for the shared store can go to the local store by mistake, and then it does nothing.
 const LOCAL: u64 = 1 << 63;
 
-/// The window of the limits of placeholders. A placeholder is a hit that replaces a hit which is decided elsewhere.
+/// The window of the limits of placeholders. If a hit is decided elsewhere, a placeholder stands in the list of hits
+/// instead of it.
 /// This window is longer than any real window, so that no real limit shares a state with a placeholder. It is a whole
 /// number of seconds, so that every store can represent it exactly.
 const NEVER: Duration = Duration::from_secs((1 << 62) / 1_000_000_000);
 
-/// A shared store. While this store fails, the [policy](OnStoreFailure) of each limit answers:
+/// A shared store and a local store. While the shared store fails, the [policy](OnStoreFailure) of each limit answers:
 ///
-/// * [`Allow`](OnStoreFailure::Allow) allows every request, with one exception. A take (an operation that asks for
-///   units) that costs more than the limit's capacity is refused, as the store would refuse it. A limit of 0 therefore
+/// * [`Allow`](OnStoreFailure::Allow) allows every request, with one exception. A take that costs more than the limit's capacity is refused, as the store would refuse it. A limit of 0 therefore
 ///   refuses every take of one unit or more.
 /// * [`Deny`](OnStoreFailure::Deny) refuses everything.
 /// * [`Error`](OnStoreFailure::Error) returns the error of the store. But a hit in shadow mode is allowed, because such
@@ -80,9 +81,8 @@ pub struct FallbackStore<S> {
     local: MemoryStore,
     /// The number of nodes that share each limit.
     nodes: NonZeroU32,
-    /// The quota of a placeholder that is allowed. A placeholder is a hit that replaces a hit that is decided
-    /// elsewhere. This quota is a limit of 0, which has no state. Every store and the policy of this quota allow a peek
-    /// on it.
+    /// The quota of a placeholder that is allowed. This quota is a limit of 0, which has no state. Every store and the
+    /// policy of this quota allow a peek (a take of 0 units) on it.
     allowing: Quota,
     /// The quota of a placeholder that is refused. Every store and the policy of this quota refuse a take from it.
     refusing: Quota,
@@ -348,6 +348,7 @@ fn by_policy(hit: &Hit<'_>, now: Time) -> Decision {
 /// Returns the verdict over all hits. `decided` is the verdict of the store that was asked.
 fn verdict_of(hits: &[Hit<'_>], decisions: &[Decision], decided: Verdict) -> Verdict {
     let verdict = Verdict::of(hits, decisions, decided.now).with_source(decided.source);
-    // If the local store is full, it refuses a request even if another hit with [`Binding::Quota`] would allow it.
+    // The two verdicts differ in one case. Of the hits with [`Binding::Quota`], one allowed hit is enough to allow the
+    // request. But a full local store refuses the whole request.
     if verdict.allowed == decided.allowed { verdict } else { decided }
 }

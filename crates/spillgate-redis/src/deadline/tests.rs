@@ -8,7 +8,8 @@ use tokio::time::{Instant, advance, sleep};
 
 use super::{after, wait_until};
 
-/// The test's clock is paused. It advances only when a timer of the runtime waits for it.
+/// The runtime's clock is paused. It moves when the test calls `advance`. It also moves, to the time of the next timer,
+/// while all tasks wait.
 #[tokio::test(start_paused = true)]
 async fn a_future_without_an_output_ends_at_its_deadline_and_not_at_the_next_tick() {
     for step in 0..40 {
@@ -24,7 +25,7 @@ async fn until_the_deadline_the_output_is_awaited() {
     let begun = Instant::now();
     let deadline = begun + Duration::from_millis(7);
     assert_eq!(wait_until(deadline, pin!(pending::<()>())).await, None);
-    assert!(Instant::now() >= deadline, "it was given up too early");
+    assert!(Instant::now() >= deadline, "the call ended before its deadline");
     // The deadline has long passed, but a value that is ready is still returned.
     assert_eq!(wait_until(begun, pin!(ready(7))).await, Some(7));
     assert_eq!(wait_until(begun, pin!(pending::<()>())).await, None);
@@ -41,7 +42,7 @@ async fn each_of_many_is_woken() {
         .map(|deadline| tokio::spawn(async move { wait_until(deadline, pin!(pending::<()>())).await }))
         .collect();
     for wait in waits {
-        assert_eq!(wait.await.expect("no panic"), None);
+        assert_eq!(wait.await.expect("the task does not panic"), None);
     }
 }
 

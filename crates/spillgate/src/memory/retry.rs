@@ -19,8 +19,8 @@ const NEW_KEY_BITS: u32 = 2;
 /// One in 2^6 decisions on known keys causes a sweep.
 const KNOWN_KEY_BITS: u32 = 6;
 
-/// The things that a request could not get in earlier attempts, and no longer waits for. If a state lacks one of these
-/// things in the next attempt, the state is over budget.
+/// The things that a request could not get in earlier attempts, and no longer waits for. If the next attempt again needs
+/// one of these things for a state, that state is over budget: it gets no memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct GiveUpOn {
     /// The store was swept for this request. If capacity is still missing, the request gives up on it.
@@ -75,7 +75,8 @@ impl MemoryStore {
         }
     }
 
-    /// Subtracts a removed entry from the budget. If its state is in the slab, frees the state there.
+    /// Gives the budget back what a removed entry has used. If the state of the entry is in the slab, frees the state
+    /// there.
     fn uncount(&self, shard: ShardRef<'_>, content: Content) {
         self.budget.remove_key();
         if let Content::InSlab { index, .. } = content {

@@ -1,4 +1,5 @@
-//! Two threads keep a refusal in the cache while another thread changes its state.
+//! Two threads add a refusal to the cache, again and again. At the same time, a third thread changes the state that was
+//! refused.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -25,7 +26,8 @@ fn a_reply_from_before_a_change_is_not_kept_whatever_threads_do_meanwhile() {
     model.decide(Time::from_nanos(TURNS), &hits);
     let (verdict, refused) = model.decide(Time::from_nanos(TURNS), &hits);
     assert!(!verdict.allowed);
-    // Simulates the server. The time of the state that it shows contains the number of changes so far.
+    // Simulates the server. `changes` counts the changes of the state. After n changes, the server reports the state with
+    // the time TURNS + n.
     let changes = AtomicU64::new(0);
     let time = |changes| Time::from_nanos(TURNS + changes);
     let keep = || {

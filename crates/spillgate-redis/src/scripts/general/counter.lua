@@ -1,7 +1,7 @@
 -- Part of decide.lua: sliding window counters. A counter has a limit L and a window W, which has n segments of the
 -- length w = W/n. A state is the start of the newest segment and n + 1 counts, newest first. Each count has five bytes.
--- But all counts have seven bytes if one of them is 2^40 or more, or if a penalty with its length follows. The length of
--- a value shows how many bytes a count has.
+-- But all counts have seven bytes if one of them is 2^40 or more, or if a penalty of 19 bytes follows. (A penalty has 9
+-- bytes, or 19 bytes if its length is stored too.) The length of the whole value shows how many bytes each count has.
 local function load_counter()
   local function read_quota(at)
     local cost, max_used, due, length, segments, at_s, at_us, marked, next =
@@ -34,7 +34,7 @@ local function load_counter()
     return c, 8 + size * width
   end
 
-  -- Forgets all counts if start > now + W, because the clock was then set back.
+  -- Forgets all counts if start > now + W, because such a state means that the clock was set back.
   local function adopt(c, quota)
     local ahead = (c.start_s - now_s) * 1000000 + c.start_us - math.floor(now_ns / 1000)
     if ahead > quota.length * quota.segments then forget(c, quota) end
@@ -53,7 +53,8 @@ local function load_counter()
   end
 
   -- A take fits if oldest * (w - e) <= (L - cost - rest) * w. `oldest` is the count of the oldest segment, and `rest` is
-  -- the sum of the newer counts. e is the time since the newest segment began, exact to the nanosecond.
+  -- the sum of the newer counts. e is the time since the start of the segment that contains the decision, exact to the
+  -- nanosecond.
   local function fits(c, quota)
     local _, _, into, below, shift = view(c, quota)
     local oldest, rest = c.counts[quota.segments + 1 - shift] or 0, 0
@@ -97,7 +98,8 @@ local function load_counter()
     c.none = math.max(unpack(c.counts)) == 0
   end
 
-  -- Returns when the state ends. The newest segment that has units counts until W + w after its start.
+  -- Returns when the state ends. The segment that ends last is the newest one with units in it. These units are counted
+  -- until W + w after the start of their segment.
   local function ends(c, quota)
     local newest = 1
     while c.counts[newest] == 0 do newest = newest + 1 end
