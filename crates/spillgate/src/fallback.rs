@@ -23,16 +23,17 @@ use crate::MemoryStore;
 /// then on, a refund for the shared store can go to the local store by mistake, and then it does nothing.
 const LOCAL: u64 = 1 << 63;
 
-/// The window of the limits of placeholders. If a hit is decided elsewhere, a placeholder stands in the list of hits
-/// instead of it.
+/// The window of the limits of placeholders. If a hit is decided elsewhere, a placeholder replaces it in the list of
+/// hits.
 /// This window is longer than any real window, so that no real limit shares a state with a placeholder. It is a whole
 /// number of seconds, so that every store can represent it exactly.
 const NEVER: Duration = Duration::from_secs((1 << 62) / 1_000_000_000);
 
 /// A shared store and a local store. While the shared store fails, the [policy](OnStoreFailure) of each limit answers:
 ///
-/// * [`Allow`](OnStoreFailure::Allow) allows every request, with one exception. A take that costs more than the limit's capacity is refused, as the store would refuse it. A limit of 0 therefore
-///   refuses every take of one unit or more.
+/// * [`Allow`](OnStoreFailure::Allow) allows every request, with one exception. A take that costs more than the
+///   limit's capacity is refused, as the store would refuse it. A limit of 0 therefore refuses every take of one unit or
+///   more.
 /// * [`Deny`](OnStoreFailure::Deny) refuses everything.
 /// * [`Error`](OnStoreFailure::Error) returns the error of the store. But a hit in shadow mode is allowed, because such
 ///   a hit never refuses a request.
@@ -348,7 +349,7 @@ fn by_policy(hit: &Hit<'_>, now: Time) -> Decision {
 /// Returns the verdict over all hits. `decided` is the verdict of the store that was asked.
 fn verdict_of(hits: &[Hit<'_>], decisions: &[Decision], decided: Verdict) -> Verdict {
     let verdict = Verdict::of(hits, decisions, decided.now).with_source(decided.source);
-    // The two verdicts differ in one case. Of the hits with [`Binding::Quota`], one allowed hit is enough to allow the
-    // request. But a full local store refuses the whole request.
+    // The two verdicts differ in one case. If several hits have [`Binding::Quota`], one allowed hit of them is enough to
+    // allow the request. But a full local store refuses the whole request.
     if verdict.allowed == decided.allowed { verdict } else { decided }
 }
