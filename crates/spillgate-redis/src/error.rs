@@ -26,56 +26,60 @@ use std::io;
 use std::sync::Arc;
 
 use redis::{ErrorKind as RedisErrorKind, RedisError, ServerError};
-use spillgate_core::StoreError;
+use spillgate_core::{StoreError, StoreErrorKind};
 use tokio_rustls::rustls::{AlertDescription, CertificateError, Error as TlsError};
 
 use crate::not_redis::NotRedis;
 
-/// The kind of an [`Error`]. All stores use the same kinds.
-pub use spillgate_core::StoreErrorKind as ErrorKind;
-
 /// Returns the kind of an error that a server sent.
-fn kind_of(error: &ServerError) -> ErrorKind {
+fn kind_of(error: &ServerError) -> StoreErrorKind {
     // If the user of a script may not run a command, some versions of the server send an error without a code.
     let beginnings = ["The user executing the script can't", "ACL failure in script"];
     match kind_of_code(error.code()) {
-        ErrorKind::Other
+        StoreErrorKind::Other
             if error.details().is_some_and(|text| beginnings.iter().any(|start| text.starts_with(start))) =>
         {
-            ErrorKind::NoPermission
+            StoreErrorKind::NoPermission
         }
         kind => kind,
     }
 }
 
 /// Returns the kind of an error that begins with `code`.
-fn kind_of_code(code: &str) -> ErrorKind {
+fn kind_of_code(code: &str) -> StoreErrorKind {
     match code {
-        "READONLY" | "NOREPLICAS" | "MISCONF" => ErrorKind::ReadOnly,
-        "LOADING" | "MASTERDOWN" => ErrorKind::Loading,
-        "BUSY" => ErrorKind::Busy,
-        "OOM" => ErrorKind::OutOfMemory,
-        "NOPERM" | "NOAUTH" | "WRONGPASS" => ErrorKind::NoPermission,
-        "WRONGTYPE" => ErrorKind::WrongType,
-        "MOVED" | "ASK" | "TRYAGAIN" | "CROSSSLOT" => ErrorKind::Moved,
-        "CLUSTERDOWN" => ErrorKind::ClusterDown,
-        "NOSCRIPT" => ErrorKind::NoScript,
-        _ => ErrorKind::Other,
+        "READONLY" | "NOREPLICAS" | "MISCONF" => StoreErrorKind::ReadOnly,
+        "LOADING" | "MASTERDOWN" => StoreErrorKind::Loading,
+        "BUSY" => StoreErrorKind::Busy,
+        "OOM" => StoreErrorKind::OutOfMemory,
+        "NOPERM" | "NOAUTH" | "WRONGPASS" => StoreErrorKind::NoPermission,
+        "WRONGTYPE" => StoreErrorKind::WrongType,
+        "MOVED" | "ASK" | "TRYAGAIN" | "CROSSSLOT" => StoreErrorKind::Moved,
+        "CLUSTERDOWN" => StoreErrorKind::ClusterDown,
+        "NOSCRIPT" => StoreErrorKind::NoScript,
+        _ => StoreErrorKind::Other,
     }
 }
 
 /// Returns whether another node of a cluster can perhaps serve a request that failed with this kind of error.
-pub(crate) fn another_node_may_serve(kind: ErrorKind) -> bool {
-    let is_unreachable =
-        matches!(kind, ErrorKind::Timeout | ErrorKind::Disconnected | ErrorKind::NotSent | ErrorKind::CircuitOpen);
-    let does_not_serve =
-        matches!(kind, ErrorKind::ReadOnly | ErrorKind::Loading | ErrorKind::Moved | ErrorKind::ClusterDown);
+pub(crate) fn another_node_may_serve(kind: StoreErrorKind) -> bool {
+    let is_unreachable = matches!(
+        kind,
+        StoreErrorKind::Timeout | StoreErrorKind::Disconnected | StoreErrorKind::NotSent | StoreErrorKind::CircuitOpen
+    );
+    let does_not_serve = matches!(
+        kind,
+        StoreErrorKind::ReadOnly | StoreErrorKind::Loading | StoreErrorKind::Moved | StoreErrorKind::ClusterDown
+    );
     is_unreachable || does_not_serve
 }
 
 /// Returns whether a server that returns this kind of error serves no request at all.
-pub(crate) fn means_node_is_down(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::ReadOnly | ErrorKind::Loading | ErrorKind::Busy | ErrorKind::ClusterDown)
+pub(crate) fn means_node_is_down(kind: StoreErrorKind) -> bool {
+    matches!(
+        kind,
+        StoreErrorKind::ReadOnly | StoreErrorKind::Loading | StoreErrorKind::Busy | StoreErrorKind::ClusterDown
+    )
 }
 
 /// The reason why a server could not be reached, as far as the error shows it. Choose a help text by the cause, and not
@@ -190,16 +194,16 @@ fn is_about_certificates(alert: AlertDescription) -> bool {
 /// [`StoreError`], and also a [cause](Cause). A request returns a plain [`StoreError`], as in every other store.
 ///
 /// ```
-/// use spillgate_redis::{Cause, ErrorKind, RedisStore, Settings};
+/// use spillgate_redis::{Cause, RedisStore, Settings, StoreErrorKind};
 ///
 /// let error = RedisStore::new(&Settings::new("http://redis")).err().ok_or("not a store")?;
-/// assert_eq!((error.kind(), error.cause()), (ErrorKind::Other, Cause::Unknown));
+/// assert_eq!((error.kind(), error.cause()), (StoreErrorKind::Other, Cause::Unknown));
 /// # Ok::<(), &str>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     /// See [`Error::kind`].
-    pub(crate) kind: ErrorKind,
+    pub(crate) kind: StoreErrorKind,
     /// See [`Error::cause`].
     pub(crate) cause: Cause,
     /// See [`Error::detail`].
@@ -208,7 +212,7 @@ pub struct Error {
 
 impl Error {
     /// Creates an error without a known cause.
-    pub(crate) fn new(kind: ErrorKind, detail: impl Into<Cow<'static, str>>) -> Error {
+    pub(crate) fn new(kind: StoreErrorKind, detail: impl Into<Cow<'static, str>>) -> Error {
         Error { kind, cause: Cause::Unknown, detail: detail.into() }
     }
 
@@ -219,7 +223,7 @@ impl Error {
 
     /// Returns the kind of the error. A request that meets the same error fails with the same kind.
     #[must_use]
-    pub const fn kind(&self) -> ErrorKind {
+    pub const fn kind(&self) -> StoreErrorKind {
         self.kind
     }
 
@@ -260,9 +264,9 @@ impl From<RedisError> for Error {
         let kind = match error.kind() {
             // After a reply that cannot be read, the start of the next reply is unknown. So the store closes the
             // connection.
-            RedisErrorKind::Io | RedisErrorKind::Parse => ErrorKind::Disconnected,
-            RedisErrorKind::Client => ErrorKind::Overloaded,
-            _ => ErrorKind::Other,
+            RedisErrorKind::Io | RedisErrorKind::Parse => StoreErrorKind::Disconnected,
+            RedisErrorKind::Client => StoreErrorKind::Overloaded,
+            _ => StoreErrorKind::Other,
         };
         let cause = io_error(&error).map_or(Cause::Unknown, Cause::of_io);
         Error { cause, ..Error::new(kind, error.to_string()) }
@@ -279,7 +283,7 @@ fn io_error(error: &RedisError) -> Option<&io::Error> {
 
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Error {
-        Error { cause: Cause::of_io(&error), ..Error::new(ErrorKind::Disconnected, error.to_string()) }
+        Error { cause: Cause::of_io(&error), ..Error::new(StoreErrorKind::Disconnected, error.to_string()) }
     }
 }
 

@@ -38,8 +38,8 @@
 //! * Decisions, verdicts and states are the same, bit for bit, as those of the kernel for the same requests and times:
 //!   `tests/scripts/differential`.
 //! * Many tasks that take from one key are together admitted exactly the limit: `tests/scripts/store.rs`.
-//! * Every request is decided within its timeout, or fails with an [`ErrorKind`], whatever happens to the server. No
-//!   request is charged twice: `tests/transport`.
+//! * Every request is decided within its timeout, or fails with a [`StoreErrorKind`], whatever happens to the server.
+//!   No request is charged twice: `tests/transport`.
 //! * The deny cache repeats a refusal without a call to the server. The kernel would return the same refusal for the
 //!   states that the server has at the verdict's time. There are two exceptions. Another client may have changed the
 //!   states within [`Settings::deny_cache_max_age`], or a take that failed may have changed them. The cache does not
@@ -50,7 +50,7 @@
 //! * Requests in several slots of a cluster are decided as the kernel decides them, even while slots move. If a replica
 //!   is promoted, the store finds it by itself: `tests/topology`.
 //! * While a slot moves, a request with several states in that slot is decided if all of them are on the same node.
-//!   Otherwise the request waits until they are on one node. At its deadline it fails with [`ErrorKind::Moved`]. A
+//!   Otherwise the request waits until they are on one node. At its deadline it fails with [`StoreErrorKind::Moved`]. A
 //!   request whose states do not exist yet fails in the same way, because Redis creates them on neither node.
 //! * A key lives as long as its state matters, and at most a millisecond longer: `tests/scripts/keys.rs`.
 
@@ -75,10 +75,10 @@ pub use command::request::{Decoded, ScriptCall, supports};
 pub use command::script::{SCRIPT_COMMANDS, Script};
 pub use command::state_codec::decode_state;
 pub use command::transaction::TRANSACTION_COMMANDS;
-pub use error::{Cause, Error, ErrorKind};
+pub use error::{Cause, Error};
 pub use node::status::NodeStatus;
 pub use settings::{LogForm, Settings, Tls};
-pub use spillgate_core::Circuit;
+pub use spillgate_core::{Circuit, StoreErrorKind};
 pub use store::RedisStore;
 
 /// Compiles the Rust code in a page of the book.

@@ -133,7 +133,7 @@ pub struct Settings {
     /// when a thread first needs it, and lives on that thread's runtime.
     pub connections: usize,
     /// The most requests that can wait for replies at the same time. Further requests fail as
-    /// [`Overloaded`](crate::ErrorKind::Overloaded). With 0, all requests fail.
+    /// [`Overloaded`](crate::StoreErrorKind::Overloaded). With 0, all requests fail.
     ///
     /// A request in several slots of a cluster counts once, although it makes several calls. So up to
     /// [`MAX_HITS`](spillgate_core::MAX_HITS) times this number of calls can be in flight. One connection waits for at

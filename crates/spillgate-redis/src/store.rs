@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use spillgate_core::{
-    Binding, Circuit, Decision, Hit, Op, OpKind, Quota, Store, StoreError, StoreHealth, Time, Timing, Verdict,
+    Binding, Circuit, Decision, Hit, Op, OpKind, Quota, Store, StoreError, StoreErrorKind, StoreHealth, Time, Timing,
+    Verdict,
 };
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -25,7 +26,7 @@ use crate::connect::tls::TlsClient;
 use crate::connect::url::{Servers, Url};
 use crate::deadline;
 use crate::deny_cache::{CLUSTER_MAX_AGE, DenyCache};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::node::Node;
 use crate::node::send::NodeReply;
 use crate::node::status::NodeStatus;
@@ -43,8 +44,8 @@ const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 ///
 /// Creating a store does not connect it, so no server has to run yet. The store connects when it is first used. Each
 /// request is sent once, and is decided, or fails, within [`Settings::timeout`]. After a failure,
-/// [`ErrorKind::may_have_been_applied`] says whether the request may have been charged. Requests need a tokio runtime
-/// with time and I/O.
+/// [`StoreErrorKind::may_have_been_applied`] says whether the request may have been charged. Requests need a tokio
+/// runtime with time and I/O.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -83,7 +84,7 @@ const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 ///   nothing is refunded.
 /// * [`refunds_lost`](RedisStore::refunds_lost) counts how often units may stay taken for a request in several slots
 ///   that was not admitted. It does not count requests in one slot. A request in one slot may also have charged without
-///   an answer, if it was dropped or if its error [may have been applied](ErrorKind::may_have_been_applied).
+///   an answer, if it was dropped or if its error [may have been applied](StoreErrorKind::may_have_been_applied).
 /// * Without [scripts](Settings::scripts) nothing is refunded. If one slot refuses the request, the units that the
 ///   other slots charged stay charged. A refused request in one slot stays charged as well. `refunds_lost` does not
 ///   count these units.
@@ -116,7 +117,8 @@ struct Inner {
     circuit_opened: Arc<Notify>,
     /// The quota of probes. The key of a probe lasts for a millisecond.
     probe: Quota,
-    failures: [Failures; ErrorKind::ALL.len()],
+    /// One element for each kind of error, in the order of [`StoreErrorKind::ALL`].
+    failures: [Failures; StoreErrorKind::ALL.len()],
 }
 
 /// The requests that failed with one kind of error.
@@ -233,7 +235,10 @@ impl RedisStore {
         decisions: &mut [Decision],
     ) -> Result<Verdict, Error> {
         if hits.len() != decisions.len() {
-            return Err(Error::new(ErrorKind::Malformed, "the number of decisions differs from the number of hits"));
+            return Err(Error::new(
+                StoreErrorKind::Malformed,
+                "the number of decisions differs from the number of hits",
+            ));
         }
         let sent = Instant::now();
         let deny_cache = &self.inner.deny_cache;
@@ -245,7 +250,7 @@ impl RedisStore {
         }
         let mut guard = deny_cache.guard(hits, sent);
         let in_flight = InFlight::enter(&self.inner)
-            .ok_or_else(|| Error::new(ErrorKind::Overloaded, "too many requests in flight"))?;
+            .ok_or_else(|| Error::new(StoreErrorKind::Overloaded, "too many requests in flight"))?;
         let (verdict, observed) = self.decide_admitted(timeout, now, hits, decisions, in_flight).await?;
         if now.is_none() && !verdict.allowed {
             guard.learn(decisions, observed);
@@ -357,13 +362,13 @@ impl RedisStore {
 
     /// Returns the number of requests that failed with this kind of error. Probes are not included.
     #[must_use]
-    pub fn failures(&self, kind: ErrorKind) -> u64 {
+    pub fn failures(&self, kind: StoreErrorKind) -> u64 {
         self.inner.failures[kind as usize].requests.load(Ordering::Relaxed)
     }
 
     /// Returns the first error of this kind since the last call, for the log. Errors of probes are not included.
     #[must_use]
-    pub fn take_first_error(&self, kind: ErrorKind) -> Option<StoreError> {
+    pub fn take_first_error(&self, kind: StoreErrorKind) -> Option<StoreError> {
         self.inner.failures[kind as usize].first.swap(None).map(|error| Error::clone(&error).into())
     }
 
@@ -397,7 +402,7 @@ impl RedisStore {
         health.nodes = nodes.len();
         health.nodes_connected = nodes.iter().filter(|node| node.is_connected).count();
         health.in_flight = self.in_flight();
-        health.failures = ErrorKind::ALL.map(|kind| (kind, self.failures(kind))).to_vec();
+        health.failures = StoreErrorKind::ALL.iter().map(|&kind| (kind, self.failures(kind))).collect();
         health.refunds_lost = self.refunds_lost();
         health
     }
@@ -435,7 +440,7 @@ fn probe_quota() -> Quota {
 }
 
 fn cluster_node_error() -> Error {
-    Error::new(ErrorKind::Moved, "the server is a node of a cluster, whose URL begins with redis-cluster://")
+    Error::new(StoreErrorKind::Moved, "the server is a node of a cluster, whose URL begins with redis-cluster://")
 }
 
 /// Counts a request as in flight until this value is dropped.

@@ -5,78 +5,77 @@
 use alloc::borrow::Cow;
 use core::fmt;
 
-/// The kind of a [`StoreError`].
-///
-/// Metrics count errors by the [name](StoreErrorKind::as_str) of their kind. A store does not have to use all kinds.
-///
-/// ```
-/// use spillgate_core::StoreErrorKind;
-///
-/// assert_eq!(StoreErrorKind::Timeout.as_str(), "timeout");
-/// assert!(StoreErrorKind::Timeout.is_transient());
-/// assert!(!StoreErrorKind::NoPermission.is_transient());
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum StoreErrorKind {
-    /// No answer came before the deadline.
-    Timeout,
-    /// The connection ended before the answer came.
-    Disconnected,
-    /// The request was not sent, because there was no connection before the deadline, or no time left.
-    NotSent,
-    /// The request was not sent, because too many requests or answers are already pending.
-    Overloaded,
-    /// The request was not sent, because the circuit breaker is open.
-    CircuitOpen,
-    /// The server refuses writes. It may be a replica, have too few replicas of its own, or be unable to save its data.
-    ReadOnly,
-    /// The server is loading its data, or it waits for the data of its primary.
-    Loading,
-    /// The server is busy with a slow script.
-    Busy,
-    /// The server has no memory left.
-    OutOfMemory,
-    /// The user has no permission for this command, or cannot log in.
-    NoPermission,
-    /// The key holds a value of another type.
-    WrongType,
-    /// Another server holds the key.
-    Moved,
-    /// The whole cluster is down.
-    ClusterDown,
-    /// The server lost our script again after the script was loaded.
-    NoScript,
-    /// The request is invalid, or the store does not support it. The request was not sent.
-    Malformed,
-    /// The answer does not fit the request, or only a part of the request was executed.
-    Garbled,
-    /// Any other error.
-    Other,
+/// Declares the enum and the list of its kinds. Both come from the same lines, so the list has every kind, and the
+/// position of a kind in the list is its discriminant.
+macro_rules! kinds {
+    ($(#[$meta:meta])* pub enum $name:ident { $($(#[$doc:meta])* $kind:ident,)+ }) => {
+        $(#[$meta])*
+        pub enum $name {
+            $($(#[$doc])* $kind,)+
+        }
+
+        impl $name {
+            /// All kinds, in the order of their declaration. `ALL[kind as usize]` is `kind`.
+            pub const ALL: &'static [$name] = &[$($name::$kind),+];
+        }
+    };
+}
+
+kinds! {
+    /// The kind of a [`StoreError`].
+    ///
+    /// Metrics count errors by the [name](StoreErrorKind::as_str) of their kind. A store does not have to use all
+    /// kinds.
+    ///
+    /// ```
+    /// use spillgate_core::StoreErrorKind;
+    ///
+    /// assert_eq!(StoreErrorKind::Timeout.as_str(), "timeout");
+    /// assert!(StoreErrorKind::Timeout.is_transient());
+    /// assert!(!StoreErrorKind::NoPermission.is_transient());
+    /// ```
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    #[non_exhaustive]
+    pub enum StoreErrorKind {
+        /// No answer came before the deadline.
+        Timeout,
+        /// The connection ended before the answer came.
+        Disconnected,
+        /// The request was not sent, because there was no connection before the deadline, or no time left.
+        NotSent,
+        /// The request was not sent, because too many requests or answers are already pending.
+        Overloaded,
+        /// The request was not sent, because the circuit breaker is open.
+        CircuitOpen,
+        /// The server refuses writes. It may be a replica, have too few replicas of its own, or be unable to save its
+        /// data.
+        ReadOnly,
+        /// The server is loading its data, or it waits for the data of its primary.
+        Loading,
+        /// The server is busy with a slow script.
+        Busy,
+        /// The server has no memory left.
+        OutOfMemory,
+        /// The user has no permission for this command, or cannot log in.
+        NoPermission,
+        /// The key holds a value of another type.
+        WrongType,
+        /// Another server holds the key.
+        Moved,
+        /// The whole cluster is down.
+        ClusterDown,
+        /// The server lost our script again after the script was loaded.
+        NoScript,
+        /// The request is invalid, or the store does not support it. The request was not sent.
+        Malformed,
+        /// The answer does not fit the request, or only a part of the request was executed.
+        Garbled,
+        /// Any other error.
+        Other,
+    }
 }
 
 impl StoreErrorKind {
-    /// All kinds, in the order of their declaration.
-    pub const ALL: [StoreErrorKind; 17] = [
-        StoreErrorKind::Timeout,
-        StoreErrorKind::Disconnected,
-        StoreErrorKind::NotSent,
-        StoreErrorKind::Overloaded,
-        StoreErrorKind::CircuitOpen,
-        StoreErrorKind::ReadOnly,
-        StoreErrorKind::Loading,
-        StoreErrorKind::Busy,
-        StoreErrorKind::OutOfMemory,
-        StoreErrorKind::NoPermission,
-        StoreErrorKind::WrongType,
-        StoreErrorKind::Moved,
-        StoreErrorKind::ClusterDown,
-        StoreErrorKind::NoScript,
-        StoreErrorKind::Malformed,
-        StoreErrorKind::Garbled,
-        StoreErrorKind::Other,
-    ];
-
     /// Returns the name of this kind in metrics and logs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -248,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_request_that_was_not_sent_was_not_applied() {
-        let consequences = StoreErrorKind::ALL.into_iter().filter(|kind| kind.is_consequence());
+        let consequences = StoreErrorKind::ALL.iter().filter(|kind| kind.is_consequence());
         assert_eq!(consequences.filter(|kind| kind.may_have_been_applied()).count(), 0);
     }
 }

@@ -26,7 +26,7 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use futures_util::future::try_join_all;
 use redis::ConnectionAddr;
-use spillgate_core::Circuit;
+use spillgate_core::{Circuit, StoreErrorKind};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::{Instant, sleep, timeout};
@@ -39,7 +39,7 @@ use crate::connect::endpoint::{Endpoint, Location};
 use crate::connect::race::first_success;
 use crate::connect::url::address_text;
 use crate::deadline;
-use crate::error::{self, Error, ErrorKind};
+use crate::error::{self, Error};
 use crate::node::Node;
 use crate::node::jitter::Jitter;
 use crate::node::redirection::Redirection;
@@ -47,7 +47,8 @@ use crate::node::send::NodeReply;
 use crate::node::status::NodeStatus;
 use crate::settings::Settings;
 
-/// A request may be redirected this many times in a row. The next redirection fails it as [`Moved`](ErrorKind::Moved).
+/// A request may be redirected this many times in a row. The next redirection fails it as
+/// [`Moved`](StoreErrorKind::Moved).
 const REDIRECTIONS_MAX: usize = 5;
 /// The first pause before a request is sent again because its states are moving. Each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
@@ -96,8 +97,8 @@ impl Cluster {
     /// redirects has executed nothing, so no command is executed twice.
     ///
     /// # Errors
-    /// [`ClusterDown`](ErrorKind::ClusterDown) if no node owns the slot, [`Moved`](ErrorKind::Moved) if the slot was
-    /// still moving at the deadline. Otherwise the error of the node.
+    /// [`ClusterDown`](StoreErrorKind::ClusterDown) if no node owns the slot, [`Moved`](StoreErrorKind::Moved) if the slot
+    /// was still moving at the deadline. Otherwise the error of the node.
     pub(crate) async fn send(
         self: &Arc<Cluster>,
         call: &Command<'_, '_, '_>,
@@ -109,7 +110,7 @@ impl Cluster {
             match self.send_to_owner(slot, call, deadline).await {
                 Ok(Some(reply)) => break Ok(reply),
                 Ok(None) if Instant::now() + pause < deadline => {}
-                Ok(None) => break Err(Error::new(ErrorKind::Moved, "the slot is moving to another node")),
+                Ok(None) => break Err(Error::new(StoreErrorKind::Moved, "the slot is moving to another node")),
                 Err(error) => break Err(error),
             }
             let _ = deadline::wait_until(deadline, pin!(sleep(self.jitter.of(pause)))).await;
@@ -135,7 +136,7 @@ impl Cluster {
         deadline: Instant,
     ) -> Result<Option<Vec<u8>>, Error> {
         let nodes = self.known_nodes(deadline).await?;
-        let no_owner = || Error::new(ErrorKind::ClusterDown, "no node owns the slot");
+        let no_owner = || Error::new(StoreErrorKind::ClusterDown, "no node owns the slot");
         let (mut node, mut asking) = (Arc::clone(&nodes.owner(slot).ok_or_else(no_owner)?.node), false);
         for _ in 0..=REDIRECTIONS_MAX {
             let redirection = match node.send(call, asking, deadline).await? {
@@ -152,15 +153,15 @@ impl Cluster {
                 Redirection::TryAgain => return Ok(None),
             };
         }
-        Err(Error::new(ErrorKind::Moved, "redirected too often"))
+        Err(Error::new(StoreErrorKind::Moved, "redirected too often"))
     }
 
     /// Returns the nodes. If no slot map is known yet, it waits for the first slot map until the deadline. It does not
     /// wait if the last attempt to read the slot map failed.
     ///
     /// # Errors
-    /// Nothing was sent. [`CircuitOpen`](ErrorKind::CircuitOpen) if the slot map could not be read the last time,
-    /// [`NotSent`](ErrorKind::NotSent) if it was not read before the deadline.
+    /// Nothing was sent. [`CircuitOpen`](StoreErrorKind::CircuitOpen) if the slot map could not be read the last time,
+    /// [`NotSent`](StoreErrorKind::NotSent) if it was not read before the deadline.
     async fn known_nodes(self: &Arc<Cluster>, deadline: Instant) -> Result<Arc<Nodes>, Error> {
         loop {
             // Register for the notification before checking, so that a slot map that is read in between cannot be
@@ -172,10 +173,10 @@ impl Cluster {
             }
             self.refresh_slot_map();
             if self.read_error.load().is_some() {
-                return Err(Error::new(ErrorKind::CircuitOpen, "no node reports the slot map"));
+                return Err(Error::new(StoreErrorKind::CircuitOpen, "no node reports the slot map"));
             }
             if deadline::wait_until(deadline, pin!(slot_map_read)).await.is_none() {
-                return Err(Error::new(ErrorKind::NotSent, "no slot map before the deadline"));
+                return Err(Error::new(StoreErrorKind::NotSent, "no slot map before the deadline"));
             }
         }
     }
@@ -211,7 +212,7 @@ impl Cluster {
         let cluster = Arc::clone(self);
         Handle::current().spawn(async move {
             let read = timeout(cluster.settings.connect_timeout, cluster.read()).await;
-            let late = || Error::new(ErrorKind::Timeout, "no node reported the slot map in time");
+            let late = || Error::new(StoreErrorKind::Timeout, "no node reported the slot map in time");
             match read.unwrap_or_else(|_| Err(late())) {
                 Ok(nodes) => {
                     cluster.nodes.store(Arc::new(nodes));
@@ -241,7 +242,7 @@ impl Cluster {
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");
         let reply = self.connector.query_once(address, &command).await?;
-        let none = || Error::new(ErrorKind::ClusterDown, format!("{} reports no slots", address_text(address)));
+        let none = || Error::new(StoreErrorKind::ClusterDown, format!("{} reports no slots", address_text(address)));
         let slot_map = SlotMap::read(&reply, address).ok_or_else(none)?;
         Ok(Nodes::new(slot_map, |address| old.at(address).cloned().unwrap_or_else(|| self.new_member(address))))
     }

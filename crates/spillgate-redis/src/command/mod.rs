@@ -32,14 +32,14 @@ pub(crate) mod server_clock;
 pub(crate) mod state_codec;
 pub(crate) mod transaction;
 
-use spillgate_core::{Decision, Hit, MAX_HITS, OpKind, Quota, StoreError, Time};
+use spillgate_core::{Decision, Hit, MAX_HITS, OpKind, Quota, StoreError, StoreErrorKind, Time};
 use tokio::time::Instant;
 
 use crate::command::key::RedisKey;
 use crate::command::request::{Decoded, KeyedStates, ScriptCall};
 use crate::command::server_clock::ServerClock;
 use crate::command::transaction::Transaction;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::settings::{LogForm, Settings};
 
 /// An error names at most this many keys.
@@ -88,7 +88,7 @@ impl Encoder {
     /// several slots of a cluster is checked before it is split.
     ///
     /// # Errors
-    /// [`ErrorKind::Malformed`] for too many hits.
+    /// [`StoreErrorKind::Malformed`] for too many hits.
     pub(crate) fn check(hits: &[Hit<'_>]) -> Result<(), StoreError> {
         if hits.len() > MAX_HITS { Err(StoreError::malformed("too many hits")) } else { Ok(()) }
     }
@@ -96,7 +96,7 @@ impl Encoder {
     /// Returns the command for `hits`. All their states must be in one slot of the cluster.
     ///
     /// # Errors
-    /// [`ErrorKind::Malformed`] for too many hits, or for a hit that is not [supported](Encoder::support).
+    /// [`StoreErrorKind::Malformed`] for too many hits, or for a hit that is not [supported](Encoder::support).
     pub(crate) fn encode<'e, 'r, 'q>(
         &'e self,
         now: Option<Time>,
@@ -124,8 +124,8 @@ impl Command<'_, '_, '_> {
     /// errors until the operator deletes it.
     pub(crate) fn name_keys(&self, error: Error) -> Error {
         // An error inside a script comes from a value that the script cannot read.
-        let is_script_error = error.kind == ErrorKind::Other && error.detail.contains("user_script:");
-        if !is_script_error && !matches!(error.kind, ErrorKind::WrongType | ErrorKind::Garbled) {
+        let is_script_error = error.kind == StoreErrorKind::Other && error.detail.contains("user_script:");
+        if !is_script_error && !matches!(error.kind, StoreErrorKind::WrongType | StoreErrorKind::Garbled) {
             return error;
         }
         let keys: Vec<RedisKey> = match self {

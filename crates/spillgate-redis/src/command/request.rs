@@ -129,8 +129,7 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
     /// Returns the call for `hits`, if logs are stored as lists. If `now` is `None`, the server's clock decides.
     ///
     /// # Errors
-    /// [`ErrorKind::Malformed`](crate::ErrorKind::Malformed) for too many hits, or for a quota
-    /// that the scripts do not [support](supports).
+    /// [`StoreErrorKind::Malformed`] for too many hits, or for a quota that the scripts do not [support](supports).
     pub fn new(now: Option<Time>, hits: &'r [Hit<'q>]) -> Result<ScriptCall<'r, 'q>, StoreError> {
         ScriptCall::with(now, hits, LogForm::Packed)
     }

@@ -99,7 +99,7 @@ impl<'c, 'r, 'q> Transaction<'c, 'r, 'q> {
     /// transaction only asks for the time.
     ///
     /// # Errors
-    /// [`ErrorKind::Malformed`](crate::ErrorKind::Malformed) if `now` is given, or for a hit that plain commands cannot serve.
+    /// [`StoreErrorKind::Malformed`] if `now` is given, or for a hit that plain commands cannot serve.
     pub(crate) fn new(
         now: Option<Time>,
         hits: &'r [Hit<'q>],

@@ -21,13 +21,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, ConnectionAddr, FromRedisValue, Pipeline, RedisConnectionInfo, RedisResult, Value, cmd};
+use spillgate_core::StoreErrorKind;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
 
 use crate::connect::tls::TlsClient;
 use crate::connection::Connection;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::settings::Settings;
 
 /// The future that writes commands and reads replies. It must be polled for as long as replies are needed. It ends when
@@ -87,9 +88,9 @@ impl Connector {
     /// Connects and logs in. This function has no timeout, so the caller must set one.
     ///
     /// # Errors
-    /// [`Disconnected`](ErrorKind::Disconnected) if the server cannot be reached, or closes the connection, even during
-    /// the TLS handshake. [`NoPermission`](ErrorKind::NoPermission) if the login is missing or wrong. Otherwise the
-    /// kind of the server's error.
+    /// [`Disconnected`](StoreErrorKind::Disconnected) if the server cannot be reached, or closes the connection, even
+    /// during the TLS handshake. [`NoPermission`](StoreErrorKind::NoPermission) if the login is missing or wrong.
+    /// Otherwise the kind of the server's error.
     pub(crate) async fn open(
         &self,
         address: &ConnectionAddr,
@@ -105,7 +106,7 @@ impl Connector {
                     None => self.on(stream, address),
                 }
             }
-            _ => return Err(Error::new(ErrorKind::Other, "an address of another kind")),
+            _ => return Err(Error::new(StoreErrorKind::Other, "an address of another kind")),
         };
         connected.log_in(user).await?;
         Ok(connected)
@@ -150,7 +151,7 @@ impl OpenConnection {
         }
         if let Some(password) = user.password() {
             self.query(cmd("AUTH").arg(user.username()).arg(password)).await.map_err(|error| match error.kind {
-                ErrorKind::Other => Error { kind: ErrorKind::NoPermission, ..error },
+                StoreErrorKind::Other => Error { kind: StoreErrorKind::NoPermission, ..error },
                 _ => error,
             })?;
         }

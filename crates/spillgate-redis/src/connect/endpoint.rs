@@ -15,12 +15,13 @@
 use std::sync::Arc;
 
 use redis::{ConnectionAddr, Pipeline, Value};
+use spillgate_core::StoreErrorKind;
 
 use crate::command::script::Script;
 use crate::connect::connector::{Connector, OpenConnection};
 use crate::connect::sentinel::Sentinels;
 use crate::connect::url::address_text;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 
 /// A server and the way to find it.
 pub(crate) struct Endpoint {
@@ -61,7 +62,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// An error if the server or the sentinels cannot be reached, or if the login fails.
-    /// [`ReadOnly`](ErrorKind::ReadOnly) if the sentinels name a server that is not a primary.
+    /// [`ReadOnly`](StoreErrorKind::ReadOnly) if the sentinels name a server that is not a primary.
     pub(crate) async fn reach(&self) -> Result<OpenConnection, Error> {
         match &self.location {
             Location::Address(address) => self.connector.open(address, &self.connector.user).await,
@@ -83,7 +84,7 @@ impl Endpoint {
                 sentinels.found(address);
                 Ok(primary)
             }
-            _ => Err(Error::new(ErrorKind::ReadOnly, format!("{} is no primary", address_text(&address)))),
+            _ => Err(Error::new(StoreErrorKind::ReadOnly, format!("{} is no primary", address_text(&address)))),
         }
     }
 }

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use spillgate_core::StoreErrorKind;
 use tokio::time::timeout;
 
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 
 /// The longest wait before the next attempts start. The wait is shorter if the `time` of [`first_success`] is below a
 /// second.
@@ -32,7 +33,7 @@ where
     let (at_once, head_start) = (attempts.len().div_ceil(ROUNDS), HEAD_START.min(time / (2 * ROUNDS as u32)));
     let mut attempts = attempts.into_iter();
     let mut begun = FuturesUnordered::new();
-    let mut last = Error::new(ErrorKind::Disconnected, "there is no address to try");
+    let mut last = Error::new(StoreErrorKind::Disconnected, "there is no address to try");
     loop {
         begun.extend(attempts.by_ref().take(at_once));
         match timeout(head_start, begun.next()).await {

@@ -31,11 +31,12 @@ use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use redis::{ConnectionAddr, Pipeline};
+use spillgate_core::StoreErrorKind;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::connect::connector::Connector;
 use crate::connect::url::address_text;
-use crate::error::{Cause, Error, ErrorKind};
+use crate::error::{Cause, Error};
 
 /// When more than half of the sentinels have replied, the store waits this long for the others. One of the others may
 /// have seen a later failover.
@@ -70,7 +71,7 @@ impl Sentinels {
     ///
     /// # Errors
     /// The error of the last sentinel in the URL that failed, with that sentinel's address.
-    /// [`ReadOnly`](ErrorKind::ReadOnly) if all sentinels that replied missed a failover that the store has seen
+    /// [`ReadOnly`](StoreErrorKind::ReadOnly) if all sentinels that replied missed a failover that the store has seen
     /// before.
     pub(crate) async fn address(&self, connector: &Connector) -> Result<ConnectionAddr, Error> {
         let most = self.addresses.len() / 2 + 1;
@@ -82,7 +83,7 @@ impl Sentinels {
             .collect();
         let mut until = Instant::now() + connector.sentinels_within;
         let (mut newest, mut replied, mut was_refused) = (None, 0, false);
-        let mut last_error = (0, Error::new(ErrorKind::Timeout, "no sentinel answered in time"));
+        let mut last_error = (0, Error::new(StoreErrorKind::Timeout, "no sentinel answered in time"));
         while let Ok(Some((i, reply))) = timeout_at(until, replies.next()).await {
             match reply {
                 Ok((epoch, address)) => {
@@ -95,11 +96,11 @@ impl Sentinels {
                     }
                 }
                 Err(error) => {
-                    was_refused |= !matches!(error.kind, ErrorKind::Disconnected | ErrorKind::Timeout);
+                    was_refused |= !matches!(error.kind, StoreErrorKind::Disconnected | StoreErrorKind::Timeout);
                     if i >= last_error.0 {
                         let error = error.at(&format!("the sentinel {}", address_text(&self.addresses[i])));
                         let cause = match error.kind {
-                            ErrorKind::NoPermission => Cause::SentinelPermission,
+                            StoreErrorKind::NoPermission => Cause::SentinelPermission,
                             _ => error.cause,
                         };
                         last_error = (i, Error { cause, ..error });
@@ -114,7 +115,7 @@ impl Sentinels {
         if epoch < known {
             if replied < self.addresses.len() {
                 let detail = format!("{replied} of {} sentinels answer, and missed a failover", self.addresses.len());
-                return Err(Error::new(ErrorKind::ReadOnly, detail));
+                return Err(Error::new(StoreErrorKind::ReadOnly, detail));
             }
             // All sentinels report an earlier epoch, so they were set up again.
             self.epoch.store(epoch, Ordering::Relaxed);
@@ -129,7 +130,7 @@ impl Sentinels {
         connector: &Connector,
         within: Duration,
     ) -> Vec<(ConnectionAddr, Result<ConnectionAddr, Error>)> {
-        let late = || Error::new(ErrorKind::Timeout, format!("no answer within {within:?}"));
+        let late = || Error::new(StoreErrorKind::Timeout, format!("no answer within {within:?}"));
         let replies = self.addresses.iter().map(async |sentinel| {
             let reply = timeout(within, self.query_sentinel(sentinel, connector)).await.unwrap_or_else(|_| Err(late()));
             (sentinel.clone(), reply.map(|(_, address)| address))

@@ -13,6 +13,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use spillgate_core::StoreErrorKind;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -26,7 +27,7 @@ use tokio_rustls::rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error as TlsError, RootCertStore, SignatureScheme,
 };
 
-use crate::error::{Cause, Error, ErrorKind};
+use crate::error::{Cause, Error};
 use crate::settings::Tls;
 
 /// Makes connections secure.
@@ -67,7 +68,7 @@ impl TlsClient {
     /// [`Tls::server_name`] if it is set.
     ///
     /// # Errors
-    /// [`Disconnected`](ErrorKind::Disconnected) if the handshake fails, for example because a certificate is not
+    /// [`Disconnected`](StoreErrorKind::Disconnected) if the handshake fails, for example because a certificate is not
     /// trusted. The detail is the text of rustls. The cause of the error says whether a certificate is the reason.
     pub(crate) async fn connect(&self, host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>, Error> {
         let name = self.name.clone().map_or_else(|| server_name(host), Ok)?;
@@ -84,7 +85,7 @@ impl TlsClient {
 /// Returns the name in the form that TLS checks: a DNS name or an IP address. Any other host cannot be in a
 /// certificate.
 fn server_name(name: &str) -> Result<ServerName<'static>, Error> {
-    let wrong = |_| Error::new(ErrorKind::Other, format!("a certificate cannot name the host `{name}`"));
+    let wrong = |_| Error::new(StoreErrorKind::Other, format!("a certificate cannot name the host `{name}`"));
     ServerName::try_from(name.to_owned()).map_err(wrong)
 }
 
@@ -193,5 +194,5 @@ impl ServerCertVerifier for Verifier {
 
 /// Returns the error for a certificate or a key that cannot be used.
 fn invalid<E: fmt::Display>(error: E) -> Error {
-    Error::new(ErrorKind::Other, error.to_string())
+    Error::new(StoreErrorKind::Other, error.to_string())
 }

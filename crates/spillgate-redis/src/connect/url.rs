@@ -14,8 +14,9 @@
 //! | `redis://u@host` | an error: a user without a password | | |
 
 use redis::{ConnectionAddr, IntoConnectionInfo as _, RedisConnectionInfo};
+use spillgate_core::StoreErrorKind;
 
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 
 /// The port of a sentinel, if the URL does not contain its port.
 const SENTINEL_PORT: u16 = 26379;
@@ -186,7 +187,7 @@ fn refuse_what_would_be_ignored(url: &str) -> Result<(), Error> {
 
 /// Returns an error with this detail.
 fn invalid(what: &'static str) -> Error {
-    Error::new(ErrorKind::Other, what)
+    Error::new(StoreErrorKind::Other, what)
 }
 
 #[cfg(test)]

@@ -10,10 +10,11 @@
 //! | use plain commands only (`scripts` is off) | in a transaction that is aborted |
 
 use redis::{Cmd, cmd};
+use spillgate_core::StoreErrorKind;
 
 use super::probe::{Probe, Samples, permitted};
 use crate::command::script::SCRIPT_COMMANDS;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::settings::Settings;
 
 /// The commands that the store needs on a cluster, in addition to the commands of requests. ASKING is for slots that
@@ -105,8 +106,8 @@ async fn in_transaction(
 /// forbidden, the server reports an aborted transaction, and only the text of the error shows the missing right.
 async fn is_forbidden(server: &mut Probe, call: &Cmd) -> Result<bool, Error> {
     match server.query(call).await {
-        Err(error) if matches!(error.kind, ErrorKind::Timeout | ErrorKind::Disconnected) => Err(error),
-        Err(error) => Ok(error.kind == ErrorKind::NoPermission || error.detail.contains("no permissions to run")),
+        Err(error) if matches!(error.kind, StoreErrorKind::Timeout | StoreErrorKind::Disconnected) => Err(error),
+        Err(error) => Ok(error.kind == StoreErrorKind::NoPermission || error.detail.contains("no permissions to run")),
         Ok(_) => Ok(false),
     }
 }
@@ -121,7 +122,7 @@ async fn in_scripts(server: &mut Probe, samples: &Samples) -> Result<Vec<&'stati
     let unknown = "0".repeat(40);
     let called = cmd("EVALSHA").arg(sha.as_ref().unwrap_or(&unknown)).arg(1).arg(key.as_bytes()).arg("TIME").clone();
     let called = server.query(&called).await;
-    if called.is_err_and(|error| error.kind == ErrorKind::NoPermission && !error.detail.contains("script")) {
+    if called.is_err_and(|error| error.kind == StoreErrorKind::NoPermission && !error.detail.contains("script")) {
         forbidden.push("EVALSHA");
     }
     let Some(sha) = sha.filter(|_| forbidden.is_empty()) else {

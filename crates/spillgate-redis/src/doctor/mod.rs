@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{ConnectionAddr, cmd};
-use spillgate_core::{QuotaError, Time};
+use spillgate_core::{QuotaError, StoreErrorKind, Time};
 
 use crate::connect::connector::Connector;
 use crate::connect::endpoint::{Endpoint, Location};
@@ -31,7 +31,7 @@ use crate::connect::race::first_success;
 use crate::connect::sentinel::Sentinels;
 use crate::connect::tls::TlsClient;
 use crate::connect::url::{Servers, Url, address_text};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::settings::Settings;
 
 use probe::{Probe, permitted, within};
@@ -238,9 +238,10 @@ async fn collect(
     if report.info.as_ref().is_some_and(|info| info.is_sentinel) {
         return Ok(());
     }
-    let samples = probe::Samples::new().map_err(|error: QuotaError| Error::new(ErrorKind::Other, error.to_string()))?;
+    let samples =
+        probe::Samples::new().map_err(|error: QuotaError| Error::new(StoreErrorKind::Other, error.to_string()))?;
     let key = samples.key_in(|slot| shard.is_none_or(|shard| shard.has(slot)));
-    server.key = key.ok_or_else(|| Error::new(ErrorKind::Other, "the server has no slot"))?;
+    server.key = key.ok_or_else(|| Error::new(StoreErrorKind::Other, "the server has no slot"))?;
     report.ahead_ns = server.ahead_ns(now).await?;
     report.forbidden = acl::forbidden(server, &samples, settings, shard.is_some()).await?;
     // If a right is missing, a script may stop in the middle and leave a key that never expires. So no script is run.

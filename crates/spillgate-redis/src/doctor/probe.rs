@@ -5,13 +5,13 @@
 use std::time::Duration;
 
 use redis::{Cmd, ConnectionAddr, Value, cmd, from_redis_value};
-use spillgate_core::{Anchor, Binding, Hit, Op, Quota, QuotaError, Time};
+use spillgate_core::{Anchor, Binding, Hit, Op, Quota, QuotaError, StoreErrorKind, Time};
 use tokio::time::{Instant, timeout};
 
 use crate::command::key::RedisKey;
 use crate::command::request::ScriptCall;
 use crate::connect::connector::OpenConnection;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::node::send::command;
 use crate::settings::LogForm;
 
@@ -53,20 +53,20 @@ impl Probe {
     /// Returns the reply to one command. If the connection has ended, the error that ended it is returned at once.
     ///
     /// # Errors
-    /// The server's error, [`Timeout`](ErrorKind::Timeout), or the error that ended the connection.
+    /// The server's error, [`Timeout`](StoreErrorKind::Timeout), or the error that ended the connection.
     pub(super) async fn query(&mut self, command: &Cmd) -> Result<Value, Error> {
         if let Some(error) = &self.lost {
             return Err(error.clone());
         }
         let reply = within(self.timeout, self.connected.query(command)).await;
-        self.lost = reply.as_ref().err().filter(|error| error.kind == ErrorKind::Disconnected).cloned();
+        self.lost = reply.as_ref().err().filter(|error| error.kind == StoreErrorKind::Disconnected).cloned();
         reply
     }
 
     /// Returns an error if the server needs a login and the user has not logged in.
     pub(super) async fn check_login(&mut self) -> Result<(), Error> {
         match self.query(&cmd("PING")).await {
-            Err(error) if error.kind != ErrorKind::NoPermission || error.detail.contains("NOAUTH") => Err(error),
+            Err(error) if error.kind != StoreErrorKind::NoPermission || error.detail.contains("NOAUTH") => Err(error),
             _ => Ok(()),
         }
     }
@@ -74,7 +74,7 @@ impl Probe {
     /// Returns the reply to one command, as a text.
     pub(super) async fn text(&mut self, command: &Cmd) -> Result<String, Error> {
         let value = self.query(command).await?;
-        from_redis_value(value).map_err(|error| Error::new(ErrorKind::Other, error.to_string()))
+        from_redis_value(value).map_err(|error| Error::new(StoreErrorKind::Other, error.to_string()))
     }
 
     /// Returns a key that requests never write. The doctor tries the user's rights on this key.
@@ -90,7 +90,7 @@ impl Probe {
             let before_ns = now().as_nanos();
             let Some(reply) = permitted(self.query(&cmd("TIME")).await)? else { return Ok(None) };
             let after_ns = now().as_nanos();
-            let broken = |_| Error::new(ErrorKind::Other, "the reply to TIME is not a time");
+            let broken = |_| Error::new(StoreErrorKind::Other, "the reply to TIME is not a time");
             let (secs, micros): (u64, u64) = from_redis_value(reply).map_err(broken)?;
             let half_ns = after_ns.saturating_sub(before_ns) / 2;
             let theirs_ns = i128::from(secs) * 1_000_000_000 + i128::from(micros) * 1000;
@@ -149,14 +149,14 @@ impl Probe {
 /// Returns the reply, or `None` if the user may not use the command.
 pub(super) fn permitted<T>(reply: Result<T, Error>) -> Result<Option<T>, Error> {
     match reply {
-        Err(error) if error.kind == ErrorKind::NoPermission => Ok(None),
+        Err(error) if error.kind == StoreErrorKind::NoPermission => Ok(None),
         reply => reply.map(Some),
     }
 }
 
 /// Returns the reply, or an error if it has not come after this time.
 pub(super) async fn within<T>(time: Duration, reply: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    let late = || Error::new(ErrorKind::Timeout, format!("no answer within {time:?}"));
+    let late = || Error::new(StoreErrorKind::Timeout, format!("no answer within {time:?}"));
     timeout(time, reply).await.unwrap_or_else(|_| Err(late()))
 }
 

@@ -5,28 +5,28 @@ use std::io;
 use redis::RedisError;
 use tokio_rustls::rustls::{AlertDescription, Error as TlsError};
 
-use super::{Cause, Error, ErrorKind, kind_of_code};
+use super::{Cause, Error, StoreErrorKind, kind_of_code};
 use crate::not_redis::NotRedis;
 
 #[test]
 fn errors_of_servers_are_classed_by_their_first_word() {
     let classed = [
-        ("READONLY", ErrorKind::ReadOnly),
-        ("NOREPLICAS", ErrorKind::ReadOnly),
-        ("MISCONF", ErrorKind::ReadOnly),
-        ("LOADING", ErrorKind::Loading),
-        ("MASTERDOWN", ErrorKind::Loading),
-        ("BUSY", ErrorKind::Busy),
-        ("OOM", ErrorKind::OutOfMemory),
-        ("NOPERM", ErrorKind::NoPermission),
-        ("NOAUTH", ErrorKind::NoPermission),
-        ("WRONGTYPE", ErrorKind::WrongType),
-        ("MOVED", ErrorKind::Moved),
-        ("ASK", ErrorKind::Moved),
-        ("TRYAGAIN", ErrorKind::Moved),
-        ("CLUSTERDOWN", ErrorKind::ClusterDown),
-        ("NOSCRIPT", ErrorKind::NoScript),
-        ("ERR", ErrorKind::Other),
+        ("READONLY", StoreErrorKind::ReadOnly),
+        ("NOREPLICAS", StoreErrorKind::ReadOnly),
+        ("MISCONF", StoreErrorKind::ReadOnly),
+        ("LOADING", StoreErrorKind::Loading),
+        ("MASTERDOWN", StoreErrorKind::Loading),
+        ("BUSY", StoreErrorKind::Busy),
+        ("OOM", StoreErrorKind::OutOfMemory),
+        ("NOPERM", StoreErrorKind::NoPermission),
+        ("NOAUTH", StoreErrorKind::NoPermission),
+        ("WRONGTYPE", StoreErrorKind::WrongType),
+        ("MOVED", StoreErrorKind::Moved),
+        ("ASK", StoreErrorKind::Moved),
+        ("TRYAGAIN", StoreErrorKind::Moved),
+        ("CLUSTERDOWN", StoreErrorKind::ClusterDown),
+        ("NOSCRIPT", StoreErrorKind::NoScript),
+        ("ERR", StoreErrorKind::Other),
     ];
     for (code, kind) in classed {
         assert_eq!(kind_of_code(code), kind, "{code}");
@@ -46,14 +46,16 @@ fn the_cause_of_an_error_survives_the_client_library() {
     for (error, cause) in causes {
         assert_eq!(Error::from(error()).cause(), cause);
         assert_eq!(Error::from(RedisError::from(error())).cause(), cause);
-        assert_eq!(Error::from(RedisError::from(error())).kind(), ErrorKind::Disconnected);
+        assert_eq!(Error::from(RedisError::from(error())).kind(), StoreErrorKind::Disconnected);
     }
 }
 
 #[test]
 fn the_forbidden_command_is_named() {
-    let named =
-        Error::new(ErrorKind::NoPermission, "NOPERM: User web has no permissions to run the 'script|load' command");
+    let named = Error::new(
+        StoreErrorKind::NoPermission,
+        "NOPERM: User web has no permissions to run the 'script|load' command",
+    );
     assert_eq!(named.forbidden_command(), Some("script|load"));
-    assert_eq!(Error::new(ErrorKind::NoPermission, "WRONGPASS: invalid username").forbidden_command(), None);
+    assert_eq!(Error::new(StoreErrorKind::NoPermission, "WRONGPASS: invalid username").forbidden_command(), None);
 }

@@ -26,14 +26,14 @@ pub(crate) mod status;
 use std::pin::pin;
 use std::sync::Arc;
 
-use spillgate_core::Circuit;
+use spillgate_core::{Circuit, StoreErrorKind};
 use tokio::time::Instant;
 
 use crate::command::Command;
 use crate::connect::endpoint::{Endpoint, Location};
 use crate::connect::url::address_text;
 use crate::deadline;
-use crate::error::{self, Error, ErrorKind};
+use crate::error::{self, Error};
 use crate::node::pool::Pool;
 use crate::node::send::{NodeReply, reply};
 use crate::node::status::NodeStatus;
@@ -64,7 +64,7 @@ impl Node {
         deadline: Instant,
     ) -> Result<NodeReply, Error> {
         if !self.admits() {
-            return Err(Error::new(ErrorKind::CircuitOpen, "the circuit is open, so the request was not sent"));
+            return Err(Error::new(StoreErrorKind::CircuitOpen, "the circuit is open, so the request was not sent"));
         }
         let live = self.pool.live(deadline).await?;
         let sent_at = Instant::now();
@@ -72,24 +72,24 @@ impl Node {
         // after the deadline.
         if sent_at >= deadline {
             self.pool.breaker.inconclusive();
-            return Err(Error::new(ErrorKind::NotSent, "no time was left to send the request"));
+            return Err(Error::new(StoreErrorKind::NotSent, "no time was left to send the request"));
         }
         let Some(reply) = deadline::wait_until(deadline, pin!(reply(&live, call, asking))).await else {
             live.suspect();
             self.pool.no_reply(sent_at);
-            return Err(Error::new(ErrorKind::Timeout, "no answer before the deadline"));
+            return Err(Error::new(StoreErrorKind::Timeout, "no answer before the deadline"));
         };
         match &reply {
             Err(error) if error::means_node_is_down(error.kind) => {
                 self.pool.is_down(error);
-                if error.kind == ErrorKind::ReadOnly {
+                if error.kind == StoreErrorKind::ReadOnly {
                     live.abandon();
                 }
             }
             // Nothing to do, because the task of the connection notices its end.
-            Err(error) if error.kind == ErrorKind::Disconnected => {}
+            Err(error) if error.kind == StoreErrorKind::Disconnected => {}
             // The connection has too many commands without a reply.
-            Err(error) if error.kind == ErrorKind::Overloaded => {
+            Err(error) if error.kind == StoreErrorKind::Overloaded => {
                 live.suspect();
                 self.pool.breaker.inconclusive();
             }

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use redis::ConnectionAddr;
-use spillgate_core::Circuit;
+use spillgate_core::{Circuit, StoreErrorKind};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
@@ -32,7 +32,7 @@ use crate::connect::connector::OpenConnection;
 use crate::connect::endpoint::Endpoint;
 use crate::connection::Connection;
 use crate::deadline;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::node::breaker::Breaker;
 use crate::node::jitter::Jitter;
 use crate::settings::Settings;
@@ -76,7 +76,7 @@ impl LiveConnection {
         self.has_all_slots.store(false, Ordering::Relaxed);
     }
 
-    /// Ends this connection. The commands on it fail as [`Disconnected`](ErrorKind::Disconnected), and the pool
+    /// Ends this connection. The commands on it fail as [`Disconnected`](StoreErrorKind::Disconnected), and the pool
     /// connects again.
     pub(crate) fn abandon(&self) {
         self.abandoned.notify_one();
@@ -171,8 +171,9 @@ impl Pool {
     /// connection is ready, the function waits for one until the deadline.
     ///
     /// # Errors
-    /// Nothing was sent, so [`may_have_been_applied`](ErrorKind::may_have_been_applied) is false for the kind. The kind is
-    /// [`NotSent`](ErrorKind::NotSent), or that of the last error, such as [`NoPermission`](ErrorKind::NoPermission).
+    /// Nothing was sent, so [`may_have_been_applied`](StoreErrorKind::may_have_been_applied) is false for the kind. The
+    /// kind is [`NotSent`](StoreErrorKind::NotSent), or that of the last error, such as
+    /// [`NoPermission`](StoreErrorKind::NoPermission).
     pub(crate) async fn live(self: &Arc<Pool>, deadline: Instant) -> Result<Arc<LiveConnection>, Error> {
         let own = self.turn();
         if let Some(live) = self.entries[own].live.load_full() {
@@ -191,7 +192,7 @@ impl Pool {
                 // The request was not sent, so the returned error must not say that it may have been applied. A failed
                 // login has an error kind that says what is wrong, so that error is returned.
                 let why = self.last_error().filter(|last_error| !last_error.kind.may_have_been_applied());
-                let none = || Error::new(ErrorKind::NotSent, "no connection before the deadline");
+                let none = || Error::new(StoreErrorKind::NotSent, "no connection before the deadline");
                 return Err(why.unwrap_or_else(none));
             }
         }
@@ -231,7 +232,7 @@ impl Pool {
             return;
         }
         if self.last_error.load().is_none() {
-            self.last_error.store(Some(Arc::new(Error::new(ErrorKind::Timeout, "no answer before the deadline"))));
+            self.last_error.store(Some(Arc::new(Error::new(StoreErrorKind::Timeout, "no answer before the deadline"))));
         }
         // A reply on another connection may have closed the circuit meanwhile.
         if self.breaker.circuit() == Circuit::Closed {
@@ -347,7 +348,7 @@ impl Keeper {
         let mut pause = FIRST_PAUSE;
         loop {
             let connected = timeout(pool.connect_timeout, pool.endpoint.connect()).await;
-            let late = || Error::new(ErrorKind::Timeout, "not connected in time");
+            let late = || Error::new(StoreErrorKind::Timeout, "not connected in time");
             match connected.unwrap_or_else(|_| Err(late())) {
                 Ok(connected) => {
                     let since = Instant::now();

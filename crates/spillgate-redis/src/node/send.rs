@@ -15,12 +15,13 @@
 //! ```
 
 use redis::{Cmd, ErrorKind as RedisErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
+use spillgate_core::StoreErrorKind;
 
 use crate::command::Command;
 use crate::command::request::ScriptCall;
 use crate::command::script::Script;
 use crate::command::transaction::{Transaction, numbers};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::node::pool::LiveConnection;
 use crate::node::redirection::{Redirection, redirection};
 
@@ -43,8 +44,8 @@ pub(crate) enum NodeReply {
 /// the caller must set a deadline.
 ///
 /// # Errors
-/// [`Garbled`](ErrorKind::Garbled) if the reply has the wrong type, or if only a part of a transaction may have been
-/// executed. Otherwise the kind of the server's error, or [`Disconnected`](ErrorKind::Disconnected).
+/// [`Garbled`](StoreErrorKind::Garbled) if the reply has the wrong type, or if only a part of a transaction may have
+/// been executed. Otherwise the kind of the server's error, or [`Disconnected`](StoreErrorKind::Disconnected).
 pub(crate) async fn reply(live: &LiveConnection, call: &Command<'_, '_, '_>, asking: bool) -> Result<NodeReply, Error> {
     let reply = match call {
         Command::Script(request) => send_script(live, request, asking).await,
@@ -52,11 +53,11 @@ pub(crate) async fn reply(live: &LiveConnection, call: &Command<'_, '_, '_>, ask
     };
     match reply {
         Ok(Some(bytes)) => Ok(NodeReply::Bytes(bytes)),
-        Ok(None) => Err(Error::new(ErrorKind::Garbled, "the reply does not fit the command")),
+        Ok(None) => Err(Error::new(StoreErrorKind::Garbled, "the reply does not fit the command")),
         Err(error) => match redirection(&error, &live.address) {
             Some(redirection) => Ok(NodeReply::Elsewhere(redirection)),
             None if matches!(call, Command::Transaction(_)) && is_done_in_part(&error, asking) => {
-                Err(Error { kind: ErrorKind::Garbled, ..error.into() })
+                Err(Error { kind: StoreErrorKind::Garbled, ..error.into() })
             }
             None => Err(error.into()),
         },

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{ConnectionAddr, RedisConnectionInfo};
-use spillgate_core::{Binding, Circuit, Hit, Op, Quota};
+use spillgate_core::{Binding, Circuit, Hit, Op, Quota, StoreErrorKind};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep};
@@ -14,7 +14,7 @@ use crate::command::Command;
 use crate::command::request::ScriptCall;
 use crate::connect::connector::Connector;
 use crate::connect::endpoint::{Endpoint, Location};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::settings::Settings;
 
 /// Starts a server that accepts connections and replies only to the first PING. Returns a node for this server. The node
@@ -49,15 +49,15 @@ async fn a_connection_with_too_many_pending_replies_says_nothing_about_the_serve
     let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
     let call = Command::Script(ScriptCall::new(None, &hits).expect("the request is well formed"));
     let kind = async |deadline| server.send(&call, false, deadline).await.err().map(|error| error.kind);
-    assert_eq!(kind(Instant::now() + Duration::from_millis(1)).await, Some(ErrorKind::Timeout));
+    assert_eq!(kind(Instant::now() + Duration::from_millis(1)).await, Some(StoreErrorKind::Timeout));
     assert_eq!(server.circuit(), Circuit::Closed, "a request with little time does not count as a failure");
     // Now the connection waits for two replies, which is its maximum: to the take, and to a PING.
-    let why = Error::new(ErrorKind::Busy, "a slow script");
+    let why = Error::new(StoreErrorKind::Busy, "a slow script");
     server.pool.is_down(&why);
     sleep(Duration::from_millis(2)).await;
     assert_eq!(
         kind(minute()).await,
-        Some(ErrorKind::Overloaded),
+        Some(StoreErrorKind::Overloaded),
         "this request is the probe, and the connection accepts no more requests"
     );
     assert_eq!((server.circuit(), server.last_error()), (Circuit::Open, Some(why)));

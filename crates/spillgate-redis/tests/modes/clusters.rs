@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use spillgate_core::{Binding, Decision, Hit, Op, Quota, Source, Store as _, Timing};
-use spillgate_redis::{ErrorKind, LogForm, RedisKey, RedisStore, Settings};
+use spillgate_redis::{LogForm, RedisKey, RedisStore, Settings, StoreErrorKind};
 use tokio::time::{Instant, sleep};
 
 use crate::cluster::{Cluster, key_on, slot, text};
@@ -94,7 +94,7 @@ async fn a_request_in_several_slots_is_decided_by_each() {
         // The first slot refuses the third request. With scripts, the unit that the other slot took is refunded.
         let last = if scripts { 7 } else { 6 };
         assert_eq!(reported, [(true, [1, 8]), (true, [0, 7]), (false, [0, last])], "scripts: {scripts}");
-        assert!(ErrorKind::ALL.iter().all(|class| store.failures(*class) == 0));
+        assert!(StoreErrorKind::ALL.iter().all(|class| store.failures(*class) == 0));
     }
     let names: Vec<String> =
         redis::from_redis_value(cluster.nodes[0].run(&["KEYS", "*"])).expect("the reply is a list of names");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use spillgate::{FallbackStore, MemoryOptions, MemoryStore, StoreError, StoreErrorKind, Verdict};
 use spillgate_core::{Anchor, Binding, Decision, Hit, Op, OpKind, Quota, Reason, Store, Time, Timing, Wait};
-use spillgate_redis::{ErrorKind, RedisStore, Settings, TRANSACTION_COMMANDS};
+use spillgate_redis::{RedisStore, Settings, TRANSACTION_COMMANDS};
 use tokio::time::{Instant, sleep};
 
 use crate::support::RedisServer;
@@ -250,6 +250,6 @@ async fn what_cannot_be_served_is_said_at_load_and_refused_when_asked() {
     for (quota, op) in [(&quotas[0], Op::take(1)), (&quotas[1], Op::Peek), (&quotas[2], Op::Reset)] {
         let hits = [Hit::new(1, quota, op, Binding::Enforce)];
         let verdict = store.decide(Timing::BY_STORE.within(PATIENCE), &hits, &mut [Decision::default()]).await;
-        assert_eq!(verdict.map_err(|error| error.kind()), Err(ErrorKind::Malformed), "{op:?} on {quota:?}");
+        assert_eq!(verdict.map_err(|error| error.kind()), Err(StoreErrorKind::Malformed), "{op:?} on {quota:?}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spillgate_redis::{Cause, Circuit, ErrorKind, RedisStore, Settings};
+use spillgate_redis::{Cause, Circuit, RedisStore, Settings, StoreErrorKind};
 use spillgate_testkit::free_port;
 use tokio::time::{Instant, sleep};
 
@@ -19,7 +19,7 @@ async fn a_cluster_that_lacks_slots_serves_no_request_until_it_is_complete() {
     let load = Load::start(&store, 16, WITHIN, States::MayBeLost);
     until("the store decides", || load.decided() > 100).await;
     cluster.nodes[2].kill();
-    until("the other nodes reply that the cluster is down", || store.failures(ErrorKind::ClusterDown) > 10).await;
+    until("the other nodes reply that the cluster is down", || store.failures(StoreErrorKind::ClusterDown) > 10).await;
     assert_ne!(store.circuit(), Circuit::Closed);
     cluster.nodes[2].start_again();
     let mut failed = 0;
@@ -43,8 +43,8 @@ async fn a_circuit_is_half_open_while_some_nodes_serve_and_open_when_none_does()
     assert_eq!(store.circuit(), Circuit::Closed);
     for (node, expected) in [(1, Circuit::HalfOpen), (0, Circuit::HalfOpen), (2, Circuit::Open)] {
         cluster.nodes[node].freeze();
-        let before = store.failures(ErrorKind::CircuitOpen);
-        while store.failures(ErrorKind::CircuitOpen) == before {
+        let before = store.failures(StoreErrorKind::CircuitOpen);
+        while store.failures(StoreErrorKind::CircuitOpen) == before {
             take(&store, keys[node], &a_day(1), WITHIN).await.expect_err("a frozen node does not reply");
         }
         assert_eq!(store.circuit(), expected, "without node {node}");
@@ -78,10 +78,13 @@ async fn a_store_is_there_before_its_cluster() {
     for _ in 0..100 {
         take(&store, 1, &quota, WITHIN).await.expect_err("no server listens");
     }
-    assert!(store.failures(ErrorKind::CircuitOpen) > 50, "most requests fail at once, because the circuit is open");
+    assert!(
+        store.failures(StoreErrorKind::CircuitOpen) > 50,
+        "most requests fail at once, because the circuit is open"
+    );
     assert_eq!(store.circuit(), Circuit::Open);
     let trouble = store.last_error().expect("no server listens");
-    assert!(trouble.kind() == ErrorKind::Disconnected && trouble.detail().contains("refused"), "{trouble}");
+    assert!(trouble.kind() == StoreErrorKind::Disconnected && trouble.detail().contains("refused"), "{trouble}");
     assert!(store.wait_connected().await.expect_err("no server listens").detail().contains("refused"));
 }
 
@@ -149,7 +152,7 @@ async fn a_server_in_the_url_of_a_cluster_is_an_error_and_the_reverse_too() {
     take(&store, here, &quota, PATIENCE).await.expect("the server owns the slot");
     let elsewhere = key_on(&cluster.nodes[0], 1, &quota, 1);
     let error = take(&store, elsewhere, &quota, PATIENCE).await.expect_err("another node owns the slot");
-    assert_eq!(error.kind(), ErrorKind::Moved, "{error}");
+    assert_eq!(error.kind(), StoreErrorKind::Moved, "{error}");
     assert_eq!(store.circuit(), Circuit::Closed);
     let error = store.wait_connected().await.expect_err("the server has just replied as a node of a cluster");
     assert!(error.detail().contains("redis-cluster://"), "{error}");

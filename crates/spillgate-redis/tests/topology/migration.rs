@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use spillgate_core::{Binding, Decision, Hit, Op, Quota, Store as _, Timing};
-use spillgate_redis::{Circuit, ErrorKind, RedisKey};
+use spillgate_redis::{Circuit, RedisKey, StoreErrorKind};
 
 use crate::cluster::{Cluster, key_on, slot, text};
 use crate::load::{Load, States};
@@ -108,7 +108,7 @@ async fn a_request_whose_states_are_on_their_way_waits_for_them() {
     let within = Duration::from_millis(20);
     let late =
         store.decide(Timing::BY_STORE.within(within), &hits, &mut decisions).await.expect_err("the states are apart");
-    assert!(matches!(late.kind(), ErrorKind::Moved | ErrorKind::Timeout | ErrorKind::NotSent), "{late}");
+    assert!(matches!(late.kind(), StoreErrorKind::Moved | StoreErrorKind::Timeout | StoreErrorKind::NotSent), "{late}");
     migrate(&hits[1]);
     let decisions = task.await.expect("no task panics").expect("both states are on the new node");
     assert_eq!(decisions.map(|decision| decision.remaining), [998; 2]);
@@ -134,7 +134,10 @@ async fn a_request_of_several_new_states_fails_until_their_slot_has_moved() {
     let within = Duration::from_millis(500);
     let error =
         store.decide(Timing::BY_STORE.within(within), &hits, &mut decisions).await.expect_err("the slot still moves");
-    assert!(matches!(error.kind(), ErrorKind::Moved | ErrorKind::Timeout | ErrorKind::NotSent), "{error}");
+    assert!(
+        matches!(error.kind(), StoreErrorKind::Moved | StoreErrorKind::Timeout | StoreErrorKind::NotSent),
+        "{error}"
+    );
     assert!(to.info("errorstat_TRYAGAIN:count=") > 1);
     // A request with only one new state is decided.
     store.decide(Timing::BY_STORE, &hits[..1], &mut decisions[..1]).await.expect("the new node decides");
@@ -158,7 +161,7 @@ async fn a_request_is_not_sent_on_for_ever() {
     other.run(&["CLUSTER", "SETSLOT", &slot, "NODE", &id(one)]);
     for requests in 1..=10 {
         let error = take(&store, key, &quota, PATIENCE).await.expect_err("no node owns the slot");
-        assert_eq!(error.kind(), ErrorKind::Moved, "{error}");
+        assert_eq!(error.kind(), StoreErrorKind::Moved, "{error}");
         let sent_on = [one, other].map(|node| node.info("errorstat_MOVED:count=")).iter().sum::<u64>();
         assert!(
             (5 * requests..=6 * requests).contains(&sent_on),

@@ -7,7 +7,7 @@ use spillgate_core::{
     Algorithm, Anchor, Binding, Decision, Denied, Hit, MAX_HITS, Op, Quota, Receipt, State, Store as _, Time, Timing,
     decide,
 };
-use spillgate_redis::{Circuit, ErrorKind, RedisStore, Settings};
+use spillgate_redis::{Circuit, RedisStore, Settings, StoreErrorKind};
 use spillgate_testkit::Random;
 use tokio::time::{Instant, sleep};
 
@@ -235,7 +235,7 @@ async fn a_part_that_fails_has_the_request_fail_and_the_others_give_back() {
     let hits = takes(&limited, 0..3);
     let failed = store.decide(Timing::BY_STORE, &hits, &mut [Decision::default(); 3]).await;
     assert!(failed.is_err(), "{failed:?}");
-    assert_eq!(store.failures(ErrorKind::Timeout), 1);
+    assert_eq!(store.failures(StoreErrorKind::Timeout), 1);
     until("the other slots have refunded", || store.in_flight() == 0).await;
     cluster.nodes[1].thaw();
     assert_eq!([left(&store, &limited[0]).await, left(&store, &limited[2]).await], [500, 500]);
@@ -254,7 +254,7 @@ async fn a_slot_without_a_connection_keeps_nothing() {
         store.decide(Timing::BY_STORE.within(WITHIN), &takes(&limited, 0..2), &mut [Decision::default(); 2]).await;
     assert!(failed.is_err(), "{failed:?}");
     until("the first slot has refunded", || store.in_flight() == 0).await;
-    assert_eq!((store.failures(ErrorKind::NotSent), store.refunds_lost()), (1, 0));
+    assert_eq!((store.failures(StoreErrorKind::NotSent), store.refunds_lost()), (1, 0));
     cluster.nodes[1].thaw();
     assert_eq!([left(&store, &limited[0]).await, left(&store, &limited[1]).await], [500, 500]);
 }
@@ -278,7 +278,7 @@ async fn while_the_node_of_one_slot_is_not_asked_the_others_are_not_either() {
     for (turn, which) in (1..).zip([[0, 1], [1, 0], [1, 0]]) {
         let failed = store.decide(with_long_timeouts, &takes(&limited, which), &mut [Decision::default(); 2]).await;
         assert!(failed.is_err(), "{failed:?}");
-        assert_eq!((store.failures(ErrorKind::CircuitOpen), store.refunds_lost()), (turn, 0));
+        assert_eq!((store.failures(StoreErrorKind::CircuitOpen), store.refunds_lost()), (turn, 0));
     }
     assert_eq!((scripts_run(&cluster.nodes[0]), left(&store, &limited[0]).await), (ran, 500));
     cluster.nodes[1].thaw();
@@ -414,10 +414,10 @@ async fn a_request_that_is_malformed_charges_nothing() {
     hits.push(Hit::new(limited[2].0, &odd, Op::take(1), Binding::Enforce));
     let mut decisions = vec![Decision::default(); 300];
     let refused = store.decide(Timing::BY_STORE, &hits, &mut decisions[..3]).await;
-    assert!(refused.as_ref().is_err_and(|error| error.kind() == ErrorKind::Malformed), "{refused:?}");
+    assert!(refused.as_ref().is_err_and(|error| error.kind() == StoreErrorKind::Malformed), "{refused:?}");
     let many = |count: usize| takes(&limited, (0..count).map(|i| i % 3));
     let refused = store.decide(Timing::BY_STORE, &many(MAX_HITS + 1), &mut decisions[..=MAX_HITS]).await;
-    assert!(refused.as_ref().is_err_and(|error| error.kind() == ErrorKind::Malformed), "{refused:?}");
+    assert!(refused.as_ref().is_err_and(|error| error.kind() == StoreErrorKind::Malformed), "{refused:?}");
     store
         .decide(Timing::BY_STORE, &many(MAX_HITS), &mut decisions[..MAX_HITS])
         .await

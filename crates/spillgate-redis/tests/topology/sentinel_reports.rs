@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use spillgate_redis::{ErrorKind, RedisStore, Settings};
+use spillgate_redis::{RedisStore, Settings, StoreErrorKind};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -91,7 +91,8 @@ async fn what_was_true_before_a_failover_is_not_believed_after() {
     fakes[2].tell(Report::Primary(1, old.port()));
     new.kill();
     let is_refused = |error: spillgate_redis::Error| {
-        error.kind() == ErrorKind::ReadOnly && error.detail().contains("1 of 3 sentinels answer, and missed a failover")
+        error.kind() == StoreErrorKind::ReadOnly
+            && error.detail().contains("1 of 3 sentinels answer, and missed a failover")
     };
     until("the store ignores the report of the old primary", || store.last_error().is_some_and(is_refused)).await;
     take(&store, 1, &a_day(1000), PATIENCE / 100).await.expect_err("no server gets the request");

@@ -1,6 +1,6 @@
 //! Tests a primary that sentinels name. It is replaced, killed or frozen, and comes back.
 
-use spillgate_redis::{Cause, Error, ErrorKind, RedisStore, Settings};
+use spillgate_redis::{Cause, Error, RedisStore, Settings, StoreErrorKind};
 use spillgate_testkit::free_port;
 
 use crate::cluster::{WITHIN, role, text};
@@ -130,7 +130,7 @@ async fn one_sentinel_that_knows_is_enough() {
     let settings = Settings::new(format!("redis-sentinel://limiter:secret@127.0.0.1:{sentinel}/main"));
     let demoted = RedisStore::new(&settings).expect("the URL is valid").wait_connected().await;
     let error = demoted.expect_err("the server is a replica");
-    assert!(error.kind() == ErrorKind::ReadOnly && error.detail().contains("is no primary"), "{error}");
+    assert!(error.kind() == StoreErrorKind::ReadOnly && error.detail().contains("is no primary"), "{error}");
 }
 
 #[tokio::test]

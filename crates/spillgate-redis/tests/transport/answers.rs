@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::Value;
 use spillgate_core::{Binding, Decision, Hit, Op, Quota, Store, Timing};
-use spillgate_redis::{Circuit, ErrorKind, LogForm, RedisKey, RedisStore, SCRIPT_COMMANDS, Settings};
+use spillgate_redis::{Circuit, LogForm, RedisKey, RedisStore, SCRIPT_COMMANDS, Settings, StoreErrorKind};
 use spillgate_testkit::free_port;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
@@ -15,7 +15,7 @@ use crate::server::Server;
 use crate::{PATIENCE, a_day, take, until, until_decided, with_long_timeouts};
 
 /// Sends requests until one has failed with this kind of error.
-async fn until_failed(store: &RedisStore, quota: &Quota, class: ErrorKind) {
+async fn until_failed(store: &RedisStore, quota: &Quota, class: StoreErrorKind) {
     let deadline = Instant::now() + PATIENCE;
     while store.failures(class) == 0 {
         assert!(Instant::now() < deadline, "no request failed as {}", class.as_str());
@@ -36,7 +36,7 @@ async fn a_key_of_another_type_affects_no_other_key() {
     server.run(&["SADD", &name, "foreign"]);
     for taken in 1..100 {
         let error = take(&store, 7, &quota, PATIENCE).await.expect_err("the value of the key is a set");
-        assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+        assert_eq!(error.kind(), StoreErrorKind::WrongType, "{error}");
         assert!(error.detail().ends_with(&format!("DEL {name}")) && !error.detail().contains("script"), "{error}");
         let (_, decision) = take(&store, 8, &quota, PATIENCE).await.expect("the value of the other key is a state");
         assert_eq!(decision.remaining, 1000 - taken);
@@ -83,7 +83,7 @@ async fn an_error_of_many_commands_is_reported_once() {
             .wait_connected()
             .await
             .expect_err("the user may not load scripts");
-        assert_eq!((error.kind(), error.detail().matches(word).count()), (ErrorKind::NoPermission, 1), "{error}");
+        assert_eq!((error.kind(), error.detail().matches(word).count()), (StoreErrorKind::NoPermission, 1), "{error}");
         assert!(!error.detail().contains("Pipeline"), "{error}");
     }
 }
@@ -95,7 +95,7 @@ async fn a_user_who_may_not() {
     let url = format!("redis://limiter:secret@127.0.0.1:{}/", server.port());
     let (store, quota) = (RedisStore::new(&with_long_timeouts(&url)).expect("the URL is valid"), a_day(1000));
     let error = take(&store, 1, &quota, PATIENCE).await.expect_err("the user may not call GET");
-    assert_eq!(error.kind(), ErrorKind::NoPermission, "{error}");
+    assert_eq!(error.kind(), StoreErrorKind::NoPermission, "{error}");
     server.run(&["ACL", "SETUSER", "limiter", "+@all"]);
     let (_, decision) =
         take(&store, 1, &quota, PATIENCE).await.expect("the user has all rights, on the same connection");
@@ -146,7 +146,7 @@ async fn a_script_that_may_not_do_all_does_nothing() {
                 if let Err(error) = decided {
                     assert_eq!(
                         (error.kind(), error.kind().may_have_been_applied()),
-                        (ErrorKind::NoPermission, false),
+                        (StoreErrorKind::NoPermission, false),
                         "{error}"
                     );
                     assert!(after == before, "without {command} a failed request changed a state: {hits:?}");
@@ -169,7 +169,7 @@ async fn a_full_memory_refuses_what_would_be_written() {
     server.run(&["CONFIG", "SET", "maxmemory", "1"]);
     for _ in 0..100 {
         let error = take(&store, 1, &quota, PATIENCE).await.expect_err("the server has no memory");
-        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+        assert_eq!(error.kind(), StoreErrorKind::OutOfMemory, "{error}");
     }
     assert_eq!(store.circuit(), Circuit::Closed);
     server.run(&["CONFIG", "SET", "maxmemory", "0"]);
@@ -192,7 +192,7 @@ async fn a_primary_that_was_demoted_loses_its_connections() {
     let before = ours(&server);
     assert_eq!(before.len(), 1, "{before:?}");
     server.run(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
-    until_failed(&store, &quota, ErrorKind::ReadOnly).await;
+    until_failed(&store, &quota, StoreErrorKind::ReadOnly).await;
     assert_ne!(store.circuit(), Circuit::Closed);
     until("the connection is dropped", || !ours(&server).contains(&before[0])).await;
     server.run(&["REPLICAOF", "NO", "ONE"]);
@@ -232,7 +232,7 @@ async fn a_primary_that_refuses_writes_loses_its_connections() {
                 Err(error) => break error,
             }
         };
-        assert!(error.kind() == ErrorKind::ReadOnly && error.detail().contains(word), "{error}");
+        assert!(error.kind() == StoreErrorKind::ReadOnly && error.detail().contains(word), "{error}");
         assert!(!error.detail().contains("DEL"), "{error}");
         assert_ne!(store.circuit(), Circuit::Closed);
         until("the connection is dropped", || ours(&server).iter().all(|it| !before.contains(it))).await;
@@ -251,10 +251,10 @@ async fn a_slow_script_of_another_client() {
         let mut connection = redis::Client::open(url)?.get_connection()?;
         redis::cmd("EVAL").arg("while true do end").arg(0).query::<()>(&mut connection)
     });
-    until_failed(&store, &quota, ErrorKind::Busy).await;
+    until_failed(&store, &quota, StoreErrorKind::Busy).await;
     assert_ne!(store.circuit(), Circuit::Closed);
     let why = store.last_error().expect("the circuit is open");
-    assert!(why.kind() == ErrorKind::Busy && why.detail().contains("SCRIPT KILL"), "{why}");
+    assert!(why.kind() == StoreErrorKind::Busy && why.detail().contains("SCRIPT KILL"), "{why}");
     server.run(&["SCRIPT", "KILL"]);
     assert!(slow.join().expect("the thread does not panic").is_err(), "the slow script was killed");
     until_decided(&store, &quota).await;
@@ -272,8 +272,10 @@ async fn a_server_that_loads_its_data() {
     // Loading takes ten milliseconds for each key. Between keys, the server answers its connections.
     let slowly = ["--key-load-delay", "10000", "--loading-process-events-interval-bytes", "1024"];
     server.start_again_until(&slowly, "server initialized");
-    until("the server replies LOADING", || store.last_error().is_some_and(|error| error.kind() == ErrorKind::Loading))
-        .await;
+    until("the server replies LOADING", || {
+        store.last_error().is_some_and(|error| error.kind() == StoreErrorKind::Loading)
+    })
+    .await;
     assert!(take(&store, 1, &quota, Duration::from_millis(10)).await.is_err());
     let (_, decision) = until_decided(&store, &quota).await;
     assert!(decision.remaining >= 998, "{decision:?}");
@@ -284,7 +286,7 @@ async fn a_cluster_without_slots_serves_no_request() {
     let port = free_port().to_string();
     let server = Server::start_with(free_port(), &["--cluster-enabled", "yes", "--cluster-port", &port]);
     let (store, quota) = (RedisStore::new(&with_long_timeouts(&server.url())).expect("the URL is valid"), a_day(1000));
-    until_failed(&store, &quota, ErrorKind::ClusterDown).await;
+    until_failed(&store, &quota, StoreErrorKind::ClusterDown).await;
     assert_ne!(store.circuit(), Circuit::Closed);
     server.run(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
     until_decided(&store, &quota).await;
@@ -297,5 +299,5 @@ async fn a_wrong_password_is_reported() {
     let settings = Settings { connect_timeout: Duration::from_secs(1), ..Settings::new(url) };
     let store = RedisStore::new(&settings).expect("the URL is valid");
     let error = store.wait_connected().await.expect_err("the password is wrong");
-    assert_eq!(error.kind(), ErrorKind::NoPermission, "{error}");
+    assert_eq!(error.kind(), StoreErrorKind::NoPermission, "{error}");
 }

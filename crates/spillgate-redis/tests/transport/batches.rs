@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use spillgate::{MemoryOptions, MemoryStore};
 use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Store, Time, Timing};
-use spillgate_redis::{ErrorKind, RedisKey, RedisStore, Settings};
+use spillgate_redis::{RedisKey, RedisStore, Settings, StoreErrorKind};
 use spillgate_testkit::free_port;
 
 use crate::server::Server;
@@ -19,7 +19,7 @@ fn one_connection(url: &str) -> RedisStore {
     RedisStore::new(&settings).expect("the URL is valid")
 }
 
-async fn decide(store: &RedisStore, now: Option<Time>, hit: Hit<'_>) -> Result<Decision, ErrorKind> {
+async fn decide(store: &RedisStore, now: Option<Time>, hit: Hit<'_>) -> Result<Decision, StoreErrorKind> {
     let mut decisions = [Decision::default()];
     let verdict = store
         .decide(now.map_or(Timing::BY_STORE, Timing::at).within(PATIENCE), &[hit], &mut decisions)
@@ -85,7 +85,7 @@ async fn one_that_fails_concerns_no_other() {
     let decided = join_all(hits.iter().map(|hit| decide(&store, None, *hit))).await;
     for (key, decided) in decided.into_iter().enumerate() {
         match key {
-            7 => assert_eq!(decided, Err(ErrorKind::WrongType)),
+            7 => assert_eq!(decided, Err(StoreErrorKind::WrongType)),
             key => assert_eq!(decided.map(|decision| decision.remaining), Ok(999), "key {key}"),
         }
     }
@@ -98,7 +98,7 @@ async fn without_memory_none_is_charged_and_each_says_so() {
     let (store, quota) = (one_connection(&server.url()), a_day(1000));
     store.wait_connected().await.expect("the server accepts connections");
     let hits: Vec<Hit<'_>> = (0..20).map(|key| Hit::new(key, &quota, Op::take(1), Binding::Enforce)).collect();
-    for (most, expected) in [("1", Err(ErrorKind::OutOfMemory)), ("0", Ok(999))] {
+    for (most, expected) in [("1", Err(StoreErrorKind::OutOfMemory)), ("0", Ok(999))] {
         server.run(&["CONFIG", "SET", "maxmemory", most]);
         let decided = join_all(hits.iter().map(|hit| decide(&store, None, *hit))).await;
         assert!(decided.into_iter().all(|decided| decided.map(|it| it.remaining) == expected), "maxmemory {most}");
@@ -148,5 +148,5 @@ async fn an_address_of_several_nodes_gets_each_take_by_itself() {
         60,
         "3 * 20 takes make 60 calls, because INFO does not count calls that fail with CROSSSLOT"
     );
-    assert_eq!(store.failures(ErrorKind::Moved), 0);
+    assert_eq!(store.failures(StoreErrorKind::Moved), 0);
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redis::Value;
-use spillgate_redis::{Circuit, ErrorKind, RedisStore, Settings};
+use spillgate_redis::{Circuit, RedisStore, Settings, StoreErrorKind};
 use spillgate_testkit::free_port;
 use tokio::time::timeout;
 
@@ -45,7 +45,7 @@ async fn a_connection_that_cannot_be_made_again_blocks_no_caller() {
             let taken = take.await.expect("no task panics");
             assert_eq!(taken, Ok(()), "{:?}", store.last_error());
         }
-        assert_eq!((store.circuit(), store.failures(ErrorKind::CircuitOpen)), (Circuit::Closed, 0));
+        assert_eq!((store.circuit(), store.failures(StoreErrorKind::CircuitOpen)), (Circuit::Closed, 0));
         assert!(is_said(), "the store still has the error: {:?}", store.last_error());
     }
 }
@@ -91,13 +91,13 @@ async fn callers_without_time_affect_no_other_caller() {
             while !stop.load(Ordering::Relaxed) {
                 // On a busy machine the reply can come first, or the deadline can pass before the request is sent.
                 if let Err(error) = take(&store, i, &a_day(1_000_000), Duration::from_millis(1)).await {
-                    assert!(matches!(error.kind(), ErrorKind::Timeout | ErrorKind::NotSent), "{error}");
+                    assert!(matches!(error.kind(), StoreErrorKind::Timeout | StoreErrorKind::NotSent), "{error}");
                 }
             }
         })
     };
     let hurried: Vec<_> = (1..=8).map(hurried).collect();
-    until("many requests have timed out", || store.failures(ErrorKind::Timeout) > 1000).await;
+    until("many requests have timed out", || store.failures(StoreErrorKind::Timeout) > 1000).await;
     for left in (0..100).rev() {
         let (_, decision) = take(&store, 0, &a_day(100), PATIENCE).await.expect("the timeout is long");
         assert_eq!((decision.remaining, store.circuit()), (left, Circuit::Closed));
@@ -128,7 +128,7 @@ async fn requests_that_had_their_time_open_the_breaker() {
         assert_eq!(store.circuit(), Circuit::Closed, "after {late} requests without a reply");
         take(&store, 1, &a_day(1000), settings.timeout).await.expect_err("the server is frozen");
     }
-    assert_eq!((store.circuit(), store.failures(ErrorKind::Timeout)), (Circuit::Open, 4));
+    assert_eq!((store.circuit(), store.failures(StoreErrorKind::Timeout)), (Circuit::Open, 4));
     server.thaw();
     until_decided(&store, &a_day(1000)).await;
     assert_eq!(store.circuit(), Circuit::Closed);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use spillgate_redis::{Circuit, ErrorKind, RedisStore, Settings};
+use spillgate_redis::{Circuit, RedisStore, Settings, StoreErrorKind};
 use tokio::time::{sleep, timeout};
 
 use crate::load::{Load, States, Tally, counted};
@@ -42,9 +42,9 @@ async fn a_server_is_killed_and_comes_back() {
     let load = Load::start(&store, 32, WITHIN, States::MayBeLost);
     for _ in 0..3 {
         until_more_are_decided(&load).await;
-        let open = store.failures(ErrorKind::CircuitOpen);
+        let open = store.failures(StoreErrorKind::CircuitOpen);
         server.kill();
-        until("the server is not asked any more", || store.failures(ErrorKind::CircuitOpen) > open).await;
+        until("the server is not asked any more", || store.failures(StoreErrorKind::CircuitOpen) > open).await;
         assert_ne!(store.circuit(), Circuit::Closed);
         server.start_again();
     }
@@ -96,9 +96,9 @@ async fn a_server_freezes() {
     // it.
     for _ in 0..5 {
         until_more_are_decided(&load).await;
-        let late = store.failures(ErrorKind::Timeout);
+        let late = store.failures(StoreErrorKind::Timeout);
         server.freeze();
-        until("requests are late", || store.failures(ErrorKind::Timeout) > late).await;
+        until("requests are late", || store.failures(StoreErrorKind::Timeout) > late).await;
         server.thaw();
     }
     until_more_are_decided(&load).await;
@@ -113,7 +113,7 @@ async fn a_server_freezes() {
     until("the store has no last error", || store.last_error().is_none()).await;
     let tally = load.end().await;
     assert_all_are_accounted_for(&store, &tally);
-    assert!(store.failures(ErrorKind::CircuitOpen) > 0, "{tally:?}");
+    assert!(store.failures(StoreErrorKind::CircuitOpen) > 0, "{tally:?}");
 }
 
 #[tokio::test]
@@ -127,7 +127,7 @@ async fn connections_are_reset_in_the_middle_of_an_answer() {
     let tally = load.end().await;
     assert_eq!(store.in_flight(), 0);
     // Only requests that are in flight during the fault fail. Other requests wait for the next connection.
-    assert!(tally.failed > 0 && store.failures(ErrorKind::Disconnected) == tally.failed, "{tally:?}");
+    assert!(tally.failed > 0 && store.failures(StoreErrorKind::Disconnected) == tally.failed, "{tally:?}");
     assert_eq!(counted(&store), tally.failed);
 }
 

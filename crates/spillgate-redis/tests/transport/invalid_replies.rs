@@ -1,7 +1,7 @@
 //! Tests invalid replies, and transactions of which only a part was executed. The requests may have been charged.
 
 use spillgate_core::{Binding, Decision, Hit, Op, Store, StoreError, Timing};
-use spillgate_redis::{ErrorKind, RedisStore, Settings};
+use spillgate_redis::{RedisStore, Settings, StoreErrorKind};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -56,11 +56,11 @@ async fn a_request_with_an_invalid_reply_may_have_been_applied() {
             .expect_err("the reply is invalid");
         assert_eq!(
             (error.kind(), error.kind().may_have_been_applied()),
-            (ErrorKind::Garbled, true),
+            (StoreErrorKind::Garbled, true),
             "{error}, {:?}",
             store.last_error()
         );
-        assert_eq!(store.failures(ErrorKind::Garbled), 1);
+        assert_eq!(store.failures(StoreErrorKind::Garbled), 1);
     }
 }
 
@@ -93,12 +93,18 @@ async fn a_transaction_that_is_done_in_part_leaves_doubt() {
     server.run(&["SADD", &names[0], "foreign"]);
 
     let (error, charged) = half(&server, &url).await;
-    assert_eq!((error.kind(), error.kind().may_have_been_applied(), charged), (ErrorKind::Garbled, true, 1), "{error}");
+    assert_eq!(
+        (error.kind(), error.kind().may_have_been_applied(), charged),
+        (StoreErrorKind::Garbled, true, 1),
+        "{error}"
+    );
     assert!(error.detail().contains("WRONGTYPE"), "{error}");
 
     // If the user has no right to MULTI, each command is executed by itself. If another right is missing, no command is
     // executed.
-    for (command, class, charges) in [("multi", ErrorKind::Garbled, 1), ("incrby", ErrorKind::NoPermission, 0)] {
+    for (command, class, charges) in
+        [("multi", StoreErrorKind::Garbled, 1), ("incrby", StoreErrorKind::NoPermission, 0)]
+    {
         server.run(&["FLUSHALL"]);
         server.run(&["SADD", &names[0], "foreign"]);
         server.run(&["ACL", "SETUSER", "limiter", &format!("-{command}")]);

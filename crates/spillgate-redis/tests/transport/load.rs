@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use spillgate_redis::{ErrorKind, RedisStore};
+use spillgate_redis::{RedisStore, StoreErrorKind};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -129,5 +129,5 @@ async fn ask(
 
 /// Returns the number of failures that the store counted.
 pub(crate) fn counted(store: &RedisStore) -> u64 {
-    ErrorKind::ALL.iter().map(|class| store.failures(*class)).sum()
+    StoreErrorKind::ALL.iter().map(|class| store.failures(*class)).sum()
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use spillgate_core::{Binding, Decision, Hit, MAX_HITS, Op, Store as _, StoreError, Timing};
-use spillgate_redis::{Circuit, ErrorKind, RedisStore, Settings};
+use spillgate_redis::{Circuit, RedisStore, Settings, StoreErrorKind};
 use spillgate_testkit::free_port;
 use tokio::runtime::Builder;
 use tokio::task::JoinHandle;
@@ -25,10 +25,13 @@ async fn a_store_is_there_before_its_server() {
         assert!(verdict.as_ref().is_err_and(StoreError::is_transient), "{verdict:?}");
     }
     assert_ne!(store.circuit(), Circuit::Closed);
-    assert_eq!(store.failures(ErrorKind::CircuitOpen) + store.failures(ErrorKind::NotSent), 100);
-    assert!(store.failures(ErrorKind::CircuitOpen) > 50, "most requests fail at once, because the circuit is open");
+    assert_eq!(store.failures(StoreErrorKind::CircuitOpen) + store.failures(StoreErrorKind::NotSent), 100);
+    assert!(
+        store.failures(StoreErrorKind::CircuitOpen) > 50,
+        "most requests fail at once, because the circuit is open"
+    );
     let trouble = store.last_error().expect("no server listens");
-    assert!(trouble.kind() == ErrorKind::Disconnected && trouble.detail().contains("refused"), "{trouble}");
+    assert!(trouble.kind() == StoreErrorKind::Disconnected && trouble.detail().contains("refused"), "{trouble}");
 
     let _server = Server::start_with(port, &[]);
     let (_, decision) = until_decided(&store, &quota).await;
@@ -45,13 +48,13 @@ async fn a_request_that_comes_too_late_is_not_sent() {
     server.freeze();
     for within in [Duration::ZERO, Duration::from_millis(20)] {
         let error = take(&store, 1, &quota, within).await.expect_err("the server does not reply");
-        assert_eq!((error.kind(), error.kind().may_have_been_applied()), (ErrorKind::NotSent, false), "{error}");
+        assert_eq!((error.kind(), error.kind().may_have_been_applied()), (StoreErrorKind::NotSent, false), "{error}");
     }
     server.thaw();
     store.wait_connected().await.expect("the server accepts connections");
     for taken in 1..10 {
         let error = take(&store, 1, &quota, Duration::ZERO).await.expect_err("the request has no time");
-        assert_eq!((error.kind(), error.kind().may_have_been_applied()), (ErrorKind::NotSent, false), "{error}");
+        assert_eq!((error.kind(), error.kind().may_have_been_applied()), (StoreErrorKind::NotSent, false), "{error}");
         // This take uses the same connection as the requests that failed. If one of these requests had been sent, the
         // server would have executed it before this take, and fewer units would be left.
         let (_, decision) = take(&store, 1, &quota, PATIENCE).await.expect("the request has enough time");
@@ -139,7 +142,7 @@ async fn settings_at_their_extremes() {
             RedisStore::new(&Settings { max_in_flight: 0, ..with_long_timeouts(url) }).expect("the URL is valid");
         let refused =
             take(&store, 99, &a_day(1000), max).await.expect_err("the greatest number of requests in flight is zero");
-        assert_eq!((refused.kind(), store.failures(ErrorKind::Overloaded)), (ErrorKind::Overloaded, 1));
+        assert_eq!((refused.kind(), store.failures(StoreErrorKind::Overloaded)), (StoreErrorKind::Overloaded, 1));
     }
 }
 
@@ -178,7 +181,7 @@ async fn one_request_of_many_parts_has_one_place() {
         2 * MAX_HITS as u64,
         "each hit has a call of its own, because it has a slot of its own"
     );
-    assert_eq!((store.in_flight(), store.failures(ErrorKind::Overloaded)), (0, 0));
+    assert_eq!((store.in_flight(), store.failures(StoreErrorKind::Overloaded)), (0, 0));
 }
 
 #[tokio::test]
@@ -189,10 +192,10 @@ async fn what_is_malformed_is_counted() {
         .decide(Timing::BY_STORE.within(PATIENCE), &hits, &mut [])
         .await
         .expect_err("there is one hit, but no decision");
-    assert_eq!((error.kind(), store.failures(ErrorKind::Malformed)), (ErrorKind::Malformed, 1));
+    assert_eq!((error.kind(), store.failures(StoreErrorKind::Malformed)), (StoreErrorKind::Malformed, 1));
 }
 
-type Takes = Vec<JoinHandle<Option<ErrorKind>>>;
+type Takes = Vec<JoinHandle<Option<StoreErrorKind>>>;
 
 fn spawn_takes(store: &RedisStore, count: usize) -> Takes {
     let one = |store: RedisStore| async move {
@@ -209,14 +212,14 @@ async fn beyond_the_bound_requests_fail_at_once() {
     take(&store, 1, &a_day(1000), PATIENCE).await.expect("the server decides");
     server.freeze();
     let takes = spawn_takes(&store, 10);
-    until("six of ten requests fail", || store.failures(ErrorKind::Overloaded) == 6).await;
+    until("six of ten requests fail", || store.failures(StoreErrorKind::Overloaded) == 6).await;
     assert_eq!((store.in_flight(), store.circuit()), (4, Circuit::Closed));
     server.thaw();
     let mut errors = Vec::new();
     for take in takes {
         errors.extend(take.await.expect("no task panics"));
     }
-    assert_eq!(errors, [ErrorKind::Overloaded; 6]);
+    assert_eq!(errors, [StoreErrorKind::Overloaded; 6]);
     assert_eq!(store.in_flight(), 0);
     // The requests that failed as overloaded were not charged.
     let (_, decision) = take(&store, 1, &a_day(1000), PATIENCE).await.expect("the store is not overloaded");

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
-use spillgate_redis::{Cause, Error, ErrorKind, RedisStore, Settings, Tls};
+use spillgate_redis::{Cause, Error, RedisStore, Settings, StoreErrorKind, Tls};
 use spillgate_testkit::free_port;
 use tempfile::TempDir;
 
@@ -117,10 +117,18 @@ async fn with_certificates_on_both_sides() {
         .expect_err("no trusted authority signed the server's certificate");
     assert_eq!(unknown.cause(), Cause::Certificate, "{unknown}");
     let refused = connected(port, &authority.pem(), None).await.expect_err("the server wants a certificate");
-    assert_eq!((refused.kind(), refused.cause()), (ErrorKind::Disconnected, Cause::ClientCertificate), "{refused}");
+    assert_eq!(
+        (refused.kind(), refused.cause()),
+        (StoreErrorKind::Disconnected, Cause::ClientCertificate),
+        "{refused}"
+    );
     let refused = connected(port, &authority.pem(), Some(&signed_by(&other, "limiter"))).await;
     let refused = refused.expect_err("no trusted authority signed the client's certificate");
-    assert_eq!((refused.kind(), refused.cause()), (ErrorKind::Disconnected, Cause::ClientCertificate), "{refused}");
+    assert_eq!(
+        (refused.kind(), refused.cause()),
+        (StoreErrorKind::Disconnected, Cause::ClientCertificate),
+        "{refused}"
+    );
 }
 
 /// Returns a certificate as `openssl req -x509` makes it: it is self-signed, and can sign other certificates.

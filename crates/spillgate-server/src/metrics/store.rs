@@ -41,7 +41,7 @@ impl StoreMetrics {
                 "store_failures",
                 "Requests that the shared store did not decide, by class of error. Probes are not counted",
                 "class",
-                StoreErrorKind::ALL.map(StoreErrorKind::as_str),
+                std::array::from_fn(|i| StoreErrorKind::ALL[i].as_str()),
             ),
             circuit: registry.gauge(
                 "store_circuit",

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::fs;
 
 use serde_json::{Map, Value};
-use spillgate_redis::ErrorKind;
+use spillgate_redis::StoreErrorKind;
 use spillgate_server::cli;
 use spillgate_server::settings::{KEYS, Key};
 
@@ -196,6 +196,6 @@ fn exit_codes() -> String {
 }
 
 fn failures() -> String {
-    let row = |class: &ErrorKind| [code(class.as_str()), sentence(class.explanation())];
-    table(["class", "meaning"], ErrorKind::ALL.iter().map(row))
+    let row = |class: &StoreErrorKind| [code(class.as_str()), sentence(class.explanation())];
+    table(["class", "meaning"], StoreErrorKind::ALL.iter().map(row))
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::client::SendRequest;
 use prost::Message as _;
-use spillgate_redis::ErrorKind;
+use spillgate_redis::StoreErrorKind;
 use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use spillgate_testkit::free_port;
 use tokio::runtime::Runtime;
@@ -51,9 +51,10 @@ fn until_ready(server: &Spillgate, status: u16, text: &str) {
 
 /// Returns the number of requests that the store did not decide.
 fn failures(server: &Spillgate) -> u64 {
-    let count =
-        |class: ErrorKind| metric(server, &format!("spillgate_store_failures_total{{class=\"{}\"}}", class.as_str()));
-    ErrorKind::ALL.map(count).iter().sum()
+    let count = |class: StoreErrorKind| {
+        metric(server, &format!("spillgate_store_failures_total{{class=\"{}\"}}", class.as_str()))
+    };
+    StoreErrorKind::ALL.iter().copied().map(count).sum()
 }
 
 /// Returns whether the gRPC health service (grpc.health.v1) reports SERVING.

@@ -4,17 +4,18 @@ use std::future::{pending, ready};
 use std::pin::Pin;
 use std::time::Duration;
 
+use spillgate_core::StoreErrorKind;
 use tokio::time::timeout;
 
 use super::first_success;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 
 const TIME: Duration = Duration::from_secs(1);
 
 type Attempt = Pin<Box<dyn Future<Output = Result<u32, Error>>>>;
 
 fn fails(detail: &'static str) -> Attempt {
-    Box::pin(ready(Err(Error::new(ErrorKind::Other, detail))))
+    Box::pin(ready(Err(Error::new(StoreErrorKind::Other, detail))))
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use spillgate::{
     Algorithm, Clock, Decision, FallbackStore, Hit, Limiter, ManualClock, MemoryOptions, MemoryStore, Op, SystemClock,
     Time, Verdict,
 };
-use spillgate_redis::{ErrorKind, RedisStore};
+use spillgate_redis::{RedisStore, StoreErrorKind};
 
 mod asked;
 mod dry_run;
@@ -189,7 +189,7 @@ fn ask_all<'p, C: Clock>(
 
 /// Returns the exact error of the store. The service returns only a general explanation.
 fn first_error(redis: &RedisStore) -> Option<String> {
-    ErrorKind::ALL.into_iter().find_map(|kind| redis.take_first_error(kind)).map(|error| error.to_string())
+    StoreErrorKind::ALL.iter().find_map(|&kind| redis.take_first_error(kind)).map(|error| error.to_string())
 }
 
 /// Returns how to fix a question that cannot be decided.

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use spillgate_redis::ErrorKind;
+use spillgate_redis::StoreErrorKind;
 use spillgate_redis::doctor::{CLUSTER_COMMANDS, ClusterReport, Info, Report, SentinelReport, ServerReport};
 
 use crate::command::open::store;
@@ -313,28 +313,28 @@ fn scripts(server: &ServerReport) -> Finding {
 }
 
 /// Returns how to fix a script that fails with this kind of error.
-fn script_help(class: ErrorKind) -> &'static str {
+fn script_help(class: StoreErrorKind) -> &'static str {
     match class {
-        ErrorKind::OutOfMemory => {
+        StoreErrorKind::OutOfMemory => {
             "memory is full, and limits are answered by on_store_failure: CONFIG SET maxmemory to more, or CONFIG SET \
              maxmemory-policy volatile-ttl, which evicts the keys that expire soonest"
         }
-        ErrorKind::ReadOnly => {
+        StoreErrorKind::ReadOnly => {
             "the server refuses writes, and limits are answered by on_store_failure. If it is a replica, name the primary (or use \
              redis-sentinel://, which finds it). Otherwise bring back the replicas that it waits for, or repair its disk"
         }
-        ErrorKind::Moved => {
+        StoreErrorKind::Moved => {
             "other nodes have these keys: write redis-cluster:// (rediss-cluster:// with TLS) in the URL"
         }
-        ErrorKind::ClusterDown => {
+        StoreErrorKind::ClusterDown => {
             "the cluster serves no requests until all slots have a node: see CLUSTER INFO and CLUSTER NODES"
         }
-        ErrorKind::NoPermission => {
+        StoreErrorKind::NoPermission => {
             "the user may not do all that scripts do: docs/src/operating/least-rights.md has the least rights"
         }
-        ErrorKind::Loading => "the server loads its data, or waits for the data of its primary. Try again later",
-        ErrorKind::Busy => "a script runs there and does not end: SCRIPT KILL ends it",
-        ErrorKind::Timeout | ErrorKind::Disconnected => {
+        StoreErrorKind::Loading => "the server loads its data, or waits for the data of its primary. Try again later",
+        StoreErrorKind::Busy => "a script runs there and does not end: SCRIPT KILL ends it",
+        StoreErrorKind::Timeout | StoreErrorKind::Disconnected => {
             "the server does not answer any more: check that it runs, and see its log"
         }
         _ => {

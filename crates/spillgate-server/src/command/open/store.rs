@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use spillgate::KeyHasher;
-use spillgate_redis::{Cause, Error, ErrorKind, RedisStore, Tls};
+use spillgate_redis::{Cause, Error, RedisStore, StoreErrorKind, Tls};
 
 use super::secret_file;
 use crate::command::terminal::Problem;
@@ -69,8 +69,8 @@ fn help_to_connect(error: &Error, is_secure: bool) -> &'static str {
         }
         Cause::NotRedis => "check the port: another program listens there, or it uses TLS (rediss://)",
         Cause::ConnectionClosed => "check the port: it may use TLS (rediss://), or belong to another program",
-        _ if error.kind() == ErrorKind::NoPermission => "check the login: `store.user` and `store.password_file`",
-        _ if error.kind() == ErrorKind::Timeout && is_secure => NO_TLS,
+        _ if error.kind() == StoreErrorKind::NoPermission => "check the login: `store.user` and `store.password_file`",
+        _ if error.kind() == StoreErrorKind::Timeout && is_secure => NO_TLS,
         _ => "check the address, that the store runs, and that no firewall blocks the connection",
     }
 }

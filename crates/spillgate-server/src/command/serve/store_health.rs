@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use spillgate_redis::{Circuit, Error, ErrorKind, RedisStore};
+use spillgate_redis::{Circuit, Error, RedisStore, StoreErrorKind};
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -48,7 +48,7 @@ struct Watch<'s> {
     store: &'s RedisStore,
     changes: Changes,
     probes: u32,
-    logged: [Logged; ErrorKind::ALL.len()],
+    logged: [Logged; StoreErrorKind::ALL.len()],
 }
 
 /// What the log has reported about the failures of one kind.
@@ -78,8 +78,7 @@ impl Logged {
 
 impl<'s> Watch<'s> {
     fn new(service: &'s Service, store: &'s RedisStore) -> Watch<'s> {
-        let logged = ErrorKind::ALL.map(|_| Logged::default());
-        Watch { service, store, changes: Changes::default(), probes: 0, logged }
+        Watch { service, store, changes: Changes::default(), probes: 0, logged: Default::default() }
     }
 
     async fn run(mut self) {
@@ -115,12 +114,12 @@ impl<'s> Watch<'s> {
         // mistake. The error `Moved` of the connection lasts for a while after a redirection, so it counts as a failed
         // probe. All other connection errors show in the result of the probe.
         if let Ok(Err(failed)) = connected
-            && failed.kind() == ErrorKind::Moved
+            && failed.kind() == StoreErrorKind::Moved
         {
             return Err(failed);
         }
         probed.map(drop).map_err(|failed| match failed.kind() {
-            ErrorKind::CircuitOpen | ErrorKind::Disconnected | ErrorKind::NotSent => {
+            StoreErrorKind::CircuitOpen | StoreErrorKind::Disconnected | StoreErrorKind::NotSent => {
                 store.last_error().unwrap_or(failed)
             }
             _ => failed,
@@ -167,8 +166,11 @@ impl<'s> Watch<'s> {
 
     fn log_failures(&mut self) {
         // Causes are logged before their consequences.
-        let (consequences, causes): (Vec<_>, Vec<_>) =
-            self.logged.iter_mut().zip(ErrorKind::ALL).partition(|(_, class)| class.is_consequence());
+        let (consequences, causes): (Vec<_>, Vec<_>) = self
+            .logged
+            .iter_mut()
+            .zip(StoreErrorKind::ALL.iter().copied())
+            .partition(|(_, class)| class.is_consequence());
         for (logged, class) in causes.into_iter().chain(consequences) {
             let failures = logged.reportable(self.store.failures(class), class.is_consequence());
             logged.detail = self
