@@ -43,7 +43,7 @@ local function load_log(form)
     log.head, log.none, log.changed = 0, log.size == 0, true
   end
 
-  -- Removes all units if the newest unit is later than now + W, because the clock was then set back.
+  -- Removes all units if the newest unit is later than now + W. Such a unit means that the clock was set back.
   local function adopt(log, quota)
     if log.none then return end
     local s, ns = plus(now_s, now_ns, quota.window_s, quota.window_ns)

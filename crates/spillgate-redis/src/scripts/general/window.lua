@@ -16,7 +16,7 @@ local function load_window()
     return {none = count == 0, start_s = start_s, start_ns = start_ns, count = count}, 16
   end
 
-  -- Forgets the count if start > now + W, because the clock was then set back.
+  -- Forgets the count if start > now + W, which means that the clock was set back.
   local function adopt(w, quota)
     if less(quota.window_s, quota.window_ns, minus(w.start_s, w.start_ns, now_s, now_ns)) then w.none = true end
   end
