@@ -355,7 +355,9 @@ fn check_shows_delays_bans_unlimited_rules_and_no_rule() {
     let impatient = folder.run("check rules.yaml -d api -e queue=1 --times 2");
     assert!(impatient.stdout.contains("no: longer than --wait"), "{}", impatient.stdout);
     let ban = folder.run("check rules.yaml -d api -e ban=1");
-    assert!(ban.stdout.contains("never: the cost is above the capacity"), "{}", ban.stdout);
+    assert!(ban.stdout.contains("never: the limit is 0"), "{}", ban.stdout);
+    let large = folder.run("check rules.yaml -d api -e queue=1 --cost 9");
+    assert!(large.stdout.contains("never: the cost is above the capacity"), "{}", large.stdout);
     assert_eq!(ban.code, 1);
     let free = folder.run("check rules.yaml -d api -e free=1");
     assert!(free.stdout.contains("unlimited: allowed and not counted"), "{}", free.stdout);

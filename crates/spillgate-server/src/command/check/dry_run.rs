@@ -46,7 +46,7 @@ fn by_peek(hit: &Hit<'_>, peek: &Decision) -> Decision {
     let cost = match hit.op {
         Op::Take { cost, .. } => cost,
         // A forced charge cannot be refused.
-        Op::Force { .. } => return judged(peek, true, Reason::Fits, Wait::NONE),
+        Op::Force { .. } => return with_outcome(peek, true, Reason::Fits, Wait::NONE),
         _ => return *peek,
     };
     if !peek.allowed || cost <= peek.remaining {
@@ -56,11 +56,11 @@ fn by_peek(hit: &Hit<'_>, peek: &Decision) -> Decision {
         true => (Reason::CostAboveCapacity, Wait::Never),
         false => (Reason::Exceeded, Wait::Unknown),
     };
-    judged(peek, false, reason, retry_after)
+    with_outcome(peek, false, reason, retry_after)
 }
 
 /// Returns the decision of a peek, with another outcome.
-fn judged(peek: &Decision, allowed: bool, reason: Reason, retry_after: Wait) -> Decision {
+fn with_outcome(peek: &Decision, allowed: bool, reason: Reason, retry_after: Wait) -> Decision {
     let mut decision = *peek;
     (decision.allowed, decision.reason, decision.retry_after) = (allowed, reason, retry_after);
     decision

@@ -167,6 +167,7 @@ fn says(decision: &Decision) -> (Tone, &'static str) {
         _ if decision.soft_over => (Tone::Warn, "yes, over the soft limit"),
         _ if decision.allowed && decision.delay_ns > 0 => (Tone::Good, "yes, after the delay"),
         _ if decision.allowed => (Tone::Good, "yes"),
+        Reason::CostAboveCapacity if decision.limit == 0 => (Tone::Bad, "never: the limit is 0"),
         Reason::CostAboveCapacity => (Tone::Bad, "never: the cost is above the capacity"),
         Reason::Penalty => (Tone::Bad, "no: penalty"),
         Reason::WaitTooLong => (Tone::Bad, "no: longer than --wait"),

@@ -228,8 +228,8 @@ async fn ask<'p, C: Clock>(
         decided(answer.verdict.source)?;
         let mut decisions = before.clone();
         for (descriptor, planned) in plan.descriptors.iter().enumerate() {
-            for ((hit, _), judged) in planned.hits.iter().zip(answer.limits(descriptor)) {
-                decisions[*hit] = *judged.decision;
+            for ((hit, _), decided) in planned.hits.iter().zip(answer.limits(descriptor)) {
+                decisions[*hit] = *decided.decision;
             }
         }
         let after = one_by_one(service, &peeks).await?;
