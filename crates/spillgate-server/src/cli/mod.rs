@@ -74,7 +74,6 @@ pub fn command() -> Command {
              `spillgate COMMAND --help` has examples.\n\n{EXIT_CODES}"
         ))
         .subcommand_required(true)
-        .disable_help_subcommand(true)
         .subcommand(serve::command())
         .subcommand(validate_command())
         .subcommand(check::command())
