@@ -13,7 +13,8 @@
 //! slot 5: refund 1, with the receipt of the take, if the deadline has not passed
 //! ```
 //!
-//! If the request is not admitted, the reply of a part decides what happens to the units that it took:
+//! If the request is not admitted, the reply of each part decides what happens to the units that the part took. Without
+//! scripts there are no refunds. With scripts, this table applies:
 //!
 //! | reply of the part | its units |
 //! |---|---|
@@ -86,9 +87,10 @@ struct PartReply<'f, 'r, 'q> {
     replied_at: Instant,
 }
 
-/// Guards the units that a slot may have charged for a request whose outcome is not known yet. If the guard is dropped
-/// before it is settled, the slot is counted, because no caller will ask it for a refund. This happens for example if the
-/// caller drops the request.
+/// Guards the units that a slot may have charged for a request whose outcome is not known yet.
+///
+/// `settle` turns the guard off. A guard that is dropped without `settle` counts the slot in `refunds_lost`, because no
+/// caller will ask the slot for a refund. For example, the caller can drop the request before the replies come.
 struct UnsettledTake<'s>(Option<&'s AtomicU64>);
 
 impl<'s> UnsettledTake<'s> {
@@ -119,7 +121,8 @@ struct DecidedPart<'p, 'f, 'q, 's> {
     unsettled: UnsettledTake<'s>,
 }
 
-/// Sends one part and decodes its reply. If a short script cannot decide, the general script is called.
+/// Sends one part and decodes its reply. If a script for takes cannot decide the part, the part is sent again as a call
+/// of the general script `decide`.
 async fn send_part<'f, 'r, 'q>(
     cluster: &Arc<Cluster>,
     mut call: Command<'f, 'r, 'q>,
@@ -146,10 +149,11 @@ pub(crate) struct Decided {
     pub(crate) observed: Vec<ObservedStates>,
 }
 
-/// Sends all parts at the same time, and computes the verdict from all replies.
+/// Sends the parts, and computes the verdict from all replies.
 ///
-/// But parts for nodes that may be down are sent first. If one of these parts fails, the other parts are not sent. A slot
-/// that may have charged its part and cannot be asked for a refund is counted in `Cluster::refunds_lost`.
+/// Parts for nodes that may be down are sent first, all at the same time. If one of these parts fails, the other parts
+/// are not sent. Otherwise the other parts are then sent, all at the same time. A slot that may have charged its part
+/// and cannot be asked for a refund is counted in `Cluster::refunds_lost`.
 ///
 /// # Errors
 /// The request cannot be encoded. Nothing was sent.
@@ -274,8 +278,8 @@ impl Refunds {
 
     /// Sends the refunds to all slots at the same time, once. Returns how many slots did not confirm their refund.
     ///
-    /// A refund that arrives after the deadline has no effect. If a bucket got units back so late, it would admit too
-    /// many.
+    /// A refund that arrives after the deadline has no effect. If a bucket got units back so late, the bucket would
+    /// admit too many units.
     pub(crate) async fn run(
         self,
         cluster: &Arc<Cluster>,
@@ -289,8 +293,8 @@ impl Refunds {
             // The refund can make a cached refusal wrong, so the states are removed from the deny cache.
             let _guard = deny_cache.guard(&hits, Instant::now());
             let mut call = encoder.encode(self.now, &hits)?;
-            // When the reply came, the clock of the slot's server was at `part.now` or later. So the time until the
-            // deadline, added to `part.now`, is never after the deadline.
+            // When the reply came, the clock of the slot's server was at `part.now` or later. So the server's time
+            // `part.now + (deadline - part.replied_at)` is never after the deadline.
             call.not_after(part.now.after(deadline.saturating_duration_since(part.replied_at)));
             send_part(cluster, call, hits.len(), deadline).await.map(drop)
         }));

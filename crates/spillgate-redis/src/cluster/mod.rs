@@ -52,7 +52,7 @@ use crate::settings::Settings;
 const REDIRECTIONS_MAX: usize = 5;
 /// The first pause before a request is sent again because its states are moving. Each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
-/// The longest of these pauses.
+/// The longest pause before a request is sent again because its states are moving.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 /// Sends requests whose states are all in one slot to the node that owns it.
@@ -65,9 +65,10 @@ pub(crate) struct Cluster {
     seeds: Vec<ConnectionAddr>,
     /// The nodes that are known. A request reads them without a lock.
     nodes: ArcSwap<Nodes>,
-    /// When the slot map may be read next. Locked while it is being read.
+    /// The earliest time of the next read of the slot map. The lock is held during a read.
     next_read: Arc<Mutex<Instant>>,
-    /// Wakes the requests that wait for the first slot map, when it was read or could not be read.
+    /// Wakes the requests that wait for the first slot map. They are woken after each attempt to read it, even if the
+    /// attempt failed.
     slot_map_read: Notify,
     /// The error of the last attempt to read the slot map. Empty if the last attempt succeeded.
     read_error: ArcSwapOption<Error>,
@@ -97,8 +98,9 @@ impl Cluster {
     /// redirects has executed nothing, so no command is executed twice.
     ///
     /// # Errors
-    /// [`ClusterDown`](StoreErrorKind::ClusterDown) if no node owns the slot, [`Moved`](StoreErrorKind::Moved) if the slot
-    /// was still moving at the deadline. Otherwise the error of the node.
+    /// [`ClusterDown`](StoreErrorKind::ClusterDown) if no node owns the slot, [`Moved`](StoreErrorKind::Moved) if the
+    /// slot was still moving at the deadline, or if nodes redirected the command too often. The errors of
+    /// [`known_nodes`](Cluster::known_nodes) if there is no slot map. Otherwise the error of the node.
     pub(crate) async fn send(
         self: &Arc<Cluster>,
         call: &Command<'_, '_, '_>,
@@ -202,8 +204,8 @@ impl Cluster {
         Member { address: address.clone(), node: Arc::new(Node::new(endpoint, &self.settings)) }
     }
 
-    /// Starts a task that reads the slot map, unless one is running or has just ended. Requests that fail at the same
-    /// time cause one read. The next read comes after at least half of [`Settings::probe_every`].
+    /// Starts a task that reads the slot map, unless such a task is running or has just ended. Requests that fail at
+    /// the same time cause one read. The next read begins at the earliest after half of [`Settings::probe_every`].
     fn refresh_slot_map(self: &Arc<Cluster>) {
         let Ok(mut next_read) = Arc::clone(&self.next_read).try_lock_owned() else { return };
         if Instant::now() < *next_read {
@@ -281,7 +283,8 @@ impl Cluster {
         }
     }
 
-    /// Returns the error of a node that is down, with the address of the node. If there is no slot map, it returns why.
+    /// Returns the error of a node that is down, with the address of the node. If there is no slot map, this is the
+    /// error of the last attempt to read the slot map.
     pub(crate) fn last_error(&self) -> Option<Error> {
         let nodes = self.nodes.load();
         if nodes.is_unknown() {

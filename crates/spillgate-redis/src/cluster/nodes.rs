@@ -65,7 +65,8 @@ impl Nodes {
         self.members.iter().find(|member| member.address == *address)
     }
 
-    /// Returns the same nodes and this node. If there are [`NODES_MAX`] nodes already, this node is not added.
+    /// Returns a copy of these nodes to which `member` is added. If there are [`NODES_MAX`] nodes already, `member` is
+    /// not added.
     pub(crate) fn with(&self, member: &Member) -> Nodes {
         let members = self.members.iter().chain([member]).take(NODES_MAX);
         Nodes { slot_map: self.slot_map.clone(), members: members.cloned().collect() }

@@ -59,7 +59,7 @@ impl SlotMap {
         let (mut addresses, mut slots): (Vec<ConnectionAddr>, _) = (Vec::new(), [NO_NODE; SLOTS]);
         for range in array(reply)? {
             let [Value::Int(first), Value::Int(last), primary, ..] = array(range)? else { return None };
-            // A node that is about to leave can have no port.
+            // A node that is about to leave the cluster can have no port. Its slots then get no owner.
             let Some(address) = address(primary, sender) else { continue };
             let known = addresses.iter().position(|known| *known == address);
             let position = known.unwrap_or(addresses.len());
@@ -79,8 +79,9 @@ fn array(value: &Value) -> Option<&[Value]> {
     if let Value::Array(values) = value { Some(values) } else { None }
 }
 
-/// Returns the host and port of a node in a reply to CLUSTER SLOTS. The host is `?` if the cluster uses host names and the
-/// node has no host name. The IP address of the node is then in a list after the port.
+/// Returns the host and port of a node in a reply to CLUSTER SLOTS. The host is `?` if the cluster uses host names and
+/// the node has no host name. The IP address of the node is then in a list that follows the port and the id of the
+/// node.
 pub(crate) fn address(node: &Value, sender: &ConnectionAddr) -> Option<ConnectionAddr> {
     let [host, Value::Int(port), besides @ ..] = array(node)? else { return None };
     let host = match text(host)? {

@@ -19,11 +19,12 @@
 //! The fields of the algorithm follow. A `fixed_window` with the limit L and the window W has these fields:
 //!
 //! 1. the cost of the operation
-//! 2. the limit minus the sum of all costs: the takes fit if no more units are used
+//! 2. the limit minus the sum of the costs of all takes on the state; these takes fit if at most this many units are
+//!    used already
 //! 3. the units that a force or a charged refusal adds
 //! 4. W in seconds and nanoseconds
 //! 5. W in microseconds, or 0 if a window begins at its first hit
-//! 6. the time in the receipt, and 1 if there is a receipt, otherwise 0
+//! 6. the time in the receipt, or 0 without a receipt; then one byte, which is 1 if there is a receipt and otherwise 0
 
 use spillgate_core::{Algorithm, Anchor, Binding, Denied, Hit, Op, OpKind, Quota, Receipt};
 
@@ -108,7 +109,7 @@ impl HitArgs<'_, '_> {
         }
     }
 
-    /// Returns the most units that may already be used, if the takes on this state are to fit.
+    /// Returns the largest number of used units at which the takes on this state still fit.
     fn max_used(&self) -> u64 {
         max_used(self.hit, self.cost_on_state)
     }
@@ -183,7 +184,7 @@ impl HitArgs<'_, '_> {
     }
 }
 
-/// Returns the most units that may already be used, if the takes on the state of the hit are to fit. `cost_on_state` is
+/// Returns the largest number of used units at which the takes on the state of the hit still fit. `cost_on_state` is
 /// the sum of the costs of these takes. For a peek the result is the whole capacity.
 pub(crate) fn max_used(hit: &Hit<'_>, cost_on_state: u64) -> u64 {
     let cost = if hit.op.kind() == OpKind::Take { cost_on_state } else { 0 };
@@ -211,7 +212,7 @@ pub(crate) fn algorithm(quota: &Quota, log: LogForm) -> u8 {
     }
 }
 
-/// Returns the length of the window in microseconds if windows begin at multiples of it, otherwise 0.
+/// Returns the length of the window in microseconds if windows begin at multiples of their length, otherwise 0.
 pub(crate) fn epoch_window_us(anchor: Anchor, window_ns: u64) -> u64 {
     match anchor {
         Anchor::Epoch => window_ns / 1000,

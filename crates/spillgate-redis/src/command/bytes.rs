@@ -10,7 +10,8 @@
 //! | `I5I4` | 9 | seconds, and the rest in nanoseconds |
 //! | `I5I3` | 8 | seconds, and the rest in microseconds |
 //!
-//! The time of 1.000000002 s is `00 00 00 00 01 00 00 00 02` in hexadecimal digits.
+//! For example, the format `I5I4` stores the time 1.000000002 s as the bytes `00 00 00 00 01 00 00 00 02`
+//! (hexadecimal).
 
 use spillgate_core::MAX_UNITS;
 

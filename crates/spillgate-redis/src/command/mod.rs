@@ -16,7 +16,7 @@
 //! PTTL sg:{kP2d7}+Qm..
 //! TIME
 //! EXEC
-//! < [4, 0, 31734, ["1790000000", "123456"]]       the count after: 4
+//! < [4, 0, 31734, ["1790000000", "123456"]]       4 is the count after the take
 //! ```
 //!
 //! The kernel (the pure decision code in `spillgate-core`) computes the answer from the state as it was before the
@@ -120,8 +120,8 @@ impl Command<'_, '_, '_> {
         }
     }
 
-    /// Adds the names of the keys to the error if an invalid value under one of them may be the cause. Such a key causes
-    /// errors until the operator deletes it.
+    /// Adds the names of the keys to the error if an invalid value under one of these keys may be the cause. A key with
+    /// an invalid value causes errors until the operator deletes the key.
     pub(crate) fn name_keys(&self, error: Error) -> Error {
         // An error inside a script comes from a value that the script cannot read.
         let is_script_error = error.kind == StoreErrorKind::Other && error.detail.contains("user_script:");
@@ -158,7 +158,7 @@ impl Command<'_, '_, '_> {
         }
     }
 
-    /// Reads the reply. Returns what it means, and stores the decision about each hit in `decisions`.
+    /// Reads the reply. Returns what the reply means, and stores the decision about each hit in `decisions`.
     ///
     /// # Errors
     /// The reply is not a reply to this command.

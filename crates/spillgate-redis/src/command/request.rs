@@ -33,9 +33,9 @@ const TAKE_BYTES: usize = 40;
 
 /// Returns whether the scripts can serve `op` on `quota`.
 ///
-/// Some windows begin at multiples of their length, and some windows have segments. The length of such a window must be a
-/// whole number of microseconds, and at most 71 years. The same is true for a segment. The scripts have no larger
-/// integers.
+/// There are bounds for a window that begins at multiples of its length, and for a window that has segments. Such a
+/// window can be at most 71 years long. The window and each segment must be a whole number of microseconds long,
+/// because the scripts compute with these lengths in microseconds.
 ///
 /// ```
 /// use std::time::Duration;
@@ -65,8 +65,8 @@ pub fn supports(quota: &Quota, op: OpKind) -> bool {
 /// A request whose states are all in one slot, as one call of a script.
 ///
 /// A request in several slots becomes one call for each slot. Its quota-mode hits must be shadow hits in these calls,
-/// because a hit that refuses in one slot may pass by another slot. [`Verdict::of`] then forms the verdict of the whole
-/// request.
+/// because the request passes if any of its quota-mode hits passes, and that hit may be in another slot.
+/// [`Verdict::of`] then forms the verdict of the whole request.
 ///
 /// ```
 /// use spillgate_core::{Binding, Decision, Hit, Op, Quota, Time};
@@ -94,17 +94,17 @@ pub struct ScriptCall<'r, 'q> {
     state_of: SmallVec<[usize; 4]>,
     /// The script that decides. [`decode`](ScriptCall::decode) may replace it by the general script.
     script: &'static Script,
-    /// The time of the decision, the arguments of the hits, and the [latest time](ScriptCall::not_after). Both times may
-    /// be empty.
+    /// The time of the decision, the arguments of the hits, and the [latest time](ScriptCall::not_after). Both times
+    /// can be empty.
     arguments: [Vec<u8>; 3],
 }
 
 /// One take, as its script reads the take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EncodedTake<'r> {
-    /// One of [`Script::EACH`].
+    /// One of the scripts in [`Script::EACH`].
     pub(crate) script: &'static Script,
-    /// The time of the decision in nine bytes. If it is empty, the server's clock decides.
+    /// The time of the decision in nine bytes. If this field is empty, the script reads the server's clock.
     pub(crate) time: &'r [u8],
     /// The key of the state.
     pub(crate) key: &'r [u8],
@@ -120,13 +120,14 @@ pub(crate) type KeyedStates = SmallVec<[(u128, State); 4]>;
 pub enum Decoded {
     /// The request is decided.
     Verdict(Verdict),
-    /// The script did nothing, because it cannot decide such a state, for example one with a penalty. The call is now a
-    /// call of the general script `decide`, and must be sent again.
+    /// The script did nothing, because it cannot decide with the state that it found, for example a state with a
+    /// penalty. The call is now a call of the general script `decide`, and must be sent again.
     CallAgain,
 }
 
 impl<'r, 'q> ScriptCall<'r, 'q> {
-    /// Returns the call for `hits`, if logs are stored as lists. If `now` is `None`, the server's clock decides.
+    /// Returns the call for `hits`, if logs are stored as lists. If `now` is `None`, the script reads the server's
+    /// clock.
     ///
     /// # Errors
     /// [`StoreErrorKind::Malformed`] for too many hits, or for a quota that the scripts do not [support](supports).
@@ -189,8 +190,8 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
         self.arguments.iter().map(Vec::as_slice).take(2 + usize::from(!latest.is_empty()))
     }
 
-    /// Returns the request as a take that can share a call with other takes. `None` if it cannot share a call. The keys of
-    /// a shared call may be in several slots.
+    /// Returns the request as a take that can share a call with other takes. `None` if the request cannot share a call.
+    /// The keys of a shared call can be in several slots.
     pub(crate) fn take(&self) -> Option<EncodedTake<'_>> {
         let ([key], [time, argument, _]) = (&self.keys[..], &self.arguments) else { return None };
         let (script, key) = (self.script, key.as_bytes());
@@ -341,8 +342,8 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
     }
 }
 
-/// Returns the decisions of the kernel about `hits` if something else refuses the request. For this, the kernel decides
-/// the hits and one more take, which never fits.
+/// Returns the decisions of the kernel about `hits` in a request that is refused for another reason, for example by a
+/// hit in another slot. To get these decisions, the kernel decides `hits` and one more take, which never fits.
 pub(crate) fn decide_refused(
     states: &mut SmallVec<[State; 4]>,
     state_of: &[usize],
@@ -373,7 +374,7 @@ struct ReplyParts<'b, 'q> {
     quotas: SmallVec<[&'q Quota; 4]>,
 }
 
-/// Appends the argument of the script for this one take. `None` if no script serves it.
+/// Appends the argument of the script for this one take. `None` if no script for takes serves this take.
 fn write_take(hit: &Hit<'_>, log: LogForm, out: &mut Writer) -> Option<&'static Script> {
     let (quota, capacity) = (hit.quota, hit.quota.hard_capacity());
     let Op::Take { cost: cost @ 1.., max_wait_ns } = hit.op else { return None };

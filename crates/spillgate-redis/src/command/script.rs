@@ -43,7 +43,7 @@ macro_rules! script {
 ///
 /// * `fits`: whether the take fits. It stays unset if the general script has to decide.
 /// * `value`: the state after the take, if the take fits.
-/// * `s` and `ns`: the time when that state ends, if the take fits.
+/// * `s` and `ns`: the seconds and the nanoseconds of the time when `value` ends, if the take fits.
 /// * `stale`: whether the old state no longer counts, so that it can be deleted.
 macro_rules! step {
     ($name:literal) => {
@@ -196,8 +196,8 @@ impl Script {
         Script { name, source, sha: OnceLock::new() }
     }
 
-    /// Returns the SHA-1 of the source in hexadecimal digits, as EVALSHA needs it. If any byte of the source changes, the
-    /// SHA-1 changes. So servers of two versions never call each other's scripts.
+    /// Returns the SHA-1 of the source in hexadecimal digits, as EVALSHA needs it. If any byte of the source changes,
+    /// the SHA-1 changes. So spillgate servers of two versions never call each other's scripts.
     pub fn sha(&self) -> &str {
         self.sha.get_or_init(|| sha1_smol::Sha1::from(self.source).digest().to_string())
     }

@@ -10,7 +10,7 @@ use spillgate_core::Time;
 use tokio::time::Instant;
 
 /// A reported time that is older than this many nanoseconds is no longer used. In one second, two clocks drift apart by
-/// less than a millisecond, so a newer report is exact enough.
+/// less than a millisecond, so a report that is at most one second old is exact enough.
 const MAX_AGE_NS: u64 = 1_000_000_000;
 
 /// Computes the server's time from its last reply and the local clock.
@@ -34,7 +34,8 @@ impl ServerClock {
     }
 
     fn at(&self, passed_ns: u64) -> Option<Time> {
-        // `ahead_ns` is read after `reported_ns`. So it belongs to the same report or to a later one.
+        // `ahead_ns` is read after `reported_ns`. So the value of `ahead_ns` belongs to the same report or to a later
+        // report.
         let reported_ns = self.reported_ns.load(Ordering::Acquire);
         let counts = reported_ns > 0 && passed_ns.saturating_sub(reported_ns) <= MAX_AGE_NS;
         counts.then(|| Time::from_nanos(self.ahead_ns.load(Ordering::Relaxed).saturating_add(passed_ns)))

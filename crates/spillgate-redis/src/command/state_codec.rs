@@ -6,13 +6,13 @@
 //!
 //! | state | bytes |
 //! |---|---|
-//! | bucket | TAT, T (both 5 bytes of seconds, 4 of nanoseconds), b (1, at the very end): 19 |
-//! | fixed window | start (5 + 4), count (7): 16 |
-//! | counter of n segments | start of the newest (5 bytes of seconds, 3 of microseconds), n + 1 counts, newest first, of 5 bytes, or of 7 where one is 2^40 or more or a penalty with its length follows: 18 where n = 1 |
+//! | bucket | TAT and T (each has 5 bytes of seconds and 4 of nanoseconds), b (1 byte, at the very end): 9 + 9 + 1 = 19 |
+//! | fixed window | start (5 + 4), count (7): 9 + 7 = 16 |
+//! | counter of n segments | start of the newest segment (5 bytes of seconds, 3 of microseconds), then n + 1 counts, newest first. A count has 5 bytes: 8 + 2 * 5 = 18 for n = 1. All counts have 7 bytes if one of them is 2^40 or more, or if a penalty with its length follows |
 //!
 //! A key that has ever had a penalty has three more fields: the end of the penalty, its length (both 5 + 4), and one
-//! byte. For a bucket this byte is b. Such a value always has the body of the table, which is all zeros if nothing is
-//! used. The length of a value shows which fields it has.
+//! byte. For a bucket this byte is b. Such a value always has the fields in the table too (its body). The body is all
+//! zeros if nothing is used. The length of a value shows which fields it has.
 //!
 //! States that older servers wrote are read too. They have neither b nor the length of a penalty. If they have a penalty
 //! and nothing is used, they have no body. Windows and counters without a penalty have not changed. An older server
@@ -20,7 +20,7 @@
 //! says.
 //!
 //! Logs are lists or sorted sets, and leases are hashes (`log.lua`, `leases.lua`). A script returns only the part of
-//! such a state that its request needs. The kernel decides the request from this part as it would from the whole state:
+//! such a state that its request needs. From this part the kernel computes the same decision as from the whole state:
 //!
 //! | reply | bytes |
 //! |---|---|
@@ -156,7 +156,8 @@ fn leases(reader: &mut Reader<'_>, hits: &[Hit<'_>], words: &mut SmallVec<[u64; 
         words.extend([reader.time()?, reader.time()?, reader.time()?, reader.integer(3)?]);
     }
     if permits > 0 {
-        // All other leases become one. No hit names its id, and its life is so long that no clock cuts it.
+        // All other leases become one. No hit names the id of this lease. Its life is so long that it is not cut when
+        // the clock is set back.
         let is_named = |id: u64| hits.iter().filter_map(receipt).any(|receipt| receipt.mark == id);
         let id = (0..=last_id).find(|id| !is_named(*id))?;
         words.extend([id, LONGEST_LIFE_NS, end, permits]);

@@ -48,9 +48,9 @@ pub const TRANSACTION_COMMANDS: [&str; 7] = ["EXEC", "GET", "INCRBY", "MULTI", "
 
 /// PEXPIRE and PTTL count in this unit.
 const MILLISECOND_NS: u64 = 1_000_000;
-/// The counter of a window since the epoch lives longer than its window: by this time or by the length of the window,
-/// whichever is shorter. If the server's time, as a client knows it, is late by less than this, the client still finds
-/// the counter.
+/// The counter of a window since the epoch lives for `W + min(W, LATE_NS)`, where W is the length of the window. The
+/// server's time, as a client knows it, can be late. If it is late by less than `min(W, LATE_NS)`, the client still
+/// finds the counter.
 const LATE_NS: u64 = 60_000_000_000;
 /// The number of bytes of the server's time at the end of a reply: eight for seconds, and eight for microseconds.
 const TIME_BYTES: usize = 16;
@@ -196,7 +196,8 @@ impl Reading {
         let mut decisions = [Decision::default()];
         decide(&mut [window(self.start, self.before)?], &[0], &[*hit], Time::from_nanos(self.at), &mut decisions);
         let [decision] = decisions;
-        // A refused take is charged as well, so fewer units may remain. Nothing can be refunded, so there is no receipt.
+        // A refused take is charged as well, so fewer units can remain than the kernel computes. Nothing can be
+        // refunded, so there is no receipt.
         let remaining = decision.remaining.min(decision.limit.saturating_sub(self.after));
         Some(decision.with_remaining(remaining).without_receipt())
     }
@@ -208,7 +209,8 @@ fn window(start: u64, units: u64) -> Option<State> {
 }
 
 impl Counter {
-    /// Returns the counter of the hit. `None` if its window is one since the epoch and the server's time is not known.
+    /// Returns the counter of the hit. `None` if its window is a window since the epoch and the server's time is not
+    /// known.
     fn of(hit: &Hit<'_>, clock: &ServerClock) -> Option<Counter> {
         let (quota, window_ns) = (hit.quota, hit.quota.window_ns());
         let cost = match hit.op {
@@ -239,7 +241,8 @@ impl Counter {
         // exist or does not expire.
         let left_ms = reader.integer(8)?.cast_signed().max(0).unsigned_abs() + 1;
         let (start, at) = match self.start {
-            // The next window may have begun on the server since the server reported the time.
+            // The next window may already have begun on the server. So the time of the decision is kept within the
+            // window of the counter.
             Some(start) => (start, now.as_nanos().clamp(start, start + window_ns - 1)),
             None => {
                 let left_ns = left_ms.saturating_mul(MILLISECOND_NS).min(window_ns);

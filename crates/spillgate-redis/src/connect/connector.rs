@@ -145,7 +145,8 @@ impl OpenConnection {
         let logs_in = user.password().is_some();
         match driven(&mut self.driver, self.connection.send(&cmd("PING"))).await {
             // NOAUTH means that the user is not logged in yet. If the URL has no password, no login follows, so NOAUTH
-            // is an error here. Otherwise the server could close the connection later, in the middle of the scripts.
+            // is an error here. If NOAUTH were accepted, the server could close the connection later, when the scripts
+            // are loaded. NOPERM only means that the user has no right to call PING.
             Err(error) if logs_in && error.code() == Some("NOAUTH") || error.code() == Some("NOPERM") => {}
             reply => drop(reply?),
         }
@@ -161,7 +162,7 @@ impl OpenConnection {
         Ok(())
     }
 
-    /// Returns the reply to one command, before the connection has a task for its driver.
+    /// Returns the reply to one command. This method polls the driver, because no task polls it yet.
     pub(crate) async fn query(&mut self, command: &Cmd) -> Result<Value, Error> {
         Ok(driven(&mut self.driver, self.connection.send(command)).await?)
     }
@@ -175,7 +176,7 @@ impl OpenConnection {
     }
 }
 
-/// Polls the driver of a connection that has no task for it yet, until the reply has come.
+/// Polls the driver until the reply has come. This is for a connection whose driver does not run in a task yet.
 async fn driven<T>(driver: &mut Driver, reply: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
     tokio::pin!(reply);
     tokio::select! {

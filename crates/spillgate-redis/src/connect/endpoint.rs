@@ -58,7 +58,7 @@ impl Endpoint {
     }
 
     /// Finds the server, connects and logs in. The doctor (the examination in `src/doctor`) calls this function,
-    /// because it loads scripts by itself.
+    /// because the doctor loads scripts by itself.
     ///
     /// # Errors
     /// An error if the server or the sentinels cannot be reached, or if the login fails.

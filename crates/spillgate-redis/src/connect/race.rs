@@ -24,8 +24,8 @@ const ROUNDS: usize = 10;
 /// an attempt that hangs blocks no other attempt.
 ///
 /// # Errors
-/// The error of the attempt that failed last, once all attempts have failed. If an attempt hangs, no error is returned,
-/// so the caller must set a timeout.
+/// The error of the attempt that failed last, as soon as all attempts have failed. As long as an attempt hangs, no
+/// error is returned, so the caller must set a timeout.
 pub(crate) async fn first_success<A, T>(attempts: Vec<A>, time: Duration) -> Result<T, Error>
 where
     A: Future<Output = Result<T, Error>>,

@@ -15,9 +15,9 @@
 //!
 //! | the sentinels | the result |
 //! |---|---|
-//! | some reply, and their greatest epoch is the latest known epoch or later | the address with that epoch |
-//! | some reply, and all of their epochs are earlier than the latest known epoch | an error: they missed a failover |
-//! | all reply, with earlier epochs than the latest known epoch | the address: the sentinels were set up again |
+//! | at least one replies, and the greatest epoch in the replies is the latest known epoch or later | the address with that epoch |
+//! | only some reply, and all of their epochs are earlier than the latest known epoch | an error, because these sentinels missed a failover |
+//! | all reply, with earlier epochs than the latest known epoch | the address with the greatest epoch in the replies, because the sentinels were set up again |
 //! | all are unreachable or too slow | the last primary, if there is one |
 //! | no sentinel reports a primary, and at least one replies with an error | an error |
 
@@ -51,7 +51,7 @@ pub(crate) struct Sentinels {
     /// The epoch of the latest failover that a sentinel has reported. An earlier epoch is accepted only if all
     /// sentinels report it.
     epoch: AtomicU64,
-    /// The primary of the last connection. It is tried while no sentinel replies.
+    /// The primary of the last connection. It is used if no sentinel replies.
     last: ArcSwapOption<ConnectionAddr>,
 }
 
@@ -67,12 +67,12 @@ impl Sentinels {
     }
 
     /// Returns the address of the primary, according to the sentinel that has seen the latest failover. If no sentinel
-    /// replies, this is the address of the last primary. It waits for `connector.sentinels_within` at most.
+    /// replies, this is the address of the last primary. This method waits for `connector.sentinels_within` at most.
     ///
     /// # Errors
-    /// The error of the last sentinel in the URL that failed, with that sentinel's address.
-    /// [`ReadOnly`](StoreErrorKind::ReadOnly) if all sentinels that replied missed a failover that the store has seen
-    /// before.
+    /// If no sentinel reports a primary, and no last primary can be used: the error of a sentinel, with its address. If
+    /// several sentinels failed, this is the one that comes last in the URL. [`ReadOnly`](StoreErrorKind::ReadOnly) if
+    /// only some sentinels replied, and all of these missed a failover that the store already knows.
     pub(crate) async fn address(&self, connector: &Connector) -> Result<ConnectionAddr, Error> {
         let most = self.addresses.len() / 2 + 1;
         let mut replies: FuturesUnordered<_> = self

@@ -6,7 +6,7 @@
 //! | the server's certificate | accepted |
 //! |---|---|
 //! | signed by a trusted authority, right name and dates | always |
-//! | may sign others (`openssl req -x509`) | if [`Tls::ca`] contains this same certificate with right name and dates |
+//! | may sign other certificates, as `openssl req -x509` makes it | if [`Tls::ca`] contains this same certificate with right name and dates |
 //! | right in everything except its name | if [`Tls::skip_name_check`] is set |
 //! | any other | never |
 
@@ -73,7 +73,7 @@ impl TlsClient {
     pub(crate) async fn connect(&self, host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>, Error> {
         let name = self.name.clone().map_or_else(|| server_name(host), Ok)?;
         self.connector.connect(name, stream).await.map_err(|error| match Error::from(error) {
-            // A server without TLS may just close or reset the connection.
+            // A server without TLS can close or reset the connection without a reply.
             error @ Error { cause: Cause::Unknown | Cause::ConnectionClosed, .. } => {
                 Error { cause: Cause::TlsHandshake, ..error }
             }

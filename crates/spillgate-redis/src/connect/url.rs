@@ -20,7 +20,7 @@ use crate::error::Error;
 
 /// The port of a sentinel, if the URL does not contain its port.
 const SENTINEL_PORT: u16 = 26379;
-/// The most addresses in a URL. If the store asks for the slot map of a cluster, it may try each of them.
+/// The most addresses in a URL. If the store asks for the slot map of a cluster, it can try each of these addresses.
 const ADDRESSES_MAX: usize = 64;
 
 /// Returns the address as it is written in a URL or a command. An IPv6 address is in brackets.
@@ -107,7 +107,8 @@ impl Url {
 
 /// A URL without its scheme: `[user:password@]host[:port],host[:port]..[/path]`.
 struct MultiHost<'u> {
-    /// Everything before the last `@` of the authority. Empty if the URL has no `@`.
+    /// Everything before the last `@` of the authority (the text before the first `/`). Empty if the authority has no
+    /// `@`.
     credentials: &'u str,
     /// The hosts, with commas between them.
     hosts: &'u str,
@@ -125,7 +126,7 @@ impl MultiHost<'_> {
 }
 
 /// Returns the addresses of all hosts, and the URL as parsed with the first host. `port` is the port of each host that
-/// has no port in the URL. If `port` is `None`, it is the port of a server, 6379.
+/// has no port in the URL. If `port` is `None`, such a host has the port of a server, 6379.
 fn addresses(
     credentials: &str,
     hosts: &str,

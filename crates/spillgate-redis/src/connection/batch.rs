@@ -112,13 +112,13 @@ struct Batch {
 }
 
 impl Batch {
-    /// An empty batch for takes like this one.
+    /// Returns an empty batch for takes by the script of this take.
     fn of(take: &EncodedTake<'_>) -> Batch {
         let time = SmallVec::new();
         Batch { script: take.script, time, keys: Vec::new(), arguments: Vec::new(), callers: Vec::new() }
     }
 
-    /// Whether the take can share the call of this batch, and the call is not full.
+    /// Returns whether the take can share the call of this batch, and the call is not full.
     fn fits(&self, take: &EncodedTake<'_>) -> bool {
         self.callers.len() < TAKES_MAX && self.script == take.script && self.time[..] == *take.time
     }
@@ -130,7 +130,8 @@ impl Batch {
         self.callers.push(caller);
     }
 
-    /// Appends the call, and returns the callers. A single take is a call whose reply is not an array.
+    /// Appends the call, and returns the callers. The reply to a call with a single take is not an array, so its caller
+    /// gets the whole reply.
     fn write(&mut self, out: &mut Vec<u8>) -> Awaited {
         let takes = self.callers.len();
         write_length(b'*', 5 + takes, out);

@@ -22,7 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::connection::queue::{Queue, hung_up};
 use crate::connection::resp::{self, LengthScanner};
 
-/// The initial capacity for replies. It grows to the longest reply.
+/// The initial size of the buffer for replies. The buffer grows if a reply is longer.
 const READ_BYTES: usize = 16 << 10;
 
 /// Runs until the connection ends. Dropping it ends the connection.
@@ -75,7 +75,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Driver<S> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let driver = self.get_mut();
-        // A caller may poll the driver again after the connection has ended.
+        // A caller can poll the driver again after the connection has ended.
         if driver.has_ended {
             return Poll::Ready(());
         }
@@ -94,8 +94,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Driver<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
-    /// Writes all queued commands. It is ready when everything is written. Commands that are queued during a write are
-    /// sent in the next write.
+    /// Writes all queued commands. The result is ready when everything is written. Commands that are queued during a
+    /// write are sent in the next write.
     fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             if self.written == self.writing.len() {
@@ -112,7 +112,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         }
     }
 
-    /// Reads and delivers replies. It is ready when the server has closed the connection.
+    /// Reads and delivers replies. The result is ready when the server has closed the connection.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             self.make_space();

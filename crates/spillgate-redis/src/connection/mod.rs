@@ -35,7 +35,8 @@ use crate::connection::queue::Queue;
 
 /// Sends commands. The [`Driver`] must be polled for as long as replies are needed.
 ///
-/// A clone is another handle of the same connection. When the driver has ended, every method returns the reason.
+/// A clone is another handle of the same connection. When the driver has ended, every method that sends a command
+/// returns the reason as an error.
 #[derive(Clone)]
 pub(crate) struct Connection(Arc<Queue>);
 
@@ -69,7 +70,7 @@ impl Connection {
     }
 }
 
-/// For pipelines, and for commands whose replies have other types.
+/// Lets the client library send pipelines, and convert replies to other types.
 impl ConnectionLike for Connection {
     fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
         Box::pin(self.send(command))

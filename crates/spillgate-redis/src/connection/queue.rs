@@ -94,8 +94,8 @@ impl Queue {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds commands or a take with this many replies. `put` does so under the lock, and returns the receivers that the
-    /// caller waits for.
+    /// Adds commands or a take with this many replies. The closure `put` adds them under the lock, and returns the
+    /// receivers that the caller waits for.
     ///
     /// # Errors
     /// The connection has ended, or too many callers wait. Nothing was added.
@@ -141,7 +141,7 @@ impl Queue {
         Ok(values)
     }
 
-    /// Replaces the bytes that were written by the bytes that must be written next.
+    /// Clears `written`, and fills it with the bytes that the driver must write next.
     pub(crate) fn swap_commands(&self, written: &mut Vec<u8>) {
         written.clear();
         let QueueState { commands, batches, awaited, waiting, .. } = &mut *self.queue();
@@ -188,7 +188,7 @@ impl Queue {
         let mut queue = self.queue();
         queue.ended.get_or_insert_with(|| why.into());
         queue.commands = Vec::new();
-        // The callers are woken without the lock, since they lock the queue to read the reason.
+        // The callers are woken without the lock, because they lock the queue to read the reason.
         let waiting = (std::mem::take(&mut queue.awaited), std::mem::take(&mut queue.batches));
         drop(queue);
         drop(waiting);

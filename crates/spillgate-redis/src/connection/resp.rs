@@ -12,7 +12,8 @@
 //! | `*2\r\n:1\r\n:2\r\n` | an array of two numbers |
 //!
 //! Decoding has two steps. [`LengthScanner`] finds the end of a reply, also if it comes in many pieces. [`value`] then
-//! decodes a reply that is complete. Types of RESP3, such as `%` and `_`, are rejected, since HELLO is never sent.
+//! decodes a reply that is complete. Types of RESP3, such as `%` and `_`, are rejected. The store never sends HELLO, so
+//! no server replies in RESP3.
 
 use std::io;
 
@@ -20,7 +21,8 @@ use redis::{Value, parse_redis_value};
 
 use crate::not_redis::NotRedis;
 
-/// The longest reply, in bytes. The longest reply to CLUSTER SLOTS fits: every slot is then a range of its own.
+/// The longest reply, in bytes. Even the longest reply to CLUSTER SLOTS fits, in which every slot is a range of its
+/// own.
 const LENGTH_MAX: usize = 8 << 20;
 /// The most elements in all arrays of one reply.
 const PARTS_MAX: usize = 1 << 19;
@@ -31,7 +33,7 @@ const DEPTH_MAX: usize = 8;
 /// The longest number: a sign and 19 digits.
 const NUMBER_MAX: usize = 20;
 
-/// Finds the end of a reply. It continues where it stopped when more bytes have come.
+/// Finds the end of a reply. When more bytes have come, it continues where it stopped.
 ///
 /// ```text
 /// "*2\r\n:1\r\n"           None: one element is missing
@@ -87,7 +89,8 @@ impl LengthScanner {
         }
     }
 
-    /// Counts a value that is an array of `parts` elements. Returns whether the reply is complete.
+    /// Counts a value. `parts` is its number of elements, which is 0 if the value is not an array. Returns whether the
+    /// reply is complete.
     fn is_whole_with(&mut self, parts: usize) -> io::Result<bool> {
         self.parts = self.parts.saturating_add(parts);
         if self.parts > PARTS_MAX {
@@ -153,7 +156,7 @@ fn line(rest: &[u8]) -> io::Result<Option<usize>> {
 }
 
 /// Reads the line that begins a string or an array. Returns the length in the line, and the length of the line with its
-/// end. The first is `None` for a value that does not exist. The result is `None` if the line is not complete.
+/// end. The first length is `None` for a value that does not exist. The result is `None` if the line is not complete.
 fn number(rest: &[u8]) -> io::Result<Option<(Option<usize>, usize)>> {
     let Some(end) = rest.iter().take(NUMBER_MAX + 1).position(|byte| *byte == b'\r') else {
         return if rest.len() > NUMBER_MAX { Err(not_resp()) } else { Ok(None) };

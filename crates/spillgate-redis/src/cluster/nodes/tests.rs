@@ -21,7 +21,7 @@ fn member(address: &ConnectionAddr) -> Member {
     Member { address: address.clone(), node: Arc::new(Node::new(endpoint, &Settings::new(""))) }
 }
 
-/// A cluster of this many nodes: the n-th one owns slot n and listens on port n + 1.
+/// Returns a cluster of `count` nodes. Node i, counted from 0, owns slot i and listens on port i + 1.
 fn nodes(count: usize) -> Nodes {
     let range = |i: i64| {
         let primary = Value::Array(vec![Value::BulkString(b"a".to_vec()), Value::Int(1 + i)]);
@@ -41,5 +41,5 @@ fn at_most_the_greatest_number_of_nodes_is_kept() {
     assert_eq!((less.owners().len(), full.owners().len()), (NODES_MAX - 1, NODES_MAX));
     let owner = |nodes: &Nodes| nodes.owner(3).map(|member| member.address.clone());
     assert_eq!((owner(&less), owner(&full)), (Some(at(4)), Some(at(4))));
-    assert!(less.owner(NODES_MAX as u16).is_none(), "a node that owns no slots");
+    assert!(less.owner(NODES_MAX as u16).is_none(), "the added node owns no slots");
 }

@@ -14,11 +14,11 @@ const SECOND_NS: u64 = 1_000_000_000;
 const NOW_S: u64 = 1_790_000_000;
 
 fn first_hit(limit: u64) -> Quota {
-    Quota::fixed_window(limit, SECOND).anchor(Anchor::FirstHit).build().expect("valid")
+    Quota::fixed_window(limit, SECOND).anchor(Anchor::FirstHit).build().expect("the quota is valid")
 }
 
 fn epoch(limit: u64) -> Quota {
-    Quota::fixed_window(limit, SECOND).build().expect("valid")
+    Quota::fixed_window(limit, SECOND).build().expect("the quota is valid")
 }
 
 fn take(quota: &Quota, cost: u64) -> [Hit<'_>; 1] {
@@ -52,7 +52,7 @@ fn commands(transaction: &Transaction<'_, '_, '_>) -> String {
     let mut all = redis::Pipeline::new();
     transaction.write(&mut all);
     String::from_utf8(all.get_packed_pipeline())
-        .expect("text")
+        .expect("the commands are text")
         .split("\r\n")
         .filter(|word| !word.starts_with(['*', '$']))
         .collect::<Vec<_>>()
@@ -64,12 +64,12 @@ fn a_take_is_one_transaction() {
     let (quota, encoder) = (first_hit(5), encoder());
     let hits = take(&quota, 3);
     let name = RedisKey::of_counter(&hits[0], 0);
-    let transaction = Transaction::new(None, &hits, &encoder.clock).expect("served");
+    let transaction = Transaction::new(None, &hits, &encoder.clock).expect("plain commands serve the hits");
     let expected = format!("MULTI INCRBY {name} 3 PEXPIRE {name} 1000 NX PTTL {name} TIME EXEC ");
     assert_eq!(commands(&transaction), expected);
     assert_eq!(transaction.key().map(|key| key.slot()), Some(name.slot()));
     for hits in [take(&quota, 0), take(&quota, 6), [hits[0].with_op(Op::Peek)]] {
-        let transaction = Transaction::new(None, &hits, &encoder.clock).expect("served");
+        let transaction = Transaction::new(None, &hits, &encoder.clock).expect("plain commands serve the hits");
         assert_eq!(commands(&transaction), format!("MULTI GET {name} PTTL {name} TIME EXEC "), "nothing is charged");
     }
 }
@@ -78,7 +78,7 @@ fn a_take_is_one_transaction() {
 fn windows_since_the_epoch_are_numbered_once_the_server_has_reported_the_time() {
     let (quota, encoder) = (epoch(5), encoder());
     let hits = take(&quota, 1);
-    let mut transaction = Transaction::new(None, &hits, &encoder.clock).expect("served");
+    let mut transaction = Transaction::new(None, &hits, &encoder.clock).expect("plain commands serve the hits");
     assert_eq!(commands(&transaction), "MULTI TIME EXEC ");
     let again = transaction.decode(&reply(&[], 0), &mut [Decision::default()]);
     assert!(matches!(again, Ok(Decoded::CallAgain)), "{again:?}");
@@ -87,9 +87,9 @@ fn windows_since_the_epoch_are_numbered_once_the_server_has_reported_the_time() 
     assert_eq!(commands(&transaction), format!("MULTI INCRBY {name} 1 PEXPIRE {name} 2000 NX PTTL {name} TIME EXEC "));
     assert_ne!(name, RedisKey::of_counter(&hits[0], NOW_S + 1));
     assert_ne!(name, RedisKey::of(&hits[0]));
-    let day = Quota::fixed_window(5, SECOND * 86_400).build().expect("valid");
+    let day = Quota::fixed_window(5, SECOND * 86_400).build().expect("the quota is valid");
     let transaction = [take(&day, 1)];
-    let transaction = Transaction::new(None, &transaction[0], &encoder.clock).expect("served");
+    let transaction = Transaction::new(None, &transaction[0], &encoder.clock).expect("plain commands serve the hits");
     assert!(commands(&transaction).contains(" 86460000 NX "), "{}", commands(&transaction));
 }
 
@@ -99,7 +99,7 @@ fn a_time_that_was_reported_too_long_ago_is_asked_for_again() {
     report(&encoder, 0);
     encoder.clock.age_by(SECOND * 2);
     let hits = take(&quota, 1);
-    let mut transaction = Transaction::new(None, &hits, &encoder.clock).expect("served");
+    let mut transaction = Transaction::new(None, &hits, &encoder.clock).expect("plain commands serve the hits");
     assert_eq!(commands(&transaction), "MULTI TIME EXEC ");
     let again = transaction.decode(&reply(&[], 0), &mut [Decision::default()]);
     assert!(matches!(again, Ok(Decoded::CallAgain)), "{again:?}");
@@ -110,7 +110,7 @@ fn a_time_that_was_reported_too_long_ago_is_asked_for_again() {
 fn a_window_by_the_first_hit_ends_when_its_counter_does() {
     let (quota, encoder) = (first_hit(5), encoder());
     let hits = take(&quota, 2);
-    let mut transaction = Transaction::new(None, &hits, &encoder.clock).expect("served");
+    let mut transaction = Transaction::new(None, &hits, &encoder.clock).expect("plain commands serve the hits");
     let fresh = decide(&mut transaction, &reply(&[2, 1, 1000], 500));
     assert_eq!((fresh.allowed, fresh.remaining, fresh.reset_after_ns), (true, 3, SECOND_NS));
     let second = decide(&mut transaction, &reply(&[4, 0, 250], 500));
@@ -121,7 +121,7 @@ fn a_window_by_the_first_hit_ends_when_its_counter_does() {
     // The counter is about to expire, or PTTL reports no expiry. Its count is used in both cases.
     for left in [0, -1, -2] {
         let refused = decide(&mut transaction, &reply(&[8, 0, left], 500));
-        assert_eq!((refused.allowed, refused.retry_after), (false, Wait::After(1_000_000)), "{left}");
+        assert_eq!((refused.allowed, refused.retry_after), (false, Wait::After(1_000_000)), "PTTL returns {left}");
     }
     // The counter is far over its limit, or at the limit.
     let most = decide(&mut transaction, &reply(&[i64::MAX, 0, 9], 0));
@@ -135,16 +135,20 @@ fn a_window_that_the_server_has_left_or_not_entered_keeps_its_limit() {
     let (quota, encoder) = (epoch(5), encoder());
     let hits = take(&quota, 1);
     report(&encoder, 0);
-    let mut transaction = Transaction::new(None, &hits, &encoder.clock).expect("served");
+    let mut transaction = Transaction::new(None, &hits, &encoder.clock).expect("plain commands serve the hits");
     assert_eq!(transaction.counters[0].start, Some(NOW_S * SECOND_NS));
     for (us, retry_ns) in [(0, SECOND_NS), (999_999, 1_000), (1_000_000, 1), (3_000_000, 1)] {
         assert!(decide(&mut transaction, &reply(&[5, 0, 2000], us)).allowed);
         let refused = decide(&mut transaction, &reply(&[6, 0, 2000], us));
-        assert_eq!((refused.allowed, refused.retry_after), (false, Wait::After(retry_ns)), "at {us} us");
+        assert_eq!(
+            (refused.allowed, refused.retry_after),
+            (false, Wait::After(retry_ns)),
+            "the server is {us} us after the start of the window"
+        );
     }
     // The window that the server is in now keeps its limit too.
     report(&encoder, 5 * SECOND_NS);
-    let mut transaction = Transaction::new(None, &hits, &encoder.clock).expect("served");
+    let mut transaction = Transaction::new(None, &hits, &encoder.clock).expect("plain commands serve the hits");
     assert_eq!(decide(&mut transaction, &reply(&[6, 0, 2000], 0)).retry_after, Wait::After(SECOND_NS));
 }
 
@@ -153,9 +157,9 @@ fn a_cost_that_never_fits_is_charged_nothing() {
     let encoder = encoder();
     for (quota, cost, count) in [(first_hit(5), 6, 3), (first_hit(0), 1, 0), (first_hit(5), u64::MAX, 5)] {
         let hits = take(&quota, cost);
-        let mut transaction = Transaction::new(None, &hits, &encoder.clock).expect("served");
+        let mut transaction = Transaction::new(None, &hits, &encoder.clock).expect("plain commands serve the hits");
         let refused = decide(&mut transaction, &reply(&[count, 7], 0));
-        assert_eq!((refused.allowed, refused.retry_after), (false, Wait::Never), "{cost} of {quota:?}");
+        assert_eq!((refused.allowed, refused.retry_after), (false, Wait::Never), "a take of cost {cost} on {quota:?}");
         assert_eq!(refused.remaining, quota.limit() - count.unsigned_abs());
     }
 }
@@ -177,12 +181,12 @@ fn only_free_takes_and_peeks_on_fixed_windows_are_served() {
         Quota::fixed_window(5, SECOND).penalty(SECOND),
         short(1_500).anchor(Anchor::FirstHit),
     ];
-    for quota in others.map(|builder| builder.build().expect("valid")) {
+    for quota in others.map(|builder| builder.build().expect("the quota is valid")) {
         assert!(ops.iter().all(|op| !supports(&quota, *op)), "{quota:?}");
         let refused = Transaction::new(None, &take(&quota, 1), &encoder().clock).map(drop);
         assert!(refused.as_ref().is_err_and(|error| error.kind() == StoreErrorKind::Malformed), "{refused:?}");
     }
-    assert!(supports(&short(1_500).build().expect("valid"), OpKind::Take));
+    assert!(supports(&short(1_500).build().expect("the quota is valid"), OpKind::Take));
     let (quota, encoder) = (first_hit(5), encoder());
     let hits = take(&quota, 1);
     assert!(
@@ -206,7 +210,7 @@ fn no_reply_makes_a_request_panic() {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (seed >> 33) as usize % bound
         };
-        let mut transaction = Transaction::new(None, &hits, &encoder.clock).expect("served");
+        let mut transaction = Transaction::new(None, &hits, &encoder.clock).expect("plain commands serve the hits");
         let length = if next(4) == 0 { next(100) } else { 80 };
         let mut reply: Vec<u8> = (0..13).flat_map(|_| words[next(words.len())].to_be_bytes()).collect();
         reply.truncate(length);

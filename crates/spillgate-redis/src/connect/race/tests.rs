@@ -31,7 +31,7 @@ async fn after_many_that_hang_the_last_one_has_its_turn_in_time() {
         let mut attempts: Vec<Attempt> = (0..hanging).map(|_| Box::pin(pending()) as Attempt).collect();
         attempts.push(Box::pin(ready(Ok(7))));
         let first = timeout(10 * TIME, first_success(attempts, TIME)).await;
-        assert_eq!(first, Ok(Ok(7)), "after {hanging}");
+        assert_eq!(first, Ok(Ok(7)), "the first result after {hanging} attempts that hang");
     }
 }
 

@@ -25,16 +25,16 @@ fn an_address_is_shown_as_it_can_be_pasted() {
 
 #[test]
 fn several_addresses_share_what_else_the_url_says() {
-    let (addresses, _, user) = parsed("rediss-cluster://limiter:p%40ss@a:7000,b,[::1]:7002").expect("a URL");
+    let (addresses, _, user) = parsed("rediss-cluster://limiter:p%40ss@a:7000,b,[::1]:7002").expect("the URL is valid");
     assert_eq!(addresses, ["a:7000", "b:6379", "::1:7002"]);
     assert_eq!(user, "Some(\"limiter\") Some(\"p@ss\") 0 true");
-    let (addresses, name, user) = parsed("redis-sentinel://:p@a,b:1,[::1],[::2]:3/main/2").expect("a URL");
+    let (addresses, name, user) = parsed("redis-sentinel://:p@a,b:1,[::1],[::2]:3/main/2").expect("the URL is valid");
     assert_eq!(addresses, ["a:26379", "b:1", "::1:26379", "::2:3"]);
     assert_eq!((name.as_str(), user.as_str()), ("main", "None Some(\"p\") 2 false"));
-    let (addresses, name, _) = parsed("redis-sentinel://a:1/main").expect("a URL");
+    let (addresses, name, _) = parsed("redis-sentinel://a:1/main").expect("the URL is valid");
     assert_eq!((addresses.as_slice(), name.as_str()), (["a:1".to_owned()].as_slice(), "main"));
     for url in ["redis-cluster://a:1/", "redis-cluster://a:1,b:2/0", "valkeys://a", "redis+unix:///socket"] {
-        assert!(parsed(url).is_some(), "{url}");
+        assert!(parsed(url).is_some(), "the URL is valid: {url}");
     }
 }
 
@@ -58,7 +58,7 @@ fn an_invalid_url_is_rejected() {
         &many,
     ];
     for url in none {
-        assert!(parsed(url).is_none(), "{url}");
+        assert!(parsed(url).is_none(), "the URL is invalid: {url}");
     }
 }
 
@@ -84,6 +84,6 @@ fn nothing_in_a_url_is_ignored() {
         assert!(error.detail.contains(why), "{url}: {error}");
     }
     for url in ["redis://:p@a", "redis://u:p@[::1]/3", "redis://a:1/", "unix:///s?user=u&pass=p&db=2", "valkey://a"] {
-        assert!(parsed(url).is_some(), "{url}");
+        assert!(parsed(url).is_some(), "the URL is valid: {url}");
     }
 }
