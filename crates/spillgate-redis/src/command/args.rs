@@ -24,7 +24,8 @@
 //! 3. the units that a force or a charged refusal adds
 //! 4. W in seconds and nanoseconds
 //! 5. W in microseconds, or 0 if a window begins at its first hit
-//! 6. the time in the receipt, or 0 without a receipt; then one byte, which is 1 if there is a receipt and otherwise 0
+//! 6. the time in the receipt of the take to refund, or 0 without a receipt; then one byte: 1 if there is a receipt,
+//!    otherwise 0
 
 use spillgate_core::{Algorithm, Anchor, Binding, Denied, Hit, Op, OpKind, Quota, Receipt};
 

@@ -167,7 +167,7 @@ fn leases(reader: &mut Reader<'_>, hits: &[Hit<'_>], words: &mut SmallVec<[u64; 
 
 /// Returns whether the scripts for takes can read this state. They can read an empty state. They cannot read a state with
 /// a penalty, with a count of 2^40 or more in a counter, or with leases. A bucket must have T and b of `quota` and a debt
-/// of at most 2^b. If its debt is paid, it may have any T and b.
+/// of at most 2^b. If its debt is paid, it can have any T and b.
 pub(crate) fn is_plain(raw: &[u8], quota: &Quota, now: Time) -> bool {
     let length = match quota.algorithm() {
         Algorithm::TokenBucket | Algorithm::LeakyBucket => return raw.is_empty() || is_plain_bucket(raw, quota, now),

@@ -79,7 +79,6 @@ impl Connector {
             waiting_max: settings.max_in_flight.saturating_add(FURTHER_REPLIES),
             scripts: settings.scripts,
             has_all_slots: true,
-            // Each connection asks the sentinels twice.
             sentinels_within: settings.connect_timeout / 4,
             circuit_opened: Arc::default(),
         }

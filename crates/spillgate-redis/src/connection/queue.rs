@@ -40,7 +40,7 @@ pub(crate) struct QueueState {
     awaited: VecDeque<Awaited>,
     /// The number of callers that wait.
     waiting: usize,
-    /// At most this many callers may wait. Further commands are refused before they are written.
+    /// At most this many callers can wait. Further commands are refused before they are written.
     waiting_max: usize,
     /// Why the connection has ended. Only the first reason is stored.
     ended: Option<RedisError>,
