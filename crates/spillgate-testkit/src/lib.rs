@@ -1,4 +1,5 @@
-//! Helpers for the tests of several crates: random numbers, free ports, polling with a deadline, and redis-servers.
+//! Helpers for the tests of several crates: random numbers, free ports, polling with a deadline, redis-servers and Redis
+//! Clusters.
 //!
 //! Without this crate, each crate would have its own copy of these helpers, and a fix in one copy would not reach the other
 //! copies. Only tests depend on this crate.
@@ -8,9 +9,11 @@
 mod eventually;
 mod port;
 mod random;
+mod redis_cluster;
 mod redis_server;
 
 pub use eventually::{DEADLINE, eventually};
 pub use port::free_port;
 pub use random::Random;
+pub use redis_cluster::start_cluster;
 pub use redis_server::{RedisServer, redis_program, start_until_logged};

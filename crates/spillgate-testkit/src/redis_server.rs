@@ -51,16 +51,17 @@ impl RedisServer {
         RedisServer { process, port, arguments, folder }
     }
 
-    /// Starts a node that does not belong to a cluster yet. Returns the node, and the port on which it talks to other
-    /// nodes. Both ports are free ports. By default, Redis would take a second port that is 10,000 higher than the
-    /// first port. But another program can use that port.
+    /// Starts a node that does not belong to a cluster yet. `arguments` are added after the default arguments. Returns
+    /// the node, and the port on which it talks to other nodes. Both ports are free ports. By default, Redis would take
+    /// a second port that is 10,000 higher than the first port. But another program can use that port.
     ///
     /// # Panics
     /// Panics if the server cannot be started.
     #[must_use]
-    pub fn start_node() -> (RedisServer, String) {
+    pub fn start_node(arguments: &[&str]) -> (RedisServer, String) {
         let bus = free_port().to_string();
-        (RedisServer::start_with(free_port(), &["--cluster-enabled", "yes", "--cluster-port", &bus]), bus)
+        let all = [&["--cluster-enabled", "yes", "--cluster-port", &bus], arguments].concat();
+        (RedisServer::start_with(free_port(), &all), bus)
     }
 
     /// Returns the port of the server.

@@ -19,7 +19,7 @@ fn store(cluster: &Cluster, scripts: bool) -> RedisStore {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_scripts_slots_move_and_no_take_is_lost_or_charged_twice() {
     const TASKS: u64 = 48;
-    let cluster = Cluster::start(false, &[]).await;
+    let cluster = Cluster::start(false, &[]);
     let (from, to) = (&cluster.nodes[0], &cluster.nodes[1]);
     let store = store(&cluster, false);
     let load = Load::start(&store, TASKS, PATIENCE, States::Last);
@@ -55,7 +55,7 @@ async fn without_scripts_slots_move_and_no_take_is_lost_or_charged_twice() {
 /// a reset by another store.
 #[tokio::test]
 async fn what_comes_back_elsewhere_in_a_cluster_is_soon_seen() {
-    let cluster = Cluster::start(false, &[]).await;
+    let cluster = Cluster::start(false, &[]);
     let settings = Settings { deny_cache_max_age: Duration::from_secs(86_400), ..with_long_timeouts(&cluster.url()) };
     let (here, there) =
         (RedisStore::new(&settings).expect("the URL is valid"), RedisStore::new(&settings).expect("the URL is valid"));
@@ -74,7 +74,7 @@ async fn what_comes_back_elsewhere_in_a_cluster_is_soon_seen() {
 
 #[tokio::test]
 async fn a_request_in_several_slots_is_decided_by_each() {
-    let cluster = Cluster::start(false, &[]).await;
+    let cluster = Cluster::start(false, &[]);
     let window = Duration::from_secs(365 * 86_400);
     let log = Quota::sliding_window_log(2, window).build().expect("the quota is valid");
     let few = Quota::fixed_window(2, window).build().expect("the quota is valid");

@@ -5,7 +5,6 @@ use super::*;
 use spillgate::{Limiter, ManualClock};
 use spillgate_core::Timing;
 use spillgate_redis::RedisKey;
-use spillgate_testkit::free_port;
 
 /// Returns the quota for these options: `max_limit` hits in `window_ms`.
 fn options(window_ms: u64, max_limit: u64) -> Quota {
@@ -138,8 +137,7 @@ async fn no_two_pairs_of_bucket_and_key_are_one() {
 /// fail there.
 #[tokio::test]
 async fn on_a_server_of_a_cluster_no_hit_crosses_slots() {
-    let bus = free_port().to_string();
-    let server = Server::start_with(free_port(), &["--cluster-enabled", "yes", "--cluster-port", &bus]);
+    let (server, _) = Server::start_node(&[]);
     server.run(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
     let store = redis(&server);
     let (second, day) = (options(1000, 5), options(86_400_000, 150));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::Value;
 use spillgate_core::{Binding, Hit, Op, Quota};
 use spillgate_redis::{RedisKey, RedisStore};
-use spillgate_testkit::free_port;
+use spillgate_testkit::start_cluster;
 
 use crate::server::{Server, run};
 use crate::{until, with_long_timeouts};
@@ -17,51 +17,26 @@ pub(crate) struct Cluster {
 
 const PRIMARIES: usize = 3;
 
+/// With these arguments, nodes notice soon that another node is down, and replicas follow their primary soon.
+const QUICK: [&str; 4] = ["--cluster-node-timeout", "1000", "--repl-diskless-sync-delay", "0"];
+
 impl Cluster {
     /// Starts the cluster, and returns as soon as all nodes know each other and serve. The replica of node `i` is node
     /// `i + 3`.
-    pub(crate) async fn start(with_replicas: bool, arguments: &[&str]) -> Cluster {
-        let nodes = (0..if with_replicas { 2 * PRIMARIES } else { PRIMARIES }).map(|_| start(arguments)).collect();
-        let cluster = Cluster { nodes };
-        for (i, primary) in cluster.nodes[..PRIMARIES].iter().enumerate() {
-            let (first, end) = (i * 16384 / PRIMARIES, (i + 1) * 16384 / PRIMARIES);
-            primary.run(&["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &(end - 1).to_string()]);
-            primary.run(&["CLUSTER", "SET-CONFIG-EPOCH", &(i + 1).to_string()]);
-        }
-        for node in &cluster.nodes[1..] {
-            let (port, bus) = (node.port().to_string(), bus_port(node));
-            cluster.nodes[0].run(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
-        }
-        for (replica, primary) in cluster.nodes[PRIMARIES..].iter().zip(&cluster.nodes) {
-            let id = text(primary.run(&["CLUSTER", "MYID"]));
-            let follows = || run(replica.port(), &["CLUSTER", "REPLICATE", &id]).is_ok();
-            until("the replica knows its primary", follows).await;
-        }
-        for node in &cluster.nodes {
-            until("the cluster serves", || cluster.is_whole(node)).await;
-        }
-        cluster
+    pub(crate) fn start(with_replicas: bool, arguments: &[&str]) -> Cluster {
+        let nodes = start_cluster(with_replicas, &[&QUICK, arguments].concat());
+        Cluster { nodes: nodes.into_iter().map(Server::from).collect() }
     }
 
     /// Adds a primary without slots, and returns as soon as it serves.
     pub(crate) async fn join(&mut self) {
-        let new = start(&[]);
-        let (port, bus) = (new.port().to_string(), bus_port(&new));
-        self.nodes[0].run(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
+        let (new, bus) = Server::start_node(&QUICK);
+        self.nodes[0].run(&["CLUSTER", "MEET", "127.0.0.1", &new.port().to_string(), &bus]);
         let id = text(new.run(&["CLUSTER", "MYID"]));
         until("the first node knows the new node", || text(self.nodes[0].run(&["CLUSTER", "NODES"])).contains(&id))
             .await;
         until("the new node serves", || text(new.run(&["CLUSTER", "INFO"])).contains("cluster_state:ok")).await;
         self.nodes.push(new);
-    }
-
-    fn is_whole(&self, node: &Server) -> bool {
-        let info = text(node.run(&["CLUSTER", "INFO"]));
-        let known = format!("cluster_known_nodes:{}\r", self.nodes.len());
-        let replication = text(node.run(&["INFO", "REPLICATION"]));
-        let replicas = if self.nodes.len() > PRIMARIES { "connected_slaves:1\r" } else { "connected_slaves:0\r" };
-        let is_linked = replication.contains(replicas) || replication.contains("master_link_status:up\r");
-        info.contains("cluster_state:ok") && info.contains(&known) && is_linked
     }
 
     /// Returns a URL with the first node. The store finds the other nodes by itself.
@@ -74,20 +49,6 @@ impl Cluster {
         let store = RedisStore::new(&with_long_timeouts(&self.url())).expect("the URL is valid");
         store.wait_connected().await.expect("the cluster serves");
         store
-    }
-}
-
-fn start(arguments: &[&str]) -> Server {
-    let bus = free_port().to_string();
-    let usual = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--repl-diskless-sync-delay", "0"];
-    let all = [&usual, ["--cluster-port", &bus].as_slice(), arguments].concat();
-    Server::start_with(free_port(), &all)
-}
-
-fn bus_port(node: &Server) -> String {
-    match node.run(&["CONFIG", "GET", "cluster-port"]) {
-        Value::Array(pair) => text(pair[1].clone()),
-        other => panic!("no bus port: {other:?}"),
     }
 }
 

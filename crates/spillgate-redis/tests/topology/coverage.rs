@@ -13,7 +13,7 @@ use crate::{PATIENCE, a_day, take, until, until_decided, with_long_timeouts};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_that_lacks_slots_serves_no_request_until_it_is_complete() {
-    let mut cluster = Cluster::start(false, &["--cluster-require-full-coverage", "yes"]).await;
+    let mut cluster = Cluster::start(false, &["--cluster-require-full-coverage", "yes"]);
     let store =
         RedisStore::new(&Settings { timeout: WITHIN, ..Settings::new(cluster.url()) }).expect("the URL is valid");
     let load = Load::start(&store, 16, WITHIN, States::MayBeLost);
@@ -35,7 +35,7 @@ async fn a_cluster_that_lacks_slots_serves_no_request_until_it_is_complete() {
 
 #[tokio::test]
 async fn a_circuit_is_half_open_while_some_nodes_serve_and_open_when_none_does() {
-    let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]).await;
+    let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]);
     let store =
         RedisStore::new(&Settings { timeout: WITHIN, ..with_long_timeouts(&cluster.url()) }).expect("the URL is valid");
     store.wait_connected().await.expect("the cluster serves");
@@ -90,7 +90,7 @@ async fn a_store_is_there_before_its_cluster() {
 
 #[tokio::test]
 async fn any_node_tells_of_all() {
-    let cluster = Cluster::start(true, &["--cluster-node-timeout", "60000"]).await;
+    let cluster = Cluster::start(true, &["--cluster-node-timeout", "60000"]);
     // The first node does not reply, the second address has no server, and the third node is a replica.
     cluster.nodes[0].freeze();
     let port = |i: usize| cluster.nodes[i].port();
@@ -113,7 +113,7 @@ async fn any_node_tells_of_all() {
 /// A node of this cluster reports its host name instead of its address. If the node has no host name, it reports `?`.
 #[tokio::test]
 async fn nodes_without_their_host_names_are_found_by_their_addresses() {
-    let cluster = Cluster::start(false, &["--cluster-preferred-endpoint-type", "hostname"]).await;
+    let cluster = Cluster::start(false, &["--cluster-preferred-endpoint-type", "hostname"]);
     let settings = with_long_timeouts(&format!("redis-cluster://localhost:{}", cluster.nodes[0].port()));
     let store = RedisStore::new(&settings).expect("the URL is valid");
     store.wait_connected().await.expect("the cluster serves");
@@ -137,7 +137,7 @@ async fn nodes_without_their_host_names_are_found_by_their_addresses() {
 
 #[tokio::test]
 async fn a_server_in_the_url_of_a_cluster_is_an_error_and_the_reverse_too() {
-    let (server, mut cluster) = (Server::start(), Cluster::start(false, &[]).await);
+    let (server, mut cluster) = (Server::start(), Cluster::start(false, &[]));
     let settings = Settings::new(format!("redis-cluster://127.0.0.1:{}", server.port()));
     let error = RedisStore::new(&settings)
         .expect("the URL is valid")
@@ -175,7 +175,7 @@ async fn a_server_in_the_url_of_a_cluster_is_an_error_and_the_reverse_too() {
 /// that need it fail.
 #[tokio::test]
 async fn a_node_without_slots_is_not_waited_for() {
-    let mut cluster = Cluster::start(false, &[]).await;
+    let mut cluster = Cluster::start(false, &[]);
     cluster.join().await;
     let settings = Settings { connect_timeout: PATIENCE / 10, ..with_long_timeouts(&cluster.url()) };
     let store = RedisStore::new(&settings).expect("the URL is valid");

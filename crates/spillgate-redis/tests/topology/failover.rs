@@ -11,7 +11,7 @@ use crate::{a_day, until};
 /// replicated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_dies_and_its_replica_takes_over() {
-    let mut cluster = Cluster::start(true, &["--cluster-require-full-coverage", "no"]).await;
+    let mut cluster = Cluster::start(true, &["--cluster-require-full-coverage", "no"]);
     // The replica must not take over before the test has read the units that the replica has counted.
     cluster.nodes[3].run(&["CONFIG", "SET", "cluster-replica-no-failover", "yes"]);
     let store =

@@ -51,7 +51,7 @@ async fn migrate(from: &Server, to: &Server, slot: u16, load: &Load) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_move_and_no_take_is_lost_or_charged_twice() {
     const TASKS: u64 = 48;
-    let cluster = Cluster::start(false, &[]).await;
+    let cluster = Cluster::start(false, &[]);
     let store = cluster.store().await;
     let (nodes, quota) = (&cluster.nodes, a_day(1));
     let load = Load::start(&store, TASKS, PATIENCE, States::Last);
@@ -79,7 +79,7 @@ async fn slots_move_and_no_take_is_lost_or_charged_twice() {
 /// wait until the other state is there too.
 #[tokio::test]
 async fn a_request_whose_states_are_on_their_way_waits_for_them() {
-    let cluster = Cluster::start(false, &[]).await;
+    let cluster = Cluster::start(false, &[]);
     let store = cluster.store().await;
     let (from, to) = (&cluster.nodes[0], &cluster.nodes[1]);
     let quotas = [a_day(1000), Quota::per_day(1000).build().expect("the quota is valid")];
@@ -121,7 +121,7 @@ async fn a_request_whose_states_are_on_their_way_waits_for_them() {
 /// of several new states with TRYAGAIN. It accepts a request of a single new state.
 #[tokio::test]
 async fn a_request_of_several_new_states_fails_until_their_slot_has_moved() {
-    let cluster = Cluster::start(false, &[]).await;
+    let cluster = Cluster::start(false, &[]);
     let store = cluster.store().await;
     let (from, to) = (&cluster.nodes[0], &cluster.nodes[1]);
     let quotas = [a_day(1000), Quota::per_day(1000).build().expect("the quota is valid")];
@@ -151,7 +151,7 @@ async fn a_request_of_several_new_states_fails_until_their_slot_has_moved() {
 /// Each of two nodes says that the other one owns the slot.
 #[tokio::test]
 async fn a_request_is_not_sent_on_for_ever() {
-    let cluster = Cluster::start(false, &[]).await;
+    let cluster = Cluster::start(false, &[]);
     let store = cluster.store().await;
     let (one, other) = (&cluster.nodes[0], &cluster.nodes[1]);
     let quota = a_day(1000);

@@ -40,7 +40,7 @@ fn take(key: u128, quota: &Quota) -> Hit<'_> {
 /// the requests whose failures opened the circuit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_a_node_is_down_limits_on_live_nodes_are_not_drained() {
-    let mut cluster = Cluster::start(false, &PARTIAL).await;
+    let mut cluster = Cluster::start(false, &PARTIAL);
     let store = store(&cluster, WITHIN).await;
     for down in [1, 2] {
         let (live, dead) = (a_day(1000), a_day(1_000_000));
@@ -83,7 +83,7 @@ async fn while_a_node_is_down_limits_on_live_nodes_are_not_drained() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_permits_come_back_after_a_node_was_down() {
     const PERMITS: u64 = 40;
-    let mut cluster = Cluster::start(false, &PARTIAL).await;
+    let mut cluster = Cluster::start(false, &PARTIAL);
     // The timeout is so long that the live node is never late.
     let store = store(&cluster, Duration::from_secs(2)).await;
     let permits = Quota::concurrency(PERMITS).lease(Duration::from_secs(86_400)).build().expect("the quota is valid");

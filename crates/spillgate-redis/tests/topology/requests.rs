@@ -92,7 +92,7 @@ fn kernel(
 #[tokio::test]
 async fn slots_decide_together_what_the_kernel_decides() {
     const REQUESTS: usize = 3000;
-    let cluster = Cluster::start(false, &[]).await;
+    let cluster = Cluster::start(false, &[]);
     let store = cluster.store().await;
     let quotas = quotas();
     let keys = (0..6).map(|i| key_on(&cluster.nodes[0], i % 3, &quotas[0], i as u128)).collect();
@@ -156,7 +156,7 @@ async fn is_allowed(store: &RedisStore, hits: &[Hit<'_>]) -> bool {
 async fn many_tasks_on_several_slots_are_never_admitted_above_a_limit() {
     const TASKS: usize = 64;
     const TAKES: usize = 30;
-    let cluster = Cluster::start(false, &[]).await;
+    let cluster = Cluster::start(false, &[]);
     let store = cluster.store().await;
     // Six keys on three nodes. The limits are so small that the tasks reach them.
     let limit = |i: usize| a_day(200 + 40 * i as u64);
@@ -198,7 +198,7 @@ async fn many_tasks_on_several_slots_are_never_admitted_above_a_limit() {
 
 #[tokio::test]
 async fn a_key_is_admitted_exactly_its_limit_however_many_ask() {
-    let cluster = Cluster::start(false, &[]).await;
+    let cluster = Cluster::start(false, &[]);
     let store = cluster.store().await;
     let limited: Vec<(u128, Quota)> =
         (0..3).map(|i| (key_on(&cluster.nodes[0], i, &a_day(1), 7), a_day(500))).collect();
@@ -225,7 +225,7 @@ async fn a_key_is_admitted_exactly_its_limit_however_many_ask() {
 /// slot may have taken.
 #[tokio::test]
 async fn a_part_that_fails_has_the_request_fail_and_the_others_give_back() {
-    let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]).await;
+    let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]);
     let store =
         RedisStore::new(&Settings { timeout: WITHIN, ..with_long_timeouts(&cluster.url()) }).expect("the URL is valid");
     store.wait_connected().await.expect("the cluster serves");
@@ -245,7 +245,7 @@ async fn a_part_that_fails_has_the_request_fail_and_the_others_give_back() {
 /// Nothing is sent to the second slot, because there is no connection to its node in time.
 #[tokio::test]
 async fn a_slot_without_a_connection_keeps_nothing() {
-    let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]).await;
+    let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]);
     let store = RedisStore::new(&with_long_timeouts(&cluster.url())).expect("the URL is valid");
     let limited = [0, 1].map(|i| (key_on(&cluster.nodes[0], i, &a_day(500), 7), a_day(500)));
     assert_eq!(left(&store, &limited[0]).await, 500);
@@ -263,7 +263,7 @@ async fn a_slot_without_a_connection_keeps_nothing() {
 /// slots in the request.
 #[tokio::test]
 async fn while_the_node_of_one_slot_is_not_asked_the_others_are_not_either() {
-    let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]).await;
+    let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]);
     let probe_every = PATIENCE;
     let settings = Settings { max_failures: 1, probe_every, timeout: WITHIN, ..with_long_timeouts(&cluster.url()) };
     let store = RedisStore::new(&settings).expect("the URL is valid");
@@ -287,7 +287,7 @@ async fn while_the_node_of_one_slot_is_not_asked_the_others_are_not_either() {
 /// The caller does not wait for the verdict. `refunds_lost` counts each slot that has taken a unit, or may have taken one.
 #[tokio::test]
 async fn units_of_a_request_that_no_caller_waits_for_are_counted() {
-    let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]).await;
+    let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]);
     let store = cluster.store().await;
     let limited = [0, 1].map(|i| (key_on(&cluster.nodes[0], i, &a_day(500), 7), a_day(500)));
     cluster.nodes[1].freeze();
@@ -328,7 +328,7 @@ fn scripts_run(node: &Server) -> u64 {
 #[tokio::test]
 async fn a_give_back_that_is_read_too_late_does_nothing() {
     let timeout = Duration::from_secs(1);
-    let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]).await;
+    let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]);
     let settings =
         Settings { timeout, max_failures: u32::MAX, deny_cache_entries: 0, ..with_long_timeouts(&cluster.url()) };
     let store = RedisStore::new(&settings).expect("the URL is valid");
@@ -366,8 +366,7 @@ async fn a_give_back_that_is_read_too_late_does_nothing() {
 /// the refund after twice the timeout.
 #[tokio::test]
 async fn a_give_back_is_dropped_when_it_is_late() {
-    let cluster =
-        Cluster::start(false, &["--cluster-require-full-coverage", "no", "--busy-reply-threshold", "60000"]).await;
+    let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no", "--busy-reply-threshold", "60000"]);
     let store =
         RedisStore::new(&Settings { timeout: WITHIN, max_failures: u32::MAX, ..with_long_timeouts(&cluster.url()) });
     let store = store.expect("the URL is valid");
@@ -405,7 +404,7 @@ async fn a_give_back_is_dropped_when_it_is_late() {
 /// A hit that no slot could decide is an error. No slot gets a command.
 #[tokio::test]
 async fn a_request_that_is_malformed_charges_nothing() {
-    let cluster = Cluster::start(false, &[]).await;
+    let cluster = Cluster::start(false, &[]);
     let store = cluster.store().await;
     let odd = Quota::fixed_window(5, Duration::from_nanos(1_000_000_001)).build().expect("the quota is valid");
     let limited: Vec<(u128, Quota)> =

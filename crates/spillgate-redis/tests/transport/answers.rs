@@ -283,8 +283,7 @@ async fn a_server_that_loads_its_data() {
 
 #[tokio::test]
 async fn a_cluster_without_slots_serves_no_request() {
-    let port = free_port().to_string();
-    let server = Server::start_with(free_port(), &["--cluster-enabled", "yes", "--cluster-port", &port]);
+    let (server, _) = Server::start_node(&[]);
     let (store, quota) = (RedisStore::new(&with_long_timeouts(&server.url())).expect("the URL is valid"), a_day(1000));
     until_failed(&store, &quota, StoreErrorKind::ClusterDown).await;
     assert_ne!(store.circuit(), Circuit::Closed);

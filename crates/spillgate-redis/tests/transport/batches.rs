@@ -6,7 +6,6 @@ use futures_util::future::join_all;
 use spillgate::{MemoryOptions, MemoryStore};
 use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Store, Time, Timing};
 use spillgate_redis::{RedisKey, RedisStore, Settings, StoreErrorKind};
-use spillgate_testkit::free_port;
 
 use crate::server::Server;
 use crate::start::until_serves;
@@ -126,8 +125,7 @@ async fn where_the_script_is_gone_each_is_decided_and_charged_once() {
 /// owns all slots. Such an address accepts no call with keys of several slots.
 #[tokio::test]
 async fn an_address_of_several_nodes_gets_each_take_by_itself() {
-    let bus = free_port().to_string();
-    let server = Server::start_with(free_port(), &["--cluster-enabled", "yes", "--cluster-port", &bus]);
+    let (server, _) = Server::start_node(&[]);
     server.run(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
     until_serves(&server).await;
     let (store, quota) = (one_connection(&server.url()), a_day(1000));

@@ -18,6 +18,13 @@ impl Server {
         Server(RedisServer::start_with(port, arguments))
     }
 
+    /// Starts a node that does not belong to a cluster yet. Returns the node, and the port on which it talks to other
+    /// nodes.
+    pub(crate) fn start_node(arguments: &[&str]) -> (Server, String) {
+        let (node, bus) = RedisServer::start_node(arguments);
+        (Server(node), bus)
+    }
+
     /// Returns the reply to one command, which is sent on a new connection.
     pub(crate) fn run(&self, words: &[impl AsRef<str>]) -> Value {
         run(self.port(), words).unwrap_or_else(|e| panic!("{}: {e}", words[0].as_ref()))
@@ -28,6 +35,12 @@ impl Server {
         let text: String = redis::from_redis_value(self.run(&["INFO", "ALL"])).expect("INFO is text");
         let digits = |rest: &str| rest.chars().take_while(char::is_ascii_digit).collect::<String>();
         text.split_once(field).and_then(|(_, rest)| digits(rest).parse().ok()).unwrap_or(0)
+    }
+}
+
+impl From<RedisServer> for Server {
+    fn from(server: RedisServer) -> Server {
+        Server(server)
     }
 }
 

@@ -85,8 +85,7 @@ fn an_invalid_address_is_rejected_at_once() {
 /// with the right kind of error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn settings_at_their_extremes() {
-    let (server, bus) = (Server::start(), free_port().to_string());
-    let cluster = Server::start_with(free_port(), &["--cluster-enabled", "yes", "--cluster-port", &bus]);
+    let (server, (cluster, _)) = (Server::start(), Server::start_node(&[]));
     cluster.run(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
     until_serves(&cluster).await;
     let urls = [server.url(), format!("redis-cluster://127.0.0.1:{}", cluster.port())];
@@ -156,8 +155,7 @@ pub(crate) async fn until_serves(node: &Server) {
 /// slots, and these calls wait in the queue of the connection.
 #[tokio::test]
 async fn one_request_of_many_parts_has_one_place() {
-    let bus = free_port().to_string();
-    let server = Server::start_with(free_port(), &["--cluster-enabled", "yes", "--cluster-port", &bus]);
+    let (server, _) = Server::start_node(&[]);
     server.run(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
     until_serves(&server).await;
     let url = format!("redis-cluster://127.0.0.1:{}", server.port());
@@ -185,14 +183,22 @@ async fn one_request_of_many_parts_has_one_place() {
 }
 
 #[tokio::test]
-async fn what_is_malformed_is_counted() {
-    let (store, quota) = (RedisStore::new(&Settings::new("redis://127.0.0.1:1/")).expect("the URL is valid"), a_day(1));
+async fn a_malformed_request_is_rejected_and_counted() {
+    let settings = Settings::new("redis://127.0.0.1:1/");
+    let (store, quota) = (RedisStore::new(&settings).expect("the URL is valid"), a_day(1));
     let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
     let error = store
         .decide(Timing::BY_STORE.within(PATIENCE), &hits, &mut [])
         .await
         .expect_err("there is one hit, but no decision");
     assert_eq!((error.kind(), store.failures(StoreErrorKind::Malformed)), (StoreErrorKind::Malformed, 1));
+    let (many, mut decisions) = ([hits[0]; MAX_HITS + 1], [Decision::default(); MAX_HITS + 1]);
+    for scripts in [true, false] {
+        let store = RedisStore::new(&Settings { scripts, ..settings.clone() }).expect("the URL is valid");
+        let decided = store.decide(Timing::BY_STORE, &many, &mut decisions).await;
+        assert_eq!(decided.err(), Some(StoreError::malformed("too many hits")));
+        assert_eq!(store.failures(StoreErrorKind::Malformed), 1);
+    }
 }
 
 type Takes = Vec<JoinHandle<Option<StoreErrorKind>>>;

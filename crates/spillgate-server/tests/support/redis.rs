@@ -4,9 +4,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use spillgate_testkit::RedisServer;
-
-use super::eventually;
+use spillgate_testkit::{RedisServer, start_cluster};
 
 #[derive(Debug)]
 pub(crate) struct Redis(RedisServer);
@@ -23,7 +21,7 @@ impl Redis {
 
     /// Starts a node that does not belong to a cluster yet. Returns the node, and the port on which it talks to other nodes.
     pub(crate) fn start_node() -> (Redis, String) {
-        let (node, bus) = RedisServer::start_node();
+        let (node, bus) = RedisServer::start_node(&[]);
         (Redis(node), bus)
     }
 
@@ -64,22 +62,8 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) fn start() -> Cluster {
-        let nodes = [(0, 5460), (5461, 10922), (10923, 16383)].map(|(first, last)| {
-            let (node, bus) = Redis::start_node();
-            assert_eq!(node.run(&["cluster", "addslotsrange", &first.to_string(), &last.to_string()]), "OK");
-            (node, bus)
-        });
-        for (other, bus) in &nodes[1..] {
-            assert_eq!(nodes[0].0.run(&["cluster", "meet", "127.0.0.1", &other.port().to_string(), bus]), "OK");
-        }
-        let nodes = nodes.map(|(node, _)| node);
-        for node in &nodes {
-            eventually("the cluster is ready", || {
-                let info = node.run(&["cluster", "info"]);
-                (info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:3")).then_some(())
-            });
-        }
-        Cluster { nodes }
+        let nodes: Vec<_> = start_cluster(false, &[]).into_iter().map(Redis).collect();
+        Cluster { nodes: nodes.try_into().expect("the cluster has three nodes") }
     }
 
     pub(crate) fn url(&self) -> String {
