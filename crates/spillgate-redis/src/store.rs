@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::cluster::Cluster;
 use crate::cluster::cross_slot::{self, Decided, Refunds};
-use crate::command::request::Decoded;
+use crate::command::request::{self, Decoded};
 use crate::command::{Command, Encoder, ObservedStates};
 use crate::connect::connector::Connector;
 use crate::connect::endpoint::{Endpoint, Location};
@@ -240,6 +240,7 @@ impl RedisStore {
                 "the number of decisions differs from the number of hits",
             ));
         }
+        request::check_number(hits)?;
         let sent = Instant::now();
         let deny_cache = &self.inner.deny_cache;
         // If the caller passes a time, as a test does, the cache is not used. The cache's clock does not know that

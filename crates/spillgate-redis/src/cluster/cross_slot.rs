@@ -166,8 +166,7 @@ pub(crate) async fn decide(
     decisions: &mut [Decision],
     deadline: Instant,
 ) -> Result<Decided, Error> {
-    // All parts are checked before one is sent.
-    Encoder::check(hits)?;
+    // All parts are encoded before one is sent.
     let parts = split(hits);
     let calls: Result<Vec<_>, StoreError> = parts.iter().map(|part| encoder.encode(now, &part.hits)).collect();
     let calls = parts.iter().zip(calls?).map(|(part, call)| (cluster.serves(part.slot), part, call));

@@ -32,7 +32,7 @@ pub(crate) mod server_clock;
 pub(crate) mod state_codec;
 pub(crate) mod transaction;
 
-use spillgate_core::{Decision, Hit, MAX_HITS, OpKind, Quota, StoreError, StoreErrorKind, Time};
+use spillgate_core::{Decision, Hit, OpKind, Quota, StoreError, StoreErrorKind, Time};
 use tokio::time::Instant;
 
 use crate::command::key::RedisKey;
@@ -84,25 +84,15 @@ impl Encoder {
         if self.scripts { request::supports(quota, op) } else { transaction::supports(quota, op) }
     }
 
-    /// Checks the number of hits of a whole request. A hit is one operation on one limit. A request whose states are in
-    /// several slots of a cluster is checked before it is split.
-    ///
-    /// # Errors
-    /// [`StoreErrorKind::Malformed`] for too many hits.
-    pub(crate) fn check(hits: &[Hit<'_>]) -> Result<(), StoreError> {
-        if hits.len() > MAX_HITS { Err(StoreError::malformed("too many hits")) } else { Ok(()) }
-    }
-
     /// Returns the command for `hits`. All their states must be in one slot of the cluster.
     ///
     /// # Errors
-    /// [`StoreErrorKind::Malformed`] for too many hits, or for a hit that is not [supported](Encoder::support).
+    /// [`StoreErrorKind::Malformed`] for a hit that is not [supported](Encoder::support).
     pub(crate) fn encode<'e, 'r, 'q>(
         &'e self,
         now: Option<Time>,
         hits: &'r [Hit<'q>],
     ) -> Result<Command<'e, 'r, 'q>, StoreError> {
-        Encoder::check(hits)?;
         if self.scripts {
             ScriptCall::with(now, hits, self.log).map(Command::Script)
         } else {

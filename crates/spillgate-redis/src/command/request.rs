@@ -62,6 +62,17 @@ pub fn supports(quota: &Quota, op: OpKind) -> bool {
     representable && quota.supports(op)
 }
 
+/// Checks the number of hits of a whole request. A hit is one operation on one limit.
+///
+/// Requests come in through [`ScriptCall::with`] or through the store, and both call this function. The store calls it
+/// before it splits a request by slots.
+///
+/// # Errors
+/// [`StoreErrorKind::Malformed`] for too many hits.
+pub(crate) fn check_number(hits: &[Hit<'_>]) -> Result<(), StoreError> {
+    if hits.len() > MAX_HITS { Err(StoreError::malformed("too many hits")) } else { Ok(()) }
+}
+
 /// A request whose states are all in one slot, as one call of a script.
 ///
 /// A request in several slots becomes one call for each slot. Its quota-mode hits must be shadow hits in these calls,
@@ -140,9 +151,7 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
     /// # Errors
     /// The same errors as [`new`](ScriptCall::new) returns.
     pub fn with(now: Option<Time>, hits: &'r [Hit<'q>], log: LogForm) -> Result<ScriptCall<'r, 'q>, StoreError> {
-        if hits.len() > MAX_HITS {
-            return Err(StoreError::malformed("too many hits"));
-        }
+        check_number(hits)?;
         if !hits.iter().all(|hit| supports(hit.quota, OpKind::Peek)) {
             return Err(StoreError::malformed("a quota that scripts cannot serve"));
         }

@@ -42,6 +42,7 @@ pub use probe::CALLS;
 
 /// The findings about a store. [`examine`] has an example.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Report {
     /// The server, or each primary of a cluster.
     pub servers: Vec<ServerReport>,
@@ -53,6 +54,7 @@ pub struct Report {
 
 /// What one sentinel reports. [`examine`] has an example of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SentinelReport {
     /// The host and port of the sentinel.
     pub address: String,
@@ -63,6 +65,7 @@ pub struct SentinelReport {
 /// The findings about one server. A field is `None` if the user may not use the command that reads it. [`examine`] has
 /// an example.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ServerReport {
     /// The host and port of the server, or its socket.
     pub address: String,
@@ -91,6 +94,7 @@ pub struct ServerReport {
 
 /// The facts in the reply to INFO. [`examine`] has an example of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Info {
     /// `redis` or `valkey`.
     pub product: String,
@@ -116,6 +120,7 @@ pub struct Info {
 
 /// A cluster, as reported by the node that replied first. [`examine`] has an example of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ClusterReport {
     /// `ok` or `fail`. `None` if the user may not use CLUSTER INFO.
     pub state: Option<String>,

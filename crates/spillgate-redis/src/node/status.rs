@@ -5,6 +5,7 @@
 
 /// The state of one server, as [`RedisStore::nodes`](crate::RedisStore::nodes) returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct NodeStatus {
     /// The host and port of the server, or the path of its socket. If the store asks sentinels for the primary and no
     /// sentinel has returned an address yet, this is the name of the primary in the settings.

@@ -16,7 +16,7 @@ use super::single::charging;
 use super::store::{MemoryStore, ShardRef};
 
 /// A state that the request uses. Several hits can use the same state.
-struct Target<'s, 'q> {
+struct UsedState<'s, 'q> {
     /// The key of the state.
     key: Fingerprint,
     /// The shard that has the key.
@@ -36,43 +36,43 @@ struct MultiHit<'r, 's, 'q> {
     /// The hits, in the order of the caller.
     hits: &'r [Hit<'q>],
     /// The different states, in the order in which the hits first use them.
-    targets: SmallVec<[Target<'s, 'q>; 4]>,
-    /// For each hit, the index of its target.
+    used: SmallVec<[UsedState<'s, 'q>; 4]>,
+    /// For each hit, the index of its state in `used`.
     state_of: SmallVec<[usize; 4]>,
-    /// The indices of the targets, in the order in which their buckets are locked. All requests lock buckets in the
+    /// The indices of the used states, in the order in which their buckets are locked. All requests lock buckets in the
     /// same order, so that they cannot deadlock.
     lock_order: SmallVec<[usize; 4]>,
 }
 
 impl<'r, 's, 'q> MultiHit<'r, 's, 'q> {
-    /// Finds the targets of the hits. Two hits have the same target if they use the same state.
+    /// Finds the states that the hits use.
     fn new(store: &'s MemoryStore, now: Time, hits: &'r [Hit<'q>]) -> MultiHit<'r, 's, 'q> {
-        let mut targets: SmallVec<[Target<'s, 'q>; 4]> = SmallVec::new();
+        let mut used: SmallVec<[UsedState<'s, 'q>; 4]> = SmallVec::new();
         let mut state_of = SmallVec::new();
         for hit in hits {
             let (key, shard) = store.locate(hit);
-            let known = targets.iter().position(|target| target.key == key && target.shard == shard);
-            state_of.push(known.unwrap_or(targets.len()));
+            let known = used.iter().position(|state| state.key == key && state.shard == shard);
+            state_of.push(known.unwrap_or(used.len()));
             match known {
-                Some(known) => targets[known].charging = targets[known].charging.or(charging(hit)),
-                None => targets.push(Target { key, shard, quota: hit.quota, charging: charging(hit) }),
+                Some(known) => used[known].charging = used[known].charging.or(charging(hit)),
+                None => used.push(UsedState { key, shard, quota: hit.quota, charging: charging(hit) }),
             }
         }
-        let mut lock_order: SmallVec<[usize; 4]> = (0..targets.len()).collect();
-        lock_order.sort_unstable_by_key(|&i| (targets[i].shard.lock_order(), targets[i].key.high));
-        MultiHit { now, hits, targets, state_of, lock_order }
+        let mut lock_order: SmallVec<[usize; 4]> = (0..used.len()).collect();
+        lock_order.sort_unstable_by_key(|&i| (used[i].shard.lock_order(), used[i].key.high));
+        MultiHit { now, hits, used, state_of, lock_order }
     }
 }
 
-/// The result of an attempt. `Ok` has the verdict, and says for each target whether its key is new. `Err` has the index
-/// of the target that met an obstacle, and the obstacle (the reason why the request must be tried again).
+/// The result of an attempt. `Ok` has the verdict, and says for each used state whether its key is new. `Err` has the
+/// index of the state that met an obstacle, and the obstacle (the reason why the request must be tried again).
 type Attempt = Result<(Verdict, SmallVec<[bool; 4]>), (usize, Obstacle)>;
 
-/// The locks of a request, in ascending order, and the entries of its targets.
+/// The locks of a request, in ascending order, and the entries of its states.
 struct LockedEntries<'t> {
     /// The locked chains of buckets. Chains that overlap have one item together.
     locks: SmallVec<[LockedBuckets<'t>; 4]>,
-    /// For each target, the index of its chain in `locks`, and its entry.
+    /// For each used state, the index of its chain in `locks`, and its entry.
     entries: SmallVec<[(usize, Entry); 4]>,
 }
 
@@ -85,18 +85,18 @@ impl MemoryStore {
         let request = MultiHit::new(self, now, hits);
         let mut give_up_on = GiveUpOn::default();
         loop {
-            let tables: SmallVec<[Guard<Arc<Table>>; 4]> = request.targets.iter().map(|t| t.shard.load()).collect();
+            let tables: SmallVec<[Guard<Arc<Table>>; 4]> = request.used.iter().map(|used| used.shard.load()).collect();
             let attempt = self.try_all(&request, &tables, give_up_on, decisions);
             drop(tables);
             match attempt {
                 Ok((verdict, new)) => {
-                    for (target, new) in request.targets.iter().zip(new) {
-                        self.sweep_now_and_then(target.shard, target.key, new, now);
+                    for (used, new) in request.used.iter().zip(new) {
+                        self.sweep_now_and_then(used.shard, used.key, new, now);
                     }
                     return verdict;
                 }
-                Err((target, obstacle)) => {
-                    self.remove_obstacle(request.targets[target].shard, &obstacle, now, &mut give_up_on);
+                Err((i, obstacle)) => {
+                    self.remove_obstacle(request.used[i].shard, &obstacle, now, &mut give_up_on);
                 }
             }
         }
@@ -112,12 +112,13 @@ impl MemoryStore {
         decisions: &mut [Decision],
     ) -> Attempt {
         let LockedEntries { locks, entries } = self.lock_entries(request, tables, give_up_on)?;
-        let targets = || request.targets.iter().zip(&entries);
-        let mut states: SmallVec<[State; 4]> =
-            targets().map(|(t, (lock, entry))| self.load_state(t.shard, &locks[*lock], entry, t.quota)).collect();
+        let used_entries = || request.used.iter().zip(&entries);
+        let mut states: SmallVec<[State; 4]> = used_entries()
+            .map(|(used, (lock, entry))| self.load_state(used.shard, &locks[*lock], entry, used.quota))
+            .collect();
         let over_budget: SmallVec<[bool; 4]> = entries.iter().map(|(_, entry)| entry.over_budget).collect();
         let now = request.now;
-        let newest = targets().map(|(t, (lock, entry))| self.newest(&locks[*lock], entry, t.quota, now));
+        let newest = used_entries().map(|(used, (lock, entry))| self.newest(&locks[*lock], entry, used.quota, now));
         let newest = newest.max().unwrap_or(now);
         let verdict = if over_budget.contains(&true) {
             self.decide_over_budget(
@@ -132,16 +133,16 @@ impl MemoryStore {
         };
         // `decide_late` requires that all states of the request remember `newest`, even a state whose last charge was
         // earlier.
-        for ((t, (lock, entry)), state) in targets().zip(states) {
-            self.store_state(t.shard, &locks[*lock], (t.key, entry), state, (t.quota, newest));
+        for ((used, (lock, entry)), state) in used_entries().zip(states) {
+            self.store_state(used.shard, &locks[*lock], (used.key, entry), state, (used.quota, newest));
         }
         Ok((verdict, entries.iter().map(|(_, entry)| entry.new).collect()))
     }
 
-    /// Locks all buckets that the request needs, and finds or claims an entry for each target.
+    /// Locks all buckets that the request needs, and finds or claims an entry for each used state.
     ///
-    /// If a target meets an obstacle, removes the entries that were claimed, and gives up all locks. Then returns the
-    /// index of the target and the obstacle.
+    /// If a state meets an obstacle, removes the entries that were claimed, and gives up all locks. Then returns the
+    /// index of the state and the obstacle.
     fn lock_entries<'t>(
         &self,
         request: &MultiHit<'_, '_, '_>,
@@ -149,22 +150,21 @@ impl MemoryStore {
         give_up_on: GiveUpOn,
     ) -> Result<LockedEntries<'t>, (usize, Obstacle)> {
         let mut locks: SmallVec<[LockedBuckets<'t>; 4]> = SmallVec::new();
-        let mut entries: SmallVec<[(usize, Entry); 4]> =
-            smallvec::smallvec![(0, Entry::default()); request.targets.len()];
+        let mut entries: SmallVec<[(usize, Entry); 4]> = smallvec::smallvec![(0, Entry::default()); request.used.len()];
         for (done, &i) in request.lock_order.iter().enumerate() {
-            let target = &request.targets[i];
-            let home = tables[i].home_bucket(target.key);
+            let used = &request.used[i];
+            let home = tables[i].home_bucket(used.key);
             // Two chains can overlap. If this thread locked the same bucket twice, it would wait for itself forever.
             if !locks.last().is_some_and(|last| last.contains(&tables[i], home)) {
                 locks.push(LockedBuckets::starting_at(&tables[i], home));
             }
             let last = locks.len() - 1;
-            match self.find_or_claim(target.shard, &mut locks[last], target.key, target.charging, give_up_on) {
+            match self.find_or_claim(used.shard, &mut locks[last], used.key, used.charging, give_up_on) {
                 Ok(entry) => entries[i] = (last, entry),
                 Err(obstacle) => {
                     for &i in &request.lock_order[..done] {
                         let (lock, entry) = &entries[i];
-                        self.undo_claim(request.targets[i].shard, &locks[*lock], request.targets[i].key, entry);
+                        self.undo_claim(request.used[i].shard, &locks[*lock], request.used[i].key, entry);
                     }
                     return Err((i, obstacle));
                 }

@@ -193,8 +193,6 @@ fn only_free_takes_and_peeks_on_fixed_windows_are_served() {
         Transaction::new(Some(Time::EPOCH), &hits, &encoder.clock)
             .is_err_and(|error| error.kind() == StoreErrorKind::Malformed)
     );
-    let many = [hits[0]; 257];
-    assert!(encoder.encode(None, &many).is_err_and(|error| error.kind() == StoreErrorKind::Malformed));
 }
 
 #[test]

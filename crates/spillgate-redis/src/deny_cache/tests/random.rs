@@ -17,7 +17,7 @@ struct InFlight<'w> {
 }
 
 /// Returns quotas of all kinds. Several of them share a state.
-fn siblings() -> Vec<Quota> {
+fn all_quotas() -> Vec<Quota> {
     let all = timed(5).into_iter().chain(timed(3)).chain(timed(8));
     let odd = [
         Quota::token_bucket(3, SECOND).burst(7),
@@ -74,7 +74,7 @@ fn check(fixture: &Fixture, hits: &[Hit<'_>], verdict: &Verdict, decisions: &[De
 /// Sends one request after the other. Some quotas share a state, and some requests have several hits.
 #[test]
 fn nothing_is_refused_that_the_kernel_would_allow() {
-    let (quotas, mut random) = (siblings(), Random(3));
+    let (quotas, mut random) = (all_quotas(), Random(3));
     let (mut from_cache, mut sent, mut reported, mut not_asked) = (0, 0, 0, 0);
     for i in 0..400 {
         let is_short = i % 4 == 0;
@@ -83,15 +83,15 @@ fn nothing_is_refused_that_the_kernel_would_allow() {
         // In each run, most requests use one quota. Other requests use a quota on the same states, or one of two other
         // quotas.
         let focus = &quotas[i % quotas.len()];
-        let kin: Vec<&Quota> = quotas.iter().filter(|quota| quota.identity() == focus.identity()).collect();
+        let on_same_states: Vec<&Quota> = quotas.iter().filter(|quota| quota.identity() == focus.identity()).collect();
         let others = [&quotas[(i + 3) % 7], &quotas[(i + 5) % 7]];
         for _ in 0..500 {
             let several = if random.below(3) > 0 { 1 } else { 1 + random.below(3) };
-            let is_other = random.below(30) == 0;
+            let all_on_same_states = random.below(30) == 0;
             let hits: Vec<Hit<'_>> = (0..several)
                 .map(|i| {
-                    let other = if is_other { *random.pick(&kin) } else { *random.pick(&others) };
-                    let quota = if is_other || i > 0 && random.below(2) == 0 { other } else { focus };
+                    let other = if all_on_same_states { *random.pick(&on_same_states) } else { *random.pick(&others) };
+                    let quota = if all_on_same_states || i > 0 && random.below(2) == 0 { other } else { focus };
                     random_hit(&mut random, quota)
                 })
                 .collect();

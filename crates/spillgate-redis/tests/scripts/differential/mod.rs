@@ -15,9 +15,9 @@ use spillgate_redis::LogForm;
 use crate::support::RedisServer;
 
 /// The number of fixtures, whose requests are sent at the same time.
-const WORLDS: u64 = 500;
+const FIXTURES: u64 = 500;
 /// The number of fixtures in which the memory store decides too.
-const WORLDS_IN_MEMORY: u64 = 400;
+const FIXTURES_IN_MEMORY: u64 = 400;
 
 fn decisions() -> u64 {
     let number = std::env::var("DIFFERENTIAL_DECISIONS").ok();
@@ -33,8 +33,8 @@ fn no_difference_with(quotas: &[Quota], logs: &[LogForm]) {
     let server = RedisServer::start();
     let mut client = server.connect();
     let mut fixtures: Vec<Fixture<'_>> =
-        (0..WORLDS).map(|i| Fixture::new(i, quotas, logs[i as usize % logs.len()])).collect();
-    for _ in 0..decisions().div_ceil(WORLDS_IN_MEMORY) {
+        (0..FIXTURES).map(|i| Fixture::new(i, quotas, logs[i as usize % logs.len()])).collect();
+    for _ in 0..decisions().div_ceil(FIXTURES_IN_MEMORY) {
         fixture::step(&mut fixtures, &mut client);
     }
     let (requests, allowed, again) = fixtures.iter().fold((0, 0, 0), |(requests, allowed, again), fixture| {
@@ -55,7 +55,7 @@ fn by_the_servers_clock_too_all_is_decided_as_by_the_kernel() {
     let mut client = server.connect();
     let quotas = quotas::short();
     let log = |i| if i % 2 == 0 { LogForm::Packed } else { LogForm::Zset };
-    let mut fixtures: Vec<Fixture<'_>> = (0..WORLDS / 10).map(|i| Fixture::new(i, &quotas, log(i))).collect();
+    let mut fixtures: Vec<Fixture<'_>> = (0..FIXTURES / 10).map(|i| Fixture::new(i, &quotas, log(i))).collect();
     for _ in 0..400 {
         fixture::step_by_the_server(&mut fixtures, &mut client);
     }

@@ -176,7 +176,7 @@ fn sentinels(sentinels: &[SentinelReport], servers: &[ServerReport]) -> Finding 
         return Finding::new("sentinels", Grade::Fix, found, help);
     }
     let is_other = |sentinel: &&SentinelReport| !servers.iter().any(|it| sentinel.primary.as_ref() == Ok(&it.address));
-    if let Some(SentinelReport { address, primary: Ok(primary) }) = sentinels.iter().find(is_other) {
+    if let Some(SentinelReport { address, primary: Ok(primary), .. }) = sentinels.iter().find(is_other) {
         let help = "this sentinel has missed a failover: check that it runs and reaches the other sentinels, or remove it from `store.url`";
         return Finding::new("sentinels", Grade::Fix, format!("{address} says that the primary is {primary}"), help);
     }
@@ -289,13 +289,13 @@ fn rights(settings: &Settings, server: &ServerReport, in_cluster: bool) -> Findi
         let more = if in_cluster { format!(", {}", CLUSTER_COMMANDS.join(", ")) } else { String::new() };
         return Finding::good("rights", format!("{} on sg:*{more}", count(commands, "command")));
     }
-    let rules: Vec<String> = server.forbidden.iter().map(|command| right(command)).collect();
+    let rules: Vec<String> = server.forbidden.iter().map(|command| acl_rule(command)).collect();
     let help = format!("ACL SETUSER {} ~sg:* {}", store::login_user(settings), rules.join(" "));
     Finding::new("rights", Grade::Fix, format!("not allowed: {}", server.forbidden.join(", ")), help)
 }
 
-/// Returns the right to run a command, as an ACL writes it.
-fn right(command: &str) -> String {
+/// Returns the ACL rule that gives a user the right to run a command.
+fn acl_rule(command: &str) -> String {
     format!("+{}", command.to_ascii_lowercase().replace(' ', "|"))
 }
 

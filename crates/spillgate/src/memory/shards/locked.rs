@@ -172,7 +172,10 @@ impl<'t> LockedBuckets<'t> {
 
     /// Calls `each` for every entry whose home bucket is the first bucket of this chain. If the table was replaced,
     /// returns an error and calls `each` for no entry.
-    pub(super) fn for_each_of_home(&mut self, mut each: impl FnMut(&Self, Fingerprint, Position)) -> Result<(), Moved> {
+    pub(super) fn for_each_entry_of_home_bucket(
+        &mut self,
+        mut each: impl FnMut(&Self, Fingerprint, Position),
+    ) -> Result<(), Moved> {
         let (home, width) = (self.from, self.table.width);
         let mut last = home;
         while self.extend_to(last)?.overflows() > 0 {
@@ -192,7 +195,7 @@ impl<'t> LockedBuckets<'t> {
     /// Removes the expired entries whose home bucket is the first bucket of this chain. Calls `removed` for each of
     /// these entries.
     pub(super) fn remove_expired(&mut self, now_ns: u64, mut removed: impl FnMut(Content)) -> Result<(), Moved> {
-        self.for_each_of_home(|locked, key, position| {
+        self.for_each_entry_of_home_bucket(|locked, key, position| {
             let content = locked.content(position);
             if content.has_expired(now_ns) {
                 locked.remove(key, position);

@@ -157,11 +157,12 @@ impl Shards {
     pub(super) fn scan(&self, shard: usize, rank: u64, mut each: impl FnMut(Fingerprint, Content)) -> Option<u64> {
         let table = self.load(shard);
         let home = home_bucket_of_rank(rank, table.home_buckets());
-        let scanned = LockedBuckets::starting_at(&table, home).for_each_of_home(|locked, key, position| {
-            if key.rank(self.bits) >= rank {
-                each(key, locked.content(position));
-            }
-        });
+        let scanned =
+            LockedBuckets::starting_at(&table, home).for_each_entry_of_home_bucket(|locked, key, position| {
+                if key.rank(self.bits) >= rank {
+                    each(key, locked.content(position));
+                }
+            });
         if scanned.is_err() {
             self.wait(shard);
             return Some(rank);
