@@ -19,11 +19,11 @@
 //!   key=a quota=daily cost=151 -> refuse retry_after=never reason=cost_above_capacity
 //! ```
 //!
-//! * A request has a time `t` and hits. A hit has a `key`, a `quota`, a `binding` (`enforce`, `shadow`, `quota`) and an
-//!   operation.
-//! * The operation is a take of `cost=n`, with `max_wait` if the caller waits in a queue. Other operations are `peek`,
-//!   `force cost=n`, `refund cost=n` with `receipt=r`, `renew receipt=r`, and `reset`. The cost is 1 unit unless it is
-//!   given.
+//! * A request has a time `t` and hits. A hit has a `key`, the name of a `quota`, a `binding` and an operation. The
+//!   [`Binding`] is `enforce`, `shadow` or `quota`.
+//! * The usual operation is a take, which uses units: `cost=n`, with `max_wait` if the caller waits in a queue. Other
+//!   operations are `peek`, `force cost=n`, `refund cost=n` with `receipt=r`, `renew receipt=r`, and `reset`. If no
+//!   cost is given, it is 1 unit.
 //! * A decision is `allow` or `refuse`. `remaining`, `limit`, `reset_after` and `reason` are checked only if they are
 //!   given. `delay`, `retry_after` and `soft_over` are always checked: if they are not given, the decision must not
 //!   have them.

@@ -20,7 +20,8 @@ use crate::{Decision, Denied, Hit, Op, OpKind, Reason, State, Time, Verdict, Wai
 ///   min(cost, capacity).
 /// * A take that its own limit refuses starts the penalty of this limit (a time in which the key is refused), even if
 ///   the request is allowed. A refused take with a cost of 0 starts the penalty too.
-/// * Forces, refunds and resets always take effect. Refunds and resets come last, so that they free no capacity for
+/// * Forces (they count units even if these do not fit), refunds and resets take effect even if the request is refused.
+///   Only a concurrency limit does not count a force. Refunds and resets come last, so that they free no capacity for
 ///   takes of the same request.
 /// * A renewal takes effect only if the request is allowed.
 /// * A hit under one quota never lowers what was counted under another quota, unless the hit is a refund or a reset.
@@ -64,13 +65,13 @@ pub fn decide(
 /// Decides like [`decide`], for a store in which requests may be late.
 ///
 /// A request is late if the store has already decided at a newer time. `newest` is the newest time at which the store
-/// has decided on any state of this request, as far as the store knows. Everything is decided at `now`, except the
-/// conversion of a bucket's debt.
+/// has decided on any state of this request, as far as the store knows. The whole request is decided at `now`. Only the
+/// conversion of a bucket's debt uses `newest`.
 ///
 /// The debt of a bucket is the time that the bucket needs to refill. The debt is counted in T, the time between two
 /// units at the full rate. If a quota with another T, here called T', charges the bucket, the debt is converted to T'.
-/// For a request that is late by d, a conversion of the whole debt would be wrong. If the two quotas charged in turns,
-/// this would happen:
+/// For a request that is late by d, a conversion of the whole debt would be wrong. If the two quotas charged the bucket
+/// alternately, one of these faults would occur:
 ///
 /// * If T' is shorter than T, each conversion would forgive d * (1/T' - 1/T) units.
 /// * If T' is longer than T, the units that drain between `now` and `newest` would be counted twice.
@@ -138,8 +139,8 @@ pub fn decide_late(
             let cost = cost_on_state(i, state_of, hits);
             update_wait(state, hit, cost, now, &mut decisions[i]);
         }
-        // An allowed peek keeps the report from before the request. A refused peek is reported again, because it may be
-        // a take with a cost of 0, which starts a penalty.
+        // An allowed peek keeps its report of the state before the request. For a refused hit of the kind `Peek`, the
+        // report is written again: a take with a cost of 0 has this kind too, and its refusal starts a penalty.
         if hit.op.kind() != OpKind::Peek || !decisions[i].allowed {
             report(state, hit, now, &mut decisions[i]);
         }

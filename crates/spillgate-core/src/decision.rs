@@ -21,8 +21,8 @@ use crate::Time;
 /// This enum is exhaustive on purpose, because a caller must handle each kind of wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Wait {
-    /// The same take is allowed after this many nanoseconds, if no other caller takes units meanwhile. The number is 0
-    /// only if the hit is allowed now.
+    /// The same take (an operation that uses units) is allowed after this many nanoseconds, if no other caller takes
+    /// units meanwhile. The number is 0 only if the hit is allowed now.
     After(u64),
     /// The wait is not known, because it depends on when another caller releases its permit (`concurrency`).
     Unknown,

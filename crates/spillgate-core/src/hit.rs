@@ -5,7 +5,7 @@
 
 use crate::{Op, Quota};
 
-/// The most hits that one request can have.
+/// The maximum number of hits in one request.
 pub const MAX_HITS: usize = 256;
 
 /// How the refusal of a hit affects the verdict on its request.
@@ -91,7 +91,7 @@ impl<'q> Hit<'q> {
         Hit { key, quota, op, binding }
     }
 
-    /// Returns the key of the state that this hit is counted in. It combines the key of the hit with the
+    /// Returns the key of the state that this hit is counted in. The state key combines the key of the hit with the
     /// [identity](Quota::identity) of the quota.
     ///
     /// The limit is not a part of the identity. So a quota whose limit was changed continues with what was used before.

@@ -14,8 +14,8 @@ pub enum Source {
     /// The store decided.
     #[default]
     Store,
-    /// The deny cache decided. The store was not asked, because a state that it returned earlier still refuses the
-    /// request.
+    /// The deny cache decided. The store was not asked, because a state from an earlier answer of the store still
+    /// refuses the request.
     DenyCache,
     /// The store failed, and a local store decided instead.
     Local,
@@ -94,8 +94,8 @@ impl Verdict {
         }
     }
 
-    /// Returns the verdict on one hit. The result equals that of [`of_several`](Verdict::of_several), but takes much
-    /// less time to compute.
+    /// Returns the verdict on one hit. The result equals that of [`of_several`](Verdict::of_several), but this function
+    /// is much faster.
     #[inline]
     fn of_one(hit: &Hit<'_>, decision: &Decision, now: Time) -> Verdict {
         let shadow = hit.binding == Binding::Shadow;

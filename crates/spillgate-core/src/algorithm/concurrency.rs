@@ -37,15 +37,15 @@ struct Table {
     groups: Vec<Group>,
     /// The newest id of a lease. An id is never used twice.
     last_id: u64,
-    /// The permits of the leases that have not expired at `counted_at`. Every insertion and every removal updates this
-    /// sum.
+    /// The sum of the permits of all leases that have not expired at `counted_at`. Every insertion and every removal
+    /// updates this sum.
     held: u64,
     counted_at: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Term {
-    /// The duration of the lease. If the clock is set back, the lease does not last longer than this.
+    /// The duration of the lease. Even if the clock is set back, the lease does not last longer than this duration.
     life_ns: u64,
     /// When the lease ends, in nanoseconds since the epoch.
     expires_at: u64,
@@ -178,8 +178,8 @@ impl Leases {
         {
             table.insert(receipt.mark, term, permits - cost);
         }
-        // A state without leases is kept until its last id is in the past. If it were dropped earlier, a new lease
-        // could get the same id.
+        // Ids are times. A state without leases is kept until its last id is in the past. If the state were dropped
+        // earlier, a new lease could get the same id.
         now <= table.last_id || !table.terms.is_empty()
     }
 

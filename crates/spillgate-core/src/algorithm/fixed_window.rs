@@ -35,8 +35,8 @@ impl Window {
     }
 
     /// Returns the window that counts at `now`: this window if it has not ended, or else a new and empty window. If
-    /// `now` is before the start of this window, the request is late (another request was decided before it at a newer
-    /// time). A late request counts in this window too.
+    /// `now` is before the start of this window, the request is late: a request with a newer time was decided first. A
+    /// late request is counted in this window too.
     #[inline]
     fn at(&self, quota: &Quota, now: u64) -> Window {
         let window_ns = quota.window_ns();

@@ -15,8 +15,8 @@
 //!
 //! Let e be the time from the start of the newest segment until `now`. Let `oldest` be the units in the oldest segment,
 //! and `rest` the units in all other segments. A cost is admitted exactly if
-//! `oldest * (w - e) + (rest + cost) * w <= L * w`. All these numbers are integers. If the part of the oldest segment
-//! was computed first and rounded down, one unit too many would be admitted.
+//! `oldest * (w - e) + (rest + cost) * w <= L * w`. All these numbers are integers, and none of them is rounded. If the
+//! units that count in the oldest segment were rounded down instead, one unit too many could be admitted.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -64,8 +64,7 @@ impl DerefMut for Counts {
     }
 }
 
-/// The window at one instant. `shift` is the number of segments that
-/// began after the newest segment in `counts`.
+/// The window at one instant. `shift` is the number of segments that began after the newest segment in `counts`.
 struct View<'s> {
     counts: &'s [u64],
     shift: usize,
@@ -76,8 +75,8 @@ struct View<'s> {
 }
 
 impl View<'_> {
-    /// Returns the units in the oldest segment, and the units in all other segments. Both are for the time when `later`
-    /// more segments have begun.
+    /// Returns the units in the oldest segment, and the units in all other segments. Both numbers are those at the time
+    /// when `later` more segments have begun.
     #[inline]
     fn sums(&self, later: usize) -> (u128, u128) {
         let segments = self.counts.len() - 1;

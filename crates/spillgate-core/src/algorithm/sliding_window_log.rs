@@ -37,8 +37,8 @@ struct Entry {
 }
 
 impl Log {
-    /// Returns the time at which a request counts. A request is late if its time is before that of the newest entry. A
-    /// late request counts as if it came at the time of the newest entry.
+    /// Returns the time at which a request is counted. A request is late if its time is before that of the newest
+    /// entry. A late request is counted as if it came at the time of the newest entry.
     fn effective(&self, now: u64) -> u64 {
         self.entries.back().map_or(now, |newest| newest.at.max(now))
     }
@@ -110,8 +110,8 @@ impl Log {
         let expired = self.units(entries);
         let count = self.units(self.entries.len()) - expired;
         let over = (count + cost).checked_sub(quota.hard_capacity() + 1)? + 1;
-        // There are `over` units too many now. Finds the first entry such that at least `over` units have expired when
-        // this entry expires. The cost fits from that time on.
+        // With the cost, there would be `over` units too many now. The next line finds the first entry such that at
+        // least `over` units have expired when this entry expires. The cost fits from that time on.
         let freeing = self.first_not(entries, |e| e.total.wrapping_sub(self.dropped) < expired + over);
         let freeing = self.entries.get(freeing)?;
         Some((Reason::Exceeded, Wait::After(freeing.at + quota.window_ns() - now)))

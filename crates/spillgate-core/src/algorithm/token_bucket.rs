@@ -143,7 +143,8 @@ impl Bucket {
 
     /// Adds debt, but at most up to the greatest debt of `quota`.
     ///
-    /// If the debt is already as large, nothing is added. Then the T of the state must not change either.
+    /// If the debt is already as large as the greatest debt, nothing is added. In this case, the T of the state must
+    /// not change either.
     pub(crate) fn force(&mut self, quota: &Quota, cost: u64, now: u64) {
         self.force_late(quota, cost, now, 0);
     }

@@ -16,7 +16,7 @@ pub(crate) type Refusal = (Reason, Wait);
 pub(crate) struct Usage {
     /// The whole units that are left below the capacity.
     pub(crate) remaining: u64,
-    /// Nanoseconds until the state equals an empty one.
+    /// Nanoseconds until the state equals an empty state.
     pub(crate) reset_after_ns: u64,
     /// Whether more than [`Quota::capacity`](crate::Quota::capacity) is used. A soft limit allows more than this
     /// capacity.

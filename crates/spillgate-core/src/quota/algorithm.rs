@@ -4,7 +4,7 @@
 
 /// How a quota counts.
 ///
-/// f(s) is the most units that are admitted in any interval of length s that includes both its ends. For each bound,
+/// f(s) bounds how many units are admitted in any interval of length s that includes both its ends. For each bound,
 /// `tests/bounds.rs` has a property test with random events and with the events of an attacker. It also has a test of
 /// the worst case, in which exactly f(s) units are admitted.
 ///
@@ -66,7 +66,7 @@ pub enum Algorithm {
     /// A queue. Callers leave the queue in the order in which they entered it, one unit every T. A caller is admitted
     /// *after a delay* of at most Q*T.
     ///
-    /// For units that enter the queue, f(s) = Q + 1 + s/T. For units that leave it, f(s) = largest cost + s/T.
+    /// For units that enter the queue, f(s) = Q + 1 + s/T. For units that leave the queue, f(s) = largest cost + s/T.
     ///
     /// Checked by the tests `queue_admits_q_and_one_and_s_over_t`, `queue_lets_out_one_every_t_in_order` and
     /// `queue_delays_by_what_is_ahead_and_at_most_what_callers_accept`.

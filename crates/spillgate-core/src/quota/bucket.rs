@@ -1,5 +1,4 @@
-//! Packs two numbers of the state of a bucket or a queue. Both numbers come from the quota of the last request that was
-//! charged to the state. Below, this is the quota that charged the state last.
+//! Packs two numbers of the state of a bucket or a queue. Both numbers come from the quota that charged the state last.
 //!
 //! One number is T, the time between two units at the full rate. The other number is an upper bound of the debt. The
 //! debt is the time that the bucket needs to refill. A store that keeps millions of buckets has only 38 bits for both
@@ -7,8 +6,8 @@
 
 use super::{Algorithm, Quota};
 
-/// The most nanoseconds by which a request can be late. A request is late if other requests that read the clock later
-/// were decided before it.
+/// A request can be late by at most this many nanoseconds. A request is late if another request, which read the clock
+/// later, was decided first.
 ///
 /// If the time of a request is further behind, the kernel (the decision code) assumes that the clock was set back.
 pub const MAX_LATE_NS: u64 = 1_000_000_000;
@@ -52,7 +51,7 @@ impl Quota {
         self.bucket_word != UNPACKED
     }
 
-    /// Returns the packed numbers of a bucket that this quota charged last.
+    /// Returns the number into which T and the bound of the debt are packed if this quota charged the bucket last.
     #[inline]
     pub(crate) const fn bucket_word(&self) -> u64 {
         self.bucket_word

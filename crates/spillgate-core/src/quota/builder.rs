@@ -154,7 +154,7 @@ impl QuotaBuilder {
         }
     }
 
-    /// Sets the burst B: the most units that can be taken at once (`token_bucket`). The default is the limit.
+    /// Sets the burst B: how many units can be taken at once (`token_bucket`). The default is the limit.
     ///
     /// ```
     /// use spillgate_core::Quota;
@@ -168,7 +168,7 @@ impl QuotaBuilder {
         self
     }
 
-    /// Sets the queue length Q: the units that can wait behind the unit that is served (`leaky_bucket`). The default is
+    /// Sets the queue length Q: how many units can wait behind the unit that is served (`leaky_bucket`). The default is
     /// the limit.
     ///
     /// ```
@@ -246,8 +246,7 @@ impl QuotaBuilder {
         self
     }
 
-    /// Makes the capacity a soft limit. Takes may exceed the capacity by this share of the capacity, given in
-    /// millionths.
+    /// Makes the capacity a soft limit. Takes can exceed the capacity by `soft_ppm` millionths of the capacity.
     ///
     /// A take above the capacity is flagged in [`Decision::soft_over`](crate::Decision::soft_over). The default is no
     /// soft limit.
@@ -264,7 +263,7 @@ impl QuotaBuilder {
         self
     }
 
-    /// Sets what a refused take costs. The default is nothing.
+    /// Sets what a refused take costs. By default, a refused take costs nothing.
     ///
     /// ```
     /// use spillgate_core::{Denied, Quota};
@@ -430,9 +429,10 @@ fn emission_interval_ns(limit: u64, window_ns: u64) -> Result<u64, QuotaError> {
         return Ok(interval);
     }
     // The next two lines search for the nearest exact limits. An exact limit loses at most a thousandth when T is
-    // rounded up. Both searches are short, because only limits above W/1000 are inexact (W in nanoseconds). The first
-    // search finds the largest exact limit with a longer T. It always ends, because T = W is exact. The second search
-    // finds the smallest exact limit with a shorter T. It always ends, because T = 1 is exact.
+    // rounded up. Both searches are short: only limits above W/1000 are inexact (W in nanoseconds), so T is at most
+    // 1,000 ns here. The first search finds the largest exact limit with a longer T. This search always ends, because
+    // T = W is exact. The second search finds the smallest exact limit with a shorter T. The second search always ends,
+    // because T = 1 is exact.
     let exact = |&limit: &u64| is_exact(limit, window_ns);
     let below = (interval..=window_ns).map(|t| (window_ns + window_ns / 1000) / t).find(exact).unwrap_or(1);
     let above = (1..interval).rev().map(|t| window_ns.div_ceil(t)).find(exact);

@@ -1,6 +1,6 @@
 //! What can be wrong with a quota.
 //!
-//! Each error carries the values with which its message says how to fix the quota.
+//! Each error contains the values that its message needs to say how to fix the quota.
 
 use core::fmt;
 
@@ -35,9 +35,9 @@ pub enum QuotaError {
     Inexact {
         /// The limit that was given.
         limit: u64,
-        /// The nearest exact limit below.
+        /// The nearest smaller limit that rounding reduces by at most a thousandth.
         below: u64,
-        /// The nearest exact limit above, if there is one.
+        /// The nearest larger limit that rounding reduces by at most a thousandth, if there is one.
         above: Option<u64>,
     },
     /// The bucket takes too long to refill: 2 * capacity * T is longer than 2^62 ns. T is the time between two units.
@@ -80,7 +80,10 @@ impl fmt::Display for QuotaError {
                 write!(f, "{field} has to be longer than 0 and at most 146 years")
             }
             QuotaError::Inexact { limit, below, above } => {
-                write!(f, "a limit of {limit} in this window cannot be spaced in whole nanoseconds; use {below}")?;
+                write!(
+                    f,
+                    "a limit of {limit} in this window needs fractions of nanoseconds between units; use {below}"
+                )?;
                 above.map_or(Ok(()), |above| write!(f, " or {above}"))
             }
             QuotaError::TooDeep { capacity, interval_ns } => {

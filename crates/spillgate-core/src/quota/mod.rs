@@ -20,7 +20,7 @@ pub use builder::QuotaBuilder;
 pub use error::QuotaError;
 pub use policy::{Denied, OnStoreFailure};
 
-/// The most units in a quota or a counter: 2^53 - 1.
+/// The maximum number of units in a quota or a counter: 2^53 - 1.
 ///
 /// The numbers of a Redis script are doubles, and this is the largest integer up to which doubles count exactly. In
 /// every store, a counter stops at this number.
@@ -66,7 +66,8 @@ pub struct Quota {
     /// The debt of a bucket is the time that it needs to refill. Under this quota, no debt is above 2 to this power, in
     /// nanoseconds.
     debt_bits: u8,
-    /// The packed numbers of a bucket that this quota charged last.
+    /// T and the bound of the debt, packed into one number. A packed bucket that this quota charged last has this
+    /// number.
     bucket_word: u64,
 }
 

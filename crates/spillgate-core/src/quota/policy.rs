@@ -18,7 +18,7 @@ pub enum Denied {
 /// What to answer for a limit while the shared store fails.
 ///
 /// [`QuotaBuilder::on_store_failure`](super::QuotaBuilder::on_store_failure) has an example. This enum is exhaustive on
-/// purpose, because each program that handles failures must handle every policy.
+/// purpose, because each program that handles failures must handle every choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum OnStoreFailure {
     /// Allow every take.

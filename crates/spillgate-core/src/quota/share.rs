@@ -22,11 +22,12 @@ impl Quota {
     /// | concurrency | floor(N/m) permits, possibly 0 |
     ///
     /// The T of a bucket is multiplied by m. T is not computed again from a smaller limit. The cost of refusals, the
-    /// penalty, the lease and the share of the soft limit stay the same. A limit of 0 stays 0.
+    /// penalty, the lease and the setting [`soft_ppm`](super::QuotaBuilder::soft_ppm) stay the same. A limit of 0 stays
+    /// 0.
     ///
     /// In the long run, m nodes together admit no more than the quota. In a single instant, they admit at most the
-    /// capacity of the quota, or m units if the capacity is smaller than m. In a leaky bucket, each node can admit one
-    /// unit more.
+    /// capacity of the quota, or m units if the capacity is smaller than m. For a leaky bucket, they admit at most
+    /// Q + m units in a single instant.
     ///
     /// Every quota has bounds, for example on the length of its window. A share that would break a bound is made
     /// smaller. In the worst case its limit is 0. This happens to a bucket that would admit less than one unit in 73

@@ -29,9 +29,9 @@ pub struct State {
     /// When the penalty of the key ends, in nanoseconds since the epoch. Until then, the key is refused. 0 means no
     /// penalty.
     penalty_until: u64,
-    /// The whole duration of the penalty. If the clock is set back, the penalty may last longer than this duration, by
-    /// one second at most. If more is left, the rest is reduced to this duration. One second more is accepted, because
-    /// a request may be late by one second.
+    /// The whole duration of the penalty. After the clock was set back, more time than this duration can be left. Up to
+    /// one second more is accepted, because a request can be late by one second. If still more time is left, it is
+    /// reduced to this duration.
     penalty_ns: u64,
 }
 
@@ -223,7 +223,7 @@ impl State {
         }
     }
 
-    /// Returns why the lease of `receipt` cannot be renewed, or `None` if it can.
+    /// Returns why the lease of `receipt` cannot be renewed, or `None` if it can be renewed.
     pub(crate) fn renewal_refusal(&self, quota: &Quota, receipt: Receipt, now: Time) -> Option<Refusal> {
         if !quota.supports(OpKind::Renew) {
             return Some((Reason::Unsupported, Wait::Never));

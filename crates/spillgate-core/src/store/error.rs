@@ -160,8 +160,8 @@ impl StoreErrorKind {
     /// Returns whether the store may have charged the request although it returned this kind of error. If this returns
     /// false, the store has not charged the request.
     ///
-    /// There is one exception: a request over several hash slots of a Redis Cluster. After any kind of error, other
-    /// slots may have charged the request until they have refunded it.
+    /// There is one exception: a request over several hash slots of a Redis Cluster. After any kind of error in one
+    /// slot, the other slots may have charged the request, and may not have refunded it yet.
     #[must_use]
     pub const fn may_have_been_applied(self) -> bool {
         matches!(self, StoreErrorKind::Timeout | StoreErrorKind::Disconnected | StoreErrorKind::Garbled)

@@ -1,7 +1,7 @@
 //! The timing of a call: at which time a request is decided, and how long the caller waits.
 //!
-//! A caller that has read the clock passes that time. A caller that has a deadline passes the time that is left. Every
-//! store takes both in the same way.
+//! A caller that has read the clock passes the time that it read. A caller that has a deadline passes the time that is
+//! left. Every store accepts both values in the same way.
 
 use core::time::Duration;
 
