@@ -1,7 +1,8 @@
-//! Counts the allocations of a request on each path, over one connection that is kept open. It prints markdown.
+//! Counts the allocations of a request on each path (a function call, gRPC or an HTTP endpoint). Requests to a server
+//! use one connection that is kept open. The program prints markdown.
 //!
-//! The servers of the folder `limits` answer the same message and do nothing else. Their allocations belong to the
-//! protocol stack. If spillgate allocates more, the additional allocations are its own.
+//! The servers of the folder `limits` send the same answers as spillgate and do nothing else. Their allocations belong
+//! to the protocol stack. If spillgate allocates more, the additional allocations are spillgate's own.
 
 #[path = "../../limits/src/answer.rs"]
 #[allow(dead_code)]
@@ -51,9 +52,9 @@ struct Row {
     path: &'static str,
     /// Allocations per request.
     allocations: f64,
-    /// The highest number that the test accepts.
+    /// The highest number of allocations per request that the test accepts.
     most: f64,
-    /// The name of a server that answers the same message without a decision, and its allocations per request.
+    /// The name of a server that sends the same answer without a decision, and its allocations per request.
     at_once: Option<(&'static str, f64)>,
 }
 
@@ -90,7 +91,11 @@ fn count() -> Result<Vec<Row>, Box<dyn Error>> {
         },
         row("HTTP `POST /v1/hit`", 5.0, of_http(http, "POST", "/v1/hit", HIT)),
         row("HTTP `GET /v1/forward-auth`", 7.0, of_http(http, "GET", "/v1/forward-auth", "")),
-        row("HTTP `GET /healthz`, what HTTP/1 itself takes", 4.0, of_http(http, "GET", "/healthz", "")),
+        row(
+            "HTTP `GET /healthz`, which shows the allocations of HTTP/1 itself",
+            4.0,
+            of_http(http, "GET", "/healthz", ""),
+        ),
     ];
     running.handle().drain();
     running.wait()?;

@@ -12,7 +12,7 @@ use kit::{Counted, pinned};
 
 /// The smallest number of decisions from which the cost of a decision can be computed.
 const DECISIONS_MIN: f64 = 100.0;
-/// The most runs that are made until a run has at least [`DECISIONS_MIN`] decisions.
+/// The maximum number of runs that are made until a run has at least [`DECISIONS_MIN`] decisions.
 const TRIES: u32 = 20;
 
 /// One run of the load generator, with the figures that it reported.

@@ -20,7 +20,7 @@ pub(crate) enum Scenario {
     Scaling,
 }
 
-/// The connections to Redis of the server that has a pool. Each connection has one call at a time.
+/// The number of connections to Redis in a pool. Each connection has one call at a time.
 const POOL: u32 = 8;
 
 /// The arguments that select a protocol of loadgen.
@@ -31,7 +31,7 @@ const THROTTLECRAB: &[&str] =
     &["rls", "--path", "/throttlecrab.RateLimiter/Throttle", "--throttlecrab", "1000000000", "1000000000", "3600"];
 
 impl Scenario {
-    /// Starts the servers. Ratios are computed for the first server.
+    /// Starts the servers. Each ratio compares the first server with another server.
     pub(crate) fn servers(self, cli: &Cli) -> Result<Vec<Server>, String> {
         if let Some(base) = &cli.base {
             return Ok(vec![self.release(cli, "now", &cli.spillgate)?, self.release(cli, "base", base)?]);
@@ -72,7 +72,7 @@ impl Scenario {
     /// Starts spillgate with a Redis of its own.
     fn shared(self, cli: &Cli, name: &str, program: &Path) -> Result<Server, String> {
         let redis = Redis::start(cli.client_core, free_address()?, &[])?;
-        // The deadline is long, because this program measures speed. A late answer is still an answer.
+        // The deadline is long, so that an answer that comes late on a busy machine is not an error.
         let store = ["--store", &redis.url(), "--store-expected-nodes", "1", "--store-deadline", "1s"];
         Ok(self.spillgate(cli, name, program, &store, RLS)?.with(redis))
     }
@@ -82,7 +82,7 @@ impl Scenario {
         self.spillgate(cli, &format!("spillgate --workers {count}"), &cli.spillgate, &["--workers", &count], RLS)
     }
 
-    /// Starts one server of the folder `limits`, which answers the same message without a decision.
+    /// Starts one server of the folder `limits`, which sends the same answer as spillgate without a decision.
     fn limit(self, cli: &Cli, stack: &str, request: &'static [&'static str]) -> Result<Server, String> {
         let address = free_address()?;
         let mut command = pinned(&self.server_cores(cli));

@@ -13,7 +13,7 @@ use crate::scenario::Scenario;
 const CLIENT_SHARE_MAX: f64 = 0.95;
 
 pub(crate) const REGRESSION_HEAD: &str = "\
-| server CPU time per decision, us | base | now | rounds | base / now, median | its 95 % interval, must be above 0.97 | verdict |
+| server CPU time per decision, us | base | now | rounds | base / now, median | 95 % interval of the median, must be above 0.97 | verdict |
 |---|---|---|---|---|---|---|";
 
 /// Returns a row of the table that begins with [`REGRESSION_HEAD`].

@@ -31,7 +31,7 @@ pub(crate) struct Options {
     /// Decisions in one batch
     #[arg(long, default_value_t = 10_000)]
     batch: u32,
-    /// The most batches until the store must be small again
+    /// The maximum number of batches while the old keys expire
     #[arg(long, default_value_t = 6000)]
     expiry_batches: u32,
     #[arg(long, value_enum, num_args = 1.., default_values_t = [Case::TokenBucket, Case::FixedWindow, Case::Governor])]

@@ -1,6 +1,6 @@
 //! Measures bytes per key: all memory that a process gains while a limiter is made and gets its keys.
 //!
-//! Memory limits the number of keys that a store can have. Each case runs in a process of its own.
+//! How many keys a store can have depends on its memory. Each case runs in a process of its own.
 
 use std::fmt::Write;
 use std::process::Command;
@@ -84,12 +84,12 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
         report,
         "\n### Bytes per key in memory\n\nEach line was measured in a new process. Its figures are bytes per \
         key: the bytes that are allocated \
-         at the end, the most bytes that were allocated at one time, and the growth of the \
+         at the end, the maximum number of bytes that were allocated at one time, and the growth of the \
          resident memory of the process. The store of spillgate can have {} keys.\n",
         options.max_keys
     );
     report.push_str(
-        "| limiter | keys | allocated | most allocated | resident | the larger of allocated and resident |\n",
+        "| limiter | keys | allocated | maximum allocated | resident | the larger of allocated and resident |\n",
     );
     report.push_str("|---|---|---|---|---|---|\n");
     for &case in &options.cases {

@@ -120,8 +120,8 @@ fn of_service(request: &str, count: usize) -> Outcome {
         other => return Err(format!("there is no case {other}").into()),
     };
     // This is the usual log level of a server, because a decision includes the checks before a log line. The service
-    // looks up only the first thousand unmatched descriptors in a second. If both counts are larger than a thousand,
-    // the difference between the two results contains no such lookups.
+    // looks up only the first thousand unmatched descriptors in a second. If COUNT is above a thousand in both calls of
+    // the program, the difference between the two results contains no such lookups.
     tracing_subscriber::fmt().with_max_level(LevelFilter::INFO).with_writer(io::sink).init();
     let rules = Rules::parse(&[RulesFile { name: "rules.yaml".into(), text: RULES.into() }])?;
     let store = Backend::Memory(MemoryStore::new(MemoryOptions::default()));

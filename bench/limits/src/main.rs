@@ -1,8 +1,8 @@
 //! Servers for comparison. All of them except `script` answer without a decision, so they show the highest speed of
 //! each protocol stack on a machine.
 //!
-//! `tonic` and `axum` decode the same requests as spillgate, and answer the same messages as spillgate does for a rule
-//! that allows. So the difference between spillgate and these servers is the cost of the decision.
+//! `tonic` and `axum` decode the same requests as spillgate, and send the same answers as spillgate sends for a rule
+//! that allows the request. So the difference between spillgate and these servers is the cost of the decision.
 //!
 //! `script` makes decisions too, on the Redis whose address is in the variable `REDIS`. `script` makes one script call
 //! for each request, and it sends only one call at a time on each connection. The variable `CONNECTIONS` sets the

@@ -1,8 +1,8 @@
 //! The engine of the load generator: it sends requests on many connections, and counts the replies and their latencies.
 //!
-//! Each thread has one epoll loop. A connection has at most as many requests in flight as its window allows. In an open
-//! loop, requests are sent on a fixed schedule. In a closed loop, a request is sent as soon as a reply has made space
-//! for it.
+//! Each thread has one epoll loop. The window of a connection is the maximum number of its requests in flight. In an
+//! open loop, requests are sent on a fixed schedule. In a closed loop, a request is sent as soon as a reply has made
+//! space for it in the window.
 
 use crate::Load;
 use crate::keys::Keys;
@@ -118,7 +118,7 @@ impl Connection {
     }
 }
 
-/// The schedule of an open loop. Each thread sends its part of the rate.
+/// The schedule of one thread in an open loop. All threads have the same part of the rate.
 struct Schedule {
     begin: Instant,
     interval: f64,

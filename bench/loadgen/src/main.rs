@@ -11,8 +11,8 @@
 //! `--concurrency` is the number of requests in flight on all connections together. Each connection gets an equal part.
 //! With rls, these requests are HTTP/2 streams. With http and resp, they are pipelined.
 //!
-//! With `--rate`, requests are sent on a fixed schedule (an open loop). Then the latency of a request counts from its
-//! scheduled time. So the time that a request waits before it is sent is a part of its latency.
+//! With `--rate`, requests are sent on a fixed schedule (an open loop). Then the latency of a request is measured from
+//! its scheduled time. So the time that a request waits before it is sent is a part of its latency.
 
 mod engine;
 mod http;

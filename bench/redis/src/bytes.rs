@@ -28,15 +28,18 @@ const YEAR: Duration = Duration::from_secs(365 * 86_400);
 /// The number of requests in flight.
 const TASKS: u32 = 64;
 
-/// Bounds in bytes: for a key that is not a log, for the name of a key, for a state that is not a log, for a log with
-/// one entry, and for each further entry of a log.
+/// The maximum memory in bytes that Redis may use for a key whose state is not a log.
 const SMALL_MAX: u64 = 180;
+/// The length in bytes of the name of each key.
 const NAME: usize = 29;
+/// The greatest length in bytes of a state that is not a log.
 const STATE_MAX: u64 = 20;
+/// The maximum memory in bytes that Redis may use for a key whose state is a log with one entry.
 const LOG_FIRST_MAX: u64 = 600;
+/// The additional bytes that Redis may use for each further entry of a log.
 const LOG_FURTHER_MAX: u64 = 12;
 
-/// One kind of key: a quota, the number of hits on each key, and the most bytes that a key may need.
+/// One kind of key: a quota, the number of hits (takes of one unit) on each key, and the bound in bytes for each key.
 struct Kind {
     name: String,
     quota: Quota,

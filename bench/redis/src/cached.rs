@@ -34,8 +34,8 @@ pub(crate) struct Options {
 
 /// A refused request has to be at least this many times as fast as an allowed request.
 const RATIO_MIN: f64 = 20.0;
-/// How long the deny cache keeps a refusal. It is longer than any run. By default, the cache asks Redis again after a
-/// second, and that call would be counted.
+/// How long the deny cache keeps a refusal. This time is longer than any run. By default, the cache asks Redis again
+/// after a second, and that call would be counted.
 const MAX_AGE: Duration = Duration::from_secs(3600);
 
 /// One run: a task that sends one request after the other.

@@ -95,8 +95,7 @@ struct Round {
     longest_ms: f64,
     /// How long no server accepted a write.
     away_ms: f64,
-    /// A time after the fault. It begins with the first write that a server accepts, and ends with the first request
-    /// that the store decides.
+    /// The time from the first write that a server accepted again, until the store decided a request.
     recovery_ms: f64,
     /// The time from the first write that a server accepted again, until a sentinel reported that server as the
     /// primary. 0 without sentinels.

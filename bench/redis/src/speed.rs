@@ -178,13 +178,13 @@ async fn ask(store: &RedisStore, quota: &Quota, first: &[u32], keys: &[u32], sto
 
 /// Returns the requests per second of redis-benchmark with this many requests in one pipeline.
 ///
-/// redis-benchmark cannot pass zero bytes in arguments. So it runs a copy of the script that begins by setting the
-/// argument.
+/// redis-benchmark cannot pass an argument that contains a byte with the value 0. So redis-benchmark runs a copy of the
+/// script, and the first line of this copy sets the argument.
 fn benchmark(options: &Options, redis: &mut Redis, quota: &Quota, pipeline: usize) -> Result<f64, String> {
     let hits = [Hit::new(7, quota, Op::take(1), Binding::Enforce)];
     let request = ScriptCall::new(None, &hits).map_err(|e| e.to_string())?;
     let argument =
-        request.arguments().nth(1).expect("what the script reads").iter().fold(String::new(), |mut text, byte| {
+        request.arguments().nth(1).expect("argument 2 exists").iter().fold(String::new(), |mut text, byte| {
             let _ = write!(text, "\\{byte:03}");
             text
         });
