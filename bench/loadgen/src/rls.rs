@@ -132,11 +132,13 @@ pub(crate) struct Rls {
     headers: Vec<u8>,
     body: Vec<u8>,
     sent: u64,
-    /// The bytes that the server still accepts: on the whole connection, and on each new stream.
+    /// How many more bytes the server accepts on the whole connection.
     send_window: i64,
+    /// How many bytes the server accepts on each new stream.
     stream_window: i64,
-    /// The number of streams that the server accepts at a time, and the number of streams that are open.
+    /// How many open streams the server accepts.
     max_streams: u32,
+    /// How many streams are open now.
     streams: u32,
     /// The bytes that were received, and for which no WINDOW_UPDATE was sent yet.
     unacknowledged: usize,

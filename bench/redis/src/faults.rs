@@ -39,8 +39,9 @@ const GRACE_MS: f64 = 10.0;
 /// After a server accepts writes again, the store has to decide again within this time.
 const RECOVERY_MS: f64 = 1000.0;
 
-/// How long the load runs before a fault begins, and after the fault has ended.
+/// How long the load runs before a fault begins.
 const BEFORE: Duration = Duration::from_secs(1);
+/// How long the load runs after a fault has ended.
 const AFTER: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Copy)]

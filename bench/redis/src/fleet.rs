@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use kit::{Process, Redis, free_address, pinned};
 use tempfile::TempDir;
 
-/// A node of a cluster, or a primary with sentinels, counts as failed after this many milliseconds without an answer.
+/// After this many milliseconds without an answer, a server is regarded as failed: a node of a cluster by the other
+/// nodes, and a primary by its sentinels.
 pub(crate) const DOWN_AFTER_MS: u64 = 500;
 
 /// The name that the sentinels use for their primary.

@@ -1,8 +1,8 @@
 //! The conformance suite: readable traces that every store has to answer correctly.
 //!
-//! A store may have code of its own for decisions, for example a script that runs in Redis. This code could decide
-//! differently from the kernel (the decision code of this crate). A failed trace shows the line where the answers
-//! differ.
+//! A store may have code of its own for decisions, for example a script that runs in Redis. The code of a store could
+//! decide differently from the kernel (the decision code of this crate). A failed trace shows the line where the
+//! answers differ.
 //!
 //! A trace is a text file in `tests/traces/`. A line that begins with `quota` declares a quota. Any other line is a
 //! request and its expected answer:

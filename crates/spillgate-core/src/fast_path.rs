@@ -49,7 +49,7 @@ impl Packed {
     /// * quotas whose refusals are not [free](Quota::refusal_is_free), and quotas with a limit of 0;
     /// * states that have no packed form;
     /// * buckets that are not full and were charged by a quota with another T or another depth (T is the time between
-    ///   two units).
+    ///   two units, and the depth is the hard capacity times T).
     ///
     /// [`Packed`] has an example.
     #[must_use]

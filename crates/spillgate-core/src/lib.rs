@@ -74,8 +74,8 @@
 //!   Buckets are an exception: a bucket does not know which units have expired, so it can give back units of any age.
 //!   `tests/properties.rs`: `what_is_given_back_is_admitted_once_more_at_most`,
 //!   `a_refund_gives_back_its_cost_and_never_more`, `a_refund_of_expired_units_changes_nothing`.
-//! * A force (an operation for units that were used already) counts its units even if they do not fit. Forces never let
-//!   takes get more units than the bound allows. Fixed windows and sliding window counters count all units of a force.
+//! * A force (an operation for units that were used already) counts its units even if they do not fit. Even with
+//!   forces, takes get no more units than the bound allows. Fixed windows and counters count all units of a force.
 //!   A log keeps at most one unit more than its limit. A bucket counts the units of a force until its debt (the time
 //!   that it needs to refill) is 2 * B * T, with B and T of the quota of the force. If two quotas share a bucket, the
 //!   debt may already be larger than 2 * B * T. Then the force adds nothing. `tests/properties.rs`:
@@ -96,8 +96,9 @@
 //! * Several quotas can share a state. A hit under one quota then never lowers what was counted under another quota,
 //!   unless the hit is a refund or a reset. For buckets, the bound in an interval of length s is the sum of three
 //!   parts: the largest B, s times the largest rate 1/T, and the units that were given back in the interval. For
-//!   windows, counters and logs, the bound is that of the largest limit. A quota matters for these bounds only if it
-//!   took or forced units in the interval. `tests/several_quotas.rs`: `several_quotas_keep_the_bound_of_the_largest`,
+//!   windows, counters and logs, the bound is that of the largest limit. A quota matters for these bounds only if a
+//!   take or a force under this quota used units in the interval.
+//!   `tests/several_quotas.rs`: `several_quotas_keep_the_bound_of_the_largest`,
 //!   `no_hit_lowers_what_was_counted_under_another_quota`,
 //!   `what_another_quota_refuses_changes_nothing_and_its_wait_is_exact`,
 //!   `a_limit_cut_and_restored_admits_nothing_extra`, `several_quotas_reach_the_bound_of_the_largest`,

@@ -34,8 +34,8 @@ pub enum Op {
     /// Reads what is left and changes nothing. A peek is refused only while more than the hard capacity is used, or
     /// while a penalty lasts.
     Peek,
-    /// Counts units that were used already, even if they do not fit. Only an algorithm that does not support this
-    /// operation refuses it (`concurrency`).
+    /// Counts units that were used already, even if they do not fit. A force is refused only by `concurrency`, which
+    /// does not support this operation.
     Force {
         /// How many units to count.
         cost: u64,

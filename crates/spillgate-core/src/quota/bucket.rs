@@ -44,8 +44,8 @@ impl Quota {
 
     /// Returns whether a bucket that this quota charged last can be [packed](crate::State::pack).
     ///
-    /// Almost every bucket can be packed. The exceptions are some [shares](Quota::share). Their T is longer than two
-    /// seconds, and no limit in the same window has this T.
+    /// Almost every bucket can be packed. The exceptions are some [shares](Quota::share) (parts of a quota for one
+    /// server). Their T is longer than two seconds, and no limit in the same window has this T.
     #[must_use]
     pub const fn packs(&self) -> bool {
         self.bucket_word != UNPACKED

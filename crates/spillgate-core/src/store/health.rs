@@ -14,7 +14,8 @@ use crate::{StoreError, StoreErrorKind};
 pub enum Circuit {
     /// All requests are sent.
     Closed,
-    /// Some requests are sent: only one probe, or only the requests to those nodes of a cluster that work.
+    /// Some requests are sent: only one probe (a request that tries a failed server again), or only the requests to
+    /// those nodes of a cluster that work.
     HalfOpen,
     /// No request is sent. Each request fails at once.
     Open,
