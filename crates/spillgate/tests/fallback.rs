@@ -2,7 +2,8 @@
 //! whole request).
 //!
 //! A policy (`on_store_failure`) says what a limit does while the store fails. With the policy `local`, each node can
-//! admit its share of the limit. A share is the limit divided by the number of nodes.
+//! admit its share of the limit. A share is the limit divided by the number of nodes. A receipt says which store (shared or
+//! local) a take was charged to, so that a refund goes to the same store.
 
 #[path = "support/shaky.rs"]
 mod shaky;
@@ -142,7 +143,7 @@ fn a_cost_above_the_capacity_is_refused_by_allow_too() {
         let (verdict, _) = node.ask(&[take(3, &local, 0), hit.with_binding(Binding::Shadow)]);
         assert!(verdict.allowed, "a limit in shadow mode refuses nothing");
     }
-    assert!(node.ask(&[Hit::new(1, &banned, Op::Peek, Binding::Enforce)]).0.allowed, "the store allows this peek too");
+    assert!(node.ask(&[Hit::new(1, &banned, Op::Peek, Binding::Enforce)]).0.allowed, "a peek fits a limit of 0");
 }
 
 #[test]
@@ -236,15 +237,15 @@ fn quota_mode_hits_refuse_only_together_whatever_decides_them() {
     assert_eq!(
         (verdict.allowed, decisions[0].allowed),
         (true, false),
-        "it is enough that one of two limits in quota mode allows, here by the policy `allow`"
+        "the policy `allow` allows the second limit, and one of two limits in quota mode is enough"
     );
     let (verdict, _) = node.ask(&[any(1, &local, 3), any(2, &deny, 1)]);
-    assert!(verdict.allowed, "it is enough that one of two limits in quota mode allows, here by its share");
+    assert!(verdict.allowed, "the share allows the first limit, and one of two limits in quota mode is enough");
     assert_eq!(node.left_locally(1, &local), 0, "the share is charged");
     let (verdict, _) = node.ask(&[any(1, &local, 1), any(2, &deny, 1)]);
     assert!(
         !verdict.allowed && verdict.binding == Some(0),
-        "the verdict has the wait of the hit with the shorter wait"
+        "both hits refuse, and the verdict names hit 0, which has the shorter wait"
     );
     assert!(!node.ask(&[any(2, &deny, 1)]).0.allowed);
     let (verdict, _) = node.ask(&[any(3, &local, 1), take(2, &deny, 1)]);

@@ -63,7 +63,8 @@ fn algorithms() -> [Algorithm; 7] {
     ]
 }
 
-/// Returns f(s), the most units that `quota` can admit in an interval of `s` ns, including both ends of the interval.
+/// Returns f(s), the maximum number of units that `quota` can admit in an interval of `s` ns, including both ends of
+/// the interval.
 fn bound(quota: &Quota, s: u64) -> u128 {
     let (l, w, t) = (u128::from(quota.hard_capacity()), u128::from(quota.window_ns()), u128::from(quota.interval_ns()));
     let s = u128::from(s);
@@ -204,7 +205,8 @@ fn each_request_is_decided_as_by_the_kernel_locally_or_in_the_store() {
         store.shared().set(if works { Link::Works } else { Link::Lost });
         let mut hits = random.hits(&quotas, &receipts, |i| u128::from(i) << 64);
         let was_taken_locally = |hit: &Hit<'_>| matches!(hit.op, Op::Refund { receipt: Some(r), .. } | Op::Renew { receipt: r } if r.mark & LOCAL > 0);
-        // Resets, and requests with hits for both stores, are removed here, because other tests check them.
+        // Resets, and requests with hits for both the shared and a local store, are removed here, because other tests
+        // check them.
         hits.retain(|hit| !matches!(hit.op, Op::Reset));
         let all_local = hits.iter().all(was_taken_locally);
         hits.retain(|hit| all_local || !was_taken_locally(hit));

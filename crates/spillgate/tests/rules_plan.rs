@@ -121,7 +121,7 @@ fn keys_distinguish_domains_entries_and_their_order() {
         key("e", &[("a", "b_c")]),
     ];
     for (i, one) in all.iter().enumerate() {
-        assert!(all[..i].iter().all(|other| other != one), "key {i} is new");
+        assert!(all[..i].iter().all(|other| other != one), "key {i} must differ from all keys before it");
     }
     assert_eq!(all[0], key("d", &[("a", "b_c")]));
 }

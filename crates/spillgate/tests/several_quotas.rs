@@ -1,7 +1,7 @@
 //! Tests of several quotas that are used with one key of the memory store.
 //!
-//! A key gets another quota when rules are reloaded, or when the servers of a fleet have different limits. At the same
-//! time, requests can be late (their time is before the newest time of the state), and the table of the store can grow.
+//! A key gets another quota when rules are reloaded, or when the servers of a fleet have different limits. In some tests,
+//! requests are also late (their time is before the newest time of the state), or the table of the store grows.
 //! "Debt" is how much of a token bucket is used, stored as a time. A bug that forgives debt would admit too many
 //! requests.
 

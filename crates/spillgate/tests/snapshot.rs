@@ -287,8 +287,8 @@ fn no_flipped_bit_goes_unnoticed() {
     assert!(file.restore(keys(100), at(0)).is_ok());
 }
 
-/// Returns a snapshot file with these records and a correct checksum. Its header says that there are `entries` entries of
-/// each width.
+/// Returns a snapshot file with these records and a correct checksum. Its header says that the file has `entries`
+/// entries for narrow slots, and as many for wide slots.
 fn forged(records: &[Vec<u64>], entries: u64) -> Vec<u8> {
     let words = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
     let mut bytes = [&b"spillgate state\n"[..], &words(&[2, START_NS]), &[7; 16], &words(&[entries, entries])].concat();

@@ -13,9 +13,8 @@ use super::model::{Limit, MAX_WARNINGS, Origin, Pattern, Rule, RulesFile, Unrele
 use crate::text::{At, Diagnostic, Severity, Source, Words};
 use crate::units::format_duration;
 
-/// The most wildcards of one key that are compared with each other and with values. The number of comparisons grows
-/// with the square of this number, and a file can have thousands of wildcards. Further wildcards of the key are not
-/// compared.
+/// The maximum number of wildcards of one key that are compared with each other and with values. Further wildcards of
+/// the key are not compared. Without this bound, thousands of wildcards would need millions of comparisons.
 const MAX_COMPARED: usize = 256;
 
 /// Returns the warnings and notes about all rules that were loaded.
@@ -90,7 +89,8 @@ pub(super) fn unreleased(rules: &Rules, files: &[RulesFile], taken: impl Fn(&Rul
 /// The text of a file, with the position where each line starts.
 struct Lines {
     source: Source,
-    /// The offset of each line in bytes. A rule stores only its line number, but a diagnostic also needs the offset.
+    /// For each line, the byte offset of its start. A rule stores only its line number, but a diagnostic also needs the
+    /// offset.
     starts: Vec<usize>,
 }
 
@@ -239,7 +239,7 @@ impl<'r> Linter<'r> {
         }
     }
 
-    /// Calls [`shadowed`](Linter::shadowed) if `first` is a node. Does nothing if it is `None`.
+    /// Calls [`shadowed`](Linter::shadowed) if `first` is a node. Does nothing if `first` is `None`.
     fn shadowed_by(&mut self, first: Option<u32>, later: u32) {
         if let Some(first) = first {
             self.shadowed(first, later);

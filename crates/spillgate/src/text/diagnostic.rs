@@ -106,7 +106,7 @@ impl Severity {
     }
 }
 
-/// The most bytes of a line that are underlined.
+/// The maximum number of bytes of a line that are underlined.
 const MAX_LABEL_BYTES: usize = 120;
 
 /// One error, warning or note: what is wrong, where it is, and how to fix it.

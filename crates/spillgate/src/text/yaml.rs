@@ -47,20 +47,20 @@ pub enum Value {
 /// The largest text, in bytes: 16 MiB.
 pub(crate) const MAX_BYTES: usize = 16 << 20;
 
-/// The most values of one file. A normal file of [`MAX_BYTES`] has far fewer values. The bound limits the time and
-/// memory that a hostile file costs.
+/// The maximum number of values of one file. A normal file of [`MAX_BYTES`] has far fewer values. The bound limits the
+/// time and memory that a hostile file costs.
 const MAX_NODES: usize = 4_000_000;
 
-/// The most aliases of one file. An alias (`*name`) repeats a value that was written elsewhere. Repeated values also count
-/// for all other bounds, as if they were written out.
+/// The maximum number of aliases of one file. An alias (`*name`) repeats a value that was written elsewhere. Repeated
+/// values also count for all other bounds, as if they were written out.
 const MAX_ALIASES: usize = 10_000;
 
-/// The most values that all aliases of one file together can repeat. Without this bound, a few lines of nested aliases
-/// could stand for billions of values.
+/// The maximum number of values that all aliases of one file together can repeat. Without this bound, a few lines of
+/// nested aliases could stand for billions of values.
 const MAX_REPLAYED: usize = 250_000;
 
-/// The most levels of nested lists and maps. Sixteen levels of descriptors need thirty-two levels of YAML, and metadata
-/// needs some more.
+/// The maximum number of levels of nested lists and maps. Sixteen levels of descriptors need thirty-two levels of YAML,
+/// and metadata needs some more.
 const MAX_YAML_DEPTH: usize = 64;
 
 /// The size of the stack of the parser's thread, in bytes. The parser calls itself for each level, and each level needs up

@@ -34,7 +34,7 @@ const BUFFER_BYTES: usize = 1 << 16;
 pub struct Saved {
     /// The number of states in the snapshot.
     pub entries: usize,
-    /// The size of the file.
+    /// The size of the file in bytes.
     pub bytes: u64,
 }
 

@@ -1,7 +1,7 @@
 //! Stores one state of a snapshot in a new memory store.
 //!
-//! A slot is claimed in the same way as for the new key of a request, but no decision is made. If a state does not fit
-//! its slot, the file is damaged.
+//! A slot (the place of one state in a table) is claimed in the same way as for the new key of a request, but no
+//! decision is made. If a state does not fit its slot, the file is damaged.
 
 use spillgate_core::{Packed, State, Time};
 
@@ -12,7 +12,7 @@ use crate::memory::store::{MemoryStore, ShardRef};
 /// A state that was read from a record of the file.
 #[derive(Clone, Debug)]
 pub(super) enum SavedState {
-    /// A state that was in its slot.
+    /// A state that was stored in a slot.
     Inline(Packed),
     /// A state that was in the slab, the memory for states that do not fit a slot.
     InSlab {
@@ -40,9 +40,11 @@ pub(super) enum Outcome {
     Restored,
     /// The store has no capacity for the state.
     NoCapacity,
-    /// The state is invalid in one of three ways. Its numbers do not fit a slot of this width. Or its key is in the
-    /// store already. Or no table has a free slot near the bucket that its key chooses. With hashed keys, this never
-    /// happens.
+    /// The state is invalid in one of three ways:
+    ///
+    /// * Its numbers do not fit a slot of its shard.
+    /// * Its key is in the store already.
+    /// * No table has a free slot near the bucket that its key chooses. This never happens with hashed keys.
     Invalid,
 }
 

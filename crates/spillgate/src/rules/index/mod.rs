@@ -41,7 +41,7 @@ pub(super) struct Index {
 struct Level {
     /// The nodes of each key.
     keys: HashMap<Arc<str>, Slot>,
-    /// The most work that a search on this level and on all levels below it can need.
+    /// The maximum work that a search on this level and on all levels below it can need.
     work: Work,
 }
 

@@ -6,14 +6,14 @@
 
 use crate::rules::model::Pattern;
 
-/// The most bytes of keys, values and patterns of rules that one descriptor may be compared with: 2 MiB.
+/// The maximum number of bytes of rules (keys, values and patterns) that one descriptor can be compared with: 2 MiB.
 const MAX_COMPARED_BYTES: usize = 2 << 20;
 
-/// The most searches through whole values that are accepted for one descriptor. Only a pattern with text between two
-/// stars needs such a search.
+/// The maximum number of searches through a whole value that one descriptor can need. Only a pattern with text between
+/// two stars needs such a search.
 const MAX_SEARCHES: usize = 256;
 
-/// The fixed cost of each comparison. It is added to the number of compared bytes.
+/// The fixed cost of each comparison, in bytes. It is added to the number of compared bytes.
 const LOOK_BYTES: usize = 32;
 
 /// The work of a search in the worst case. If a sum would be larger than the largest `usize`, it is the largest `usize`.
@@ -21,8 +21,8 @@ const LOOK_BYTES: usize = 32;
 pub(super) struct Work {
     /// The bytes of rules that the descriptor is compared with, plus [`LOOK_BYTES`] for each comparison.
     compared_bytes: usize,
-    /// How often a whole value is searched. These searches are counted apart, because their cost depends on the length of
-    /// the value. This length is unknown when rules are loaded.
+    /// How often a whole value is searched. These searches are counted separately, because their cost depends on the
+    /// length of the value. This length is unknown when rules are loaded.
     searches: usize,
 }
 
@@ -72,7 +72,7 @@ impl Work {
     }
 }
 
-/// Returns the most work on the levels below patterns, if a search tries all patterns that fit one value.
+/// Returns the maximum work on the levels below patterns, if a search tries all patterns that fit one value.
 ///
 /// Each item of `below` is a pattern: its prefix (the text before its first star), and the work on the level below it. A
 /// value that fits a pattern begins with the prefix of the pattern. Two patterns can therefore fit the same value only if
@@ -82,8 +82,8 @@ pub(super) fn together<'p>(below: impl Iterator<Item = (&'p str, Work)>) -> Work
     let mut below: Vec<(&str, Work)> = below.collect();
     below.sort_unstable_by_key(|(prefix, _)| *prefix);
     let mut most = Work::default();
-    // The earlier prefixes that the current prefix begins with, the shortest first. Beside each prefix is a sum: its
-    // own work and the work of all shorter prefixes in this list.
+    // The earlier prefixes that the current prefix begins with, the shortest first. Beside each prefix is a sum:
+    // the work of this prefix and of all shorter prefixes in this list.
     let mut open: Vec<(&str, Work)> = Vec::new();
     for (prefix, work) in below {
         while open.last().is_some_and(|(shorter, _)| !prefix.starts_with(shorter)) {

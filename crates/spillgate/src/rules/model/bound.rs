@@ -8,7 +8,7 @@ use spillgate_core::{Algorithm, Anchor, Quota};
 
 /// Returns whether `loose` can never refuse a request that `strict` allows, at whatever times requests arrive.
 ///
-/// The function compares the numbers of units that the two limits can admit at most. If this comparison does not prove
+/// The function compares the maximum numbers of units that the two limits can admit. If this comparison does not prove
 /// that `loose` never refuses, the function returns false. A missing warning does less harm than a wrong warning.
 pub(in super::super) fn never_binds(loose: &Quota, strict: &Quota) -> bool {
     let window_ns = loose.window_ns();

@@ -7,7 +7,8 @@ use std::fmt;
 
 use crate::text::Diagnostic;
 
-/// The most warnings of one load. Further warnings are dropped, because an operator reads only the first warnings.
+/// The maximum number of warnings of one load. Further warnings are dropped, because an operator reads only the first
+/// warnings.
 pub(in super::super) const MAX_WARNINGS: usize = 1_000;
 
 /// The errors of one load of rules, in the order of files and lines. There is at least one error.
@@ -22,9 +23,9 @@ pub struct RulesErrors {
 }
 
 impl RulesErrors {
-    /// The most errors that are kept. If a file is not a rules file at all, it can have an error on each line, and no
-    /// reader needs thousands of errors. [`Display`](fmt::Display) also says how many errors were dropped at least.
-    /// There can be more, because a file with very many errors is not read to its end.
+    /// The maximum number of errors that are kept. If a file is not a rules file at all, it can have an error on each
+    /// line, and no reader needs thousands of errors. [`Display`](fmt::Display) also shows the number of errors that were
+    /// found and dropped. A file with very many errors is not read to its end, so it can have even more errors.
     pub const MAX: usize = 100;
 
     /// Makes a [`RulesErrors`] of the `errors` of a load and the number of errors that were `dropped`. Returns `None`

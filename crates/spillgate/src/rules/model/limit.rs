@@ -41,8 +41,8 @@ pub struct Limit {
     pub exposed: bool,
     /// Where the limit was written. `None` for a limit that comes with a request.
     pub origin: Option<Origin>,
-    /// The same quota, except that refused requests are charged too. It is used for a limit that comes with a request, if
-    /// the domain has `compat: envoy`. `None` for a limit from a file.
+    /// A copy of `quota` that also charges refused requests. This copy is used for a limit that comes with a request,
+    /// if the domain has `compat: envoy`. `None` for a limit from a file.
     pub(in super::super) charged: Option<Box<Quota>>,
 }
 

@@ -11,21 +11,21 @@ use crate::text::yaml;
 /// does not read the rest of it.
 pub const MAX_FILE_BYTES: usize = yaml::MAX_BYTES;
 
-/// The most levels of nested descriptors. If descriptors are nested deeper, this is an error.
+/// The maximum number of levels of nested descriptors. Deeper nesting is an error.
 ///
 /// The search for a rule calls itself once for each level. The bound therefore also limits the stack of the search.
 pub const MAX_DEPTH: usize = 16;
 
-/// The most descriptors in all files of one load. The first descriptor above this bound is an error.
+/// The maximum number of descriptors in all files of one load. The first descriptor above this bound is an error.
 pub const MAX_RULES: usize = 1_000_000;
 
-/// The most bytes of all [paths](crate::rules::Rule::path) of one file: 64 MiB.
+/// The maximum number of bytes of all [paths](crate::rules::Rule::path) of one file: 64 MiB.
 ///
 /// The path of a rule contains the keys and values of all rules around it. Without this bound, the paths of a small file
 /// with deep nesting could need very much memory.
 pub const MAX_PATH_BYTES: usize = 64 << 20;
 
-/// The most limits of one descriptor. A longer list of `rate_limits` is an error.
+/// The maximum number of limits of one descriptor. A longer list of `rate_limits` is an error.
 ///
 /// A request needs a hit (an operation on one limit) for each limit. A store decides all hits of a request in one step, so
 /// the number of hits has a bound too: [`MAX_HITS`](crate::MAX_HITS).

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use crate::rules::model::{MAX_FILE_BYTES, RulesFile};
 use crate::text::{At, Diagnostic, Source};
 
-/// The most entries (files and folders) of one folder, including the entries of all folders inside it. A folder with
-/// more entries is an error, because it is probably the wrong folder.
+/// The maximum number of entries (files and folders) of one folder, including the entries of all folders inside it. A
+/// folder with more entries is an error, because it is probably the wrong folder.
 const MAX_ENTRIES: usize = 10_000;
 
-/// The most levels of folders that are read. Without this bound, a folder that contains a link to itself would be read
-/// again and again.
+/// The maximum number of levels of folders that are read. Without this bound, a folder that contains a link to itself
+/// would be read again and again.
 const MAX_FOLDERS_DEEP: usize = 8;
 
 /// Reads the rules files at `paths`. A path is a file or a folder.
@@ -105,7 +105,7 @@ fn too_many(path: &Path) -> Diagnostic {
     Diagnostic::unreadable(&path.display().to_string(), message, help)
 }
 
-/// Reads one file. At most [`MAX_FILE_BYTES`] + 1 bytes are read. If there are that many, the file is too large.
+/// Reads one file. At most [`MAX_FILE_BYTES`] + 1 bytes are read. A file with this many bytes is too large.
 fn read_file(path: &Path) -> Result<RulesFile, Diagnostic> {
     let name = path.display().to_string();
     // This is checked before the file is opened, because opening a pipe waits until another program writes to it.
