@@ -1,8 +1,8 @@
 //! One connection, from its handshake to its end.
 //!
-//! A client that is slow, silent or gone must not keep memory. It must not delay a drain either: when the server
-//! drains, it ends as soon as all requests in flight are answered. [`watch_over`] closes such connections, for all
-//! protocols in the same way.
+//! A client that is slow, silent or gone must not keep memory. Such a client must not delay a drain either: a
+//! draining server ends as soon as all requests in flight are answered. [`watch_over`] closes the connections of such
+//! clients, for all protocols in the same way.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,10 +18,13 @@ use crate::metrics::{Closed, Metrics};
 use super::activity::Activity;
 use super::context::Context;
 
-/// When the server drains, it asks each client to close its connection. A connection without a request in flight then
-/// has this time to close. The same time begins when the server has shut down its side of a socket. In this time an
-/// HTTP/2 client has to answer a PING, and every client has to close its side. A client that does not close its side
-/// must not delay the end of the server.
+/// How long the server waits for a client to close its connection, in two cases:
+///
+/// * The server drains and has asked the client to close the connection, and no request is in flight. An HTTP/2 client
+///   also has to answer a PING in this time.
+/// * The server has shut down its side of the socket.
+///
+/// A client that does not close its side must not delay the end of the server.
 pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time that an idle connection has to close, after the server has asked the client to close it.
 const IDLE_CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -39,8 +42,8 @@ pub(super) struct ProtocolLimits {
 
 /// The methods of a connection that [`watch_over`] needs.
 pub(super) trait Connection {
-    /// Serves the connection until it ends. Returns whether it ended without an error. Sets `active_at` to the time
-    /// when the last request arrived.
+    /// Serves the connection until it ends. Returns true if the connection ended without an error. Sets `active_at`
+    /// to the time when the last request arrived.
     fn poll(&mut self, cx: &mut task::Context<'_>, active_at: &mut Instant) -> Poll<bool>;
     /// Returns whether a request is in flight.
     fn is_busy(&self) -> bool;

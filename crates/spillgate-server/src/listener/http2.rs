@@ -1,7 +1,7 @@
 //! HTTP/2 connections, built directly on the crate h2.
 //!
-//! gRPC and HTTP share this code. If several calls arrive together, it sends all their answers in one write. It also
-//! bounds the memory of answers that clients do not read.
+//! gRPC and HTTP share this code. If several calls arrive together, the code sends all their answers in one write. The
+//! code also bounds the memory of answers that clients do not read.
 //!
 //! A connection reads all calls that have arrived, answers them, and then writes all answers together. Calls that are
 //! read together are called a row. The calls of a row are decided in the order of their arrival.
@@ -40,8 +40,8 @@ use super::runner::Runner;
 
 /// The largest size of all header fields of a request, in bytes as HTTP/2 counts them. Envoy and nginx send far less.
 const HEADER_LIST_BYTES: u32 = 16 * 1024;
-/// How many bytes of a body the server accepts before the handler reads them. The length of a message has another
-/// limit.
+/// How many bytes of a body the server accepts before the handler reads them. The length of a whole message has
+/// a limit of its own.
 const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
 /// For all bodies of one connection together: how many bytes the server accepts before handlers read them. A client
 /// cannot make the server keep more bytes.
@@ -317,7 +317,7 @@ where
         let is_first = hold.is_some();
         let hold = hold.take().unwrap_or_else(|| Hold::of_frame(activity));
         let piece = hold.with(data).ok_or(Reason::ENHANCE_YOUR_CALM)?;
-        // Most answers have only one frame. The first frame does not wait for the window.
+        // The first frame does not wait for the window, because most answers have only one frame.
         if !is_first && !has_window(stream, activity).await {
             return Ok(());
         }
@@ -341,7 +341,7 @@ async fn has_window(stream: &mut SendStream<Piece>, activity: &Activity) -> bool
     true
 }
 
-/// Counts a call that waits until its client reads, until this value is dropped.
+/// Counts one call that waits for its client to read. The call is counted until this value is dropped.
 struct Stalled<'a>(&'a Activity);
 
 impl Stalled<'_> {

@@ -20,8 +20,9 @@ use tower::BoxError;
 
 use super::connection::CLOSE_TIMEOUT;
 
-/// The most bytes that are read and discarded after the last answer. This is enough for an HTTP/2 client, because it
-/// can send no more than its window and some heads. The socket of a client that sends more is reset.
+/// The maximum number of bytes that are read and discarded after the last answer. This number is enough for an HTTP/2
+/// client, because such a client can send no more than its flow-control window and some request heads. If a client
+/// sends more, its socket is reset.
 const DISCARDED_BYTES: usize = 1024 * 1024;
 /// The number of bytes that one read discards.
 const DISCARDED_AT_ONCE_BYTES: usize = 4 * 1024;
@@ -140,8 +141,8 @@ impl Body for StreamBody {
         if !self.data_ended {
             if let Some(data) = ready!(self.stream.poll_data(cx)) {
                 let data = data?;
-                // The reader of this body bounds the memory for it. Therefore the client is allowed to send as many
-                // more bytes as were read.
+                // The code that reads this body bounds its memory. Therefore the client is allowed to send one more
+                // byte for each byte that was read.
                 self.stream.flow_control().release_capacity(data.len())?;
                 return Poll::Ready(Some(Ok(Frame::data(data))));
             }

@@ -198,15 +198,15 @@ struct Shared {
     /// The worker of the admin listener. Requests of operators can take long. Because they have this worker, no other
     /// client has to wait for them.
     admin: Option<Worker>,
-    /// The most connections of one listener. Each listener counts its own connections, so a flood on one listener
-    /// cannot shut out the clients of another.
+    /// The maximum number of connections of one listener. Each listener has its own number of connections, so a flood
+    /// on one listener cannot shut out the clients of another listener.
     connections_max: usize,
     metrics: Arc<Metrics>,
 }
 
 impl Shared {
     /// Gives a socket to the worker with the fewest connections. `open` is the number of connections of the listener.
-    /// If the listener has too many already, the socket is closed at once.
+    /// If the listener already has the maximum number of connections, the socket is closed at once.
     fn dispatch(&self, socket: Socket, peer: Peer, app: &App, open: &Arc<AtomicUsize>) {
         let worker = match app {
             App::Admin(_) => self.admin.as_ref(),

@@ -24,15 +24,15 @@ use crate::settings::Listen;
 
 use super::{App, Shared};
 
-/// The most new connections that the operating system queues for us. It also applies its own limit
-/// (`net.core.somaxconn`).
+/// The maximum number of new connections that the operating system queues for the server. The system also applies its
+/// own limit (`net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
 
 /// How long to wait after an error that concerns more than one connection, such as the error that the process has no
 /// free file descriptor. A retry at once would only use CPU time.
 const BACKOFF: Duration = Duration::from_millis(50);
 
-/// The permissions of a Unix socket: its owner and group may connect.
+/// The permissions of a Unix socket: its owner and its group can connect.
 const UNIX_MODE: u32 = 0o660;
 
 /// A socket that listens.
@@ -158,7 +158,7 @@ async fn accept_loop(acceptor: Acceptor, app: App, shared: Arc<Shared>, mut drai
     }
     // The operating system can have accepted some connections already. They are served too, because closing the
     // listener would reset them. The runtime learns of new connections only when it polls its sockets. `yield_now`
-    // makes it poll them once more.
+    // makes the runtime poll its sockets once more.
     tokio::task::yield_now().await;
     let mut cx = Context::from_waker(Waker::noop());
     while let Poll::Ready(accepted) = acceptor.poll_accept(&mut cx) {

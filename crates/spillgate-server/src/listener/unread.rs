@@ -14,7 +14,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The most bytes of unread answers for one connection.
+/// The maximum number of bytes of unread answers for one connection.
 pub(super) const CONNECTION_BYTES: usize = 4 << 20;
 /// A connection begins no call that would make it use more bytes than this. The bytes from here to [`CONNECTION_BYTES`]
 /// are for the answer to the last call, because this answer can be long.

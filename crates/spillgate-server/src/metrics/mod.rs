@@ -102,7 +102,7 @@ pub struct Metrics {
     registry: Registry,
     /// The counters of decisions. The key of the map is the text of the labels for domain and rule.
     decisions: Mutex<BTreeMap<Arc<str>, Arc<Outcomes>>>,
-    /// The most values of one rule that have their own counters.
+    /// The maximum number of values of one rule that have their own counters.
     rule_values: usize,
     /// Descriptors that no rule matched.
     pub unmatched: Counter,

@@ -35,8 +35,7 @@ fn lost_counts(before: &Rules, after: &Rules) -> Vec<(String, &'static str)> {
     changed.collect()
 }
 
-/// Returns what has changed in a rule, if the rule has other counters because of this change. The other counters start
-/// at zero.
+/// Returns what has changed in a rule, if this change gives the rule new counters. The new counters start at zero.
 fn changed(before: &Rule, after: &Rule) -> Option<&'static str> {
     let shared = |rule: &Rule| rule.steps.iter().map(|step| step.shared).collect::<Vec<_>>();
     let is_new = |same: fn(&Limit, &Limit) -> bool| {

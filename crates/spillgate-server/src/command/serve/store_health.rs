@@ -17,8 +17,8 @@ use crate::service::Service;
 
 /// The pause after a probe that was answered.
 const PROBE_EVERY: Duration = Duration::from_millis(250);
-/// The pause after a probe that failed. It can be short, because the circuit breaker of the store protects a store that
-/// fails: while the breaker is open, it sends at most one request in 250 ms.
+/// The pause after a probe that failed. The pause can be short, because the circuit breaker protects a store that fails.
+/// While the breaker is open, at most one request in 250 ms is sent to the store.
 const RETRY_EVERY: Duration = Duration::from_millis(50);
 /// How long a probe waits for a connection, and after that for an answer.
 const PROBE_WITHIN: Duration = Duration::from_millis(250);
@@ -68,8 +68,8 @@ impl Logged {
     /// Returns how many failures the log can report now. `failures` is the number of failures so far.
     ///
     /// A consequence (a failure that another failure caused) is reported one call later than a cause, because the log
-    /// must have the cause first. Their counts can be in the wrong order: the circuit breaker can refuse a request
-    /// before the failure that opened the breaker is counted.
+    /// must have the cause first. The counts alone do not show this order, because the circuit breaker can refuse a
+    /// request before the failure that opened the breaker is counted.
     fn reportable(&mut self, failures: u64, is_consequence: bool) -> u64 {
         let seen = std::mem::replace(&mut self.seen, failures);
         if is_consequence { seen } else { failures }
@@ -143,7 +143,7 @@ impl<'s> Watch<'s> {
     fn log_change(&mut self, probed: Result<(), Error>) {
         let Some(Change { answers, after, changes }) = self.changes.next_line(Instant::now()) else { return };
         let why = probed.err().map(|failed| format!("{} ({failed})", failed.kind().explanation())).unwrap_or_default();
-        // Some changes since the last log line were not logged.
+        // If the store has changed more than once since the last log line, some of these changes were not logged.
         let more = if changes > 1 {
             format!(" (since the last line, the store has changed {changes} times between up and down)")
         } else {

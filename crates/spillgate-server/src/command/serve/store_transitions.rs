@@ -13,8 +13,8 @@ pub(super) const LOG_EVERY: Duration = Duration::from_secs(10);
 /// The state of the store, computed from the probes.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// Whether the store is up, and since which time. A store that is down is down since the first failed probe. `None`
-    /// before the first probe.
+    /// Whether the store is up, and the time when this state began. If the store is down, this is the time of the first
+    /// failed probe. `None` before the first probe.
     now: Option<(bool, Instant)>,
     /// How long the previous state lasted.
     before: Option<Duration>,
@@ -68,7 +68,7 @@ impl Changes {
         if self.logged == Some(answers) || !is_due {
             return None;
         }
-        // The first known state is not a change, so its line does not delay the line of a change.
+        // The first known state is not a change. Therefore the log line about this state does not delay the next line.
         *logged_at = self.before.map(|_| at);
         self.logged = Some(answers);
         Some(Change { answers, after: self.before, changes: std::mem::take(&mut self.unlogged) })

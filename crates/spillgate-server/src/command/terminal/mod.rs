@@ -59,7 +59,8 @@ impl Terminal {
         if self.out_colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
-    /// Prints to standard output. It is not an error if the reader of the output has ended, such as `head`.
+    /// Prints to standard output. It is not an error if the program that reads the output has ended, such
+    /// as `head`.
     pub(crate) fn print(&mut self, text: &str) {
         let mut out = io::stdout().lock();
         drop(out.write_all(text.as_bytes()).and_then(|()| out.flush()));

@@ -261,7 +261,7 @@ async fn a_call_that_is_reset_before_its_row_is_not_begun() {
         let (mut client, permits, _) = server.client().await;
         let mut answers = ask_rows(&mut client, &begun, 4 * WAITING_MAX).await;
         answers.truncate(2 * WAITING_MAX);
-        // The calls that are kept begin before the server reads that the other calls were reset.
+        // The calls that are kept begin before the server reads the resets of the other calls.
         while begun.lock().len() < 2 * WAITING_MAX {
             tokio::task::yield_now().await;
         }
@@ -392,7 +392,7 @@ async fn a_client_that_answers_no_ping_is_closed() {
         "the connection ended after {lived:?}"
     );
     let mut sent = Vec::new();
-    server.client.read_to_end(&mut sent).await.expect("the bytes of the server");
+    server.client.read_to_end(&mut sent).await.expect("the bytes of the server can be read");
     let ping = b"\0\0\x08\x06\0\0\0\0\0";
     assert_eq!(sent.windows(ping.len()).filter(|window| window == ping).count(), 1);
 }
