@@ -16,7 +16,8 @@ use spillgate::rules::{Limit, Rule, RuleStep};
 use super::registry::labels;
 use super::{Counter, Metrics, OUTCOMES, Outcome};
 
-/// A label shows at most this many bytes of a client's value. Values that begin with the same bytes share their counters.
+/// A label shows at most this many bytes of a client's value. Values that begin with the same bytes share their
+/// counters.
 const VALUE_BYTES: usize = 128;
 
 /// One counter for each outcome.

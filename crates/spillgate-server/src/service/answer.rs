@@ -11,7 +11,7 @@ use spillgate::{Decision, Hit, Reason, Verdict};
 /// The answer to one request.
 #[derive(Debug)]
 pub struct Answer<'p> {
-    /// Whether the request is allowed, and when to try again. In shadow mode it is always allowed.
+    /// Whether the request is allowed, and when to try again. In shadow mode, every request is allowed.
     pub verdict: Verdict,
     /// One status for each descriptor, in the order of the descriptors.
     pub statuses: SmallVec<[Status<'p>; 2]>,
@@ -35,14 +35,15 @@ pub struct Status<'p> {
     /// The binding limit. If limits refuse, it is the refusing limit with the longest wait. Otherwise it is the limit
     /// that has the smallest part of its capacity left.
     ///
-    /// `None` if nothing limits the descriptor, or if no limit was asked ([`Reason::NotAsked`]). A limit that is not
+    /// `None` if nothing limits the descriptor, or if the store was asked about no limit
+    /// ([`Reason::NotAsked`]). A limit that is not
     /// [exposed](Limit::exposed) is here only if it refuses.
     pub limit: Option<&'p Limit>,
     /// The decision of the binding limit.
     pub decision: Decision,
 }
 
-/// One limit of a descriptor, with its hit and its decision.
+/// One limit of a descriptor, with its hit (the operation on this limit) and its decision.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitDecision<'a, 'p> {
     /// The limit.

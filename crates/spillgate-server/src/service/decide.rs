@@ -84,7 +84,7 @@ impl<C: Clock> Service<C> {
         Ok(plan)
     }
 
-    /// Changes the plan of the rules as the options of this service say.
+    /// Adapts the plan (the hits that the rules demand) to the options of this service.
     #[inline]
     fn apply_options<'p>(
         &self,

@@ -18,7 +18,7 @@ pub enum ServiceError {
     /// The request exceeds a bound.
     #[error("too many {what}: at most {max} are allowed")]
     TooLarge {
-        /// The things that are too many, as the text of the error names them.
+        /// The name of the things that are too many, for the text of the error.
         what: &'static str,
         /// The largest number that is allowed.
         max: usize,

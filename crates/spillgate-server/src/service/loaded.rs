@@ -62,7 +62,8 @@ impl Loaded {
             if !unmatched || matches!(descriptor.action, Action::Refund(_)) {
                 continue;
             }
-            // This is a take even if the descriptor only peeks, because a limit of 0 would allow the peek.
+            // This hit asks for one unit even if the descriptor only peeks (asks for 0 units), because a limit of 0
+            // would allow a peek.
             let index = *refusing.get_or_insert_with(|| {
                 plan.hits.push(Hit::new(key, &limit.quota, Op::take(1), Binding::Enforce));
                 plan.hits.len() - 1

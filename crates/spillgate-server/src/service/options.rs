@@ -9,14 +9,14 @@ use crate::settings::{Limits, Settings};
 /// How large one request can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// The most descriptors of a request.
+    /// The maximum number of descriptors of a request.
     pub descriptors: usize,
-    /// The most entries of a descriptor.
+    /// The maximum number of entries of a descriptor.
     pub entries: usize,
-    /// The most bytes of an entry's key, and of the domain.
+    /// The maximum number of bytes of an entry's key, and of the domain.
     pub key_bytes: usize,
-    /// The most bytes of an entry's value that choose the counter. Further bytes are ignored there, but rules match the
-    /// whole value.
+    /// The maximum number of bytes of an entry's value that choose the counter. Further bytes do not change the
+    /// counter, but rules match the whole value.
     pub value_bytes: usize,
 }
 

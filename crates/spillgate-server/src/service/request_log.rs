@@ -16,11 +16,12 @@ use super::{Loaded, ServiceError};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// The most lines about requests at level debug in a second.
+/// The maximum number of lines about requests at level debug in a second.
 const REQUESTS_A_SECOND: u64 = 100;
 
-/// The most lines in a minute about requests that no limit applies to. Any 60 seconds can overlap two such minutes, so
-/// they have at most 2 * 4 = 8 lines. Together with the ten lines about refusals, this is fewer than twenty.
+/// The maximum number of lines in a minute about requests that no limit applies to. Any 60 seconds can overlap two such
+/// minutes, so these 60 seconds have at most 2 * 4 = 8 lines. Together with the ten lines about refusals, this is fewer
+/// than twenty.
 const UNMATCHED_A_MINUTE: u64 = 4;
 
 /// In each second, at most this many descriptors without a limit are looked up. A lookup finds out whether the log
@@ -28,7 +29,7 @@ const UNMATCHED_A_MINUTE: u64 = 4;
 /// a lookup gets its line when it comes again.
 const LOOKUPS_A_SECOND: u64 = 1000;
 
-/// The most bytes of a client's text in one line.
+/// The maximum number of bytes of a client's text in one line.
 const MAX_SHOWN_BYTES: usize = 1024;
 
 /// How many lines are remembered, so that they are not written again.

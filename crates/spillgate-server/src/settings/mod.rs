@@ -103,9 +103,9 @@ pub enum LogFormat {
 /// Limits of the memory store, and its snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
-    /// The most keys that are counted at once.
+    /// The maximum number of keys that are counted at once.
     pub max_keys: usize,
-    /// The most bytes that logs, segments and leases can use together.
+    /// The maximum number of bytes that logs, segments and leases can use together.
     pub max_heap: usize,
     /// The answer to a new key while the store is full.
     pub on_full: OnFull,
@@ -172,24 +172,24 @@ pub struct Grants {
 /// Limits on what clients can send and use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The most connections of each listener.
+    /// The maximum number of connections of each listener.
     pub connections: usize,
-    /// The most requests in flight on one HTTP/2 connection.
+    /// The maximum number of requests in flight on one HTTP/2 connection.
     pub streams: u32,
-    /// The most bytes of unread answers, for all HTTP/2 connections together.
+    /// The maximum number of bytes of unread answers, for all HTTP/2 connections together.
     pub unread: usize,
-    /// The most bytes of a request's body.
+    /// The maximum number of bytes of a request's body.
     pub body: usize,
-    /// The most descriptors of a request.
+    /// The maximum number of descriptors of a request.
     pub descriptors: usize,
-    /// The most entries of a descriptor.
+    /// The maximum number of entries of a descriptor.
     pub entries: usize,
-    /// The most bytes of an entry's key.
+    /// The maximum number of bytes of an entry's key.
     pub key: usize,
-    /// The most bytes of an entry's value that choose the counter. Further bytes are ignored there, but rules match the
-    /// whole value.
+    /// The maximum number of bytes of an entry's value that choose the counter. Further bytes do not change the
+    /// counter, but rules match the whole value.
     pub value: usize,
-    /// The most values of one rule that have metrics of their own.
+    /// The maximum number of values of one rule that have metrics of their own.
     pub metric_values: usize,
     /// A connection without a request for this long is closed.
     pub idle: Duration,

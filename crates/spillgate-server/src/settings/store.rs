@@ -22,7 +22,7 @@ pub struct Store {
     pub deadline: Duration,
     /// The number of servers that share the store. While the store fails, each server admits its part of a limit.
     pub expected_nodes: Option<u32>,
-    /// The file with the secret for hashing keys. All servers have the same secret.
+    /// The file with the secret for hashing keys. All servers that share the store have the same secret.
     pub key_secret_file: Option<PathBuf>,
     /// The user of the store.
     pub user: Option<String>,
@@ -31,10 +31,10 @@ pub struct Store {
     pub sentinel_user: Option<String>,
     pub sentinel_password_file: Option<PathBuf>,
     pub tls: StoreTls,
-    /// The number of connections to each server, rounded up to an even number. `None` means two connections for each
+    /// The number of connections to each server of the store, rounded up to an even number. `None` means two connections for each
     /// worker.
     pub connections: Option<usize>,
-    /// The most requests that wait for the store at once.
+    /// The maximum number of requests that wait for the store at once.
     pub max_in_flight: usize,
     pub scripts: bool,
     pub log: LogForm,

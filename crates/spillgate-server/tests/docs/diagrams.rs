@@ -51,7 +51,7 @@ pub(crate) fn script() -> String {
     svg.finish()
 }
 
-/// Draws how takes that arrive together share one command.
+/// Draws how several takes (requests for units) that arrive together share one command to Redis.
 pub(crate) fn one_call() -> String {
     let mut svg = Svg::new(880, 210);
     for number in 0..5 {

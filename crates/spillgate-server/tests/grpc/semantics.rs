@@ -334,8 +334,8 @@ async fn a_refusal_has_the_wait_unless_it_is_unknown() {
     assert!(full.statuses[0].duration_until_reset.is_none(), "{full:?}");
 }
 
-/// If an answer has no duration, Envoy writes `x-ratelimit-reset: 0`. So a refusal must have a duration, even if the
-/// same request is also refused after any wait.
+/// If an answer has no duration, Envoy writes `x-ratelimit-reset: 0`. So a refusal must have a duration, even if no
+/// wait would make the same request succeed.
 #[tokio::test]
 async fn a_refusal_that_no_wait_ends_has_the_time_to_the_reset() {
     in_one_hour(|| async {

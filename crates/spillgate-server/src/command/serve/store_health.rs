@@ -17,8 +17,8 @@ use crate::service::Service;
 
 /// The pause after a probe that was answered.
 const PROBE_EVERY: Duration = Duration::from_millis(250);
-/// The pause after a probe that failed. The pause can be short, because the circuit breaker protects a store that fails.
-/// While the breaker is open, at most one request in 250 ms is sent to the store.
+/// The pause after a probe that failed. The pause can be short, because the circuit breaker protects a store that
+/// fails. While the breaker is open, at most one request in 250 ms is sent to the store.
 const RETRY_EVERY: Duration = Duration::from_millis(50);
 /// How long a probe waits for a connection, and after that for an answer.
 const PROBE_WITHIN: Duration = Duration::from_millis(250);

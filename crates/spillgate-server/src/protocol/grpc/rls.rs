@@ -60,7 +60,8 @@ impl RateLimits {
         B: Body<Data = Bytes>,
         B::Error: Display,
     {
-        // The block ends the future that reads before the decision begins, so that both use the same memory.
+        // At its end, this block drops the future that reads the message. The future of the decision, which begins
+        // after that, can use the same memory.
         let (wire, is_late) = {
             let (mut read, mut is_late) = (pin!(message::read(body, self.max_message_bytes)), false);
             let message = poll_fn(|cx| {

@@ -21,14 +21,14 @@ use super::response::{JSON, PROBLEM_JSON, response};
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
-/// The most limits in the header fields of one answer. There is a limit because proxies bound the size of headers.
+/// The header fields of one answer show at most this many limits, because proxies bound the size of headers.
 const MAX_POLICIES: usize = 8;
 
 /// The answer to one request, as an HTTP client sees it. Limits that are not exposed are left out.
 pub(super) struct Summary<'a> {
     pub(super) verdict: Verdict,
-    /// The limits that could refuse the request. Limits in shadow mode and limits that were not asked are
-    /// left out.
+    /// The limits that could refuse the request. Limits in shadow mode are left out. Limits about which the
+    /// store was not asked are left out too, because another limit certainly refuses the request.
     pub(super) policies: SmallVec<[Policy<'a>; 4]>,
     /// The index in `policies` of the binding limit, which is the limit that the verdict names.
     pub(super) binding: Option<usize>,
@@ -89,7 +89,7 @@ impl<'a> Summary<'a> {
             let quota = decided.limit.quota.clone();
             self.leases.push(Lease { key: decided.hit.key, quota, permits, receipt });
         }
-        // A limit that was not asked has no numbers.
+        // If the store was not asked about a limit, the decision has no numbers.
         let is_known = decided.decision.reason != Reason::NotAsked;
         if decided.hit.binding == Binding::Shadow || !is_known || !decided.limit.exposed {
             return;

@@ -23,7 +23,7 @@ const EXAMPLE: &str = concat!(
     r#"and [["key","value"], ...] instead of {"key":"value", ...} keeps the order in any JSON library"#
 );
 
-/// The most checks in one body.
+/// The maximum number of checks in one body.
 const MAX_CHECKS: usize = 256;
 
 /// One check, as a client sends it.

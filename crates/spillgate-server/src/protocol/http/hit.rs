@@ -1,4 +1,5 @@
-//! `POST /v1/hit` decides a request that contains its own limit. `/v1/release` and `/v1/renew` end and extend leases.
+//! `POST /v1/hit` decides a request that contains its own limit. `/v1/release` ends a lease (permits that a
+//! `concurrency` limit granted), and `/v1/renew` extends a lease.
 //!
 //! With these routes a program needs no rules files.
 

@@ -16,7 +16,7 @@ use siphasher::sip128::{Hasher128 as _, SipHasher24};
 use spillgate::{Algorithm, KeyHasher, MAX_HITS, Quota, Receipt, Time};
 
 const VERSION: u8 = 1;
-/// The bytes of one lease: key 16, limit 8, lease 8, permits 8, time of the take 8, id 8.
+/// The bytes of one lease: key 16, limit 8, duration of the lease 8, permits 8, and in the receipt time 8 and mark 8.
 const LEASE_BYTES: usize = 56;
 const TAG_BYTES: usize = 16;
 /// The longest token that is decoded. It has one lease for each hit that a request can have.
@@ -103,13 +103,15 @@ fn read(bytes: &[u8; LEASE_BYTES]) -> Result<Lease, BadLeaseId> {
     Ok(Lease { key: u128::from_be_bytes(*key), quota, permits, receipt })
 }
 
-/// Returns whether `a` and `b` are equal. The time that this takes does not depend on where they differ.
+/// Returns whether `a` and `b` are equal. The time of the comparison does not depend on the bytes that
+/// differ.
 pub(crate) fn equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
     let differ = a.iter().zip(b).fold(0, |differ, (a, b)| std::hint::black_box(differ | (a ^ b)));
     a.len() == b.len() && differ == 0
 }
 
-/// Returns whether a take on `quota` makes a lease: permits that are in use until they are released or expire.
+/// Returns whether a request that takes units of `quota` gets a lease: permits that are in use until they are released
+/// or expire.
 pub(crate) fn is_leased(quota: &Quota) -> bool {
     quota.algorithm() == Algorithm::Concurrency
 }

@@ -54,7 +54,7 @@ pub struct HttpOptions {
     pub forward_auth: settings::ForwardAuth,
     /// What callers may do in addition to plain requests.
     pub grants: Grants,
-    /// The most bytes of a request's body.
+    /// The maximum number of bytes of a request's body.
     pub body_bytes: usize,
     /// The longest time that a request can wait for its turn (`?wait=`).
     pub max_wait: Duration,
@@ -109,7 +109,7 @@ struct HttpContext<C: Clock> {
 }
 
 impl<C: Clock> HttpState<C> {
-    /// Serves `service` over HTTP.
+    /// Makes the state of handlers that get their decisions from `service`.
     ///
     /// Lease ids are signed with a secret that is derived from the secret with which the limiter hashes keys. Therefore
     /// an id is valid as long as the keys of its leases are valid.
@@ -194,7 +194,8 @@ impl<C: Clock> HttpState<C> {
     }
 }
 
-/// Returns the answer to `/healthcheck`. As in Envoy's reference server, it is OK unless the server drains.
+/// Returns the answer to `/healthcheck`. As in Envoy's reference server, the answer is OK unless the
+/// server drains.
 fn health<C: Clock>(service: &Service<C>) -> (StatusCode, &'static str) {
     match service.readiness() {
         Readiness::Draining => (StatusCode::INTERNAL_SERVER_ERROR, "draining\n"),
