@@ -65,7 +65,7 @@
 //!   `tests/properties.rs`: `a_refusal_that_is_free_changes_nothing`.
 //! * If a quota charges refusals, a refused take costs as much as an allowed take, but at most the capacity.
 //!   `tests/properties.rs`: `a_charged_refusal_costs_its_units_up_to_the_capacity`.
-//! * A request takes from all its limits or from none, whatever the algorithms of the limits are.
+//! * A request takes units from all its limits or from none of them, whatever the algorithms of the limits are.
 //!   `tests/requests.rs`: `a_request_takes_from_all_its_limits_or_from_none`,
 //!   `hits_are_judged_alone_and_charged_together`.
 //! * If several takes of one request count in the same state, all of them together keep the bound. `tests/requests.rs`:

@@ -67,7 +67,7 @@ impl Op {
         Op::Take { cost, max_wait_ns: 0 }
     }
 
-    /// Returns the kind of the operation, without its operands. A take with a cost of 0 counts as a peek.
+    /// Returns the kind of the operation, without its operands. A take with a cost of 0 has the kind of a peek.
     #[must_use]
     pub const fn kind(&self) -> OpKind {
         match self {

@@ -86,8 +86,8 @@ impl View<'_> {
         (u128::from(oldest), rest)
     }
 
-    /// Returns the units that count at the instant, multiplied by w. The oldest segment counts in proportion to the
-    /// part of it that is in the window.
+    /// Returns the units that are used at the instant, multiplied by w. The units of the oldest segment are weighted
+    /// with the part of this segment that is in the window.
     #[inline]
     fn weighted(&self, segment_ns: u64) -> u128 {
         let (oldest, rest) = self.sums(0);
@@ -128,7 +128,7 @@ impl Segments {
     }
 
     /// Returns the window at `now`. If `now` is before the start of the newest segment, the request is late. A late
-    /// request counts as if it came at that start.
+    /// request is counted as if it came at the start of the newest segment.
     #[inline]
     fn view(&self, quota: &Quota, now: u64) -> View<'_> {
         let (now, segment_ns) = (now.max(self.start), quota.interval_ns());

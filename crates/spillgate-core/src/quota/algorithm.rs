@@ -53,8 +53,8 @@ pub enum Algorithm {
     ///
     /// Checked by the test `log_admits_l_in_every_window`.
     SlidingWindowLog,
-    /// There are n segments of length w = W/n, each with a counter. The oldest segment counts in proportion to the part
-    /// of it that is still in the window.
+    /// There are n segments of length w = W/n, each with a counter. The units of the oldest segment are weighted with
+    /// the part of this segment that is still in the window.
     ///
     /// If n = 1: f(s) = L + L*s/W. If n > 1: f(s) = L * (1 + floor(s/W) + max(0, (s mod W - W + w)/w)).
     ///
