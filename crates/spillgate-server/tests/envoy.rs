@@ -77,8 +77,8 @@ impl Envoy {
     }
 }
 
-/// Returns the path of Envoy itself. The start script of its package is not used, because it would be an extra process between
-/// the test and Envoy.
+/// Returns the path of Envoy itself. The start script of its package is not used, because the script would be an extra
+/// process between the test and Envoy.
 fn binary() -> PathBuf {
     let libraries = support::from_environment("envoy", "lib");
     let pythons = fs::read_dir(&libraries).expect("the folder can be read").flatten().map(|entry| entry.path());
@@ -195,7 +195,7 @@ fn no_spelling_of_a_path_avoids_its_limit() {
         assert_eq!(get(envoy.ingress, spelling, &[]).status, 429, "{spelling:.20}");
     }
     let neighbour = get_from([127, 0, 0, 2].into(), envoy.ingress, "/login");
-    assert_eq!(neighbour.status, 200, "one client does not use up the limit of another");
+    assert_eq!(neighbour.status, 200, "one client does not use up the limit of another client");
     for other in ["/", "/loginx", "/x/login", "/?/login"] {
         let passed = get(envoy.ingress, other, &[]);
         assert_eq!((passed.status, passed.header("x-ratelimit-limit")), (200, None), "{other}");

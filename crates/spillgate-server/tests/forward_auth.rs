@@ -162,7 +162,7 @@ fn refuses_by_path(proxy: &Proxy) {
         200,
         "the limit of the log-in page is used up, but the limit of the address is not"
     );
-    // One client does not use up the limit of another.
+    // One client does not use up the limit of another client.
     assert_eq!(proxy.get_from([127, 0, 0, 2].into(), "/login").status, 200);
     let posted = request(proxy.address, "POST", "/elsewhere", &[], "a body").expect("the proxy answers");
     assert_eq!(
@@ -211,7 +211,7 @@ fn control_characters_are_refused(proxy: &Proxy, upstream: &Upstream) {
     let names = ["x-a", "x-b", "x-c", "x-d", "x-e"];
     let many = names.map(|name| (name, long.as_str()));
     let status = proxy.get("/", &many).status;
-    assert!(matches!(status, 400 | 431), "the proxy must refuse more header fields than spillgate can read: {status}");
+    assert!(matches!(status, 400 | 431), "the proxy must refuse header fields that are too long for spillgate: {status}");
     assert_eq!(upstream.seen(), 0);
 }
 

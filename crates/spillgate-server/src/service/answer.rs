@@ -35,9 +35,8 @@ pub struct Status<'p> {
     /// The binding limit. If limits refuse, it is the refusing limit with the longest wait. Otherwise it is the limit
     /// that has the smallest part of its capacity left.
     ///
-    /// `None` if nothing limits the descriptor, or if the store was asked about no limit
-    /// ([`Reason::NotAsked`]). A limit that is not
-    /// [exposed](Limit::exposed) is here only if it refuses.
+    /// `None` if nothing limits the descriptor, or if the store was asked about no limit ([`Reason::NotAsked`]).
+    /// A limit that is not [exposed](Limit::exposed) is here only if it refuses.
     pub limit: Option<&'p Limit>,
     /// The decision of the binding limit.
     pub decision: Decision,

@@ -1,7 +1,7 @@
 //! Whether the server should get requests, and if not, why.
 //!
-//! Load balancers ask for this. A server that cannot decide some of its limits must get no requests while other servers
-//! can decide these limits.
+//! Load balancers ask for the readiness of a server. A server that cannot decide some of its limits must get no requests
+//! while other servers can decide these limits.
 
 use std::sync::PoisonError;
 

@@ -1,6 +1,7 @@
 //! Logs how many requests each limit has refused.
 //!
-//! Metrics count by rule. A rule can have several limits, and only the log says which of them refused.
+//! The metrics count the refusals of each rule. A rule can have several limits, and only the log says which of these
+//! limits refused.
 
 use std::cmp::Reverse;
 use std::iter::zip;
@@ -38,8 +39,8 @@ impl Drop for Loaded {
 }
 
 impl Loaded {
-    /// Logs how many requests each limit has refused since the last call. The limits that refused most come first. There
-    /// are at most ten lines.
+    /// Logs how many requests each limit has refused since the last call. The limits with the most refusals come
+    /// first. There are at most ten lines.
     pub fn log_refusals(&self) {
         // If another thread writes such lines when the process ends, this lock waits for that thread.
         let _writing = self.writing.lock();

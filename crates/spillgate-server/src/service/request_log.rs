@@ -166,7 +166,7 @@ struct LineBound {
     period_ns: u64,
     /// The number of the current period since the epoch.
     period: AtomicU64,
-    /// The lines that were requested in this period.
+    /// The number of lines that were requested in this period.
     requested: AtomicU64,
 }
 
@@ -182,11 +182,12 @@ impl LineBound {
         requested >= self.lines && now.as_nanos() / self.period_ns == self.period.load(Ordering::Relaxed)
     }
 
-    /// Returns `None` if this period allows no further line. Otherwise counts the line. The first line of a period gets
-    /// the number of lines that were left out in the last period with lines, and each other line gets 0.
+    /// Counts a line that is requested. Returns `None` if this period allows no further line. The first line of a
+    /// period gets the number of lines that were left out in the last period with lines, and each other line gets 0.
     fn line(&self, now: Time) -> Option<u64> {
         let (period, before) = (now.as_nanos() / self.period_ns, self.period.load(Ordering::Relaxed));
-        // A call from the last period is only late. A call from an older period means that the clock stepped back.
+        // If `now` is in the period just before the current period, this call is only late. If `now` is in an earlier
+        // period, the clock has stepped back.
         let is_new = period > before || period + 1 < before;
         let begins = || self.period.compare_exchange(before, period, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         let mut left_out = 0;

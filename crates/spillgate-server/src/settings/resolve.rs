@@ -304,7 +304,7 @@ impl Resolver {
         }
     }
 
-    /// Returns the keys about stores whose values differ from the default. A default that is written in the file
+    /// Returns the keys about stores that do not have their default values. A default that is written in the file
     /// changes nothing, so it cannot conflict.
     fn changed(&self) -> Vec<&'static str> {
         let groups = ["store.", "memory.", "on_store_failure"];

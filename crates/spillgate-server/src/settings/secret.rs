@@ -26,7 +26,8 @@ pub(crate) fn masked(text: &str) -> String {
 /// Returns the URL of a store, with stars instead of everything that can be a password: the login, everything after `?`
 /// or `#`, and text where a port belongs.
 ///
-/// A mistake in a URL can move the password to any of these places. An error must not show it there either.
+/// A mistake in a URL can move the password to any of these places. An error must not show the password there
+/// either.
 pub(crate) fn masked_url(url: &str) -> String {
     let (location, rest) = url.split_at(url.find(['?', '#']).unwrap_or(url.len()));
     let location = masked(location);

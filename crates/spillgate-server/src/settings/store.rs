@@ -31,8 +31,8 @@ pub struct Store {
     pub sentinel_user: Option<String>,
     pub sentinel_password_file: Option<PathBuf>,
     pub tls: StoreTls,
-    /// The number of connections to each server of the store, rounded up to an even number. `None` means two connections for each
-    /// worker.
+    /// The number of connections to each server of the store, rounded up to an even number. `None` means two
+    /// connections for each worker.
     pub connections: Option<usize>,
     /// The maximum number of requests that wait for the store at once.
     pub max_in_flight: usize,

@@ -201,7 +201,8 @@ impl Session {
         command
     }
 
-    /// Returns the folder of the programs that `write_program` writes. It is in the folder of the page's files.
+    /// Returns the folder of the programs that `write_program` writes. This folder is in the folder of the
+    /// page's files.
     fn bin(&self) -> PathBuf {
         self.folder.path().join(".bin")
     }

@@ -69,7 +69,7 @@ async fn an_idle_connection_is_closed_and_its_client_connects_again() {
     ask(&mut client, "api", &[descriptor(&[("user", "7")])]).await.expect("the channel connects again");
 }
 
-/// The drain can begin at any time. Each request that the server decided is still answered.
+/// Begins a drain while many clients send requests. Each request that the server has decided must still be answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn draining_loses_no_request() {
     for round in 0..5 {
@@ -221,7 +221,7 @@ async fn a_request_that_never_ends_is_cut_at_the_drain_deadline() {
 async fn a_client_that_never_answers_does_not_delay_the_drain() {
     let limits = Limits { drain: Duration::from_secs(3600), ..limits() };
     let mut server = TestServer::start_with(&[RULES], Setup { limits, ..Setup::default() });
-    // The client sends the preface and an empty SETTINGS frame. It then sends nothing, not even an answer to a PING.
+    // The client sends the preface and an empty SETTINGS frame. Then the client sends nothing, not even an answer to a PING.
     let mute = server.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
     eventually("the client is connected", || server.metrics.connections.get() == 1).await;
     server.handle.drain();

@@ -227,7 +227,7 @@ async fn negative_hits_refund_at_most_what_was_taken() {
         assert_eq!(asked(&mut client, &[hits(user, 20)]).await, (Ok, vec![(Ok, 0)]));
         assert_eq!(asked(&mut client, &[refund(user, 5)]).await, (Ok, vec![(Ok, 5)]));
         assert_eq!(asked(&mut client, &[refund(user, 500)]).await, (Ok, vec![(Ok, 20)]));
-        // A take cannot use the units that another descriptor of the same request refunds.
+        // A descriptor that takes units cannot use the units that another descriptor of the same request refunds.
         assert_eq!(asked(&mut client, &[hits(user, 20)]).await, (Ok, vec![(Ok, 0)]));
         let (code, _) = asked(&mut client, &[hits(user, 1), refund(user, 5)]).await;
         assert_eq!(code, OverLimit);
