@@ -248,7 +248,7 @@ fn each_request_is_decided_as_by_the_kernel_locally_or_in_the_store() {
     }
     assert!(
         errors > 1000 && local > 5000 && back > 200,
-        "{errors} errors and {local} local decisions ({back} of them refunds) are too few"
+        "too few requests of a kind: {errors} errors, {local} local decisions, {back} with local receipts"
     );
 }
 

@@ -109,7 +109,7 @@ descriptors:
 fn aliases_cannot_make_a_file_large() {
     let parse = |text: String| Rules::parse(&[RulesFile { name: "f.yaml".into(), text }]).map(|_| ());
     let message = |text| parse(text).unwrap_err().iter().next().map(|error| error.message().to_owned());
-    // If the aliases were written out, the first file would have a text of 1 MiB a thousand times, and the second file
+    // If the aliases were written out, the first file would have a thousand texts of 1 MiB each, and the second file
     // would have more than 10^11 values.
     let long = format!("domain: &d {}\ndescriptors: [{}]", "d".repeat(1 << 20), "*d,".repeat(1_000));
     let doubled = (1..12).map(|n| format!("l{n}: &l{n} [{}]\n", format!("*l{},", n - 1).repeat(10)));
@@ -352,7 +352,7 @@ descriptors:
     assert_eq!(
         below("10.0.0.1", "/"),
         below("10.0.0.2", "/"),
-        "the rules below the shared wildcard share their counters too"
+        "a rule nested in a shared wildcard has one counter for all values of the wildcard"
     );
     assert_ne!(below("10.0.0.1", "/"), below("10.0.0.1", "/x"));
 }

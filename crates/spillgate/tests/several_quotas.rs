@@ -44,8 +44,8 @@ fn take_by(store: &MemoryStore, path: usize, key: u128, quota: &Quota, now: u64)
     decisions[0].allowed
 }
 
-/// Requests use two quotas in turn. Requests of the slow quota come at one time, and requests of the fast quota are late. The
-/// debt that drains between these two times must not be forgiven at each turn.
+/// Takes use a slow and a fast quota in turn. All takes of the slow quota have the time `NOW`, and all takes of the fast quota
+/// have an earlier time. The debt that drains between the earlier time and `NOW` must not be forgiven again at each turn.
 #[test]
 fn late_requests_of_a_faster_quota_forgive_nothing() {
     let (slow, fast) = (bucket(1, 1_000_000, 10), bucket(1000, 1_000_000, 10));
@@ -59,7 +59,7 @@ fn late_requests_of_a_faster_quota_forgive_nothing() {
             }
             assert!(
                 (9..=10).contains(&admitted),
-                "{admitted} takes admitted, if some are {late_ns} ns late, on path {path}"
+                "{admitted} takes were admitted on path {path}, where late takes were {late_ns} ns late"
             );
         }
     }
@@ -118,7 +118,8 @@ fn a_late_request_has_its_turn_in_a_queue_by_its_own_time() {
     }
 }
 
-/// When a table grows, its entries move to a new table. The newest time of a bucket must move too.
+/// Each bucket of the table has the newest time at which one of its token buckets was charged. When the table grows, its
+/// entries move to a new table. The newest times must move too.
 #[test]
 fn a_table_that_grows_keeps_the_newest_time() {
     // The capacity of these token buckets is so large that each request is admitted. If debt were forgiven, too many
@@ -146,7 +147,7 @@ fn a_table_that_grows_keeps_the_newest_time() {
     store.decide_now(Time::from_nanos(NOW), &hits, &mut peeked).expect("the request is well formed");
     assert!(
         admitted == 400 && 1000 - peeked[0].remaining >= admitted,
-        "{admitted} admitted, {} left",
+        "{admitted} units were admitted, and {} units are left",
         peeked[0].remaining
     );
 }
@@ -176,7 +177,7 @@ fn late_requests_under_several_quotas_keep_the_bound() {
                 depth = depth.max(quota.capacity());
                 interval_ns = interval_ns.min(quota.interval_ns());
                 let most = depth + (at - first + 2 * late_most_ns) / interval_ns;
-                assert!((j as u64) < most, "{} admitted, at most {most} expected, in round {round}", j + 1);
+                assert!((j as u64) < most, "{} takes were admitted in round {round}, but at most {most} are allowed", j + 1);
             }
         }
     }
