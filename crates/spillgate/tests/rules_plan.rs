@@ -64,7 +64,7 @@ fn equal_hits_are_merged() {
     let indices = |at: usize| planned.descriptors[at].hits.iter().map(|(hit, _)| *hit).collect::<Vec<_>>();
     assert_eq!((indices(0), indices(1), indices(2)), (vec![0, 1], vec![2, 3], vec![0, 1]));
     let mixed = [asked(&user, Action::Take(1)), asked(&user, Action::Refund(1)), asked(&user, Action::Take(0))];
-    assert_eq!(plan(&rules, &mixed).hits.len(), 6, "a refund and a peek are different operations");
+    assert_eq!(plan(&rules, &mixed).hits.len(), 6, "a take, a refund and a peek of one counter are not merged");
 }
 
 #[test]

@@ -177,7 +177,7 @@ fn late_requests_under_several_quotas_keep_the_bound() {
                 depth = depth.max(quota.capacity());
                 interval_ns = interval_ns.min(quota.interval_ns());
                 let most = depth + (at - first + 2 * late_most_ns) / interval_ns;
-                assert!((j as u64) < most, "{} takes were admitted in round {round}, but at most {most} are allowed", j + 1);
+                assert!((j as u64) < most, "{} takes admitted in round {round}, at most {most} expected", j + 1);
             }
         }
     }

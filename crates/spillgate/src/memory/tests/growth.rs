@@ -99,8 +99,9 @@ fn keys_that_agree_in_all_stored_bits_are_one_key() {
         let own = Hit::new(number, &quota, Op::take(1), Binding::Enforce);
         (own, Fingerprint::of(own.state_key(), Width::Narrow))
     };
-    // The two keys differ in the lowest of their 128 bits. The fingerprint mixes this bit into other bits. In these
-    // other bits, the second key therefore differs too, so that both fingerprints are equal.
+    // The two keys differ in the lowest of their 128 bits. A fingerprint (the stored part of a key) does not have this
+    // bit, but the bit changes other bits of the fingerprint. The second key reverses these changes in advance, so both
+    // fingerprints are equal.
     let mixed = |low: u64| u128::from(low.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 64;
     let low = quota.identity() as u64;
     let ((one, stored), (other, also_stored)) = (key(0), key(1 ^ mixed(low) ^ mixed(low ^ 1)));
