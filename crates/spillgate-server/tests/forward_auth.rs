@@ -211,7 +211,10 @@ fn control_characters_are_refused(proxy: &Proxy, upstream: &Upstream) {
     let names = ["x-a", "x-b", "x-c", "x-d", "x-e"];
     let many = names.map(|name| (name, long.as_str()));
     let status = proxy.get("/", &many).status;
-    assert!(matches!(status, 400 | 431), "the proxy must refuse header fields that are too long for spillgate: {status}");
+    assert!(
+        matches!(status, 400 | 431),
+        "the proxy must refuse header fields that are too long for spillgate: {status}"
+    );
     assert_eq!(upstream.seen(), 0);
 }
 

@@ -42,7 +42,8 @@ impl<C: Clock> Service<C> {
     ) -> Result<Verdict, ServiceError> {
         let now = self.limiter.now();
         let decided = if self.options.shadow {
-            // Shadow mode allows every request. A renewal is not a request, so it still renews all permits or none.
+            // Shadow mode allows every request. A renewal is not a request, so shadow mode does not apply to a renewal:
+            // all its permits are renewed, or none.
             let binding = |hit: &Hit<'_>| if is_request(hit) { Binding::Shadow } else { hit.binding };
             let shadows: SmallVec<[Hit<'_>; 4]> = hits.iter().map(|hit| hit.with_binding(binding(hit))).collect();
             self.decide_hits(now, None, &shadows, decisions).await

@@ -51,8 +51,9 @@ impl<'p> ReportedLimit<'p> {
 
 /// Returns the time until the limit is unused. The result is never 0.
 ///
-/// If the limit is unused already, a fixed window that is aligned to the clock returns the time to its end. A
-/// concurrency limit returns its lease. Other limits return a whole window.
+/// If the limit is unused already, the result depends on the limit. For a fixed window that is aligned to the clock, it
+/// is the time to the end of the window. For a concurrency limit, it is the duration of a lease. For any other limit, it
+/// is a whole window.
 #[cold]
 fn until_unused_ns(limit: &Limit, decision: &Decision, now: Time) -> u64 {
     let (quota, window_ns) = (&limit.quota, limit.quota.window_ns());

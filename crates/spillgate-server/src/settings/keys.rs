@@ -251,7 +251,7 @@ pub const KEYS: &[Key] = &[
         "How many bytes the key of an entry may have",
         |s, v| s.limits.key = v.size(1..=1 << 16)?),
     key!("limits.value", One "SIZE", "1024",
-        "Only this many bytes of an entry's value are counted. Rules are compared with the whole value",
+        "How many bytes of an entry's value choose the counter. Rules are compared with the whole value",
         |s, v| s.limits.value = v.size(1..=1 << 16)?),
     key!("limits.metric_values", One "COUNT", "1000",
         "Number of values for which a rule with detailed_metric or value_to_metric has its own series: four for each value. \

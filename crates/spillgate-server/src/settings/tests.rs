@@ -211,8 +211,8 @@ fn a_default_that_is_written_in_another_way_is_a_default() {
         "store: {deadline: 20ms}",
         "store: {user: u}",
     ] {
-        // These values differ from the defaults. Only the second text is valid: the others have no path of a snapshot,
-        // or set a shared store's key while the store is memory.
+        // These values differ from the defaults. Only the second text is valid. Each other text has no path for the
+        // snapshot, or sets a key of a shared store although the store is memory.
         assert_eq!(from_file(text).is_ok(), text.contains("path"), "{text}");
     }
     for text in [

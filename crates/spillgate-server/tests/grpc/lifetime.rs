@@ -221,7 +221,8 @@ async fn a_request_that_never_ends_is_cut_at_the_drain_deadline() {
 async fn a_client_that_never_answers_does_not_delay_the_drain() {
     let limits = Limits { drain: Duration::from_secs(3600), ..limits() };
     let mut server = TestServer::start_with(&[RULES], Setup { limits, ..Setup::default() });
-    // The client sends the preface and an empty SETTINGS frame. Then the client sends nothing, not even an answer to a PING.
+    // The client sends the preface and an empty SETTINGS frame. Then the client sends nothing, not even an answer to a
+    // PING.
     let mute = server.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
     eventually("the client is connected", || server.metrics.connections.get() == 1).await;
     server.handle.drain();

@@ -358,7 +358,7 @@ async fn a_refusal_that_no_wait_ends_has_the_time_to_the_reset() {
             let reset_s = u64::try_from(reset.seconds).unwrap();
             assert!(
                 (longest_s - 30..=longest_s).contains(&reset_s) && reset.nanos == 0,
-                "{key}: {reset:?} is not in the last 30 s up to {longest_s} s"
+                "{key}: {reset:?} must be from {longest_s} s - 30 s to {longest_s} s"
             );
         }
     })
