@@ -145,8 +145,8 @@ impl Index {
 
     /// Finishes a level. Call it when all nodes of the level were added, and all levels below it are finished.
     ///
-    /// It sorts the wildcards of each key, so that the most specific wildcard is first. Equally specific wildcards stay in
-    /// the order of the file. With `as_declared`, all wildcards stay in the order of the file.
+    /// This function sorts the wildcards of each key, so that the most specific wildcard is first. Equally specific
+    /// wildcards stay in the order of the file. With `as_declared`, all wildcards stay in the order of the file.
     ///
     /// If a search could need too much work, the function returns the key that causes the work, an error message and a help
     /// text.

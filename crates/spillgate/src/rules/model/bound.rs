@@ -61,9 +61,9 @@ fn bucket_never_binds(loose: &Quota, strict: &Quota) -> bool {
     }
 }
 
-/// Returns an upper bound of the units that `quota` admits in `span_ns` nanoseconds, whenever this time begins. Units
-/// at both ends of this time are included. The docs of [`Algorithm`] have the bound of each algorithm. Returns `None`
-/// for a concurrency limit, because its permits are not counted in a window.
+/// Returns an upper bound of the number of units that `quota` admits in `span_ns` nanoseconds, whenever this time
+/// begins. Units at both ends of this time are included. The docs of [`Algorithm`] have the bound of each algorithm.
+/// Returns `None` for a concurrency limit, because its permits are not counted in a window.
 fn admitted_at_most(quota: &Quota, span_ns: u64) -> Option<u128> {
     let limit = u128::from(quota.hard_capacity());
     if limit == 0 {
