@@ -94,7 +94,9 @@ impl<'q> Hit<'q> {
     /// Returns the key of the state that this hit is counted in. The state key combines the key of the hit with the
     /// [identity](Quota::identity) of the quota.
     ///
-    /// The limit is not a part of the identity. So a quota whose limit was changed continues with what was used before.
+    /// The limit is not a part of the identity. So a quota whose limit was changed continues with the units that were
+    /// used before. A queue (`leaky_bucket`) is the exception: its identity contains T, the time between two units,
+    /// and T depends on the limit.
     #[must_use]
     pub const fn state_key(&self) -> u128 {
         self.key ^ self.quota.identity()

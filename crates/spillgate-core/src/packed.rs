@@ -28,7 +28,7 @@ use crate::quota::MAX_SPAN_NS;
 pub struct Packed {
     /// The time from which a store may drop the state, in nanoseconds since the epoch. 0 if the state is empty.
     ///
-    /// From this time on, the state decides like an empty state. The state of a `sliding_window_counter` may decide
+    /// From this time on, the state decides like an empty state. The state of a `sliding_window_counter` can decide
     /// like an empty state up to one window earlier.
     pub expires_at: u64,
     /// The units in the current window. A bucket keeps two numbers here, packed into one number below 2^38: T (the time

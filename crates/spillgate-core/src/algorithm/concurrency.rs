@@ -51,7 +51,7 @@ struct Term {
     expires_at: u64,
 }
 
-/// The leases of one duration. They expire in the order in which they were granted.
+/// The leases of one duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Group {
     life_ns: u64,

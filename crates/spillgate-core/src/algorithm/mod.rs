@@ -5,7 +5,7 @@
 //! functions:
 //!
 //! * `adopt` prepares the state for a decision at a given time. If the clock was set back, times that are too far in
-//!   the future are reduced or dropped. `adopt` returns false if the state then equals an empty state.
+//!   the future are reduced or dropped. `adopt` returns false if the caller has to replace the state by an empty state.
 //! * `refusal` returns why a cost does not fit, or `None` if the cost fits. A cost of 0 is a peek, which only asks and
 //!   takes nothing.
 //! * `charge` takes units that fit. `force` counts units even if they do not fit.
@@ -15,8 +15,8 @@
 //! * `encode` writes the state as words (64-bit integers). `decode` reads the words, or returns `None` if no state has
 //!   these words.
 //!
-//! These functions are never called for a quota with a limit of 0. `refusal` and `charge` are never called with a cost
-//! above the hard capacity.
+//! Except `expires_at`, `encode` and `decode`, these functions are never called for a quota with a limit of 0. `refusal`
+//! and `charge` are never called with a cost above the hard capacity.
 
 mod concurrency;
 mod fixed_window;

@@ -1,12 +1,13 @@
 //! The identity of a quota. Quotas with the same identity count in the same state of a key.
 //!
 //! A state has a meaning only for quotas that count in the same way, so all other quotas need another identity. A quota
-//! whose limit was changed keeps its identity, because it has to continue with what was used before.
+//! whose limit was changed keeps its identity, because it has to continue with the units that were used before. A queue
+//! (`leaky_bucket`) is the exception, because its identity contains T, which depends on the limit.
 
 use super::algorithm::{Algorithm, Anchor};
 
-/// Returns 128 well mixed bits. Only the bits of a queue (`leaky_bucket`) depend on `interval_ns`, the time T between
-/// two units.
+/// Returns the identity, 128 well mixed bits. Only the bits of a queue (`leaky_bucket`) depend on `interval_ns`, the
+/// time T between two units.
 pub(super) fn identity(algorithm: Algorithm, window_ns: u64, interval_ns: u64) -> u128 {
     let tag = match algorithm {
         Algorithm::TokenBucket => 1,

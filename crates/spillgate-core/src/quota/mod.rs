@@ -179,8 +179,9 @@ impl Quota {
     ///
     /// The bits depend on the algorithm (with its anchor and its number of segments) and on the window W. For a queue
     /// they also depend on T, because after a change of T, callers still wait for turns that were computed with the old
-    /// T. The bits never depend on the limit or the burst. So a quota whose limit was changed continues with what was
-    /// used before.
+    /// T. T is the window divided by the limit, so a queue with another limit has other bits. The bits of all other
+    /// quotas depend neither on the limit nor on the burst. So such a quota continues with the units that were used
+    /// before its limit was changed.
     ///
     /// ```
     /// use core::time::Duration;

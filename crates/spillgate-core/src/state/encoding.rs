@@ -1,7 +1,7 @@
 //! Encodes states as words (64-bit integers), so that a store can save them and read them again.
 //!
-//! The words that are read may be damaged or forged. A state that no request can produce is rejected. So no words can
-//! cause a panic or a wrong sum in a decision.
+//! The words that are read may be damaged or forged. Words with a number outside of its bounds are rejected. So no
+//! words can cause a panic or a wrong sum in a decision.
 
 use alloc::vec::Vec;
 

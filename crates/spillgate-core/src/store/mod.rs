@@ -26,8 +26,8 @@ pub use timing::Timing;
 /// `MemoryStore` and `RedisStore` are the stores of this project. The documentation of each store begins with an
 /// example.
 pub trait Store: Send + Sync {
-    /// Returns whether this store can apply `op` to `quota`. Call this when rules are loaded. Then a rule that cannot
-    /// work is an error at once, and not only at the first request.
+    /// Returns whether this store can apply `op` to `quota`. Call `supports` when rules are loaded, so that a rule
+    /// that cannot work is an error at once, and not only at the first request.
     fn supports(&self, quota: &Quota, op: OpKind) -> bool;
 
     /// Returns whether the store decides by a clock of its own, which all users of the store share. If so, callers pass
