@@ -1,7 +1,8 @@
-//! Several processes take from one key, each with its own store. Together they are admitted exactly the limit. If
-//! several quotas count on one key, they admit no more than the largest of these quotas would.
+//! Several processes take units from one key, and each process has its own `RedisStore`. Together the processes are
+//! admitted exactly the limit. If several quotas count on one key, they admit no more than the largest of these quotas
+//! would.
 
-#![allow(clippy::print_stdout, reason = "a process prints what it was admitted, for the process that started it")]
+#![allow(clippy::print_stdout, reason = "a process prints how many units it was admitted")]
 
 #[path = "../transport/server.rs"]
 #[allow(dead_code, reason = "these tests kill and freeze no server")]
@@ -22,11 +23,11 @@ const TASKS: usize = 64;
 const TAKES_A_TASK: usize = 10;
 const LIMIT: usize = 1000;
 
-/// An environment variable that is set only in the processes that take. Its value is the URL of the server.
+/// An environment variable that is set only in the processes that the test starts. Its value is the URL of the server.
 const SERVER: &str = "EXACTNESS_SERVER";
-/// A process that takes prints this word when it is ready.
+/// Each started process prints this word when it is ready.
 const READY: &str = "ready";
-/// A process that takes prints this word before each number of admitted units.
+/// Each started process prints this word before each number of admitted units.
 const ADMITTED: &str = "admitted ";
 
 /// Returns a quota of a thousand units for each algorithm. The units become free again only long after the test.
@@ -74,7 +75,7 @@ fn start_and_sum(test: &str) {
     }
 }
 
-/// A process that runs this program again, with only that test.
+/// A process that runs this program again, with only one test.
 struct Process {
     process: Child,
     stdin: ChildStdin,
@@ -120,7 +121,7 @@ fn take(url: &str) {
     runtime.block_on(store.wait_connected()).expect("the server is up");
     for (key, quota) in (1..).zip(quotas()) {
         println!("{READY}");
-        std::io::stdin().read_line(&mut String::new()).expect("the first process writes a line");
+        std::io::stdin().read_line(&mut String::new()).expect("the process of the test writes a line");
         println!("{ADMITTED}{}", runtime.block_on(admitted(&store, key, &quota)));
     }
 }

@@ -1,4 +1,5 @@
-//! Two nodes and many tasks take from one key under two and three quotas in any order, on Redis and in memory.
+//! Several tasks take units from one key. Each request uses one of two or three quotas, chosen at random. The tasks use
+//! a memory store, or one or two stores (nodes) on the same Redis.
 //!
 //! Together the tasks are never admitted more than the bound of the largest quota. That quota refuses no take before
 //! its units are used up. The bound is checked for the interval between any two admissions, using the times of the
@@ -21,12 +22,12 @@ use crate::server::Server;
 const WINDOW: Duration = Duration::from_millis(400);
 const TASKS: u64 = 4;
 
-/// Returns how many requests each task sends. `make show-quota-changes` sets more.
+/// Returns how many requests each task sends. `make show-quota-changes` sets a larger number.
 fn requests() -> u64 {
     std::env::var("SEVERAL_QUOTAS_ASKED").ok().and_then(|text| text.parse().ok()).unwrap_or(200)
 }
 
-/// Returns a quota with the given limit.
+/// A function that returns the builder of a quota with the given limit.
 type Of = fn(u64) -> QuotaBuilder;
 
 #[derive(Clone)]
@@ -76,7 +77,7 @@ struct Report {
     events: Vec<Event>,
     /// The time and the cost of the first take that the largest quota refused.
     first_refused: Option<(u64, u64)>,
-    /// The greatest delay of a decision.
+    /// The longest time from the time of a decision until its task got the decision.
     late_ns: u64,
 }
 
@@ -129,9 +130,9 @@ fn bound(quota: &Quota, s: u64) -> u64 {
     }
 }
 
-/// Returns the largest share of the bound that an interval uses, in thousandths. For buckets, the bound of an interval
-/// uses the largest capacity and the largest rate of the quotas that charged in it. For other algorithms, it is the bound
-/// of the largest of these quotas.
+/// Divides the units that were admitted in each interval by the bound of the interval. Returns the largest quotient, in
+/// thousandths. For buckets, the bound of an interval is computed from the largest capacity and the largest rate of the
+/// quotas that charged in the interval. For other algorithms, the bound is that of the largest of these quotas.
 fn largest_share(quotas: &[Quota], events: &[Event], late_ns: u64) -> u64 {
     let mut share = 0;
     for (i, first) in events.iter().enumerate() {
@@ -152,7 +153,7 @@ fn largest_share(quotas: &[Quota], events: &[Event], late_ns: u64) -> u64 {
 }
 
 /// Runs the tasks. If there are two nodes, each node gets half of the tasks. A request in memory reads the clock before it
-/// is decided, so its time can be late.
+/// is decided, so its decision can come later than the time that it reports.
 async fn asked_together(nodes: &[Node], key: u128, quotas: &Arc<[Quota]>) -> Report {
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
@@ -168,8 +169,8 @@ async fn asked_together(nodes: &[Node], key: u128, quotas: &Arc<[Quota]>) -> Rep
     Report { events, first_refused, late_ns }
 }
 
-/// Returns how many units the largest quota had left at most when it first refused a take. Returns 0 if it refused no
-/// take.
+/// Returns how many units the largest quota had left, beyond the cost of the take, when it first refused a take. All
+/// charges since the start are subtracted, so the quota had at least this many units. Returns 0 if it refused no take.
 fn left_at_first_refusal(quotas: &[Quota], reported: &Report) -> u64 {
     let Some((at, cost)) = reported.first_refused else { return 0 };
     let before = reported.events.iter().take_while(|event| event.at <= at + 2 * reported.late_ns);

@@ -91,7 +91,8 @@ async fn a_request_in_several_slots_is_decided_by_each() {
             assert_eq!(verdict.source, Source::Store);
             reported.push((verdict.allowed, decisions.map(|decision| decision.remaining)));
         }
-        // The first slot refuses the third request. With scripts, the unit that the other slot took is refunded.
+        // The first slot refuses the third request. With scripts, the unit that this request took in the other slot
+        // is refunded.
         let last = if scripts { 7 } else { 6 };
         assert_eq!(reported, [(true, [1, 8]), (true, [0, 7]), (false, [0, last])], "scripts: {scripts}");
         assert!(StoreErrorKind::ALL.iter().all(|class| store.failures(*class) == 0));

@@ -10,7 +10,7 @@ use crate::support::{Client, RedisServer, bytes};
 use crate::{ask, settings};
 
 const DAY: Duration = Duration::from_secs(86_400);
-/// Ten times the greatest age of an entry.
+/// Ten times the default of `deny_cache_max_age`, the maximum age of an entry in the deny cache.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn refusing() -> Vec<Quota> {
@@ -63,7 +63,7 @@ async fn a_refused_key_asks_the_server_nothing() {
         }
         assert_eq!(store.denied_by_cache() - cached, 1000);
         assert_eq!(scripts_run(&mut client), before, "{quota:?}");
-        // If the test passes a time, the cache is not used, and only the server decides.
+        // If the caller sets the time of the decision, the cache is not used, and only the server decides.
         let hits = [Hit::new(key, quota, one(), Binding::Enforce)];
         let verdict =
             store.decide(Timing::at(Time::MAX), &hits, &mut [Decision::default()]).await.expect("Redis answers");
@@ -100,8 +100,8 @@ async fn a_refusal_is_not_repeated_once_this_node_has_taken_from_its_state() {
     }
 }
 
-/// A refusal from the cache reports the second limit of the request as long as the cache has its state. After this node
-/// has taken from that limit, the refusal reports it as not asked.
+/// A refusal from the cache reports the second limit of the request as long as the cache has the state of that limit.
+/// After this store has sent another take on that limit, the refusal reports that limit as not asked.
 #[tokio::test]
 async fn a_busy_limit_beside_a_refused_key_has_the_server_asked_nothing() {
     let server = RedisServer::start();
@@ -175,8 +175,8 @@ async fn many_tasks_that_take_and_give_back_are_admitted_all_that_there_is() {
     let settings = Settings { deny_cache_max_age: DAY, ..settings(&server) };
     let store = RedisStore::new(&settings).expect("the URL is valid");
     for (key, quota) in (1u128..).zip(refusing()) {
-        // A task that refunds a unit can take it again, unless another task has taken it. An old refusal in the cache
-        // must not prevent that.
+        // After a task has refunded a unit, this task or another task can take the unit. An old refusal in the cache must
+        // not prevent that.
         let tasks: Vec<_> = (0..6)
             .map(|_| {
                 let (store, quota) = (store.clone(), quota.clone());

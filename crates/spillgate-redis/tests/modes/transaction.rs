@@ -15,7 +15,7 @@ use crate::{ask, settings};
 const DAY: Duration = Duration::from_secs(86_400);
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Returns a store without scripts. Its user has only the rights that such a store needs.
+/// Returns a store without scripts. Its Redis user has only the rights that such a store needs.
 fn store(server: &RedisServer) -> RedisStore {
     let mut user = redis::cmd("ACL");
     user.arg(&["SETUSER", "limiter", "on", ">secret", "~sg:*", "-@all"]);
@@ -86,8 +86,8 @@ async fn each_hit_is_charged_by_itself() {
         let verdict = store.decide(Timing::BY_STORE, &hits, &mut decisions).await.expect("Redis answers");
         reported.push((verdict.allowed, verdict.binding, decisions[1].remaining));
     }
-    // The second request is refused by the first limit, but the second limit is charged all the same. The deny cache
-    // refuses the third request, which charges no limit.
+    // The second request is refused by the first limit, but the second limit is charged anyway. The deny cache refuses
+    // the third request, which charges no limit.
     assert_eq!(reported, [(true, Some(0), 9), (false, Some(0), 8), (false, Some(0), 8)]);
     assert_eq!(ask(&store, 2, &many, Op::Peek).await.1.remaining, 8);
     // Two hits on one counter are decided in their order.
@@ -178,7 +178,7 @@ async fn windows_since_the_epoch_admit_the_limit_each() {
         sleep(Duration::from_millis(1)).await;
     }
     // The bound is f(s + 2d), where f(s) is the bound with scripts for a span s. d is the longest time of a request plus
-    // 0.5 ms. Twice 0.5 ms is more than two clocks drift apart in a second.
+    // 0.5 ms. In one second, two clocks drift apart by less than 2 * 0.5 ms.
     let (s, d) = (last.as_nanos() - first.map_or(0, Time::as_nanos), (longest.as_nanos() + 500_000) as u64);
     let bound = 3 * ((s + 2 * d).div_ceil(quota.window_ns()) + 1);
     assert!(

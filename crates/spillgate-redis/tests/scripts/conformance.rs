@@ -1,5 +1,4 @@
-//! Runs the traces of the kernel (the decision code in `spillgate_core`) on a real Redis, and expects the same
-//! decisions.
+//! Runs the traces (lists of requests with the expected decisions) of `spillgate_core` on a real Redis.
 
 use spillgate_core::conformance::{TRACES, run};
 use spillgate_core::{Decision, Hit, Time, Verdict};

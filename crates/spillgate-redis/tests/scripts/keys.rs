@@ -1,4 +1,4 @@
-//! Tests how much memory a key takes, and how long it lives.
+//! Tests how much memory a key uses, and how long it lives.
 
 use std::time::Duration;
 
@@ -97,7 +97,7 @@ fn a_log_takes_600_bytes_and_12_a_further_hit() {
     let mut client = server.connect();
     let quota = build(Quota::sliding_window_log(2000, MINUTE));
     let hits = [Hit::new(3 << 101, &quota, Op::take(1), Binding::Enforce)];
-    // The times are 30 ms apart, so the first thousand hits have expired when the last thousand come.
+    // The times are 30 ms apart, so a minute has 2000 hits. During the last thousand hits, the first thousand expire.
     let times = (0..HITS as u64).map(|i| Time::from_nanos(1_790_000_000_000_000_000 + i * 30_000_001));
     let requests: Vec<ScriptCall<'_, '_>> =
         times.clone().map(|now| ScriptCall::new(Some(now), &hits).expect("the request is well formed")).collect();
@@ -123,7 +123,7 @@ fn a_log_in_a_sorted_set_takes_60_bytes_a_hit_and_160_beyond_128_hits() {
         assert!(ask_with(&mut client, None, &hits, LogForm::Zset).allowed);
         let usage = about_with(&["MEMORY", "USAGE"], &hits[0], LogForm::Zset).arg("SAMPLES").arg(0).clone();
         let used = integer(&client.ask_one(usage));
-        // Redis stores up to 128 members as a packed list, and more as a tree.
+        // Redis stores up to 128 members as a packed list, and more members as a tree.
         let most = if units <= 128 { 120 + 60 * units } else { 160 * units };
         assert!(used <= most, "a log of {units} hits takes {used} bytes");
     }

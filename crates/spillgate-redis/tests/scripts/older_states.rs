@@ -1,5 +1,7 @@
-//! During an upgrade, the store has states that older servers have written. The tests show that these states keep their
-//! meaning, and that an older server never misreads a state that is written now.
+//! During an upgrade, Redis contains states that older versions of spillgate wrote. The tests show that these states keep
+//! their meaning, and that an older version never misreads a state that this version writes.
+//!
+//! An older server is a spillgate server of an older version. The kernel is the decision code in `spillgate_core`.
 
 use std::time::Duration;
 
@@ -45,7 +47,7 @@ fn stored(client: &mut Client, hit: &Hit<'_>) -> Vec<u8> {
     bytes(&client.ask_one(get.arg(RedisKey::with(hit, LogForm::Packed).as_bytes()).clone())).to_vec()
 }
 
-/// Sends the same requests to the kernel and to Redis, both beginning with this state, and compares the decisions.
+/// Sends the same requests to the kernel and to Redis, and compares the decisions. Both begin with the state `written`.
 fn go_on(client: &mut Client, quota: &Quota, written: &[u8]) {
     let hit = |op| Hit::new(7, quota, op, Binding::Enforce);
     let mut kernel = decode_state(written, quota).expect("the value is a state");
@@ -178,8 +180,8 @@ fn no_older_server_takes_a_bucket_or_a_penalty_of_ours_for_its_own() {
     assert!(matches!(client.ask_one(redis::cmd("PING")), Value::SimpleString(_)));
 }
 
-/// The length of a counter's value shows how to read the value: its counts have five or seven bytes, and a penalty can
-/// follow.
+/// The length of a counter's value shows how to read the value: each count has five or seven bytes, and a
+/// penalty can follow.
 #[test]
 fn a_counter_of_any_number_of_segments_is_read_back_under_a_penalty() {
     let server = RedisServer::start();

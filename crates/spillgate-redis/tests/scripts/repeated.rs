@@ -21,7 +21,7 @@ use crate::support::{Client, RedisServer};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const DAY: Duration = Duration::from_secs(86_400);
-/// The states of an answer are read within this time after the answer.
+/// A refusal is not compared if one of its states expires within this time after the states were read.
 const READ_WITHIN: Duration = Duration::from_millis(2);
 
 fn requests() -> usize {
@@ -29,7 +29,8 @@ fn requests() -> usize {
     number.map_or(12_000, |text| text.parse().expect("DENY_CACHE_REQUESTS is a whole number"))
 }
 
-/// Returns the quotas. The refusals of the quotas before the concurrency limit are free, and end at a known time.
+/// Returns the quotas. The quotas above the concurrency limit charge nothing for a refusal, and their refusals end at a
+/// known time.
 fn quotas() -> Vec<Quota> {
     let ms = Duration::from_millis;
     let builders = [
@@ -43,7 +44,7 @@ fn quotas() -> Vec<Quota> {
         Quota::sliding_window_log(8, ms(170)),
         Quota::token_bucket(6000, ms(1000)),
         Quota::fixed_window(900, ms(400)),
-        // These quotas share the states of quotas above.
+        // The next two quotas share their states with quotas above.
         Quota::token_bucket(30, ms(200)).burst(7),
         Quota::sliding_window_log(11, ms(170)),
         Quota::concurrency(6).lease(ms(90)),
@@ -53,14 +54,14 @@ fn quotas() -> Vec<Quota> {
     builders.map(|builder| builder.build().expect("the quota is valid")).into()
 }
 
-/// The requests of one node, and the states that its deny cache can have.
+/// Sends random requests to one store, and remembers which states the deny cache of the store can have.
 struct Node<'q> {
     store: RedisStore,
     log: LogForm,
     quotas: &'q [Quota],
     random: Random,
-    /// The states that the server showed in a refusal. A state is removed when this node sends a request on it that is
-    /// not refused for free.
+    /// The keys of the states that the server showed in a refusal. A key is removed after a request that was allowed, or
+    /// that can have changed the state although it was refused.
     known: BTreeSet<u128>,
     receipts: Vec<(u128, usize, Receipt)>,
     tally: Tally,
@@ -71,11 +72,12 @@ struct Tally {
     allowed: usize,
     refused: usize,
     repeated: usize,
-    /// The number of further limits that repeated refusals reported with their remaining units.
+    /// The number of limits that repeated refusals reported with their remaining units, without the first such limit of
+    /// each refusal.
     siblings: usize,
     /// The number of limits that repeated refusals reported as not asked.
     not_asked: usize,
-    /// The number of states that expired before they were read.
+    /// The number of repeated refusals that were not compared, because a state had expired or was about to expire.
     late: usize,
 }
 

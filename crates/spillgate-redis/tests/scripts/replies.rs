@@ -1,4 +1,5 @@
-//! Tests replies that no script of this crate has written. Such a reply is an error, and never causes a panic.
+//! Tests replies with random bytes: some can be read as a decision, the others are errors, and no reply causes a panic.
+//! Also tests requests that come too late, and requests that scripts cannot serve.
 
 use std::time::Duration;
 
@@ -46,7 +47,7 @@ fn no_reply_makes_a_request_panic() {
         let most = *random.pick(&[2, 256]);
         let mut reply: Vec<u8> = (0..length).map(|_| random.below(most) as u8).collect();
         if length == 36 || length == 40 {
-            // A reply with one state, whose length is written as the general script writes it.
+            // A reply of the general script with one state: the byte 1 (allowed), and the length of the state.
             reply[9..14].copy_from_slice(&[1, 0, 0, 0, length as u8 - 14]);
         }
         let mut decisions = vec![Decision::default(); hits.len()];
@@ -63,8 +64,8 @@ fn no_reply_makes_a_request_panic() {
     );
 }
 
-/// Until its latest time, a request is decided as usual. After that time, the script does nothing, and its reply is not
-/// a decision.
+/// A request can have a latest time. Until that time, it is decided as usual. After that time, the script does nothing,
+/// and its reply is not a decision.
 #[test]
 fn a_request_that_comes_after_its_latest_time_does_nothing() {
     let server = RedisServer::start();

@@ -93,7 +93,8 @@ async fn a_user_who_may_do_no_more_than_is_said_can_do_everything() {
             };
             let hits = [Hit::new(1, &quota, op, Binding::Enforce)];
             store.decide(Timing::BY_STORE, &hits, &mut decisions).await.expect("the user has the rights");
-            // If the test passes a time, the scripts for logs and leases call PEXPIRE instead of PEXPIREAT.
+            // If the caller sets the time of the decision, the scripts for logs and leases call PEXPIRE instead of
+            // PEXPIREAT.
             store
                 .decide(Timing::at(Time::from_nanos(7)), &hits, &mut decisions)
                 .await
@@ -155,8 +156,9 @@ fn calls(client: &mut Client, now: Time, hits: &[Hit<'_>]) -> (usize, bool, Wait
     }
 }
 
-/// T is the time in which one unit drains. If a quota refuses a state with another T, nothing is written, so one call of
-/// the short script is enough. A charge needs a second call, of the general script.
+/// The state of a bucket contains T, the time in which one unit drains. If a quota with another T refuses a take on the
+/// state, nothing is written, so one call of the short script is enough. A charge needs a second call, of the general
+/// script.
 #[test]
 fn a_refusal_under_another_quota_is_one_call_of_the_short_script() {
     let server = RedisServer::start();
@@ -178,7 +180,8 @@ fn a_refusal_under_another_quota_is_one_call_of_the_short_script() {
     assert_eq!(ask(at(5), &[hit(8, &large, 1000), hit(7, &small, 1)]), (1, false, wait(791, 5)));
     assert_eq!(ask(at(5), &[hit(8, &large, 1000)]), (1, true, Wait::NONE));
     assert_eq!(ask(at(5), &[hit(7, &larger, 1200)]), (2, true, Wait::NONE));
-    // The clock is set back by ten days. The general script cuts the debt, and writes the lower debt even though it refuses.
+    // The clock is set back by ten days. The general script refuses the take, but it cuts the debt and writes the lower
+    // debt.
     let back = Time::from_nanos(1_790_000_000_000_000_000 - 864_000_000_000_000);
     let (count, allowed, cut) = ask(back, &[hit(8, &small, 1)]);
     assert_eq!((count, allowed), (2, false));

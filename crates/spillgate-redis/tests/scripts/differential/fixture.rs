@@ -26,11 +26,11 @@ pub(crate) struct Fixture<'q> {
     /// Each time is a multiple of this number. Some fixtures use whole microseconds, as the server's clock does.
     grid_ns: u64,
     kernel: BTreeMap<u128, State>,
-    /// Set in four of five fixtures. The clocks of these fixtures never step back, because a store in memory may have
-    /// removed states that have expired.
+    /// Set in four of five fixtures. The clocks of these fixtures never step back, because the memory store can have
+    /// removed an expired state that would not be expired at the earlier time.
     memory: Option<MemoryStore>,
     receipts: Vec<Receipt>,
-    /// The units that the last decision left. Some of the next costs are near this number, just below or just above it.
+    /// The units that the last decision left. Some of the next costs are equal to this number, or one unit higher.
     remaining: u64,
     pub(crate) requests: u64,
     pub(crate) allowed: u64,

@@ -46,7 +46,9 @@ fn no_difference_with(quotas: &[Quota], logs: &[LogForm]) {
     assert!(again < requests / 3, "{again} of {requests} requests needed the general script");
     let test = std::thread::current();
     let name = test.name().unwrap_or_default();
-    println!("{name}: {requests} requests, {allowed} allowed, {in_memory} in memory too: no difference");
+    println!(
+        "{name}: {requests} requests, {allowed} allowed, {in_memory} also sent to the memory store: no difference"
+    );
 }
 
 #[test]

@@ -115,7 +115,7 @@ pub(crate) fn logs() -> Vec<Quota> {
     build(all)
 }
 
-/// Returns quotas for takes that are too large for one call of a Redis command.
+/// Returns quotas with limits so high that one take can need several calls of the same Redis command.
 pub(crate) fn large_logs() -> Vec<Quota> {
     build([
         Quota::sliding_window_log(10_000, SECOND),
