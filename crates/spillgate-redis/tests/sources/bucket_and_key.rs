@@ -1,5 +1,5 @@
-//! Rebuilds a library that counts hits on (bucket, key) in a window of milliseconds. Each call can pass other options
-//! (window and limit).
+//! Rebuilds a library that counts hits on (bucket, key) in a window that is given in milliseconds. Each call can pass
+//! other options (window and limit).
 
 use super::*;
 use spillgate::{Limiter, ManualClock};
@@ -26,7 +26,8 @@ const TRACE: [(u64, Result<u64, u64>); 10] = [
     (1100, Ok(0)),
 ];
 
-/// The last allowed hit and a refusal both leave no units, but they are reported differently.
+/// Sends the hits of the trace. The last allowed hit and a refusal both report that no units are left, but only the
+/// refusal has a retry time.
 async fn the_trace(store: &impl Store) {
     let quota = options(1000, 5);
     for (t_ms, expected) in TRACE {
@@ -73,7 +74,7 @@ async fn options_differ_between_calls(store: &impl Store) {
     }
     assert!(!take(store, at(1), 1, &usual, 1).await.1.allowed);
     // Both limits count the same units. The five units of the usual limit leave three of the premium limit. The three
-    // units of the premium limit count under the usual limit too.
+    // units that the premium limit then admits count under the usual limit too.
     assert_eq!(take(store, at(2), 1, &premium, costly).await.1.remaining, 0);
     assert!(!take(store, at(999), 1, &premium, 1).await.1.allowed);
     assert_eq!(take(store, at(1000), 1, &usual, 1).await.1.remaining, 1);
@@ -143,7 +144,7 @@ async fn on_a_server_of_a_cluster_no_hit_crosses_slots() {
     let (second, day) = (options(1000, 5), options(86_400_000, 150));
     let deadline = Instant::now() + PATIENCE;
     while reply_to::<String>(&server, &["CLUSTER", "INFO"]).contains("cluster_state:fail") {
-        assert!(Instant::now() < deadline, "the cluster never serves");
+        assert!(Instant::now() < deadline, "the cluster does not serve before the deadline");
         sleep(Duration::from_millis(1)).await;
     }
     for user in 1..=50u128 {
@@ -169,11 +170,11 @@ async fn the_memory_store_frees_what_has_passed() {
     let (quota, clock) = (options(1000, 5), ManualClock::at(at(0).expect("`at` returns a time")));
     let limiter = Limiter::with_clock(memory(), clock.clone());
     let mut most = 0;
-    // A new user comes every millisecond, so a thousand users are in their windows at any time.
+    // A new user comes every millisecond, so at any time a thousand users have a hit in their window.
     for user in 0..100_000 {
         clock.advance(Duration::from_millis(1));
         assert!(limiter.hit("bucket", &user.to_string(), &quota, 1).await.expect("the memory store decides").allowed);
         most = most.max(limiter.store().len());
     }
-    assert!(most < 20_000, "the memory store has {most} logs at a time");
+    assert!(most < 20_000, "the memory store had {most} logs at the same time");
 }

@@ -42,8 +42,8 @@ async fn a_hundred_in_any_ten_seconds_pass_below_at_and_above_the_limit() {
     below_at_and_above(&memory()).await;
 }
 
-/// The system in the write-up counts the units in one step and adds a unit in another. A request between these steps
-/// would be admitted beyond the limit.
+/// The system in the write-up counts the units in one step and adds a unit in a second step. A request between these
+/// steps would be admitted beyond the limit.
 async fn no_race(stores: [Arc<impl Store + 'static>; 2], now: Option<Time>) {
     let quota = hundred_in_ten_seconds();
     for user in 1..=5 {

@@ -129,7 +129,7 @@ async fn keys_expire_after_the_period() {
         }
     }
     let left: Vec<i64> = keys(&server).iter().map(|key| reply_to(&server, &["PTTL", key])).collect();
-    // A key lives for up to a millisecond longer than its state matters. The reply -2 means that the key has expired. The
+    // A key expires up to a millisecond after the end of its state. The reply -2 means that the key has expired. The
     // reply -1 would mean that it never expires.
     assert!(left.iter().all(|left| (0..=301).contains(left) || *left == -2), "{left:?}");
     until_empty(&server).await;

@@ -49,8 +49,8 @@ async fn seconds_are_summed(store: &impl Store) {
         let sum: u64 = calls[second.saturating_sub(9) as usize..=second as usize].iter().sum();
         let look = take(store, at(second * 1000 + 999), 1, &quota, 0).await.1;
         assert!(sum <= 100, "{sum} calls were allowed in ten seconds");
-        // At 999 ms, a thousandth of the second before these ten still counts. It has at most 30 calls, and 30/1000 is
-        // rounded up to one unit.
+        // At 999 ms of a second, the window also has 1/1000 of the second before these ten seconds. That second has at
+        // most 30 calls, and 30/1000 is rounded up to one unit.
         assert!(
             (sum..=sum + 1).contains(&(100 - look.remaining)),
             "the last ten seconds have {sum} calls, but a peek reports {look:?}"

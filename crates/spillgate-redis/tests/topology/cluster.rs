@@ -39,7 +39,7 @@ impl Cluster {
         self.nodes.push(new);
     }
 
-    /// Returns a URL with the first node. The store finds the other nodes by itself.
+    /// Returns a URL with the address of the first node. The store finds the other nodes by itself.
     pub(crate) fn url(&self) -> String {
         format!("redis-cluster://127.0.0.1:{}", self.nodes[0].port())
     }

@@ -171,7 +171,7 @@ async fn a_server_in_the_url_of_a_cluster_is_an_error_and_the_reverse_too() {
     store.wait_connected().await.expect("the server no longer redirects requests");
 }
 
-/// A node without slots is perhaps about to get slots, or about to leave the cluster. If it is down, only the requests
+/// A node without slots can be a new node, or a node that leaves the cluster. If such a node is down, only the requests
 /// that need it fail.
 #[tokio::test]
 async fn a_node_without_slots_is_not_waited_for() {

@@ -1,5 +1,5 @@
-//! Tasks that use up the limit of one key while its primary fails. The test then reads the units that the replica has
-//! counted.
+//! Tasks that use up the limit of one key while the primary with this key fails. The test then reads the
+//! units that the replica has counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -19,7 +19,7 @@ fn id(node: &Server) -> String {
     text(node.run(&["CLUSTER", "MYID"]))
 }
 
-/// Begins to move a slot. From then on, each of the two nodes has a part of the slot.
+/// Begins to move a slot. From then on, each of the two nodes has a part of the slot's states.
 fn begin_move(slot: &str, from: &Server, to: &Server) {
     to.run(&["CLUSTER", "SETSLOT", slot, "IMPORTING", &id(from)]);
     from.run(&["CLUSTER", "SETSLOT", slot, "MIGRATING", &id(to)]);
@@ -118,7 +118,7 @@ async fn a_request_whose_states_are_on_their_way_waits_for_them() {
 }
 
 /// The old node of the slot redirects requests for states that it does not have. The new node refuses a redirected request
-/// of several new states with TRYAGAIN. It accepts a request of a single new state.
+/// for several new states with TRYAGAIN, but it accepts a request for a single new state.
 #[tokio::test]
 async fn a_request_of_several_new_states_fails_until_their_slot_has_moved() {
     let cluster = Cluster::start(false, &[]);

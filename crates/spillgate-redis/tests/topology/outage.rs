@@ -14,7 +14,7 @@ use crate::{PATIENCE, a_day, until, with_long_timeouts};
 const TASKS: u64 = 16;
 const PARTIAL: [&str; 2] = ["--cluster-require-full-coverage", "no"];
 
-/// Returns a connected store. The store tries a node that is down again after a short time.
+/// Returns a connected store. If a node is down, the store tries to reach it again after a short time.
 async fn store(cluster: &Cluster, timeout: Duration) -> RedisStore {
     let probe_every = Duration::from_millis(20);
     let settings = Settings { timeout, probe_every, deny_cache_entries: 0, ..with_long_timeouts(&cluster.url()) };
@@ -36,8 +36,8 @@ fn take(key: u128, quota: &Quota) -> Hit<'_> {
 }
 
 /// All requests fail. The limit on the live node loses at most the units of requests that were in flight before the store
-/// knew of the outage. Their number is at most `TASKS` + `max_failures`: the requests that are sent at the same time, and
-/// the requests whose failures opened the circuit.
+/// knew of the outage. There are at most `TASKS` + `max_failures` such requests: the requests that are sent at the same
+/// time, and the requests whose failures opened the circuit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_a_node_is_down_limits_on_live_nodes_are_not_drained() {
     let mut cluster = Cluster::start(false, &PARTIAL);
@@ -59,7 +59,7 @@ async fn while_a_node_is_down_limits_on_live_nodes_are_not_drained() {
                     let hits = [take(keys[0], &live), take(keys[1], &dead)];
                     let decided =
                         store.decide(Timing::BY_STORE.within(WITHIN), &hits, &mut [Decision::default(); 2]).await;
-                    decided.expect_err("one of its nodes is down");
+                    decided.expect_err("one of the two nodes is down");
                 }
             });
         }
@@ -67,10 +67,11 @@ async fn while_a_node_is_down_limits_on_live_nodes_are_not_drained() {
         until("all refunds have ended", || store.in_flight() == 0).await;
         let (lost, counted) = (1000 - left(&store, keys[0], &live).await, store.refunds_lost() - kept_before);
         let under_way = TASKS + u64::from(Settings::new(cluster.url()).max_failures);
-        // The units are refunded, so usually no unit is lost. A unit is lost only if the live node is late too.
+        // The units are refunded, so usually no unit is lost. A unit is lost only if the live node also replies too
+        // late.
         assert!(
             lost <= counted.min(under_way),
-            "{lost} units are lost, but {counted} lost refunds are counted, of {under_way} at most"
+            "{lost} units are lost, but the store counted {counted} lost refunds, and the maximum is {under_way}"
         );
         if down == 1 {
             cluster.nodes[1].thaw();
@@ -78,8 +79,8 @@ async fn while_a_node_is_down_limits_on_live_nodes_are_not_drained() {
     }
 }
 
-/// Every lease that a caller got is released. If a caller got no lease because another slot failed, the lease is
-/// refunded.
+/// Each task releases every lease that it gets. If a request fails because its other slot fails, the store refunds the
+/// lease of the request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_permits_come_back_after_a_node_was_down() {
     const PERMITS: u64 = 40;

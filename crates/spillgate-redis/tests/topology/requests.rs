@@ -19,7 +19,7 @@ use crate::{PATIENCE, a_day, until, with_long_timeouts};
 struct Fixture {
     keys: Vec<u128>,
     quotas: Vec<Quota>,
-    /// The receipts of takes that were charged.
+    /// The receipts of takes that were charged, each after the positions of its key and its quota.
     receipts: Vec<(usize, usize, Receipt)>,
 }
 
@@ -36,7 +36,8 @@ fn quotas() -> Vec<Quota> {
         Quota::sliding_window_log(6, second),
         Quota::concurrency(6).lease(second),
         // The window differs from those above, so this quota has a state of its own. On a shared state, a take with
-        // another T (the time in which one unit drains) would leave its T in the state, even after its refund.
+        // another T (the time in which one unit drains) would change the T of the state, and a refund would not change
+        // it back.
         Quota::token_bucket(4, second * 2).burst(4).soft_ppm(500_000),
     ];
     builders.map(|builder| builder.build().expect("the quota is valid")).into()
@@ -139,7 +140,7 @@ async fn slots_decide_together_what_the_kernel_decides() {
     assert_eq!(sent_on, 0, "every request was sent to the node that owns its slot");
 }
 
-/// Returns takes on some of `limited`, in several slots.
+/// Returns a take of one unit for each position in `which`, with the key and the quota at that position in `limited`.
 fn takes<'q>(limited: &'q [(u128, Quota)], which: impl IntoIterator<Item = usize>) -> Vec<Hit<'q>> {
     let hit = |i: usize| Hit::new(limited[i].0, &limited[i].1, Op::take(1), Binding::Enforce);
     which.into_iter().map(hit).collect()
@@ -150,8 +151,8 @@ async fn is_allowed(store: &RedisStore, hits: &[Hit<'_>]) -> bool {
     verdict.expect("the cluster serves").allowed
 }
 
-/// If one slot refuses a request, the units that other slots took for it are refunded. Until then, these units can cause
-/// the refusal of another request.
+/// If one slot refuses a request, the units that other slots took for this request are refunded. Until then, these units
+/// can cause the refusal of another request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_tasks_on_several_slots_are_never_admitted_above_a_limit() {
     const TASKS: usize = 64;
@@ -296,7 +297,7 @@ async fn units_of_a_request_that_no_caller_waits_for_are_counted() {
         let (store, limited) = (store.clone(), limited.clone());
         async move { store.decide(Timing::BY_STORE, &takes(&limited, 0..2), &mut [Decision::default(); 2]).await }
     });
-    until("the first slot has taken", || scripts_run(&cluster.nodes[0]) > ran).await;
+    until("the first slot has taken a unit", || scripts_run(&cluster.nodes[0]) > ran).await;
     task.abort();
     assert!(task.await.expect_err("the task was aborted").is_cancelled());
     assert_eq!((store.in_flight(), store.refunds_lost()), (0, 2));
@@ -347,7 +348,7 @@ async fn a_give_back_that_is_read_too_late_does_nothing() {
             let (store, limited) = (store.clone(), limited.clone());
             async move { store.decide(Timing::BY_STORE, &takes(&limited, 0..2), &mut [Decision::default(); 2]).await }
         });
-        until("the first slot has taken", || scripts_run(&cluster.nodes[0]) > ran).await;
+        until("the first slot has taken a unit", || scripts_run(&cluster.nodes[0]) > ran).await;
         cluster.nodes[0].freeze();
         cluster.nodes[1].thaw();
         let verdict = task.await.expect("no task panics");
@@ -379,7 +380,8 @@ async fn a_give_back_is_dropped_when_it_is_late() {
     assert!(
         store.decide(with_long_timeouts, &hits, &mut [Decision::default(); 2]).await.expect("both nodes serve").allowed
     );
-    // Only some requests take from the first node. The second node refuses every request that is decided.
+    // The second node refuses every request, because its only unit is taken. If the first node freezes only after it has
+    // refunded its unit, the test tries again.
     let deadline = Instant::now() + PATIENCE;
     while store.refunds_lost() == 0 {
         assert!(Instant::now() < deadline, "a refund must be late before the deadline");
@@ -401,7 +403,7 @@ async fn a_give_back_is_dropped_when_it_is_late() {
     }
 }
 
-/// A hit that no slot could decide is an error. No slot gets a command.
+/// A request fails if the scripts cannot serve one of its hits, or if it has too many hits. No slot gets a command.
 #[tokio::test]
 async fn a_request_that_is_malformed_charges_nothing() {
     let cluster = Cluster::start(false, &[]);
@@ -420,7 +422,7 @@ async fn a_request_that_is_malformed_charges_nothing() {
     store
         .decide(Timing::BY_STORE, &many(MAX_HITS), &mut decisions[..MAX_HITS])
         .await
-        .expect("the request has the greatest number of hits");
+        .expect("a request can have `MAX_HITS` hits");
     let used: Vec<u64> = decisions[..3].iter().map(|decision| 1000 - decision.remaining).collect();
     assert_eq!(used, [86, 85, 85], "only the 256 hits of the last request were charged");
 }

@@ -18,7 +18,7 @@ enum Report {
     Gone,
     /// The sentinel does not reply.
     Nothing,
-    /// The sentinel reports the epoch of the latest failover, and the primary's port since then.
+    /// The sentinel reports the epoch of the latest failover, and the port of the primary since that failover.
     Primary(u64, u16),
 }
 
@@ -94,7 +94,8 @@ async fn what_was_true_before_a_failover_is_not_believed_after() {
         error.kind() == StoreErrorKind::ReadOnly
             && error.detail().contains("1 of 3 sentinels answer, and missed a failover")
     };
-    until("the store ignores the report of the old primary", || store.last_error().is_some_and(is_refused)).await;
+    until("the store ignores the report that names the old primary", || store.last_error().is_some_and(is_refused))
+        .await;
     take(&store, 1, &a_day(1000), PATIENCE / 100).await.expect_err("no server gets the request");
     assert_eq!(old.info("cmdstat_evalsha:calls="), 0, "the old primary got no request");
 

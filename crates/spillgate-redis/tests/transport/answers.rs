@@ -126,7 +126,7 @@ async fn a_script_that_may_not_do_all_does_nothing() {
     let quotas = builders.map(|builder| builder.build().expect("the quota is valid"));
     let each =
         |first: u128, op| (first..).zip(&quotas).map(move |(key, quota)| Hit::new(key, quota, op, Binding::Enforce));
-    // The requests: single takes, requests for the general script, and takes on several states.
+    // The requests: single takes, forces (which only the general script can decide), and a request with several takes.
     let mut requests: Vec<Vec<_>> =
         each(1, Op::take(3)).chain(each(11, Op::Force { cost: 11 })).map(|hit| vec![hit]).collect();
     requests.push(each(21, Op::take(3)).collect());

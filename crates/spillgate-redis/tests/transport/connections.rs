@@ -89,7 +89,8 @@ async fn callers_without_time_affect_no_other_caller() {
         let (store, stop) = (store.clone(), Arc::clone(&stop));
         tokio::spawn(async move {
             while !stop.load(Ordering::Relaxed) {
-                // On a busy machine the reply can come first, or the deadline can pass before the request is sent.
+                // On a busy machine, the task can see the reply before the timeout, or the deadline can pass before the
+                // request is sent.
                 if let Err(error) = take(&store, i, &a_day(1_000_000), Duration::from_millis(1)).await {
                     assert!(matches!(error.kind(), StoreErrorKind::Timeout | StoreErrorKind::NotSent), "{error}");
                 }
@@ -110,8 +111,8 @@ async fn callers_without_time_affect_no_other_caller() {
     assert_eq!(server.info("total_connections_received:"), connections + 1, "the store has not made a new connection");
 }
 
-/// If a request had the whole timeout and gets no reply in time, it counts as a failure. Such requests open the
-/// circuit.
+/// If a request had the whole timeout of the settings and gets no reply in time, it counts as a failure. Such
+/// requests open the circuit.
 #[tokio::test]
 async fn requests_that_had_their_time_open_the_breaker() {
     let server = Server::start();

@@ -1,4 +1,5 @@
-//! Tests invalid replies, and transactions of which only a part was executed. The requests may have been charged.
+//! Tests invalid replies, and transactions of which only a part was executed. In both cases, the server may have charged
+//! the request.
 
 use spillgate_core::{Binding, Decision, Hit, Op, Store, StoreError, Timing};
 use spillgate_redis::{RedisStore, Settings, StoreErrorKind};

@@ -77,7 +77,8 @@ impl Load {
     }
 }
 
-/// Returns how late a task that sleeps for 5 ms was woken at most. A busy machine delays every task like this one.
+/// Sleeps for 5 ms again and again, and returns the longest delay of a wakeup. A busy machine delays the other tasks in
+/// the same way.
 async fn longest_stall(stop: Arc<AtomicBool>) -> Duration {
     const NAP: Duration = Duration::from_millis(5);
     let mut longest = Duration::ZERO;

@@ -1,4 +1,4 @@
-//! A Redis server for one test: the server of the test kit, with commands that the client library sends.
+//! A Redis server for one test: the server of the test kit, with methods that send commands through the client library.
 
 use std::ops::{Deref, DerefMut};
 

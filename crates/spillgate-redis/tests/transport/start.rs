@@ -140,7 +140,7 @@ async fn settings_at_their_extremes() {
         let store =
             RedisStore::new(&Settings { max_in_flight: 0, ..with_long_timeouts(url) }).expect("the URL is valid");
         let refused =
-            take(&store, 99, &a_day(1000), max).await.expect_err("the greatest number of requests in flight is zero");
+            take(&store, 99, &a_day(1000), max).await.expect_err("the maximum number of requests in flight is zero");
         assert_eq!((refused.kind(), store.failures(StoreErrorKind::Overloaded)), (StoreErrorKind::Overloaded, 1));
     }
 }
@@ -151,8 +151,8 @@ pub(crate) async fn until_serves(node: &Server) {
     until("the cluster serves", || info().contains("cluster_state:ok")).await;
 }
 
-/// `max_in_flight` counts requests, and not the calls for their parts. Here one request makes a call for each of its 256
-/// slots, and these calls wait in the queue of the connection.
+/// `max_in_flight` bounds the number of requests, and not the number of calls for their parts. Here one request
+/// makes a call for each of its 256 slots, and these calls wait in the queue of the connection.
 #[tokio::test]
 async fn one_request_of_many_parts_has_one_place() {
     let (server, _) = Server::start_node(&[]);

@@ -12,7 +12,7 @@ use crate::common::limiter;
 use crate::server::Server;
 use crate::{PATIENCE, a_day, take, until_decided, with_long_timeouts};
 
-/// Takes twice. The second take must find the state that the first take left.
+/// Sends two takes. The second take must find the state that the first take wrote.
 async fn assert_decides(settings: &Settings) {
     let (store, quota) = (RedisStore::new(settings).expect("the URL is valid"), a_day(1000));
     for left in [999, 998] {
@@ -177,7 +177,7 @@ async fn a_certificate_without_the_hosts_name_is_excused_by_the_settings_alone()
     assert_eq!(refused.cause(), Cause::Certificate, "{refused}");
 }
 
-/// The user has the least rights that the store needs. In the slot map, the port of a node is its port for TLS.
+/// The user has only the rights that the store needs. In the slot map, the port of a node is its port for TLS.
 #[tokio::test]
 async fn with_certificates_and_users_in_a_cluster() {
     let authority = authority("ours");
