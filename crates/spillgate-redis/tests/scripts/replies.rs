@@ -47,7 +47,8 @@ fn no_reply_makes_a_request_panic() {
         let most = *random.pick(&[2, 256]);
         let mut reply: Vec<u8> = (0..length).map(|_| random.below(most) as u8).collect();
         if length == 36 || length == 40 {
-            // A reply of the general script with one state: the byte 1 (allowed), and the length of the state.
+            // A reply of the general script (for requests of every kind) with one state: the byte 1 (allowed), and the
+            // length of the state.
             reply[9..14].copy_from_slice(&[1, 0, 0, 0, length as u8 - 14]);
         }
         let mut decisions = vec![Decision::default(); hits.len()];

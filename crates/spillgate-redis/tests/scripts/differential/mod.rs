@@ -43,7 +43,7 @@ fn no_difference_with(quotas: &[Quota], logs: &[LogForm]) {
     let in_memory: u64 = fixtures.iter().map(Fixture::in_memory).sum();
     assert!(in_memory >= decisions());
     assert!(allowed > requests / 10 && allowed < requests * 9 / 10, "{allowed} of {requests} allowed");
-    assert!(again < requests / 3, "{again} of {requests} requests needed the general script");
+    assert!(again < requests / 3, "{again} of {requests} requests needed a second call");
     let test = std::thread::current();
     let name = test.name().unwrap_or_default();
     println!(
