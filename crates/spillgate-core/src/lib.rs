@@ -124,7 +124,8 @@
 //!   `tests/clocks.rs`: `a_clock_that_jumps_forward_adds_what_would_refill_in_the_jump`.
 //! * A bucket that is asked often refills as fast as a bucket that is asked rarely, because rounding errors do not add
 //!   up. `tests/properties.rs`: `refill_does_not_drift_however_often_it_is_polled`.
-//! * From `expires_at` on, a state decides like an empty state. One nanosecond earlier, it still counts something.
+//! * From the time of `State::expires_at` on, a state decides like an empty state. One nanosecond earlier, it still
+//!   counts something. (`Packed::expires_at` can be up to one window later.)
 //!   `tests/properties.rs`: `a_state_equals_an_empty_one_from_its_expiry_on`.
 //! * A request gets an answer whatever integers are in its fields. No result wraps around, and nothing panics.
 //!   `tests/requests.rs`: `extremes_are_answered`; `tests/extremes.rs`:

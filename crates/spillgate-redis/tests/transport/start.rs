@@ -154,7 +154,7 @@ pub(crate) async fn until_serves(node: &Server) {
 /// `max_in_flight` bounds the number of requests, and not the number of calls for their parts. Here one request
 /// makes a call for each of its 256 slots, and these calls wait in the queue of the connection.
 #[tokio::test]
-async fn one_request_of_many_parts_has_one_place() {
+async fn a_request_to_many_slots_counts_once_in_max_in_flight() {
     let (server, _) = Server::start_node(&[]);
     server.run(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
     until_serves(&server).await;

@@ -97,7 +97,8 @@ pub fn overriding(requests_per_unit: u32, unit: i32, policy: OnStoreFailure) -> 
             return Err(ServiceError::BadRequest(text.into()));
         }
         other => {
-            return Err(ServiceError::BadRequest(format!("a descriptor's limit has the unknown unit {other}")));
+            let text = format!("a descriptor's limit has the unknown unit {other}: 1 is SECOND, and 6 is YEAR");
+            return Err(ServiceError::BadRequest(text));
         }
     };
     Ok(Limit::overriding(unit, requests_per_unit).on_store_failure(policy))

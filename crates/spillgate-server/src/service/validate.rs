@@ -13,11 +13,11 @@ impl<C: Clock> Service<C> {
     pub(super) fn validate(&self, request: &Request<'_>, grants: Grants) -> Result<(), ServiceError> {
         let bounds = &self.options.bounds;
         if request.domain.is_empty() {
-            return Err(ServiceError::BadRequest("the domain is empty".into()));
+            return Err(ServiceError::BadRequest("the domain is empty: name a domain of the rules".into()));
         }
         let descriptors = request.descriptors();
         if descriptors.len() == 0 {
-            return Err(ServiceError::BadRequest("there are no descriptors".into()));
+            return Err(ServiceError::BadRequest("there are no descriptors: send at least one".into()));
         }
         within("bytes in the domain", request.domain.len(), bounds.key_bytes)?;
         within("descriptors", descriptors.len(), bounds.descriptors)?;

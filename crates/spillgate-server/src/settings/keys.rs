@@ -216,7 +216,8 @@ pub const KEYS: &[Key] = &[
         "HTTP status of a refusal on /v1/forward-auth (nginx needs 403)",
         |s, v| s.forward_auth.deny_status = u16::try_from(v.count(400..=599)?).unwrap_or(429)),
     key!("forward_auth.ipv6_prefix", One "BITS", "64",
-        "Number of bits of an IPv6 address that are counted. All clients whose addresses begin with the same bits share a counter",
+        "Number of leading bits of an IPv6 address that choose its counter. All clients whose addresses begin with the \
+         same bits share a counter",
         |s, v| s.forward_auth.ipv6_prefix = u8::try_from(v.count(1..=128)?).unwrap_or(64)),
     key!("forward_auth.descriptors", Yaml "YAML", "[]",
         "Descriptors of a request on /v1/forward-auth, such as [[{key: remote_address, from: client_ip}]]. \

@@ -74,7 +74,7 @@ fn serving(server: &Spillgate) -> bool {
 fn a_server_started_without_a_store_answers_by_policy_and_recovers_by_itself() {
     let (port, folder) = (free_port(), policies());
     let server = serve(&folder, &format!("redis://127.0.0.1:{port}"), &["--store-deadline", "1s"]);
-    logged(&server.process, "the store cannot be reached yet");
+    logged(&server.process, "the store cannot be used yet");
     assert_eq!(decided(server.http(), "allow", "a"), (200, "policy".to_owned()));
     assert_eq!(decided(server.http(), "deny", "a"), (429, "policy".to_owned()));
     let (status, problem) = check(server.http(), "error", "a");
@@ -458,7 +458,7 @@ fn callers_get_an_explanation_and_the_log_has_the_stores_own_text_too() {
 fn a_server_without_a_store_ends_on_sigterm() {
     let folder = policies();
     let mut server = serve(&folder, &format!("redis://127.0.0.1:{}", free_port()), &[]);
-    logged(&server.process, "the store cannot be reached yet");
+    logged(&server.process, "the store cannot be used yet");
     server.process.terminate();
     assert_eq!(server.process.wait().code(), Some(0));
 }

@@ -259,7 +259,7 @@ fn no_password_is_shown_anywhere() {
     until_store(other.http(), "a", "1");
     logged(&other.process, "store.key_secret_file is not set");
     let wrong = serve(&folder, &redis.url(), &["--store-password-file", &file("wrong"), "--log-level", "trace"]);
-    logged(&wrong.process, "cannot be reached yet");
+    logged(&wrong.process, "cannot be used yet");
     let shown = folder.run(&format!("serve --show-settings --store {in_url} --store-expected-nodes 2"));
     let output = [&server, &other, &wrong].map(|server| server.process.stderr().join("\n") + &server.ready.to_string());
     for text in output.iter().chain([&shown.stdout, &shown.stderr]) {

@@ -30,7 +30,8 @@ pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Returns the error of a command that cannot reach the store, with help for the likely cause.
 pub(crate) fn unreachable(settings: &Settings, error: &Error) -> Problem {
     let url = &settings.store.url;
-    let message = format!("the store {url} cannot be reached: {error}");
+    let problem = if error.kind() == StoreErrorKind::NoPermission { "refuses access" } else { "cannot be reached" };
+    let message = format!("the store {url} {problem}: {error}");
     if let Some(command) = error.forbidden_command() {
         let user = login_user(settings);
         let help = format!(

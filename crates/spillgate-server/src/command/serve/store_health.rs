@@ -155,8 +155,8 @@ impl<'s> Watch<'s> {
                 tracing::info!("the store decides again after {:.1} s{more}", after.as_secs_f64());
             }
             (false, None) => tracing::warn!(
-                "the store cannot be reached yet: {why}; limits are answered by their on_store_failure until it can be \
-                 reached, and the server keeps trying"
+                "the store cannot be used yet: {why}; limits are answered by their on_store_failure until it can be \
+                 used, and the server keeps trying"
             ),
             (false, Some(_)) => tracing::warn!(
                 "the store does not answer: {why}; limits are answered by their on_store_failure until the store answers{more}"

@@ -163,8 +163,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
     }
 }
 
-/// The largest possible value of the setting `limits.entries`. If an object has many more members, reading it is an
-/// error.
+/// The largest possible value of the setting `limits.entries`. An object with at least two members more is rejected
+/// while it is read.
 const MOST_MEMBERS: usize = 256;
 
 /// A `T` that a client has to write as a JSON object. The deserializer that serde derives for `T` would also accept a
