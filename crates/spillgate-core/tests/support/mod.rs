@@ -177,7 +177,7 @@ impl Gap {
             Gap::Share(share) => ((u128::from(quota.window_ns()) * u128::from(share) / 1000) as u64, 0),
             Gap::Retry(extra) => (last_wait_ns, extra),
         };
-        now + span.saturating_add_signed(extra)
+        now.saturating_add(span.saturating_add_signed(extra))
     }
 }
 

@@ -71,7 +71,7 @@ impl Attack {
         let end = Instant::now() + DEADLINE;
         while self.served.load(Ordering::SeqCst) < before + times {
             let lives = self.honest.as_ref().is_some_and(|honest| !honest.is_finished());
-            assert!(lives, "the honest client failed");
+            assert!(lives, "the honest client failed; the metrics of the server:\n{}", self.metrics());
             assert!(Instant::now() < end, "the honest client still waits after {DEADLINE:?}");
             thread::park_timeout(Duration::from_millis(5));
         }
@@ -98,9 +98,13 @@ impl Attack {
 
     /// Returns the value of a counter at `/metrics` of the admin listener.
     pub(crate) fn metric(&self, name: &str) -> Option<u64> {
-        let metrics = http::get(self.spillgate.admin(), "/metrics", &[]);
-        let line = metrics.body.lines().find_map(|line| line.strip_prefix(name))?;
+        let metrics = self.metrics();
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name))?;
         line.trim().parse().ok()
+    }
+
+    fn metrics(&self) -> String {
+        http::get(self.spillgate.admin(), "/metrics", &[]).body
     }
 }
 
@@ -131,7 +135,8 @@ impl Honest {
         let message = http2::message(&http2::rate_limit_request("attack", "user", "honest", 1));
         let answer = self.grpc.call(http2::SHOULD_RATE_LIMIT, &message).expect("the server answers over gRPC");
         // After the gRPC prefix of five bytes, the answer begins with field 1, the overall code. Its value is OK.
-        assert_eq!(answer.as_deref().and_then(|data| data.get(5..7)), Some(&[8u8, 1][..]));
+        let code = answer.as_deref().and_then(|data| data.get(5..7));
+        assert_eq!(code, Some(&[8u8, 1][..]), "the server answers over gRPC with {answer:?}");
     }
 }
 
