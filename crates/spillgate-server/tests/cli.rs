@@ -310,7 +310,7 @@ fn check_asks_several_descriptors_and_limits_at_given_times() {
 domain api (rules.yaml)
 
 descriptor 1: user_id=vip1, path=/x
-  user_id=vip1  wildcard vip*       then below it  rules.yaml:5
+  user_id=vip1  wildcard vip*       goes on below  rules.yaml:5
     path=/x     the key, any value  matched        rules.yaml:8
   rule user_id=vip* > path at rules.yaml:8
     limit burst: 3 per 1s, fixed_window

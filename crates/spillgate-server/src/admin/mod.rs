@@ -3,7 +3,8 @@
 //! Clients use other listeners, so that they cannot reset their own counts.
 //!
 //! If the settings have an admin token, every request except a health check needs this token (`Authorization: Bearer ...`).
-//! Without an admin token, everyone who can connect to the listener can read, but only programs on this machine can write.
+//! Without an admin token, everyone who can connect to the listener can read, but only programs on this machine can write
+//! (reset counts).
 
 mod metrics;
 mod page;
@@ -25,7 +26,7 @@ use crate::service::{Peer, Service};
 
 use page::Pages;
 
-/// The most bytes in the body of a request. This is enough, because a reset has only a few descriptors.
+/// The maximum number of bytes in the body of a request. The body of a reset is small: it has only a few descriptors.
 const BODY_BYTES: usize = 64 * 1024;
 
 /// The state of the admin handlers. It is cheap to clone.
@@ -121,7 +122,8 @@ fn bearer(request: &Request, token: &Token) -> Result<(), Problem> {
     Err(Problem::new(StatusCode::UNAUTHORIZED, detail, "send `Authorization: Bearer` and the text of admin_token_file"))
 }
 
-/// Checks a request if there is no admin token. Everyone can read, but only programs on this machine can write.
+/// Checks whether a request is permitted if there is no admin token. Everyone can read, but only programs on this machine
+/// can write.
 ///
 /// A web page of another site, in a browser on this machine, could send requests here. The browser adds an `Origin` header to
 /// such a request, so a write with this header is forbidden.

@@ -17,7 +17,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::protocol::http::problem::Problem;
 
-/// The most pages that clients can read at the same time. If a client is slow, its page keeps a few pieces in memory.
+/// The maximum number of pages that clients can read at the same time. If a client is slow, its page keeps a few pieces in
+/// memory.
 const PAGES: usize = 16;
 
 /// Counts how many more pages can be opened now.

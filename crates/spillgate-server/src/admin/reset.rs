@@ -1,4 +1,4 @@
-//! `POST /reset`: deletes the counts and the penalty of one key, for example of one customer.
+//! `POST /reset`: deletes the counts and penalties of the limits that the request names, for example all limits of one customer.
 //!
 //! With a reset, an operator unblocks a customer at once. Without a reset, the customer would stay blocked until the window or
 //! the penalty ends.
@@ -45,7 +45,7 @@ pub(super) async fn reset<C: Clock>(State(state): State<AdminState<C>>, request:
     Ok(Json(serde_json::json!({ "reset": reset })).into_response())
 }
 
-/// Resets all limits of the rules that the descriptors match. Returns the number of limits.
+/// Resets, for each descriptor, all limits of the rule that it matches. Returns the number of limits.
 async fn reset_rules<C: Clock>(state: &AdminState<C>, body: &[u8]) -> Result<usize, Problem> {
     let wire: ResetByRules<'_> = object(body).map_err(|error| Problem::bad_json(&error, EXAMPLE))?;
     if wire.descriptors.is_empty() {

@@ -41,7 +41,7 @@ struct Limit<'a> {
     limit: u64,
     /// `None` for a concurrency limit.
     window_ns: Option<u64>,
-    /// The most units that can be taken at once.
+    /// The burst of a token bucket, the queue length plus 1 of a leaky bucket, or otherwise the limit.
     capacity: u64,
     line: Option<u32>,
 }

@@ -1,7 +1,7 @@
 //! The command line of `spillgate check`.
 //!
-//! A question is one request at one time. One command can ask many questions, with several costs, times and rounds. This
-//! file limits the number of questions.
+//! A question is one request at one time. One command can ask many questions: at each time of `--at`, it asks with each cost
+//! of `--cost`, and repeats this `--times` times. This file limits the number of questions.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::store;
 use super::verb::Check;
 use crate::settings::duration;
 
-/// The most questions of one `check`.
+/// The maximum number of questions of one `check`.
 const QUESTIONS_MAX: usize = 10_000;
 
 pub(super) fn command() -> Command {
@@ -27,7 +27,7 @@ pub(super) fn command() -> Command {
              (--store, SPILLGATE_STORE or the settings file), that store is asked instead, with its own clock and counts. \
              The answer is what the store would decide now. Units are taken only with --take. The settings \
              store.key_secret_file, store.log and store.scripts must have the same values as on the servers. Otherwise \
-             other keys are read. --store memory always uses the virtual clock.",
+             the command reads other keys than the servers. --store memory always uses the virtual clock.",
         )
         .after_help(format!(
             "Descriptors are written KEY=VALUE, with commas between entries. The first = ends the key. Write \\, for a comma \

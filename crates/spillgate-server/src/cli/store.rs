@@ -28,7 +28,7 @@ const REACHING: [&str; 12] = [
 ];
 /// The settings that change the names of keys.
 const NAMING: [&str; 3] = ["store.key_secret_file", "store.log", "store.scripts"];
-/// The doctor compares the latency of the store with its deadline.
+/// The setting with which `doctor` compares the latency of the store.
 const DEADLINE: [&str; 1] = ["store.deadline"];
 
 /// Returns the settings of a command that reads keys in a store.
@@ -61,7 +61,7 @@ pub(super) fn key_command() -> Command {
         .about("Print the names that the counters of some descriptors have in a shared store")
         .long_about(
             "Print the names that the counters of some descriptors have in a shared store.\n\n\
-             Names are hashes: a name does not show what it counts, and another key secret gives other names. The \
+             Names are hashes: a name does not show its descriptor, and another key secret gives other names. The \
              command does not connect to the store.",
         )
         .after_help(format!(

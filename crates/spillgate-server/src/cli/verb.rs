@@ -46,7 +46,7 @@ pub struct Validate {
     pub json: bool,
 }
 
-/// `spillgate check`
+/// `spillgate check`. It asks questions: a question is one request at one time.
 #[derive(Debug)]
 pub struct Check {
     pub config: Option<PathBuf>,
@@ -57,7 +57,7 @@ pub struct Check {
     pub costs: Vec<u64>,
     /// The number of rounds at each time of `at`.
     pub times: u32,
-    /// Whether permits are released before the next question.
+    /// Whether the permits of concurrency limits are released before the next question.
     pub releases: bool,
     /// The times of the questions since the start of the virtual clock, in rising order.
     pub at: Vec<Duration>,

@@ -11,7 +11,7 @@ use super::open::{rules, settings, store};
 use super::terminal::{EXIT_DENIED, EXIT_OK, EXIT_USAGE, Problem, Problems, Table, Terminal, Tone, limit_label, quota};
 use crate::cli::{Entries, KeyNames};
 
-/// One limit of a descriptor, and the name of its key.
+/// One limit of a descriptor, and the key of the counter of this limit.
 struct Named<'r> {
     /// The number of the limit's descriptor, from 0.
     descriptor: usize,
@@ -31,7 +31,7 @@ pub(super) fn run(key: &KeyNames, terminal: &mut Terminal) -> u8 {
 fn print(key: &KeyNames, terminal: &mut Terminal) -> Result<u8, Problems> {
     let settings = settings::load_without_store(key.config.as_deref(), &key.rules, &key.flags)?.settings;
     if !settings.store.scripts {
-        let help = "list them by their prefix: redis-cli --scan --pattern 'sg:*'";
+        let help = "list the counters by their prefix: redis-cli --scan --pattern 'sg:*'";
         let message = "without scripts, the name of a counter changes with each window of the store's clock";
         return Err(Problem::new(message, help).into());
     }
@@ -56,7 +56,7 @@ fn print(key: &KeyNames, terminal: &mut Terminal) -> Result<u8, Problems> {
         terminal.json(&json!({ "secret": is_secret, "keys": all }));
     } else {
         let mut table = Table::new(0);
-        let titles = ["descriptor", "limit", "key", "slot", "counts"];
+        let titles = ["descriptor", "limit", "key", "slot", "quota"];
         table.row(titles.map(|title| (Tone::Faint, title.to_owned())));
         for named in &named {
             table.row([

@@ -211,7 +211,7 @@ fn check_asks_the_store_that_a_file_or_a_variable_names() {
     ] {
         let output = ask(&arguments, variables);
         assert!(output.code == 0 && output.stdout.contains(&url), "{arguments}: {output:?}");
-        assert!(output.stderr.starts_with("note: hashed without a secret"), "{arguments}: {output:?}");
+        assert!(output.stderr.starts_with("note: keys are hashed without a secret"), "{arguments}: {output:?}");
     }
     let alone = ask("-c s.yaml --store memory --at 0s,1s", &[]);
     assert_eq!((alone.code, alone.stderr.as_str()), (0, ""), "{alone:?}");

@@ -1,7 +1,7 @@
 //! The questions of `spillgate check` and their answers, as plain data.
 //!
-//! A question is one request at one time. `mod.rs` asks the questions, and `explain.rs` prints the answers. Both files need
-//! only this data, so they do not depend on each other.
+//! A question is one request at one time. `mod.rs` asks the questions, and `explain.rs` prints the answers.
+//! `explain.rs` needs only this data, so it does not depend on how `mod.rs` asks.
 
 use std::time::Duration;
 

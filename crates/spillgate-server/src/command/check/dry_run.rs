@@ -9,11 +9,12 @@ use spillgate::{Algorithm, Anchor, Binding, Clock, Decision, Hit, Op, OpKind, Qu
 use super::asked::{After, decided};
 use crate::service::{Service, ServiceError};
 
-/// Returns the decision on each hit as if it were the only hit. `before` has the decisions on peeks at the same limits.
+/// Returns the decision on each hit (the part of a request that is about one limit), as if the request had only this hit.
+/// `before` has, for each hit, the decision on a peek (a hit that takes nothing) at the same limit.
 ///
-/// Each take is sent in one request with a second take, on a limit of 0. The second take is always refused. A request
-/// is charged as a whole or not at all, so nothing is charged. The store still decides the first take. If the limit
-/// charges refused requests, the answer is computed from the peek instead.
+/// For each take (a hit that takes units), sends one request with this take and a second take at a limit of 0. The second
+/// take is always refused. A request is charged as a whole or not at all, so nothing is charged. The store still decides
+/// the first take. If a refused request would be charged, the answer is computed from the peek instead.
 pub(super) async fn decisions<C: Clock>(
     service: &Service<C>,
     hits: &[Hit<'_>],
@@ -23,7 +24,8 @@ pub(super) async fn decisions<C: Clock>(
     let nothing = nothing.expect("invariant: a limit of 0 is valid");
     let mut decisions = Vec::new();
     for (hit, peek) in hits.iter().zip(before) {
-        // Without scripts, each take is charged even if the request is refused. Only a store with scripts supports Force.
+        // Without scripts, the store charges each take even if it refuses the request. Only a store with scripts supports
+        // `Force`, so this support shows whether the store uses scripts.
         let by_script = service.limiter().store().supports(hit.quota, OpKind::Force);
         if hit.op.kind() != OpKind::Take || !hit.quota.refusal_is_free() || !by_script {
             decisions.push(by_peek(hit, peek));
@@ -33,8 +35,8 @@ pub(super) async fn decisions<C: Clock>(
         let mut both = [Decision::default(); 2];
         let verdict = service.limiter().decide(&[*hit, refuses], &mut both).await?;
         decided(verdict.source)?;
-        // A refused request has no delay, so the delay of a queue is computed here. It is the time until the queue is
-        // empty.
+        // A refused request has no delay, so the delay of a leaky bucket (a queue) is computed here. The delay is the time
+        // until the queue is empty.
         let queues = both[0].allowed && hit.quota.algorithm() == Algorithm::LeakyBucket;
         decisions.push(both[0].with_delay_ns(if queues { peek.reset_after_ns } else { 0 }));
     }
@@ -59,7 +61,7 @@ fn by_peek(hit: &Hit<'_>, peek: &Decision) -> Decision {
     with_outcome(peek, false, reason, retry_after)
 }
 
-/// Returns the decision of a peek, with another outcome.
+/// Returns the decision of a peek, but with this outcome.
 fn with_outcome(peek: &Decision, allowed: bool, reason: Reason, retry_after: Wait) -> Decision {
     let mut decision = *peek;
     (decision.allowed, decision.reason, decision.retry_after) = (allowed, reason, retry_after);

@@ -96,7 +96,7 @@ fn descriptor(
     }
 }
 
-/// Returns whether no question had this limit, because a limit of another rule replaces it (`replaces`).
+/// Returns whether a limit of another rule replaces this limit (`replaces`). Then no question has a decision of this limit.
 fn is_left_out(asked: &[Asked<'_>], descriptor: usize, limit: &Limit) -> bool {
     let is_it = |asked: &AskedLimit<'_>| asked.descriptor == descriptor && std::ptr::eq(asked.limit, limit);
     !asked.iter().any(|asked| asked.limits.iter().any(is_it))
@@ -104,8 +104,8 @@ fn is_left_out(asked: &[Asked<'_>], descriptor: usize, limit: &Limit) -> bool {
 
 fn outcome(step: &Step) -> String {
     let text = match step.outcome {
-        Outcome::WentDeeper => "then below it",
-        Outcome::WentBack => "but nothing below it: back up",
+        Outcome::WentDeeper => "goes on below",
+        Outcome::WentBack => "nothing below matches: goes back",
         Outcome::Matched => "matched",
         Outcome::Failed if step.how != How::Nothing => "the rule ends here, the descriptor goes on",
         Outcome::Failed => "no rule",

@@ -1,5 +1,5 @@
-//! `spillgate check`: decides requests by rules and explains the decisions. It needs no server. The counts are in memory, with
-//! a virtual clock, or in a shared store.
+//! `spillgate check`: decides requests by rules and explains the decisions. It needs no server. The counts are either in
+//! memory (with a virtual clock) or in a shared store. A question is one request at one time.
 //!
 //! The command uses the same service code as the server, so that both give the same answers.
 
@@ -241,7 +241,8 @@ async fn ask<'p, C: Clock>(
     let mut limits = Vec::new();
     for (descriptor, planned) in plan.descriptors.iter().enumerate() {
         for (hit, limit) in &planned.hits {
-            // This is the index in the rule, not among the hits, because a limit that another rule replaces has no hit.
+            // The number is the index among all limits of the rule. Not every limit has a hit, because another rule can
+            // replace a limit.
             let of_rule = planned.rule.and_then(|rule| rule.limits.iter().position(|own| std::ptr::eq(own, *limit)));
             let number = of_rule.unwrap_or(0);
             let (before, decision, after) = (before[*hit], decisions[*hit], after[*hit]);

@@ -12,13 +12,13 @@ use crate::command::open::store;
 use crate::command::terminal::{Tone, count, duration};
 use crate::settings::Settings;
 
-/// A larger difference between the clock of the store and the clock of this machine is a fault. Limits use the clock of the
-/// store, but log lines and the fallback store use the clock of this machine.
+/// The largest difference between the clock of the store and the clock of this machine that is not a fault. Limits use the
+/// clock of the store, but log lines and the fallback store use the clock of this machine.
 const SKEW: Duration = Duration::from_millis(500);
 /// How to fix a URL that names a replica.
 const REPLICA_HELP: &str =
     "a replica takes no writes: name the primary in the URL, or use redis-sentinel://, which finds it";
-/// The number of slots of a cluster.
+/// The number of hash slots of a cluster.
 const SLOTS: usize = 16384;
 
 /// How serious a finding is.
@@ -81,7 +81,7 @@ impl Finding {
     }
 
     fn unknown(what: &'static str) -> Finding {
-        let help = "this needs the rights to INFO and CLUSTER INFO: log in as a user that has them. Limits work without these rights";
+        let help = "this needs the rights to run INFO and CLUSTER INFO: log in as a user that has them. Limits work without these rights";
         Finding::new(what, Grade::Note, "not known: the user lacks the right", help)
     }
 
@@ -111,8 +111,7 @@ fn cluster(cluster: &ClusterReport, servers: &[ServerReport], user: &str) -> Vec
         None => Finding::unknown("cluster"),
         Some("ok") => Finding::good("cluster", "ok"),
         Some(state) => {
-            let help =
-                "find the nodes that are down with CLUSTER NODES. The cluster serves no requests until they are back";
+            let help = "CLUSTER NODES shows the nodes that are down. The cluster serves no requests until these nodes are back";
             Finding::new("cluster", Grade::Fix, format!("cluster_state is {state}"), help)
         }
     };
@@ -135,7 +134,7 @@ fn cluster(cluster: &ClusterReport, servers: &[ServerReport], user: &str) -> Vec
     let mut found = vec![state, slots, replicas(&alone, user)];
     if !unlisted.is_empty() {
         let unlisted: Vec<_> = unlisted.into_iter().map(String::as_str).collect();
-        let help = "the cluster lists a replica once it has its data and the nodes know it: run the doctor again in a few seconds. \
+        let help = "the cluster lists a replica as soon as the replica has its data and the nodes know it: run the doctor again in a few seconds. \
                     A replica that stays missing is not a node of the cluster and cannot take over";
         let text = format!("the cluster does not list the replica of {} yet", unlisted.join(", "));
         found.push(Finding::new("replicas", Grade::Note, text, help));
@@ -183,7 +182,7 @@ fn sentinels(sentinels: &[SentinelReport], servers: &[ServerReport]) -> Finding 
     Finding::good("sentinels", format!("{} say where the primary is", count(sentinels.len())))
 }
 
-/// Checks whether an old primary goes on counting after a failover.
+/// Checks whether an old primary could go on counting after a failover.
 fn failover(info: Option<&Info>) -> Finding {
     match info {
         None => Finding::unknown("failover"),
@@ -257,12 +256,13 @@ fn eviction(info: &Info) -> Finding {
     };
     match policy.as_str() {
         "noeviction" if most > 0 && used >= most / 10 * 9 => {
-            let help = "memory is nearly full. When it is full, limits are answered by on_store_failure. CONFIG SET maxmemory to \
-                        more, or CONFIG SET maxmemory-policy volatile-ttl, which evicts the keys that expire soonest";
+            let help = "memory is nearly full. When it is full, limits are answered by on_store_failure. Raise the memory limit \
+                        with CONFIG SET maxmemory, or use CONFIG SET maxmemory-policy volatile-ttl, which evicts the keys that \
+                        expire soonest";
             Finding::new("eviction", Grade::Fix, found, help)
         }
         "volatile-ttl" if most > 0 && used >= most / 10 * 9 => {
-            let help = "memory is nearly full. When it is full, the keys that expire soonest are evicted. CONFIG SET maxmemory to more";
+            let help = "memory is nearly full. When it is full, the keys that expire soonest are evicted. Raise the memory limit with CONFIG SET maxmemory";
             Finding::new("eviction", Grade::Note, found, help)
         }
         "noeviction" | "volatile-ttl" => Finding::good("eviction", found),
@@ -305,7 +305,7 @@ fn scripts(server: &ServerReport) -> Finding {
         None => Finding::good("scripts", format!("{} run", server.scripts.len())),
         Some((name, why)) => {
             let found = format!("{} of {} fail; {name}: {why}", failed.len(), server.scripts.len());
-            // The name of the script is in the text already.
+            // The error of a script ends with another name of the script and a line number. This end is cut off here.
             let found = found.split(" script: ").next().unwrap_or_default();
             Finding::new("scripts", Grade::Fix, found, script_help(why.kind()))
         }
@@ -316,8 +316,8 @@ fn scripts(server: &ServerReport) -> Finding {
 fn script_help(class: StoreErrorKind) -> &'static str {
     match class {
         StoreErrorKind::OutOfMemory => {
-            "memory is full, and limits are answered by on_store_failure: CONFIG SET maxmemory to more, or CONFIG SET \
-             maxmemory-policy volatile-ttl, which evicts the keys that expire soonest"
+            "memory is full, and limits are answered by on_store_failure. Raise the memory limit with CONFIG SET maxmemory, or use \
+             CONFIG SET maxmemory-policy volatile-ttl, which evicts the keys that expire soonest"
         }
         StoreErrorKind::ReadOnly => {
             "the server refuses writes, and limits are answered by on_store_failure. If it is a replica, name the primary (or use \

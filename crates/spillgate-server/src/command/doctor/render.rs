@@ -9,7 +9,7 @@ use crate::cli::Doctor;
 use crate::command::terminal::{Table, Terminal, Tone, count};
 use crate::settings::Settings;
 
-/// The width of a line of help, in bytes.
+/// The maximum width of a line of help, in bytes.
 const HELP_WIDTH: usize = 90;
 
 pub(super) fn print(doctor: &Doctor, settings: &Settings, findings: &[Finding], terminal: &mut Terminal) {

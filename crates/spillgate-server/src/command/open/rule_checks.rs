@@ -11,7 +11,7 @@ use super::store;
 use crate::command::terminal::{Problem, Problems};
 use crate::settings::{EntrySource, Settings, StoreUrl, ValueSource};
 
-/// The most names that an error lists.
+/// The maximum number of names that an error lists.
 const LISTED: usize = 5;
 
 /// Checks that a server with these settings can serve the rules. If not, the rules are not used.
@@ -21,8 +21,8 @@ pub(crate) fn check_for_server(settings: &Settings, rules: &Rules) -> Result<(),
     Problems::check(found)
 }
 
-/// Returns an error for each descriptor of forward-auth that no rule limits. Requests with such a descriptor would be
-/// allowed, and no log line would show it.
+/// Returns an error for each descriptor of forward-auth that matches no rule with a limit or with `unlimited: true`. Requests
+/// with such a descriptor would be allowed, and no log line would show this.
 fn unlimited_forward_auth(settings: &Settings, rules: &Rules) -> Vec<Problem> {
     let auth = &settings.forward_auth;
     let Some(domain) = &auth.domain else { return Vec::new() };
@@ -40,7 +40,7 @@ fn unlimited_forward_auth(settings: &Settings, rules: &Rules) -> Vec<Problem> {
         let help = suggestion(&path, limiting().map(|rule| rule.path.to_string()), "the rules of this domain limit");
         Problem::new(
             message,
-            help + "; to allow all such requests, write a rule for it with `rate_limit: {unlimited: true}`",
+            help + "; to allow all such requests, write a rule for this descriptor with `rate_limit: {unlimited: true}`",
         )
     });
     problem.collect()
@@ -72,7 +72,7 @@ fn fits(rule: &Rule, entries: &[EntrySource]) -> bool {
     rule.steps.len() == entries.len() && rule.steps.iter().zip(entries).all(fits)
 }
 
-/// Returns an entry as the path of a rule writes it.
+/// Returns an entry as it is written in the path of a rule.
 fn path_of(entry: &EntrySource) -> String {
     match &entry.from {
         ValueSource::Value(text) => format!("{}={text}", entry.key),
@@ -101,8 +101,8 @@ pub(crate) fn check_for_store(settings: &Settings, rules: &Rules) -> Result<(), 
     Problems::check(uncounted(settings, rules))
 }
 
-/// Returns an error for each limit that the store cannot count. Adds an error for the first limit that a server cannot count
-/// by itself during a failure of the store.
+/// Returns an error for each limit that the store cannot count. During a failure of the store, a server counts a limit with
+/// `on_store_failure: local` itself. Without `store.expected_nodes`, the first such limit is an error too.
 fn uncounted_by_server(settings: &Settings, rules: &Rules) -> Vec<Problem> {
     let mut found = uncounted(settings, rules);
     let local = |limit: &&Limit| limit.quota.on_store_failure() == OnStoreFailure::Local;

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crate::command::terminal::Problem;
 
-/// The most bytes of a secret file.
+/// The maximum size of a secret file, in bytes.
 const MAX_BYTES: u64 = 4096;
 
 /// Returns the bytes of a secret file without the end of the line, or `None` if the file is empty or too long. `what`

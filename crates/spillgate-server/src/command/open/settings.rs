@@ -1,6 +1,7 @@
 //! Reads the settings from a settings file, the environment and flags.
 //!
-//! The module `settings` reads no files and no environment. This module reads them and passes the texts to it.
+//! The module `crate::settings` reads no files and no environment. This module reads both and passes the texts to
+//! `crate::settings`.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::command::terminal::{Problem, Problems};
 use crate::settings::{Key, Resolved, SettingsFile, Sources, resolve};
 
-/// The most bytes of a settings file. A larger file is probably not a settings file.
+/// The maximum size of a settings file, in bytes. A larger file is probably not a settings file.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Returns the settings of a file, the environment and flags together. `arguments` are the rules files of the command

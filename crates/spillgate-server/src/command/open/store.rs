@@ -19,9 +19,9 @@ const PUBLIC_SECRET: [u8; 16] = *b"spillgate public";
 const MAX_PEM_BYTES: u64 = 1 << 20;
 
 /// The note that `check` and `key` print if the settings name no key secret.
-pub(crate) const NO_SECRET: &str = "note: hashed without a secret, as on a server without store.key_secret_file. \
-                                    If your servers have a key secret, or another store.log or store.scripts, \
-                                    they count under other keys";
+pub(crate) const NO_SECRET: &str = "note: keys are hashed without a secret, as on a server without \
+                                    store.key_secret_file. If your servers have a key secret, or another value of \
+                                    store.log or store.scripts, they use other keys";
 
 /// How long `check` and `doctor` wait for an answer of the store. No client waits for these commands, so this time can be
 /// long. The time to connect is the same as for the server, so that the doctor finds the same faults as the server.

@@ -11,8 +11,8 @@ use tracing_subscriber::EnvFilter;
 use crate::settings::{LogFormat, Settings};
 
 /// The filter for libraries that write a warning for each connection of a bad client. Only errors of these libraries
-/// are logged, unless the setting names them. Connections that the server closes count in
-/// spillgate_connections_closed_total.
+/// are logged, unless the setting `log_level` names them. The metric spillgate_connections_closed_total counts the
+/// connections that the server closes.
 const QUIET: &str = "h2=error";
 
 /// Starts the log and sends panics to it.
@@ -27,8 +27,8 @@ pub(super) fn start(settings: &Settings, colour: bool) {
     panic::set_hook(Box::new(log_panic));
 }
 
-/// Returns the filter of the log. The levels `debug` and `trace` alone apply only to spillgate, because libraries would
-/// write a line for each HTTP/2 frame.
+/// Returns the filter of the log. If `level` is only the word `debug` or `trace`, this level applies to spillgate, but not
+/// to libraries, because they would write a line for each HTTP/2 frame.
 fn filter(level: &str) -> String {
     match level {
         "debug" | "trace" => format!("{QUIET},info,spillgate={level}"),

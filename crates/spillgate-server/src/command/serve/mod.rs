@@ -164,7 +164,7 @@ fn bind(
     Ok(listening)
 }
 
-/// The error of an address that cannot be bound, with help for its cause.
+/// Returns the error for a listener that cannot be bound, with help for the cause.
 fn unbound(name: &str, listen: &Listen, error: &io::Error) -> Problem {
     let choose = format!("choose another with --{name}");
     let (why, help) = match (error.kind(), listen) {

@@ -10,11 +10,11 @@ use crate::settings::Settings;
 /// The number of open files that are not connections: listeners, pipes, event queues, and rules while they are read.
 const SPARE: u64 = 64;
 
-/// Raises the limit on open files to the highest value that the system allows. If that is too low for one listener, the
-/// log says what to do.
+/// Raises the limit on open files to the highest value that the system allows. If that value is too low for the
+/// connections of one listener, the log says what to do.
 pub(super) fn allow(settings: &Settings) {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // If the system refuses, the warning below says so.
+    // An error needs no handling here: if the limit stays too low, the warning below is logged.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     let allowed = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     if allowed < SPARE + settings.limits.connections as u64 {

@@ -127,7 +127,7 @@ impl Reloader {
 /// before it ends.
 #[derive(Default)]
 struct Reader {
-    /// The thread of the last read that was too late.
+    /// The thread of the last read that took longer than its time limit.
     late: Option<JoinHandle<()>>,
 }
 
