@@ -37,7 +37,7 @@ pub trait Clock: Send + Sync {
     fn now(&self) -> Time;
 }
 
-/// The least time between two readings of the wall clock.
+/// The minimum time between two readings of the wall clock.
 const SYNC_EVERY_NS: u64 = 10_000_000;
 /// If [`SystemClock`] differs from the wall clock by more than this, it takes the time of the wall clock at once. Such
 /// a change of the time is called a step.
@@ -92,10 +92,10 @@ impl SystemClock {
         }
     }
 
-    /// Calls `report` each time the clock follows a wall clock that was set.
+    /// Calls `report` at each step: each time the clock takes the time of the wall clock at once.
     ///
     /// The argument is the step in nanoseconds. The step is negative if the wall clock was set back. Without a
-    /// `report`, the clock follows the wall clock silently.
+    /// `report`, nothing reports the steps.
     ///
     /// ```
     /// use spillgate::SystemClock;

@@ -18,13 +18,14 @@ use crate::MemoryStore;
 /// were taken. The mark is a number in the receipt, and the store sets it. If this bit is set in the mark, the units were
 /// taken from the local store.
 ///
-/// The marks of the stores are times in nanoseconds since 1970, at most 73 years in the future. The bit is set in times
-/// from 2^63 ns on, which is in the year 2262. So no store sets this bit itself before the year 2262 - 73 = 2189. From
-/// then on, a refund for the shared store can go to the local store by mistake, and then it does nothing.
+/// The marks that stores set are times in nanoseconds since 1970, at most 73 years in the future. The bit is set in
+/// times from 2^63 ns on, which is in the year 2262. So no store sets this bit itself before the year 2262 - 73 = 2189.
+/// From then on, a refund for the shared store can go to the local store by mistake, where the refund does nothing.
 const LOCAL: u64 = 1 << 63;
 
-/// The window of the limits of placeholders. If a hit is decided elsewhere, a placeholder replaces it in the list of
-/// hits.
+/// The window of the limit of a placeholder. If a store gets the hits of a request but must not decide one of them, a
+/// placeholder replaces this hit.
+///
 /// This window is longer than any real window, so that no real limit shares a state with a placeholder. It is a whole
 /// number of seconds, so that every store can represent it exactly.
 const NEVER: Duration = Duration::from_secs((1 << 62) / 1_000_000_000);
@@ -45,10 +46,10 @@ const NEVER: Duration = Duration::from_secs((1 << 62) / 1_000_000_000);
 ///
 /// # What a fleet admits
 ///
-/// Let f(s) be the most units that a limit admits in any period of length s. Let f'(s) be the most units that one
-/// node's share of the limit admits in such a period. If m nodes send requests while the shared store fails and
-/// recovers, the nodes together admit at most f(s) + m * f'(s) units. This is true for several failures in one period
-/// too, because the local counts are kept while the shared store answers.
+/// Let f(s) be the maximum number of units that a limit admits in any period of length s. Let f'(s) be the maximum
+/// number of units that one node's share of the limit admits in such a period. If m nodes send requests while the
+/// shared store fails and recovers, the nodes together admit at most f(s) + m * f'(s) units. This is true for several
+/// failures in one period too, because the local counts are kept while the shared store answers.
 ///
 /// # Refunds, renewals and resets
 ///
@@ -82,16 +83,16 @@ pub struct FallbackStore<S> {
     local: MemoryStore,
     /// The number of nodes that share each limit.
     nodes: NonZeroU32,
-    /// The quota of a placeholder that is allowed. This quota is a limit of 0, which has no state. Every store and the
-    /// policy of this quota allow a peek (a take of 0 units) on it.
+    /// The quota of a placeholder that is allowed. The limit of this quota is 0, so nothing is ever counted for it.
+    /// Every store and the policy of this quota allow a peek (a take of 0 units) on it.
     allowing: Quota,
     /// The quota of a placeholder that is refused. Every store and the policy of this quota refuse a take from it.
     refusing: Quota,
 }
 
 impl<S: Store> FallbackStore<S> {
-    /// Makes a store that sends its requests to `shared`. While `shared` fails, limits with the policy
-    /// [`Local`](OnStoreFailure::Local) count in `local`.
+    /// Makes a store that sends its requests to `shared`. While `shared` fails, the units of limits with the policy
+    /// [`Local`](OnStoreFailure::Local) are counted in `local`.
     ///
     /// `expected_nodes` is the number of nodes that share each limit. If this number is too low, the shares of all
     /// nodes together are more than the limit. If this number is too high, they are less than the limit.
@@ -147,8 +148,7 @@ impl<S: Store> FallbackStore<S> {
     /// Sends refunds and renewals of local takes (takes from the local store) to the local store. Sends resets to both
     /// stores, and all other hits to the shared store.
     ///
-    /// Local renewals are decided first. If a lease cannot be renewed, the whole request is refused, and nothing is
-    /// taken.
+    /// Local renewals are decided first. If one of them is refused, the whole request is refused, and nothing is taken.
     ///
     /// Local refunds are decided last. If the shared store fails, nothing has been refunded yet. A caller that tries
     /// again therefore refunds only once.
@@ -349,7 +349,7 @@ fn by_policy(hit: &Hit<'_>, now: Time) -> Decision {
 /// Returns the verdict over all hits. `decided` is the verdict of the store that was asked.
 fn verdict_of(hits: &[Hit<'_>], decisions: &[Decision], decided: Verdict) -> Verdict {
     let verdict = Verdict::of(hits, decisions, decided.now).with_source(decided.source);
-    // The two verdicts differ in one case. If several hits have [`Binding::Quota`], one allowed hit of them is enough to
-    // allow the request. But a full local store refuses the whole request.
+    // `verdict` and `decided` can differ in one case. If several hits have [`Binding::Quota`], one allowed hit of them
+    // is enough to allow the request. But a full local store refuses the whole request.
     if verdict.allowed == decided.allowed { verdict } else { decided }
 }

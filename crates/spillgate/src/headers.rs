@@ -181,7 +181,7 @@ pub fn write_fields<W: Write>(
     }
 }
 
-/// The buffer for a value, and the function that receives it.
+/// The buffer for the value of a field, and the function that receives the name of the field and this buffer.
 struct Fields<'b, W, P> {
     buffer: &'b mut W,
     put: P,

@@ -24,7 +24,7 @@
 //!
 //! | feature | what it adds | crates |
 //! |---|---|---|
-//! | `rules` | `rules`: rules files in YAML that turn requests into limits; `text`: their errors, with line and fix | `serde`, `serde-saphyr` |
+//! | `rules` | `rules`: rules files in YAML that turn requests into limits; `text`: the errors in rules files, each with its line and a fix | `serde`, `serde-saphyr` |
 //! | `headers` | `headers`: header fields that tell an HTTP client its limits | `itoa` |
 //! | `snapshot` | `Limiter::save` and `Limiter::restored`: the memory store in a file | nothing |
 //!
@@ -113,7 +113,7 @@ mod key;
 mod limiter;
 #[cfg_attr(
     not(feature = "snapshot"),
-    allow(dead_code, reason = "snapshots alone move states out of the tables and back")
+    allow(dead_code, reason = "only snapshots move states out of the tables and back")
 )]
 mod memory;
 #[cfg(feature = "rules")]

@@ -128,7 +128,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// Takes `cost` units for `key`, if they fit `quota`. A cost of 0 only peeks (it reads what is left). `bucket` is
     /// any name: the same key in another bucket is counted separately.
     ///
-    /// Each call can have another quota. The counts are kept as long as the algorithm and the window are the same.
+    /// Two calls for the same key can have different quotas. The counts are kept as long as the algorithm and the
+    /// window are the same.
     ///
     /// If the store has a clock, the time of the decision comes from the store. Otherwise it comes from the limiter's
     /// clock. The waits in the decision start at that time.

@@ -80,7 +80,8 @@ fn push_description(out: &mut impl Write, policies: &[Policy<'_>], index: usize)
     }
 }
 
-/// Writes the size of a quota: its limit, and its window in the largest unit of s, ms and ns that divides it.
+/// Writes the size of a quota: its limit and its window. The unit of the window is the largest of s, ms and ns in which
+/// the window is a whole number.
 fn push_size(out: &mut impl Write, quota: &Quota) {
     push_number(out, quota.limit());
     let window_ns = quota.window_ns();

@@ -1,4 +1,4 @@
-//! The functions of the memory store that decide requests, for its callers.
+//! The functions with which callers of the memory store decide requests.
 //!
 //! A hit is one operation on one limit for one key. A request of one hit, a request of several hits and a batch have
 //! separate code, so that the usual request (one hit) is fast. This module checks the arguments and calls that code.

@@ -1,8 +1,8 @@
 //! Finds or claims the entry of a state in a table, loads the state for a decision, and stores it again. To claim an
 //! entry is to reserve a free slot for a new key.
 //!
-//! A decision needs a [`State`], which is a type of the kernel (the decision code in `spillgate-core`). The store has a
-//! state packed in a slot (a part of a bucket), or in the slab (a list of states that do not fit a slot). This module
+//! A decision needs a [`State`], which is a type of the kernel (the decision code in `spillgate-core`). A state is
+//! stored packed in a slot (a part of a bucket), or in the slab (a list of states that do not fit a slot). This module
 //! converts between these forms. It also keeps slot, slab and budget consistent with each other.
 //!
 //! A request makes these calls in this order, while it has its locks:
@@ -33,8 +33,8 @@ pub(super) struct Entry {
     slab_index: Option<u32>,
     /// Whether the slot was claimed for this request.
     pub(super) new: bool,
-    /// Whether the store lacks capacity for the units that the request would charge. If so, the stored state must not
-    /// change.
+    /// Whether the store has too little capacity (free keys or bytes in the budget) for a charge on this state. If so,
+    /// the stored state must not change.
     pub(super) over_budget: bool,
 }
 
@@ -113,7 +113,7 @@ impl MemoryStore {
         }
     }
 
-    /// Frees the slot of an entry whose state is not in the slab. Subtracts one key from the budget.
+    /// Frees the slot of an entry whose state is not in the slab. The budget then counts one key less.
     fn remove(&self, shard: ShardRef<'_>, locked: &LockedBuckets<'_>, key: Fingerprint, position: Position) {
         locked.remove(key, position);
         shard.shards.uncount_entry(shard.index);
@@ -162,8 +162,9 @@ impl MemoryStore {
         bucket.replace(width, position.slot, packed)
     }
 
-    /// Returns the newest time at which a token bucket in the bucket of this entry was charged. Returns `now` if this
-    /// time is not between `now` and one second later, or if `quota` is not a token bucket.
+    /// Returns the newest time at which a token bucket (a rate-limit state) was charged in the hash-table bucket of
+    /// this entry. Returns `now` if this time is not between `now` and one second later, or if `quota` is not a token
+    /// bucket.
     ///
     /// The newest time can be later than `now`, because requests do not arrive in the order in which they read the
     /// clock.

@@ -1,8 +1,8 @@
 //! A store in the memory of this process. Its decisions are exact and its memory is bounded. A snapshot file can keep
-//! its states over a restart.
+//! the states of the store over a restart.
 //!
 //! Without this store, a program could not decide anything by itself, because every other store needs a server. While a
-//! shared store fails, this store also counts for this node alone.
+//! shared store fails, a [`FallbackStore`](crate::FallbackStore) can decide in this store.
 //!
 //! # Words
 //!
@@ -39,7 +39,7 @@
 //! | sweep cursor | the home bucket of a shard that is swept next |
 //! | obstacle | why a request must be tried again: its table is being replaced or is crowded, or the budget is used up |
 //! | crowded | a table is crowded if no slot near the home bucket of a key is free |
-//! | budget | the highest numbers of keys and bytes in the store, and how many are in use |
+//! | budget | the maximum numbers of keys and bytes in the store, and how many are in use |
 //! | capacity | the part of the budget that is still free |
 //!
 //! # Where to read on

@@ -3,9 +3,9 @@
 //! A client can send any number of different keys. Without bounds, such a client could use up the memory of the
 //! process.
 
-/// What happens to a request that needs capacity when the store is full.
+/// What happens to a request that needs capacity (space for a key or for bytes) when the store is full.
 ///
-/// A new key needs capacity. If the bound on bytes is reached, a known key also needs capacity if its log or its leases
+/// At the bound on keys, a new key needs capacity. At the bound on bytes, a key needs capacity if its log or its leases
 /// would grow. The store never evicts a live state to get capacity, because the key of that state could then exceed its
 /// limit.
 ///
@@ -22,9 +22,9 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum OnFull {
-    /// A request is refused if one of its takes needs capacity. Such a request charges nothing. Its forces
-    /// (operations that count units without a check) do not count anything either. A take in shadow mode never causes
-    /// this refusal, because a shadow hit never refuses its request.
+    /// A request is refused if one of its takes needs capacity. Such a request charges nothing, not even its forces
+    /// (operations that count units without a check). A take in shadow mode never causes this refusal, because a shadow
+    /// hit never refuses its request.
     #[default]
     Deny,
     /// A hit that needs capacity is decided, but not counted. A client that uses a new key for each request is then not
@@ -34,8 +34,8 @@ pub enum OnFull {
 
 /// The bounds of a [`MemoryStore`](crate::MemoryStore).
 ///
-/// The store allocates memory only when states arrive. A high bound therefore costs nothing until it is used. 10
-/// million keys of token buckets take about 310 MB of memory.
+/// The store allocates memory only when states arrive. A high bound therefore costs nothing until it is used. For
+/// example, 10 million keys of token buckets take about 310 MB of memory.
 ///
 /// ```
 /// use spillgate::{MemoryOptions, MemoryStore};

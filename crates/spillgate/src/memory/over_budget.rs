@@ -1,4 +1,4 @@
-//! Decides a request that needs more capacity than the store has.
+//! Decides a request that needs more capacity (space for keys and bytes) than the store has.
 //!
 //! The store must neither drop a live state nor exceed its bounds. [`OnFull`] says whether such a request is refused,
 //! or decided without being counted. In both cases, a state for which there is no capacity is not changed, because
@@ -36,7 +36,8 @@ impl MemoryStore {
         let Some(first) = (0..hits.len()).find(|&i| refuses(i)) else {
             return decide_late(states, state_of, hits, now, newest, decisions);
         };
-        // The whole request is refused. Its takes and forces become peeks, so that it charges nothing.
+        // The whole request is refused. Its takes and forces become peeks (operations that only read), so that the
+        // request charges nothing.
         let peek = |hit: &Hit<'_>| match hit.op.kind() {
             OpKind::Take | OpKind::Force => Op::Peek,
             _ => hit.op,

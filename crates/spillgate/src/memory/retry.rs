@@ -65,8 +65,8 @@ impl MemoryStore {
         }
     }
 
-    /// Sweeps one shard of each width. If all requests are for one width, expired entries of the other width would
-    /// otherwise use up the budget.
+    /// Sweeps one shard with narrow slots and one shard with wide slots. If all requests used slots of one width,
+    /// expired entries in slots of the other width would otherwise use up the budget.
     fn sweep(&self, shard: usize, steps: usize, now: Time) {
         for shards in [&self.narrow, &self.wide] {
             shards.sweep(shard, steps, now.as_nanos(), |content| {
@@ -75,8 +75,7 @@ impl MemoryStore {
         }
     }
 
-    /// Gives the budget back what a removed entry has used. If the state of the entry is in the slab, frees the state
-    /// there.
+    /// Counts in the budget that an entry was removed. If the state of the entry is in the slab, frees the state there.
     fn uncount(&self, shard: ShardRef<'_>, content: Content) {
         self.budget.remove_key();
         if let Content::InSlab { index, .. } = content {

@@ -212,7 +212,8 @@ impl Bucket {
         true
     }
 
-    /// Writes a new state into a slot whose state is inline. Returns false and writes nothing if a number is too large.
+    /// Writes a new state into a slot that stores a state, and not an index of the slab. Returns false and writes
+    /// nothing if a number is too large.
     #[inline]
     pub(crate) fn replace(&self, width: Width, slot: usize, packed: Packed) -> bool {
         let word = slot * width.words();
@@ -235,8 +236,8 @@ impl Bucket {
 
     /// Copies a slot of `from` into a free slot of this bucket, and returns false if no slot is free.
     ///
-    /// Each of the two buckets stores the newest time at which its token buckets were charged. This bucket then stores
-    /// the later of the two times.
+    /// Each of the two buckets stores the newest time at which its token buckets were charged. After the copy, this
+    /// bucket stores the later of the two times.
     #[inline]
     pub(super) fn copy_slot(&self, width: Width, from: &Bucket, slot: usize, now_ns: u64) -> bool {
         let Some(free) = self.free_slot(width) else { return false };

@@ -1,4 +1,4 @@
-//! The fingerprint of a key: the bits that a slot stores to recognize it.
+//! The fingerprint of a key: the bits that a slot stores to recognize the key.
 //!
 //! A key has 128 bits, and a narrow slot has no space for all of them. This module decides which bits a slot stores
 //! and which bits choose the shard and the home bucket.
@@ -27,8 +27,8 @@ impl Fingerprint {
     pub(crate) fn of(state_key: u128, width: Width) -> Fingerprint {
         let low = state_key as u64;
         // Most keys are hashes already. If a caller numbers its keys instead, the keys differ only in a few bits. The
-        // mixing below spreads these differences and loses none of them. Its two factors are odd. The first is 2^64
-        // divided by the golden ratio, and the second is a factor of SplitMix64.
+        // mixing below spreads these differences, and loses none of them because its two factors are odd. The first
+        // factor is 2^64 divided by the golden ratio, and the second is a factor of SplitMix64.
         let high = (state_key >> 64) as u64 ^ low.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let high = (high ^ (high >> 32)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         // A narrow slot does not store the low bits, so they are set to 0. Two keys whose stored bits agree are one
@@ -57,8 +57,7 @@ impl Fingerprint {
 
     /// Returns the index of the home bucket in a table with this many home buckets.
     ///
-    /// A key with a higher rank never has a lower home bucket. The order of the home buckets is therefore the same in
-    /// every table.
+    /// A key with a higher rank never has a lower home bucket. This is true in every table of the shard.
     #[inline]
     pub(crate) fn home_bucket(self, bits: u32, home_buckets: usize) -> usize {
         home_bucket_of_rank(self.rank(bits), home_buckets)

@@ -49,9 +49,9 @@ const MIN_LOAD_TO_GROW: f64 = 1.0 / 16.0;
 /// A table doubles its size in this many steps. Each step makes it larger by the factor 2^(1/8), which is about a
 /// tenth.
 const STEPS_TO_DOUBLE: f64 = 8.0;
-/// A table with this many home buckets has slots for all new keys of one request. A smaller table is always allowed
-/// to grow, even if it seems to be empty. Before a request makes the table grow, it removes the entries that it has
-/// claimed. The table can then seem to be empty, although the request needs more slots.
+/// A table with this many home buckets has slots for all new keys of one request. A smaller table is always allowed to
+/// grow, even if it seems to be empty. Before a request makes the table grow, the request removes the entries that it
+/// has claimed. The table can then seem to be empty, although the request needs more slots.
 const HOME_BUCKETS_FOR_ANY_REQUEST: usize = 4 * MIN_HOME_BUCKETS;
 /// A table for more than one home bucket has at least this many home buckets. It can have a few more, because buckets
 /// are allocated in blocks.

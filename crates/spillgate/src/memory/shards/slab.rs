@@ -78,7 +78,8 @@ impl Slab {
         &mut self.blocks[index as usize / BLOCK].states[index as usize % BLOCK]
     }
 
-    /// Frees the index and returns its state. Then deallocates the last block as long as all its indices are free.
+    /// Frees the index and returns its state. Also deallocates the blocks at the end of the slab that have only free
+    /// indices.
     ///
     /// The lowest free index is always allocated first. After a peak, the last blocks therefore become free first.
     pub(crate) fn remove(&mut self, index: u32) -> State {

@@ -61,8 +61,8 @@ impl<'p> Draft<'p> {
         let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
         name.push(".draft");
         let draft = path.with_file_name(name);
-        // If a process was killed, this file can still exist. The old file is not reused, because it could be a link or
-        // have other permissions.
+        // If a process was killed while it wrote a snapshot, its draft can still exist. The old draft is not reused,
+        // because it could be a link or have other permissions.
         match fs::remove_file(&draft) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
