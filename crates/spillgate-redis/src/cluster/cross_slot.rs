@@ -13,10 +13,10 @@
 //! slot 5: refund 1, with the receipt of the take, if the deadline has not passed
 //! ```
 //!
-//! If the request is not admitted, the reply of each part decides what happens to the units that the part took. Without
+//! If the request is not admitted, the reply to each part decides what happens to the units that the part took. Without
 //! scripts there are no refunds. With scripts, this table applies:
 //!
-//! | reply of the part | its units |
+//! | reply to the part | units of the part |
 //! |---|---|
 //! | allowed | refunded; counted in `refunds_lost` if the refund is not confirmed |
 //! | refused | nothing to refund |
@@ -43,7 +43,7 @@ struct Part<'q> {
     slot: u16,
     /// The position of each hit in the request.
     positions: Vec<usize>,
-    /// The hits. A quota-mode hit of the request is a shadow hit here.
+    /// The hits. A quota-mode hit ([`Binding::Quota`]) of the request is a shadow hit here, which never refuses.
     hits: Vec<Hit<'q>>,
 }
 

@@ -47,7 +47,7 @@ use crate::node::send::NodeReply;
 use crate::node::status::NodeStatus;
 use crate::settings::Settings;
 
-/// A request may be redirected this many times in a row. The next redirection fails it as
+/// A request may be redirected this many times in a row. At the next redirection, the request fails with
 /// [`Moved`](StoreErrorKind::Moved).
 const REDIRECTIONS_MAX: usize = 5;
 /// The first pause before a request is sent again because its states are moving. Each further pause is twice as long.
@@ -55,7 +55,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(1);
 /// The longest pause before a request is sent again because its states are moving.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// Sends requests whose states are all in one slot to the node that owns it.
+/// Sends each request to the node that owns the slot of the request. All states of a request are in one slot.
 pub(crate) struct Cluster {
     /// Makes the connections to all nodes.
     connector: Arc<Connector>,
@@ -158,8 +158,8 @@ impl Cluster {
         Err(Error::new(StoreErrorKind::Moved, "redirected too often"))
     }
 
-    /// Returns the nodes. If no slot map is known yet, it waits for the first slot map until the deadline. It does not
-    /// wait if the last attempt to read the slot map failed.
+    /// Returns the nodes. If no slot map is known yet, this method waits for the first slot map until the deadline. It
+    /// does not wait if the last attempt to read the slot map failed.
     ///
     /// # Errors
     /// Nothing was sent. [`CircuitOpen`](StoreErrorKind::CircuitOpen) if the slot map could not be read the last time,
@@ -239,7 +239,7 @@ impl Cluster {
         first_success(attempts.collect(), self.settings.connect_timeout).await
     }
 
-    /// Asks this node for the slot map. Nodes that are in the old slot map too keep their connections.
+    /// Asks this node for the slot map. A node that is also in the old slot map keeps its connections.
     async fn read_at(&self, address: &ConnectionAddr, old: &Nodes) -> Result<Nodes, Error> {
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");

@@ -1,7 +1,7 @@
 //! The nodes of a cluster, by slot and by address.
 //!
-//! A slot map contains only addresses. This file adds the connections to each address. When the slot map changes, the
-//! connections to an address that is in both maps stay.
+//! A slot map contains only addresses. This file adds the connections to each address. When a new slot map is read, an
+//! address that is also in the old slot map keeps its connections.
 
 use std::sync::Arc;
 

@@ -36,7 +36,7 @@ use crate::settings::LogForm;
 pub(crate) struct HitArgs<'h, 'q> {
     /// The hit itself.
     pub(crate) hit: &'h Hit<'q>,
-    /// The position of its state in KEYS, from 0.
+    /// The position of the hit's state in KEYS, from 0.
     pub(crate) state: usize,
     /// The sum of the costs of all takes on that state. Either all these takes fit, or none of them fits.
     pub(crate) cost_on_state: u64,
@@ -115,8 +115,8 @@ impl HitArgs<'_, '_> {
         max_used(self.hit, self.cost_on_state)
     }
 
-    /// Appends the fields of a bucket or a queue. Amounts are in nanoseconds of debt, because a bucket stores its debt as
-    /// time: each unit adds T, the interval in which the debt of one unit is paid.
+    /// Appends the fields of a bucket or a queue. Amounts are in nanoseconds, because a bucket stores its debt (the
+    /// units that are used) as time: each unit adds T, the interval in which the debt of one unit is paid.
     fn write_bucket(&self, out: &mut Writer) {
         let quota = self.hit.quota;
         let interval_ns = quota.interval_ns();
@@ -125,7 +125,8 @@ impl HitArgs<'_, '_> {
             Op::Take { cost: 1.., max_wait_ns } if queue => max_wait_ns,
             _ => u64::MAX,
         };
-        // A refund is written in units. The script converts it to debt with the T of the state, which only Redis knows.
+        // A refund is written in units. The script converts the units to debt with the T in the stored state. This T is
+        // known only in Redis, and it can differ from the T of the quota.
         let is_refund = self.hit.op.kind() == OpKind::Refund;
         out.time(if is_refund { self.cost() } else { self.cost().saturating_mul(interval_ns) });
         out.time((self.max_used() * interval_ns).min(longest_wait_ns));

@@ -2,7 +2,7 @@
 //!
 //! This file uses no Redis client library, so a program can send the call over its own connections.
 //!
-//! The table shows which script serves which request. T is the interval in which the debt of one unit is paid:
+//! The table shows which script serves which request. T is the interval in which a bucket gets one unit back:
 //!
 //! | request | script |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | one take on a log | `take_log`, `take_zset` |
 //! | several takes of the first row, each on a different state, all enforced | `take_all` |
 //! | any other request, such as a peek, a refund, a lease or a charged refusal | `decide` |
-//! | a request that another script could not decide, for example because the state has a penalty or another T | `decide`, in a second call |
+//! | a request that another script could not decide, for example because the state has a penalty, or another T than the quota | `decide`, in a second call |
 
 use smallvec::{SmallVec, smallvec};
 use spillgate_core::{
@@ -64,8 +64,8 @@ pub fn supports(quota: &Quota, op: OpKind) -> bool {
 
 /// Checks the number of hits of a whole request. A hit is one operation on one limit.
 ///
-/// Requests come in through [`ScriptCall::with`] or through the store, and both call this function. The store calls it
-/// before it splits a request by slots.
+/// Requests come in through [`ScriptCall::with`] or through the store, and both call this function. The store calls
+/// this function before it splits a request by slots.
 ///
 /// # Errors
 /// [`StoreErrorKind::Malformed`] for too many hits.
@@ -75,9 +75,10 @@ pub(crate) fn check_number(hits: &[Hit<'_>]) -> Result<(), StoreError> {
 
 /// A request whose states are all in one slot, as one call of a script.
 ///
-/// A request in several slots becomes one call for each slot. Its quota-mode hits must be shadow hits in these calls,
-/// because the request passes if any of its quota-mode hits passes, and that hit may be in another slot.
-/// [`Verdict::of`] then forms the verdict of the whole request.
+/// A request in several slots becomes one call for each slot. If the request has hits with [`Binding::Quota`], these
+/// hits must be shadow hits (hits that never refuse) in the calls. The reason is that one such hit that passes is
+/// enough to admit the request, and this hit may be in another slot. [`Verdict::of`] then forms the verdict of the
+/// whole request.
 ///
 /// ```
 /// use spillgate_core::{Binding, Decision, Hit, Op, Quota, Time};
@@ -86,7 +87,8 @@ pub(crate) fn check_number(hits: &[Hit<'_>]) -> Result<(), StoreError> {
 /// let quota = Quota::per_second(10).build()?;
 /// let hits = [Hit::new(7, &quota, Op::take(4), Binding::Enforce)];
 /// let mut call = ScriptCall::new(None, &hits)?;
-/// // Send `EVALSHA call.script().sha() <number of keys> <keys> <arguments>`. A new bucket replies with the time only.
+/// // Send `EVALSHA call.script().sha() <number of keys> <keys> <arguments>`.
+/// // For a new bucket, the reply is only the time.
 /// let reply = [0, 0, 0, 0, 9, 0, 0, 0, 0];
 /// let mut decisions = [Decision::default()];
 /// let Decoded::Verdict(verdict) = call.decode(&reply, &mut decisions)? else { panic!("decided") };

@@ -43,7 +43,7 @@ macro_rules! script {
 ///
 /// * `fits`: whether the take fits. It stays unset if the general script has to decide.
 /// * `value`: the state after the take, if the take fits.
-/// * `s` and `ns`: the seconds and the nanoseconds of the time when `value` ends, if the take fits.
+/// * `s` and `ns`: the seconds and the nanoseconds of the time when the state `value` expires, if the take fits.
 /// * `stale`: whether the old state no longer counts, so that it can be deleted.
 macro_rules! step {
     ($name:literal) => {

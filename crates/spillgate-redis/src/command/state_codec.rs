@@ -1,8 +1,11 @@
 //! Decodes states: the bytes that Redis stores, and the bytes of a reply.
 //!
 //! The scripts and the kernel (the pure decision code in `spillgate-core`) must agree on every byte. Servers of older
-//! versions use the same keys. These are the states that are strings, with their lengths in bytes. TAT is the time when
-//! all debt of a bucket is paid, T is the interval in which the debt of one unit is paid, and no debt exceeds 2^b ns:
+//! versions use the same keys.
+//!
+//! A bucket stores its debt (the units that are used) as time. TAT is the time when all debt is paid. T is the interval
+//! in which the debt of one unit is paid. No debt exceeds 2^b ns. These are the states that are strings, with their
+//! lengths in bytes:
 //!
 //! | state | bytes |
 //! |---|---|
@@ -25,7 +28,7 @@
 //! | reply | bytes |
 //! |---|---|
 //! | log | times (34 bits of seconds, 30 of nanoseconds), each with its units (3), oldest first |
-//! | leases | newest id (5 + 4); permits (3) and end (5 + 4) of all leases except the following; for each lease that a hit names, id, life, end (5 + 4), permits (3) |
+//! | leases | newest id (5 + 4); for all leases that no hit names, the sum of their permits (3) and the last end (5 + 4); for each lease that a hit names, id, life and end (5 + 4 each), permits (3) |
 
 use smallvec::SmallVec;
 use spillgate_core::{Algorithm, Hit, Quota, State, Time};
@@ -33,28 +36,28 @@ use spillgate_core::{Algorithm, Hit, Quota, State, Time};
 use crate::command::args::receipt;
 use crate::command::bytes::Reader;
 
-/// The length of a penalty's end, as older servers wrote it.
+/// The number of bytes of a penalty that an older server wrote: only its end.
 const OLD_PENALTY: usize = 9;
-/// The end and the length of a penalty, and one byte more.
+/// The number of bytes of the end and the length of a penalty, and of the byte after them.
 const PENALTY: usize = 19;
-/// The length of a fixed window without a penalty.
+/// The number of bytes of a fixed window without a penalty.
 const WINDOW: usize = 16;
-/// The length of a bucket without a penalty.
+/// The number of bytes of a bucket without a penalty.
 const BUCKET: usize = 19;
 /// The b for a bucket that was stored without b. It is so large that no debt is cut.
 const ANY_DEBT: u64 = 63;
 
-/// The length of a time and its units in a log.
+/// The number of bytes of a time and its units in a log.
 const LOG_ENTRY: usize = 11;
-/// The length of a lease in a reply.
+/// The number of bytes of a lease in a reply.
 const LEASE: usize = 30;
-/// The length of a penalty or a lease that must not be cut when the clock is set back: 146 years.
+/// The duration of a penalty or a lease that must not be cut when the clock is set back: 146 years.
 const LONGEST_LIFE_NS: u64 = 1 << 62;
 
 /// Counts below this number are stored in five bytes.
 pub(crate) const NARROW_COUNT: u64 = 1 << 40;
 
-/// The length of a counter's state with `counts` counts of `width` bytes.
+/// Returns the number of bytes of a counter's state with `counts` counts of `width` bytes.
 const fn counter(counts: usize, width: usize) -> usize {
     8 + counts * width
 }
@@ -156,8 +159,7 @@ fn leases(reader: &mut Reader<'_>, hits: &[Hit<'_>], words: &mut SmallVec<[u64; 
         words.extend([reader.time()?, reader.time()?, reader.time()?, reader.integer(3)?]);
     }
     if permits > 0 {
-        // All other leases become one. No hit names the id of this lease. Its life is so long that it is not cut when
-        // the clock is set back.
+        // No hit names the id of this one lease. Its life is so long that it is not cut when the clock is set back.
         let is_named = |id: u64| hits.iter().filter_map(receipt).any(|receipt| receipt.mark == id);
         let id = (0..=last_id).find(|id| !is_named(*id))?;
         words.extend([id, LONGEST_LIFE_NS, end, permits]);

@@ -47,11 +47,11 @@ pub(crate) struct Connector {
     pub(crate) tls: Option<TlsClient>,
     /// The user for the sentinels, and the password.
     pub(crate) sentinel_user: RedisConnectionInfo,
-    /// The most replies that a connection may wait for.
+    /// The maximum number of replies that a connection may wait for.
     pub(crate) waiting_max: usize,
-    /// Whether requests are scripts, which have to be loaded.
+    /// Whether requests are sent as calls of scripts. The scripts then have to be loaded.
     pub(crate) scripts: bool,
-    /// Whether one server has the states of all slots, so that one call may contain several keys.
+    /// Whether one server has the states of all slots, so that one call may contain keys of several slots.
     pub(crate) has_all_slots: bool,
     /// How long to wait for the replies of sentinels.
     pub(crate) sentinels_within: Duration,

@@ -48,8 +48,8 @@ pub(crate) struct Sentinels {
     addresses: Vec<ConnectionAddr>,
     /// The name of the primary in the settings of the sentinels.
     pub(crate) name: String,
-    /// The epoch of the latest failover that a sentinel has reported. An earlier epoch is accepted only if all
-    /// sentinels report it.
+    /// The epoch of the latest failover that a sentinel has reported. An earlier epoch is accepted only if every
+    /// sentinel reports an earlier epoch.
     epoch: AtomicU64,
     /// The primary of the last connection. It is used if no sentinel replies.
     last: ArcSwapOption<ConnectionAddr>,

@@ -20,7 +20,8 @@ use crate::error::Error;
 
 /// The port of a sentinel, if the URL does not contain its port.
 const SENTINEL_PORT: u16 = 26379;
-/// The most addresses in a URL. If the store asks for the slot map of a cluster, it can try each of these addresses.
+/// The maximum number of addresses in a URL. To read the slot map of a cluster, the store can try each of these
+/// addresses.
 const ADDRESSES_MAX: usize = 64;
 
 /// Returns the address as it is written in a URL or a command. An IPv6 address is in brackets.

@@ -36,7 +36,8 @@ pub(crate) struct QueueState {
     commands: Vec<u8>,
     /// Takes that are not written yet. Until a take is written, more takes may share its call.
     batches: Batches,
-    /// For each command that is written, the callers that wait for the reply. A caller that no longer waits is skipped.
+    /// For each command in `commands` and each written command, the callers of its reply. A caller that no longer waits
+    /// is skipped.
     awaited: VecDeque<Awaited>,
     /// The number of callers that wait.
     waiting: usize,

@@ -24,7 +24,7 @@ use crate::not_redis::NotRedis;
 /// The longest reply, in bytes. Even the longest reply to CLUSTER SLOTS fits, in which every slot is a range of its
 /// own.
 const LENGTH_MAX: usize = 8 << 20;
-/// The most elements in all arrays of one reply.
+/// The maximum number of elements in all arrays of one reply.
 const PARTS_MAX: usize = 1 << 19;
 /// The longest line, in bytes, for example of an error.
 const LINE_MAX: usize = 64 << 10;
@@ -155,8 +155,9 @@ fn line(rest: &[u8]) -> io::Result<Option<usize>> {
     }
 }
 
-/// Reads the line that begins a string or an array. Returns the length in the line, and the length of the line with its
-/// end. The first length is `None` for a value that does not exist. The result is `None` if the line is not complete.
+/// Reads the line that begins a string or an array. Returns two numbers: the length of the string or array, which the
+/// line contains, and the number of bytes of the line with its end. The first number is `None` for a value that does
+/// not exist. The result is `None` if the line is not complete.
 fn number(rest: &[u8]) -> io::Result<Option<(Option<usize>, usize)>> {
     let Some(end) = rest.iter().take(NUMBER_MAX + 1).position(|byte| *byte == b'\r') else {
         return if rest.len() > NUMBER_MAX { Err(not_resp()) } else { Ok(None) };
