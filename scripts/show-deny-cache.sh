@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Shows that the deny cache refuses correctly and fast, without asking Redis. The first part makes 100,000 random
-# requests, with several limits and costs, through a real Redis. It compares each answer of the cache with the decision
-# of the kernel (the pure decision code) on the states that Redis has at that time. Any difference is a failure. The
-# second part measures decisions per second of a key that is refused, and of a key that is allowed. There are two
-# comparisons. In the first, each request has one limit. In the second, each request has a second limit, and other
-# requests take from this limit too. The script fails if the refused key is not at least 20 times as fast as the allowed
-# key, or if Redis receives a command for a refusal.
+# Shows that the deny cache refuses correctly and fast. This cache repeats refusals without asking Redis. The first part
+# makes 100,000 random requests, with several limits and costs, through a real Redis. It compares each answer of the
+# cache with the decision of the kernel (the pure decision code) on the states that Redis has at that time. Any
+# difference is a failure. The second part measures decisions per second of a key that is refused, and of a key that is
+# allowed. There are two comparisons. In the first, each request has one limit. In the second, each request has a second
+# limit, and other requests take from this limit too. The script fails if the refused key is not at least 20 times as
+# fast as the allowed key, or if Redis receives a command for a refusal.
 # Arguments go to the second part.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -15,7 +15,7 @@ BASE=${1:-e7b6eea}
 [ $# -eq 0 ] || shift
 WORK=$PWD/target/no-regression
 # valgrind counts the instructions I(N) of N decisions, and I(2N) of 2N decisions. One decision has (I(2N) - I(N)) / N
-# instructions. This number is N.
+# instructions. DECISIONS is N.
 DECISIONS=4000
 # If the base is older than this commit, the script measures the base with the counting program of this commit. There
 # are two reasons: the first commits have no counting program, and the present counting program does not compile with

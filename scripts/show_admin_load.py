@@ -1,7 +1,8 @@
 """Measures how long decisions take at a steady rate, in three cases.
 
 In the first case, nothing else runs. In the second case, a client scrapes metrics in a loop. In the third case, other processes
-use as much CPU time as scraping. So the second result minus the third result is the cost of scraping without its CPU time.
+use as much CPU time as scraping. So the second result minus the third result shows how much longer decisions take for other reasons
+than CPU time.
 """
 
 import json

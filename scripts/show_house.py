@@ -48,7 +48,7 @@ def is_test(path):
 def folders_in_cycles(tree):
     """Counts the folders that import each other in a cycle. A file directly in `src` counts as a folder.
 
-    The present test `tidy` finds the cycles, also in the tree of an older commit.
+    The test `tidy` of the checked-out commit finds the cycles, also in the tree of an older commit.
     """
     test = "the_folders_of_each_crate_form_no_cycle"
     command = ["cargo", "test", "--quiet", "--locked", "--package", "spillgate-server", "--test", "tidy", "--", test]
@@ -95,7 +95,7 @@ def measure(revision):
             ("lines of the largest file", f"{shipped[largest]} ({largest.relative_to(tree / 'crates')})"),
             *((f"share of documentation lines, {crate}", doc_share(tree, crate)) for crate in LIBRARIES),
             ("folders in a cycle", str(folders_in_cycles(tree))),
-            ("crates of a bare dependency", str(bare_dependency(tree, folder))),
+            ("crates that a program gets from spillgate without features", str(bare_dependency(tree, folder))),
             ("lines of README.md", str(len(readme.splitlines()))),
             ("words of README.md", f"{len(readme.split()):,}"),
         ]

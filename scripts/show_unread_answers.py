@@ -63,7 +63,7 @@ class Deaf:
                 break
             kind, flags, payload = self.said[3], self.said[4], self.said[9 : 9 + length]
             self.said = self.said[9 + length :]
-            assert kind != 0 or length == 0, "DATA without a window"
+            assert kind != 0 or length == 0, "the server sent DATA, but the window of the client is 0"
             if kind in (4, 6) and not flags & 1:
                 try:
                     self.socket.sendall(frame(kind, 1, 0, payload if kind == 6 else b""))
@@ -101,8 +101,8 @@ def measure(spillgate, rules, name, path, body):
     server = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:
         ready = json.loads(server.stdout.readline())
-        # In the first turn, each client sends one request. The server then allocates the memory that it needs only once. So the
-        # second turn measures only the memory for the connections.
+        # In the first turn, each client sends one request. Some memory of the server is allocated only one time, and this
+        # happens in the first turn. So the second turn measures only the memory for the connections.
         for numbers in (range(1), range(REQUESTS)):
             before, known = resident(server.pid), decided(ready["admin"])
             clients = [Deaf(ready[name]) for _ in range(CONNECTIONS)]

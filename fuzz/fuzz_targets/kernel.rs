@@ -166,8 +166,8 @@ fn answers_are_true(hits: &[Hit<'_>], decisions: &[Decision], verdict: &Verdict)
     assert_eq!(verdict.allowed, verdict.retry_after == Wait::NONE);
 }
 
-/// Checks that a refused take is allowed if it comes again after the wait that its answer reported. No other request
-/// comes during this wait.
+/// Checks that a refused take (a request that consumes units) is allowed if it comes again after the wait that its
+/// answer reported. No other request comes during this wait.
 fn waiting_helps(map: &HashMap<u128, State>, hit: &Hit<'_>, decision: &Decision, now: Time) {
     let Wait::After(ns) = decision.retry_after else { return };
     let free = hit.quota.denied() == Denied::Free && hit.op.kind() == OpKind::Take;

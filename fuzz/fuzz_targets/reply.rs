@@ -1,8 +1,8 @@
 //! Parses any bytes as replies of Redis.
 //!
-//! For each reply, our parser must return an error, or the same end and the same value as the parser of the client
-//! library (the crate redis). Our parser must not take a part of a reply for a whole reply, and must not report an end
-//! behind the last byte.
+//! For each reply, our parser must return an error, or the same value as the parser of the client library (the crate
+//! redis). Our parser also finds where a reply ends. It must not accept a part of a reply as a whole reply, and the end
+//! must not be behind the last byte.
 
 #![no_main]
 

@@ -52,7 +52,7 @@ impl StoreMetrics {
             refunds_lost: registry.counter(
                 "store_give_backs_lost",
                 "Charges that a hash slot of a cluster may have kept although the request was not admitted. With \
-                 store.scripts: off, charges of refused requests are not counted",
+                 store.scripts: off, this metric does not count the charges of refused requests",
             ),
             deny_cache,
             local,

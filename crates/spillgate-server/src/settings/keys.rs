@@ -157,7 +157,7 @@ pub const KEYS: &[Key] = &[
         "File (PEM) with the private key of the client certificate",
         |s, v| s.store.tls.key = Some(v.path_buf()?)),
     key!("store.tls.server_name", One "NAME", "",
-        "Name that the store's certificate must have. Without this setting, it must have the host name of the URL",
+        "Name that the store's certificate must have. Without this setting, the name must be the host name of the URL",
         |s, v| s.store.tls.server_name = Some(v.string()?)),
     key!("store.tls.skip_name_check", Switch "BOOL", "false",
         "If true, the certificate of the store may have any name. Then any machine with a certificate of the same authority can \
@@ -189,7 +189,7 @@ pub const KEYS: &[Key] = &[
         "How many keys the memory store may have",
         |s, v| s.memory.max_keys = as_usize(v.count(1..=10_000_000_000)?)),
     key!("memory.max_heap", One "SIZE", "1GiB",
-        "How many bytes the logs, segments and leases in the memory store may use together",
+        "How many bytes the sliding window logs, segments and leases in the memory store may use together",
         |s, v| s.memory.max_heap = v.size(1 << 16..=1 << 50)?),
     key!("memory.on_full", One "ANSWER", "deny",
         "Answer to a request that does not fit into the full memory store: deny or allow",
@@ -255,8 +255,8 @@ pub const KEYS: &[Key] = &[
         "How many bytes of an entry's value choose the counter. Rules are compared with the whole value",
         |s, v| s.limits.value = v.size(1..=1 << 16)?),
     key!("limits.metric_values", One "COUNT", "1000",
-        "Number of values for which a rule with detailed_metric or value_to_metric has its own series: four for each value. \
-         Further values are counted together under the name of the rule. A label shows the first 128 bytes of a value",
+        "Number of values for which a rule with detailed_metric or value_to_metric has separate series: four series for each \
+         value. Further values are counted together under the name of the rule. A label shows the first 128 bytes of a value",
         |s, v| s.limits.metric_values = as_usize(v.count(0..=1_000_000)?)),
     key!("limits.idle", One "DURATION", "5m",
         "A connection is closed if it has no request for this time",
