@@ -98,7 +98,7 @@ impl<S: Store> FallbackStore<S> {
     /// nodes together are more than the limit. If this number is too high, they are less than the limit.
     ///
     /// # Panics
-    /// Never, because the limits of its placeholders are valid.
+    /// Never, because the limits of the placeholders are valid.
     #[must_use]
     pub fn new(shared: S, local: MemoryStore, expected_nodes: NonZeroU32) -> FallbackStore<S> {
         let placeholder = |policy| {

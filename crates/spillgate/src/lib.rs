@@ -75,8 +75,9 @@
 //!   `tests/snapshot.rs`: `a_snapshot_under_load_has_each_key_once_as_it_was_at_some_time`.
 //! * A save that fails does not change the last snapshot.
 //!   `tests/snapshot.rs`: `a_save_that_fails_keeps_the_last_snapshot_and_leaves_no_draft`.
-//! * While a shared store fails, the policies of its limits answer every request. Together, the nodes admit no more
-//!   than the bound of the limit plus the bounds of their shares. A share is one node's part of a limit.
+//! * While a shared store fails, the policies of the limits answer every request. In any period, all nodes together
+//!   admit at most the maximum of the limit, plus the maximum of each node's share. A share is one node's part of a
+//!   limit.
 //!   `tests/fallback.rs`: `allow_allows_and_deny_refuses_every_request`,
 //!   `error_returns_the_error_of_the_store_unless_its_hit_is_a_shadow`, `local_decides_by_the_share_of_this_node`;
 //!   `tests/fallback_bounds.rs`: `nodes_admit_no_more_than_the_limit_and_their_shares`,

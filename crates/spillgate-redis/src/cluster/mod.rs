@@ -12,7 +12,7 @@
 //! | an error of this node alone, such as READONLY or no connection | the request fails, and the slot map is read again |
 //! | any other error | the request fails |
 //!
-//! A request follows at most five redirections in a row, so two nodes that redirect to each other cannot keep it forever.
+//! A request follows at most five redirections in a row. So it ends even if two nodes redirect to each other.
 
 pub(crate) mod cross_slot;
 mod nodes;

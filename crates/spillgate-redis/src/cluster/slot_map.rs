@@ -27,7 +27,7 @@ pub(crate) const NODES_MAX: usize = 1000;
 /// This position means that no node owns the slot.
 const NO_NODE: u16 = u16::MAX;
 
-/// The addresses of the nodes that own slots, and for each slot the position of its owner among them.
+/// The addresses of the nodes that own slots, and for each slot the position of its owner in this list.
 #[derive(Clone)]
 pub(crate) struct SlotMap {
     /// Each owner once, in the order of the reply.

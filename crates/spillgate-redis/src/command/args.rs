@@ -11,7 +11,7 @@
 //! | 1 | the position of the state in KEYS |
 //! | 1 | the number of the operation |
 //! | 1 | the binding: 0 enforce, 1 shadow, 2 quota |
-//! | 1 | 1 if the hit is refused in any state |
+//! | 1 | 1 if the hit is refused whatever the state is |
 //! | 1 | 1 if a refusal is charged |
 //! | 1 | 1 if the limit is 0, so that there is nothing to count |
 //! | 9 | the length of the penalty; 0 for no penalty |
@@ -32,7 +32,7 @@ use spillgate_core::{Algorithm, Anchor, Binding, Denied, Hit, Op, OpKind, Quota,
 use crate::command::bytes::Writer;
 use crate::settings::LogForm;
 
-/// A hit, the state it counts in, and the sum of the costs of all takes on that state.
+/// A hit, the state in which it is counted, and the sum of the costs of all takes on that state.
 pub(crate) struct HitArgs<'h, 'q> {
     /// The hit itself.
     pub(crate) hit: &'h Hit<'q>,

@@ -332,7 +332,7 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
         parts.raws.iter().zip(&parts.quotas).map(|(raw, quota)| state_codec::decode(raw, quota, self.hits)).collect()
     }
 
-    /// Splits a reply into its parts. `None` if it is too short or too long.
+    /// Splits a reply into its parts. `None` if the reply is too short or too long.
     fn read<'b>(&self, reply: &'b [u8]) -> Option<ReplyParts<'b, 'q>> {
         let mut reader = Reader(reply);
         let now = Time::from_nanos(reader.time()?);

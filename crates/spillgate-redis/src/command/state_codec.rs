@@ -13,9 +13,9 @@
 //! | fixed window | start (5 + 4), count (7): 9 + 7 = 16 |
 //! | counter of n segments | start of the newest segment (5 bytes of seconds, 3 of microseconds), then n + 1 counts, newest first. A count has 5 bytes: 8 + 2 * 5 = 18 for n = 1. All counts have 7 bytes if one of them is 2^40 or more, or if a penalty with its length follows |
 //!
-//! A key that has ever had a penalty has three more fields: the end of the penalty, its length (both 5 + 4), and one
-//! byte. For a bucket this byte is b. Such a value always has the fields in the table too (its body). The body is all
-//! zeros if nothing is used. The length of a value shows which fields it has.
+//! If a key has ever had a penalty, its value has three more fields: the end of the penalty, the length of the penalty
+//! (both 5 + 4), and one byte. For a bucket this byte is b. Such a value always has the fields in the table too (its
+//! body). The body is all zeros if nothing is used. The length of a value shows which fields it has.
 //!
 //! States that older servers wrote are read too. They have neither b nor the length of a penalty. If they have a penalty
 //! and nothing is used, they have no body. Windows and counters without a penalty have not changed. An older server

@@ -97,7 +97,7 @@ impl Batches {
     }
 }
 
-/// Takes by one script, at one time.
+/// Takes with the same script and the same time.
 struct Batch {
     /// The script of all takes.
     script: &'static Script,
@@ -112,7 +112,7 @@ struct Batch {
 }
 
 impl Batch {
-    /// Returns an empty batch for takes by the script of this take.
+    /// Returns an empty batch for takes with the script of this take.
     fn of(take: &EncodedTake<'_>) -> Batch {
         let time = SmallVec::new();
         Batch { script: take.script, time, keys: Vec::new(), arguments: Vec::new(), callers: Vec::new() }

@@ -64,7 +64,7 @@ impl QueueState {
         receivers.collect()
     }
 
-    /// Adds a take, whose reply is one element of the reply to its call.
+    /// Adds a take. If its call has several takes, the reply to the take is one element of the reply to the call.
     pub(crate) fn push_take(&mut self, take: &EncodedTake<'_>) -> oneshot::Receiver<Value> {
         let (sender, receiver) = oneshot::channel();
         self.batches.push(take, sender);

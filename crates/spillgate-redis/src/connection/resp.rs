@@ -11,9 +11,9 @@
 //! | `$-1\r\n`, `*-1\r\n` | a value that does not exist |
 //! | `*2\r\n:1\r\n:2\r\n` | an array of two numbers |
 //!
-//! Decoding has two steps. [`LengthScanner`] finds the end of a reply, also if it comes in many pieces. [`value`] then
-//! decodes a reply that is complete. Types of RESP3, such as `%` and `_`, are rejected. The store never sends HELLO, so
-//! no server replies in RESP3.
+//! Decoding has two steps. [`LengthScanner`] finds the end of a reply, even if the reply comes in many pieces.
+//! [`value`] then decodes a reply that is complete. Types of RESP3, such as `%` and `_`, are rejected. The store never
+//! sends HELLO, so no server replies in RESP3.
 
 use std::io;
 

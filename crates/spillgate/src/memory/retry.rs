@@ -19,8 +19,9 @@ const NEW_KEY_BITS: u32 = 2;
 /// One in 2^6 decisions on known keys causes a sweep.
 const KNOWN_KEY_BITS: u32 = 6;
 
-/// The things that a request could not get in earlier attempts, and no longer waits for. If the next attempt again needs
-/// one of these things for a state, that state is over budget: it gets no memory.
+/// Says what a request could not get in earlier attempts, and no longer waits for: capacity (free keys or bytes in the
+/// budget), or a larger table. If the next attempt again lacks one of them for a state, that state is over budget: no
+/// charge on this state is stored.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct GiveUpOn {
     /// The store was swept for this request. If capacity is still missing, the request gives up on it.

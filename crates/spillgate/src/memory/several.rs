@@ -70,7 +70,7 @@ type Attempt = Result<(Verdict, SmallVec<[bool; 4]>), (usize, Obstacle)>;
 
 /// The locks of a request, in ascending order, and the entries of its states.
 struct LockedEntries<'t> {
-    /// The locked chains of buckets. Chains that overlap have one item together.
+    /// The locked chains of buckets. Chains that overlap are one item.
     locks: SmallVec<[LockedBuckets<'t>; 4]>,
     /// For each used state, the index of its chain in `locks`, and its entry.
     entries: SmallVec<[(usize, Entry); 4]>,

@@ -75,8 +75,8 @@ impl<'t> LockedBuckets<'t> {
     }
 
     /// Locks all buckets up to this index, and returns the bucket with this index.
-    // This function is always inlined. Most decisions lock one bucket. A call would cost a tenth of the time in which a
-    // decision does not wait for memory.
+    // This function is always inlined. Most decisions lock one bucket. Without the waits for memory, a call would cost
+    // a tenth of the time of a decision.
     #[inline(always)]
     fn extend_to(&mut self, bucket: usize) -> Result<&'t Bucket, Moved> {
         while self.to <= bucket {

@@ -9,7 +9,7 @@
 //! | end | kind 0, the number of records |
 //! | checksum | SipHash-1-3 of all bytes before it, 16 bytes |
 //!
-//! An entry is narrow or wide, as the slot of the hash table that stores the entry.
+//! A narrow entry was in a narrow slot of the hash table, and a wide entry was in a wide slot.
 //!
 //! A caller can pass any file as a snapshot. For a file that is not a snapshot, the reader has to return an error, and
 //! it has to use bounded memory.
