@@ -76,8 +76,8 @@ struct RecordPlan {
     numbers: Vec<NumberPlan>,
 }
 
-/// A number that this target chooses. Small numbers, times near `START_NS` and numbers near a power of two find more
-/// mistakes than random numbers.
+/// A number that this target chooses. In a snapshot, small numbers, times near `START_NS` and numbers near a power of
+/// two are more often valid than random numbers.
 #[derive(Arbitrary, Debug, Clone, Copy)]
 enum NumberPlan {
     Small(u8),
@@ -267,7 +267,7 @@ fuzz_target!(|input: Input| {
         Ok(restored) => restored,
         Err(SnapshotError::Io(error)) => panic!("the file cannot be read: {error}"),
         Err(SnapshotError::Format(_)) if matches!(input.file, FilePlan::Records { .. }) => {
-            panic!("this version does not read the format {FORMAT}: set FORMAT to the format that it writes")
+            panic!("this version does not read the format {FORMAT}: set FORMAT to the present format")
         }
         Err(error) => return assert!(!error.to_string().is_empty()),
     };
