@@ -5,8 +5,8 @@
 //! A take increments the counter of its window. Then the kernel (the pure decision code in `spillgate-core`) decides the
 //! hit from the count as it was before the increment.
 //!
-//! A refused request increments its counters too. So a counter may exceed the limit. The admitted units of a window
-//! never exceed the limit.
+//! A refused take increments its counter too, unless its cost is above the limit. So a counter may exceed the limit.
+//! The admitted units of a window never exceed the limit.
 //!
 //! There are two kinds of windows:
 //!

@@ -111,7 +111,7 @@ impl Connector {
         Ok(connected)
     }
 
-    /// Returns a connection on this stream, which is not logged in yet.
+    /// Returns a connection on this stream. The connection is not logged in yet.
     fn on<S>(&self, stream: S, address: &ConnectionAddr) -> OpenConnection
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

@@ -18,7 +18,7 @@
 //! | at least one replies, and the greatest epoch in the replies is the latest known epoch or later | the address with that epoch |
 //! | only some reply, and all of their epochs are earlier than the latest known epoch | an error, because these sentinels missed a failover |
 //! | all reply, with earlier epochs than the latest known epoch | the address with the greatest epoch in the replies, because the sentinels were set up again |
-//! | all are unreachable or too slow | the last primary, if there is one |
+//! | all are unreachable or too slow | the last known primary, or an error if no primary is known |
 //! | no sentinel reports a primary, and at least one replies with an error | an error |
 
 use std::collections::BTreeMap;
