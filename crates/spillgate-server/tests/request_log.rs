@@ -111,7 +111,7 @@ fn every_refusal_is_in_the_log_though_the_rules_are_replaced_and_the_server_ends
     let reloaded = || server.process.stderr().iter().filter(|line| line.contains("rules reloaded")).count();
     refuse(1);
     server.process.logged("refused by this limit");
-    // A reload writes the line at once. Without a reload, the next line would be written after a minute.
+    // A reload writes the next line about refusals at once. Without a reload, the server would write it after a minute.
     for reloads in 1..=2 {
         refuse(3);
         signal(server.process.id(), "HUP");

@@ -70,7 +70,7 @@ fn logged(process: &Process, text: &str) -> String {
     eventually(&format!("the log contains `{text}`"), || process.stderr().into_iter().find(|line| line.contains(text)))
 }
 
-/// Waits until a snapshot that begins after this call is written.
+/// Waits until the server has begun and completed a snapshot after this call.
 fn next_snapshot(server: &Spillgate) {
     let before = metric(server, "spillgate_snapshots_total");
     // A snapshot that is being written now began before this call. So this function waits until two more snapshots are written.

@@ -219,7 +219,7 @@ fn layers_import_only_what_they_may() {
         }
     }
     let layers: BTreeSet<_> = LAYERS.iter().map(|layer| layer.folders[0]).collect();
-    assert_eq!(checked, layers, "the first folder of each layer exists");
+    assert_eq!(checked, layers, "each layer must have shipped code in its folders");
     assert_none(&problems, "the code of a layer must not name the paths that LAYERS forbids");
 }
 
@@ -314,7 +314,7 @@ fn nothing_is_left_undone() {
 fn every_module_says_what_it_is() {
     let mut problems = Vec::new();
     for (path, text) in files() {
-        // In a test program of several files, only the root file needs this documentation.
+        // In a test program of several files, only the root file needs documentation of its module.
         let root = !path.contains("/tests/") || path.ends_with("/main.rs") || path.matches('/').count() == 3;
         let rust = path.ends_with(".rs") && !path.ends_with("/tests.rs");
         if rust && root && !text.trim_start_matches("#![no_main]").trim_start().starts_with("//!") {

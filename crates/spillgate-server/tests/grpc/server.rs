@@ -1,4 +1,4 @@
-//! Tests of the other parts of the gRPC listener: health, reflection and Unix sockets.
+//! Tests of three parts of the gRPC listener: health, reflection and Unix sockets.
 //!
 //! Orchestrators and debugging tools depend on these parts. The health of the server must agree with its readiness.
 

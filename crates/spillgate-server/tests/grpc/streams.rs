@@ -1,8 +1,8 @@
-//! Tests of unusual but valid calls. The client sends calls in pieces, mixes the pieces of several calls, cancels calls, or never
-//! reads the answers.
+//! Tests of unusual calls. The client sends calls in pieces, mixes the pieces of several calls, cancels calls, never reads
+//! the answers, or sends invalid messages.
 //!
-//! gRPC clients in other languages can send such calls. Usual client libraries do not, so these tests have their own
-//! client.
+//! Any program can send such calls to the port. The usual client libraries do not let a test control each piece, so
+//! these tests have their own client.
 
 use std::time::Duration;
 
@@ -132,7 +132,7 @@ async fn messages_in_interleaved_pieces_are_each_answered() {
     let longest = calls.iter().map(|(_, _, body)| body.len()).max().unwrap();
     for at in 0..longest {
         for (number, (_, stream, body)) in calls.iter_mut().enumerate() {
-            // The first call stays unfinished.
+            // The last byte of the first call is sent after the other answers.
             if at < body.len() - usize::from(number == 0) {
                 let ends = at + 1 == body.len();
                 stream.send_data(Bytes::copy_from_slice(&body[at..=at]), ends).unwrap();

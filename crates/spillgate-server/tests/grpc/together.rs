@@ -15,8 +15,8 @@ use crate::streams::{GRPC, Raw, answer, hit, left, message};
 use crate::support::*;
 
 /// Rules for these tests. A unit that is taken comes back only after days, so never during a test. If both limits of a
-/// user refuse a request, the wait for the yearly limit is longer than the wait for the monthly limit. So the answer
-/// shows the yearly limit.
+/// user refuse a request, the answer shows the limit with the longer wait. With these rules, this is always the yearly
+/// limit.
 const RULES: &str = "
 domain: api
 descriptors:

@@ -14,8 +14,8 @@ use crate::http2;
 use crate::support::spillgate::Spillgate;
 use crate::support::{DEADLINE, http};
 
-/// The bound on how much the memory of the server grows during an attack. The connections of these tests need less
-/// memory.
+/// During an attack, the memory of the server must grow by less than this number of bytes. The connections of these
+/// tests need less memory than that.
 const GROWTH_BYTES: u64 = 256 << 20;
 const RULES: &str =
     "domain: attack\ndescriptors:\n  - key: user\n    rate_limit: {unit: hour, requests_per_unit: 4000000000}\n";
@@ -114,7 +114,7 @@ impl Drop for Attack {
     }
 }
 
-/// A client with one open connection to each port of the server.
+/// A client with two open connections to the server: one for HTTP and one for gRPC.
 struct Honest {
     http: TcpStream,
     grpc: http2::Connection,

@@ -38,7 +38,7 @@ pub(crate) fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload
 }
 
 /// Returns the bytes that begin a connection: the preface, SETTINGS with a header table of size 0, and a WINDOW_UPDATE.
-/// This frame makes the connection window so large that the server never uses it up.
+/// The WINDOW_UPDATE makes the connection window so large that the answers of the server never fill it.
 pub(crate) fn greeting() -> Vec<u8> {
     let mut out = PREFACE.to_vec();
     frame(&mut out, SETTINGS, 0, 0, &[0, 1, 0, 0, 0, 0]);
@@ -89,7 +89,8 @@ pub(crate) struct Connection {
 
 /// The size of each window when the connection begins.
 const FIRST_WINDOW: usize = 65_535;
-/// The most bytes in a DATA frame of this client. HTTP/2 requires that every server accepts frames of 16,384 bytes.
+/// The maximum number of bytes in a DATA frame of this client. HTTP/2 requires that every server accepts frames of
+/// 16,384 bytes.
 const CHUNK: usize = 16_000;
 
 impl Connection {
@@ -101,8 +102,9 @@ impl Connection {
         Ok(Connection { stream, next_stream: 1, windows: [FIRST_WINDOW; 2] })
     }
 
-    /// Starts a call of `path`, and sends `data` as far as the windows allow. Reads until the server ends the stream. Returns the
-    /// DATA of the server. Returns `None` if the server reset the stream or closed the connection.
+    /// Starts a call of `path` and sends `data`. If a window is full, waits until the server enlarges the window. Then reads
+    /// until the server ends the stream, and returns the DATA of the server. Returns `None` if the server reset the
+    /// stream or closed the connection.
     pub(crate) fn call(&mut self, path: &str, data: &[u8]) -> io::Result<Option<Vec<u8>>> {
         let id = self.next_stream;
         self.next_stream += 2;

@@ -160,8 +160,8 @@ impl App {
         self.reply(async { admin::router(state).oneshot(request).await.expect("a router never fails") })
     }
 
-    /// Runs `ask`. Returns its reply, and how far the clock of the async runtime advanced. This clock is paused, so it
-    /// advances only when the server waits.
+    /// Runs `ask`. Returns its reply, and how long the server waited before it replied. No real time passes: when the
+    /// server waits for a timer, the clock of the async runtime jumps to the end of this timer.
     pub(crate) fn held(&self, ask: impl FnOnce(&App) -> Reply) -> (Reply, Duration) {
         let now = || self.runtime.block_on(async { tokio::time::Instant::now() });
         let begun = now();

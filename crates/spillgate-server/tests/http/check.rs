@@ -331,7 +331,8 @@ fn values_that_are_not_scalars_or_not_exact_are_errors() {
     }
 }
 
-/// The member `quota` of the answer includes the burst of a bucket. The header field `ratelimit-policy` has only the rate.
+/// The member `quota` of the answer includes the burst of a token bucket or the queue of a leaky bucket. The header field
+/// `ratelimit-policy` has only the rate.
 #[test]
 fn the_answer_has_the_quota_and_the_capacity() {
     let app = App::new();

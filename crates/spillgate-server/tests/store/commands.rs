@@ -27,7 +27,8 @@ pub(crate) fn json(output: &Output) -> Value {
     serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
-/// Runs `spillgate check --store` and returns its exit code and JSON.
+/// Runs `spillgate check --store` and returns its exit code and JSON. Without `--take`, the command only peeks: it shows
+/// the result of a request, and takes no unit.
 fn run_check(folder: &Folder, redis: &Redis, arguments: &str) -> (i32, Value) {
     let output = folder.run(&format!("check rules.yaml -d api --json --store {} {arguments}", redis.url()));
     (output.code, json(&output))
@@ -257,7 +258,8 @@ fn key_prints_the_redis_keys_that_a_server_uses() {
     assert!(plain.stderr.contains("without a secret"), "{}", plain.stderr);
     assert_eq!(folder.run("key rules.yaml -d api -e free=1").code, 1);
     assert_eq!(folder.run("key rules.yaml -d web -e user=1").code, 2);
-    // `spillgate key` does not use the store, so it accepts settings that contradict each other.
+    // `spillgate key` does not connect to the store. So it accepts settings of the memory store, and also a key secret
+    // together with the memory store, which other commands refuse.
     folder.write("memory.yaml", "memory: {snapshot: {path: x}}");
     let of_memory = folder.run("key rules.yaml -c memory.yaml -d api -e user=7 -e user=8");
     assert_eq!((of_memory.code, &of_memory.stdout), (0, &plain.stdout), "{}", of_memory.stderr);

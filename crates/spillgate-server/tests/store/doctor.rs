@@ -69,7 +69,7 @@ fn doctor_says_what_to_fix() {
     );
     redis.run(&["config", "set", "maxmemory-policy", "volatile-ttl"]);
     assert!(!to_fix(&json(&run(&redis.url()))).contains(&"eviction".to_owned()));
-    // During this loop, Redis is nearly full. After the loop, Redis is full, and then it runs no script.
+    // In the next loop, Redis is nearly full. After the loop, Redis is full and runs no script.
     let used = redis.run(&["info", "memory"]);
     let used: u64 = used
         .split("used_memory:")

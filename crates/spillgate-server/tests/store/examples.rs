@@ -47,7 +47,7 @@ fn login_yaml_locks_an_account_for_a_fleet() {
         assert_eq!([ask(server, 0).0, ask(server, 1).0], [200, 200], "failure {failure}");
     }
     let first = ask(&servers[0], 0);
-    assert_eq!(first, (429, 900_000), "the refused peek starts the penalty");
+    assert_eq!(first, (429, 900_000), "the refused peek (a request of cost 0) starts the penalty");
     let (status, left_ms) = ask(&servers[1], 0);
     assert!(status == 429 && left_ms <= 900_000 && left_ms > 600_000, "{left_ms}");
 }

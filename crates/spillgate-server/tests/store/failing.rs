@@ -80,7 +80,8 @@ fn a_server_started_without_a_store_answers_by_policy_and_recovers_by_itself() {
     let (status, problem) = check(server.http(), "error", "a");
     let detail = problem["detail"].as_str().unwrap_or_default();
     assert!(status == 503 && detail.contains("the store is unavailable"), "{problem}");
-    // The rules allow 4 requests. Two servers share this limit, so without the store each server allows 2 requests.
+    // The rules allow 4 requests, and the settings say that two servers share the store. So without the store, each server
+    // allows 2 requests.
     let local: Vec<_> = (0..3).map(|_| decided(server.http(), "local", "a")).collect();
     assert_eq!(local, [200, 200, 429].map(|status| (status, "local".to_owned())));
     until_ready(&server, 503, "not ready: the store has not answered for");

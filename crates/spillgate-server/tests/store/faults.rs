@@ -1,5 +1,5 @@
-//! Tests of the errors that a store can report. In each case, the request still gets a decision, a metric counts the
-//! error, and the log has a line about it.
+//! Tests of the errors that a store can report. A request for units still gets a decision, a metric counts the error,
+//! and the log has a line about the error. A refund gets no decision without the store.
 //!
 //! Without the metric and the log line, an operator could not distinguish one error from another.
 
@@ -107,8 +107,8 @@ fn units_that_cannot_be_refunded_are_counted() {
         );
     }
     assert_eq!(metric(&server, "spillgate_store_give_backs_lost_total"), 0);
-    // If no units are left in a state after a refund, the refund deletes the Redis key. Without the right to use DEL, the
-    // refund fails.
+    // A refund that makes a limit completely unused deletes the Redis key of its counter. Without the right to use DEL,
+    // such a refund fails.
     for node in &cluster.nodes {
         assert_eq!(node.run(&["acl", "setuser", "default", "-del"]), "OK");
     }

@@ -48,7 +48,8 @@ fn a_fleet_of_two_limits_admits_the_larger_one() {
         // The bucket starts with 1000 units, and gets one more unit every 3.6 s.
         let most = 1000 + began.elapsed().as_millis() as usize / 3600;
         println!(
-            "deny cache {deny_cache}: {by_large} admitted with 1000 an hour, {by_small} with 10 an hour, at most {most}"
+            "deny cache {deny_cache}: the server with 1000 an hour admitted {by_large} requests, the server with 10 an hour \
+             {by_small}; together they can admit at most {most}"
         );
         assert!(
             (1000..=most).contains(&(by_large + by_small)),
@@ -87,8 +88,8 @@ fn a_limit_cut_and_restored_by_reloads_admits_nothing_extra() {
             // An hour can end during the test. The next window then admits another 50 requests.
             "fixed_window" => 100,
             "sliding_window_log" => 50,
-            // A token bucket gets one more unit every 72 s. In a sliding window counter, the weight of the previous hour falls,
-            // so one more unit is free after the same time.
+            // A token bucket gets one more unit every 72 s. In a sliding window counter, the weight of the previous hour falls.
+            // So every 72 s, one more unit becomes free there too.
             _ => 50 + began.elapsed().as_secs() as usize / 72,
         };
         println!("{algorithm} on {}: {admitted} admitted", store.map_or("memory", |_| "Redis"));

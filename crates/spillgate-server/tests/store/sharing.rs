@@ -106,8 +106,10 @@ fn a_refusal_is_repeated_without_the_store_only_by_the_server_that_received_it()
     assert_eq!(servers.each_ref().map(|server| metric(server, counted)), [1, 1]);
 }
 
-/// Envoy sends its clients the numbers of one limit only: the limit with the fewest remaining units. If the limit that allowed
-/// the request had wrong numbers, Envoy could send them instead of the numbers of the limit that refused the request.
+/// Each request uses two limits, `user` and `all`. After the limit `user` has refused a request, the server repeats the
+/// refusal from its deny cache, without asking the store. Then the server must report no wrong numbers for the limit
+/// `all`. Envoy sends its clients only the numbers of the limit with the fewest remaining units. With wrong numbers, Envoy
+/// could choose the limit `all`.
 #[test]
 fn a_limit_beside_a_repeated_refusal_is_reported_as_the_store_answered_or_not_at_all() {
     let limits = "  - {key: user, rate_limit: {unit: year, requests_per_unit: 1}}\n  \

@@ -1,6 +1,6 @@
 //! Tests of the ways to reach a store (a Unix socket, TLS, sentinels), and of settings that change how the store counts.
 //!
-//! Tests of the parser of settings do not show that a setting has an effect in the real server.
+//! Tests that only parse settings do not show that a setting has an effect in the real server.
 
 use std::process::Command;
 
@@ -170,8 +170,8 @@ fn slot_by_keeps_the_counters_of_a_tenant_in_one_slot_of_a_cluster() {
     assert_eq!(check(server.http(), "tenant", "t").1["remaining"], 91);
 }
 
-/// The rule has two limits, so a user has two Redis keys. Both keys are in the same slot. After one key has moved to
-/// the other node, no node has both keys, so no node can decide a request of this user.
+/// The rule has two limits, so a user has two Redis keys. Both keys are in the same slot. When only one key has moved to
+/// another node, no node has both keys, so no node can decide a request of this user.
 #[test]
 fn while_a_slot_moves_a_rule_of_two_limits_is_answered_by_its_policy_and_then_by_the_store() {
     let limits = "{algorithm: fixed_window, unit: year, requests_per_unit: 100}, \

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::DEADLINE;
 
-/// The number of lines of stderr that are kept, to explain a failure.
+/// How many of the last lines of stderr are kept. These lines explain a failure.
 const KEPT_LINES: usize = 100;
 /// How many lines of stdout can wait until the test reads them.
 const WAITING_LINES: usize = 4096;

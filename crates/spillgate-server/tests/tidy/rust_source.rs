@@ -1,5 +1,5 @@
-//! Reads Rust source text, as far as the rules of this test need it. Finds the code without comments and strings, the functions,
-//! and the paths that the code names.
+//! Reads Rust source text, as far as the rules in `tidy.rs` need it. Finds the code without comments and strings, the
+//! functions, and the paths that the code names.
 
 use std::ops::Range;
 
