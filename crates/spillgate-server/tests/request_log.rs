@@ -1,5 +1,5 @@
-//! Tests of the log lines about requests. At the level `debug`, every request has a line. At `info`, only refused requests and
-//! requests that no rule limits have lines.
+//! Tests of the log lines about requests. At the level `debug`, every request has a line. At `info`, a request is in the log
+//! only if it is refused or if no rule matches one of its descriptors.
 //!
 //! The log must explain a decision. At `info`, the log must not show the values of descriptors, and it must not grow
 //! with the number of requests.

@@ -73,7 +73,8 @@ fn logged(process: &Process, text: &str) -> String {
 /// Waits until the server has begun and completed a snapshot after this call.
 fn next_snapshot(server: &Spillgate) {
     let before = metric(server, "spillgate_snapshots_total");
-    // A snapshot that is being written now began before this call. So this function waits until two more snapshots are written.
+    // If the server is writing a snapshot now, this snapshot began before the call. So this function waits until two more
+    // snapshots are written.
     eventually("two more snapshots are written", || {
         (metric(server, "spillgate_snapshots_total") >= before + 2).then_some(())
     });

@@ -49,7 +49,11 @@ fn hits_come_from_the_descriptor_else_the_request_else_are_one() {
     let entries = r#""entries":[{"key":"user_id","value":"7"}]"#;
     assert_eq!(remaining(&format!(r#"{{"domain":"api","descriptors":[{{{entries}}}],"hits_addend":"2"}}"#)), 1);
     let peek = format!(r#"{{"domain":"api","descriptors":[{{{entries},"hitsAddend":0}}],"hitsAddend":2}}"#);
-    assert_eq!(remaining(&peek), 1, "the cost 0 in the descriptor wins, so the request takes no unit");
+    assert_eq!(
+        remaining(&peek),
+        1,
+        "the cost 0 of the descriptor replaces the cost 2 of the request, so no unit is taken"
+    );
     assert_eq!(remaining(&format!(r#"{{"domain":"api","descriptors":[{{{entries}}}],"hitsAddend":0}}"#)), 0);
 }
 

@@ -1,7 +1,7 @@
 //! Tests of `spillgate check --store` and `spillgate key`.
 //!
-//! Operators use these commands to see what a fleet (servers that share a store) counts. So both commands must agree with the
-//! servers.
+//! Operators use these commands to see the counts and the Redis keys of a fleet (servers that share a store). So both
+//! commands must agree with the servers.
 
 use serde_json::Value;
 use spillgate_testkit::free_port;

@@ -79,7 +79,7 @@ fn more_requests_than_may_wait_are_answered_by_policy_at_once() {
             });
         }
         eventually("a request waits", || (metric(&server, "spillgate_store_in_flight") > 0).then_some(()));
-        eventually("other requests are refused by the bound and do not wait", || {
+        eventually("other requests are refused at once, because only one request can be in flight", || {
             (failures(&server, "overloaded") > before).then_some(())
         });
     });

@@ -156,7 +156,7 @@ fn a_limit_beside_a_repeated_refusal_is_reported_as_the_store_answered_or_not_at
 }
 
 /// Three descriptors with the costs 6, 6 and 4 use a limit of 10 units. The second descriptor is refused, but it is charged. So
-/// the third descriptor is refused too. If the third one were charged before the second one, it would be allowed.
+/// the third descriptor is refused too. If the third were charged before the second, the third would be allowed.
 #[test]
 fn in_compat_descriptors_that_share_a_state_are_charged_in_order() {
     let limit = |key: &str| format!("{{key: {key}, rate_limit: {{unit: year, requests_per_unit: 10}}}}");
