@@ -1,7 +1,7 @@
-//! Decides all hits of one request together. Takes are charged only if the whole request is allowed.
+//! Decides all hits of one request together. Takes that fit are charged only if the whole request is allowed.
 //!
-//! This file defines the answer to a request. A store only makes the decision atomic, so all stores give the same
-//! answers.
+//! [`decide`] defines the answer to a request. Every store has to give this answer, and to decide each request in one
+//! atomic step.
 
 use crate::algorithm::Refusal;
 use crate::quota::MAX_LATE_NS;
@@ -24,7 +24,8 @@ use crate::{Decision, Denied, Hit, Op, OpKind, Reason, State, Time, Verdict, Wai
 ///   Only a concurrency limit does not count a force. Refunds and resets come last, so that they free no capacity for
 ///   takes of the same request.
 /// * A renewal takes effect only if the request is allowed.
-/// * A hit under one quota never lowers what was counted under another quota, unless the hit is a refund or a reset.
+/// * Several quotas can count in the same state. A hit under one of them never lowers what was counted under another
+///   one, unless the hit is a refund or a reset.
 ///
 /// # Hits that share a state
 ///
@@ -32,7 +33,8 @@ use crate::{Decision, Denied, Hit, Op, OpKind, Reason, State, Time, Verdict, Wai
 ///
 /// * A take fits only if the sum of all takes on the state fits.
 /// * In a queue, all takes of the request share one turn.
-/// * A peek (a hit that takes nothing) reports the state as it was before the request.
+/// * A peek (a hit that takes nothing) reports the state as it was before the request, if the peek is allowed. All
+///   other hits report the state as it is after the request.
 /// * The wait of a refused hit is computed after the whole request has taken effect.
 ///
 /// ```
@@ -68,19 +70,22 @@ pub fn decide(
 /// has decided on any state of this request, as far as the store knows. The whole request is decided at `now`. Only the
 /// conversion of a bucket's debt uses `newest`.
 ///
-/// The debt of a bucket is the time that the bucket needs to refill. The debt is counted in T, the time between two
-/// units at the full rate. If a quota with another T, here called T', charges the bucket, the debt is converted to T'.
-/// For a request that is late by d, a conversion of the whole debt would be wrong. If the two quotas charged the bucket
-/// alternately, one of these faults would occur:
+/// The debt of a bucket is the time that the bucket needs to refill. If n units are used, the debt is n * T, where T is
+/// the time between two units at the full rate. If a quota with another T, here called T', charges the bucket, the debt
+/// is converted: it is multiplied by T'/T. So the number of used units stays the same.
 ///
-/// * If T' is shorter than T, each conversion would forgive d * (1/T' - 1/T) units.
-/// * If T' is longer than T, the units that drain between `now` and `newest` would be counted twice.
+/// The debt shrinks with time. A request that is late by d sees the debt at `now`. If a debt is left at `newest`, the
+/// debt at `now` is longer by d. If this whole debt was converted, the number of units that are used at `newest` would
+/// change:
 ///
-/// For this reason, a charge converts only the debt that is left at `newest`. The store has to remember `newest` for
-/// all states of the request.
+/// * If T' is shorter than T, each conversion would forget d * (1/T' - 1/T) used units.
+/// * If T' is longer than T, each conversion would add d * (1/T - 1/T') units that no caller used.
 ///
-/// If `newest` is more than [`MAX_LATE_NS`](crate::MAX_LATE_NS) after `now`, the clock was set back. Then `newest` is
-/// ignored.
+/// For this reason, only the part of the debt that is left at `newest` is converted. The store has to remember `newest`
+/// for all states of the request.
+///
+/// If `newest` is more than [`MAX_LATE_NS`](crate::MAX_LATE_NS) after `now`, `newest` is ignored, because the clock was
+/// set back.
 ///
 /// ```
 /// use spillgate_core::{Binding, Decision, Hit, Op, Quota, State, Time, decide_late};
@@ -139,8 +144,9 @@ pub fn decide_late(
             let cost = cost_on_state(i, state_of, hits);
             update_wait(state, hit, cost, now, &mut decisions[i]);
         }
-        // An allowed peek keeps its report of the state before the request. For a refused hit of the kind `Peek`, the
-        // report is written again: a take with a cost of 0 has this kind too, and its refusal starts a penalty.
+        // An allowed peek keeps the report that `judge` has written before the request took effect. All other hits get
+        // their report now. A refused hit of the kind `Peek` is one of them, because it may be a take with a cost of 0.
+        // The refusal of such a take starts a penalty, and the report has to include this penalty.
         if hit.op.kind() != OpKind::Peek || !decisions[i].allowed {
             report(state, hit, now, &mut decisions[i]);
         }
@@ -166,11 +172,12 @@ fn judge(state: &State, hit: &Hit<'_>, cost: u64, now: Time) -> Decision {
         decision.reason = reason;
         decision.retry_after = wait;
     } else if hit.op.kind() == OpKind::Take {
-        // The delay is read before any take is charged, because all takes of a request on one queue share one turn.
+        // All takes of a request on one queue share one turn, so the delay of each take is read before any take is
+        // charged.
         decision.delay_ns = state.delay_ns(hit.quota, now);
     }
     if hit.op.kind() == OpKind::Peek {
-        // A peek reports what is left before the request takes effect. All other hits report later.
+        // An allowed peek reports what is left before the request takes effect. `decide_late` writes all other reports.
         report(state, hit, now, &mut decision);
     }
     decision
@@ -216,7 +223,8 @@ fn take_or_punish(
 /// Computes the wait of a refused hit again. The whole request has taken effect by then, so the wait is exact.
 fn update_wait(state: &State, hit: &Hit<'_>, cost_on_state: u64, now: Time, decision: &mut Decision) {
     if let Some((reason, wait)) = refusal(state, hit, cost_on_state, now) {
-        // If this refusal has just started a penalty, the wait becomes longer, but the reason stays the same.
+        // If this refusal has just started a penalty, the wait includes the penalty. But the reason of the refusal
+        // stays, because the penalty is only its consequence.
         if decision.reason == Reason::Penalty || reason != Reason::Penalty {
             decision.reason = reason;
         }
@@ -231,6 +239,7 @@ fn report(state: &State, hit: &Hit<'_>, now: Time, decision: &mut Decision) {
     let usage = state.usage(hit.quota, now);
     decision.remaining = usage.remaining;
     decision.reset_after_ns = usage.reset_after_ns;
-    // Without a soft limit, only forces can use more than the capacity, and a force is not flagged.
+    // Without a soft limit, no hit is flagged. In this case, more than the capacity is used only after a force, or
+    // after takes under a larger limit.
     decision.soft_over = decision.allowed && usage.over && hit.quota.hard_capacity() > hit.quota.capacity();
 }

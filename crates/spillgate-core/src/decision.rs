@@ -1,4 +1,4 @@
-//! The answer to one hit, and the receipt that undoes a take.
+//! The answer to one hit, and the receipt, with which a take can be undone.
 //!
 //! Every store fills in the same fields, so a caller never needs to know which store decided.
 
@@ -21,8 +21,8 @@ use crate::Time;
 /// This enum is exhaustive on purpose, because a caller must handle each kind of wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Wait {
-    /// The same take (an operation that uses units) is allowed after this many nanoseconds, if no other caller takes
-    /// units meanwhile. The number is 0 only if the hit is allowed now.
+    /// The same hit (an operation on a limit) is allowed after this many nanoseconds, if no other caller takes units
+    /// meanwhile. The number is 0 only if the hit is allowed now.
     After(u64),
     /// The wait is not known, because it depends on when another caller releases its permit (`concurrency`).
     Unknown,
@@ -77,7 +77,7 @@ pub enum Reason {
     /// The cost fits, or the operation needs no capacity.
     #[default]
     Fits,
-    /// The quota is used up. Units become free with time, or when they are given back.
+    /// The cost does not fit now. It can fit later, because units become free with time, or when they are given back.
     Exceeded,
     /// The cost is above the hard capacity, so it can never fit.
     CostAboveCapacity,
@@ -207,8 +207,8 @@ pub struct Decision {
     /// Whether the hit is allowed although more than the soft limit is used. For a peek (a hit that takes nothing),
     /// this is about the state before the request. For every other hit, it is about the state after the request.
     pub soft_over: bool,
-    /// The receipt of an allowed take. A refund needs it to give back exactly what was charged. `None` if nothing was
-    /// charged.
+    /// The receipt of a take that was charged because the whole request is allowed. A refund needs it to give back
+    /// exactly the units of this take. `None` for all other hits, even for a refused take whose limit charges refusals.
     pub receipt: Option<Receipt>,
 }
 

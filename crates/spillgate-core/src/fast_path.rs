@@ -46,10 +46,11 @@ impl Packed {
     /// Returns false and changes nothing if the hit needs the general form. The general form is needed for:
     ///
     /// * all operations except a take of at least one unit;
-    /// * quotas whose refusals are not [free](Quota::refusal_is_free), and quotas with a limit of 0;
+    /// * quotas whose refusal of a take can change the state (see [`Quota::refusal_is_free`]), and quotas with a limit
+    ///   of 0;
     /// * states that have no packed form;
-    /// * buckets that are not full and were charged by a quota with another T or another depth (T is the time between
-    ///   two units, and the depth is the hard capacity times T).
+    /// * buckets that are not full, if the quota that charged them last has another T (the time between two units) or
+    ///   another bound of the debt ([`Quota::debt_bits`]).
     ///
     /// [`Packed`] has an example.
     #[must_use]

@@ -50,7 +50,8 @@ pub enum Binding {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Hit<'q> {
-    /// The caller that is counted, as a hash of 128 bits. The hash is made with a secret.
+    /// The key: a hash of 128 bits that stands for the caller that is counted. The hash has to be made with a secret,
+    /// so that clients cannot find two keys that share a state.
     pub key: u128,
     /// The limit.
     pub quota: &'q Quota,
@@ -94,9 +95,9 @@ impl<'q> Hit<'q> {
     /// Returns the key of the state that this hit is counted in. The state key combines the key of the hit with the
     /// [identity](Quota::identity) of the quota.
     ///
-    /// The limit is not a part of the identity. So a quota whose limit was changed continues with the units that were
-    /// used before. A queue (`leaky_bucket`) is the exception: its identity contains T, the time between two units,
-    /// and T depends on the limit.
+    /// The identity does not depend on L, the number of units that the quota allows in its window. So a quota whose L
+    /// was changed continues with the units that were used before. A queue (`leaky_bucket`) is the exception: its
+    /// identity depends on T, the time between two units, and T depends on L.
     #[must_use]
     pub const fn state_key(&self) -> u128 {
         self.key ^ self.quota.identity()

@@ -1,8 +1,8 @@
 //! The kernel of spillgate: the pure code that decides whether a request may pass.
 //!
-//! A decision depends only on the limits (quotas), on what was used before (states), and on the time. The kernel reads
-//! no clock, opens no socket and writes no log. So it can be tested completely, and it gives the same answer in every
-//! store.
+//! A decision depends only on the operations of the request, on the limits (quotas), on what was used before (states),
+//! and on the time. The kernel reads no clock, opens no socket and writes no log. So it can be tested completely, and
+//! it gives the same answer in every store.
 //!
 //! All arithmetic is on integers. A result that is too large saturates, or the operation is refused. No number causes a
 //! panic, neither in debug builds nor in release builds. Most states own no memory on the heap. The exceptions are the
@@ -81,8 +81,9 @@
 //!   debt may already be larger than 2 * B * T. Then the force adds nothing. `tests/properties.rs`:
 //!   `a_force_counts_whatever_is_left`, `forces_do_not_widen_the_bound`; `tests/several_quotas.rs`:
 //!   `a_force_counts_up_to_the_greatest_debt_of_its_own_quota`.
-//! * A take above the soft limit is allowed and flagged. A take above the hard limit is refused. The bound is computed
-//!   with the hard limit. `tests/properties.rs`: `a_soft_limit_flags_and_the_hard_one_refuses`.
+//! * If a quota has a soft limit, a take above the soft limit is allowed and flagged. A take above the hard limit is
+//!   refused. Then L, B and Q + 1 in the formulas here stand for the hard limit. `tests/properties.rs`:
+//!   `a_soft_limit_flags_and_the_hard_one_refuses`.
 //! * A penalty refuses a key for exactly its duration, counted from the first refusal. If refusals are charged, the
 //!   duration is counted from the last refusal. `tests/properties.rs`: `a_penalty_lasts_as_long_as_it_says`.
 //! * A share is the part of a quota that one of several servers may use. In the long run, all shares of a quota
@@ -132,8 +133,8 @@
 //!   `t_is_the_least_that_admits_no_more_than_the_limit`, `a_bucket_admits_by_the_formula_at_all_extremes`,
 //!   `another_t_decides_as_by_converted_debt_rounded_up_at_all_extremes`,
 //!   `segments_are_weighted_exactly_at_all_extremes`.
-//! * A state can be encoded as words (64-bit integers). The decoded state decides everything as before. Words that are
-//!   not a state are rejected. `tests/encoding.rs`: `a_state_that_was_written_down_decides_as_before`,
+//! * A state can be encoded as words (64-bit integers). The decoded state decides like the state that was encoded.
+//!   Words that are not a state are rejected. `tests/encoding.rs`: `a_state_that_was_written_down_decides_as_before`,
 //!   `no_words_make_the_kernel_panic`, `no_changed_word_makes_the_kernel_panic`,
 //!   `no_sound_integers_make_the_kernel_panic`.
 //! * Every answer is equal, in every field, to the answer of a model. The model is so simple that a reader can see that

@@ -42,9 +42,14 @@ pub enum Op {
     },
     /// Gives units back. For `concurrency`, a refund releases the permit of the receipt.
     ///
-    /// With a receipt, the units return to the window or to the log entry from which they were taken. Without a
-    /// receipt, they are subtracted from the current window, or from the oldest log entries. A `leaky_bucket` and
-    /// `concurrency` give nothing back without a receipt.
+    /// | algorithm | what a refund with a receipt gives back | what a refund without a receipt gives back |
+    /// |---|---|---|
+    /// | `token_bucket` | units of any age | units of any age |
+    /// | `fixed_window` | units of the take's window, until this window ends | units of the current window |
+    /// | `sliding_window_counter` | units of the take's segment, until it expires | units of the newest segment |
+    /// | `sliding_window_log` | units of the take, until they expire | the oldest units that have not expired |
+    /// | `leaky_bucket` | units of the take, if it has the last turn in the queue | nothing |
+    /// | `concurrency` | the permit of the take | nothing |
     Refund {
         /// How many units to give back.
         cost: u64,

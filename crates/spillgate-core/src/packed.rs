@@ -31,8 +31,9 @@ pub struct Packed {
     /// From this time on, the state decides like an empty state. The state of a `sliding_window_counter` can decide
     /// like an empty state up to one window earlier.
     pub expires_at: u64,
-    /// The units in the current window. A bucket keeps two numbers here, packed into one number below 2^38: T (the time
-    /// between two units) and a bound of its debt (the time that it needs to refill).
+    /// In a window or a counter: the units in the current window. In a bucket: a number below 2^38, into which two
+    /// numbers are packed. One is T (the time between two units), the other is an upper bound of the debt (the time
+    /// that the bucket needs to refill).
     pub first: u64,
     /// The units in the previous window (`sliding_window_counter`), or else 0.
     pub second: u64,
@@ -41,12 +42,12 @@ pub struct Packed {
 impl Packed {
     /// Returns whether a state that is not empty can have these integers.
     ///
-    /// A store calls this when it reads a state from a source that it does not trust.
+    /// A store calls this method when it reads a state from a source that it does not trust.
     #[must_use]
     pub const fn is_sound(&self) -> bool {
         let time = self.expires_at > 0 && self.expires_at <= Time::MAX.as_nanos();
-        // Only the quota says whether an integer is a time span or a number of units. Time spans have the larger bound,
-        // so both integers are checked against the bound of time spans.
+        // The meaning of both integers depends on the algorithm, which is not known here. So they are checked only
+        // against a bound that holds for every algorithm. Up to this bound, no sum in a decision wraps around.
         time && self.first <= MAX_SPAN_NS && self.second <= MAX_SPAN_NS
     }
 }

@@ -8,8 +8,9 @@ use core::time::Duration;
 
 /// Nanoseconds since the Unix epoch, from 0 to [`Time::MAX`] (the year 2262).
 ///
-/// A state can contain times that are up to 2^62 ns in the future. A [`Quota`](crate::Quota) checks this bound when it
-/// is built. Any time plus 2^62 ns still fits in 64 bits, so no sum of times can wrap around.
+/// A state can contain times that are up to 2^62 ns in the future, because no window, lease or penalty of a
+/// [`Quota`](crate::Quota) is longer. Even [`Time::MAX`] plus 2^62 ns fits in 64 bits, so no sum of times can wrap
+/// around.
 ///
 /// ```
 /// use spillgate_core::Time;

@@ -53,13 +53,14 @@ pub struct Verdict {
     /// The index of the hit that determines the answer. `None` if the request has no hits, or only hits with
     /// [`Binding::Shadow`].
     ///
-    /// In a refused request, this is the refusing hit with the longest wait. In an allowed request, it is the hit with
-    /// the smallest share of its limit left.
+    /// In a refused request, this is the refusing hit with the longest wait. Hits with [`Binding::Quota`] refuse only
+    /// if all of them do, and only the one with the shortest wait counts here. In an allowed request, this is the hit
+    /// with the smallest share of its limit left.
     pub binding: Option<usize>,
     /// How long to wait before the next attempt; [`Wait::NONE`] if the request is allowed.
     pub retry_after: Wait,
     /// How many nanoseconds an allowed request has to wait for its turn in a queue. This is the longest delay of its
-    /// hits.
+    /// hits, without those with [`Binding::Shadow`].
     pub delay_ns: u64,
     /// The time of the decision. If the store has a clock of its own, this is the time of that clock.
     pub now: Time,

@@ -40,7 +40,8 @@ pub enum Algorithm {
     /// Each window has one counter.
     ///
     /// * If windows are anchored at the epoch: f(s) = L * (ceil(s/W) + 1).
-    /// * If a window is anchored at the first hit: f(s) = L * (floor(s/W) + 1), plus L - 1 unless s is a multiple of W.
+    /// * If a window is anchored at the first hit: f(s) = L * (floor(s/W) + 1) if s is a multiple of W, and otherwise
+    ///   f(s) = L * (floor(s/W) + 1) + L - 1.
     ///
     /// Checked by the tests `fixed_window_admits_l_a_window_and_twice_across_an_edge` and
     /// `first_hit_window_admits_l_a_window_and_nearly_twice_across_an_edge`.
@@ -53,8 +54,9 @@ pub enum Algorithm {
     ///
     /// Checked by the test `log_admits_l_in_every_window`.
     SlidingWindowLog,
-    /// There are n segments of length w = W/n, each with a counter. The units of the oldest segment are weighted with
-    /// the part of this segment that is still in the window.
+    /// Time is divided into segments of length w = W/n, each with a counter. The window ends now and has the length W,
+    /// so it can begin inside a segment. The units of this oldest segment are multiplied by the part of the segment
+    /// that is still in the window.
     ///
     /// If n = 1: f(s) = L + L*s/W. If n > 1: f(s) = L * (1 + floor(s/W) + max(0, (s mod W - W + w)/w)).
     ///
@@ -73,7 +75,8 @@ pub enum Algorithm {
     LeakyBucket,
     /// At most N permits are held at any time. A permit becomes free when it is released, or when its lease expires.
     ///
-    /// Every operation takes time in proportion to log N.
+    /// An operation takes time in proportion to log N. It takes longer if leases have expired since the last operation,
+    /// if the clock was set back, or if the duration of the leases was changed.
     ///
     /// Checked by the test `at_most_n_permits_are_held`.
     Concurrency,

@@ -6,10 +6,10 @@
 
 use super::{Algorithm, Quota};
 
-/// A request can be late by at most this many nanoseconds. A request is late if another request, which read the clock
-/// later, was decided first.
+/// The greatest lateness of a request, in nanoseconds. A request is late by d if another request, whose time is later
+/// by d, was decided first.
 ///
-/// If the time of a request is further behind, the kernel (the decision code) assumes that the clock was set back.
+/// If d is greater than this constant, the kernel (the decision code) assumes that the clock was set back.
 pub const MAX_LATE_NS: u64 = 1_000_000_000;
 
 /// The largest bound of a debt is 2 to this power, in nanoseconds.
@@ -31,11 +31,15 @@ impl Quota {
         2 * self.hard_capacity * self.interval_ns
     }
 
-    /// Returns the smallest b such that no debt under this quota is above 2^b ns. Only buckets and queues have a debt.
+    /// Returns the smallest b such that no debt under this quota is above 2^b ns. Returns 0 for all algorithms except
+    /// the bucket and the queue, because they have no debt.
     ///
-    /// The bound includes [`MAX_LATE_NS`], because a late request sees the debt at an older time, when the debt was
-    /// larger. The state keeps the b of the quota that charged it last. Only a clock that was set back leaves a debt
-    /// above 2^b ns.
+    /// The greatest debt that this quota can cause is 2 * hard capacity * T, with T as the time between two units. 2^b
+    /// ns is at least this debt plus [`MAX_LATE_NS`], because a request that is late by d sees a debt that is longer by
+    /// d.
+    ///
+    /// The state keeps the b of the quota that charged it last. If the debt of a state is above 2^b ns, the clock was
+    /// set back.
     #[must_use]
     #[inline]
     pub const fn debt_bits(&self) -> u8 {

@@ -1,6 +1,6 @@
 //! Builds a quota and checks it.
 //!
-//! All bounds are checked here once, so that no decision has to check them again.
+//! The bounds of all fields are checked here once, so that no decision has to check them again.
 
 use core::time::Duration;
 
@@ -343,7 +343,8 @@ impl QuotaBuilder {
         .with_bucket())
     }
 
-    /// Returns the algorithm with its anchor and segments. Returns an error if an option of another algorithm is set.
+    /// Returns the algorithm, with the anchor or the number of segments that was set. Returns an error if an option of
+    /// another algorithm is set.
     fn resolved_algorithm(&self) -> Result<Algorithm, QuotaError> {
         let name = self.algorithm.as_str();
         let stray = |field, set: bool, belongs: bool| {
@@ -428,18 +429,18 @@ fn emission_interval_ns(limit: u64, window_ns: u64) -> Result<u64, QuotaError> {
     if is_exact(limit, window_ns) {
         return Ok(interval);
     }
-    // The next two lines search for the nearest exact limits. An exact limit loses at most a thousandth when T is
-    // rounded up. Both searches are short: only limits above W/1000 are inexact (W in nanoseconds), so T is at most
-    // 1,000 ns here. The first search finds the largest exact limit with a longer T. This search always ends, because
-    // T = W is exact. The second search finds the smallest exact limit with a shorter T. The second search always ends,
-    // because T = 1 is exact.
+    // `below` becomes the largest exact limit below `limit`. Its search tries longer and longer T, and ends at T = W at
+    // the latest, because the limit 1 is exact. `above` becomes the smallest exact limit above `limit`. Its search
+    // tries shorter and shorter T, and ends at T = 1 ns at the latest, because the limit W (in nanoseconds) is exact.
+    // If the T of `limit` is 1 ns already, there is no larger exact limit. Both searches are short: only limits above
+    // W/1000 are inexact, so the T of `limit` is at most 1,000 ns.
     let exact = |&limit: &u64| is_exact(limit, window_ns);
     let below = (interval..=window_ns).map(|t| (window_ns + window_ns / 1000) / t).find(exact).unwrap_or(1);
     let above = (1..interval).rev().map(|t| window_ns.div_ceil(t)).find(exact);
     Err(QuotaError::Inexact { limit, below, above })
 }
 
-/// Returns whether the limit loses at most a thousandth when T is rounded up.
+/// Returns whether the limit is exact: rounding T up to whole nanoseconds reduces the limit by at most a thousandth.
 fn is_exact(limit: u64, window_ns: u64) -> bool {
     let whole = u128::from(window_ns.div_ceil(limit)) * u128::from(limit);
     (whole - u128::from(window_ns)) * 1000 <= u128::from(window_ns)

@@ -1,8 +1,9 @@
 //! The identity of a quota. Quotas with the same identity count in the same state of a key.
 //!
-//! A state has a meaning only for quotas that count in the same way, so all other quotas need another identity. A quota
-//! whose limit was changed keeps its identity, because it has to continue with the units that were used before. A queue
-//! (`leaky_bucket`) is the exception, because its identity contains T, which depends on the limit.
+//! Quotas that count in different ways cannot use the same state, so they need different identities. A quota whose
+//! limit was changed keeps its identity, because it has to continue with the units that were used before. A queue
+//! (`leaky_bucket`) is the exception: its identity depends on T (the time between two units), and T depends on the
+//! limit.
 
 use super::algorithm::{Algorithm, Anchor};
 

@@ -22,8 +22,8 @@ pub use policy::{Denied, OnStoreFailure};
 
 /// The maximum number of units in a quota or a counter: 2^53 - 1.
 ///
-/// The numbers of a Redis script are doubles, and this is the largest integer up to which doubles count exactly. In
-/// every store, a counter stops at this number.
+/// The numbers of a Redis script are doubles, and doubles are exact for all integers up to 2^53. In every store, a
+/// counter that has reached `MAX_UNITS` does not grow any more.
 pub const MAX_UNITS: u64 = (1 << 53) - 1;
 
 /// The longest window, lease or penalty: 2^62 ns (146 years). The depth of a bucket is its capacity times T, the time
@@ -61,7 +61,8 @@ pub struct Quota {
     denied: Denied,
     on_store_failure: OnStoreFailure,
     identity: u128,
-    /// The window W from which the identity was computed. In a [share](Quota::share), this is the W of the whole quota.
+    /// The window W of the whole quota. Only in a [share](Quota::share) (the part of a quota for one server), it can
+    /// differ from `window_ns`.
     named_window_ns: u64,
     /// The debt of a bucket is the time that it needs to refill. Under this quota, no debt is above 2 to this power, in
     /// nanoseconds.
@@ -178,10 +179,10 @@ impl Quota {
     /// Returns 128 well mixed bits that identify the state. Quotas with equal bits count in the same state of a key.
     ///
     /// The bits depend on the algorithm (with its anchor and its number of segments) and on the window W. For a queue
-    /// they also depend on T, because after a change of T, callers still wait for turns that were computed with the old
-    /// T. T is the window divided by the limit, so a queue with another limit has other bits. The bits of all other
-    /// quotas depend neither on the limit nor on the burst. So such a quota continues with the units that were used
-    /// before its limit was changed.
+    /// they also depend on T (the time between two units), because callers in the queue wait for turns that were
+    /// computed with this T. T depends on the limit, so a queue whose limit was changed counts in another state. The
+    /// bits of all other quotas depend neither on the limit nor on the burst. If the limit of such a quota is changed,
+    /// the quota continues with the units that were used before.
     ///
     /// ```
     /// use core::time::Duration;

@@ -1,6 +1,6 @@
 //! What a quota does when it refuses a take, and what it does when the store fails.
 //!
-//! The choices are the same for every algorithm, so they are not defined with the algorithms.
+//! These two choices do not depend on the algorithm, with one exception: a concurrency limit cannot charge refusals.
 
 /// What a refused take costs; [`QuotaBuilder::denied`](super::QuotaBuilder::denied) has an example.
 ///

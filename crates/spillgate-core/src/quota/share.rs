@@ -9,19 +9,19 @@ use super::identity::identity;
 use super::{Algorithm, MAX_SPAN_NS, Quota, hard_capacity};
 
 impl Quota {
-    /// Returns the share of the quota for one node, if `nodes` nodes count by themselves. A node is a server that
+    /// Returns the share of the quota for one node, if each of `nodes` nodes counts by itself. A node is a server that
     /// decides with this quota.
     ///
     /// The letters in the table are those of [`Algorithm`], and m is the number of nodes.
     ///
-    /// | algorithm | share of m nodes |
+    /// | algorithm | the share of each of the m nodes |
     /// |---|---|
     /// | token bucket | burst max(1, floor(B/m)), one unit every m * T |
     /// | windows, log and counters | floor(L/m) units in W. If that is 0, one unit in W * ceil(m/L) |
     /// | leaky bucket | a queue length of floor(Q/m), one unit every m * T |
     /// | concurrency | floor(N/m) permits, possibly 0 |
     ///
-    /// The T of a bucket is multiplied by m. T is not computed again from a smaller limit. The cost of refusals, the
+    /// The T of a bucket is multiplied by m. It is not computed as ceil(W/floor(L/m)). The cost of refusals, the
     /// penalty, the lease and the setting [`soft_ppm`](super::QuotaBuilder::soft_ppm) stay the same. A limit of 0 stays
     /// 0.
     ///
@@ -34,8 +34,9 @@ impl Quota {
     /// years, and to a window that would admit less than one unit in 146 years.
     ///
     /// A share counts in the same state as the quota, because it has the same [identity](Quota::identity). There are
-    /// two exceptions: a share with a longer window, and the share of a queue. Each of these two shares has an identity
-    /// of its own, so that no other limit of the same key uses its state.
+    /// two exceptions: if L < m, the share of a fixed window, a log or a counter has a longer window, and the share of
+    /// a queue has another T. Such a share has an identity of its own, so that no other limit of the same key uses its
+    /// state.
     ///
     /// ```
     /// use core::num::NonZeroU32;
@@ -70,7 +71,8 @@ impl Quota {
         share.unwrap_or_else(|| self.nothing())
     }
 
-    /// Returns a bucket of this capacity whose rate is the rate of the quota divided by `nodes`.
+    /// Returns a bucket whose rate is the rate of the quota divided by `nodes`. If a bucket of this capacity would take
+    /// too long to refill, the capacity is reduced. Returns `None` if the capacity would be 0.
     fn bucket_share(&self, capacity: u64, nodes: u64) -> Option<Quota> {
         let interval_ns = self.interval_ns.checked_mul(nodes)?;
         let deepest = MAX_SPAN_NS / 2 / interval_ns;
@@ -90,7 +92,7 @@ impl Quota {
         (limit > 0).then(|| Quota { limit, capacity: limit, hard_capacity, ..self.clone() })
     }
 
-    /// Returns a quota of one unit in a window that is `times` as long. Returns `None` if that window is too long.
+    /// Returns a quota of one unit in a window of `times` * W. Returns `None` if this window is too long.
     fn longer_window(&self, times: u64) -> Option<Quota> {
         let window_ns = self.window_ns.checked_mul(times).filter(|ns| *ns <= MAX_SPAN_NS)?;
         let identity = self.identity ^ identity(self.algorithm, window_ns, 0);

@@ -1,7 +1,7 @@
 //! Encodes states as words (64-bit integers), so that a store can save them and read them again.
 //!
-//! The words that are read may be damaged or forged. Words with a number outside of its bounds are rejected. So no
-//! words can cause a panic or a wrong sum in a decision.
+//! The words that are read may be damaged or forged. If a number in them is outside of its bounds, they are rejected.
+//! So words that are accepted cannot cause a panic in a decision, nor a sum that wraps around.
 
 use alloc::vec::Vec;
 
@@ -24,7 +24,7 @@ impl State {
         on_body!(&self.body, (), it => it.encode(words));
     }
 
-    /// Reads a state that [`encode`](State::encode) has written. The state decides everything as the original does.
+    /// Reads a state that [`encode`](State::encode) has written. This state decides like the state that was encoded.
     ///
     /// Returns `None` if the words are not exactly one state. Any words can be passed; [`State`] has an example.
     #[must_use]

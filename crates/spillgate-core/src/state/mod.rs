@@ -29,9 +29,9 @@ pub struct State {
     /// When the penalty of the key ends, in nanoseconds since the epoch. Until then, the key is refused. 0 means no
     /// penalty.
     penalty_until: u64,
-    /// The whole duration of the penalty. After the clock was set back, more time than this duration can be left. Up to
-    /// one second more is accepted, because a request can be late by one second. If still more time is left, it is
-    /// reduced to this duration.
+    /// The whole duration d of the penalty. For a request that is late, up to d + 1 s can be left until
+    /// `penalty_until`, because a request can be late by one second. If more than d + 1 s is left, the clock was set
+    /// back. Then `penalty_until` is reduced, so that d is left.
     penalty_ns: u64,
 }
 
@@ -212,7 +212,8 @@ impl State {
         }
     }
 
-    /// Gives `cost` units back. Units that have expired cannot be given back.
+    /// Gives `cost` units back. Units that have expired cannot be given back, except in a token bucket, which does not
+    /// know the age of its units.
     pub(crate) fn refund(&mut self, quota: &Quota, cost: u64, receipt: Option<Receipt>, now: Time) {
         if cost == 0 || quota.limit() == 0 {
             return;

@@ -56,7 +56,7 @@ kinds! {
         Busy,
         /// The server has no memory left.
         OutOfMemory,
-        /// The user has no permission for this command, or cannot log in.
+        /// The user of the connection has no permission for this command, or cannot log in.
         NoPermission,
         /// The key holds a value of another type.
         WrongType,
@@ -64,7 +64,7 @@ kinds! {
         Moved,
         /// The whole cluster is down.
         ClusterDown,
-        /// The server lost our script again after the script was loaded.
+        /// The server did not have the script, even directly after the script was loaded.
         NoScript,
         /// The request is invalid, or the store does not support it. The request was not sent.
         Malformed,
@@ -150,14 +150,14 @@ impl StoreErrorKind {
         }
     }
 
-    /// Returns whether this error is only the consequence of an earlier error. The request was not sent, so the earlier
-    /// error names the cause.
+    /// Returns whether an error of this kind is only the consequence of an earlier error. Such an error says only that
+    /// the request was not sent. The earlier error says why the store fails.
     #[must_use]
     pub const fn is_consequence(self) -> bool {
         matches!(self, StoreErrorKind::NotSent | StoreErrorKind::CircuitOpen)
     }
 
-    /// Returns whether the store may have charged the request although it returned this kind of error. If this returns
+    /// Returns whether the store may have charged the request although it returned this kind of error. If the result is
     /// false, the store has not charged the request.
     ///
     /// There is one exception: a request over several hash slots of a Redis Cluster. After any kind of error in one
@@ -184,7 +184,7 @@ pub struct StoreError {
 }
 
 impl StoreError {
-    /// Builds an error of this kind. `detail` is what the store or the system said.
+    /// Builds an error of this kind. `detail` is the message of the store or of the operating system.
     pub fn new(kind: StoreErrorKind, detail: impl Into<Cow<'static, str>>) -> StoreError {
         StoreError { kind, detail: detail.into() }
     }
@@ -201,7 +201,7 @@ impl StoreError {
         self.kind
     }
 
-    /// Returns what the store or the system said, for logs.
+    /// Returns the message of the store or of the operating system, for logs.
     #[must_use]
     pub fn detail(&self) -> &str {
         &self.detail

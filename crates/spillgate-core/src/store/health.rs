@@ -21,7 +21,7 @@ pub enum Circuit {
     Open,
 }
 
-/// The state of a store outside the process, at the time of the call.
+/// The health of a store outside the process, at the time when the store was asked for it.
 ///
 /// ```
 /// use spillgate_core::{Circuit, StoreHealth};
@@ -36,7 +36,8 @@ pub struct StoreHealth {
     pub circuit: Circuit,
     /// Whether every request fails without being sent. Probes are sent nevertheless.
     pub is_down: bool,
-    /// Why one node of the store does not work. `None` if all nodes work.
+    /// The error of a node that does not work. If several nodes do not work, it is the error of one of them. `None` if
+    /// all nodes work.
     pub error: Option<StoreError>,
     /// How many nodes (servers) of the store are known.
     pub nodes: usize,

@@ -18,8 +18,8 @@ fn a_refusal_is_repeated_as_the_store_would_tell_it() {
         let refusal = fixture.exhaust(7, &quota);
         let Some(wait_ns) = refusal.retry_after.nanos() else { panic!("{refusal:?}") };
         let hits = [take(7, &quota, 1)];
-        // The cache stops a thousandth of the wait early, because the server's clock can run faster than the
-        // local clock.
+        // The server's clock can run faster than the local clock by a thousandth. So the cache refuses only while
+        // passed * 1001/1000 < wait, where `passed` is the time on the local clock.
         let until_ns = wait_ns * 1000 / 1001;
         for passed in [0, 1, until_ns / 3, until_ns - 1] {
             fixture.at_ns = 1 + passed;
@@ -70,7 +70,10 @@ fn what_a_known_state_refuses_is_refused_by_the_cache() {
             assert_eq!((verdict.allowed, decisions), (false, fixture.model.clone().decide(fixture.now(), &hits).1));
         }
     }
-    assert!(fixture.known(&hit(&longer, 8, u64::MAX)).is_some(), "another quota of the state");
+    assert!(
+        fixture.known(&hit(&longer, 8, u64::MAX)).is_some(),
+        "another quota that counts in the same state refuses too"
+    );
     for fits in [hit(&quota, 0, u64::MAX), hit(&longer, 3, u64::MAX), [Hit::new(7, &quota, Op::Peek, Binding::Enforce)]]
     {
         assert!(fixture.known(&fits).is_none(), "{fits:?}");
@@ -94,7 +97,10 @@ fn a_log_that_was_shown_in_part_decides_the_takes_that_it_was_shown_for() {
         let (_, decisions) = fixture.known(&hits).expect("known");
         assert_eq!(decisions, fixture.model.clone().decide(fixture.now(), &hits).1);
     }
-    assert!(fixture.known(&[take(7, &log, 1)]).is_none(), "the unit that has to expire first was not shown");
+    assert!(
+        fixture.known(&[take(7, &log, 1)]).is_none(),
+        "the server did not show the unit whose expiry lets this take fit"
+    );
     assert!(fixture.known(&[take(7, &log, 1), take(7, &log, 2)]).is_none());
     // If one request has both takes, the server shows the whole log.
     assert!(!fixture.request(&[take(7, &log, 1), take(7, &log, 2)]).0.allowed);
@@ -117,11 +123,11 @@ fn a_request_that_does_more_than_being_refused_is_asked() {
             assert_eq!(decisions[1], Decision::default().with_reason(Reason::NotAsked));
             assert!(
                 fixture.known(&beside(&charged, op, binding)).is_none(),
-                "a refused {op:?} can be charged, so the server decides"
+                "the limit of {op:?} charges refusals, so the server decides"
             );
             assert!(
                 fixture.known(&beside(&punished, op, binding)).is_none(),
-                "a refused {op:?} can be punished, so the server decides"
+                "the limit of {op:?} has a penalty, so the server decides"
             );
         }
         for op in [Op::Force { cost: 1 }, Op::Refund { cost: 1, receipt: None }, Op::Reset] {
@@ -143,8 +149,8 @@ fn a_sibling_is_reported_as_the_store_showed_it_until_this_node_takes_from_it() 
             assert_eq!((verdict, decisions), (kernels.with_source(Source::DenyCache), exact), "{wide:?}");
             fixture.at_ns += 1_700_000_000;
         }
-        // A request with key 9 is allowed. It takes from the state of key 8, so the cache removes that entry. The state
-        // of key 7, which refuses, is still known.
+        // A request on the keys 9 and 8 is allowed. It changes the state of key 8, so the cache removes the entry of
+        // this state. The state of key 7, which refuses, is still known.
         assert!(fixture.request(&hits(9)).0.allowed);
         let (verdict, decisions) = fixture.known(&hits(7)).expect("known");
         assert_eq!((verdict.allowed, verdict.binding), (false, Some(0)));
@@ -158,10 +164,13 @@ fn a_cost_that_never_fits_beside_a_known_refusal_is_decided_by_the_store() {
     let mut fixture = Fixture::new(LONG);
     fixture.exhaust(7, &narrow);
     assert!(fixture.known(&[take(7, &narrow, 1), take(8, &wide, 5)]).is_some());
-    assert!(fixture.known(&[take(7, &narrow, 1), take(8, &wide, 6)]).is_none(), "no wait helps");
+    assert!(
+        fixture.known(&[take(7, &narrow, 1), take(8, &wide, 6)]).is_none(),
+        "a take of 6 units never fits: ask the server"
+    );
     assert!(
         fixture.known(&[take(7, &narrow, 1), take(8, &wide, 3), take(8, &wide, 3)]).is_none(),
-        "no wait helps the two takes together"
+        "two takes of 3 units never fit together: ask the server"
     );
     assert!(!fixture.request(&[take(7, &narrow, 1), take(8, &wide, 1)]).0.allowed);
     assert!(fixture.known(&[take(7, &narrow, 1), take(8, &wide, 6)]).is_some(), "the states of both keys are known");
@@ -180,7 +189,8 @@ fn a_refusal_that_may_end_before_its_time_is_not_repeated() {
         fixture.exhaust(7, quota);
         assert!(fixture.known(&[take(7, quota, 1)]).is_none(), "{quota:?}");
     }
-    // The wait of this quota may be over before the reply comes. Its refusal is kept all the same.
+    // A refusal by this quota lasts less than a microsecond. In practice, it often ends before the reply comes, but the
+    // cache keeps it.
     let short = build(Quota::token_bucket(1, Duration::from_nanos(900)).burst(1));
     let hits = [take(9, &short, 1)];
     while fixture.request(&hits).0.allowed {}
@@ -203,7 +213,7 @@ fn an_entry_lasts_no_longer_than_it_may() {
         let learn = |replied_at| {
             cache.guard(&hits, sent).learn(&decisions, fixture.seen(&hits, &verdict, replied_at).into_iter().collect())
         };
-        // The reply comes much later than the request was sent. The age still counts from the sending.
+        // The reply comes long after the request was sent. The age of the entry is counted from the time of sending.
         learn(sent + lasts / 2);
         fixture.at_ns += lasts.as_nanos() as u64 - 1000;
         assert!(fixture.known(&hits).is_some(), "{max_age:?}");

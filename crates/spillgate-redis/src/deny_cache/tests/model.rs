@@ -14,14 +14,15 @@ use crate::deny_cache::{DenyCache, ObservedStates, is_free, max_used_alone};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const LONG: Duration = Duration::from_secs(1000);
-/// The server's time when the local clock and the server's clock begin.
+/// The time on the server's clock when the local clock shows 0.
 const START_NS: u64 = 1_790_000_000_000_000_000;
 
 pub(super) fn build(builder: QuotaBuilder) -> Quota {
     builder.build().expect("valid")
 }
 
-/// Returns one quota of each algorithm whose refusals have a known end.
+/// Returns the builders of seven quotas: all algorithms except concurrency, because its refusals have no known end. The
+/// fixed window and the counter are in the list twice, with different options.
 pub(super) fn timed(limit: u64) -> [QuotaBuilder; 7] {
     [
         Quota::token_bucket(limit, SECOND),
@@ -52,8 +53,9 @@ impl Model {
     }
 }
 
-/// Returns the part of a log that a script shows. The take fits if at most `max_used` units are used. The part has the
-/// entry that must expire before the take fits, and the newest entry.
+/// Returns what a script of the server shows of a log when it refuses a take. The take fits if at most `max_used` units
+/// are used. The script shows two entries: the entry that has to expire before the take fits, and the newest entry.
+/// Each entry also gets the units of the entries that are left out before it.
 fn digest(state: &State, max_used: u64, quota: &Quota, now: Time) -> State {
     let (mut words, mut none) = (Vec::new(), Vec::new());
     state.encode(&mut words);
@@ -72,7 +74,7 @@ fn digest(state: &State, max_used: u64, quota: &Quota, now: Time) -> State {
             known = rank;
         }
     }
-    if count == 0 { State::default() } else { State::decode(&shown).expect("the shown bytes are a state") }
+    if count == 0 { State::default() } else { State::decode(&shown).expect("the shown words are a state") }
 }
 
 /// A deny cache, a model of the server, and their clocks.
@@ -83,7 +85,7 @@ pub(super) struct Fixture {
     pub(super) at_ns: u64,
     /// How much faster the server's clock runs than the local clock, in millionths.
     pub(super) drift_ppm: i64,
-    /// The keys of the states that the server has shown, and that have not changed since.
+    /// The keys of the states that the server has shown, that the cache has kept, and that have not changed since.
     pub(super) unchanged: BTreeSet<u128>,
 }
 
@@ -139,7 +141,7 @@ impl Fixture {
         })
     }
 
-    /// Takes single units until one is refused.
+    /// Takes one unit at a time until a take is refused. Returns the refusal.
     pub(super) fn exhaust(&mut self, key: u128, quota: &Quota) -> Decision {
         let hits = [take(key, quota, 1)];
         loop {
