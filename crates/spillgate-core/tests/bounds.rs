@@ -1,7 +1,8 @@
-//! The bound f(s) of each algorithm: the most units that the algorithm admits in an interval of length s.
+//! The bound f(s) of each algorithm: the maximum number of units that the algorithm admits in an interval of length s.
 //!
-//! Random and adversarial events show that no more than f(s) is admitted. A worst case shows that f(s) can be admitted,
-//! so a smaller bound would be wrong. `Algorithm` explains the letters in the names of the tests.
+//! Some tests send random requests, or the requests of an attacker, and check that at most f(s) units are admitted. Other
+//! tests send the worst case, and check that exactly f(s) units are admitted. So a smaller bound would be wrong.
+//! `Algorithm` explains the letters in the names of the tests.
 
 mod support;
 
@@ -14,7 +15,8 @@ use support::{
     Cost, DAY_NS, Gap, ask, ask_copy, builder, cases, costs, gaps, starts_ns, take, walk, windows_ns, within_bound,
 };
 
-/// An admitted take: its time, its units, and the time at which its caller leaves the queue.
+/// An admitted take: its time, its units, and the time at which its caller may go on. In a queue, the caller first waits
+/// for its turn.
 #[derive(Clone, Copy, Debug)]
 struct Event {
     at: u64,
@@ -22,22 +24,23 @@ struct Event {
     leaves_at: u64,
 }
 
-/// Quotas of one algorithm, from 1 unit a year to 10 million units a second. Some of them are shares of a quota, for
-/// one of several nodes.
+/// Quotas of one algorithm, from 1 unit a year to 10 million units a second. Some of them are divided by a number of nodes,
+/// as for a node that limits its share of a quota.
 fn quotas(algorithm: Algorithm) -> impl Strategy<Value = Quota> {
     let limits = prop_oneof![1..=5u64, 1..=1000u64, Just(10_000_000)];
-    let nodes = prop_oneof![2 => Just(NonZeroU32::MIN), 1 => (1..=20u32).prop_filter_map("none", NonZeroU32::new)];
+    let nodes =
+        prop_oneof![2 => Just(NonZeroU32::MIN), 1 => (1..=20u32).prop_filter_map("zero nodes", NonZeroU32::new)];
     let numbers = (limits, windows_ns(), prop_oneof![Just(0), 1..30u64], nodes);
     numbers.prop_filter_map("no such quota", move |(limit, window, depth, nodes)| {
         let quota = builder(algorithm, limit, window, depth).build().ok()?;
-        // The events of a trace last for dozens of windows. A longer window could pass the latest time, which is in
-        // 2262.
+        // A trace lasts for dozens of windows. With windows of more than a year, a trace could go beyond the latest time
+        // that `Time` can represent, which is in 2262.
         Some(quota.share(nodes)).filter(|share| share.window_ns() <= 365 * DAY_NS)
     })
 }
 
-/// The steps are random, or those of an attacker. An attacker takes all that is left at the first possible instant, or
-/// waits until the edge of a window or just before it.
+/// The steps are random, or those of an attacker. An attacker takes all units that are left. It does so as soon as a take
+/// can be allowed again, at the edge of a window, or 1 ns before this edge.
 fn steps() -> impl Strategy<Value = Vec<(Gap, Cost)>> {
     let attack = prop_oneof![
         2 => (0..=1i64).prop_map(Gap::Retry),
@@ -118,15 +121,15 @@ proptest! {
         for (i, first) in events.iter().enumerate() {
             let mut sum = 0u128;
             for last in &events[i..] {
-                prop_assert!(last.leaves_at >= first.leaves_at, "first in, first out: {first:?} {last:?}");
+                prop_assert!(last.leaves_at >= first.leaves_at, "{last:?} must not leave before {first:?}");
                 sum += u128::from(last.admitted);
                 let over = sum.saturating_sub(largest.into()) * u128::from(quota.interval_ns());
-                prop_assert!(over <= u128::from(last.leaves_at - first.leaves_at), "{sum} leave, {first:?} {last:?}");
+                prop_assert!(over <= u128::from(last.leaves_at - first.leaves_at), "{sum} units leave from {first:?} to {last:?}");
             }
         }
     }
 
-    /// A caller waits at most as long as a full queue needs, and at most as long as the caller accepts.
+    /// No delay is longer than the time that a full queue needs. No delay is longer than the caller accepts.
     #[test]
     fn queue_delays_by_what_is_ahead_and_at_most_what_callers_accept(
         quota in quotas(Algorithm::LeakyBucket), start in starts_ns(), steps in steps(),
@@ -143,7 +146,7 @@ proptest! {
         })?;
     }
 
-    /// The test counts the permits as their holders do. The leases that are neither released nor expired must hold at
+    /// The test keeps its own list of the leases that are neither released nor expired. Together, these leases must have at
     /// most N permits, where N is the limit.
     #[test]
     fn at_most_n_permits_are_held(
@@ -181,7 +184,7 @@ proptest! {
 
 const WINDOW_NS: u64 = 120;
 const LIMIT: u64 = 12;
-/// At this time, a window starts and a segment starts, for every algorithm in this file.
+/// A time at which a window starts and a segment starts, for every algorithm with windows that are aligned to the epoch.
 const EDGE_NS: u64 = 1_000 * WINDOW_NS;
 
 fn quota(algorithm: Algorithm) -> Quota {
@@ -263,7 +266,8 @@ fn a_worst_case_reaches_the_bound_of_leaky_bucket() {
     let all = take_all(&quota, &mut State::default(), EDGE_NS..=EDGE_NS + 2 * WINDOW_NS);
     assert_eq!(all, (2 * WINDOW_NS, 4 + 24));
     assert_reached(&quota, all);
-    // A take of the largest possible cost leaves an empty queue at once. A second take of the same cost leaves when the time for its units has passed.
+    // In an empty queue, a take of the largest possible cost (4 units) has no delay. Each further take of 4 units leaves
+    // 4 * T after the take before it.
     let mut state = State::default();
     let leaves_at = [4, 4, 4].map(|cost| {
         let at = EDGE_NS + state.expires_at(&quota).saturating_sub(EDGE_NS);
@@ -278,5 +282,9 @@ fn a_worst_case_reaches_the_bound_of_concurrency() {
     let mut state = State::default();
     let taken: Vec<u64> =
         (EDGE_NS..EDGE_NS + 3 * WINDOW_NS).filter(|at| ask(&mut state, &quota, take(LIMIT), *at).allowed).collect();
-    assert_eq!(taken, [0, 1, 2].map(|lives| EDGE_NS + lives * WINDOW_NS), "N permits at every instant");
+    assert_eq!(
+        taken,
+        [0, 1, 2].map(|lives| EDGE_NS + lives * WINDOW_NS),
+        "all N permits are taken again as soon as the leases expire"
+    );
 }

@@ -1,10 +1,10 @@
 //! Requests whose times are out of order, and clocks that step back or jump forward.
 //!
-//! A server reads the clock before it decides, so a request can be late. An operator can set the clock. Neither may
-//! break a bound.
+//! A server reads the clock before it decides, so two requests can be decided in the reverse order of their times. The
+//! request with the earlier time is then late. An operator can also set the clock. In both cases, the bounds must hold.
 //!
-//! The letters: f(s) is the most units that an algorithm admits in an interval of length s. B is the burst of a bucket,
-//! and T is the time between two units at the full rate. `Algorithm` has a table of all letters.
+//! The letters: f(s) is the maximum number of units that an algorithm admits in an interval of length s. B is the burst
+//! of a bucket, and T is the time between two units at the full rate. `Algorithm` has a table of all letters.
 
 mod support;
 
@@ -19,13 +19,13 @@ fn is_bucket(quota: &Quota) -> bool {
     matches!(quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket)
 }
 
-/// Returns the greatest debt of a bucket, plus one second. A late request is up to one second earlier, so it sees up to
-/// one second more debt.
+/// Returns the greatest debt that a bucket can have (a force can raise the debt to 2 * capacity * T), plus one second, in
+/// nanoseconds. The time of a late request can be one second earlier, and at that time the debt is longer by a second.
 fn greatest_debt_and_a_second_ns(quota: &Quota) -> u64 {
     2 * quota.hard_capacity() * quota.interval_ns() + MAX_LATE_NS
 }
 
-/// No debt of a bucket is larger than this, even if the clock was set back.
+/// Returns the bound of the debt of a bucket, in nanoseconds. The bound holds even if the clock was set back.
 fn most_debt_ns(quota: &Quota) -> u64 {
     greatest_debt_and_a_second_ns(quota).next_power_of_two()
 }
@@ -52,11 +52,11 @@ fn after(quota: &Quota, steps: &[(Gap, Cost, u64)]) -> (State, u64) {
 proptest! {
     #![proptest_config(cases(300))]
 
-    /// Windows, counters and logs count a late request as if it came at the newest time. So the test takes the newest
-    /// time as the time of a late request, and expects that the bound f is kept for these times.
+    /// Windows, counters and logs count a late request as if it came at the newest time that they have seen. So the test
+    /// replaces the time of a late request by this newest time. With these times, the bound f(s) must hold.
     ///
-    /// A bucket only knows when its debt is paid. If requests are late by at most d, the bound of a bucket is B + (s +
-    /// 2d)/T.
+    /// A bucket stores only the time at which its debt is paid. If requests are late by at most d, the bound of a bucket is
+    /// B + (s + 2d)/T.
     #[test]
     fn late_requests_keep_the_bound(
         quota in plain_quotas(),
@@ -85,7 +85,7 @@ proptest! {
             for (at, cost) in &events[i..] {
                 sum += u128::from(*cost);
                 let s = at - events[i].0 + wider_ns;
-                prop_assert!(within_bound(&quota, s, sum), "{sum} units from {i} to {at}");
+                prop_assert!(within_bound(&quota, s, sum), "{sum} units from event {i} to the time {at}");
             }
         }
     }
@@ -134,8 +134,8 @@ proptest! {
         }
     }
 
-    /// If the clock steps back far, the debt of a bucket is reduced to its bound, which is a power of two. Then the key
-    /// is refused until enough of this debt is paid for the take to fit.
+    /// If the clock steps back far, the debt of a bucket is reduced to the bound of the debt. This bound is a power of two,
+    /// in nanoseconds. A take is refused until so much of the debt is paid that the take fits.
     #[test]
     fn a_clock_that_steps_back_blocks_a_bucket_for_less_than_twice_its_greatest_debt_and_a_second(
         quota in plain_quotas().prop_filter("bucket", |q| is_bucket(q) && most_debt_ns(q) <= NOW), cost in 1..=1000u64,
@@ -151,7 +151,7 @@ proptest! {
     }
 
     /// After the clock has stepped back, the debt of a bucket is the old debt plus the length of the step, but at most
-    /// the bound of all debt.
+    /// the bound of the debt.
     #[test]
     fn a_clock_that_steps_back_adds_nothing_to_a_bucket(
         quota in plain_quotas().prop_filter("bucket", is_bucket), steps in steps(), step_ns in 0..=3000u64,
@@ -163,8 +163,8 @@ proptest! {
         prop_assert_eq!(then, if debt == 0 { then.min(step_ns) } else { (debt + step_ns).min(most) });
     }
 
-    /// If a count is more than a window in the future, the clock was wrong when the units were counted. Such a count is
-    /// dropped, so the capacity can be admitted once more.
+    /// If a window (or the newest entry of a log) begins more than a window in the future, the clock was wrong when its
+    /// units were counted. These units are dropped, so the whole capacity can be admitted again.
     #[test]
     fn a_window_is_forgotten_when_the_clock_steps_back_by_more_than_its_length(
         quota in plain_quotas().prop_filter("windows", |q| !is_bucket(q)), steps in steps(), step_ns in 1001..=9000u64,

@@ -22,8 +22,8 @@ fn all_quotas() -> impl Strategy<Value = Quota> {
     ]
 }
 
-/// The start of a trace: a time in 2026, or 20 ns before the latest time. No time is above the latest time, so time
-/// stands still in the end.
+/// The start of a trace: a time in 2026, or 20 ns before the latest time that `Time` can represent. A later time is cut to
+/// the latest time, so in such a trace the clock stops.
 fn starts() -> impl Strategy<Value = u64> {
     prop_oneof![3 => Just(NOW), 1 => Just(Time::MAX.as_nanos() - 20)]
 }
@@ -54,7 +54,7 @@ fn encoded(state: &State) -> Vec<u64> {
     words
 }
 
-/// Numbers at which arithmetic could go wrong, and their neighbours.
+/// Mostly numbers at which arithmetic could go wrong, and their neighbours.
 fn edges() -> impl Strategy<Value = u64> {
     let near = |n: u64| [n.saturating_sub(1), n, n.saturating_add(1)];
     let all: Vec<u64> = [0, 1, 5, 65_536, 1 << 53, 1 << 61, 1 << 62, 1 << 63, (1 << 63) + (1 << 62), NOW, u64::MAX]
@@ -64,7 +64,7 @@ fn edges() -> impl Strategy<Value = u64> {
     prop_oneof![4 => prop::sample::select(all), 2 => 0..20u64, 1 => NOW - 1000..NOW + 1000, 1 => any::<u64>()]
 }
 
-/// Asks for every operation at several times. Some times are before all times in the state, and some are after them.
+/// Asks for every operation at each of the `times`. Checks only that nothing panics, and that at most the limit remains.
 fn exercise(state: &State, quota: &Quota, times: &[u64]) {
     for kind in 0..14u8 {
         for cost in [0, 1, 3, u64::MAX] {

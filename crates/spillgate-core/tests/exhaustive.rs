@@ -3,7 +3,7 @@
 //!
 //! Random tests can miss a case. A small domain can be tried completely.
 //!
-//! f(s) is the bound of an algorithm: the most units that it admits in an interval of length s.
+//! f(s) is the bound of an algorithm: the maximum number of units that it admits in an interval of length s.
 
 mod support;
 
@@ -59,7 +59,7 @@ impl Node {
         let op = letter.op(self.receipt);
         let answer = ask(&mut next.state, quota, op, next.now);
         let expected = next.model.ask(quota, op, next.now);
-        assert_eq!(answer, expected, "{op:?} at {} after {:?} on {quota:?}", next.now, self.events);
+        assert_eq!(answer, expected, "{op:?} at {} after {:?} under {quota:?}", next.now, self.events);
         next.receipt = answer.receipt.or(self.receipt);
         self.assert_free(&next, quota, &answer);
         match op {
@@ -70,7 +70,7 @@ impl Node {
         next
     }
 
-    /// Checks that a free refusal leaves the state as a peek would leave it.
+    /// Checks that a refusal that is free (not charged) leaves the state as a peek would leave it.
     fn assert_free(&self, next: &Node, quota: &Quota, answer: &Decision) {
         if !answer.allowed && quota.refusal_is_free() {
             let mut peeked = self.state.clone();
@@ -79,20 +79,24 @@ impl Node {
         }
     }
 
-    /// Checks the bound from each earlier event to the newest event. At most f(s) units may be admitted, where s is the
-    /// time between the two events.
+    /// Checks the bound from each event to the newest event. At most f(s) units may be admitted, where s is the time between
+    /// the two events. Units that were given back do not count as admitted.
     fn assert_bound(&self, quota: &Quota) {
         let (mut admitted, mut refunded) = (0u128, 0u128);
         for (at, taken, given_back) in self.events.iter().rev() {
             admitted += u128::from(*taken);
             refunded += u128::from(*given_back);
             let sum = admitted.saturating_sub(refunded);
-            assert!(within_bound(quota, self.now - at, sum), "{:?} on {quota:?}", self.events);
+            assert!(
+                within_bound(quota, self.now - at, sum),
+                "more than f(s) units by {:?} under {quota:?}",
+                self.events
+            );
         }
     }
 }
 
-/// Visits all traces of `length` letters. Returns the number of answers that were compared.
+/// Visits all traces that go on from `node` by `length` letters. Returns the number of answers that were compared.
 fn explore(node: &Node, quota: &Quota, letters: &[Letter], gaps: &[i64], length: u32) -> u64 {
     let monotonic = gaps.iter().all(|gap| *gap >= 0);
     let mut answers = 0;
@@ -108,7 +112,7 @@ fn explore(node: &Node, quota: &Quota, letters: &[Letter], gaps: &[i64], length:
     answers
 }
 
-/// Returns all quotas with small numbers. With `extras`, they also have penalties, soft limits and charged refusals.
+/// Returns all quotas with small numbers. With `extras`, some of them also have penalties, soft limits and charged refusals.
 fn small_quotas(algorithm: Algorithm, windows: &[u64], extras: bool) -> Vec<Quota> {
     let mut quotas = Vec::new();
     let depths = match algorithm {
@@ -138,13 +142,14 @@ fn small_quotas(algorithm: Algorithm, windows: &[u64], extras: bool) -> Vec<Quot
     quotas
 }
 
-/// Visits two sets of traces. The first set has all traces of three letters, over quotas with all extras, and its times
-/// may step back. The second set has all traces of five takes, over quotas without extras, and its times do not step
-/// back.
+/// Visits two sets of traces, and returns the number of answers that were compared.
+///
+/// The first set has all traces of three operations under all quotas with and without extras. In these traces, the time can
+/// step back. The second set has all traces of five takes under the quotas without extras. Their times never step back.
 fn explore_all(algorithm: Algorithm, windows: &[u64]) -> u64 {
     let mut answers = 0;
     let letters = [Letter::Take(1), Letter::Take(2), Letter::Force(2), Letter::RefundLast(1), Letter::RefundAny(1)];
-    // Some windows start exactly at this time, and others contain it.
+    // This time is inside a window, not at its start (except for windows of 1 ns).
     let start = Node { now: 121, ..Node::default() };
     for quota in small_quotas(algorithm, windows, true) {
         let window = quota.window_ns() as i64;

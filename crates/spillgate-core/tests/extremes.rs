@@ -37,7 +37,7 @@ fn times() -> Vec<u64> {
     extremes().into_iter().filter(|ns| *ns <= MAX_TIME_NS).collect()
 }
 
-/// A bucket whose T is `interval_ns`.
+/// Returns a token bucket with T = `interval_ns` and B = `burst`, or `None` if there is no such quota.
 fn bucket(interval_ns: u64, burst: u64) -> Option<Quota> {
     Quota::token_bucket(1, Duration::from_nanos(interval_ns)).burst(burst).build().ok()
 }
@@ -54,14 +54,17 @@ fn t_is_the_least_that_admits_no_more_than_the_limit() {
             let too_deep = 2 * t > u128::from(MAX_SPAN_NS);
             assert!(
                 limit > MAX_UNITS || window == 0 || window > MAX_SPAN_NS || inexact || too_deep,
-                "{limit} in {window}"
+                "{limit} in {window} ns is a valid quota, but it was refused"
             );
             continue;
         };
         built += 1;
         let (t, l, w) = (u128::from(quota.interval_ns()), u128::from(limit), u128::from(window));
         assert!(limit == 0 || (t * l >= w && (t - 1) * l < w), "T = {t} for {limit} in {window} ns");
-        assert!((t * l).saturating_sub(w) * 1_000 <= w, "rounding costs too much: {limit} in {window} ns");
+        assert!(
+            (t * l).saturating_sub(w) * 1_000 <= w,
+            "rounding lowers the rate by more than 0.1 %: {limit} in {window} ns"
+        );
     }
     assert_eq!(built, 285);
 }
@@ -74,7 +77,10 @@ fn capacities_are_rounded_down_and_never_too_large() {
         match quota {
             Ok(quota) => assert_eq!((quota.capacity(), u128::from(quota.hard_capacity())), (limit, hard)),
             Err(error) => {
-                assert!(hard > u128::from(MAX_UNITS), "{limit} and {soft_ppm} ppm");
+                assert!(
+                    hard > u128::from(MAX_UNITS),
+                    "a limit of {limit} with a soft share of {soft_ppm} ppm is not too large"
+                );
                 assert!(matches!(error, QuotaError::TooLarge { max: MAX_UNITS, .. }), "{error}");
             }
         }
@@ -86,7 +92,7 @@ fn twice_the_depth_of_a_bucket_fits_the_longest_span() {
     for (interval_ns, burst) in spans().into_iter().flat_map(|t| extremes().into_iter().map(move |b| (t, b))) {
         let depth = 2 * u128::from(interval_ns) * u128::from(burst);
         let fits = (1..=MAX_UNITS).contains(&burst) && depth <= u128::from(MAX_SPAN_NS);
-        assert_eq!(bucket(interval_ns, burst).is_some(), fits, "{burst} times {interval_ns} ns");
+        assert_eq!(bucket(interval_ns, burst).is_some(), fits, "a burst of {burst} with T = {interval_ns} ns");
     }
 }
 
@@ -96,9 +102,9 @@ fn owing(paid_at: u64, interval_ns: u64) -> State {
     State::decode(&[1, 0, 0, paid_at, interval_ns, 63]).expect("a bucket")
 }
 
-/// The debt of the state is counted in T, and a quota has another time T' between two units. There are two ways to
-/// decide a take: by debt <= (B - cost) * T, or by converting the debt to T' and rounding up. Both give the same answer
-/// at every nanosecond.
+/// The debt of the state is counted in T. The quota of the take has another time between two units, T', and the burst B.
+/// There are two ways to decide the take. One way is the condition debt <= (B - cost) * T. The other way converts the debt
+/// to T', rounds it up, and uses the same condition with T'. Both ways give the same answer for every debt in nanoseconds.
 #[test]
 fn another_t_decides_as_by_converted_debt_rounded_up_at_all_extremes() {
     let mut allowed = 0;
@@ -115,14 +121,14 @@ fn another_t_decides_as_by_converted_debt_rounded_up_at_all_extremes() {
                 assert_eq!(
                     answer.allowed,
                     converted + u128::from(cost) * t <= depth * t,
-                    "{debt} ns of {old_ns} in {new:?}"
+                    "a debt of {debt} ns with T = {old_ns} ns, under {new:?}"
                 );
                 let over = debt.saturating_sub((depth - u128::from(cost)) * old);
                 assert_eq!(answer.retry_after, Wait::After(over as u64));
                 let after = converted + u128::from(cost) * t;
                 assert!(
                     !answer.allowed || u128::from(answer.reset_after_ns) == after,
-                    "the debt is counted in the new T"
+                    "after an allowed take, the debt is counted in T'"
                 );
                 allowed += u64::from(answer.allowed);
             }
@@ -146,7 +152,11 @@ fn a_bucket_admits_by_the_formula_at_all_extremes() {
                         (true, _) => Wait::Never,
                         (false, over) => Wait::After(over as u64),
                     };
-                    assert_eq!((answer.allowed, answer.retry_after), (wait == Wait::NONE, wait), "{cost} of {quota:?}");
+                    assert_eq!(
+                        (answer.allowed, answer.retry_after),
+                        (wait == Wait::NONE, wait),
+                        "a take of {cost} units under {quota:?}"
+                    );
                     allowed += u64::from(answer.allowed);
                 }
             }
@@ -155,9 +165,11 @@ fn a_bucket_admits_by_the_formula_at_all_extremes() {
     assert_eq!(allowed, 115_744);
 }
 
-/// Returns whether `oldest * (w - e) + (rest + cost) * w <= L * w` at the instant `at`, after two takes at `first` and
-/// `second`. `oldest` are the units in the oldest segment, and `rest` are the units in all other segments. e is the
-/// time since the start of the segment that contains `at`.
+/// Returns whether a take of `cost` units fits at the instant `at`, after two takes. `first` and `second` are the time and the
+/// units of these takes.
+///
+/// The take fits if `oldest * (w - e) + (rest + cost) * w <= L * w`. `oldest` is the number of units in the oldest segment,
+/// and `rest` is the number of units in all other segments. e is the time since the start of the segment that contains `at`.
 fn segments_fit(quota: &Quota, first: (u64, u64), second: (u64, u64), cost: u64, at: u64) -> bool {
     let (w, segments) = (u128::from(quota.interval_ns()), quota.window_ns() / quota.interval_ns());
     let (segment, elapsed) = (at / quota.interval_ns(), u128::from(at) % w);
@@ -191,12 +203,12 @@ fn segments_are_weighted_exactly_at_all_extremes() {
                         assert_eq!(
                             answer.allowed,
                             fits(now),
-                            "{cost} at {now} of {quota:?} after {first:?} {second:?}"
+                            "a take of {cost} at {now} under {quota:?} after {first:?} and {second:?}"
                         );
                         if let Wait::After(wait @ 1..) = answer.retry_after {
                             assert!(
                                 fits(now + wait) && !fits(now + wait - 1),
-                                "{wait} ns for {cost} at {now} of {quota:?}"
+                                "a wait of {wait} ns for a take of {cost} at {now} under {quota:?}"
                             );
                             refused += 1;
                         }

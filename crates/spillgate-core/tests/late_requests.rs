@@ -31,7 +31,7 @@ fn late_requests_of_a_faster_quota_forgive_nothing() {
             let (quota, at) = if i % 2 == 0 { (&slow, NOW) } else { (&fast, NOW - late_ns) };
             admitted += u64::from(ask_late(&mut state, quota, take(1), at, NOW).allowed);
         }
-        assert!((9..=10).contains(&admitted), "{admitted} at {late_ns} ns late");
+        assert!((9..=10).contains(&admitted), "{admitted} units were admitted, with requests {late_ns} ns late");
         // This loop does not pass the newest time, so the kernel forgives units. This shows why a store has to pass the
         // newest time.
         let (mut state, mut admitted) = (State::default(), 0);
@@ -39,7 +39,7 @@ fn late_requests_of_a_faster_quota_forgive_nothing() {
             let (quota, at) = if i % 2 == 0 { (&slow, NOW) } else { (&fast, NOW - late_ns) };
             admitted += u64::from(ask(&mut state, quota, take(1), at).allowed);
         }
-        assert!(late_ns < 5_000 || admitted > 100, "{admitted} at {late_ns} ns late");
+        assert!(late_ns < 5_000 || admitted > 100, "{admitted} units were admitted, with requests {late_ns} ns late");
     }
 }
 
@@ -75,14 +75,14 @@ fn a_late_request_gets_a_wait_from_its_own_time() {
         (late.allowed, late.retry_after.nanos(), late.reset_after_ns),
         (false, Some(SECOND_NS + 300), 5 * SECOND_NS + 300)
     );
-    // If a request is more than a second behind, the clock was set back, and the request is not late. So the newest
-    // time is ignored.
+    // If a request is more than a second earlier than the newest time, the kernel assumes that the clock was set back. Then
+    // the newest time is ignored.
     let back = ask_late(&mut state, &fast, take(1), NOW - 2 * SECOND_NS, NOW);
     assert_eq!((back.allowed, back.retry_after.nanos()), (false, Some(3 * SECOND_NS)));
 }
 
-/// Decides a request with two hits. With the first hit, a fast quota charges a bucket that a slow quota has charged
-/// before. With the second hit, a caller enters a queue.
+/// Decides a request with two hits. The first hit is a take under a fast quota, from a bucket that a slow quota has charged
+/// before. The second hit is a take from a queue.
 fn ask_bucket_and_queue(states: &mut [State; 2], late_ns: u64, max_wait_ns: u64) -> [Decision; 2] {
     let (fast, queue) = (bucket(10, 1, 5), queue());
     let wait = Op::Take { cost: 1, max_wait_ns };
@@ -97,8 +97,8 @@ fn queue() -> Quota {
     Quota::leaky_bucket(1, Duration::from_secs(1)).queue(3).build().expect("a queue")
 }
 
-/// A late caller waits until its turn, counted from the time of its request. If the caller does not accept such a long
-/// wait, it is refused.
+/// The delay of a late request is the time from the request to its turn. If the caller does not accept such a long delay, the
+/// request is refused.
 #[test]
 fn a_late_request_has_its_turn_in_a_queue_by_its_own_time() {
     for (turn_ns, late_ns) in [(0, 300), (100, 300), (SECOND_NS, 300), (0, SECOND_NS), (0, SECOND_NS - 1)] {
@@ -136,8 +136,8 @@ fn a_late_force_on_a_limit_of_0_changes_no_time() {
 proptest! {
     #![proptest_config(cases(400))]
 
-    /// The first hit charges a bucket that a quota with another T has charged. Whether this hit is allowed depends on
-    /// the time of the request only. All other hits have the same answers in every field as without a newest time.
+    /// The first hit charges a bucket that a quota with another T has charged before. Whether this hit is allowed depends on
+    /// the time of the request, and not on the newest time. All other hits get the same decisions as without a newest time.
     #[test]
     fn only_the_conversion_of_debt_uses_the_newest_time(
         (before, after, burst, used) in (1..1000u64, 1..1000u64, 1..20u64, 1..20u64), late_ns in 0..=SECOND_NS,
