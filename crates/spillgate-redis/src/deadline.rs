@@ -123,7 +123,7 @@ impl Alarms {
 struct Alarm<'a> {
     /// The set that the alarm is added to.
     alarms: &'a Alarms,
-    /// The time at which it becomes ready.
+    /// The time at which the future becomes ready.
     at: Instant,
     /// The number of the alarm in the set. `None` before the first poll, which adds the alarm to the set.
     number: Option<u64>,

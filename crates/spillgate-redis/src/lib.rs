@@ -37,7 +37,7 @@
 //!
 //! * Decisions, verdicts and states are the same, bit for bit, as those of the kernel for the same requests and times:
 //!   `tests/scripts/differential`.
-//! * Many tasks that take from one key are together admitted exactly the limit: `tests/scripts/store.rs`.
+//! * If many tasks take from one key, exactly the limit is admitted for all of them together: `tests/scripts/store.rs`.
 //! * Every request is decided within its timeout, or fails with a [`StoreErrorKind`], whatever happens to the server.
 //!   No request is charged twice: `tests/transport`.
 //! * The deny cache repeats a refusal without a call to the server. The kernel would return the same refusal for the

@@ -1,8 +1,8 @@
 //! Answers questions about settings without a connection: which user logs in, which rights that user needs, which keys a
 //! store uses, and which quotas it supports.
 //!
-//! The answers are not in `settings.rs`, because they need the code for commands and URLs. That code imports the
-//! [`Settings`], so it and `settings.rs` would import each other.
+//! The answers are not in `settings.rs`, because they need the code for commands and URLs. That code imports
+//! [`Settings`], so `settings.rs` would import code that imports `settings.rs`.
 
 use spillgate_core::{Hit, OpKind, Quota};
 
@@ -42,8 +42,8 @@ impl Settings {
         if self.scripts { SCRIPT_COMMANDS.to_vec() } else { TRANSACTION_COMMANDS.to_vec() }
     }
 
-    /// Returns the key of the state that `hit` counts in, for a store with scripts. A store without scripts uses other
-    /// keys, because its keys contain the number of the window.
+    /// Returns the key of the state that counts the units of `hit`, for a store with scripts. A store without scripts
+    /// uses other keys, because its keys contain the number of the window.
     #[must_use]
     pub fn key(&self, hit: &Hit<'_>) -> RedisKey {
         RedisKey::with(hit, self.log)

@@ -18,11 +18,11 @@ use std::time::Duration;
 pub(crate) const LONGEST: Duration = Duration::from_secs(86_400);
 /// The least value of `probe_every`. More frequent probes would only load the server.
 const SHORTEST_PROBE: Duration = Duration::from_millis(1);
-/// The most connections to one server. Each connection has a task and a buffer of 16 KiB or more.
+/// The maximum number of connections to one server. Each connection has a task and a buffer of 16 KiB or more.
 const MAX_CONNECTIONS: usize = 1024;
-/// The most requests in flight. The store computes sums from this number, and they must not overflow.
+/// The maximum number of requests in flight. The store computes sums from this number, and the sums must not overflow.
 const MAX_IN_FLIGHT: usize = 1 << 28;
-/// The most states in the deny cache: 2 GiB at 128 bytes each.
+/// The maximum number of states in the deny cache. At 128 bytes each, they need 2 GiB.
 const MAX_DENY_CACHE_ENTRIES: usize = 1 << 24;
 
 /// Settings of a [`RedisStore`](crate::RedisStore).
@@ -132,7 +132,7 @@ pub struct Settings {
     /// the other one. If one of the two does not exist yet, the thread borrows another connection. A connection is made
     /// when a thread first needs it, and lives on that thread's runtime.
     pub connections: usize,
-    /// The most requests that can wait for replies at the same time. Further requests fail as
+    /// The maximum number of requests that wait for replies at the same time. Further requests fail as
     /// [`Overloaded`](crate::StoreErrorKind::Overloaded). With 0, all requests fail.
     ///
     /// A request in several slots of a cluster counts once, although it makes several calls. So up to
@@ -142,12 +142,12 @@ pub struct Settings {
     /// The circuit breaker opens when this number of requests in a row get no reply. Requests that waited for less than
     /// 7/8 of the [`timeout`](Settings::timeout) do not count.
     pub max_failures: u32,
-    /// The longest wait before the store tries a server again that is down. It is at least a millisecond. While the
-    /// circuit is open, the store sends one request this often. While there is no connection, it tries to connect this
-    /// often. While a node of a cluster fails, it asks for the slot map this often.
+    /// The longest wait before the store tries again to reach a server that is down. It is at least a millisecond.
+    /// While the circuit is open, the store sends one request this often. While there is no connection, the store tries
+    /// to connect this often. While a node of a cluster fails, the store asks for the slot map this often.
     pub probe_every: Duration,
     /// The number of states that the deny cache keeps, to refuse requests without a call to the server. 0 turns the
-    /// cache off, and 16,777,216 is the most. A state takes 128 bytes. A counter of many segments takes up to 1,100
+    /// cache off, and 16,777,216 is the maximum. A state needs 128 bytes. A counter of many segments needs up to 1,100
     /// bytes more.
     ///
     /// If a state refused a take and did not change, the cache refuses takes on it until the retry time, as the
@@ -159,7 +159,7 @@ pub struct Settings {
     pub deny_cache_entries: usize,
     /// The greatest age of an entry of the deny cache. After this time, the store sees the takes, resets and refunds of
     /// other clients, and a loss of data on the server. In a cluster it is 100 ms at most, because units that caused a
-    /// refusal can be refunded soon: by a request in several slots that took them before another slot refused it.
+    /// refusal can be refunded soon: a request in several slots refunds its units if one of the slots refuses.
     pub deny_cache_max_age: Duration,
     /// How a `sliding_window_log` is stored.
     pub log: LogForm,
@@ -175,9 +175,9 @@ pub struct Settings {
     /// Without scripts, a window that begins at its first hit must last a whole number of milliseconds. A window that
     /// begins at a multiple of its length since the epoch has a number. The store computes this number from a time that
     /// the server reported in the last second. If there is no such report, the request asks for the time first, in
-    /// another round trip. Let f(s) be the most units that such a quota admits in a span s with scripts. Without
-    /// scripts the most is f(s + 2d). Here d is the longest timeout of a request plus the difference between the clocks
-    /// of a cluster's nodes.
+    /// another round trip. Let f(s) be the maximum number of units that such a quota admits in a span s with scripts.
+    /// Without scripts the maximum is f(s + 2d). Here d is the longest timeout of a request plus the difference between
+    /// the clocks of a cluster's nodes.
     pub scripts: bool,
 }
 

@@ -1,6 +1,6 @@
 //! The store: sends each request to the right server, and reads the decision from the reply.
 //!
-//! It creates the deny cache, the encoder and the connections, and connects them with each other.
+//! The store owns the deny cache, the encoder and the connections.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -74,8 +74,8 @@ const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 ///   refund. The units then become free with time, as the algorithm of the quota says.
 /// * A late refund never lets a window, log, counter or lease exceed its limit. A bucket can admit more after a late
 ///   refund: if a take is refunded after the time d, the bound for a span s becomes the bound for s + d. Here d is at
-///   most twice the timeout. A bucket whose debt was counted in another quota's T (the time in which one unit drains) keeps the T of
-///   the refunded take.
+///   most twice the timeout. The debt of a bucket is counted in the T of one quota (the time in which one unit drains).
+///   If the take changed the T of the bucket, the refund does not change it back.
 /// * If a slot fails, the request fails as soon as all slots have replied or the deadline has come. The units that the
 ///   other slots took are refunded in the same way, because the caller can then count the request in another store.
 /// * If a slot's node is known to be down, that slot is asked before the others. If it fails, the others are not asked.
@@ -95,7 +95,8 @@ const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 /// A replica takes over with the writes that it has received. The primary's other takes are lost, so a limit can be
 /// exceeded by their units, but not by more:
 ///
-/// * If the primary died, or `SENTINEL FAILOVER` replaced it, the lost takes are those of its last replication lag.
+/// * If the primary died, or `SENTINEL FAILOVER` replaced it, the lost takes are those that the primary had not sent to
+///   the replica yet.
 /// * If the primary is alive but cut off from the other servers, it goes on to admit takes of clients that still reach
 ///   it. These takes are lost too. During that time the old and the new primary can each admit the whole limit.
 /// * A cluster's primary that is cut off goes on for `cluster-node-timeout` at most. A primary with sentinels goes on

@@ -19,7 +19,7 @@
 //! | the server refuses a request for free, and shows the state | a new entry is stored, or the old entry is replaced |
 //! | a request on the state is sent, and not refused for free | the entry is removed when the request ends or fails |
 //! | the entry is older than the greatest age | it is not used any more, and the next removal in its set removes it |
-//! | the set is full | the entry whose refusal ends first is replaced, unless only the old entry still refuses |
+//! | the set is full | the entry whose refusal ends first is replaced, unless it still refuses and the new one does not |
 //! | another client takes or refunds | no effect until the entry is too old |
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,7 +40,7 @@ const ENTRIES_PER_SET: usize = 4;
 /// in one slot, and refunds them if another slot refuses. Such units can cause a refusal of another request, although
 /// they are refunded soon. So the cache repeats a refusal for a short time only.
 pub(crate) const CLUSTER_MAX_AGE: Duration = Duration::from_millis(100);
-/// A larger state is not kept. A counter of 128 segments takes 1032 bytes, and a whole log may take a mebibyte.
+/// A larger state is not kept. A counter of 128 segments has 1032 bytes, and a whole log can have a mebibyte.
 const STATE_BYTES_MAX: usize = 1100;
 
 /// A cache with a fixed number of entries. When a set is full, a new state replaces an old one.
@@ -54,7 +54,8 @@ pub(crate) struct DenyCache {
     has_one_clock: bool,
     /// The hash of a state's key selects its set. Empty if the cache is off.
     sets: Box<[Set]>,
-    /// The most entries in a set. It is less than [`ENTRIES_PER_SET`] only if the whole cache has fewer entries.
+    /// The maximum number of entries in a set. It is less than [`ENTRIES_PER_SET`] only if the whole cache has fewer
+    /// entries.
     entries_per_set: usize,
     /// No entry refuses after this time, in nanoseconds since `start`. A request that comes later does not read the
     /// sets.
@@ -86,13 +87,14 @@ struct Entry {
     state_key: u128,
     /// The state after the refused request.
     state: State,
-    /// `Some` if the server showed only a part of the state, as it does for permits and for a log. From that part, the
-    /// cache can decide only a take that fits exactly when at most this many units are used.
+    /// `Some` if the server showed only a part of the state, as it does for permits and for a log. The cache can then
+    /// decide only a take with the same `max_used`. Such a take fits if at most `max_used` units are used.
     max_used: Option<u64>,
-    /// The time on the server's clock when it showed the state.
+    /// The time on the server's clock when the server showed the state.
     now: Time,
-    /// When the request was sent and when the reply came, on the cache's clock.
+    /// When the request was sent, in nanoseconds on the cache's clock.
     sent_ns: u64,
+    /// When the reply to the request came, in nanoseconds on the cache's clock.
     replied_ns: u64,
     /// When the entry stops refusing, in nanoseconds on the cache's clock. It is `sent_ns` if the state did not refuse.
     refuses_until_ns: u64,
@@ -151,8 +153,9 @@ impl DenyCache {
     /// Returns the refusal of `hits` if the server is known to refuse them too. `None` means that the server must be
     /// asked.
     ///
-    /// For each known state, the kernel decides its hits as it would in the whole request. Hits on unknown states do
-    /// not refuse. They are reported as [`Reason::NotAsked`], because nothing is known about their limits.
+    /// For each known state, the kernel decides the hits on that state as it would in the whole request. Hits on
+    /// unknown states do not refuse. They are reported as [`Reason::NotAsked`], because nothing is known about their
+    /// limits.
     pub(crate) fn refuse(&self, hits: &[Hit<'_>], decisions: &mut [Decision], at: Instant) -> Option<Verdict> {
         let at_ns = self.ns(at);
         if self.refuses_until_ns.load(Ordering::Relaxed) <= at_ns || !hits.iter().all(is_free) {
@@ -226,8 +229,8 @@ impl DenyCache {
         }
     }
 
-    /// Inserts the entry, if the set has capacity for it. Returns `false` if there has been a removal in the set since
-    /// the request was sent, because the new entry may then be out of date.
+    /// Inserts the entry. If the set is full, the entry replaces another one or is dropped. Returns `false` if there
+    /// has been a removal in the set since the request was sent, because the new entry may then be out of date.
     fn insert(&self, entry: Entry, generation: u64) -> bool {
         let Some(set) = self.set(entry.state_key) else { return false };
         let mut entries = set.entries();

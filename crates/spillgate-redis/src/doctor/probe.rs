@@ -20,7 +20,7 @@ pub const CALLS: usize = 200;
 
 /// The number of times that the server's clock is read. The reading with the shortest round trip is used.
 const READINGS: usize = 8;
-/// The most keys that are tried to find a key in a slot of the server.
+/// The maximum number of keys that are tried to find a key in a slot of the server.
 const KEYS_MAX: u128 = 1 << 18;
 /// The low bits of the doctor's keys. They do not affect the slot, so all keys can share them.
 const OWN: u128 = 0x7370_696c_6c67_6174_6520_6463;
@@ -31,7 +31,7 @@ pub(super) struct Probe {
     connected: OpenConnection,
     /// How long each reply may take.
     timeout: Duration,
-    /// The key that the scripts of the doctor count. It is in a slot of this server.
+    /// The key on which the scripts of the doctor take units. It is in a slot of this server.
     pub(super) key: u128,
     /// The keys that scripts may have written. They are removed at the end.
     touched: Vec<RedisKey>,
@@ -160,7 +160,7 @@ pub(super) async fn within<T>(time: Duration, reply: impl Future<Output = Result
     timeout(time, reply).await.unwrap_or_else(|_| Err(late()))
 }
 
-/// Quotas of one minute, one for each of the short scripts.
+/// The quotas of the doctor's requests: four quotas of one minute with different algorithms, and `scratch`.
 pub(super) struct Samples {
     quotas: [Quota; 4],
     /// A quota whose key differs from the keys of the others.

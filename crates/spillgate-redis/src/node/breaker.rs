@@ -88,8 +88,8 @@ impl Breaker {
         (failures >= self.max_failures || self.circuit() != Circuit::Closed) && self.open(now_ns)
     }
 
-    /// Reports that a request ended without a result that says something about the server. If a probe is out, the next
-    /// request becomes the probe.
+    /// Reports that a request ended without a result that says something about the server. If a probe has no result
+    /// yet, the next request becomes the probe.
     pub(crate) fn inconclusive(&self) {
         let at = self.probe_at_ns.load(Ordering::Relaxed);
         if at & PROBING != 0 {

@@ -45,7 +45,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
 /// A connection in use.
 pub(crate) struct LiveConnection {
-    /// Sends commands. Many requests use it at the same time.
+    /// Sends commands. Many requests use this connection at the same time.
     pub(crate) connection: Connection,
     /// The server's address. An error that redirects to an empty host means this host.
     pub(crate) address: ConnectionAddr,
@@ -85,8 +85,8 @@ impl LiveConnection {
     /// Waits until the server no longer replies. Idle connections are tested too, so that a dead connection is found
     /// before a request uses it.
     ///
-    /// `time` is how long the reply to a PING can take. Replies come in order, so the reply to a PING shows that all earlier replies
-    /// have come.
+    /// `time` is how long the reply to a PING can take. Replies come in order, so the reply to a PING shows that all
+    /// earlier replies have come.
     async fn wait_for_silence(&self, time: Duration) {
         loop {
             let _ = timeout(PING_EVERY, self.suspected.notified()).await;
@@ -106,8 +106,8 @@ impl LiveConnection {
 struct PoolEntry {
     /// The connection, while there is one. Requests read it without a lock.
     live: ArcSwapOption<LiveConnection>,
-    /// Each thread uses two connections by turns. This number counts the requests of the threads for which this is the
-    /// first of the two. If the number is odd, the next request uses the second connection of its thread.
+    /// Each thread uses two connections by turns. This is the number of requests by all threads whose first connection
+    /// is this one. If the number is odd, the next of these requests uses the second connection of its thread.
     turns: AtomicUsize,
     /// Whether a task makes the connection, and makes it again whenever it ends.
     has_task: AtomicBool,
@@ -119,7 +119,8 @@ struct PoolEntry {
 pub(crate) struct Pool {
     /// The server, and how it is found.
     pub(crate) endpoint: Endpoint,
-    /// Opened by [`no_reply`](Pool::no_reply) and [`is_down`](Pool::is_down), closed by any reply or new connection.
+    /// Opens after missing replies, after a failed attempt to connect, or if the server says that it is down. Any reply
+    /// or new connection closes it.
     pub(crate) breaker: Breaker,
     /// The entries. Their number is [`Settings::connections`].
     entries: Box<[PoolEntry]>,
@@ -252,7 +253,7 @@ impl Pool {
         self.notify_if_opened(self.breaker.open(self.at_ns(Instant::now())));
     }
 
-    /// Wakes the task that watches the store.
+    /// If the breaker has just opened, wakes the task that watches the store.
     fn notify_if_opened(&self, has_opened: bool) {
         if has_opened {
             self.endpoint.connector.circuit_opened.notify_one();

@@ -40,8 +40,8 @@ pub(crate) enum NodeReply {
     Elsewhere(Redirection),
 }
 
-/// Sends the command on this connection and returns the reply. If no reply comes, it waits until the connection ends. So
-/// the caller must set a deadline.
+/// Sends the command on this connection and returns the reply. If no reply comes, the function waits until the
+/// connection ends. So the caller must set a deadline.
 ///
 /// # Errors
 /// [`Garbled`](StoreErrorKind::Garbled) if the reply has the wrong type, or if only a part of a transaction may have

@@ -58,7 +58,7 @@ local function load_bucket()
     }, next
   end
 
-  -- Reads a state. b is the last byte of the value. An older server wrote states without b.
+  -- Reads a state. b is the last byte of the value. An older version of this script wrote states without b.
   local function read(raw)
     if raw == '' then return {none = true, tat_s = 0, tat_ns = 0, t_s = 0, t_ns = 0}, 0 end
     local tat_s, tat_ns, t_s, t_ns = struct.unpack('>I5I4I5I4', raw)
@@ -127,8 +127,8 @@ local function load_bucket()
   end
 
   -- Subtracts cost * T from the debt, with the T of the state. Here quota.cost_s and quota.cost_ns encode units, not
-  -- time. A queue refunds a take only if no other take has joined the queue after it. In this case TAT equals the mark in
-  -- the receipt.
+  -- time. A queue refunds a take only if no other take has joined the queue after it. In this case TAT still equals the
+  -- mark, which is the TAT that the receipt of the take contains.
   local function refund(b, quota)
     if b.none then return end
     if quota.queue and (b.tat_s ~= quota.mark_s or b.tat_ns ~= quota.mark_ns) then return end

@@ -1,7 +1,8 @@
 -- Part of decide.lua: sliding window counters. A counter has a limit L and a window W, which has n segments of the
--- length w = W/n. A state is the start of the newest segment and n + 1 counts, newest first. Each count has five bytes.
--- But all counts have seven bytes if one of them is 2^40 or more, or if a penalty of 19 bytes follows. (A penalty has 9
--- bytes, or 19 bytes if its length is stored too.) The length of the whole value shows how many bytes each count has.
+-- length w = W/n. A state is the start of the newest segment and n + 1 counts, newest first. A penalty can follow: 9
+-- bytes (its end), or 19 bytes (its end, its length and a last byte). Each count has seven bytes if any count is 2^40
+-- or more, or if a penalty of 19 bytes follows. Otherwise each count has five bytes. The length of the whole value
+-- shows how many bytes each count has.
 local function load_counter()
   local function read_quota(at)
     local cost, max_used, due, length, segments, at_s, at_us, marked, next =
@@ -41,9 +42,9 @@ local function load_counter()
   end
 
   -- Returns five numbers. The first two are the start of the segment that contains the time of the decision. The next two
-  -- are the time since that start: whole microseconds, and the nanoseconds that remain. The last one is how many
-  -- segments have begun since the newest segment of the state. A request with a time before that segment counts as if it
-  -- came at the start of that segment.
+  -- are the time since that start: whole microseconds, and the nanoseconds that remain. The last number is how many
+  -- segments have begun since the newest segment of the state. A request with a time before that segment counts as if
+  -- it came at the start of that segment.
   local function view(c, quota)
     local s, ns = most(now_s, now_ns, c.start_s, c.start_us * 1000)
     local into = elapsed(s, ns, quota.length)
@@ -84,8 +85,9 @@ local function load_counter()
     add(c, quota, quota.due)
   end
 
-  -- A receipt names the segment in which the units were taken, so the refund subtracts them from that segment. If the
-  -- segment has left the state, nothing is refunded. Without a receipt the refund subtracts from the newest segment.
+  -- A receipt (which the caller got for the take) names the segment in which the units were taken. The refund subtracts
+  -- the units from that segment. If the segment has left the state, nothing is refunded. Without a receipt the refund
+  -- subtracts from the newest segment.
   local function refund(c, quota)
     if c.none then return end
     advance(c, quota)
@@ -98,8 +100,8 @@ local function load_counter()
     c.none = math.max(unpack(c.counts)) == 0
   end
 
-  -- Returns when the state ends. The segment that ends last is the newest one with units in it. These units are counted
-  -- until W + w after the start of their segment.
+  -- Returns the time from which no unit of the state counts any more: W + w after the start of the newest segment that
+  -- has units.
   local function ends(c, quota)
     local newest = 1
     while c.counts[newest] == 0 do newest = newest + 1 end

@@ -4,8 +4,8 @@
 --
 --     KEYS     the key of each state, once
 --     ARGV[1]  the time of the decision; '' means that the server's clock decides
---     ARGV[2]  hit after hit: first the fields that every hit has, then the fields that `read_quota` of its algorithm
---              reads (command/args.rs writes both)
+--     ARGV[2]  for each hit: first the fields that every hit has, then the fields that `read_quota` of the hit's
+--              algorithm reads (command/args.rs writes both)
 --     ARGV[3]  optional: the latest time. After this time the script does nothing and returns an empty reply
 --     RETURNS  the time of the decision; one byte, 1 if the request is allowed, otherwise 0; then, for each state, its
 --              length and its bytes as they were before the request
@@ -15,8 +15,9 @@ local ENFORCE, QUOTA = 0, 2
 local loaders, loaded = {load_bucket, load_window, load_counter, load_log, load_leases, load_log}, {}
 local forms = {[4] = list_form, [6] = zset_form}
 
--- Opens a state that is a string. A state has a body, which its algorithm reads. If it ever had a penalty, the end and
--- the length of the penalty follow the body. An older server wrote a penalty without its length.
+-- Opens a state that is a string. A state has a body, which its algorithm reads. If the state ever had a penalty (a
+-- time in which takes are refused), the end and the length of the penalty follow the body. An older version of this
+-- script wrote a penalty without its length.
 local function open_string(state, algorithm, quota)
   state.raw = redis.call('GET', state.key) or ''
   local length
@@ -138,7 +139,8 @@ end
 -- Returns the bytes of a state: its body, its penalty if it has one, and a last byte. For a bucket the last byte is b
 -- (bucket.lua). The other algorithms write a last byte only after a penalty, so that the length of the value differs from
 -- that of older forms. A state with a penalty always has a body. The body is all zeros if nothing is used. An older
--- server wrote neither the length of the penalty nor the last byte. Such a state keeps its old form until it changes.
+-- version of this script wrote neither the length of the penalty nor the last byte. Such a state keeps its old form
+-- until it changes.
 local function to_string(state, quota)
   local body, algorithm = state.body, state.algorithm
   local shut_out = state.until_s > 0 or state.until_ns > 0

@@ -144,9 +144,9 @@ local function load_leases()
     b.final_s, b.final_ns = most(b.final_s, b.final_ns, end_s, end_ns)
   end
 
-  -- Returns the part of the state that the kernel needs. The newest id comes first. Then all leases that no hit names
-  -- follow as if they were one lease: the sum of their permits, and their last end. Each lease that a hit names comes
-  -- after that.
+  -- Returns the part of the state that the kernel (the pure decision code in crates/spillgate-core) needs. The newest
+  -- id comes first. Then all leases that no hit (one operation of the request) names follow as if they were one lease:
+  -- the sum of their permits, and their last end. Each lease that a hit names comes after that.
   local function show(b, state)
     if b.none then return '' end
     local names, known, held, last = {}, {}, b.held, false

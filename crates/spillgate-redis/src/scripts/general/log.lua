@@ -25,7 +25,7 @@ local function load_log(form)
     return form.time(log.key, -1)
   end
 
-  -- Returns the time at which the request counts. A late request counts as if it came at the time of the newest unit.
+  -- Returns the time that the request gets: now, or the time of the newest unit if that time is later than now.
   local function effective(log)
     if log.none then return now_s, now_ns end
     return most(now_s, now_ns, newest(log))
@@ -74,8 +74,8 @@ local function load_log(form)
     drop(log, log.size - most)
   end
 
-  -- A receipt names the time of the take, so the refund removes units of that time. Without a receipt it removes the
-  -- oldest units in the window.
+  -- A receipt (which the caller got for the take) names the time of the take. With a receipt the refund removes units
+  -- of that time. Without a receipt it removes the oldest units in the window.
   local function refund(log, quota)
     if log.none then return end
     if not quota.marked then return drop(log, expired(log, quota) + quota.cost) end
@@ -84,10 +84,11 @@ local function load_log(form)
     log.none, log.changed = log.size == 0, log.changed or removed > 0
   end
 
-  -- Returns the ranks of the units that the kernel needs to decide the hit. A rank counts the `count` units in the window,
-  -- and rank 1 is the oldest. For a take, the kernel needs the unit that must expire before the take fits. If a refusal
-  -- is charged, it also needs the unit that must expire after such a refusal. For a refund with a receipt, it needs two
-  -- units: the last unit before the time in the receipt, and the last unit of that time.
+  -- Returns the ranks of the units that the kernel (the pure decision code in crates/spillgate-core) needs to decide
+  -- the hit. Rank 1 is the oldest of the `count` units in the window. For a take, the kernel needs the unit that must
+  -- expire before the take fits. If a refused take is charged, the log has more units after the refusal. The kernel
+  -- then also needs the unit that must expire before the take fits after that charge. For a refund with a receipt, the
+  -- kernel needs two units: the last unit before the time in the receipt, and the last unit of that time.
   local function ranks_of(log, hit, expired_units, count)
     local quota = hit.quota
     if hit.op == TAKE or hit.op == PEEK or hit.op == TAKE_NOTHING then

@@ -1,6 +1,6 @@
 -- A log as a Redis list. Each element is one unit: the time when it was taken, in eight bytes. The first element can be
--- a penalty instead. It has 18 bytes: the end of the penalty, and its length. An older server wrote only the end, in
--- nine bytes. lib/logs.lua says what each function does.
+-- a penalty instead. It has 18 bytes: the end of the penalty, and its length. An older version of the scripts wrote
+-- only the end, in nine bytes. lib/logs.lua says what each function does.
 local function list_form()
   local function size(key)
     return redis.call('LLEN', key)

@@ -7,7 +7,7 @@
 --
 --     size(key)                         returns the number of elements
 --     until_when(key)                   returns the end and the length of the penalty if the first element is a
---                                       penalty. The key must exist. An older server wrote no length
+--                                       penalty. The key must exist. An older script wrote no length
 --     time(key, position)               returns the time of the unit at this position
 --     all(key, from)                    returns the units from this position to the last one, as `log_element` packs
 --                                       their times

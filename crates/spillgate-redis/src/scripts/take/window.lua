@@ -11,13 +11,13 @@
 -- The step uses `break` to stop early. It leaves a state with a penalty to decide.lua.
 --
 --     ARGV[2]  cost; max_used, which is L - cost; W in seconds and nanoseconds; `length`. If windows begin at multiples
---              of W since the epoch, `length` is W in microseconds. If a window begins at its first hit, it is 0
+--              of W since the epoch, `length` is W in microseconds. If a window begins at its first hit, `length` is 0
 local cost, max_used, window_s, window_ns, length = struct.unpack('>I7I7I5I4I7', ARGV[2], at)
 local start_s, start_ns, count, fresh = now_s, now_ns, 0, true
 if raw ~= '' then
   if #raw ~= 16 then break end
   start_s, start_ns, count = struct.unpack('>I5I4I7', raw)
-  -- The state counts until start + W. If start > now + W, the clock was set back, so the state does not count.
+  -- The window in the state ends at start + W. If start > now + W, the clock was set back, so the state is ignored.
   local age_s, age_ns = now_s - start_s, now_ns - start_ns
   if age_ns < 0 then age_s, age_ns = age_s - 1, age_ns + 1000000000 end
   fresh = age_s > window_s or (age_s == window_s and age_ns >= window_ns)
