@@ -11,7 +11,7 @@
 //! | no connection before the deadline | `NotSent`, or the last error | a failure if the wait took about the whole timeout |
 //! | no time left to write | `NotSent` | none |
 //! | no reply before the deadline | `Timeout` | a failure if the wait took about the whole timeout |
-//! | READONLY, LOADING, BUSY, CLUSTERDOWN, or an error of the same kinds | that kind | opens it at once |
+//! | READONLY, LOADING, BUSY, CLUSTERDOWN, or another error of these kinds | the kind | opens it at once |
 //! | the connection ended | `Disconnected` | none at first; opens it if the pool has no connection and cannot connect again |
 //! | the connection waits for too many replies | `Overloaded` | none |
 //! | any other reply | none, or the kind if the reply is an error | closes it |

@@ -101,8 +101,8 @@ local function refuses(hit)
   return is_shut_out(hit) or not (hit.idle or hit.algorithm.fits(hit.state.body, hit.quota))
 end
 
--- Returns whether the request is allowed. It is refused in two cases. First, one enforcing hit is refused. Second, the
--- request has quota-mode hits, and all of them are refused.
+-- Returns whether the request is allowed. The request is refused in two cases: an enforcing hit is refused, or the
+-- request has quota-mode hits and all of them are refused.
 local function verdict(hits)
   local quota_refuses, quota_passes = false, false
   for _, hit in ipairs(hits) do

@@ -14,8 +14,8 @@ end
 -- Returns whether a * b - c <= d * e, without a rounding error. All five numbers must be below 2^53.
 local function at_most(a, b, c, d, e)
   local left, right = a * b, d * e
-  -- Two products below 2^53 are exact. Larger products are rounded, each by at most 2^-53 of its value. If they differ
-  -- by more than these errors plus c, rounding cannot change the result.
+  -- Two products below 2^53 are exact. Larger products are rounded, each by at most 2^-53 of its value. If the
+  -- products differ by more than these errors plus c, rounding cannot change the result.
   if left < 9007199254740992 and right < 9007199254740992 then return left - c <= right end
   if math.abs(left - right) > (left + right) / 2 ^ 50 + c then return left < right end
   local left0, left1, left2, left3, left4 = columns(a, b)

@@ -16,7 +16,7 @@ end
 for i = 1, #KEYS do
   local algorithm, length = string.byte(ARGV[2], at, at + 1)
   local fits, value, s, ns, is_stale = takes[algorithm](raws[i], at + 2)
-  if fits == nil then return reply end -- a step cannot decide. The caller calls decide.lua if a state must change
+  if fits == nil then return reply end -- a step cannot decide, so nothing is charged; the caller may call decide.lua
   allowed = allowed and fits
   after[i] = {value, s, ns}
   stale[i] = is_stale
