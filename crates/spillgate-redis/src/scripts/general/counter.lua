@@ -43,8 +43,8 @@ local function load_counter()
 
   -- Returns five numbers. The first two are the start of the segment that contains the time of the decision. The next two
   -- are the time since that start: whole microseconds, and the nanoseconds that remain. The last number is how many
-  -- segments have begun since the newest segment of the state. If the time of the decision is before the newest segment,
-  -- the start of the newest segment is used instead.
+  -- segments have begun since the newest segment of the state. If the time of the decision is before the newest
+  -- segment, the start of the newest segment is used instead.
   local function view(c, quota)
     local s, ns = most(now_s, now_ns, c.start_s, c.start_us * 1000)
     local into = elapsed(s, ns, quota.length)

@@ -30,8 +30,8 @@ local function log_time(element)
 end
 
 -- Returns how many of the `size` oldest units satisfy a condition. `is_so(count)` returns whether unit number `count`,
--- counted from 1, satisfies the condition. If a unit does not satisfy the condition, no later unit does. The search begins
--- with small steps, because the result is mostly small.
+-- counted from 1, satisfies the condition. If a unit does not satisfy the condition, no later unit does. The search
+-- begins with small steps, because the result is mostly small.
 local function log_search(size, is_so)
   local count, step = 0, 1
   while count + step <= size and is_so(count + step) do count, step = count + step, step * 2 end
