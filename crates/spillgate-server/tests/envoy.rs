@@ -18,8 +18,9 @@ use support::process::Process;
 use support::spillgate::Spillgate;
 use tempfile::TempDir;
 
-/// Two limits in deploy/envoy/rules.yaml, in requests an hour: one for each user, and one for the log-in page.
+/// The limit of each user in deploy/envoy/rules.yaml, in requests an hour.
 const LIMIT: u64 = 5;
+/// The limit of each client address for the log-in page, in requests an hour.
 const LOGIN_LIMIT: u64 = 20;
 const HOUR_S: u64 = 3600;
 
@@ -39,7 +40,7 @@ impl Envoy {
         let ports = [(9901, 0), (10000, 0), (9000, upstream), (8081, spillgate)];
         let ports =
             ports.map(|(documented, port)| (format!("port_value: {documented} "), format!("port_value: {port} ")));
-        // A busy machine can need longer than the documented timeout.
+        // On a busy machine, spillgate can need longer for an answer than the timeout of 50 ms in envoy.yaml.
         let timeout = [("timeout: 0.05s", "timeout: 30s")];
         let ports = ports.iter().map(|(from, to)| (from.as_str(), to.as_str()));
         for (from, to) in ports.chain(timeout).chain(changes.iter().copied()) {
@@ -77,8 +78,8 @@ impl Envoy {
     }
 }
 
-/// Returns the path of Envoy itself. The start script of its package is not used, because the script would be an extra
-/// process between the test and Envoy.
+/// Returns the path of the Envoy program. The Python package of Envoy also has a start script. The script is not used,
+/// because it would be an extra process between the test and Envoy.
 fn binary() -> PathBuf {
     let libraries = support::from_environment("envoy", "lib");
     let pythons = fs::read_dir(&libraries).expect("the folder can be read").flatten().map(|entry| entry.path());
@@ -125,7 +126,7 @@ fn spend(envoy: &Envoy, upstream: &Upstream, user: &str) -> Option<Response> {
 
 fn refused_within_one_hour(envoy: &Envoy, upstream: &Upstream, case: &str) -> Response {
     let refused = (1..=3).find_map(|attempt| spend(envoy, upstream, &format!("{case}-{attempt}")));
-    refused.expect("in one of three attempts, no new hour begins")
+    refused.expect("at least one of three attempts must end before a new hour begins")
 }
 
 #[test]
@@ -152,7 +153,8 @@ fn envoy_refuses_what_spillgate_refuses() {
     assert_eq!((login.status, login.number("x-ratelimit-remaining")), (200, LOGIN_LIMIT - 1));
 }
 
-/// If the answer of spillgate had no duration, Envoy would write `x-ratelimit-reset: 0`. The client would then ask again at once.
+/// If the answer of spillgate had no `duration_until_reset`, Envoy would write `x-ratelimit-reset: 0`. A client would
+/// read this as "ask again at once".
 #[test]
 fn envoy_sends_a_banned_user_the_end_of_the_window() {
     let rules = tempfile::NamedTempFile::with_suffix(".yaml").expect("a temporary file can be made");
@@ -209,8 +211,7 @@ fn a_long_query_does_not_avoid_the_limit_of_its_user() {
     let envoy = Envoy::start(upstream.port(), spillgate.grpc().port(), &[]);
     assert_eq!(refused_within_one_hour(&envoy, &upstream, "long").status, 429);
     let path = format!("/?{}", "x".repeat(3_000));
-    // One of the users `long-1` to `long-3` has used up the limit. This user is refused with any path, unless a new hour has
-    // begun.
+    // At least one of the users `long-1` to `long-3` has used up its limit in this hour, and is refused with any path.
     let users = (1..=3).map(|attempt| format!("long-{attempt}"));
     let statuses: Vec<u16> = users.map(|user| get(envoy.ingress, &path, &[("x-user-id", &user)]).status).collect();
     assert!(statuses.contains(&429), "{statuses:?}");

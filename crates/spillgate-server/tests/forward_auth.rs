@@ -15,8 +15,9 @@ use support::process::Process;
 use support::spillgate::Spillgate;
 use tempfile::TempDir;
 
-/// The limits in deploy/nginx/rules.yaml and deploy/caddy/rules.yaml.
+/// The limit of each client address in deploy/nginx/rules.yaml and deploy/caddy/rules.yaml, in requests an hour.
 const LIMIT: u64 = 5;
+/// The limit of each client address for the log-in page, in requests an hour.
 const LOGIN_LIMIT: u64 = 2;
 
 struct Proxy {
@@ -201,8 +202,9 @@ fn long_urls_are_judged(proxy: &Proxy) {
     }
 }
 
-/// Some paths would add header fields to the proxy's request to spillgate, or make this request invalid. The proxy refuses these
-/// paths.
+/// The proxy copies the decoded path into a header field of its request to spillgate. A control character in the path
+/// could add another header field, or make this request invalid. So the proxy must refuse such paths, and header fields
+/// that are too long.
 fn control_characters_are_refused(proxy: &Proxy, upstream: &Upstream) {
     for path in ["/x%0d%0aX-Forwarded-For:%20203.0.113.9", "/login%0a", "/%01", "/%7f"] {
         assert_eq!(proxy.get(path, &[]).status, 400, "{path}");
@@ -230,8 +232,8 @@ fn allows_requests_when_spillgate_is_killed(proxy: &Proxy, upstream: &Upstream, 
 }
 
 /// In the first case, the store is down and the limit has `on_store_failure: error`. The proxy allows requests, as if
-/// spillgate were down. In the second case, the settings of spillgate are wrong. The proxy answers with status 500, and
-/// the answer does not show the fault.
+/// spillgate were down. In the second case, spillgate has no settings for forward-auth. The proxy answers with status
+/// 500, and the answer does not say what is wrong.
 fn allows_requests_without_the_store_and_none_with_wrong_settings(kind: &str, start: fn(u16, u16) -> Proxy) {
     let upstream = Upstream::start();
     let rules = tempfile::NamedTempFile::with_suffix(".yaml").expect("a temporary file can be made");
@@ -242,8 +244,9 @@ fn allows_requests_without_the_store_and_none_with_wrong_settings(kind: &str, st
     let settings = settings.to_str().expect("the path is UTF-8");
     let nowhere = format!("redis://127.0.0.1:{}", spillgate_testkit::free_port());
     let store = ["--store", &nowhere, "--store-expected-nodes", "1"];
-    // With this settings file, spillgate also makes descriptors from paths. The rules of this test have no limit for
-    // paths, so this flag leaves only the descriptor of the address.
+    // In the settings file, forward-auth has two descriptors: the address alone, and the address with the path.
+    // spillgate would not start, because no rule of this test matches the second descriptor. So this flag sets only the
+    // first one.
     let asks = ["--forward-auth-descriptors", "[[{key: remote_address, from: client_ip}]]"];
     let spillgate =
         Spillgate::serve(rules.path(), &[&["--config", settings, "--grpc", "off"], &store[..], &asks].concat());

@@ -137,7 +137,7 @@ fn a_wildcard_costs_its_own_length_and_not_the_values() {
 fn rules_that_could_read_a_value_without_end_do_not_load() {
     let within = |count: u32| with_values((0..count).map(|n| format!("*/{n}/*")));
     assert!(load(within(256)).is_ok());
-    assert_eq!(load(within(257)).unwrap_err(), ["a value here may be searched for 257 wildcards, one after the other"]);
+    assert_eq!(load(within(257)).unwrap_err(), ["for one descriptor, whole values may be read 257 times"]);
     // If one value can match several wildcards, the costs of their searches are added. If each wildcard begins with
     // another text, a value can match only one wildcard, so the costs are not added.
     let nested = |first: fn(u32) -> String| {
@@ -146,7 +146,7 @@ fn rules_that_could_read_a_value_without_end_do_not_load() {
         load(format!("domain: d\ndescriptors:\n{rules}"))
     };
     let together = nested(|n| format!("*{n}"));
-    assert_eq!(together.unwrap_err(), ["a value here may be searched for 300 wildcards, one after the other"]);
+    assert_eq!(together.unwrap_err(), ["for one descriptor, whole values may be read 300 times"]);
     assert!(nested(|n| format!("{n}/*")).is_ok());
 }
 

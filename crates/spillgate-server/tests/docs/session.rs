@@ -1,8 +1,8 @@
 //! Runs the code blocks of a page as a reader would: in one folder, in the order of the page, with real servers.
 //!
-//! The folder is new. It has links to the folders `examples` and `deploy` of the repository. In commands, the ports of the page
-//! are replaced by free ports. In the output of servers, the free ports are replaced by the ports of the page. A server runs
-//! until the page ends, or until the page starts another server at the same address.
+//! The folder is new. It has links to the folders `examples` and `deploy` of the repository. In commands and files, the
+//! ports of the page are replaced by free ports. In the output of commands and servers, the free ports are replaced by
+//! the ports of the page. A server runs until the page ends, or until the page starts another server on the same port.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -93,7 +93,7 @@ impl Session {
             "json" => serde_json::from_str::<serde_json::Value>(&block.text).map(|_| ()).map_err(|e| e.to_string()),
             "sh" | "text" | "rust" | "rust,no_run" | "python" => Ok(()),
             other => {
-                Err(format!("there is no test for a block of `{other}`: mark the block, or add a test to session.rs"))
+                Err(format!("session.rs cannot test a block of `{other}`: add a test, or `<!-- not run: REASON -->`"))
             }
         }
     }
@@ -139,7 +139,8 @@ impl Session {
         if code == block.exit { Ok(printed) } else { Err(format!("a command ended with exit code {code}:\n{printed}")) }
     }
 
-    /// Starts a server, and waits until it is ready. Adds the lines that the server prints until then to `printed`.
+    /// Starts a server, and waits until it is ready. If the server is spillgate, `printed` gets the lines that the
+    /// server prints until then.
     fn start_server(&mut self, line: &str, printed: &mut String) {
         let line = line.trim_end_matches('&').trim_end();
         let is_redis = line.starts_with("redis-server");
@@ -207,8 +208,9 @@ impl Session {
         self.folder.path().join(".bin")
     }
 
-    /// Writes a program that a script runs instead of the system's program with the same name. The new program removes
-    /// its own folder from `PATH`, so that `script` can run the system's program.
+    /// Writes a program with the lines of `script`. The commands of a page then run this program instead of the
+    /// system's program with the same name. The program removes its own folder from `PATH`, so that `script` can run
+    /// the system's program.
     fn write_program(&self, name: &str, script: &str) {
         let bin = self.bin().display().to_string();
         let path = self.bin().join(name);

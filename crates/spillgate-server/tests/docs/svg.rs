@@ -9,8 +9,8 @@ pub(crate) const DARK: &str = "#222222";
 pub(crate) const PALE: &str = "#dbe9f6";
 pub(crate) const SAND: &str = "#f6ecd9";
 
-/// A picture that is being drawn. Lengths are in pixels. Numbers have at most one decimal, so that the picture is the same on
-/// every machine.
+/// A picture that is being drawn. Lengths are in pixels. Numbers have at most one digit after the point, so that the
+/// picture is the same on every machine.
 #[derive(Debug)]
 pub(crate) struct Svg {
     width: u32,

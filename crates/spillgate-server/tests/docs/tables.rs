@@ -95,7 +95,8 @@ fn settings() -> String {
 fn properties(pointer: &str) -> String {
     let schema: Value = serde_json::from_str(spillgate::rules::SCHEMA).expect("the schema is JSON");
     let properties = schema.pointer(pointer).and_then(Value::as_object).expect("the schema has properties here");
-    // The JSON parser sorts the names, so their order in the text of the schema is restored here.
+    // The JSON parser sorts the properties by name. Here they get the order again that they have in the text of the
+    // schema.
     let section = pointer.trim_end_matches("/properties").rsplit('/').next().unwrap_or_default();
     let begin = spillgate::rules::SCHEMA.find(&format!("\n    \"{section}\": {{")).map_or(0, |at| at + section.len());
     let mut properties: Vec<_> = properties.iter().collect();

@@ -1,7 +1,7 @@
-//! Tests of how connections begin and end: their bounds, their idle time, and draining.
+//! Tests of how connections begin and end: their maximum number, their maximum idle time, and draining.
 //!
-//! A server that drains must still answer every request that it has decided. A client that hangs must not delay the end of the
-//! server.
+//! A server drains before it ends: it accepts no new connections, and closes the open connections. It must still answer
+//! every request that it has decided. A client that hangs must not delay the end of the server.
 
 use std::io::{ErrorKind, Read as _};
 use std::net::TcpStream;
@@ -50,7 +50,7 @@ async fn a_connection_over_the_bound_is_closed_at_once_until_another_one_ends() 
         eventually("the excess connection is closed", || closed(&mut excess)).await;
     }
     assert_eq!(server.metrics.closed(Closed::Bound).get(), 20);
-    ask(&mut client, "api", &[descriptor(&[("user", "7")])]).await.expect("the first connections are still served");
+    ask(&mut client, "api", &[descriptor(&[("user", "7")])]).await.expect("the first connection is still served");
 
     drop(other);
     eventually("one connection has ended", || server.metrics.connections.get() == 1).await;
@@ -84,8 +84,7 @@ async fn draining_loses_no_request() {
                     while !stop.load(Ordering::Relaxed) {
                         match ask(&mut client, "api", &[descriptor(&[("user", "7")])]).await {
                             Ok(_) => answered.fetch_add(1, Ordering::Relaxed),
-                            // This request was not sent, because the server closes the connection and accepts no new
-                            // connection.
+                            // The server has not decided this request. It closes the connection and accepts no new one.
                             Err(_) => break,
                         };
                     }

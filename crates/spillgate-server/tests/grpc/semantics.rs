@@ -1,6 +1,7 @@
 //! Tests of the answers of the gRPC method `ShouldRateLimit`. Each test checks one rule about these answers.
 //!
-//! Envoy uses each field of an answer. If a field is wrong, Envoy refuses or allows the wrong requests.
+//! Envoy refuses or allows a request because of the code in an answer. It shows the other fields to the client. With a
+//! wrong field, Envoy would decide wrongly, or tell the client wrong numbers.
 
 use spillgate::rules::{Rules, RulesFile};
 use spillgate_server::metrics::Rejection;
@@ -23,7 +24,8 @@ descriptors:
   - key: batch
     rate_limits:
       - {name: hourly, unit: hour, requests_per_unit: 8}
-      # This is a token bucket. In the last hour of a day, a window of a day would end together with `hourly`.
+      # If both limits refuse, the status shows the limit with the longer wait. This is a token bucket, because a window
+      # of a day would end together with `hourly` in the last hour of a day. The waits would then be equal.
       - {name: daily, algorithm: token_bucket, unit: day, requests_per_unit: 5}
   - key: guarded
     rate_limits:
@@ -178,7 +180,7 @@ async fn hits_come_from_the_descriptor_or_the_request_and_default_to_one() {
         own.hits_addend = 5;
         let response = client.should_rate_limit(own).await.unwrap().into_inner();
         assert_eq!(summary(&response), (Ok, vec![(Ok, 13)]));
-        assert_eq!(asked(&mut client, &[hits(user, 0)]).await, (Ok, vec![(Ok, 13)]), "0 hits are a peek");
+        assert_eq!(asked(&mut client, &[hits(user, 0)]).await, (Ok, vec![(Ok, 13)]), "0 hits take nothing");
         assert_eq!(
             asked(&mut client, &[descriptor(user)]).await,
             (Ok, vec![(Ok, 12)]),
@@ -200,8 +202,8 @@ async fn a_refused_status_has_nothing_remaining() {
     in_one_hour(|| async {
         let server = TestServer::start(&[BASIC]);
         let mut client = server.client().await;
-        // Some units are left, but fewer than the cost of this request. Envoy shows the remaining units in its answer
-        // 429, so the answer of spillgate must report 0 units.
+        // Some units are left, but fewer than the cost of this request. Envoy copies the number of remaining units into
+        // its answer 429. A client that reads a number above 0 there would ask again at once, so the number must be 0.
         for key in ["user", "bucket", "permits", "quota", "batch"] {
             let refused = asked(&mut client, &[hits(&[(key, "x")], 21)]).await;
             assert_eq!(refused, (OverLimit, vec![(OverLimit, 0)]), "{key}");
@@ -334,8 +336,8 @@ async fn a_refusal_has_the_wait_unless_it_is_unknown() {
     assert!(full.statuses[0].duration_until_reset.is_none(), "{full:?}");
 }
 
-/// If an answer has no duration, Envoy writes `x-ratelimit-reset: 0`. So a refusal must have a duration, even if no
-/// wait would make the same request succeed.
+/// If an answer has no `duration_until_reset`, Envoy writes `x-ratelimit-reset: 0` (ask again at once). So a refusal
+/// must have a duration even if no wait helps. The only exception is an unknown wait: see the test above.
 #[tokio::test]
 async fn a_refusal_that_no_wait_ends_has_the_time_to_the_reset() {
     in_one_hour(|| async {

@@ -13,8 +13,8 @@ use super::budget::Budget;
 use super::options::{MemoryOptions, OnFull};
 use super::shards::{Fingerprint, Shards, Table, Width};
 
-/// One shard (a part of the keys) is meant for this many keys. A table that grows copies about this many entries at
-/// most.
+/// One shard (a part of the keys) is meant for this many keys. Each shard has its own table, so a table that grows
+/// copies about this many entries at most.
 const SHARD_KEYS: usize = 128 * 1024;
 /// There are at most 2^12 shards, which is enough for 500 million keys. No machine would be faster with more shards.
 const MAX_SHARD_BITS: u32 = 12;
@@ -24,17 +24,18 @@ const MAX_SHARD_BITS: u32 = 12;
 /// A request locks the buckets of all its hits, decides, and unlocks them. All requests lock buckets in the same order,
 /// so they cannot deadlock. Any number of threads together admit exactly what one thread would admit.
 ///
-/// The store removes only expired states, which are equal to an empty state. Each call removes a bounded number of
-/// them. The store grows one shard (a part of the keys) at a time. The [crate's page](crate#guarantees) lists what the
-/// store guarantees, and the tests of each guarantee.
+/// The store removes only expired states. A key with an expired state is decided like a key without a state, so the
+/// removal changes no decision. Each call removes a bounded number of states. The store grows one shard (a part of the
+/// keys) at a time. The [crate's page](crate#guarantees) lists what the store guarantees, and the tests of each
+/// guarantee.
 ///
 /// If there are a million keys or more, a key takes this much memory:
 ///
 /// * A token bucket, a leaky bucket or a fixed window takes 31 bytes on average, including all overhead.
 /// * A sliding counter of one segment takes 52 bytes.
-/// * A state that does not fit a slot of the table needs more. Such states are logs, leases, counters of several
-///   segments, and states under a penalty. A count above 2^38 that is not a multiple of a thousand does not fit a slot
-///   either.
+/// * A state that does not fit its slot (its place in the table) takes more. Such states are logs, leases, counters of
+///   several segments, states under a penalty, and the buckets of some [shares](Quota::share). A fixed window or a
+///   counter does not fit either if its count is above 2^38 and not a multiple of a thousand.
 ///
 /// ```
 /// use spillgate::{Binding, Hit, MemoryOptions, MemoryStore, Op, Quota, Time};
@@ -55,7 +56,7 @@ pub struct MemoryStore {
     pub(super) wide: Shards,
     /// Keys and bytes in use, for all shards together.
     pub(super) budget: Budget,
-    /// What happens when a bound is reached.
+    /// What happens when the store has its maximum number of keys or bytes.
     pub(super) on_full: OnFull,
     /// How many requests needed more capacity than the store had.
     pub(super) full_requests: AtomicU64,

@@ -113,9 +113,15 @@ fn the_bytes_of_token_buckets_that_fit_no_slot_are_bounded() {
     let store = MemoryStore::new(MemoryOptions { max_heap_bytes: 1, ..MemoryOptions::default() });
     assert!(hit(&store, 1, &share, at(1)).allowed);
     assert_eq!(hit(&store, 2, &share, at(1)).reason, Reason::StoreFull);
-    assert!(hit(&store, 1, &share, at(1)).allowed, "a state that already has its bytes needs no more bytes");
+    assert!(
+        hit(&store, 1, &share, at(1)).allowed,
+        "the bytes of this state were counted before, and the state does not grow"
+    );
     let daily = Quota::per_day(7).build().expect("the quota is valid");
-    assert!(hit(&store, 2, &daily, at(1)).allowed, "a state in a slot needs no bytes");
+    assert!(
+        hit(&store, 2, &daily, at(1)).allowed,
+        "a state that fits its slot in the table needs no bytes outside the table"
+    );
 }
 
 #[test]

@@ -55,7 +55,8 @@ pub(super) fn long_values(rules: &Rules, files: &[RulesFile], value_bytes: usize
     findings
 }
 
-/// Returns findings about concurrency limits. A finding says that some callers can take permits but cannot release permits.
+/// Returns findings about rules with concurrency limits, at most one for each rule. A finding says that some callers
+/// can take permits but cannot release permits.
 ///
 /// `taken` returns, for each rule, whether such callers exist. For [`Unreleased::Always`], the finding is a warning.
 /// For [`Unreleased::Sometimes`], the finding is a note, because it is not known whether such callers exist.
@@ -150,7 +151,8 @@ impl<'r> Linter<'r> {
         self.entry.domain.compat_envoy
     }
 
-    /// Adds a warning if a domain has no limit. A possible cause is a file that was cut off before its first limit.
+    /// Adds a warning if a domain has neither a limit nor a rule with `unlimited: true`. A possible cause is a file
+    /// that was cut off before its first limit.
     fn no_limits(&mut self, domain: usize) {
         if self.rules.rules_of(domain).iter().any(|rule| !rule.limits.is_empty() || rule.unlimited) {
             return;
@@ -184,7 +186,9 @@ impl<'r> Linter<'r> {
     /// In a domain with `compat: envoy`, warns of wildcards that can never match. For such a wildcard, an earlier wildcard
     /// in the file fits all its values.
     ///
-    /// Other domains need no such warning, because their searches always try the more specific wildcard first.
+    /// Other domains get no such warning. Their searches try the wildcard with more characters (stars do not count)
+    /// first, and it never fits all values of a wildcard with fewer characters. Only with equal numbers of characters
+    /// can a wildcard hide a later one without a warning, for example `*a*` before `a*`.
     fn wildcards(&mut self, slot: &SlotView<'_>) {
         let compared = &slot.wildcards()[..slot.wildcards().len().min(MAX_COMPARED)];
         if !self.compat_envoy() {

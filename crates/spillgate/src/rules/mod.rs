@@ -139,8 +139,8 @@ impl Rules {
         self.warn(files, found);
     }
 
-    /// Adds a warning or a note for each concurrency limit if some of its callers cannot release permits, or if this is
-    /// possible.
+    /// Adds a warning for each rule with a concurrency limit if some callers that match the rule cannot release
+    /// permits. If it is only possible that there are such callers, adds a note instead.
     ///
     /// `taken` returns, for a rule, whether the callers that match the rule can release permits. Rules files do not
     /// contain this information, because it depends on the protocol of the callers. `files` are the files that were

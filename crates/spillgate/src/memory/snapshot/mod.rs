@@ -1,8 +1,8 @@
 //! Saves the memory store in a file and restores it, so that a restart forgets nothing.
 //!
-//! A snapshot is written under a temporary name and then renamed. The given path therefore always has the last snapshot
-//! that was written completely. A checksum over the whole file detects a file that was cut or altered. The file
-//! contains hashes of keys and the secret of the hash function, so only its owner may read it.
+//! A snapshot is written under a temporary name and then renamed. The file at the final path is therefore always the
+//! last snapshot that was written completely. A checksum over the whole file detects a file that was cut or altered.
+//! The file contains hashes of keys and the secret of the hash function, so only its owner may read it.
 
 mod file;
 mod format;
@@ -54,8 +54,8 @@ pub struct Restored {
 }
 
 impl MemoryStore {
-    /// Writes all states to a file at `path`, which only its owner may read. `keys` is the hasher that made the keys in
-    /// the store.
+    /// Writes all states that have not expired to a file at `path`. Only the owner of the file may read it. `keys` is
+    /// the hasher that made the keys in the store.
     ///
     /// Decisions continue during the call. A decision waits at most while a few buckets are copied. The file has each
     /// state as it was at some instant of the call. If one request charges two states during the call, the file can
@@ -63,7 +63,8 @@ impl MemoryStore {
     /// call are not in the file.
     ///
     /// At every time, `path` has the last complete snapshot, even if the machine stops. A call that fails does not
-    /// change this snapshot. Only one call at a time may write to a path.
+    /// change this snapshot. Only one call at a time may write to a path, because all calls for one path use the same
+    /// temporary file.
     ///
     /// ```
     /// use spillgate::{KeyHasher, MemoryOptions, MemoryStore, Time};

@@ -73,8 +73,8 @@ impl MemoryStore {
         }
     }
 
-    /// Makes one attempt. Returns an obstacle if the table must grow first, or if the budget (the highest numbers of
-    /// keys and bytes) is used up.
+    /// Makes one attempt. Returns [`Outcome::NoCapacity`] if the state needs bytes outside the table and none are left.
+    /// Returns an obstacle if the table must grow first, or if the store already has its maximum number of keys.
     fn try_restore(
         &self,
         shard: ShardRef<'_>,

@@ -69,8 +69,8 @@ fn a_store_that_grows_sweeps_and_shrinks_decides_as_the_reference() {
 fn counts_that_fit_no_slot_are_exact() {
     let most = (1 << 53) - 1;
     let quotas = [
-        // T, the time between two tokens, is 12,342,857,142,858 ns. This is above 2^38, and not a multiple of a
-        // thousand.
+        // T, the time between two tokens, is 12,342,857,142,858 ns. This number fits no slot, because it is above 2^38
+        // and not a multiple of a thousand. So the slot stores the limit of 7 instead, and T is computed from it.
         Quota::per_day(7).build().expect("the quota is valid"),
         Quota::fixed_window(most, SECOND).build().expect("the quota is valid"),
         Quota::sliding_window_counter(most, SECOND).build().expect("the quota is valid"),
@@ -91,8 +91,9 @@ fn counts_that_fit_no_slot_are_exact() {
     }
 }
 
-/// Returns a share of a limit. Its T (the time between two tokens) is not the T of any whole limit in the same window,
-/// so its state does not fit a slot.
+/// Returns a share (the part of a limit for one server). T, the time between two of its tokens, is longer than two
+/// seconds. For such a T, a slot stores the limit that has this T in the same window. No limit has the T of this share,
+/// so the state of the share does not fit a slot.
 pub(super) fn unpacked() -> Quota {
     let nodes = std::num::NonZeroU32::new(3).expect("3 is not zero");
     let share = Quota::per_minute(7).build().expect("the quota is valid").share(nodes);
@@ -120,7 +121,8 @@ fn removed_states_free_their_bytes_in_the_slab() {
             }
         }
         assert!(pair.store.budget.heap_bytes() >= 100 * 32, "{:?} has states in the slab", quota.algorithm());
-        // Half of the states are read again. The other half is swept while new keys come.
+        // Now all states have expired. The states of half of the keys are read once more. The other states are swept
+        // while new keys come.
         for key in 0..50 {
             pair.decide(at(4 * 86_400), &[Hit::new(key, quota, Op::Peek, Binding::Enforce)]);
         }

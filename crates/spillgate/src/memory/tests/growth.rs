@@ -1,4 +1,4 @@
-//! Tests of a store that grows, shrinks and sweeps, and of keys that no table can separate.
+//! Tests of a store that grows, shrinks and sweeps, and of keys that have the same home bucket in a table of any size.
 
 use super::*;
 
@@ -34,7 +34,8 @@ fn a_store_shrinks_when_its_keys_have_expired() {
         (0..100_000).for_each(|key| assert!(hit(&store, key, quota, at(1)).allowed));
         let slots = store.slots();
         assert!((100_000..150_000).contains(&slots), "{slots} slots for 100,000 keys");
-        // One key comes each millisecond, so a key is live while one or two thousand later keys come.
+        // One key comes each millisecond. The state of a token bucket expires after 1 s, and the state of a counter
+        // after at most 2 s. So at most 2,000 states are live at a time.
         for key in 100_000..250_000 {
             let now = Time::from_nanos(at(4).as_nanos() + key * 1_000_000);
             assert!(hit(&store, key, quota, now).allowed);
@@ -157,8 +158,9 @@ fn a_request_with_the_highest_number_of_new_keys_fits_an_empty_store() {
 fn a_key_that_finds_a_full_store_and_then_a_crowded_table_gets_a_larger_table() {
     let quota = Quota::fixed_window(2, SECOND * 3600).build().expect("the quota is valid");
     let brief = Quota::sliding_window_counter(1, SECOND).build().expect("the quota is valid");
-    // In the smallest table, all these keys have the last home bucket as their home bucket. After it come six spill
-    // buckets. A bucket has five slots, so (1 + 6) * 5 = 35 of these keys fit.
+    // The smallest table with several buckets has 58 home buckets. All these keys have the last of them as their home
+    // bucket. After it come six spill buckets, which take entries that do not fit their home bucket. A bucket has five
+    // slots, so (1 + 6) * 5 = 35 of these keys fit.
     let last = |&key: &u64| {
         let hit = Hit::new(u128::from(key), &quota, Op::take(1), Binding::Enforce);
         let key = Fingerprint::of(hit.state_key(), Width::Narrow);

@@ -28,7 +28,7 @@ fn no_unit_is_lost_while_tables_grow_under_threads() {
     assert_eq!(admitted, 2 * KEYS);
     assert_eq!(store.len() as u64, KEYS);
     let wrong = (0..KEYS).find(|&key| hit(&store, key, &quota, at(1)).remaining != 97);
-    assert_eq!(wrong, None, "each thread's unit was counted, and this take counts one more");
+    assert_eq!(wrong, None, "two threads took one unit each, and this take counts the third unit: 100 - 3 = 97");
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! The index: finds the rule for the entries of a descriptor. An entry is a key with a value.
 //!
-//! There can be a million rules, and each descriptor of a request needs one of these rules. On each level of nested rules,
-//! the index needs one or two hash look-ups, and a comparison with each wildcard of the key. It allocates no memory.
+//! There can be a million rules, and each descriptor of a request needs one of these rules. On each level of nested
+//! rules, a search does one or two hash look-ups for the entry, and compares the value of the entry with each wildcard
+//! of its key on this level. A search allocates no memory.
 //!
 //! A node is a rule in the index. Here a slot is the list of all nodes on one level that have the same key.
 //!
@@ -11,7 +12,8 @@
 //! level 1                                      +-> key "path" -> slot: exact {"/search": node 3}
 //! ```
 //!
-//! Here node 0 is the rule `user=vip7`. Node 3 is the rule `user=vip7 > path=/search`, which is nested in node 0.
+//! Here node 0 is the rule `user=vip7`. Node 2 is the rule with the key `user` and no value. Node 3 is the rule
+//! `user=vip7 > path=/search`, which is nested in node 0.
 
 mod rules;
 mod steps;

@@ -56,7 +56,8 @@ impl fmt::Display for How {
     }
 }
 
-/// The outcome of one step of a search. [`Step`] has an example. A search has no other outcomes, so the list is complete.
+/// The outcome of one step of a search. [`Step`] has an example. No variant will be added, because a search has no
+/// other outcomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// A rule fits this entry and has nested rules. The search continued with the next entry and the nested rules.

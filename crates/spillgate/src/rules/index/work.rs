@@ -9,8 +9,8 @@ use crate::rules::model::Pattern;
 /// The maximum number of bytes of rules (keys, values and patterns) that one descriptor can be compared with: 2 MiB.
 const MAX_COMPARED_BYTES: usize = 2 << 20;
 
-/// The maximum number of searches through a whole value that one descriptor can need. Only a pattern with text between
-/// two stars needs such a search.
+/// The maximum number of times that whole values can be read for one descriptor. If a pattern has text between two
+/// stars, this text is looked for in the whole value. Other patterns do not need the whole value.
 const MAX_SEARCHES: usize = 256;
 
 /// The fixed cost of each comparison, in bytes. It is added to the number of compared bytes.
@@ -21,8 +21,8 @@ const LOOK_BYTES: usize = 32;
 pub(super) struct Work {
     /// The bytes of rules that the descriptor is compared with, plus [`LOOK_BYTES`] for each comparison.
     compared_bytes: usize,
-    /// How often a whole value is searched. These searches are counted separately, because their cost depends on the
-    /// length of the value. This length is unknown when rules are loaded.
+    /// How often a whole value is read. This number is separate, because the cost of reading a value depends on its
+    /// length. The length is unknown when rules are loaded.
     searches: usize,
 }
 
@@ -38,7 +38,7 @@ impl Work {
         Work { compared_bytes: LOOK_BYTES + pattern.as_str().len(), searches }
     }
 
-    /// Returns the work of two searches if both are done.
+    /// Returns the work of two parts of a search if both are done.
     pub(super) fn and(self, other: Work) -> Work {
         Work {
             compared_bytes: self.compared_bytes.saturating_add(other.compared_bytes),
@@ -46,8 +46,8 @@ impl Work {
         }
     }
 
-    /// Returns the work of two searches if only one search is done. Each number is the larger number of the two searches,
-    /// because it is not known which search is done.
+    /// Returns the work of two parts of a search if only one of them is done. It is not known which one, so each number
+    /// of the result is the larger one of the two parts.
     pub(super) fn or(self, other: Work) -> Work {
         Work {
             compared_bytes: self.compared_bytes.max(other.compared_bytes),
@@ -58,7 +58,7 @@ impl Work {
     /// Returns an error message and a help text if the work is too much. Otherwise returns `None`.
     pub(super) fn too_much(self) -> Option<(String, &'static str)> {
         if self.searches > MAX_SEARCHES {
-            let message = format!("a value here may be searched for {} wildcards, one after the other", self.searches);
+            let message = format!("for one descriptor, whole values may be read {} times", self.searches);
             let help = "at most 256 wildcards with text between two stars can be tried for one descriptor; write \
                         wildcards such as `text*` or `*text` instead";
             return Some((message, help));
@@ -72,7 +72,8 @@ impl Work {
     }
 }
 
-/// Returns the maximum work on the levels below patterns, if a search tries all patterns that fit one value.
+/// Returns the maximum work on the levels below the patterns of a key, if a search tries all patterns that fit one
+/// value.
 ///
 /// Each item of `below` is a pattern: its prefix (the text before its first star), and the work on the level below it. A
 /// value that fits a pattern begins with the prefix of the pattern. Two patterns can therefore fit the same value only if

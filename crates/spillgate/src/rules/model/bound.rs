@@ -54,7 +54,8 @@ fn bucket_never_binds(loose: &Quota, strict: &Quota) -> bool {
         }
         Algorithm::Concurrency => false,
         // L and W are the limit and the window of `strict`. These algorithms admit at most L * (s/W + 2) units in a
-        // time s.
+        // time s. This is a burst of 2 * L units, and then L units for each W. So `loose` needs a capacity of 2 * L,
+        // and it has to refill L units in W: T * L <= W, where T is the time in which `loose` refills one unit.
         Algorithm::FixedWindow(_) | Algorithm::SlidingWindowLog | Algorithm::SlidingWindowCounter { .. } => {
             capacity * 2 <= loose_capacity && u128::from(strict.window_ns()) >= interval_ns * capacity
         }

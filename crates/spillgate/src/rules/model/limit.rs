@@ -138,8 +138,8 @@ pub enum Unreleased {
 
 /// A window with a name.
 ///
-/// The list is complete, because it has all units of Envoy's protocol. A rule can have a window of another length with
-/// `window`, for example `window: 90s`.
+/// No variant will be added, because these are all units of Envoy's protocol. A rule can have a window of another
+/// length with `window`, for example `window: 90s`.
 ///
 /// Windows begin at multiples of their length since the epoch (1970, UTC). Days begin at midnight UTC, and weeks on
 /// Thursdays. Months and years do not follow the calendar.

@@ -19,7 +19,7 @@ pub const MAX_DEPTH: usize = 16;
 /// The maximum number of descriptors in all files of one load. The first descriptor above this bound is an error.
 pub const MAX_RULES: usize = 1_000_000;
 
-/// The maximum number of bytes of all [paths](crate::rules::Rule::path) of one file: 64 MiB.
+/// The maximum number of bytes in all [paths](crate::rules::Rule::path) of one file together: 64 MiB.
 ///
 /// The path of a rule contains the keys and values of all rules around it. Without this bound, the paths of a small file
 /// with deep nesting could need very much memory.

@@ -7,7 +7,7 @@
 //! ```text
 //! the whole pattern                api/*/v*.json
 //! prefix: before the first star    api/
-//! middle: from first to last star      */v*         only for text in the middle, the whole value is searched
+//! middle: from first to last star      */v*         the text between its stars is looked for in the whole value
 //! suffix: after the last star              .json
 //! ```
 
@@ -75,9 +75,9 @@ impl Pattern {
 
     /// Returns whether `value` fits this pattern.
     ///
-    /// The texts between two stars are looked for in the value, from left to right. For each text, the first occurrence
-    /// is used, because it leaves as much of the value as possible for the rest of the pattern. The search therefore
-    /// never goes back, and it reads the value only once.
+    /// The pattern can have several texts, each between two stars. They are looked for in the value from left to right.
+    /// For each text, the first occurrence is used, because it leaves as much of the value as possible for the next
+    /// texts. The search therefore never goes back, and it reads the value only once.
     pub(in super::super) fn fits(&self, value: &str) -> bool {
         let suffix = &self.text[self.text.len() - self.suffix..];
         let Some(mut rest) = value.strip_prefix(self.prefix()).and_then(|rest| rest.strip_suffix(suffix)) else {
@@ -91,7 +91,7 @@ impl Pattern {
     }
 
     /// Returns whether every value that fits `other` also fits this pattern. If so, and if this pattern is tried first,
-    /// `other` never matches.
+    /// the search tries `other` only if it can go back because no rule nested in this pattern fits the next entry.
     pub(in super::super) fn covers(&self, other: &Pattern) -> bool {
         // The text of `other` is used as a value here. Only a star of this pattern can match a star in this value. A
         // star of this pattern also matches every text that the star of `other` can stand for.

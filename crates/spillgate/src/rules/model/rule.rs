@@ -110,7 +110,8 @@ pub struct Rule {
     pub value_to_metric: bool,
     /// The data that the file attaches to the rule (`metadata`).
     pub metadata: Option<Metadata>,
-    /// The name of the rule's `unlimited` limit. Another rule can replace this limit by its name.
+    /// The name of the rule's `unlimited` limit. If another rule has this name in `replaces`, that rule replaces this
+    /// limit.
     pub(in super::super) unlimited_name: Option<Box<str>>,
     /// Names of limits of other rules that this rule's `unlimited` limit replaces.
     pub(in super::super) unlimited_replaces: Box<[Box<str>]>,
@@ -152,7 +153,8 @@ impl Rule {
     }
 }
 
-/// Data that a file attaches to a rule (`metadata:`). The list is complete, because YAML has no other kinds of values.
+/// Data that a file attaches to a rule (`metadata:`). No variant will be added, because YAML has no other kinds of
+/// values.
 ///
 /// ```
 /// use spillgate::rules::{Metadata, Rules, RulesFile};

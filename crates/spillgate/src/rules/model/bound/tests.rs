@@ -16,7 +16,7 @@ fn a_loose_minute_behind_a_strict_second() {
     assert!(never_binds(&minute(600), &second));
     assert!(!never_binds(&minute(599), &second));
     assert!(!never_binds(&second, &minute(600)), "the limit of 600 a minute allows 600 requests in one second");
-    assert!(never_binds(&second, &minute(5)), "5 a minute allows at most 10 requests in one second");
+    assert!(never_binds(&second, &minute(5)), "in one second, two windows of 5 can allow at most 10 requests");
 }
 
 #[test]
