@@ -1,8 +1,8 @@
 //! Compares the kernel (the decision code) with a model that is simple enough to be checked by reading it.
 //!
 //! Windows are a few nanoseconds long, so that every instant can be tried. Every field of every answer has to be the
-//! same. Times stand still, step back and arrive out of order. All operations occur, and limits change from one request
-//! to the next.
+//! same as in the model's answer. A request can have the same time as the request before, an earlier time, or a later time.
+//! All operations occur, and limits change from one request to the next.
 
 mod support;
 
@@ -93,8 +93,8 @@ decides_as_the_model! {
 }
 
 fn one_plain_quota() -> impl Strategy<Value = Quota> {
-    // Windows that start at the first hit are left out. If the take opens such a window, the window stays open after
-    // the take was given back, so the state differs.
+    // Windows that start at the first hit are left out. A take can open such a window. After this take is given back, the
+    // window is still open, so the state differs from a state without the take.
     let algorithm = prop_oneof![algorithms(), Just(Algorithm::Concurrency)]
         .prop_filter("anchor", |a| *a != Algorithm::FixedWindow(Anchor::FirstHit));
     let first = algorithm.prop_flat_map(tiny_quotas).prop_map(|quotas| quotas[0].clone());
@@ -106,8 +106,8 @@ proptest! {
 
     /// If a take is given back with its receipt, the state is as if the take had never happened.
     ///
-    /// This is true for a token bucket only if the bucket was never full between the take and the refund. For a queue,
-    /// it is true only if no take came after it.
+    /// For a token bucket, this is true only if the bucket was never full between the take and the refund. For a queue,
+    /// it is true only if the queue admitted no other take before the refund.
     #[test]
     fn a_take_that_is_given_back_leaves_no_trace(
         quota in one_plain_quota(),

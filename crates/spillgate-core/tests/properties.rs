@@ -14,7 +14,7 @@ use support::{
 fn assert_expiry(state: &State, quota: &Quota, now: u64) -> Result<(), TestCaseError> {
     let expires_at = state.expires_at(quota);
     let left = ask_copy(state, quota, Op::Peek, now).reset_after_ns;
-    prop_assert_eq!(expires_at.saturating_sub(now), left, "expires_at is reset_after");
+    prop_assert_eq!(expires_at.saturating_sub(now), left, "the state expires when reset_after is over");
     if left > 0 {
         prop_assert!(ask_copy(state, quota, Op::Peek, expires_at - 1).reset_after_ns == 1);
     }
@@ -36,13 +36,13 @@ fn assert_truthful(state: &State, quota: &Quota, now: u64) -> Result<u64, TestCa
     if peek.remaining > 0 {
         prop_assert!(
             ask_copy(state, quota, take(peek.remaining), now).allowed,
-            "a take of remaining units fits: {peek:?}"
+            "a take of `remaining` units must fit: {peek:?}"
         );
     }
     if quota.hard_capacity() == quota.capacity() {
         prop_assert!(
             !ask_copy(state, quota, take(peek.remaining + 1), now).allowed,
-            "one unit more does not fit: {peek:?}"
+            "a take of one unit more must not fit: {peek:?}"
         );
     }
     Ok(peek.remaining)
@@ -66,8 +66,9 @@ fn steps_of(other: impl Strategy<Value = Kind>) -> impl Strategy<Value = Vec<(Ga
     prop::collection::vec((gaps(), costs(), prop_oneof![2 => Just(Kind::Take), 1 => other]), 1..50)
 }
 
-/// Asks for all steps, and checks the bound f(s): the most units that the algorithm admits in an interval of length s.
-/// For any two events, s is the time from the first to the second. Units that were given back in between do not count.
+/// Asks for all steps, and checks the bound f(s): the maximum number of units that the algorithm admits in an interval of
+/// length s. For any two events, s is the time from the first to the second. Units that were given back between these
+/// events do not count.
 fn assert_bound(quota: &Quota, start: u64, steps: &[(Gap, Cost, Kind)]) -> Result<(), TestCaseError> {
     let (mut state, mut now, mut wait_ns) = (State::default(), start, 0);
     let mut receipt: Option<Receipt> = None;
@@ -144,14 +145,14 @@ proptest! {
             for cost in [peek.remaining + 1, quota.hard_capacity(), quota.hard_capacity() + 1, u64::MAX] {
                 let mut asked = peeked.clone();
                 if cost > 0 && !ask(&mut asked, quota, take(cost), now).allowed {
-                    prop_assert_eq!(&asked, &peeked, "refused {}", cost);
+                    prop_assert_eq!(&asked, &peeked, "the refused take of {} units changed the state", cost);
                 }
             }
             Ok(())
         })?;
     }
 
-    /// A force counts all its units, even if they do not fit. If more than the capacity is used then, a peek is
+    /// A force counts all its units, even if they do not fit. If more than the capacity is used after the force, a peek is
     /// refused.
     #[test]
     fn a_force_counts_whatever_is_left(

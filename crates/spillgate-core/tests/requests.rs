@@ -192,7 +192,7 @@ proptest! {
             prop_assert_eq!(decisions[i].allowed, expected.allowed);
             prop_assert_eq!(decisions[i].retry_after, expected.retry_after);
             if hit.op.kind() == OpKind::Take && expected.allowed && !verdict.allowed {
-                prop_assert_eq!(&states[i], &untouched[i], "not charged for a refused request");
+                prop_assert_eq!(&states[i], &untouched[i], "a refused request charges no limit");
                 prop_assert_eq!((decisions[i].receipt, decisions[i].delay_ns), (None, 0));
             } else {
                 prop_assert_eq!(&states[i], &alone);
@@ -225,7 +225,7 @@ proptest! {
                     admitted.push((now.as_nanos(), cost));
                 } else if let Wait::After(ns @ 1..) = decision.retry_after {
                     wait_ns = ns;
-                    prop_assert!(ask_copy(&state, &quota, hit.op, now.as_nanos() + ns).allowed, "alone, after its wait");
+                    prop_assert!(ask_copy(&state, &quota, hit.op, now.as_nanos() + ns).allowed, "after its wait, the hit alone is allowed");
                 }
             }
         }
@@ -233,7 +233,7 @@ proptest! {
             let mut sum = 0;
             for (at, cost) in &admitted[i..] {
                 sum += u128::from(*cost);
-                prop_assert!(within_bound(&quota, at - admitted[i].0, sum), "{sum} from {i} to {at}");
+                prop_assert!(within_bound(&quota, at - admitted[i].0, sum), "{sum} units from event {i} to the time {at}");
             }
         }
     }
@@ -304,7 +304,7 @@ proptest! {
         let took = u64::from(ask(&mut state, &new, take(1), now).allowed);
         let expected = old.capacity().saturating_sub(used + took);
         let back = ask(&mut state, &old, Op::Peek, now).remaining;
-        prop_assert!((expected.saturating_sub(rounding)..=expected).contains(&back), "{back} of {expected}");
+        prop_assert!((expected.saturating_sub(rounding)..=expected).contains(&back), "{back} units are left, and {expected} were expected");
     }
 
     /// A quota with another window counts from zero, and the state of the old quota stays. So a change of the window
@@ -364,22 +364,23 @@ proptest! {
     fn an_inexact_limit_names_its_exact_neighbours(limit in 1..100_000_000u64, window in windows_ns()) {
         let quota = |limit| Quota::token_bucket(limit, Duration::from_nanos(window)).burst(1).build();
         if let Err(QuotaError::Inexact { below, above, .. }) = quota(limit) {
-            prop_assert!(below < limit && quota(below).is_ok(), "{below} below {limit} in {window}");
+            prop_assert!(below < limit && quota(below).is_ok(), "{below} in {window} ns must be exact and below {limit}");
             for between in (below + 1..limit).rev().take(50).chain((below + 1..limit).take(50)) {
-                prop_assert!(quota(between).is_err(), "{between} is nearer below {limit} in {window}");
+                prop_assert!(quota(between).is_err(), "{between} in {window} ns is exact, below {limit} and nearer");
             }
             if let Some(above) = above {
-                prop_assert!(limit < above && quota(above).is_ok(), "{above} above {limit} in {window}");
+                prop_assert!(limit < above && quota(above).is_ok(), "{above} in {window} ns must be exact and above {limit}");
                 for between in (limit..above).take(50).chain((limit..above).rev().take(50)) {
-                    prop_assert!(quota(between).is_err(), "{between} is nearer above {limit} in {window}");
+                    prop_assert!(quota(between).is_err(), "{between} in {window} ns is exact, above {limit} and nearer");
                 }
             }
         }
     }
 }
 
-/// Each anchor and each number of segments has an identity of its own. A queue with another T (the time between two
-/// units) has one too. A quota with another limit or another burst keeps its identity.
+/// Each algorithm, window, anchor and number of segments has an identity of its own. Queues with different T (the time
+/// between two units) have different identities too. Quotas that differ only in the limit or the burst have the same
+/// identity.
 #[test]
 fn identity_is_the_algorithm_and_the_window_and_t_of_a_queue() {
     let window = Duration::from_secs(3600);
@@ -400,7 +401,10 @@ fn identity_is_the_algorithm_and_the_window_and_t_of_a_queue() {
             let is_one = quota(5).identity() == quota(50).identity();
             assert_eq!(is_one, algorithm != Algorithm::LeakyBucket, "{algorithm:?}");
             let other = seen.insert(quota(5).identity(), (algorithm, window));
-            assert!(other.is_none() || algorithm == Algorithm::Concurrency, "{algorithm:?} and {other:?}");
+            assert!(
+                other.is_none() || algorithm == Algorithm::Concurrency,
+                "{algorithm:?} and {other:?} have the same identity"
+            );
         }
     }
 }

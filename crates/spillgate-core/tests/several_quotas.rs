@@ -43,7 +43,7 @@ impl Kind {
 }
 
 /// A hit: the time since the previous hit, the index of the quota, the cost, the kind, and how late the hit is, in
-/// thousandths of the longest delay.
+/// thousandths of the largest lateness in the test.
 type Step = (Gap, usize, Cost, Kind, u64);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -136,7 +136,7 @@ fn assert_bound_of_the_largest(quotas: &[Quota], events: &[Event], late_most_ns:
                 Algorithm::Concurrency => s >= quota.lease_ns() || sum <= depth.into(),
                 _ => within_bound(largest, s, sum),
             };
-            prop_assert!(holds, "{} units in {} ns by {:?}", sum, s, quotas);
+            prop_assert!(holds, "{} units in {} ns are more than the bound of {:?}", sum, s, quotas);
         }
     }
     Ok(())
@@ -204,7 +204,7 @@ proptest! {
             let op = kind.op(cost, None);
             wait_ns = ask_late(&mut state, quota, op, now - late_ns, now).retry_after.nanos().unwrap_or(wait_ns);
             let after = left(&state);
-            prop_assert!(after.iter().zip(&before).all(|(after, before)| after <= before), "{op:?}: {before:?} {after:?}");
+            prop_assert!(after.iter().zip(&before).all(|(after, before)| after <= before), "{op:?} must not raise what remains: {before:?}, then {after:?}");
         }
     }
 
@@ -305,7 +305,7 @@ proptest! {
 }
 
 /// One server has a limit of 1000 an hour. Another server still has a limit of 10 an hour, and gets one of every 41
-/// requests.
+/// requests. Together, they admit at most the larger limit.
 #[test]
 fn a_fleet_of_two_limits_admits_the_larger_one() {
     let (large, small) = (bucket(1000, 3600, 1000), bucket(10, 3600, 10));
@@ -322,10 +322,10 @@ fn a_fleet_of_two_limits_admits_the_larger_one() {
         let then = hour(&mut state, now);
         admitted = [admitted[0] + then[0], admitted[1] + then[1]];
         let most = 1000 + (i + 1) * 1000;
-        assert!(admitted[0] + admitted[1] <= most, "{admitted:?} in {} hours", i + 1);
+        assert!(admitted[0] + admitted[1] <= most, "{admitted:?} units were admitted in {} hours", i + 1);
         now += 3600 * SECOND_NS;
     }
-    assert!(admitted[0] >= 1990, "the larger limit is served in full: {admitted:?}");
+    assert!(admitted[0] >= 1990, "the first server admits its whole limit: {admitted:?}");
 }
 
 /// In the worst case, exactly the bound is admitted: the whole largest depth is taken at once, and then each new unit
@@ -402,7 +402,7 @@ fn every_small_trace_of_two_quotas() {
                 questions += explore(&quotas, &State::default(), NOW, &mut Vec::new(), length);
             }
         }
-        assert!(questions > 80_000, "{questions} questions of {algorithm:?}");
+        assert!(questions > 80_000, "{algorithm:?} was asked only {questions} times");
     }
 }
 
@@ -419,7 +419,10 @@ fn explore(quotas: &[Quota], state: &State, now: u64, events: &mut Vec<Event>, l
             let was = state.clone();
             let decision = ask(&mut state, quota, op, now);
             let after: Vec<u64> = left(&state);
-            assert!(after.iter().zip(&before).all(|(after, before)| after <= before), "{op:?}: {before:?} {after:?}");
+            assert!(
+                after.iter().zip(&before).all(|(after, before)| after <= before),
+                "{op:?} must not raise what remains: {before:?}, then {after:?}"
+            );
             if let Some(wait_ns @ 1..) = decision.retry_after.nanos().filter(|_| !decision.allowed) {
                 assert!(ask_copy(&state, quota, op, now + wait_ns).allowed);
                 assert!(!ask_copy(&state, quota, op, now + wait_ns - 1).allowed);
@@ -431,7 +434,8 @@ fn explore(quotas: &[Quota], state: &State, now: u64, events: &mut Vec<Event>, l
             let wrote = state != was;
             if wrote {
                 events.push(Event { at: now, units, quota: i });
-                assert_bound_of_the_largest(quotas, events, 0).expect("the bound of the largest");
+                assert_bound_of_the_largest(quotas, events, 0)
+                    .expect("at most the bound of the largest quota is admitted");
             }
             // The next level is explored only if this hit changed the state, or if time has passed and the hit is not a
             // peek. Otherwise the next level would add no new case.

@@ -66,11 +66,11 @@ fn a_share_keeps_everything_except_amounts() {
     let quota = Quota::fixed_window(9, SECOND).soft_ppm(500_000).denied(Denied::Charged).penalty(SECOND * 5);
     let quota = built(quota.on_store_failure(OnStoreFailure::Deny));
     let share = share(&quota, 4);
-    assert_eq!((share.capacity(), share.hard_capacity()), (2, 3), "the soft share of a half stays");
+    assert_eq!((share.capacity(), share.hard_capacity()), (2, 3), "the soft limit is still 1.5 times the limit");
     assert_eq!((share.denied(), share.penalty_ns()), (Denied::Charged, 5_000_000_000));
     assert_eq!(share.on_store_failure(), OnStoreFailure::Deny);
     let concurrency = built(Quota::concurrency(9).lease(SECOND * 7));
-    assert_eq!(concurrency.share(NonZeroU32::new(2).expect("two")).lease_ns(), 7_000_000_000);
+    assert_eq!(concurrency.share(NonZeroU32::new(2).expect("2 is not 0")).lease_ns(), 7_000_000_000);
 }
 
 #[test]
@@ -87,12 +87,16 @@ fn a_longer_window_has_an_identity_of_its_own() {
     let two_minutes = built(Quota::fixed_window(100, Duration::from_secs(120)));
     let (longer, same) = (share(&minute, 4), share(&minute, 2));
     assert_eq!((longer.window_ns(), share(&two_minutes, 4).window_ns()), (120_000_000_000, 120_000_000_000));
-    assert_ne!(longer.identity(), share(&two_minutes, 4).identity(), "both shares count for the same key");
+    assert_ne!(longer.identity(), share(&two_minutes, 4).identity(), "these two shares must not count in one state");
     assert_ne!(longer.identity(), minute.identity());
     assert_eq!(same.identity(), minute.identity());
     assert_eq!(share(&two_minutes, 4).identity(), two_minutes.identity());
     let bucket = built(Quota::per_second(5));
-    assert_eq!(share(&bucket, 50).identity(), bucket.identity(), "a bucket's debt is converted");
+    assert_eq!(
+        share(&bucket, 50).identity(),
+        bucket.identity(),
+        "buckets with different T share a state, because the debt is converted"
+    );
 }
 
 #[test]
@@ -112,7 +116,7 @@ fn shares_beyond_the_bounds_of_a_quota_are_0() {
     assert_eq!(
         (share(&soft, 2).hard_capacity(), share(&soft, 4).hard_capacity()),
         (2, 1),
-        "the soft share is dropped first"
+        "the soft limit is reduced before the limit"
     );
     let window = |ns: u64| share(&built(Quota::fixed_window(1, Duration::from_nanos(ns))), 2).capacity();
     assert_eq!([window(MAX_SPAN_NS / 2), window(MAX_SPAN_NS / 2 + 1)], [1, 0]);

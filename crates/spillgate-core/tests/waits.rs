@@ -10,8 +10,8 @@ use support::{
     algorithms, ask, ask_copy, cases, costs, gaps, plain_quotas, quotas_with_extras, starts_ns, take, tiny_quotas,
 };
 
-/// Asks again for the refused caller, at the `instants` before the end of the wait, and at the end itself. No other
-/// caller asks meanwhile.
+/// Asks again for the refused caller, at the `instants` before the end of the wait, and at the end of the wait. Between these
+/// requests, no other caller asks.
 fn assert_exact(
     state: &State,
     quota: &Quota,
@@ -30,10 +30,13 @@ fn assert_exact(
             let changes_nothing = quota.refusal_is_free();
             for ns in instants(wait_ns) {
                 let before = ask_copy(state, quota, op, now + ns);
-                prop_assert!(!before.allowed, "refused {ns} of {wait_ns} ns later");
+                prop_assert!(
+                    !before.allowed,
+                    "the caller must be refused {ns} ns after the refusal, because the wait is {wait_ns} ns"
+                );
                 prop_assert!(
                     !changes_nothing || before.retry_after == Wait::After(wait_ns - ns),
-                    "the wait counts down"
+                    "the wait gets shorter by the time that has passed"
                 );
             }
         }
@@ -115,7 +118,7 @@ proptest! {
             let op = if kind == 0 { Op::Force { cost } } else { take(cost) };
             let decision = ask(&mut state, &quota, op, now);
             let refused = refusals.iter().any(|(least, until)| cost >= *least && now < *until);
-            prop_assert!(!(refused && kind > 0 && decision.allowed), "{cost} at {now} after {refusals:?}");
+            prop_assert!(!(refused && kind > 0 && decision.allowed), "a take of {cost} units was allowed at {now}, after the refusals {refusals:?}");
             if let Wait::After(ns @ 1..) = decision.retry_after {
                 wait_ns = ns;
                 refusals.push((cost, now + ns));

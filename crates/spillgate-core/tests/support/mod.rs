@@ -44,8 +44,8 @@ pub(crate) fn take(cost: u64) -> Op {
     Op::Take { cost, max_wait_ns: u64::MAX }
 }
 
-/// Returns whether `sum` is at most f(s), the bound of the algorithm. f(s) is the most units that are admitted in an
-/// interval of `s` ns that includes both its ends.
+/// Returns whether `sum` is at most f(s), the bound of the algorithm. f(s) is the maximum number of units that are admitted in
+/// an interval of `s` ns that includes both its ends.
 pub(crate) fn within_bound(quota: &Quota, s: u64, sum: u128) -> bool {
     let (l, w, t) = (quota.hard_capacity().into(), u128::from(quota.window_ns()), u128::from(quota.interval_ns()));
     let s = u128::from(s);
@@ -59,7 +59,7 @@ pub(crate) fn within_bound(quota: &Quota, s: u64, sum: u128) -> bool {
     }
 }
 
-/// Returns a token bucket. `window` is in seconds.
+/// Returns a token bucket that refills by `limit` units in `window` seconds, with the burst `burst`.
 pub(crate) fn bucket(limit: u64, window: u64, burst: u64) -> Quota {
     Quota::token_bucket(limit, Duration::from_secs(window)).burst(burst).build().expect("a quota")
 }
