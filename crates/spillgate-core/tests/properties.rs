@@ -152,8 +152,8 @@ proptest! {
         })?;
     }
 
-    /// A force counts all its units, even if they do not fit. If more than the capacity is used after the force, a peek is
-    /// refused.
+    /// A force counts units that do not fit. If more than the capacity is used after the force, a peek is refused. The time
+    /// until the state expires has a bound, even after many forces.
     #[test]
     fn a_force_counts_whatever_is_left(
         quota in plain_quotas(), start in starts_ns(), steps in steps(), cost in costs(), more in 0..3u64,
@@ -166,7 +166,7 @@ proptest! {
             prop_assert!(decision.allowed && decision.receipt.is_none());
             prop_assert_eq!(decision.remaining, left.saturating_sub(cost));
             prop_assert_eq!(ask_copy(&forced, quota, Op::Peek, now).allowed, cost <= left);
-            // Many forces follow each other. Their debt is bounded, so that the key is not refused for ever.
+            // However many forces follow each other, the key is not refused for ever.
             for _ in 0..5 {
                 ask(&mut forced, quota, Op::Force { cost: quota.capacity() }, now);
             }

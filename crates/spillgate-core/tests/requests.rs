@@ -34,8 +34,8 @@ fn free_quotas() -> impl Strategy<Value = Quota> {
     prop_oneof![3 => small, 1 => plain_quotas(), 1 => concurrency]
 }
 
-/// Hits with different states. Each hit has a quota, the costs that were taken before, its cost, the kind of its
-/// operation, and its binding.
+/// Hits with different states. The fields of a hit: its quota, the costs of the takes that come before it, its own cost, the
+/// kind of its operation, and its binding.
 fn hits_alone() -> impl Strategy<Value = Vec<(Quota, Vec<Cost>, Cost, u8, Binding)>> {
     let used = prop::collection::vec(costs(), 0..4);
     prop::collection::vec((any_quotas(), used, costs(), 0..10u8, bindings()), 1..6)
@@ -201,8 +201,8 @@ proptest! {
         }
     }
 
-    /// Several takes of one request count in one state. All of them together keep the bound, whatever their bindings
-    /// are. Their waits are exact.
+    /// Several takes of one request count in one state. The sum of their units is within the bound, whatever the bindings of
+    /// the takes are. The waits of refused takes are exact.
     #[test]
     fn hits_on_one_state_keep_the_bound(
         quota in plain_quotas(),

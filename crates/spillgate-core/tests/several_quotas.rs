@@ -305,7 +305,7 @@ proptest! {
 }
 
 /// One server has a limit of 1000 an hour. Another server still has a limit of 10 an hour, and gets one of every 41
-/// requests. Together, they admit at most the larger limit.
+/// requests. Together, they admit at most the units of a full bucket and 1000 units for each hour.
 #[test]
 fn a_fleet_of_two_limits_admits_the_larger_one() {
     let (large, small) = (bucket(1000, 3600, 1000), bucket(10, 3600, 10));
@@ -328,8 +328,8 @@ fn a_fleet_of_two_limits_admits_the_larger_one() {
     assert!(admitted[0] >= 1990, "the first server admits its whole limit: {admitted:?}");
 }
 
-/// In the worst case, exactly the bound is admitted: the whole largest depth is taken at once, and then each new unit
-/// at the largest rate. Takes under the smaller quota in between are refused, and they change nothing.
+/// In the worst case, as many units are admitted as the bound allows: the largest depth at once, and then each new unit at
+/// the largest rate. Between these takes, takes under the smaller quota are refused, and they change nothing.
 #[test]
 fn several_quotas_reach_the_bound_of_the_largest() {
     let (large, small) = (bucket(10, 1, 7), bucket(3, 1, 2));

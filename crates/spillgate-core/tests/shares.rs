@@ -109,7 +109,8 @@ fn shares_beyond_the_bounds_of_a_quota_are_0() {
         let refused = ask(&mut State::default(), &share(&quota, most), take(1), 5);
         assert_eq!((refused.allowed, refused.retry_after), (false, Wait::Never));
     }
-    // A share at the bound admits one unit. A share just above the bound has a limit of 0.
+    // If the T or the window of a share is as long as possible, the share admits one unit. If it would be longer, the share
+    // has a limit of 0.
     let at_most = |ns: u64, nodes| share(&built(Quota::token_bucket(1, Duration::from_nanos(ns))), nodes).capacity();
     assert_eq!([at_most(MAX_SPAN_NS / 4, 2), at_most(MAX_SPAN_NS / 4 + 1, 2)], [1, 0]);
     let soft = built(Quota::token_bucket(1, Duration::from_nanos(MAX_SPAN_NS / 8)).soft_ppm(1_000_000));

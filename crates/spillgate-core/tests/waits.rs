@@ -10,8 +10,8 @@ use support::{
     algorithms, ask, ask_copy, cases, costs, gaps, plain_quotas, quotas_with_extras, starts_ns, take, tiny_quotas,
 };
 
-/// Asks again for the refused caller, at the `instants` before the end of the wait, and at the end of the wait. Between these
-/// requests, no other caller asks.
+/// Asks again for a refused caller, and checks that the take is refused before the wait is over, and allowed when it is over.
+/// `instants` gets the wait and returns when to ask again, in nanoseconds after the refusal. No other caller asks meanwhile.
 fn assert_exact(
     state: &State,
     quota: &Quota,

@@ -13,16 +13,10 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 fn main() -> ExitCode {
     if std::env::args_os().len() <= 1 {
         // Without arguments the program prints its help, which is not an error.
-        return match cli::command().print_help() {
-            Ok(()) => ExitCode::from(command::EXIT_OK),
-            Err(_) => ExitCode::from(command::EXIT_UNAVAILABLE),
-        };
+        return command::exit(cli::command().print_help(), command::EXIT_OK);
     }
     match cli::parse(std::env::args_os()) {
         Ok(verb) => command::run(&verb),
-        Err(error) => {
-            cli::print(&error);
-            ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(command::EXIT_USAGE))
-        }
+        Err(error) => command::exit(cli::print(&error), u8::try_from(error.exit_code()).unwrap_or(command::EXIT_USAGE)),
     }
 }

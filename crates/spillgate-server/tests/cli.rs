@@ -426,3 +426,41 @@ fn rules_that_are_not_a_regular_file_are_an_error_and_not_waited_for() {
         assert!(output.stderr.contains("pipe.yaml is not a regular file"), "{arguments}: {}", output.stderr);
     }
 }
+
+#[test]
+fn a_rules_file_that_is_not_utf_8_is_named() {
+    let folder = folder();
+    std::fs::write(folder.path("latin.yaml"), b"domain: \xff\n").expect("the folder is writable");
+    for arguments in ["validate latin.yaml", "validate .", "check latin.yaml -d api -e a=1"] {
+        let output = folder.run(arguments);
+        assert_eq!(output.code, 2, "{arguments}");
+        assert!(output.stderr.contains("latin.yaml is not UTF-8 at byte 8"), "{arguments}: {}", output.stderr);
+    }
+}
+
+#[test]
+fn validate_reads_the_token_file_of_the_settings() {
+    let folder = Folder::new(&[
+        ("api.yaml", "domain: api\ndescriptors: [{key: x}]\n"),
+        ("settings.yaml", "rules: [api.yaml]\nadmin_token_file: token\n"),
+    ]);
+    let missing = folder.run("validate --config settings.yaml");
+    assert!(missing.code == 2 && missing.stderr.contains("token cannot be read"), "{missing:?}");
+    folder.write("token", "secret\n");
+    let found = folder.run("validate --config settings.yaml");
+    assert_eq!(found.code, 0, "{found:?}");
+}
+
+#[test]
+fn output_that_cannot_be_written_is_an_error() {
+    let folder = folder();
+    let rules = folder.path("rules.yaml").display().to_string();
+    for arguments in [&["schema"][..], &["validate", &rules], &["serve", "--show-settings"], &["--help"], &[]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").expect("this system has /dev/full");
+        let output = Command::new(env!("CARGO_BIN_EXE_spillgate")).args(arguments).stdout(full).output();
+        let output = output.expect("the program runs");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{arguments:?}: {text}");
+        assert!(text.contains("the output could not be written"), "{arguments:?}: {text}");
+    }
+}

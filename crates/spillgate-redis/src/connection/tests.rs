@@ -32,10 +32,13 @@ fn take<'t>(script: &'static Script, key: &'t [u8], argument: &'t [u8]) -> Encod
     EncodedTake { script, time: b"", key, argument }
 }
 
-/// The next `length` bytes.
+/// Returns the next `length` bytes that the connection has written.
 async fn read(server: &mut DuplexStream, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
-    timeout(PATIENCE, server.read_exact(&mut bytes)).await.expect("in time").expect("not ended");
+    timeout(PATIENCE, server.read_exact(&mut bytes))
+        .await
+        .expect("the bytes come in time")
+        .expect("the connection is open");
     bytes
 }
 
@@ -50,7 +53,7 @@ fn code(error: &RedisError) -> Option<ServerErrorKind> {
     }
 }
 
-/// The call of a script, as the client library writes it.
+/// Returns the call of a script, as the client library `redis` encodes it.
 fn call(script: &Script, keys: &[&str], arguments: &str) -> Vec<u8> {
     let mut call = cmd("EVALSHA");
     call.arg(script.sha()).arg(keys.len()).arg(keys).arg("").arg(arguments);
@@ -76,7 +79,7 @@ async fn takes_of_one_turn_are_one_call_and_each_has_its_reply() {
             let one = |i: usize| format!("$2\r\n{i:02}\r\n");
             let all: String = (0..count).map(one).collect();
             let list = if count == 1 { all } else { format!("*{count}\r\n{all}") };
-            server.write_all(list.as_bytes()).await.expect("it reads");
+            server.write_all(list.as_bytes()).await.expect("the socket accepts it");
         };
         let (replies, ()) = join(requests, server_side).await;
         for (i, reply) in replies.into_iter().enumerate() {
@@ -105,7 +108,7 @@ async fn takes_beyond_a_call_and_those_of_other_scripts_or_times_are_calls_of_th
         let expected = calls.concat();
         assert_eq!(read(&mut server, expected.len()).await, expected);
         let list = format!("+w\r\n+t\r\n*32\r\n{}+last\r\n", "+b\r\n".repeat(32));
-        server.write_all(list.as_bytes()).await.expect("it reads");
+        server.write_all(list.as_bytes()).await.expect("the socket accepts it");
     };
     let (replies, ()) = join(requests, server_side).await;
     let simple = |text: &str| Value::SimpleString(text.to_owned());
@@ -121,7 +124,7 @@ async fn an_error_is_that_of_one_take_or_of_all() {
         let requests = join_all([(); 3].map(|()| connection.send_take(&bucket)));
         let server_side = async {
             read(&mut server, call(Script::TAKE_BUCKET, &["b"; 3], "111").len()).await;
-            server.write_all(reply.as_bytes()).await.expect("it reads");
+            server.write_all(reply.as_bytes()).await.expect("the socket accepts it");
         };
         let (replies, ()) = join(requests, server_side).await;
         let kinds: Vec<_> = replies.iter().map(|reply| reply.as_ref().err().and_then(code)).collect();
@@ -138,10 +141,10 @@ async fn a_reply_that_comes_byte_by_byte_is_one_reply() {
     let server_side = async {
         let (slow, fast) = replies.split_at(30);
         for byte in slow.as_bytes() {
-            server.write_all(&[*byte]).await.expect("it reads");
+            server.write_all(&[*byte]).await.expect("the socket accepts it");
             tokio::task::yield_now().await;
         }
-        server.write_all(fast.as_bytes()).await.expect("it reads");
+        server.write_all(fast.as_bytes()).await.expect("the socket accepts it");
     };
     let (replies, ()) = join(requests, server_side).await;
     assert_eq!(replies, [text("abc"), Value::Array(vec![Value::Int(5)]), text(&long)]);
@@ -158,7 +161,7 @@ async fn commands_that_belong_together_stay_together() {
     let server_side = async {
         let expected = [commands.get_packed_pipeline(), call(Script::TAKE_BUCKET, &["b"], "1")].concat();
         assert_eq!(read(&mut server, expected.len()).await, expected);
-        server.write_all(b"+OK\r\n:7\r\n+b\r\n").await.expect("it reads");
+        server.write_all(b"+OK\r\n:7\r\n+b\r\n").await.expect("the socket accepts it");
     };
     let ((got, took), ()) = join(requests, server_side).await;
     assert_eq!((got.expect("a reply"), took.expect("a reply")), ((7,), Value::SimpleString("b".to_owned())));
@@ -179,7 +182,10 @@ async fn a_reply_that_no_caller_waits_for_is_skipped() {
         let server_side = async {
             let takes = if late { call(Script::TAKE_BUCKET, &["b"], "1").len() } else { 0 };
             read(&mut server, takes + ping().get_packed_command().len()).await;
-            server.write_all(if late { b"+late\r\n+PONG\r\n" } else { b"+PONG\r\n" }).await.expect("it reads");
+            server
+                .write_all(if late { b"+late\r\n+PONG\r\n" } else { b"+PONG\r\n" })
+                .await
+                .expect("the socket accepts it");
         };
         let (reply, ()) = join(requests, server_side).await;
         assert_eq!(reply.expect("a reply"), Value::SimpleString("PONG".to_owned()));
@@ -193,13 +199,13 @@ async fn a_connection_waits_for_a_bounded_number_of_replies() {
     let requests = join_all([(); 3].map(|()| connection.send(&ping)));
     let server_side = async {
         read(&mut server, 2 * ping.get_packed_command().len()).await;
-        server.write_all(b":1\r\n:2\r\n").await.expect("it reads");
+        server.write_all(b":1\r\n:2\r\n").await.expect("the socket accepts it");
     };
     let (replies, ()) = join(requests, server_side).await;
     let kinds: Vec<_> = replies.iter().map(|reply| reply.as_ref().err().map(RedisError::kind)).collect();
     assert_eq!(kinds, [None, None, Some(redis::ErrorKind::Client)]);
     let bucket = take(Script::TAKE_BUCKET, b"b", b"1");
-    let server_side = async { server.write_all(b":3\r\n").await.expect("it reads") };
+    let server_side = async { server.write_all(b":3\r\n").await.expect("the socket accepts it") };
     let (reply, ()) = join(connection.send_take(&bucket), server_side).await;
     assert_eq!(reply.expect("the queue has capacity again"), Value::Int(3));
 }
@@ -226,7 +232,7 @@ async fn a_caller_that_waits_when_the_connection_ends_gets_the_reason() {
         };
         let server_side = async {
             read(&mut server, 20).await;
-            server.write_all(reply).await.expect("it reads");
+            server.write_all(reply).await.expect("the socket accepts it");
             drop(server);
         };
         let ((requests, after), ()) =
@@ -272,7 +278,7 @@ async fn an_end_that_comes_with_a_reply_is_an_end() {
     let ping = ping();
     let (reply, ()) = join(connection.send(&ping), &mut driver).await;
     assert!(reply.is_ok(), "{reply:?}");
-    timeout(PATIENCE, &mut driver).await.expect("it does not wait for more");
+    timeout(PATIENCE, &mut driver).await.expect("the driver ends, and does not wait for more bytes");
     assert!(connection.send(&ping).await.is_err());
 }
 
@@ -288,14 +294,14 @@ async fn takes_that_no_caller_waits_for_are_not_written() {
         tokio::spawn(driver);
         let expected = call(Script::TAKE_WINDOW, &["w"], "2");
         assert_eq!(read(&mut server, expected.len()).await, expected);
-        server.write_all(b":1\r\n").await.expect("it reads");
+        server.write_all(b":1\r\n").await.expect("the socket accepts it");
     });
     let (reply, ()) = requests.await;
     assert_eq!(reply.expect("a reply"), Value::Int(1));
     let all = join_all([(); 4].map(|()| connection.send_take(&bucket)));
     let server_side = async {
         read(&mut server, call(Script::TAKE_BUCKET, &["b"; 3], "111").len()).await;
-        server.write_all(b"*3\r\n:1\r\n:2\r\n:3\r\n").await.expect("it reads");
+        server.write_all(b"*3\r\n:1\r\n:2\r\n:3\r\n").await.expect("the socket accepts it");
     };
     let (replies, ()) = join(all, server_side).await;
     assert_eq!(replies.iter().filter(|reply| reply.is_ok()).count(), 3, "the dropped takes no longer count");
@@ -332,11 +338,11 @@ async fn a_connection_that_cannot_be_written_is_still_read() {
     let ping = ping();
     let server_side = async {
         tokio::time::sleep(Duration::from_millis(1)).await;
-        server.write_all(b"-ERR too many\r\n").await.expect("it reads");
+        server.write_all(b"-ERR too many\r\n").await.expect("the socket accepts it");
     };
     let (reply, ()) = join(connection.send(&ping), server_side).await;
     assert!(reply.is_err_and(|error| error.to_string().contains("too many")));
     drop(server);
-    timeout(PATIENCE, driver).await.expect("it ends").expect("no panic");
+    timeout(PATIENCE, driver).await.expect("the driver ends").expect("the driver does not panic");
     assert!(connection.send(&ping).await.is_err());
 }

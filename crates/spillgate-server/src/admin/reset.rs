@@ -8,7 +8,6 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use smallvec::SmallVec;
 use spillgate::{Binding, Clock, Decision, Hit, Op};
 
 use crate::protocol::http::hit::WireHit;
@@ -45,18 +44,14 @@ pub(super) async fn reset<C: Clock>(State(state): State<AdminState<C>>, request:
     Ok(Json(serde_json::json!({ "reset": reset })).into_response())
 }
 
-/// Resets, for each descriptor, all limits of the rule that it matches. Returns the number of limits.
+/// Resets, for each descriptor, all limits of the rule that the descriptor matches. Returns the number of limits.
 async fn reset_rules<C: Clock>(state: &AdminState<C>, body: &[u8]) -> Result<usize, Problem> {
     let wire: ResetByRules<'_> = object(body).map_err(|error| Problem::bad_json(&error, EXAMPLE))?;
     if wire.descriptors.is_empty() {
         return Err(Problem::bad_request("there are no descriptors", "add the descriptors to reset to `descriptors`"));
     }
-    let mut reset = 0;
-    for descriptor in &wire.descriptors {
-        let entries: SmallVec<[(&str, &str); 4]> = descriptor.iter().collect();
-        reset += state.service.reset(&wire.domain, &entries).await?;
-    }
-    Ok(reset)
+    let descriptors: Vec<Vec<_>> = wire.descriptors.iter().map(|entries| entries.iter().collect()).collect();
+    Ok(state.service.reset(&wire.domain, &descriptors).await?)
 }
 
 /// Resets one limit that is defined in the request itself. Returns the number of limits, which is 1.

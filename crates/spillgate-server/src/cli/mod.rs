@@ -48,16 +48,18 @@ fn with_suggestion(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Prints an error of [`parse`], without passwords.
-pub fn print(error: &clap::Error) {
+/// Prints an error of [`parse`] without passwords, or the help that the user asked for.
+///
+/// # Errors
+/// Standard output cannot be written. Errors of standard error are ignored, because there is no other place for them.
+pub fn print(error: &clap::Error) -> io::Result<()> {
+    if !error.use_stderr() {
+        return error.print().and_then(|()| io::stdout().flush());
+    }
     let text = error.render().to_string();
     let shown = masked(&text);
-    // If the reader of the output is gone, writing fails. That is not an error.
-    if error.use_stderr() && shown != text {
-        drop(io::stderr().write_all(shown.as_bytes()));
-    } else {
-        drop(error.print());
-    }
+    drop(if shown == text { error.print() } else { io::stderr().write_all(shown.as_bytes()) });
+    Ok(())
 }
 
 /// Returns the whole command line, for parsing and for help.

@@ -12,6 +12,7 @@ mod serve;
 mod terminal;
 mod validate;
 
+use std::io;
 use std::process::ExitCode;
 
 use crate::cli::Verb;
@@ -22,6 +23,8 @@ pub use terminal::{EXIT_DENIED, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE};
 pub fn run(verb: &Verb) -> ExitCode {
     let mut terminal = Terminal::new();
     let code = match verb {
+        // A server that has served its clients does not fail only because its banner could not be written.
+        Verb::Serve(serve) if !serve.show_settings => return ExitCode::from(serve::run(serve, &mut terminal)),
         Verb::Serve(serve) => serve::run(serve, &mut terminal),
         Verb::Validate(validate) => validate::run(validate, &mut terminal),
         Verb::Check(check) => check::run(check, &mut terminal),
@@ -29,5 +32,12 @@ pub fn run(verb: &Verb) -> ExitCode {
         Verb::Doctor(doctor) => doctor::run(doctor, &mut terminal),
         Verb::Schema => schema::run(&mut terminal),
     };
-    ExitCode::from(code)
+    terminal.exit_code(code)
+}
+
+/// Ends a program that has only printed its help or an error. `printed` says whether standard output was written.
+pub fn exit(printed: io::Result<()>, code: u8) -> ExitCode {
+    let mut terminal = Terminal::new();
+    terminal.note(printed);
+    terminal.exit_code(code)
 }

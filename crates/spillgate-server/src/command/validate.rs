@@ -4,7 +4,7 @@
 
 use spillgate::rules::{Diagnostic, Rules, Severity};
 
-use super::open::{rule_checks, rules, settings, store};
+use super::open::{rule_checks, rules, secret_file, settings, store};
 use super::terminal::{EXIT_DENIED, EXIT_OK, EXIT_USAGE, Terminal, Tone, count, diagnostic_json};
 use crate::cli::Validate;
 use crate::settings::Resolved;
@@ -14,6 +14,7 @@ pub(super) fn run(validate: &Validate, terminal: &mut Terminal) -> u8 {
         settings::load(validate.config.as_deref(), &validate.rules, &[]).and_then(|Resolved { settings, .. }| {
             let (rules, files) = rules::load(&settings)?;
             store::check_settings(&settings)?;
+            secret_file::admin_token(&settings)?;
             rule_checks::check_for_server(&settings, &rules)?;
             Ok((rule_checks::notes(&settings, &rules), rules, files))
         });

@@ -12,9 +12,10 @@ pub enum ServiceError {
     /// The request is invalid. The text says why.
     #[error("{0}")]
     BadRequest(String),
-    /// No limit matches the request.
-    #[error("no limit matches")]
-    UnknownLimit,
+    /// No limit matches a descriptor that should be reset. The number is the place of this descriptor in the request,
+    /// and the first place is 1.
+    #[error("no limit matches descriptor {0}")]
+    UnknownLimit(usize),
     /// The request exceeds a bound.
     #[error("too many {what}: at most {max} are allowed")]
     TooLarge {
@@ -36,7 +37,7 @@ impl ServiceError {
     /// Returns the reason under which a rejected request is counted, or `None` if the store caused the error.
     pub(super) fn rejection(&self) -> Option<Rejection> {
         match self {
-            ServiceError::BadRequest(_) | ServiceError::UnknownLimit => Some(Rejection::BadRequest),
+            ServiceError::BadRequest(_) | ServiceError::UnknownLimit(_) => Some(Rejection::BadRequest),
             ServiceError::TooLarge { .. } => Some(Rejection::TooLarge),
             ServiceError::Forbidden(_) => Some(Rejection::Forbidden),
             ServiceError::Store(_) => None,

@@ -61,25 +61,38 @@ impl<C: Clock> Service<C> {
         Ok(verdict)
     }
 
-    /// Resets the counts of the rule that `entries` match in `domain`. Returns the number of its limits.
+    /// For each descriptor, resets all limits of the rule that the descriptor matches in `domain`. Returns the number of
+    /// limits. A descriptor is a list of entries (key and value).
+    ///
+    /// If a descriptor is invalid or matches no limit, nothing is reset. If the store fails, the limits of the first
+    /// descriptors can already be reset. The caller can send the same request again.
     ///
     /// # Errors
-    /// The request is malformed or exceeds a bound, no limit matches, or the store failed.
-    pub async fn reset(&self, domain: &str, entries: &[(&str, &str)]) -> Result<usize, ServiceError> {
+    /// The request is malformed or exceeds a bound, no limit matches a descriptor, or the store failed.
+    pub async fn reset(&self, domain: &str, descriptors: &[Vec<(&str, &str)>]) -> Result<usize, ServiceError> {
         let loaded = self.rules();
-        let mut request = Request::new(domain);
-        request.add(entries.iter().copied(), Action::Take(0), None);
-        self.validate(&request, Grants::default())?;
-        let mut plan = loaded.rules.plan(self.limiter.keys(), &request, self.options.bounds.value_bytes);
-        if plan.hits.is_empty() {
-            return Err(ServiceError::UnknownLimit);
+        let mut requests = Vec::with_capacity(descriptors.len());
+        for entries in descriptors {
+            let mut request = Request::new(domain);
+            request.add(entries.iter().copied(), Action::Take(0), None);
+            self.validate(&request, Grants::default())?;
+            requests.push(request);
         }
-        for hit in &mut plan.hits {
-            hit.op = Op::Reset;
+        let plan = |request| loaded.rules.plan(self.limiter.keys(), request, self.options.bounds.value_bytes);
+        let mut plans: Vec<_> = requests.iter().map(plan).collect();
+        if let Some(unknown) = plans.iter().position(|plan| plan.hits.is_empty()) {
+            return Err(ServiceError::UnknownLimit(unknown + 1));
         }
-        let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); plan.hits.len()];
-        self.decide_hits(self.limiter.now(), None, &plan.hits, &mut decisions).await?;
-        Ok(plan.hits.len())
+        let mut reset = 0;
+        for plan in &mut plans {
+            for hit in &mut plan.hits {
+                hit.op = Op::Reset;
+            }
+            let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); plan.hits.len()];
+            self.decide_hits(self.limiter.now(), None, &plan.hits, &mut decisions).await?;
+            reset += plan.hits.len();
+        }
+        Ok(reset)
     }
 }
 

@@ -119,6 +119,15 @@ fn a_reset_deletes_what_a_hit_counted() {
 }
 
 #[test]
+fn a_reset_with_an_unknown_descriptor_resets_nothing() {
+    let app = App::new();
+    use_up(&app);
+    let reply = app.admin(None, LOCAL, reset(r#"{"domain":"api","descriptors":[{"user_id":"7"},{"unknown":"1"}]}"#));
+    assert!(reply.problem(404).contains("no limit matches descriptor 2"));
+    assert_eq!(remaining(&app), 0);
+}
+
+#[test]
 fn an_invalid_reset_is_answered_with_the_reason() {
     let app = App::new();
     let ask = |body: &str| app.admin(None, LOCAL, reset(body));

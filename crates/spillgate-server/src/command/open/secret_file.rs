@@ -7,6 +7,7 @@ use std::io::{self, Read as _};
 use std::path::Path;
 
 use crate::command::terminal::Problem;
+use crate::settings::Settings;
 
 /// The maximum size of a secret file, in bytes.
 const MAX_BYTES: u64 = 4096;
@@ -23,6 +24,18 @@ pub(crate) fn read(path: &Path, what: &str, setting: &str) -> Result<Option<Vec<
     let text = bytes.trim_ascii_end();
     let fits = bytes.len() as u64 <= MAX_BYTES && !text.is_empty();
     Ok(fits.then(|| text.to_vec()))
+}
+
+/// Reads the bearer token of the admin listener. Returns `None` if the settings name no token, or no admin listener.
+pub(crate) fn admin_token(settings: &Settings) -> Result<Option<String>, Problem> {
+    let Some(path) = settings.admin_token_file.as_ref().filter(|_| settings.admin.is_some()) else { return Ok(None) };
+    let read = read(path, "admin token", "admin_token_file")?;
+    let token = read.filter(|token| token.trim_ascii().iter().all(u8::is_ascii_graphic));
+    let token = token.ok_or_else(|| {
+        let help = "write one line of printable characters without spaces into it, 4 KiB at most, such as the output of `openssl rand -hex 32`";
+        Problem::new(format!("{} holds no token", path.display()), help)
+    })?;
+    Ok(Some(String::from_utf8_lossy(token.trim_ascii()).into_owned()))
 }
 
 /// Reads sixteen bytes that are written as 32 hexadecimal digits.

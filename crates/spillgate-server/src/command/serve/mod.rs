@@ -63,7 +63,7 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     }
     let settings = resolved.settings.clone();
     let (rules, files) = rules::load(&settings).map_err(Failure::Usage)?;
-    let token = admin_token(&settings).map_err(|problem| Failure::Usage(problem.into()))?;
+    let token = secret_file::admin_token(&settings).map_err(|problem| Failure::Usage(problem.into()))?;
     log::start(&settings, terminal.err_colour());
     open_files::allow(&settings);
     let loaded = Loaded::of(&rules, files);
@@ -102,18 +102,6 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
 
 fn unavailable(problem: Problem) -> Failure {
     Failure::Unavailable(problem.into())
-}
-
-/// Reads the bearer token of the admin listener.
-fn admin_token(settings: &Settings) -> Result<Option<String>, Problem> {
-    let Some(path) = settings.admin_token_file.as_ref().filter(|_| settings.admin.is_some()) else { return Ok(None) };
-    let read = secret_file::read(path, "admin token", "admin_token_file")?;
-    let token = read.filter(|token| token.trim_ascii().iter().all(u8::is_ascii_graphic));
-    let token = token.ok_or_else(|| {
-        let help = "write one line of printable characters without spaces into it, 4 KiB at most, such as the output of `openssl rand -hex 32`";
-        Problem::new(format!("{} holds no token", path.display()), help)
-    })?;
-    Ok(Some(String::from_utf8_lossy(token.trim_ascii()).into_owned()))
 }
 
 /// Finds and locks the snapshot file.

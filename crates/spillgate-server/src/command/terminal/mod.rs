@@ -13,6 +13,7 @@ pub(crate) use problem::{Problem, Problems, diagnostic_json};
 pub(crate) use table::Table;
 
 use std::io::{self, IsTerminal, Write as _};
+use std::process::ExitCode;
 
 use spillgate::rules::Diagnostic;
 
@@ -32,13 +33,19 @@ pub(crate) enum Tone {
 pub(crate) struct Terminal {
     out_colour: bool,
     err_colour: bool,
+    /// Why standard output could not be written, if that happened.
+    lost: Option<io::Error>,
 }
 
 impl Terminal {
     pub(crate) fn new() -> Terminal {
         let variable = |name| std::env::var(name).unwrap_or_default();
         let wanted = wants_colour(&variable("NO_COLOR"), &variable("TERM"));
-        Terminal { out_colour: wanted && io::stdout().is_terminal(), err_colour: wanted && io::stderr().is_terminal() }
+        Terminal {
+            out_colour: wanted && io::stdout().is_terminal(),
+            err_colour: wanted && io::stderr().is_terminal(),
+            lost: None,
+        }
     }
 
     /// Returns whether standard error is coloured.
@@ -60,10 +67,24 @@ impl Terminal {
     }
 
     /// Prints to standard output. It is not an error if the program that reads the output has ended, such
-    /// as `head`.
+    /// as `head`. Any other error changes the [exit code](Terminal::exit_code).
     pub(crate) fn print(&mut self, text: &str) {
         let mut out = io::stdout().lock();
-        drop(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
+        let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        self.note(written);
+    }
+
+    /// Remembers the error if standard output could not be written.
+    pub(crate) fn note(&mut self, written: io::Result<()>) {
+        let error = written.err().filter(|error| error.kind() != io::ErrorKind::BrokenPipe);
+        self.lost = self.lost.take().or(error);
+    }
+
+    /// Returns `code` if all output was written. Otherwise prints the reason to standard error.
+    pub(crate) fn exit_code(mut self, code: u8) -> ExitCode {
+        let Some(error) = self.lost.take() else { return ExitCode::from(code) };
+        self.complain(&format!("error: the output could not be written: {error}"));
+        ExitCode::from(EXIT_UNAVAILABLE)
     }
 
     /// Prints a line of JSON to standard output.
@@ -98,7 +119,7 @@ mod tests {
     fn colour_is_for_terminals_that_allow_it() {
         assert!(wants_colour("", "xterm") && wants_colour("", ""));
         assert!(!wants_colour("1", "xterm") && !wants_colour("", "dumb"));
-        let painted = |out_colour| Terminal { out_colour, err_colour: false }.paint(Tone::Good, "yes");
+        let painted = |out_colour| Terminal { out_colour, err_colour: false, lost: None }.paint(Tone::Good, "yes");
         assert_eq!(painted(true), "\x1b[32myes\x1b[0m");
         assert_eq!(painted(false), "yes");
     }

@@ -16,7 +16,7 @@ pub(super) fn status(error: &ServiceError) -> Status {
     match error {
         // The caller's configuration has to change. The same request will fail again.
         ServiceError::BadRequest(_) | ServiceError::TooLarge { .. } => Status::invalid_argument(text),
-        ServiceError::UnknownLimit => Status::not_found(text),
+        ServiceError::UnknownLimit(_) => Status::not_found(text),
         // The listener's `allow` has to change.
         ServiceError::Forbidden(_) => Status::permission_denied(text),
         // A bug of this server. The same request will fail again.

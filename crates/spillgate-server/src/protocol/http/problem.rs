@@ -122,7 +122,7 @@ impl From<ServiceError> for Problem {
             ServiceError::TooLarge { .. } => {
                 Problem::bad_request(detail, "send less; the bounds are under `limits` in the settings")
             }
-            ServiceError::UnknownLimit => Problem::new(
+            ServiceError::UnknownLimit(_) => Problem::new(
                 StatusCode::NOT_FOUND,
                 detail,
                 "compare the request with the loaded rules: GET /rules on the admin listener",
@@ -155,7 +155,7 @@ mod tests {
         let status = |error: ServiceError| Problem::from(error).status.as_u16();
         assert_eq!(status(ServiceError::BadRequest("no domain".into())), 400);
         assert_eq!(status(ServiceError::TooLarge { what: "entries", max: 1 }), 400);
-        assert_eq!(status(ServiceError::UnknownLimit), 404);
+        assert_eq!(status(ServiceError::UnknownLimit(1)), 404);
         assert_eq!(status(ServiceError::Forbidden("no refunds")), 403);
         assert_eq!(status(ServiceError::Store(StoreError::new(StoreErrorKind::Timeout, "timed out"))), 503);
         assert_eq!(status(ServiceError::Store(StoreError::malformed("hits"))), 500);

@@ -136,7 +136,7 @@ fn not_utf8(name: &str, valid: usize, bytes: &[u8]) -> Diagnostic {
     let text: String = String::from_utf8_lossy(bytes).into_owned();
     let at = At::of(&text, valid..valid + char::REPLACEMENT_CHARACTER.len_utf8());
     let source = Source::new(name, &text);
-    let message = format!("the file is not UTF-8 at byte {valid}");
+    let message = format!("{name} is not UTF-8 at byte {valid}");
     Diagnostic::error_at(
         &source,
         at,
