@@ -436,6 +436,10 @@ fn a_rules_file_that_is_not_utf_8_is_named() {
         assert_eq!(output.code, 2, "{arguments}");
         assert!(output.stderr.contains("latin.yaml is not UTF-8 at byte 8"), "{arguments}: {}", output.stderr);
     }
+    let settings = folder.run("validate rules.yaml --config latin.yaml");
+    assert!(settings.code == 2 && settings.stderr.contains("save the file as UTF-8"), "{settings:?}");
+    let twice = folder.run("validate rules.yaml rules.yaml");
+    assert!(twice.code == 2 && twice.stderr.contains("give rules.yaml only once"), "{twice:?}");
 }
 
 #[test]

@@ -281,6 +281,11 @@ fn wrong_keys_are_reported_with_their_place_and_the_nearest_key() {
         ),
         ("htpp: off", "1:1 unknown key `htpp`; did you mean `http`?"),
         ("limits:\n  boddy: 1", "2:3 unknown key `limits.boddy`; did you mean `body`?"),
+        (
+            "domain: api",
+            "1:1 unknown key `domain`; this looks like a rules file: give it as an argument, without --config, or name it \
+             under `rules:`",
+        ),
         ("max_keys: 5", "1:1 unknown key `max_keys`; `max_keys` belongs under `memory:`"),
         (
             "limits: {shadow: true}",

@@ -30,6 +30,10 @@ pub(super) fn unknown_key(prefix: &str, name: &Name) -> Wrong {
         let help = format!("put the secret into a file and name the file: `{}`", key.path);
         return Wrong::new(&name.span, format!("unknown key `{whole}`"), help).labelled("no such key");
     }
+    if prefix.is_empty() && ["domain", "descriptors"].contains(&&*name.text) {
+        let help = "this looks like a rules file: give it as an argument, without --config, or name it under `rules:`";
+        return Wrong::new(&name.span, format!("unknown key `{whole}`"), help).labelled("a key of rules files");
+    }
     let help = match (nearest(&name.text, siblings()), elsewhere.map(|key| key.path.rsplit_once('.'))) {
         (Some(near), _) => format!("did you mean `{near}`?"),
         (None, Some(Some((group, key)))) => format!("`{key}` belongs under `{}:`", group.replace('.', ": ")),

@@ -54,10 +54,11 @@ fn resolved(sources: Sources) -> Result<Resolved, Problems> {
 fn settings_file(path: &Path) -> Result<SettingsFile, Problem> {
     let name = path.display().to_string();
     let unread = |error: std::io::Error| {
-        Problem::new(
-            format!("the settings file {name} cannot be read: {error}"),
-            "check the path after --config and its permissions",
-        )
+        let help = match error.kind() {
+            std::io::ErrorKind::InvalidData => "save the file as UTF-8",
+            _ => "check the path after --config and its permissions",
+        };
+        Problem::new(format!("the settings file {name} cannot be read: {error}"), help)
     };
     // This is checked before the file is opened, because opening a pipe would wait for its writer.
     if !fs::metadata(path).map_err(unread)?.is_file() {

@@ -154,7 +154,10 @@ impl FileReader<'_> {
         if let Some(first) = self.rules.by_name.get(name) {
             let first = &self.rules.domains[*first].domain.file;
             let message = format!("domain `{}` is defined twice", shown(name));
-            let help = format!("{first} defines it too; write all rules of a domain into one file");
+            let help = match **first == *file {
+                true => format!("give {first} only once, and define the domain only once in it"),
+                false => format!("{first} defines it too; write all rules of a domain into one file"),
+            };
             self.reporter.error(at, message, "defined again", help);
         }
         let domain = Domain { name: name.into(), file, compat_envoy: self.compat_envoy };
