@@ -4,7 +4,7 @@
 //! Without these tests, a change of the code would make the pages wrong. `make docs-tables` writes the tables and pictures
 //! again from the code.
 
-#![allow(clippy::disallowed_methods, reason = "if a new minute begins while a page is run, the page is run again")]
+#![allow(clippy::disallowed_methods, reason = "the system clock shows whether a new minute began while a page was run")]
 
 #[path = "docs/complete.rs"]
 mod complete;

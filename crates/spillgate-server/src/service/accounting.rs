@@ -17,7 +17,7 @@ const FULL_LOG_EVERY_NS: u64 = 60_000_000_000;
 /// What the log has reported about a full memory store.
 #[derive(Debug, Default)]
 pub(super) struct FullLog {
-    /// The number of requests that had found the store full when the last check was made.
+    /// The number of requests that found the store full, as the store reported it at the last check.
     requests: AtomicU64,
     /// The time of the last log line.
     logged_ns: AtomicU64,

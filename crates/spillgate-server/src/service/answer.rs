@@ -22,9 +22,9 @@ pub struct Answer<'p> {
 /// The result for one descriptor.
 #[derive(Clone, Debug)]
 pub struct Status<'p> {
-    /// Whether a limit of the descriptor refuses. A limit in shadow mode counts too.
+    /// Whether a limit of the descriptor refuses, even if this limit is in shadow mode.
     pub over: bool,
-    /// Whether a limit of the descriptor refuses, and the rule has no `shadow_mode`. Clients see such a descriptor as
+    /// Whether a limit of the descriptor refuses, and the rule has no `shadow_mode`. If so, clients see the descriptor as
     /// over the limit. The request can still be allowed: if the rule has `quota_mode`, or if the server is in shadow
     /// mode.
     pub enforced_over: bool,

@@ -1,7 +1,7 @@
 //! The store that the settings chose: memory, or Redis with a fallback to memory.
 //!
-//! The service sees one store and its health. Another store needs one more variant here, and no change elsewhere in the
-//! service.
+//! The service sees one store and its health. A new kind of store needs one more variant here, and no change elsewhere
+//! in the service.
 
 use std::future::Future;
 use std::pin::Pin;

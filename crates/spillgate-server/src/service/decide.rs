@@ -119,8 +119,8 @@ impl<C: Clock> Service<C> {
         }
         within("limits that match", hits.len(), MAX_HITS)?;
         let store = self.limiter.store();
-        // Limits of rules were checked when the rules were loaded. Therefore an unsupported limit or operation came
-        // with the call, and the call is wrong.
+        // Limits of rules were checked when the rules were loaded. Therefore the client sent the unsupported limit or
+        // operation, and the client's request is wrong.
         if let Some(error) = store.unsupported(hits) {
             return Err(ServiceError::BadRequest(error));
         }

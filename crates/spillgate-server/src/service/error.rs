@@ -27,8 +27,8 @@ pub enum ServiceError {
     /// The listener does not allow such a request.
     #[error("{0}")]
     Forbidden(&'static str),
-    /// The store could not decide. The exact text of the store is only for the log. A client gets a general
-    /// explanation.
+    /// The store could not decide. The client gets a general explanation, and only the log has the exact text of the
+    /// store. If the request to the store was malformed, the client gets the exact text too.
     #[error("{}", store_text(.0))]
     Store(#[from] StoreError),
 }

@@ -64,8 +64,9 @@ impl<C> fmt::Debug for Service<C> {
 }
 
 impl<C: Clock> Service<C> {
-    /// Returns a service. A shared store counts as down until its first probe succeeds. Therefore the service is
-    /// [ready](Readiness::Ready) at once, except if the store is shared and a limit has the policy `error`.
+    /// Returns a service. A shared store is regarded as down until its first probe succeeds. If the store is shared and
+    /// a limit has the policy `on_store_failure: error`, the service is [ready](Readiness::Ready) only after this probe.
+    /// In all other cases, the service is ready at once.
     #[must_use]
     pub fn new(
         rules: Rules,

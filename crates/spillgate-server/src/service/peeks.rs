@@ -1,4 +1,4 @@
-//! Counts peeks (requests of cost 0) at limits that can never refuse a peek.
+//! Counts peeks (requests of cost 0) at limits that refuse no peek, unless the limit was lowered.
 //!
 //! With `apply_on_stream_done`, Envoy peeks when a stream begins, and charges when the stream ends. A limit that is not
 //! `post_paid` then allows everything, and no error shows this mistake. Therefore such peeks are counted, and the log
@@ -12,7 +12,8 @@ use super::{Answer, Loaded, Service};
 /// The log warns of at most this many rules. For further rules, peeks are only counted.
 const MAX_WARNINGS: usize = 100;
 
-/// Returns whether this limit never refuses a peek, but would refuse some peeks with the option `post_paid`.
+/// Returns whether this limit refuses no peek (unless it was lowered), but would refuse some peeks with the option
+/// `post_paid`.
 fn never_refuses_a_peek(limit: &Limit) -> bool {
     let quota = &limit.quota;
     quota.refusal_is_free() && !limit.post_paid && quota.supports(OpKind::Force)

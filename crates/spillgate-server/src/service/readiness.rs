@@ -16,7 +16,8 @@ use super::Service;
 pub enum Readiness {
     /// The server should get requests.
     Ready,
-    /// The server should get no requests, because the store does not decide and some limits have the policy `error`.
+    /// The server should get no requests, because the store does not decide and some limits have the policy
+    /// `on_store_failure: error`.
     StoreDown,
     /// The server should get no more requests, because it ends as soon as the requests in flight are answered.
     Draining,
@@ -40,7 +41,7 @@ impl Policies {
         Policies(OnStoreFailure::ALL.map(count))
     }
 
-    /// Returns the number of limits with the policy `error`. Only the store can decide these limits.
+    /// Returns the number of limits with the policy `on_store_failure: error`. Only the store can decide these limits.
     fn errors(&self) -> usize {
         self.iter().find(|(policy, _)| *policy == OnStoreFailure::Error).map_or(0, |(_, count)| count)
     }
@@ -104,7 +105,7 @@ impl<C: Clock> Service<C> {
         self.set_readiness(if self.lacks_store() { Readiness::StoreDown } else { Readiness::Ready });
     }
 
-    /// Returns whether the shared store does not decide and some limits have the policy `error`.
+    /// Returns whether the shared store does not decide and some limits have the policy `on_store_failure: error`.
     fn lacks_store(&self) -> bool {
         self.loaded.load().policies.errors() > 0 && self.outage().is_some()
     }

@@ -42,7 +42,8 @@ impl Loaded {
     /// Logs how many requests each limit has refused since the last call. The limits with the most refusals come
     /// first. There are at most ten lines.
     pub fn log_refusals(&self) {
-        // If another thread writes such lines when the process ends, this lock waits for that thread.
+        // The process calls this function before it ends. If another thread is then still writing its lines, this lock
+        // waits for that thread, so that no line is lost.
         let _writing = self.writing.lock();
         let mut refusing: Vec<(u64, &Rule, &Limit)> = Vec::new();
         for (rule, counters) in zip(self.rules.rules(), &self.counters) {

@@ -19,9 +19,9 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// The maximum number of lines about requests at level debug in a second.
 const REQUESTS_A_SECOND: u64 = 100;
 
-/// The maximum number of lines in a minute about requests that no limit applies to. Any 60 seconds can overlap two such
-/// minutes, so these 60 seconds have at most 2 * 4 = 8 lines. Together with the ten lines about refusals, this is fewer
-/// than twenty.
+/// The maximum number of lines in a minute about requests that no limit applies to. Any 60 seconds can overlap two
+/// minutes of the clock, so they have at most 2 * 4 = 8 such lines. They also have at most ten lines about refusals, so
+/// both kinds together are fewer than twenty lines.
 const UNMATCHED_A_MINUTE: u64 = 4;
 
 /// In each second, at most this many descriptors without a limit are looked up. A lookup finds out whether the log
@@ -182,8 +182,9 @@ impl LineBound {
         requested >= self.lines && now.as_nanos() / self.period_ns == self.period.load(Ordering::Relaxed)
     }
 
-    /// Counts a line that is requested. Returns `None` if this period allows no further line. The first line of a
-    /// period gets the number of lines that were left out in the last period with lines, and each other line gets 0.
+    /// Counts a line that is requested. Returns `None` if this period allows no further line. For the first line of a
+    /// period, returns how many lines were left out in the last period in which lines were requested. For any other
+    /// line, returns 0.
     fn line(&self, now: Time) -> Option<u64> {
         let (period, before) = (now.as_nanos() / self.period_ns, self.period.load(Ordering::Relaxed));
         // If `now` is in the period just before the current period, this call is only late. If `now` is in an earlier

@@ -54,7 +54,7 @@ impl Written {
         let value = match self.source.text[at.bytes()].lines().next() {
             None => String::new(),
             Some(_) if self.is_secret => STARS.to_owned(),
-            // By mistake, the value can be a URL with a password that was meant for another key.
+            // A user can write the store's URL, which can contain a password, under another key by mistake.
             Some(value) => masked(value),
         };
         let line = format!("{}{value}", self.before);

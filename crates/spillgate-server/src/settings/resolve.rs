@@ -110,8 +110,8 @@ struct Resolver {
     settings: Settings,
     set: BTreeMap<&'static str, Set>,
     errors: Vec<Diagnostic>,
-    /// Groups of keys that have an error. That error can be the cause of a conflict in the group, so such a conflict is
-    /// not reported.
+    /// The groups in which a key has an error. This error can be the cause of a conflict in the group, so conflicts in
+    /// these groups are not reported.
     wrong_groups: BTreeSet<String>,
     /// Whether the URL of the store is wrong. If so, it is not known which settings belong to the store.
     is_url_wrong: bool,
@@ -304,15 +304,16 @@ impl Resolver {
         }
     }
 
-    /// Returns the keys about stores that do not have their default values. A default that is written in the file
-    /// changes nothing, so it cannot conflict.
+    /// Returns each key about stores whose value was written and is not the default of the key. A value that was written
+    /// but is equal to the default changes nothing, so it cannot conflict.
     fn changed(&self) -> Vec<&'static str> {
         let groups = ["store.", "memory.", "on_store_failure"];
         let stores = KEYS.iter().filter(|key| groups.iter().any(|group| key.path.starts_with(group)));
         stores.filter(|key| self.is_written(key.path) && self.is_changed(key)).map(|key| key.path).collect()
     }
 
-    /// Returns whether the default of the key would change the settings. Returns true for a key without a default.
+    /// Returns whether the settings have another value for the key than its default. Returns true for a key without a
+    /// default.
     fn is_changed(&self, key: &Key) -> bool {
         let node = Node::scalar(key.default, 0..0);
         let mut other = self.settings.clone();

@@ -31,14 +31,14 @@ pub struct Store {
     pub sentinel_user: Option<String>,
     pub sentinel_password_file: Option<PathBuf>,
     pub tls: StoreTls,
-    /// The number of connections to each server of the store, rounded up to an even number. `None` means two
-    /// connections for each worker.
+    /// The number of connections to each server of the store. An odd number is rounded up to an even number when the
+    /// server starts. `None` means two connections for each worker.
     pub connections: Option<usize>,
     /// The maximum number of requests that wait for the store at once.
     pub max_in_flight: usize,
     pub scripts: bool,
     pub log: LogForm,
-    /// The size of the deny cache, in states. 0 switches the cache off.
+    /// The maximum number of refusals in the deny cache. 0 switches the cache off.
     pub deny_cache: usize,
     pub deny_cache_max_age: Duration,
 }
@@ -142,8 +142,8 @@ fn host(rest: &str) -> &str {
 }
 
 /// Finds conflicts between settings of the store that are each valid alone. Returns for each conflict its key, its
-/// message and its fix. `changed` are the keys that differ from their defaults: those under `store` and `memory`, and
-/// `on_store_failure`.
+/// message and its fix. `changed` contains each key under `store` and `memory`, and the key `on_store_failure`, if its
+/// value is not the default.
 pub(super) fn conflicts(settings: &Settings, changed: &[&'static str]) -> Vec<(&'static str, String, &'static str)> {
     let (store, snapshot) = (&settings.store, &settings.memory.snapshot);
     let mut found = Vec::new();

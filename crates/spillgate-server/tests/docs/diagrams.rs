@@ -2,7 +2,7 @@
 
 use super::svg::{BLUE, DARK, PALE, SAND, Svg};
 
-/// Draws the 128 bytes of a bucket of the memory store.
+/// Draws the two layouts of a bucket of the memory store. Such a bucket is 128 bytes with slots for several keys.
 pub(crate) fn memory_bucket() -> String {
     let mut svg = Svg::new(880, 230);
     let word = 50.0;

@@ -45,7 +45,9 @@ const BEFORE: [&str; 8] =
 /// Units. A number before a unit is a time.
 const UNITS: [&str; 7] = ["ns", "us", "ms", "s", "m", "h", "µs"];
 
-/// Returns the line with `#` instead of each time.
+/// Returns the line with `#` instead of each time. The addresses `0.0.0.0` and `localhost` become
+/// `127.0.0.1`. A clock can be ahead of another clock in one run and behind it in the next run, so `ahead of` becomes
+/// `behind`.
 fn without_times(line: &str) -> String {
     let line = line.replace("0.0.0.0", "127.0.0.1").replace("localhost", "127.0.0.1").replace("ahead of", "behind");
     let (mut text, mut rest) = (String::new(), &*line);

@@ -324,7 +324,7 @@ fn values_that_are_not_scalars_or_not_exact_are_errors() {
         let problem = check(&app, &format!(r#"{{"user_id":{value}}}"#)).problem(400);
         let expected = match value {
             "1e999" => "number out of range",
-            number if number.parse::<f64>().is_ok() => "not exact as a number; write the value as a string",
+            number if number.parse::<f64>().is_ok() => "too large to be exact; write the value as a string",
             _ => "expected a string, a number or a boolean",
         };
         assert!(problem.contains(expected), "{value}: {problem}");

@@ -27,8 +27,8 @@ const MAX_POLICIES: usize = 8;
 /// The answer to one request, as an HTTP client sees it. Limits that are not exposed are left out.
 pub(super) struct Summary<'a> {
     pub(super) verdict: Verdict,
-    /// The limits that could refuse the request. Limits in shadow mode are left out. Limits about which the
-    /// store was not asked are left out too, because another limit certainly refuses the request.
+    /// The limits that could refuse the request. Limits in shadow mode are left out. If a refusal by one limit is
+    /// already known, the store is not asked about the other limits, and limits without a decision are left out too.
     pub(super) policies: SmallVec<[Policy<'a>; 4]>,
     /// The index in `policies` of the binding limit, which is the limit that the verdict names.
     pub(super) binding: Option<usize>,
@@ -107,7 +107,8 @@ impl<'a> Summary<'a> {
         self.policies.push(Policy { name, quota: decided.hit.quota, decision: decided.decision });
     }
 
-    /// Writes the body. A refusal is an RFC 9457 problem with the status `denied`, and also has the members of every answer.
+    /// Writes the body. If the request is refused, the body is an RFC 9457 problem with the status `denied`. Such a body
+    /// also has the members that the body of an allowed request has.
     pub(super) fn write_json(&self, denied: StatusCode, lease_id: Option<&str>, out: &mut BytesMut) {
         out.put_u8(b'{');
         if !self.verdict.allowed {
@@ -121,7 +122,8 @@ impl<'a> Summary<'a> {
         self.write_members(lease_id, out);
     }
 
-    /// Writes the answer to one check of a list. The answer contains a status, because it is only a part of a response.
+    /// Writes the answer to one check of a list. The answer has a member `status`, because the HTTP status is that of the
+    /// whole list.
     pub(super) fn write_item(&self, denied: StatusCode, lease_id: Option<&str>, out: &mut BytesMut) {
         if !self.verdict.allowed {
             return self.write_json(denied, lease_id, out);

@@ -19,8 +19,8 @@ use super::wait::wait_for_turn;
 use super::{HttpState, Response};
 
 const EXAMPLE: &str = concat!(
-    r#"{"domain":"api","descriptors":[{"user_id":"7"}],"cost":1}; the order of a descriptor's entries counts, "#,
-    r#"and [["key","value"], ...] instead of {"key":"value", ...} keeps the order in any JSON library"#
+    r#"{"domain":"api","descriptors":[{"user_id":"7"}],"cost":1}; the order of a descriptor's entries counts: "#,
+    r#"if your JSON library changes it, write [["key","value"], ...] instead of {"key":"value", ...}"#
 );
 
 /// The maximum number of checks in one body.

@@ -16,8 +16,9 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// Returns the client's address: the peer of the socket, or the address that a trusted proxy reports.
 ///
 /// X-Forwarded-For is read from right to left, because each proxy adds the address of its peer on the right. The first
-/// address from the right that is not trusted is the address of the client. If an entry is not an address, the result
-/// is the address of the proxy that added this entry.
+/// address from the right that is not trusted is the address of the client. If all addresses are trusted, the leftmost
+/// address is the client's. If an entry is not an address, the result is the address of the proxy that added this
+/// entry.
 ///
 /// A peer on a Unix socket is a process on this machine. It has the address 127.0.0.1, which is trusted only if
 /// `trusted` contains it.

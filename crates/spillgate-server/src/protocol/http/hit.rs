@@ -174,11 +174,11 @@ struct Released {
 #[derive(Debug, Serialize)]
 struct Renewed {
     renewed: bool,
-    /// How long the lease lasts from now on.
+    /// The time from now until the first of the renewed leases expires.
     lease_ms: u64,
 }
 
-/// Releases the permits of a lease.
+/// Releases the permits of all leases of a lease id.
 pub(super) async fn release<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Result<Response, Failure> {
     let leases = leases(state, body)?;
     let mut released: Option<u64> = None;
@@ -206,7 +206,7 @@ pub(super) async fn release<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Resu
     }
 }
 
-/// Renews the permits of a lease for the full time. If one permit has expired, no permit is renewed.
+/// Renews all leases of a lease id, each for its whole duration. If one of the leases has expired, none is renewed.
 pub(super) async fn renew<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Result<Response, Failure> {
     let leases = leases(state, body)?;
     // Each lease needs one hit, and an id has at most MAX_HITS leases. Therefore one request renews all leases, and its

@@ -101,7 +101,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Scalar<'a> {
 
             fn visit_f64<E: Error>(self, number: f64) -> Result<Scalar<'de>, E> {
                 if number.abs() >= EXACT {
-                    return Err(E::custom("a value is not exact as a number; write the value as a string"));
+                    return Err(E::custom("this number is too large to be exact; write the value as a string"));
                 }
                 Ok(text(format!("{number:?}")))
             }
@@ -112,7 +112,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Scalar<'a> {
 }
 
 /// The entries of one descriptor, in the order of the body. A client writes an object such as `{"user_id":"7"}`, or a
-/// list of pairs such as `[["user_id","7"]]`. Only in a list can a key occur twice.
+/// list of pairs such as `[["user_id","7"]]`. A key can occur twice in a list, but not in an object.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Entries<'a>(SmallVec<[(Text<'a>, Scalar<'a>); 2]>);
 
@@ -141,7 +141,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
                         return Err(A::Error::custom(message));
                     }
                     // The time of the search for duplicates grows with the square of the number of entries. Therefore
-                    // this number has a bound already here. The service later applies the setting `limits.entries`.
+                    // the number of entries has a bound here. The service later applies the setting `limits.entries`.
                     if entries.len() > MOST_MEMBERS {
                         return Err(A::Error::custom("too many entries in one descriptor"));
                     }
@@ -163,8 +163,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
     }
 }
 
-/// The largest possible value of the setting `limits.entries`. An object with at least two members more is rejected
-/// while it is read.
+/// M, the largest possible value of the setting `limits.entries`. If an object has more than M + 1 members, reading it
+/// ends with an error at member M + 2.
 const MOST_MEMBERS: usize = 256;
 
 /// A `T` that a client has to write as a JSON object. The deserializer that serde derives for `T` would also accept a

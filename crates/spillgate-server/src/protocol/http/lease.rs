@@ -2,10 +2,12 @@
 //!
 //! A token contains everything that a release or a renewal needs, so the server keeps no table of leases.
 //!
-//! A token is base64url(version, leases, tag). The tag is a SipHash-2-4-128 of the version and the leases. The secret
-//! of this hash is derived from the secret with which keys are hashed. A client that does not know the secret cannot
-//! make or change a token, and therefore cannot release the permits of other clients. With a shared store and without
-//! `store.key_secret_file`, the secret is public.
+//! A token is base64url(version, leases, tag). The tag is a SipHash-2-4-128 of the version and the leases, with the
+//! signing secret. A client that does not know the signing secret cannot make or change a token, and therefore cannot
+//! release the permits of other clients.
+//!
+//! The signing secret is derived from the key secret (the secret with which keys are hashed). With a shared store and
+//! without `store.key_secret_file`, the key secret is public, so everyone can compute the signing secret.
 
 use std::hash::Hasher as _;
 use std::time::Duration;
@@ -31,20 +33,20 @@ pub(crate) struct Lease {
     pub(crate) receipt: Receipt,
 }
 
-/// The secret that signs lease ids and checks them.
+/// The signing secret: it signs lease ids and checks them.
 #[derive(Clone)]
 pub(crate) struct LeaseKey([u8; 16]);
 
-/// The token is invalid: it was not signed with this secret, was altered, or has another version.
+/// The token is invalid: it was not signed with the signing secret of this server, was altered, or has another version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BadLeaseId;
 
 impl LeaseKey {
-    /// Derives this secret from the secret with which keys are hashed. Therefore a token is valid as long as the keys
-    /// of its leases are valid.
+    /// Derives the signing secret from the key secret. If the key secret changes, the server cannot find the states of
+    /// old keys any more, and old tokens become invalid at the same time.
     ///
-    /// A token contains keys. Each key is a hash of several parts, with the secret of the keys. The derived secret is a
-    /// hash of only one part, with the same secret. Therefore no key in a token is equal to the derived secret.
+    /// A client can read the keys in a token. They do not tell the client the signing secret: each key is a hash of
+    /// several parts, and the signing secret is a hash of one other part.
     pub(crate) fn of(keys: &KeyHasher) -> LeaseKey {
         LeaseKey(keys.start().part(b"lease ids").finish().to_be_bytes())
     }
@@ -103,8 +105,7 @@ fn read(bytes: &[u8; LEASE_BYTES]) -> Result<Lease, BadLeaseId> {
     Ok(Lease { key: u128::from_be_bytes(*key), quota, permits, receipt })
 }
 
-/// Returns whether `a` and `b` are equal. The time of the comparison does not depend on the bytes that
-/// differ.
+/// Returns whether `a` and `b` are equal. The time of the comparison does not depend on which bytes differ.
 pub(crate) fn equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
     let differ = a.iter().zip(b).fold(0, |differ, (a, b)| std::hint::black_box(differ | (a ^ b)));
     a.len() == b.len() && differ == 0

@@ -40,7 +40,7 @@ use lease::LeaseKey;
 use problem::{Failure, Problem};
 use wait::max_wait_ns;
 
-/// The longest time that a request can wait for its turn, even if the time to drain is longer.
+/// The longest time that a request can wait for its turn, even if the setting `limits.drain` is longer.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// How HTTP requests are answered.
@@ -111,8 +111,8 @@ struct HttpContext<C: Clock> {
 impl<C: Clock> HttpState<C> {
     /// Makes the state of handlers that get their decisions from `service`.
     ///
-    /// Lease ids are signed with a secret that is derived from the secret with which the limiter hashes keys. Therefore
-    /// an id is valid as long as the keys of its leases are valid.
+    /// Lease ids are signed with a secret that is derived from the key secret (the secret with which the limiter hashes
+    /// keys). If the key secret changes, the keys of all leases change, and the old ids become invalid at the same time.
     ///
     /// # Errors
     /// An option is invalid.

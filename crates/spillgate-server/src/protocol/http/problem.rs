@@ -112,8 +112,8 @@ impl<C: Clock> HttpState<C> {
 
 /// Gives each service error its status.
 ///
-/// After a status 4xx, the same request would fail again. After 503 it can succeed later. `auth_request` of nginx
-/// answers 500 in both cases. Caddy forwards the status.
+/// After a status 4xx, the same request would fail again. After 503 it can succeed later. If a sub-request of nginx
+/// (`auth_request`) gets 400 or 503, nginx answers its client with 500. Caddy forwards the status to its client.
 impl From<ServiceError> for Problem {
     fn from(error: ServiceError) -> Problem {
         let detail = error.to_string();

@@ -1,6 +1,6 @@
 //! `?wait=`: a request that waits for its turn in a queue.
 //!
-//! Without this parameter, a client would have to sleep for the delay in the answer.
+//! Without this parameter, a request that has to wait for its turn is refused, and the client has to ask again later.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use crate::settings::duration;
 
 use super::problem::Problem;
 
-/// Waits until it is the turn of an allowed request. A caller that goes away during the wait loses its turn.
+/// Sleeps until the turn of an allowed request comes. If the caller disconnects during the sleep, the units that the
+/// request took are not given back.
 pub(super) async fn wait_for_turn(delay_ns: u64) {
     if delay_ns > 0 {
         tokio::time::sleep(Duration::from_nanos(delay_ns)).await;
