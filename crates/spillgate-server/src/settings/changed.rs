@@ -13,7 +13,8 @@ impl Resolved {
             return Vec::new();
         }
         let text = |resolved: &Resolved, key: &Key| resolved.origins.get(key.path).map(|(_, text)| text.clone());
-        // The texts have no passwords, so a changed password shows only in the URL itself.
+        // The texts have stars in place of passwords, so they do not show a changed password. Therefore the URLs are
+        // compared too.
         let other_url = |key: &&Key| key.path == "store.url" && now.store.url != then.store.url;
         let keys = KEYS.iter().filter(|key| text(self, key) != text(later, key) || other_url(key));
         keys.map(|key| key.path).collect()
