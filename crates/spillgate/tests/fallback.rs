@@ -41,7 +41,7 @@ fn take(key: u128, quota: &Quota, cost: u64) -> Hit<'_> {
     Hit::new(key, quota, Op::take(cost), Binding::Enforce)
 }
 
-/// One node of four. It has a link to the shared store, which can fail, and a local store.
+/// One of four nodes that use a shared store. Each node has a link to the shared store, which can fail, and a local store.
 struct Node(FallbackStore<Shaky>);
 
 impl Node {
@@ -132,7 +132,8 @@ fn a_cost_above_the_capacity_is_refused_by_allow_too() {
         assert_eq!((verdict.allowed, verdict.source, verdict.binding, verdict.retry_after), expected, "{hit:?}");
         let decision = &decisions[0];
         assert_eq!((decision.allowed, decision.limit, decision.receipt), (false, limit, None), "{hit:?}");
-        // The same hit is refused in a request with a local limit. Nothing is then taken from the local limit.
+        // This request has a hit on a local limit and the hit from above. The hit from above is refused, so the request takes
+        // nothing from the local limit.
         let (verdict, decisions) = node.ask(&[take(2, &local, 1), hit]);
         assert_eq!((verdict.allowed, verdict.source, verdict.binding), (false, Source::Local, Some(1)), "{hit:?}");
         assert_eq!(
@@ -191,7 +192,7 @@ fn a_cost_above_the_share_alone_may_fit_later() {
     assert_eq!(
         (verdict.allowed, decisions[0].limit, verdict.retry_after),
         (false, 0, Wait::Unknown),
-        "a share of 3 permits for 4 nodes has no permit"
+        "the limit of 3 permits is divided by 4 nodes and rounded down, so the share is 0 permits"
     );
 }
 
@@ -203,7 +204,7 @@ fn forces_are_charged_to_the_share() {
     assert!(verdict.allowed);
     assert!(
         !node.ask(&[Hit::new(1, &local, Op::Peek, Binding::Enforce)]).0.allowed,
-        "the force of 5 units used more than the share of 3 units"
+        "the force has counted 5 units without a check, and the share is only 3 units"
     );
 }
 
@@ -237,15 +238,15 @@ fn quota_mode_hits_refuse_only_together_whatever_decides_them() {
     assert_eq!(
         (verdict.allowed, decisions[0].allowed),
         (true, false),
-        "the policy `allow` allows the second limit, and one of two limits in quota mode is enough"
+        "the policy `allow` allows the second hit, and hits in quota mode refuse a request only if all of them refuse"
     );
     let (verdict, _) = node.ask(&[any(1, &local, 3), any(2, &deny, 1)]);
-    assert!(verdict.allowed, "the share allows the first limit, and one of two limits in quota mode is enough");
+    assert!(verdict.allowed, "the share allows the first hit, so the refusal of the second hit does not count");
     assert_eq!(node.left_locally(1, &local), 0, "the share is charged");
     let (verdict, _) = node.ask(&[any(1, &local, 1), any(2, &deny, 1)]);
     assert!(
         !verdict.allowed && verdict.binding == Some(0),
-        "both hits refuse, and the verdict names hit 0, which has the shorter wait"
+        "both limits refuse, and the verdict names the limit of hit 0, because its wait is shorter"
     );
     assert!(!node.ask(&[any(2, &deny, 1)]).0.allowed);
     let (verdict, _) = node.ask(&[any(3, &local, 1), take(2, &deny, 1)]);
@@ -307,7 +308,7 @@ fn no_receipt_of_a_shared_store_looks_local_before_2189() {
     assert_eq!(
         back(first_nanosecond_after),
         Source::Local,
-        "the receipt of this take looks like a local receipt, so the store refunds nothing"
+        "the receipt of this take looks like a local receipt, so the local store gets the refund"
     );
 }
 
@@ -380,7 +381,7 @@ fn a_reset_applies_to_both_stores() {
     assert_eq!(left(), (3, 12));
     node.0.shared().set(Link::Lost);
     node.ask(&[take(1, &local, 2)]);
-    assert!(node.fails(&reset), "the caller learns that the store was not reset");
+    assert!(node.fails(&reset), "the caller gets an error, because the shared store was not reset");
     assert_eq!(node.left_locally(1, &local), 3);
 }
 
@@ -393,7 +394,7 @@ fn one_request_can_renew_local_and_shared_leases() {
     let here = receipt(&node.ask(&[take(2, &permits, 1)]).1[0]);
     let renew = |key, receipt| Hit::new(key, &permits, Op::Renew { receipt }, Binding::Enforce);
     let both = [renew(1, shared), renew(2, here), take(3, &local, 1)];
-    assert!(node.fails(&both), "a lease of the store cannot be renewed without the store");
+    assert!(node.fails(&both), "a lease of the shared store cannot be renewed while this store fails");
     node.0.shared().set(Link::Works);
     let (verdict, decisions) = node.ask(&both);
     assert_eq!((verdict.allowed, verdict.source), (true, Source::Store));
@@ -447,7 +448,7 @@ fn a_full_local_store_refuses_new_keys() {
     assert_eq!(
         (verdict.allowed, verdict.binding),
         (false, Some(1)),
-        "the full store cannot count the second hit, so it refuses the request"
+        "the local store is full and cannot count the second hit, so it refuses the request"
     );
     assert_eq!((decisions[1].reason, node.left_locally(1, &local)), (Reason::StoreFull, 2));
 }

@@ -1,6 +1,6 @@
 //! Tests how much a fleet (nodes that share a store) admits while the nodes lose their links to the store and get them back.
 //!
-//! The fleet must keep its bounds, a refused request must charge nothing, and no decision must get lost. In the
+//! The fleet must keep its bounds, a refused request must charge nothing, and each admitted unit must be counted. In the
 //! comments, m is the number of nodes. A share is the part of a limit that one node can admit without the store.
 
 #[path = "support/shaky.rs"]
@@ -154,7 +154,7 @@ proptest! {
             held.retain(|(ends_ns, _)| *ends_ns > now_ns);
             prop_assert!(held.len() as u64 <= most, "{} permits are held, but at most {most} are allowed", held.len());
             if release && !held.is_empty() {
-                // A random node gets the release, and its answer does not matter. The client no longer uses the permit.
+                // A random node gets the release. Its answer does not matter, because the client no longer uses the permit.
                 let (_, receipt) = held.remove(0);
                 drop(fleet.ask(node, now, &hit(Op::Refund { cost: 1, receipt: Some(receipt) })));
             }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use spillgate::rules::{Rules, RulesErrors, RulesFile};
 
-/// This comment marks each wrong line of a broken file.
+/// The comment that marks each wrong line of a broken file.
 const MARKER: &str = "# <-- here";
 
 fn folder() -> PathBuf {

@@ -129,7 +129,10 @@ fn a_wildcard_costs_its_own_length_and_not_the_values() {
         });
         // The long value has 4,096 times as many bytes as the short value. If the search read the whole value for each wildcard,
         // the long value would take hundreds of times as long.
-        assert!(long < short * 32, "with the end {end}, a long value took {long:?}, and a short value took {short:?}");
+        assert!(
+            long < short * 32,
+            "values end in {end}: the search took {long:?} for a long value and {short:?} for a short value"
+        );
     }
 }
 

@@ -6,7 +6,8 @@
 use proptest::prelude::*;
 use spillgate::rules::{Defaults, How, Outcome, Rules, RulesFile};
 
-/// A descriptor of a rules file, with the descriptors below it. The name of its limit is its path in the tree.
+/// A descriptor of a rules file, with the descriptors below it. The name of its limit is the path of the descriptor in the
+/// tree.
 #[derive(Clone, Debug)]
 struct Tree {
     key: &'static str,
@@ -51,7 +52,7 @@ fn yaml(trees: &[Tree], indent: usize, path: &str, text: &mut String) {
     }
 }
 
-/// Returns whether `pattern` matches `value`. Tries every length for each star.
+/// Returns whether `pattern` matches `value`. For each star, tries texts of every length.
 fn fits(pattern: &str, value: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == value,

@@ -108,7 +108,11 @@ descriptors:
 #[test]
 fn plain_limits_have_no_note_about_peeks() {
     let plain = "domain: d\ndescriptors: [{key: a, rate_limit: {unit: second, limit: 1}}]";
-    assert_eq!(rules(plain).warnings().len(), 0, "nearly every rule has such a limit, so a note would be useless");
+    assert_eq!(
+        rules(plain).warnings().len(),
+        0,
+        "nearly every rule has a limit without options, so a note about it would be useless"
+    );
 }
 
 #[test]
@@ -130,7 +134,7 @@ fn a_value_that_is_longer_than_what_is_counted_is_a_warning() {
     assert_eq!(
         found(1_024),
         [(3, message.to_owned())],
-        "line 4 has no warning, because its values share the counter of their pattern"
+        "line 4 has no warning, because all values that match its wildcard share one counter anyway"
     );
 }
 

@@ -79,8 +79,9 @@ fn filled() -> MemoryStore {
     store
 }
 
-/// A request uses two states, and it is late for only one of them. A state converts its debt when it gets another quota. If the
-/// request does not convert the debt of the other state, this debt must stay as it was.
+/// A request uses two states, and it is late for only one of them. The debt of a
+/// state is converted when a request uses the state with another quota. If the debt of the other state is not converted, this
+/// debt must stay as it was.
 #[test]
 fn a_request_that_is_late_for_one_of_its_states_forgives_nothing_in_the_other() {
     let (fast, slow) = (bucket(1000, SECOND_NS, 1000), bucket(10, SECOND_NS, 2000));
@@ -94,8 +95,8 @@ fn a_request_that_is_late_for_one_of_its_states_forgives_nothing_in_the_other() 
         admitted += u64::from(verdict.expect("the request is well formed").allowed);
         admitted += u64::from(take(&store, hashed(7), &fast, 980, NOW).allowed) * 980;
     }
-    // Requests are late by up to one second. The bound is B + 2 * R. B = 2000 is the larger burst, and R = 1000 is the
-    // larger number of tokens in one second.
+    // All takes of key 7 have the time `NOW`, and they are late by at most d = 1 s. The bound is therefore B + 2d * R.
+    // B = 2000 is the larger burst, and R = 1000 is the larger number of tokens per second.
     assert!(admitted <= 2000 + 2 * 1000, "{admitted} units were admitted");
 }
 
@@ -217,7 +218,7 @@ fn token_buckets_of_any_limit_are_read_under_any_other() {
             let other = &quotas[(i * 7 + 3) % quotas.len()];
             assert_eq!(take(&store, 1, quota, 3, NOW).remaining, 97);
             assert_eq!(take(&store, 1, other, 4, NOW).remaining, 93, "{other:?} after {quota:?}");
-            assert_eq!(store.full_requests(), 0, "no bytes were needed");
+            assert_eq!(store.full_requests(), 0, "the state needed no memory outside its slot");
         }
     }
 }

@@ -80,7 +80,7 @@ fn quotas() -> Vec<Quota> {
     let builders: Vec<QuotaBuilder> = vec![
         Quota::token_bucket(5, SECOND),
         Quota::token_bucket(8, odd).burst(3).denied(Denied::Charged),
-        // The time for one unit of this quota is too long for a narrow slot of the table.
+        // The time for one unit of this quota is above two seconds. A packed state then stores the limit instead of this time.
         Quota::token_bucket(1, Duration::from_nanos(86_400_000_000_007)).burst(2),
         Quota::token_bucket(5, SECOND).penalty(SECOND),
         Quota::fixed_window(5, SECOND),
@@ -243,7 +243,11 @@ fn a_smaller_store_restores_as_many_states_as_it_has_capacity_for() {
     let few_bytes = MemoryOptions { max_keys: 1_000, max_heap_bytes: 10_000, on_full: OnFull::Deny };
     let (restored, report) = file.restore(few_bytes, at(0)).expect("the snapshot is valid");
     assert_eq!(report.entries + report.left_out, 200);
-    assert!((100..130).contains(&restored.len()), "all windows and a few logs are restored: {}", restored.len());
+    assert!(
+        (100..130).contains(&restored.len()),
+        "all states of windows and a few states of logs are restored: {}",
+        restored.len()
+    );
 }
 
 /// Saves a small snapshot with all kinds of records, and returns its bytes.
@@ -288,7 +292,7 @@ fn no_flipped_bit_goes_unnoticed() {
 }
 
 /// Returns a snapshot file with these records and a correct checksum. Its header says that the file has `entries`
-/// entries for narrow slots, and as many for wide slots.
+/// entries from narrow slots (three words), and as many entries from wide slots (five words).
 fn forged(records: &[Vec<u64>], entries: u64) -> Vec<u8> {
     let words = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
     let mut bytes = [&b"spillgate state\n"[..], &words(&[2, START_NS]), &[7; 16], &words(&[entries, entries])].concat();
@@ -356,7 +360,7 @@ fn other_files_and_other_formats_are_different_errors() {
     fs::write(&file.path, newer).expect("the file can be written");
     assert_eq!(restore().to_string(), "the snapshot has format 9, and this version reads format 2");
     fs::remove_file(&file.path).expect("the file can be removed");
-    fs::create_dir(&file.path).expect("the folder can be read");
+    fs::create_dir(&file.path).expect("the folder can be made");
     assert!(matches!(restore(), SnapshotError::NotASnapshot));
     assert!(MemoryStore::restored(MemoryOptions::default(), at(0), Path::new("/dev/zero")).is_err());
 }

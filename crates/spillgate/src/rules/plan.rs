@@ -13,7 +13,7 @@ use crate::KeyHasher;
 /// A request: a domain and one or more descriptors. A descriptor is a list of entries, and an entry is a key with a value.
 /// Every protocol builds requests of this type.
 ///
-/// The texts are borrowed from the message that the client sent. The entries of all descriptors are in one list. A request
+/// The keys and values are borrowed from the message that the client sent. The entries of all descriptors are in one list. A request
 /// with at most four descriptors, and at most eight entries in total, allocates no memory.
 ///
 /// ```
@@ -86,7 +86,7 @@ impl<'p> Request<'p> {
         limit: Option<&'p Limit>,
     ) {
         let before = self.entries.len();
-        // A usual descriptor has few entries. For these, `push` is cheaper than `extend`, because `extend` reserves memory
+        // Most descriptors have few entries. `push` adds few entries faster than `extend`, because `extend` reserves memory
         // first.
         entries.into_iter().for_each(|entry| self.entries.push(entry));
         self.parts.push(Part { entries: self.entries.len() - before, action, limit });
@@ -168,7 +168,8 @@ pub struct Planned<'p> {
     pub rule: Option<&'p Rule>,
     /// Whether the rule allows everything and counts nothing.
     pub unlimited: bool,
-    /// Whether a rule of this request replaces a limit of this rule (`replaces`). `hits` does not have the replaced limit.
+    /// Whether another rule that matches this request replaces a limit of this rule (`replaces`). The list `hits` does not
+    /// have the replaced limit.
     pub replaced: bool,
     /// The limits of the descriptor, each with the index of its hit in [`Plan::hits`]. The list is empty if no limit applies
     /// to the descriptor.
@@ -182,7 +183,8 @@ impl Rules {
     /// in their costs.
     ///
     /// Rules match whole values, but only the first `value_bytes` bytes of a value choose the counter. Longer values that
-    /// begin with the same bytes share a counter. Without this bound, clients could make keys from values of any length.
+    /// begin with the same bytes share a counter. So hashing a long value takes no more time
+    /// than hashing a value of `value_bytes` bytes.
     ///
     /// No memory is allocated if the request has at most four descriptors, at most two limits for each descriptor, and at
     /// most four limits in total.
@@ -275,8 +277,8 @@ impl<'p> Plan<'p> {
 
     /// Adds `hit` to the list of hits, and returns its index. Returns `None` if there are too many hits.
     ///
-    /// Two descriptors of a request can have the same counter. If their hits differ only in their costs, they are
-    /// merged: the merged hit takes the sum of both costs, or nothing. Only hits at the index `first` or later are
+    /// Two descriptors of a request can have the same counter. If their hits differ only in their costs, the hits are
+    /// merged, and the cost of the merged hit is the sum of both costs. Only hits at the index `first` or later are
     /// merged with `hit`.
     fn place(&mut self, hit: Hit<'p>, first: usize) -> Option<usize> {
         let same_key = |there: &Hit<'p>| if there.key == hit.key { there.merged(&hit) } else { None };
@@ -310,11 +312,11 @@ struct Counter<'k> {
 }
 
 impl Counter<'_> {
-    /// Returns the entries that identify the counter. Each entry is a key with the value of the request. If all values of a
-    /// wildcard share one counter (`share_threshold`), the entry has the wildcard instead of the value.
+    /// Returns the entries that identify the counter. Each entry is a key with its value in the request. If all values that
+    /// match a wildcard share one counter (`share_threshold`), the entry has the wildcard instead of the value.
     ///
-    /// A value that is too long is cut. If a long value caused an error instead, clients could avoid the limit this way,
-    /// because many proxies allow a request when the rate limiter returns an error.
+    /// A value that is too long is cut. If a long value caused an error instead, clients could avoid the limit with long
+    /// values, because many proxies allow a request when the rate limiter returns an error.
     fn counted<'e>(
         &self,
         rule: Option<&'e Rule>,
@@ -351,7 +353,7 @@ const UNSLOTTED: u128 = (1 << Hit::SLOT_SHIFT) - 1;
 ///
 /// All keys with the same `slot` have the same highest 30 bits, so only the other 98 bits distinguish these keys. The
 /// probability that two of n such keys are equal is below n^2 / 2^99. In the memory store the probability is larger, because
-/// most slots of its tables store only 88 bits of a key.
+/// its hash tables store only 88 bits of most keys.
 const fn in_slot(key: u128, slot: u128) -> u128 {
     (slot & !UNSLOTTED) | (key & UNSLOTTED)
 }
@@ -360,8 +362,8 @@ const fn in_slot(key: u128, slot: u128) -> u128 {
 /// are counted even if they do not fit.
 fn operation(action: Action, post_paid: bool, max_wait_ns: u64) -> Op {
     match action {
-        // This is the check before the work. It is a take of 0 units and not a peek, because the refusal of a take
-        // starts the penalty, and the refusal of a peek does not.
+        // With cost 0, a client checks a `post_paid` limit before the work. The operation is a take of 0 units and not a
+        // peek, because the refusal of a take starts the penalty, and the refusal of a peek does not.
         Action::Take(0) if post_paid => Op::take(0),
         Action::Take(0) => Op::Peek,
         Action::Take(cost) if post_paid => Op::Force { cost },

@@ -75,7 +75,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// Makes a source. Both texts are copied once.
+    /// Makes a source. `name` and `text` are copied once.
     #[must_use]
     pub fn new(name: &str, text: &str) -> Source {
         Source { name: name.into(), text: text.into() }

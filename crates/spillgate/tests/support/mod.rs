@@ -12,7 +12,7 @@ pub(crate) trait Requests {
     /// Returns the time from one request to the next. The time is often 0.
     fn step_ns(&mut self) -> u64;
 
-    /// Returns a request of one to four hits. The hits are on five different keys, which `key` makes from numbers.
+    /// Returns a request of one to four hits. Each hit is on one of five keys, which `key` makes from numbers.
     fn hits<'q>(&mut self, quotas: &'q [Quota], receipts: &[Receipt], key: fn(u64) -> u128) -> Vec<Hit<'q>>;
 }
 

@@ -44,7 +44,7 @@ impl Errors {
         }
         let file = |error: &Diagnostic| order.iter().position(|file| file == error.file());
         self.errors.sort_by_key(|error| (file(error), error.line(), error.column()));
-        // A YAML alias repeats a value. If the value is wrong, the same error was found once for each alias.
+        // A YAML alias repeats a value. If the value is wrong, its error was found again for each alias. Only one error is kept.
         self.errors.dedup_by(|a, b| {
             (a.file(), a.line(), a.column(), a.message()) == (b.file(), b.line(), b.column(), b.message())
         });
@@ -56,7 +56,7 @@ impl Errors {
 pub(super) struct Reporter<'e> {
     /// The name and the text of the file. Every report shows the line that it is about.
     pub(super) source: &'e Source,
-    /// The errors and warnings of the whole load.
+    /// The errors and warnings of all files that are loaded together.
     pub(super) errors: &'e mut Errors,
 }
 

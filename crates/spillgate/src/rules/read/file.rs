@@ -95,10 +95,10 @@ fn folder(path: &Path) -> Result<Vec<PathBuf>, Diagnostic> {
     Ok(files)
 }
 
-/// Makes the error for a folder that has too many files, or too many levels of folders.
+/// Makes the error for a folder that has too many entries (files and folders), or too many levels of folders.
 fn too_many(path: &Path) -> Diagnostic {
     let message = format!(
-        "{} has more than {MAX_ENTRIES} files, or more than {MAX_FOLDERS_DEEP} levels of folders",
+        "{} has more than {MAX_ENTRIES} files and folders, or more than {MAX_FOLDERS_DEEP} levels of folders",
         path.display()
     );
     let help = "give the folder that has the rules; it must not have a link to itself or to a folder above it";

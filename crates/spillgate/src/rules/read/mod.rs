@@ -92,13 +92,13 @@ pub(super) fn read(files: &[RulesFile], defaults: Defaults) -> Result<Rules, Rul
 struct FileReader<'f> {
     rules: &'f mut Rules,
     reporter: Reporter<'f>,
-    /// The index of the file.
+    /// The position of the file in the list of files, counted from 0.
     file: usize,
     /// The path to the descriptor that is being read.
     steps: Vec<RuleStep>,
     /// The total length in bytes of the paths of all rules of this file so far.
     path_bytes: usize,
-    /// The name of the domain. It is empty until the name was read.
+    /// The name of the domain. It is empty until the name is read.
     domain: Arc<str>,
     /// Whether the file behaves as with `compat: envoy`.
     compat_envoy: bool,
@@ -147,8 +147,8 @@ impl FileReader<'_> {
         }
     }
 
-    /// Adds a domain. `root` is the level of the index for its outermost descriptors. A domain that is defined twice is an
-    /// error.
+    /// Adds a domain. `root` is the level of the index that has the outermost descriptors of the domain. A domain that is
+    /// defined twice is an error.
     fn add_domain(&mut self, name: &str, at: At, root: u32) {
         let file = self.reporter.source.name.clone();
         if let Some(first) = self.rules.by_name.get(name) {
@@ -195,8 +195,10 @@ impl FileReader<'_> {
                 return;
             }
             if self.path_bytes > MAX_PATH_BYTES {
-                let message =
-                    format!("the paths of all descriptors of this file are longer than {} MiB", MAX_PATH_BYTES >> 20);
+                let message = format!(
+                    "together, the paths of all descriptors of this file are longer than {} MiB",
+                    MAX_PATH_BYTES >> 20
+                );
                 let help =
                     "a path has the keys and values of all outer descriptors; make these shorter, or use fewer levels";
                 self.reporter.error(item.at, message, "too long from here on", help);

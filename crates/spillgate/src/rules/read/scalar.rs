@@ -13,7 +13,7 @@ use crate::text::nearest;
 use crate::text::yaml::{Node, Value};
 use crate::units::{UnitError, parse_count, parse_duration};
 
-/// The longest key, value or name, in bytes.
+/// The maximum number of bytes of a key, a value or a name.
 const MAX_TEXT_BYTES: usize = 4096;
 
 /// Reads a text, which has to have 1 to 4,096 bytes.
@@ -82,7 +82,7 @@ pub(super) fn integer(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> Op
     None
 }
 
-/// Reads a number with a leading zero in base eight. Returns `None` for any other text.
+/// Reads a number that begins with a zero, and interprets its digits in base eight. Returns `None` for any other text.
 fn octal(text: &str) -> Option<u64> {
     u64::from_str_radix(&text.strip_prefix('0')?.replace('_', ""), 8).ok()
 }
@@ -165,7 +165,7 @@ pub(super) fn share_ppm(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> 
 }
 
 /// Reads a percentage without its `%`, and returns it in millionths: `20` is 200,000. At most four decimals are allowed,
-/// because the fifth decimal of a percentage is less than a millionth.
+/// because 0.0001 % is one millionth.
 fn parse_percent_ppm(text: &str) -> Option<u32> {
     let (whole, decimals) = text.trim().split_once('.').unwrap_or((text.trim(), ""));
     let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());

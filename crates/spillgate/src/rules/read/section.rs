@@ -220,7 +220,7 @@ impl<'n> Fields<'n> {
     }
 }
 
-/// Returns whether the value is empty. An empty value is no text, `~`, `null` or `""`.
+/// Returns whether the value is empty. A value is empty if nothing is written, or if it is `~`, `null` or `""`.
 pub(super) fn is_empty(node: &Node) -> bool {
     match &node.value {
         Value::Null => true,
