@@ -41,7 +41,8 @@ fn take(key: u128, quota: &Quota, cost: u64) -> Hit<'_> {
     Hit::new(key, quota, Op::take(cost), Binding::Enforce)
 }
 
-/// One of four nodes that use a shared store. Each node has a link to the shared store, which can fail, and a local store.
+/// One of four nodes that use a shared store. Each node has a local store, and a link to the shared store. The link can
+/// fail.
 struct Node(FallbackStore<Shaky>);
 
 impl Node {
@@ -132,8 +133,8 @@ fn a_cost_above_the_capacity_is_refused_by_allow_too() {
         assert_eq!((verdict.allowed, verdict.source, verdict.binding, verdict.retry_after), expected, "{hit:?}");
         let decision = &decisions[0];
         assert_eq!((decision.allowed, decision.limit, decision.receipt), (false, limit, None), "{hit:?}");
-        // This request has a hit on a local limit and the hit from above. The hit from above is refused, so the request takes
-        // nothing from the local limit.
+        // This request has a hit on a local limit and the hit from above. The hit from above is refused, so the request
+        // takes nothing from the local limit.
         let (verdict, decisions) = node.ask(&[take(2, &local, 1), hit]);
         assert_eq!((verdict.allowed, verdict.source, verdict.binding), (false, Source::Local, Some(1)), "{hit:?}");
         assert_eq!(

@@ -154,7 +154,8 @@ proptest! {
             held.retain(|(ends_ns, _)| *ends_ns > now_ns);
             prop_assert!(held.len() as u64 <= most, "{} permits are held, but at most {most} are allowed", held.len());
             if release && !held.is_empty() {
-                // A random node gets the release. Its answer does not matter, because the client no longer uses the permit.
+                // A random node gets the release. Its answer does not matter, because the client no longer uses the
+                // permit.
                 let (_, receipt) = held.remove(0);
                 drop(fleet.ask(node, now, &hit(Op::Refund { cost: 1, receipt: Some(receipt) })));
             }

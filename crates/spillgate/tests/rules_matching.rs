@@ -6,8 +6,8 @@
 use proptest::prelude::*;
 use spillgate::rules::{Defaults, How, Outcome, Rules, RulesFile};
 
-/// A descriptor of a rules file, with the descriptors below it. The name of its limit is the path of the descriptor in the
-/// tree.
+/// A descriptor of a rules file, with the descriptors below it. The name of its limit is the path of the descriptor in
+/// the tree.
 #[derive(Clone, Debug)]
 struct Tree {
     key: &'static str,

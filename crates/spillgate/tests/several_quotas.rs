@@ -79,9 +79,8 @@ fn filled() -> MemoryStore {
     store
 }
 
-/// A request uses two states, and it is late for only one of them. The debt of a
-/// state is converted when a request uses the state with another quota. If the debt of the other state is not converted, this
-/// debt must stay as it was.
+/// A request uses two states, and it is late for only one of them. The debt of a state is converted when a request uses
+/// the state with another quota. If the debt of the other state is not converted, this debt must stay as it was.
 #[test]
 fn a_request_that_is_late_for_one_of_its_states_forgives_nothing_in_the_other() {
     let (fast, slow) = (bucket(1000, SECOND_NS, 1000), bucket(10, SECOND_NS, 2000));

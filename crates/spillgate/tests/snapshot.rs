@@ -80,7 +80,8 @@ fn quotas() -> Vec<Quota> {
     let builders: Vec<QuotaBuilder> = vec![
         Quota::token_bucket(5, SECOND),
         Quota::token_bucket(8, odd).burst(3).denied(Denied::Charged),
-        // The time for one unit of this quota is above two seconds. A packed state then stores the limit instead of this time.
+        // The time for one unit of this quota is above two seconds. A packed state then stores the limit instead of
+        // this time.
         Quota::token_bucket(1, Duration::from_nanos(86_400_000_000_007)).burst(2),
         Quota::token_bucket(5, SECOND).penalty(SECOND),
         Quota::fixed_window(5, SECOND),

@@ -13,8 +13,8 @@ use crate::KeyHasher;
 /// A request: a domain and one or more descriptors. A descriptor is a list of entries, and an entry is a key with a value.
 /// Every protocol builds requests of this type.
 ///
-/// The keys and values are borrowed from the message that the client sent. The entries of all descriptors are in one list. A request
-/// with at most four descriptors, and at most eight entries in total, allocates no memory.
+/// The keys and values are borrowed from the message that the client sent. The entries of all descriptors are in one
+/// list. A request with at most four descriptors, and at most eight entries in total, allocates no memory.
 ///
 /// ```
 /// use spillgate::rules::{Action, Request};
@@ -86,8 +86,8 @@ impl<'p> Request<'p> {
         limit: Option<&'p Limit>,
     ) {
         let before = self.entries.len();
-        // Most descriptors have few entries. `push` adds few entries faster than `extend`, because `extend` reserves memory
-        // first.
+        // Most descriptors have few entries. `push` adds few entries faster than `extend`, because `extend` reserves
+        // memory first.
         entries.into_iter().for_each(|entry| self.entries.push(entry));
         self.parts.push(Part { entries: self.entries.len() - before, action, limit });
     }
@@ -183,8 +183,8 @@ impl Rules {
     /// in their costs.
     ///
     /// Rules match whole values, but only the first `value_bytes` bytes of a value choose the counter. Longer values that
-    /// begin with the same bytes share a counter. So hashing a long value takes no more time
-    /// than hashing a value of `value_bytes` bytes.
+    /// begin with the same bytes share a counter. So a long value takes no more time to hash than a value of `value_bytes`
+    /// bytes.
     ///
     /// No memory is allocated if the request has at most four descriptors, at most two limits for each descriptor, and at
     /// most four limits in total.
@@ -312,8 +312,8 @@ struct Counter<'k> {
 }
 
 impl Counter<'_> {
-    /// Returns the entries that identify the counter. Each entry is a key with its value in the request. If all values that
-    /// match a wildcard share one counter (`share_threshold`), the entry has the wildcard instead of the value.
+    /// Returns the entries that identify the counter. Each entry is a key with its value in the request. If all values
+    /// that match a wildcard share one counter (`share_threshold`), the entry has the wildcard instead of the value.
     ///
     /// A value that is too long is cut. If a long value caused an error instead, clients could avoid the limit with long
     /// values, because many proxies allow a request when the rate limiter returns an error.

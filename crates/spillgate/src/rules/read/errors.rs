@@ -44,7 +44,8 @@ impl Errors {
         }
         let file = |error: &Diagnostic| order.iter().position(|file| file == error.file());
         self.errors.sort_by_key(|error| (file(error), error.line(), error.column()));
-        // A YAML alias repeats a value. If the value is wrong, its error was found again for each alias. Only one error is kept.
+        // A YAML alias repeats a value. If the value is wrong, its error was found again for each alias. Only one error
+        // is kept.
         self.errors.dedup_by(|a, b| {
             (a.file(), a.line(), a.column(), a.message()) == (b.file(), b.line(), b.column(), b.message())
         });

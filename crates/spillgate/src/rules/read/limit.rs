@@ -219,9 +219,9 @@ fn slot_by(node: &Node, steps: &[RuleStep], reporter: &mut Reporter<'_>) -> Opti
 /// Returns whether refused requests are charged. If it returns `None`, [`QuotaBuilder`] keeps its default, which is
 /// [`Denied::Free`].
 ///
-/// If the limit has `denied`, the value of `denied` decides. Without `denied`, refused requests are charged only in a file with
-/// `compat: envoy`, as in Envoy's reference rate limit server. There are two exceptions: for a concurrency limit and for a
-/// limit with `post_paid`, the default is always that refused requests are not charged.
+/// If the limit has `denied`, the value of `denied` decides. Without `denied`, refused requests are charged only in a
+/// file with `compat: envoy`, as in Envoy's reference rate limit server. There are two exceptions: for a concurrency
+/// limit and for a limit with `post_paid`, the default is always that refused requests are not charged.
 fn denied(
     fields: &Fields<'_>,
     algorithm: Algorithm,
