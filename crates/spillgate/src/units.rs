@@ -119,8 +119,8 @@ pub fn format_duration(duration: Duration) -> String {
             rest_ns %= unit_ns;
         }
     }
-    // The loop has printed the days, hours and minutes. What is left is printed as one number. The unit of this number is
-    // `s` if the loop has printed anything. Otherwise it is the largest unit that is not longer than what is left.
+    // The loop has printed the days, hours and minutes. What is left is printed as one number. The unit of this number
+    // is `s` if the loop has printed anything. Otherwise it is the largest unit that is not longer than what is left.
     let beside = !text.is_empty();
     let unit = UNITS[4..].iter().find(|(_, unit_ns)| beside || rest_ns >= *unit_ns);
     match unit {

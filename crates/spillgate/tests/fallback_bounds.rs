@@ -1,7 +1,7 @@
 //! Tests how much a fleet (nodes that share a store) admits while the nodes lose their links to the store and get them back.
 //!
-//! The fleet must keep its bounds, a refused request must charge nothing, and each admitted unit must be counted. In the
-//! comments, m is the number of nodes. A share is the part of a limit that one node can admit without the store.
+//! The fleet must keep its bounds, a refused request must charge nothing, and each admitted unit must be counted. In
+//! the comments, m is the number of nodes. A share is the part of a limit that one node can admit without the store.
 
 #[path = "support/shaky.rs"]
 mod shaky;

@@ -168,8 +168,8 @@ pub struct Planned<'p> {
     pub rule: Option<&'p Rule>,
     /// Whether the rule allows everything and counts nothing.
     pub unlimited: bool,
-    /// Whether another rule that matches this request replaces a limit of this rule (`replaces`). The list `hits` does not
-    /// have the replaced limit.
+    /// Whether another rule that matches this request replaces a limit of this rule (`replaces`). The list `hits` does
+    /// not have the replaced limit.
     pub replaced: bool,
     /// The limits of the descriptor, each with the index of its hit in [`Plan::hits`]. The list is empty if no limit applies
     /// to the descriptor.
@@ -182,9 +182,9 @@ impl Rules {
     /// It finds the rule of each descriptor, leaves out the limits that are replaced, and merges hits that differ only
     /// in their costs.
     ///
-    /// Rules match whole values, but only the first `value_bytes` bytes of a value choose the counter. Longer values that
-    /// begin with the same bytes share a counter. So a long value takes no more time to hash than a value of `value_bytes`
-    /// bytes.
+    /// Rules match whole values, but only the first `value_bytes` bytes of a value choose the counter. Longer values
+    /// that begin with the same bytes share a counter. So a long value takes no more time to hash than a value of
+    /// `value_bytes` bytes.
     ///
     /// No memory is allocated if the request has at most four descriptors, at most two limits for each descriptor, and at
     /// most four limits in total.
@@ -315,8 +315,8 @@ impl Counter<'_> {
     /// Returns the entries that identify the counter. Each entry is a key with its value in the request. If all values
     /// that match a wildcard share one counter (`share_threshold`), the entry has the wildcard instead of the value.
     ///
-    /// A value that is too long is cut. If a long value caused an error instead, clients could avoid the limit with long
-    /// values, because many proxies allow a request when the rate limiter returns an error.
+    /// A value that is too long is cut. If a long value caused an error instead, clients could avoid the limit with
+    /// long values, because many proxies allow a request when the rate limiter returns an error.
     fn counted<'e>(
         &self,
         rule: Option<&'e Rule>,
@@ -362,8 +362,8 @@ const fn in_slot(key: u128, slot: u128) -> u128 {
 /// are counted even if they do not fit.
 fn operation(action: Action, post_paid: bool, max_wait_ns: u64) -> Op {
     match action {
-        // With cost 0, a client checks a `post_paid` limit before the work. The operation is a take of 0 units and not a
-        // peek, because the refusal of a take starts the penalty, and the refusal of a peek does not.
+        // With cost 0, a client checks a `post_paid` limit before the work. The operation is a take of 0 units and not
+        // a peek, because the refusal of a take starts the penalty, and the refusal of a peek does not.
         Action::Take(0) if post_paid => Op::take(0),
         Action::Take(0) => Op::Peek,
         Action::Take(cost) if post_paid => Op::Force { cost },

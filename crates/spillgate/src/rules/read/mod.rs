@@ -147,8 +147,8 @@ impl FileReader<'_> {
         }
     }
 
-    /// Adds a domain. `root` is the level of the index that has the outermost descriptors of the domain. A domain that is
-    /// defined twice is an error.
+    /// Adds a domain. `root` is the level of the index that has the outermost descriptors of the domain. A domain that
+    /// is defined twice is an error.
     fn add_domain(&mut self, name: &str, at: At, root: u32) {
         let file = self.reporter.source.name.clone();
         if let Some(first) = self.rules.by_name.get(name) {

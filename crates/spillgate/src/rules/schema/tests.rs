@@ -45,8 +45,8 @@ fn violations(schema: &Value, part: &Value, value: &Value, path: &str, found: &m
             "maxItems" => value.as_array().is_none_or(|items| items.len() as u64 <= rule.as_u64().unwrap()),
             "minimum" => !value.is_number() || value.as_u64().is_some_and(|n| n >= rule.as_u64().unwrap()),
             "maximum" => !value.is_number() || value.as_u64().is_some_and(|n| n <= rule.as_u64().unwrap()),
-            // Patterns are not checked here. The parser checks a value with a pattern more strictly, and other tests load
-            // the examples with the parser.
+            // Patterns are not checked here. The parser checks a value with a pattern more strictly, and other tests
+            // load the examples with the parser.
             "pattern" => true,
             "required" => rule.as_array().unwrap().iter().all(|key| value.get(key.as_str().unwrap()).is_some()),
             "anyOf" => rule.as_array().unwrap().iter().any(|choice| {
