@@ -15,12 +15,13 @@ use crate::settings::{Key, Shape};
 /// The help on exit codes, for all commands.
 pub(super) const EXIT_CODES: &str = "Exit codes:
   0  success. After check: every request was allowed. After doctor: nothing has to be fixed
-  1  check refused a request, validate --deny-warnings found warnings, or doctor found something
-     that has to be fixed
+  1  check refused a request, validate --deny-warnings found warnings, doctor found something
+     that has to be fixed, or key found no limit
   2  the command line, a setting or a rule is wrong. Nothing was started
   3  not available. After serve: it could not start, or did not end well (an address in use, no
      permission, a failed worker, a second SIGTERM, a last snapshot that cannot be written). After
-     check and doctor: the store cannot be reached";
+     check and doctor: the store cannot be reached, or refuses access. After any command: its
+     output cannot be written";
 
 /// Returns the flag of a setting.
 pub(super) fn setting(key: &'static Key) -> Arg {
