@@ -82,7 +82,7 @@ struct Alarms {
     set: Mutex<BTreeMap<(Instant, u64), Waker>>,
     /// The number of the next alarm.
     numbers: AtomicU64,
-    /// Wakes the thread because there is an earlier alarm.
+    /// Wakes the thread when an alarm is added that is earlier than all others.
     earlier: Condvar,
 }
 
@@ -151,7 +151,7 @@ impl Future for Alarm<'_> {
     }
 }
 
-/// Removes an alarm that is no longer awaited. So the set never contains more alarms than requests that wait.
+/// Removes an alarm that is no longer awaited. So each alarm in the set belongs to a request that still waits.
 impl Drop for Alarm<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.number {

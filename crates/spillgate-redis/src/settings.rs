@@ -108,9 +108,9 @@ pub struct Settings {
     ///   the sentinels, and the name by which they know the primary. The user logs in to the servers, not to the
     ///   sentinels, and must be allowed ROLE.
     ///
-    /// A single address must be the address of a single server. If a proxy is in front of several nodes, it must reply
-    /// CROSSSLOT when the keys of a command are in different slots, as a cluster node does. A proxy that picks a server
-    /// by the first key alone would count the other keys on the wrong server.
+    /// The host in a `redis://` URL must be a single server or a proxy. A proxy in front of several nodes must reply
+    /// CROSSSLOT when the keys of a command are in different slots, as a cluster node does. A proxy that picks a node
+    /// by the first key alone would count the other keys on the wrong node.
     pub url: String,
     /// The user for the sentinels, if they need a password. `None` means the user `default`. The user must be allowed
     /// SENTINEL MASTER and SENTINEL GET-MASTER-ADDR-BY-NAME.
@@ -128,9 +128,9 @@ pub struct Settings {
     /// The number of connections to each server, which all requests share. It is at least 1, at most 1024, and by
     /// default two for each core.
     ///
-    /// A thread uses two connections by turns. While the server decides the requests on one connection, the thread fills
-    /// the other one. If one of the two does not exist yet, the thread borrows another connection. A connection is made
-    /// when a thread first needs it, and lives on that thread's runtime.
+    /// A thread uses two connections by turns. While the server decides the requests on one connection, the thread
+    /// sends its next requests on the other one. If one of the two does not exist yet, the thread uses a connection of
+    /// another thread. A connection is made when a thread first needs it, and lives on that thread's runtime.
     pub connections: usize,
     /// The maximum number of requests that wait for replies at the same time. Further requests fail as
     /// [`Overloaded`](crate::StoreErrorKind::Overloaded). With 0, all requests fail.
@@ -142,17 +142,17 @@ pub struct Settings {
     /// The circuit breaker opens when this number of requests in a row get no reply. Requests that waited for less than
     /// 7/8 of the [`timeout`](Settings::timeout) do not count.
     pub max_failures: u32,
-    /// The longest wait before the store tries again to reach a server that is down. It is at least a millisecond.
-    /// While the circuit is open, the store sends one request this often. While there is no connection, the store tries
-    /// to connect this often. While a node of a cluster fails, the store asks for the slot map this often.
+    /// The longest wait before the store tries again to reach a server that is down, at least a millisecond. After each
+    /// wait, the store tries once: it sends one request if the circuit is open, and connects if there is no connection.
+    /// While a node of a cluster fails, the store also waits at most this long before it reads the slot map again.
     pub probe_every: Duration,
     /// The number of states that the deny cache keeps, to refuse requests without a call to the server. 0 turns the
     /// cache off, and 16,777,216 is the maximum. A state needs 128 bytes. A counter of many segments needs up to 1,100
     /// bytes more.
     ///
     /// If a state refused a take and did not change, the cache refuses takes on it until the retry time, as the
-    /// server would. The verdict's source is then `DenyCache`. A take, force or refund through this store removes the
-    /// state from the cache at once. Changes by other clients are not seen.
+    /// server would. The verdict's source is then `DenyCache`. An allowed take, a force, a refund or a reset through
+    /// this store removes the state from the cache. Changes by other clients are not seen.
     ///
     /// Such a refusal also reports the other limits of the request. If the cache has the state of a limit, it reports
     /// the limit as the server would. Otherwise it reports the limit as [not asked](spillgate_core::Reason::NotAsked).
@@ -165,12 +165,12 @@ pub struct Settings {
     pub log: LogForm,
     /// Whether requests are sent as scripts. Turn this off for servers and proxies that refuse scripts. A request is
     /// then a transaction of plain commands ([`TRANSACTION_COMMANDS`](crate::TRANSACTION_COMMANDS), Redis 7.0 or
-    /// later). The store then serves only takes and peeks on fixed windows that neither charge refusals nor start
-    /// penalties.
+    /// later). The store then serves only takes and peeks on fixed windows. It refuses to serve a quota with
+    /// [`Denied::Charged`](spillgate_core::Denied::Charged) or with a penalty.
     ///
-    /// Without scripts, each hit is charged even if the request is refused. So the counter of a window can exceed the
-    /// limit, and the store then refuses smaller costs that would have fit. The units that are admitted in a window
-    /// never exceed the limit.
+    /// Without scripts, each hit is charged even if the request is refused, because a plain command adds the cost
+    /// before the store knows the count. So the counter of a window can exceed the limit, and the store then refuses
+    /// smaller costs that would have fit. The units that are admitted in a window never exceed the limit.
     ///
     /// Without scripts, a window that begins at its first hit must last a whole number of milliseconds. A window that
     /// begins at a multiple of its length since the epoch has a number. The store computes this number from a time that

@@ -70,12 +70,12 @@ const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 ///
 /// * If the request is refused, the slots that took units are asked to refund them, by receipt. If the deadline allows,
 ///   the refunds come before the answer. Until the refunds, the units can cause the refusal of another request.
-/// * A slot executes a refund only until twice the timeout has passed by the slot's own clock. It ignores a later
-///   refund. The units then become free with time, as the algorithm of the quota says.
+/// * A slot executes a refund only if it comes, by the slot's own clock, at most twice the timeout after the request
+///   was sent. A later refund has no effect. The units then become free with time, as the algorithm of the quota says.
 /// * A late refund never lets a window, log, counter or lease exceed its limit. A bucket can admit more after a late
 ///   refund: if a take is refunded after the time d, the bound for a span s becomes the bound for s + d. Here d is at
-///   most twice the timeout. The debt of a bucket is counted in the T of one quota (the time in which one unit drains).
-///   If the take changed the T of the bucket, the refund does not change it back.
+///   most twice the timeout. Several quotas can share a bucket. The bucket stores the T of one of them (the time in
+///   which one unit drains). If the take changed the T in the bucket, the refund does not change it back.
 /// * If a slot fails, the request fails as soon as all slots have replied or the deadline has come. The units that the
 ///   other slots took are refunded in the same way, because the caller can then count the request in another store.
 /// * If a slot's node is known to be down, that slot is asked before the others. If it fails, the others are not asked.
@@ -83,8 +83,9 @@ const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 /// * If the caller drops the request before its verdict, commands that have been written are still executed, and
 ///   nothing is refunded.
 /// * [`refunds_lost`](RedisStore::refunds_lost) counts how often units may stay taken for a request in several slots
-///   that was not admitted. It does not count requests in one slot. A request in one slot may also have charged without
-///   an answer, if it was dropped or if its error [may have been applied](StoreErrorKind::may_have_been_applied).
+///   that was not admitted. It does not count requests in one slot. A request in one slot may also have charged units
+///   although its caller got no verdict: if the caller dropped the request, or if the request failed and
+///   [may have been applied](StoreErrorKind::may_have_been_applied).
 /// * Without [scripts](Settings::scripts) nothing is refunded. If one slot refuses the request, the units that the
 ///   other slots charged stay charged. A refused request in one slot stays charged as well. `refunds_lost` does not
 ///   count these units.
@@ -380,8 +381,8 @@ impl RedisStore {
         self.timeout
     }
 
-    /// Takes a unit from a key that no request uses, to find out whether the store decides. Each `number` selects a key
-    /// in another slot.
+    /// Takes a unit from a key that no request uses, to find out whether the store decides. `number` selects the key.
+    /// The keys of different numbers are mostly in different slots.
     ///
     /// All servers of a fleet that shares the store probe the same keys, so the probe can be refused. A refusal also
     /// shows that the store decides.
@@ -442,7 +443,7 @@ fn probe_quota() -> Quota {
 }
 
 fn cluster_node_error() -> Error {
-    Error::new(StoreErrorKind::Moved, "the server is a node of a cluster, whose URL begins with redis-cluster://")
+    Error::new(StoreErrorKind::Moved, "the server is a node of a cluster, so the URL must begin with redis-cluster://")
 }
 
 /// Counts a request as in flight until this value is dropped.

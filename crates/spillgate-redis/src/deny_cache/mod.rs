@@ -10,17 +10,21 @@
 //! current time of the server's clock. The cache also keeps the states that did not refuse, because their remaining
 //! units are reported together with the refusal.
 //!
-//! The cache removes an entry when a request of this node could have changed its state. The cache does not see changes
-//! by other nodes until the entry is too old. Until then, `retry_after` can be too short if other nodes have taken more
-//! units. If other nodes have refunded units, the cache still refuses takes of these units.
+//! The cache removes an entry when a request of this store could have changed its state. The cache does not see changes
+//! by other clients until the entry is too old. Until then, `retry_after` can be too short if other clients have taken
+//! more units. If other clients have refunded units, the cache still refuses takes of these units.
+//!
+//! The entries are divided into sets of at most four entries. The key of a state selects the set of its entry.
 //!
 //! | event | effect on the entry of the state |
 //! |---|---|
-//! | the server refuses a request for free, and shows the state | a new entry is stored, or the old entry is replaced |
-//! | a request on the state is sent, and not refused for free | the entry is removed when the request ends or fails |
+//! | the server shows the state in a refusal that is free | a new entry is stored, or the old entry is replaced |
+//! | any other request on the state is sent | the entry is removed when the request ends or fails |
 //! | the entry is older than the greatest age | it is not used any more, and the next removal in its set removes it |
-//! | the set is full | the entry whose refusal ends first is replaced, unless it still refuses and the new one does not |
+//! | a new entry comes, and its set is full | it replaces the old entry whose refusal ends first, or is dropped |
 //! | another client takes or refunds | no effect until the entry is too old |
+//!
+//! In a full set, a new entry that does not refuse is dropped if all old entries still refuse.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -43,7 +47,7 @@ pub(crate) const CLUSTER_MAX_AGE: Duration = Duration::from_millis(100);
 /// A larger state is not kept. A counter of 128 segments has 1032 bytes, and a whole log can have a mebibyte.
 const STATE_BYTES_MAX: usize = 1100;
 
-/// A cache with a fixed number of entries. When a set is full, a new state replaces an old one.
+/// A cache with a fixed maximum number of entries.
 pub(crate) struct DenyCache {
     /// The start of the cache's clock. This clock counts nanoseconds.
     start: Instant,
@@ -73,9 +77,10 @@ const GENERATION_STEP: u64 = 2;
 #[derive(Default)]
 struct Set {
     /// Grows with each removal. Before a request is sent, its guard stores the generation. If the generation has
-    /// changed when the reply comes, the states in the reply are not kept, because they can be older than the change.
-    /// The bit [`HAS_ENTRIES`] is part of the generation. So a removal and an insertion by two threads cannot miss each
-    /// other.
+    /// changed when the reply comes, the states in the reply are not kept: another request may have changed them after
+    /// the server showed them.
+    /// The bit [`HAS_ENTRIES`] is part of the generation. So if one thread removes while another thread inserts, the
+    /// removal sees the bit and takes the lock, or the insertion sees the new generation and inserts nothing.
     generation: AtomicU64,
     /// At most one entry for each state. Allocated when it is first needed.
     entries: Mutex<Vec<Entry>>,

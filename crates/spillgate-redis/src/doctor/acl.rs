@@ -1,13 +1,13 @@
-//! Finds the commands that the user may not use on a server.
+//! Finds the commands that the Redis user of a store may not use on a server.
 //!
-//! Without this check, a missing right would show only when a rare script needs it. The doctor finds all missing rights
-//! at once, and changes no state of a limit.
+//! Without this check, a missing right would show only when a request needs it. The doctor (the code in this directory)
+//! finds all missing rights at once, and changes no state of a limit.
 //!
-//! | the user may | each command is tried |
-//! |---|---|
-//! | run scripts | in a script that may not write; the server checks the right first |
-//! | run no scripts | by itself, with wrong arguments or on a key that does not exist |
-//! | use plain commands only (`scripts` is off) | in a transaction that is aborted |
+//! | setting `scripts` | the user may run scripts | how each command is tried |
+//! |---|---|---|
+//! | on | yes | in a script that may not write; the server checks the right first |
+//! | on | no | by itself, with wrong arguments or on a key that does not exist |
+//! | off | yes or no | in a transaction that is aborted |
 
 use redis::{Cmd, cmd};
 use spillgate_core::StoreErrorKind;
@@ -72,7 +72,8 @@ pub(super) async fn forbidden(
 }
 
 /// Tries commands outside of scripts. They are all sent in one transaction, which is aborted at the end. If MULTI is
-/// forbidden, the commands run by themselves and find nothing to do.
+/// forbidden, the commands run without a transaction. They change nothing: the key does not exist, and INCRBY has a
+/// wrong argument.
 async fn in_transaction(
     server: &mut Probe,
     samples: &Samples,
@@ -102,8 +103,12 @@ async fn in_transaction(
     Ok(forbidden)
 }
 
-/// Returns whether the user may not use the command. Any other error means that the user may use it. If EXEC is
-/// forbidden, the server reports an aborted transaction, and only the text of the error shows the missing right.
+/// Returns whether the server refuses the command because the user has no right to it. If the server reports another
+/// error, the user has the right. If EXEC is forbidden, the server reports an aborted transaction, and only the text of
+/// the error shows the missing right.
+///
+/// # Errors
+/// The connection ended, or the reply did not come in time.
 async fn is_forbidden(server: &mut Probe, call: &Cmd) -> Result<bool, Error> {
     match server.query(call).await {
         Err(error) if matches!(error.kind, StoreErrorKind::Timeout | StoreErrorKind::Disconnected) => Err(error),
@@ -117,8 +122,8 @@ async fn in_scripts(server: &mut Probe, samples: &Samples) -> Result<Vec<&'stati
     let key = server.scratch(samples);
     let sha = permitted(server.text(cmd("SCRIPT").arg("LOAD").arg(TRY)).await)?;
     let mut forbidden = if sha.is_none() { vec!["SCRIPT LOAD"] } else { Vec::new() };
-    // A user may have no right to EVALSHA, or no right to the command inside the script. The text of the second error
-    // mentions the script.
+    // The server reports a missing right if the user may not call EVALSHA, and also if the user may not call TIME, the
+    // command in the script. The text of the error mentions a script only in the case of TIME.
     let unknown = "0".repeat(40);
     let called = cmd("EVALSHA").arg(sha.as_ref().unwrap_or(&unknown)).arg(1).arg(key.as_bytes()).arg("TIME").clone();
     let called = server.query(&called).await;

@@ -1,7 +1,7 @@
 //! Examines a store: collects the facts that decide whether the store can keep limits, from each of its servers.
 //!
-//! The findings are data, and the reader judges them. The doctor (this module) runs scripts on keys that no request
-//! uses, and removes these keys at the end. Nothing else is changed.
+//! The findings are data: the doctor (this module) does not say whether a finding is good or bad. The doctor runs
+//! scripts on keys that no request uses, and removes these keys at the end. Nothing else is changed.
 //!
 //! A server is examined in this order. The first error ends the examination of that server, and the error is part of
 //! the server's report:
@@ -79,8 +79,8 @@ pub struct ServerReport {
     /// scripts. Otherwise it tries [`TRANSACTION_COMMANDS`](crate::TRANSACTION_COMMANDS). On a cluster it also tries
     /// [`CLUSTER_COMMANDS`].
     ///
-    /// A push creates a list. If the user may run no scripts and may neither write a string nor remove a key, the list
-    /// would stay. The doctor then does not try the push, and reports it as forbidden.
+    /// A push (LPUSH or RPUSH) creates a list. If the user may run no scripts and may neither write a string nor remove
+    /// a key, the list would stay. The doctor then does not try the push, and reports it as forbidden.
     pub forbidden: Vec<&'static str>,
     /// Each script, with the error if it does not run. Empty if scripts are off, or if a command is forbidden.
     pub scripts: Vec<(&'static str, Option<Error>)>,
@@ -130,7 +130,8 @@ pub struct ClusterReport {
     pub alone: Vec<String>,
 }
 
-/// Examines the store at `settings.url`. `now` reads the local clock. Each reply may take [`Settings::timeout`].
+/// Examines the store at `settings.url`. `now` reads the local clock. The doctor waits for each reply at most
+/// [`Settings::timeout`].
 ///
 /// # Errors
 /// The store cannot be reached, or the URL is invalid.

@@ -163,7 +163,7 @@ pub(super) async fn within<T>(time: Duration, reply: impl Future<Output = Result
 /// The quotas of the doctor's requests: four quotas of one minute with different algorithms, and `scratch`.
 pub(super) struct Samples {
     quotas: [Quota; 4],
-    /// A quota whose key differs from the keys of the others.
+    /// A quota whose states have other keys than the states of `quotas`.
     scratch: Quota,
 }
 

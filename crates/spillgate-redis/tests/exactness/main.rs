@@ -1,8 +1,8 @@
-//! Several processes take units from one key, and each process has its own `RedisStore`. Together the processes are
-//! admitted exactly the limit. If several quotas count on one key, they admit no more than the largest of these quotas
-//! would.
+//! Several processes take units from one key, and each process has its own `RedisStore`. The sum of the units that all
+//! processes get is exactly the limit. If several quotas count on one key, they admit no more than the largest of these
+//! quotas would.
 
-#![allow(clippy::print_stdout, reason = "a process prints how many units it was admitted")]
+#![allow(clippy::print_stdout, reason = "a process prints how many units it got")]
 
 #[path = "../transport/server.rs"]
 #[allow(dead_code, reason = "these tests kill and freeze no server")]
@@ -71,7 +71,7 @@ fn start_and_sum(test: &str) {
             .iter_mut()
             .map(|process| process.hears(ADMITTED).parse().expect("the process prints a number"))
             .collect();
-        assert_eq!(admitted.iter().sum::<usize>(), LIMIT, "the processes were admitted {admitted:?} by {quota:?}");
+        assert_eq!(admitted.iter().sum::<usize>(), LIMIT, "the sum of {admitted:?} must be the limit: {quota:?}");
     }
 }
 

@@ -77,7 +77,7 @@ struct Report {
     events: Vec<Event>,
     /// The time and the cost of the first take that the largest quota refused.
     first_refused: Option<(u64, u64)>,
-    /// The longest time from the time of a decision until its task got the decision.
+    /// The longest delay of a decision: from the time in the verdict until the task got the verdict.
     late_ns: u64,
 }
 
@@ -152,8 +152,8 @@ fn largest_share(quotas: &[Quota], events: &[Event], late_ns: u64) -> u64 {
     share
 }
 
-/// Runs the tasks. If there are two nodes, each node gets half of the tasks. A request in memory reads the clock before it
-/// is decided, so its decision can come later than the time that it reports.
+/// Runs the tasks. If there are two nodes, each node gets half of the tasks. For the memory store, a task reads the
+/// clock before the store decides. So the store can decide up to `late_ns` after the time in the verdict.
 async fn asked_together(nodes: &[Node], key: u128, quotas: &Arc<[Quota]>) -> Report {
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
@@ -169,8 +169,9 @@ async fn asked_together(nodes: &[Node], key: u128, quotas: &Arc<[Quota]>) -> Rep
     Report { events, first_refused, late_ns }
 }
 
-/// Returns how many units the largest quota had left, beyond the cost of the take, when it first refused a take. All
-/// charges since the start are subtracted, so the quota had at least this many units. Returns 0 if it refused no take.
+/// Returns how many units the largest quota still had, beyond the cost of the take, when it first refused a take. This
+/// is a lower bound: it is the capacity minus the cost and minus all charges since the start, although some of the
+/// charged units may have become free again before. Returns 0 if the quota refused no take.
 fn left_at_first_refusal(quotas: &[Quota], reported: &Report) -> u64 {
     let Some((at, cost)) = reported.first_refused else { return 0 };
     let before = reported.events.iter().take_while(|event| event.at <= at + 2 * reported.late_ns);
@@ -217,10 +218,10 @@ async fn two_nodes_under_several_quotas_keep_the_bound_of_the_largest() {
                 let units: u64 = reported.events.iter().map(|event| event.admitted).sum();
                 let share = largest_share(&quotas, &reported.events, reported.late_ns);
                 println!(
-                    "{algorithm}, {} quotas, {store}: {units} units; an interval used {share}/1000 of its bound at most",
+                    "{algorithm}, {} quotas, {store}: {units} units; fullest interval: {share}/1000 of its bound",
                     quotas.len()
                 );
-                assert!(share <= 1000, "{algorithm}, {store}: an interval used {share}/1000 of its bound");
+                assert!(share <= 1000, "{algorithm}, {store}: fullest interval: {share}/1000 of its bound");
                 let left = left_at_first_refusal(&quotas, &reported);
                 assert_eq!(left, 0, "{algorithm}, {store}: units that the largest quota had left when it refused");
             }

@@ -178,7 +178,8 @@ async fn windows_since_the_epoch_admit_the_limit_each() {
         sleep(Duration::from_millis(1)).await;
     }
     // The bound is f(s + 2d), where f(s) is the bound with scripts for a span s. d is the longest time of a request plus
-    // 0.5 ms. In one second, two clocks drift apart by less than 2 * 0.5 ms.
+    // 0.5 ms. The store computes the number of a window from a time that the server reported at most one second ago.
+    // In one second, the store's clock and the server's clock drift apart by less than 1 ms = 2 * 0.5 ms.
     let (s, d) = (last.as_nanos() - first.map_or(0, Time::as_nanos), (longest.as_nanos() + 500_000) as u64);
     let bound = 3 * ((s + 2 * d).div_ceil(quota.window_ns()) + 1);
     assert!(

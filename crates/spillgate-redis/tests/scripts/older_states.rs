@@ -192,8 +192,8 @@ fn a_counter_of_any_number_of_segments_is_read_back_under_a_penalty() {
             let quota = build(Quota::sliding_window_counter(limit, window).segments(segments as u8).penalty(SECOND));
             let hit = |op| Hit::new(segments.into(), &quota, op, Binding::Enforce);
             let mut kernel = State::default();
-            // The first request is refused and starts a penalty. The next requests come during the penalty and after
-            // it.
+            // The first request takes the whole limit. The second request is refused and starts a penalty of 1 s. The
+            // next two requests come during the penalty, and the last request comes after it.
             let ops = [(0, Op::take(limit)), (1, Op::take(1)), (2, Op::Peek), (3, Op::take(1)), (1002, Op::take(1))];
             for (ms, op) in ops {
                 let mut decisions = [Decision::default()];

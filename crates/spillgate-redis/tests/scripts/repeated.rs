@@ -29,8 +29,8 @@ fn requests() -> usize {
     number.map_or(12_000, |text| text.parse().expect("DENY_CACHE_REQUESTS is a whole number"))
 }
 
-/// Returns the quotas. The quotas above the concurrency limit charge nothing for a refusal, and their refusals end at a
-/// known time.
+/// Returns the quotas. The quotas before `Quota::concurrency` in this list charge nothing for a refusal, and their
+/// refusals end at a known time.
 fn quotas() -> Vec<Quota> {
     let ms = Duration::from_millis;
     let builders = [
@@ -72,8 +72,8 @@ struct Tally {
     allowed: usize,
     refused: usize,
     repeated: usize,
-    /// The number of limits that repeated refusals reported with their remaining units, without the first such limit of
-    /// each refusal.
+    /// The number of limits that repeated refusals reported with their remaining units. The first such limit of each
+    /// refusal is not counted.
     siblings: usize,
     /// The number of limits that repeated refusals reported as not asked.
     not_asked: usize,

@@ -156,9 +156,10 @@ fn calls(client: &mut Client, now: Time, hits: &[Hit<'_>]) -> (usize, bool, Wait
     }
 }
 
-/// The state of a bucket contains T, the time in which one unit drains. If a quota with another T refuses a take on the
-/// state, nothing is written, so one call of the short script is enough. A charge needs a second call: of the
-/// general script, which can decide every request.
+/// The state of a bucket contains T, the time in which one unit drains. A take is first sent to a short script, which
+/// writes nothing if the quota of the take has another T. If that quota refuses the take, nothing has to be written, so
+/// this one call is enough. If the quota allows the take, a second call runs the general script, which can decide every
+/// request.
 #[test]
 fn a_refusal_under_another_quota_is_one_call_of_the_short_script() {
     let server = RedisServer::start();

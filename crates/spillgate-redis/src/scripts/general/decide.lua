@@ -3,7 +3,7 @@
 -- order as the function `decide` in the kernel (the pure decision code in crates/spillgate-core).
 --
 --     KEYS     the key of each state, once
---     ARGV[1]  the time of the decision; '' means that the server's clock decides
+--     ARGV[1]  the time of the decision; '' means the current time of Redis
 --     ARGV[2]  for each hit: first the fields that every hit has, then the fields that `read_quota` of the hit's
 --              algorithm reads (command/args.rs writes both)
 --     ARGV[3]  optional: the latest time. After this time the script does nothing and returns an empty reply

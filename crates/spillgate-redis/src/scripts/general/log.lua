@@ -66,8 +66,9 @@ local function load_log(form)
     add(log, quota, quota.cost)
   end
 
-  -- Adds units even if they do not fit, and removes the oldest units. Afterwards the log has at most max(top, n) units:
-  -- top = L + 1, and n is the number of units that were in the window before the call.
+  -- Adds min(due, top) units even if they do not fit. Here top = L + 1, and n is the number of units that were in the
+  -- window before the call. If the log then has more than max(top, n) units, the oldest units are removed until it has
+  -- max(top, n).
   local function force(log, quota)
     local most = math.max(quota.top, log.size - expired(log, quota))
     add(log, quota, math.min(quota.due, quota.top))

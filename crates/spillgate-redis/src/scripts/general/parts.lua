@@ -1,5 +1,5 @@
--- Part of decide.lua: the numbers of the operations, the largest count, and arithmetic with times and spans. A time or a
--- span is two numbers: seconds (_s) and nanoseconds (_ns).
+-- Part of decide.lua: the number that stands for each operation, the largest count of units, and arithmetic with times
+-- and spans. A time or a span is two numbers: seconds (_s) and nanoseconds (_ns).
 local TAKE, PEEK, FORCE, REFUND, RENEW, RESET, TAKE_NOTHING = 1, 2, 3, 4, 5, 6, 7
 local MAX_UNITS = 9007199254740991
 

@@ -25,9 +25,9 @@ local function load_window()
     return plus(w.start_s, w.start_ns, quota.window_s, quota.window_ns)
   end
 
-  -- Returns the start and the count of the current window. Until the window in the state ends, it is the current
-  -- window, even if the time of a late request is before the start of this window. After that, a new window without
-  -- units begins.
+  -- Returns the start and the count of the current window. The window in the state is the current window until it ends.
+  -- This also holds for a late request, whose time is before the start of that window. When that window has ended, the
+  -- current window is a new one without units.
   local function current(w, quota)
     if not w.none and less(now_s, now_ns, ends(w, quota)) then return w.start_s, w.start_ns, w.count end
     if quota.length == 0 then return now_s, now_ns, 0 end
@@ -55,8 +55,8 @@ local function load_window()
     add(w, quota, quota.due)
   end
 
-  -- Subtracts units from the window. A receipt (which the caller got for the take) names the time of the take. If a
-  -- receipt is given, units are subtracted only if that time is in this window.
+  -- Subtracts units from the current window. A receipt (which the caller got for the take) names the time of the take.
+  -- If a receipt is given, units are subtracted only if that time is in the current window.
   local function refund(w, quota)
     if w.none then return end
     add(w, quota, 0)

@@ -1,13 +1,14 @@
 -- Functions that all scripts for sliding window logs use. A log has one element for each unit that was taken, oldest
--- first. If the key ever had a penalty, one more element comes before the units. It has the end of that penalty. `head`
--- is the number of such elements: 0 or 1. `size` is the number of units. Positions count from 0 and include the penalty.
+-- first. If the key ever had a penalty, one more element comes before the units: the end of that penalty. `head` is the
+-- number of such elements: 0 or 1. `size` is the number of units. Positions count from 0 and include the penalty.
 --
 -- A log is stored as a list (log_list.lua) or as a sorted set (log_zset.lua). Both files return a table, `form`, with
 -- these functions. (s, ns) is a time in seconds and nanoseconds:
 --
 --     size(key)                         returns the number of elements
 --     until_when(key)                   returns the end and the length of the penalty if the first element is a
---                                       penalty. The key must exist. An older script wrote no length
+--                                       penalty, but only the end if an older script wrote the penalty. The key must
+--                                       exist
 --     time(key, position)               returns the time of the unit at this position
 --     all(key, from)                    returns the units from this position to the last one, as `log_element` packs
 --                                       their times
@@ -16,7 +17,8 @@
 --     remove(key, head, size, s, ns, units)  removes at most `units` units of this time. Returns how many were removed
 --     span(key, head, size, s, ns)      returns the positions of the first and the last unit of this time
 --     shut_out(key, head, s, ns, span_s, span_ns)  writes a penalty that ends at (s, ns) before all units. If `head` is
---                                       1, it replaces the old penalty. The length (span_s, span_ns) may be nil
+--                                       1, the new penalty replaces the old one. The length (span_s, span_ns) may be
+--                                       nil
 --     commands                          a list: the commands that a script may call after it has read the log
 
 -- Packs a time into eight bytes: 34 bits of seconds, and 30 bits of nanoseconds.

@@ -3,7 +3,7 @@
 -- no longer exact.
 
 -- Returns a * b as five numbers n0 to n4: a * b = n0 + n1 * 2^20 + n2 * 2^40 + n3 * 2^60 + n4 * 2^80. Both a and b must be
--- below 2^53. No number exceeds 3 * 2^40, so each number is exact.
+-- below 2^53. None of the five numbers exceeds 3 * 2^40, so each of them is exact.
 local function columns(a, b)
   local a0, b0 = a % 1048576, b % 1048576
   local a1, b1 = (a - a0) / 1048576 % 1048576, (b - b0) / 1048576 % 1048576

@@ -2,9 +2,10 @@
 -- The file clock.lua, which comes first in the script, has set the time of the decision (now_s, now_ns).
 --
 --     KEYS     the keys of the states, in the order of the takes
---     ARGV[1]  the time of the decision; '' means that the server's clock decides
+--     ARGV[1]  the time of the decision; '' means the current time of Redis
 --     ARGV[2]  for each take: the number of its algorithm (1 bucket, 2 window, 3 counter), the number of bytes that
---              follow, and the arguments of its step (bucket.lua, window.lua, counter.lua)
+--              follow, and the arguments of its step. A step is the code that decides one take (bucket.lua, window.lua
+--              or counter.lua)
 --     RETURNS  the time of the decision; then, for each state, its length and its bytes as they were before the takes
 local takes, at, allowed = {take_bucket, take_window, take_counter}, 1, true
 local reply = struct.pack('>I5I4', now_s, now_ns)

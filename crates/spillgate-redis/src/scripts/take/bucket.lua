@@ -13,7 +13,8 @@
 -- The step uses `break` to stop early. It leaves these states to decide.lua: a state with another T or b, a state with
 -- a penalty, and a debt above 2^b, which means that the clock was set back.
 --
---     ARGV[2]  cost * T; max_debt, which is min(B*T - cost*T, longest wait); 2^b; T and b as the bucket stores them
+--     ARGV[2]  cost * T; max_debt = min(B*T - cost*T, the longest wait that the take accepts); 2^b; T and b as the
+--              bucket stores them
 local cost_s, cost_ns, max_debt_s, max_debt_ns, top_s, top_ns, quota = struct.unpack('>I5I4I5I4I5I4c10', ARGV[2], at)
 local debt_s, debt_ns = 0, 0
 if raw ~= '' then

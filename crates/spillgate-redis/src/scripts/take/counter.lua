@@ -23,7 +23,8 @@ if raw ~= '' then
   if ahead > length then
     known_s, known_us, count, before, stale = 0, 0, 0, 0, true -- the clock was set back
   elseif ahead > 0 then
-    -- The request is late. It counts as if it came at the start of the newest window.
+    -- The time of this request is before the start of the newest window. The request is decided as if it came at that
+    -- start.
     at_s, at_ns = known_s, known_us * 1000
   end
 end

@@ -3,7 +3,7 @@
 -- and each_set.lua. The step decides one take.
 --
 --     KEYS     for each take, the key of its state; a key can occur several times
---     ARGV[1]  the time of the decision; '' means that the server's clock decides
+--     ARGV[1]  the time of the decision; '' means the current time of Redis
 --     ARGV[2]  for each take, the arguments of its step; the arguments of each take have the same length
 --     RETURNS  for one take: the time of the decision, and then the bytes of the state as they were before the take.
 --              For several takes: a list of such replies. If a take could not be executed, its element is an error

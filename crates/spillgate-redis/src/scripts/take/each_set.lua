@@ -1,5 +1,5 @@
-    -- Sets the same end of the key as ending() in lib/ending.lua would. The code is repeated here because Redis would
-    -- create the function again in each call of the script.
+    -- Makes the key expire at the time that ending() in lib/ending.lua computes. The code of ending() is repeated here,
+    -- because Redis would create that function again in each call of the script.
     local done
     if fits and ARGV[1] == '' then
       done = redis.pcall('SET', key, value, 'PXAT', string.format('%d', s * 1000 + math.ceil(ns / 1000000)))

@@ -3,7 +3,7 @@
 -- (lib/log_list.lua, lib/log_zset.lua).
 --
 --     KEYS     the key of the log
---     ARGV[1]  the time of the decision; '' means that the server's clock decides
+--     ARGV[1]  the time of the decision; '' means the current time of Redis
 --     ARGV[2]  cost; max_used, which is L - cost; W in seconds and nanoseconds
 --     RETURNS  the time of the decision; then the units of the log that the caller needs to compute the decision, as
 --              they were before the take (`log_digest` in lib/logs.lua)
@@ -22,7 +22,7 @@ if size > 0 then
     redis.call('DEL', KEYS[1]) -- the clock was set back
     size = 0
   elseif ahead_s >= 0 then
-    s, ns = newest_s, newest_ns -- the request is late: it counts as if it came at the time of the newest unit
+    s, ns = newest_s, newest_ns -- a request before the newest unit is decided as if it came at the time of that unit
   end
 end
 local expired = log_expired(form, KEYS[1], 0, size, window_s, window_ns, s, ns)
