@@ -76,8 +76,8 @@ const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 ///   refund: if a take is refunded after the time d, the bound for a span s becomes the bound for s + d. Here d is at
 ///   most twice the timeout. Several quotas can share a bucket. The bucket stores the T of one of them (the time in
 ///   which one unit drains). If the take changed the T in the bucket, the refund does not change it back.
-/// * If a slot fails, the request fails as soon as all slots have replied or the deadline has come. The units that the
-///   other slots took are refunded in the same way, because the caller can then count the request in another store.
+/// * If a slot fails, the request fails as soon as all slots have replied or the deadline has come. The caller
+///   may then let another store decide the request. So the units that the other slots took are refunded as above.
 /// * If a slot's node is known to be down, that slot is asked before the others. If it fails, the others are not asked.
 ///   So an outage costs the live slots only the units of requests that are in flight when the outage begins.
 /// * If the caller drops the request before its verdict, commands that have been written are still executed, and

@@ -337,8 +337,8 @@ impl RequestGuard<'_, '_, '_> {
     ) -> Option<Entry> {
         let own = on_state(self.hits, state_key);
         let (_, hit) = own.clone().next()?;
-        // A hit that is not free can change the state even if the request is refused. The shown state lacks
-        // this change.
+        // A state is kept only if the refused request cannot have changed it. A hit that is not free (`is_free`) can
+        // change its state even if the request is refused.
         let is_free = own.clone().all(|(_, hit)| is_free(hit));
         let waits = || own.clone().map(|(i, _)| decisions[i].retry_after);
         let max_used = match hit.quota.algorithm() {

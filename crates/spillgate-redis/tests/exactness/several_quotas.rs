@@ -1,8 +1,8 @@
 //! Several tasks take units from one key. Each request uses one of two or three quotas, chosen at random. The tasks use
 //! a memory store, or one or two stores (nodes) on the same Redis.
 //!
-//! Together the tasks are never admitted more than the bound of the largest quota. That quota refuses no take before
-//! its units are used up. The bound is checked for the interval between any two admissions, using the times of the
+//! All tasks together never get more units than the bound of the largest quota. That quota refuses no take before its
+//! units are used up. The bound is checked for the interval between any two admissions, using the times of the
 //! decisions.
 #![allow(clippy::disallowed_methods, reason = "the memory store is asked with the current time")]
 

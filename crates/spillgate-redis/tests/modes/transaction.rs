@@ -87,7 +87,7 @@ async fn each_hit_is_charged_by_itself() {
         reported.push((verdict.allowed, verdict.binding, decisions[1].remaining));
     }
     // The second request is refused by the first limit, but the second limit is charged anyway. The deny cache refuses
-    // the third request, which charges no limit.
+    // the third request, so that request charges no limit.
     assert_eq!(reported, [(true, Some(0), 9), (false, Some(0), 8), (false, Some(0), 8)]);
     assert_eq!(ask(&store, 2, &many, Op::Peek).await.1.remaining, 8);
     // Two hits on one counter are decided in their order.

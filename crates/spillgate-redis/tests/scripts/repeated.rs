@@ -1,5 +1,6 @@
 //! Sends random requests through a store to a real Redis. Each refusal that the deny cache repeats is compared with the
-//! decision of the kernel (the decision code in `spillgate_core`) on the states that Redis has at that time.
+//! decision of the kernel (the decision code in `spillgate_core`) on the states that are in Redis right after the
+//! refusal.
 //!
 //! `DENY_CACHE_REQUESTS` is the number of requests.
 

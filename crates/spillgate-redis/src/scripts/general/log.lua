@@ -1,5 +1,6 @@
 -- Part of decide.lua: sliding window logs with a limit L and a window W. A log has one element for each unit. It is a list
--- or a sorted set. `form` is a table of functions that read and write one of these two forms (lib/logs.lua).
+-- or a sorted set. `form` is a table of functions that read and write one of these two forms (lib/logs.lua). A request
+-- consists of hits: each hit is one operation, such as a take or a refund, with one quota.
 local function load_log(form)
   local function read_quota(at)
     local cost, max_used, due, top, window_s, window_ns, at_s, at_ns, marked, next =

@@ -1,7 +1,8 @@
 -- A log as a sorted set, which people and other tools can read. Each member is one unit. The score of a unit is the time
--- when it was taken, in microseconds. Its member name is the exact time, and then a number that distinguishes the units
--- of that time. Redis orders members of equal score by name, so units are always in the order of their times. The end
--- of a penalty is stored in one more member, which comes before all units. lib/logs.lua says what each function does.
+-- when it was taken, in microseconds. The name of the member is the exact time, and then a number that distinguishes
+-- the units of that time. Redis orders members of equal score by name, so units are always in the order of their times.
+-- The end of a penalty is stored in one more member, which comes before all units. lib/logs.lua says what each function
+-- does.
 local function zset_form()
   local function size(key)
     return redis.call('ZCARD', key)

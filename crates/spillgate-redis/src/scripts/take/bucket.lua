@@ -1,6 +1,7 @@
 -- The step for one take on a token bucket or a queue. A bucket with the capacity B stores its debt (the units that are
--- taken and not yet refilled) as time: each unit adds T, the interval in which the debt of one unit is paid. TAT is the
--- time when all debt is paid. The debt is at most 2^b nanoseconds, unless the clock was set back.
+-- taken and not yet refilled) as time: each unit adds T, the interval in which the debt of one unit is paid. So the
+-- debt is a number of nanoseconds. It is at most 2^b, unless the clock was set back. TAT is the time when all debt is
+-- paid.
 --
 -- A step is code that decides one take. command/script.rs puts it into a script. The step reads `raw`, the bytes of the
 -- state ('' if the key does not exist), and `at`, the position of its arguments in ARGV[2]. It sets these variables:
@@ -8,7 +9,7 @@
 --     fits      whether the take fits. It stays nil if the general script (decide.lua) has to decide
 --     value     the bytes of the state after the take
 --     s, ns     the time when that state ends, in seconds and nanoseconds
---     stale     true if no unit in the old state counts any more
+--     stale     true if all debt in the old state has been paid
 --
 -- The step uses `break` to stop early. It leaves these states to decide.lua: a state with another T or b, a state with
 -- a penalty, and a debt above 2^b, which means that the clock was set back.

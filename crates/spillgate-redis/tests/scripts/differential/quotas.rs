@@ -1,5 +1,6 @@
 //! The quotas of the random requests. For each algorithm except the queue, several quotas share one state. They differ in
-//! their limits, charged refusals, penalties and soft limits. Queues with different rates have different states.
+//! their limits, penalties and soft limits, and in whether refusals are charged. Queues with different rates have
+//! different states.
 
 use std::time::Duration;
 
