@@ -32,7 +32,7 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<String, String> {
-    // The bound of the store is above the number of keys, so that no key is refused.
+    // The store has space for twice as many keys as there are, so that it is never full.
     let max_keys = options.keys as usize * 2;
     let store = MemoryStore::new(MemoryOptions { max_keys, ..MemoryOptions::default() });
     let quota = Case::TokenBucket.quota(Width::Wide)?;

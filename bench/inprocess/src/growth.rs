@@ -17,15 +17,15 @@ use crate::timing::thread_cpu_ns;
 
 /// The time after which the state of a key expires.
 const LIFE: Duration = Duration::from_secs(3600);
-/// The number of batches during which [`LIFE`] passes. After these batches, all keys that were decided before have
-/// expired, so the store can get small again.
+/// The number of batches during which [`LIFE`] passes. A key that has no request during these batches has expired after
+/// them.
 const LIFE_BATCHES: u32 = 50;
 /// The number of keys that have requests all the time.
 const HOT_KEYS: u32 = 10_000;
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Keys after the growth
+    /// Number of keys at the end of the first phase, in which the store grows
     #[arg(long, default_value_t = 20_000_000)]
     keys: u32,
     /// Decisions in one batch
@@ -138,7 +138,7 @@ impl Store<'_> {
         // The store also has capacity for the new keys that come while the old keys expire.
         let max_keys = options.keys as usize * 2;
         let store = MemoryStore::new(MemoryOptions { max_keys, ..MemoryOptions::default() });
-        // This time is the start of a window, so that every fixed window has its full length.
+        // A fixed window starts at this time. So the states of the first phase live for a whole window.
         let clock = ManualClock::at(Time::EPOCH.after(LIFE * 1000));
         let quota = match case {
             Case::FixedWindow => Quota::fixed_window(1, LIFE),

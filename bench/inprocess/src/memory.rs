@@ -1,6 +1,8 @@
-//! Measures bytes per key: all memory that a process gains while a limiter is made and gets its keys.
+//! Measures bytes per key: how much the memory of a process grows while it makes a limiter and decides once for each
+//! key.
 //!
-//! How many keys a store can have depends on its memory. Each case runs in a process of its own.
+//! The fewer bytes a key needs, the more keys fit in the memory of a machine. Each case runs in a process of its own,
+//! so that it cannot use memory that an earlier case has freed.
 
 use std::fmt::Write;
 use std::process::Command;

@@ -62,7 +62,7 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
 /// Returns the cost of each case in each repetition.
 fn measure(options: &Options, exponent: f64) -> Result<Vec<Vec<Cost>>, String> {
     let width = if options.deny { Width::Narrow } else { Width::Wide };
-    // The bound of the store is above the number of keys, so that no key is refused.
+    // A store has space for twice as many keys as there are, so that it is never full.
     let max_keys = options.keys as usize * 2;
     let started = options.cases.iter().map(|case| case.start(max_keys, width));
     let subjects = started.collect::<Result<Vec<Box<dyn Subject>>, String>>()?;

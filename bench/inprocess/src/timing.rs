@@ -17,9 +17,9 @@ pub(crate) fn thread_cpu_ns() -> u64 {
 /// The time of one decision while several threads decide at the same time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
-    /// Wall time multiplied by the number of threads, per decision.
+    /// t * n / d, where t is the wall time, n is the number of threads and d is the number of all decisions.
     pub(crate) wall_ns: f64,
-    /// CPU time of all threads, per decision.
+    /// c / d, where c is the sum of the CPU times of all threads, and d is the number of all decisions.
     pub(crate) cpu_ns: f64,
 }
 

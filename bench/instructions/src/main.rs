@@ -1,8 +1,8 @@
 //! Makes one kind of decision COUNT times, so that valgrind can count its instructions: `instructions CASE COUNT`.
 //!
-//! Call the program twice, with different counts. The difference between the two results comes only from the decisions.
-//! Times vary too much on a busy machine to show a small regression, but the number of instructions hardly varies.
-//! Without arguments, the program prints the cases.
+//! Call the program twice, with different counts. The second call needs more instructions than the first call, and only
+//! the additional decisions need them. Times vary too much on a busy machine to show a small regression, but the number
+//! of instructions hardly varies. Without arguments, the program prints the cases.
 //!
 //! `scripts/show-no-regression.sh` compares the results with those of the same program at an earlier commit. So a case
 //! must always make the same decisions as long as it has the same name.
@@ -50,8 +50,8 @@ descriptors:
 
 /// A clock that advances by a microsecond at each reading.
 ///
-/// The system's clock calibrates itself when it starts, and sometimes reads the wall clock. The number of instructions
-/// for this depends on how busy the machine is.
+/// The system's clock calibrates itself when it starts, and sometimes reads the wall clock. How many instructions it
+/// needs for this depends on how busy the machine is.
 #[derive(Default)]
 struct Ticks(AtomicU64);
 
@@ -119,9 +119,9 @@ fn of_service(request: &str, count: usize) -> Outcome {
         "allowed" | "refused" | "unmatched" => (request, 1),
         other => return Err(format!("there is no case {other}").into()),
     };
-    // This is the usual log level of a server, because a decision includes the checks before a log line. The service
-    // looks up only the first thousand unmatched descriptors in a second. If COUNT is above a thousand in both calls of
-    // the program, the difference between the two results contains no such lookups.
+    // A decision also checks whether it has to write a log line. So the program sets the usual log level of a server.
+    // The service looks up only the first thousand unmatched descriptors in a second. If COUNT is above a thousand in
+    // both calls of the program, both calls make the same number of lookups.
     tracing_subscriber::fmt().with_max_level(LevelFilter::INFO).with_writer(io::sink).init();
     let rules = Rules::parse(&[RulesFile { name: "rules.yaml".into(), text: RULES.into() }])?;
     let store = Backend::Memory(MemoryStore::new(MemoryOptions::default()));

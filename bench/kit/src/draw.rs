@@ -4,9 +4,9 @@
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
-/// Draws `length` numbers below `count`. With an exponent of 0, all numbers are equally likely. Otherwise the number of
-/// rank `n` (counted from 1) has the weight `n^-exponent`. Such a number is drawn by inverse transform over the exact
-/// cumulative weights.
+/// Draws `length` numbers below `count`. With an exponent of 0, all numbers are equally likely. Otherwise the number
+/// `n - 1` has the weight `n^-exponent`, and the numbers are drawn by inverse transform over the exact cumulative
+/// weights.
 pub fn draw(count: u32, exponent: f64, seed: u64, length: usize) -> Vec<u32> {
     let count = count.max(1);
     let mut rng = SmallRng::seed_from_u64(seed);

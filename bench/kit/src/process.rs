@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The longest time until a server accepts connections.
+/// The maximum time from the start of a server until it accepts connections.
 const START: Duration = Duration::from_secs(20);
 
 /// A server process. It is killed on drop.

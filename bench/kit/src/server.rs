@@ -39,7 +39,7 @@ impl Redis {
         answer.map_err(|e| format!("{}: {e}", words.join(" ")))
     }
 
-    /// Runs a command like [`run`](Redis::run). Its words may be bytes that are not text.
+    /// Runs a command, like [`run`](Redis::run), but the words of the command may be bytes that are not text.
     pub fn run_bytes<T: FromRedisValue>(&mut self, words: &[&[u8]]) -> Result<T, String> {
         redis::Cmd::new().arg(words).query(&mut self.connection).map_err(|e| e.to_string())
     }

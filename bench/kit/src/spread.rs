@@ -33,7 +33,7 @@ pub fn spread(figures: impl IntoIterator<Item = f64>) -> Spread {
     Spread { median: f64::midpoint(figures[lower], figures[middle]), min, max }
 }
 
-/// Returns the smallest figure such that at least this `share` of all figures is not larger. The figures must be
+/// Returns the smallest figure x such that at least this `share` of all figures is at most x. The figures must be
 /// `sorted`.
 pub fn quantile(sorted: &[f64], share: f64) -> f64 {
     let rank = (sorted.len() as f64 * share).ceil() as usize;
@@ -48,8 +48,8 @@ pub fn quantile(sorted: &[f64], share: f64) -> f64 {
 pub fn median_interval(figures: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
     let mut figures: Vec<f64> = figures.into_iter().collect();
     figures.sort_by(f64::total_cmp);
-    // Finds how many figures are left out at each end: the largest number n such that the probability of at most n
-    // heads in `count` coin tosses is at most 2.5 %.
+    // The interval leaves out n figures at each end. n is the largest number with p(n) <= 2.5 %, where p(n) is the
+    // probability of at most n heads in `count` coin tosses.
     let (count, mut outside) = (figures.len(), 0);
     let mut chance = 0.5_f64.powi(i32::try_from(count).ok()?);
     let mut tail = chance;

@@ -1,4 +1,5 @@
-//! A gRPC server on the h2 crate alone. The server `tonic` is slower than this server by the cost of tonic and hyper.
+//! A gRPC server on the h2 crate alone. The server `tonic` also uses h2, and its additional time is the cost of tonic
+//! and hyper.
 
 use bytes::Bytes;
 use h2::server::{Connection, SendResponse};

@@ -5,8 +5,8 @@
 //! that allows the request. So the difference between spillgate and these servers is the cost of the decision.
 //!
 //! `script` makes decisions too, on the Redis whose address is in the variable `REDIS`. `script` makes one script call
-//! for each request, and it sends only one call at a time on each connection. The variable `CONNECTIONS` sets the
-//! number of connections. `script` shows the speed of a server that is built in this simple way.
+//! for each descriptor of a request, and it sends only one call at a time on each connection. The variable
+//! `CONNECTIONS` sets the number of connections. `script` shows the speed of a server that is built in this simple way.
 //!
 //! With `RT=current`, a server runs on a single thread. Otherwise it uses tokio's default runtime. The servers whose
 //! names begin with `raw-` always run on a single thread, without a runtime.

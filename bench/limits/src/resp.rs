@@ -45,7 +45,8 @@ fn command_len(input: &[u8]) -> Option<usize> {
     (at <= input.len()).then_some(at)
 }
 
-/// Reads the number in the line at `at`, after its type byte. Then moves `at` behind the line.
+/// Reads the number in the line that starts at `at`. The first byte of the line is a type byte, and the number follows
+/// it. Then moves `at` to the byte after the end of the line.
 fn number(input: &[u8], at: &mut usize) -> Option<usize> {
     let line = input.get(*at + 1..)?;
     let len = line.windows(2).position(|pair| pair == b"\r\n")?;

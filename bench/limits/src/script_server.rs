@@ -1,6 +1,6 @@
-//! A gRPC server on tonic that asks Redis in the simplest way, which is one script call for each request.
+//! A gRPC server on tonic that asks Redis in the simplest way: one script call for each descriptor of a request.
 //!
-//! A request has a connection for itself until its answer has arrived.
+//! While a call waits for its reply, nothing else is sent on its connection.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -31,8 +31,8 @@ const REDIS: &str = "REDIS";
 const CONNECTIONS: &str = "CONNECTIONS";
 
 impl OneByOne {
-    /// Waits for a free connection, and sends the call on it. If the call fails or its caller leaves, the connection is
-    /// not used again.
+    /// Waits for a free connection, and sends the call on it. If the call fails, or if the client cancels its request,
+    /// the connection is not used again.
     async fn ask(&self, call: &spillgate_redis::ScriptCall<'_, '_>) -> Result<Vec<u8>, StoreError> {
         let _turn =
             self.turns.acquire().await.map_err(|_| StoreError::new(StoreErrorKind::NotSent, "no connection"))?;

@@ -118,7 +118,7 @@ impl Connection {
     }
 }
 
-/// The schedule of one thread in an open loop. All threads have the same part of the rate.
+/// The schedule of one thread in an open loop. With n threads, each thread sends 1/n of the requests.
 struct Schedule {
     begin: Instant,
     interval: f64,
@@ -159,7 +159,7 @@ struct Worker {
     connections: Vec<Connection>,
     keys: Keys,
     schedule: Option<Schedule>,
-    /// The index after the connection that the open loop used last.
+    /// 1 + the index of the connection that the open loop used last.
     turn: usize,
     /// The connections that may be able to send: a reply has arrived, or the socket accepts bytes again.
     ready: Vec<usize>,
@@ -209,7 +209,8 @@ impl Worker {
         }
     }
 
-    /// Sends requests in a closed loop, until the windows of all ready connections are full.
+    /// Sends requests in a closed loop. On each ready connection, it sends until the window is full or the flow control
+    /// of the server allows no more.
     fn send_filling(&mut self) {
         for &i in &self.ready {
             let connection = &mut self.connections[i];

@@ -21,6 +21,7 @@ impl Resp {
 }
 
 /// Reads the value at the front of `input`. Returns its length, whether it is an error, and the first integer in it.
+/// Returns `None` if the value is not complete.
 fn value(input: &[u8]) -> Result<Option<(usize, bool, Option<i64>)>, String> {
     let Some(line) = input.windows(2).position(|w| w == b"\r\n") else {
         return Ok(None);

@@ -1,8 +1,9 @@
 //! Unary gRPC over HTTP/2 without TLS. It is written by hand, so that the client uses little CPU time.
 //!
-//! Every request has the same block of headers. The headers are literals, so neither the client nor the server has to
-//! keep a table. The client does not decode the headers of replies. If a stream has a message, the message says whether
-//! the request is allowed. If a stream ends without a message, the request is an error.
+//! Every request has the same block of headers. The headers are literals that are not indexed, so neither the client
+//! nor the server has to keep a table of headers. The client does not decode the headers of replies. If a stream has a
+//! message, the message says whether the request is allowed. If a stream ends without a message, the request is an
+//! error.
 
 use crate::proto::{Completion, Protocol, Verdict};
 use std::collections::VecDeque;

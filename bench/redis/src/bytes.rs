@@ -28,7 +28,8 @@ const YEAR: Duration = Duration::from_secs(365 * 86_400);
 /// The number of requests in flight.
 const TASKS: u32 = 64;
 
-/// The maximum memory in bytes that Redis may use for a key whose state is not a log.
+/// The maximum memory in bytes that Redis may use for a key whose state is not a log. Only a sliding window log has a
+/// log as its state.
 const SMALL_MAX: u64 = 180;
 /// The length in bytes of the name of each key.
 const NAME: usize = 29;

@@ -1,8 +1,9 @@
 //! Compares a hot key that is refused with a hot key that is allowed.
 //!
-//! The deny cache answers the refused key, and Redis answers the allowed key. There are two comparisons. In the first,
-//! each request has one limit. In the second, each request also has a limit that all requests share. Another request
-//! takes from the shared limit before each refusal.
+//! The deny cache (the refusals that the library remembers) answers requests on the refused key. Redis answers requests
+//! on the allowed key. There are two comparisons. In the first, each request has one limit. In the second, each request
+//! also has a limit that all requests share. Another request takes from the shared limit before each refused request,
+//! so the state of this limit always changes.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -27,7 +28,7 @@ pub(crate) struct Options {
     /// Refused requests in each round
     #[arg(long, default_value_t = 400_000)]
     refused: u32,
-    /// Refused requests in each round that have a busy shared limit too
+    /// Refused requests in each round that also have the shared limit
     #[arg(long, default_value_t = 20_000)]
     busy: u32,
 }
@@ -43,7 +44,7 @@ struct Run {
     per_second: f64,
     /// The number of scripts that Redis ran for these requests.
     scripts: u64,
-    /// The bytes that Redis received and sent. `None` if other requests were sent in the same time.
+    /// The bytes that Redis received and sent. `None` if other requests were sent between these requests.
     bytes: Option<[u64; 2]>,
 }
 

@@ -30,8 +30,8 @@ pub(crate) struct Options {
 }
 
 const DAY: Duration = Duration::from_secs(86_400);
-/// The units that are taken from each key of the allowed requests before the measurement. They are more than the units
-/// that become free during the measurement.
+/// The number of units that are taken from each key of the allowed requests before the measurement. Fewer units become
+/// free during the measurement, so every bucket has used units all the time.
 const OWED: u64 = 10_000;
 
 /// One kind of request.
@@ -90,8 +90,8 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
         for (case, (micros, calls)) in cases.iter().zip(&mut figures) {
             redis.reset_counts()?;
             for i in 0..options.questions {
-                // The requests go through all keys, again and again. After all keys have had a request, the next quota
-                // is used.
+                // The requests go through all keys, again and again. Each time when all keys have had a request, the
+                // next quota of the case is used.
                 let key = case.first_key + i as u128 % options.keys;
                 let quota = case.quotas[(round + i / options.keys as usize) % case.quotas.len()];
                 ask(&mut redis, key, quota, 1, case.allowed, case.general)?;

@@ -194,8 +194,8 @@ fn benchmark(options: &Options, redis: &mut Redis, quota: &Quota, pipeline: usiz
     // redis-benchmark may abort at its end unless the last pipeline is complete. So the number of requests is a
     // multiple of the pipeline.
     let requests = options.requests - options.requests % pipeline as u64;
-    // The names of keys have the same length as in the library. redis-benchmark draws the last twelve digits below
-    // `-r`.
+    // The names of keys have the same length as in the library. redis-benchmark replaces `__rand_int__` by twelve
+    // digits, which are a random number below the value of `-r`.
     let output = Command::new("redis-benchmark")
         .args(["-h", &address.ip().to_string(), "-p", &address.port().to_string(), "-c", "1", "--csv"])
         .args(["-P", &pipeline.to_string(), "-n", &requests.to_string(), "-r", &options.keys.to_string()])

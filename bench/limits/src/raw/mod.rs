@@ -26,7 +26,8 @@ struct Connection<S> {
 }
 
 impl<S> Connection<S> {
-    /// Reads, answers and writes until the socket would block. An error means that the connection has ended.
+    /// Reads the bytes that have arrived, and answers the complete requests in them. Then writes the answers until the
+    /// socket would block. An error means that the connection has ended.
     fn turn(&mut self, scratch: &mut [u8], replies: Replies<S>) -> io::Result<()> {
         loop {
             match self.stream.read(scratch) {
@@ -53,7 +54,8 @@ impl<S> Connection<S> {
         Ok(())
     }
 
-    /// Bytes are copied only if a request is split over two reads.
+    /// Answers the complete requests, and keeps the rest of the bytes for the next read. Bytes are copied only if the
+    /// start of a request has arrived without its end.
     fn take(&mut self, bytes: &[u8], replies: Replies<S>) {
         if self.input.is_empty() {
             let used = replies(&mut self.state, bytes, &mut self.output);

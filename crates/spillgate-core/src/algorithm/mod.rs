@@ -16,7 +16,8 @@
 //!   these words.
 //!
 //! Except `expires_at`, `encode` and `decode`, these functions are never called for a quota with a limit of 0. `refusal`
-//! and `charge` are never called with a cost above the hard capacity.
+//! and `charge` are never called with a cost above the hard capacity. The hard capacity is the maximum number of units
+//! that may be used: [`Quota::hard_capacity`](crate::Quota::hard_capacity).
 
 mod concurrency;
 mod fixed_window;

@@ -1,4 +1,4 @@
-//! The sliding window log: every admitted unit is stored until it is a window old.
+//! The sliding window log: every admitted unit is stored until its age is W.
 //!
 //! L is the limit, and W is the length of the window. [`Algorithm`](crate::Algorithm) has a table of all letters.
 //!
@@ -72,7 +72,7 @@ impl Log {
         index
     }
 
-    /// Returns the number of entries that are at least a window old.
+    /// Returns the number of entries whose age is at least W.
     fn expired(&self, quota: &Quota, now: u64) -> usize {
         let effective = self.effective(now);
         self.first_not(0, |e| effective - e.at >= quota.window_ns())

@@ -77,9 +77,10 @@ impl Bucket {
 
     /// Returns the debt at `now` in nanoseconds, converted to the T of `quota` and rounded up.
     ///
-    /// The request is late by `late_ns`: a decision was already made at `now + late_ns`. The debt that drains until
-    /// that time is not converted, because it is paid at the T of the state. If it was converted to a shorter T, units
-    /// would be forgiven. If it was converted to a longer T, units would be counted twice.
+    /// The request is late by `late_ns`: a decision was already made at `now + late_ns`. The part of the debt that is
+    /// paid between `now` and that time is not converted, because it is paid at the T of the state. If this part were
+    /// converted to a shorter T, units would be forgiven. If it were converted to a longer T, units would be counted
+    /// twice.
     #[inline]
     fn converted(&self, quota: &Quota, now: u64, late_ns: u64) -> u64 {
         let debt = self.debt(now);
