@@ -34,7 +34,7 @@ const OUTCOMES: [&str; 2] = ["allowed", "refused"];
 const SERVICE: &str = "Service::decide";
 const REQUESTS: [&str; 4] = ["allowed", "refused", "unmatched", "two limits"];
 
-/// The number of keys, which are used in turns. With only one key, everything would always be in the processor's cache.
+/// The number of keys, which are used in turns. So the result is an average over several keys.
 const KEYS: usize = 64;
 /// The secret of the hash. The hash decides where a state is stored, so it has to be the same in each run.
 const SECRET: [u8; 16] = [7; 16];

@@ -138,8 +138,8 @@ fn measure(
     kind: &Kind,
     keys: u32,
 ) -> Result<Figures, String> {
-    // The keys are written once before the measurement. So the memory for connections and scripts already exists, and
-    // it is not counted as the memory of keys.
+    // Before the measurement, the keys are written and deleted once. So Redis already has the memory for connections
+    // and scripts, and this memory is not counted as the memory of keys.
     runtime.block_on(fill(store, kind, keys))?;
     redis.run::<()>(&["FLUSHALL", "SYNC"])?;
     let before = redis.info::<u64>("used_memory")?;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use kit::{Process, Redis, free_address, pinned};
 use tempfile::TempDir;
 
-/// After this many milliseconds without an answer, a server is regarded as failed: a node of a cluster by the other
-/// nodes, and a primary by its sentinels.
+/// If a server has not answered for this many milliseconds, it is regarded as failed. In a cluster, the other servers
+/// decide this. With sentinels, the sentinels decide it.
 pub(crate) const DOWN_AFTER_MS: u64 = 500;
 
 /// The name that the sentinels use for their primary.

@@ -45,7 +45,9 @@ fn quotas() -> Result<[Quota; 2], String> {
 
 /// The figures of one round.
 struct Round {
+    /// The decisions per second of the library.
     ours: f64,
+    /// The requests per second of redis-benchmark.
     its: f64,
     /// The commands that the library sends for each decision.
     commands: f64,

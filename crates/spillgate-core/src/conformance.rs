@@ -4,8 +4,8 @@
 //! decide differently from the kernel (the decision code of this crate). A failed trace shows the line where the
 //! answers differ.
 //!
-//! A trace is a text file in `tests/traces/`. A line that begins with `quota` declares a quota. Any other line is a
-//! request and its expected answer:
+//! A trace is a text file in `tests/traces/`. A line that begins with `quota` declares a quota. Any other line
+//! that is not indented is a request and its expected answer. An indented line is a hit of the request above it:
 //!
 //! ```text
 //! quota algorithm=token_bucket limit=10 window=1s burst=2      # used by a hit that names no quota

@@ -3,7 +3,7 @@
 //! The state has only two numbers, the start of the window and a count, so it needs little memory.
 //!
 //! L is the limit, and W is the length of the window. [`Algorithm`] has a table of all letters. The anchor of the quota
-//! says where windows start. In an interval of length s, at most this many units are admitted:
+//! says when windows start. In an interval of length s, at most this many units are admitted:
 //!
 //! * If windows start at multiples of W since the epoch: L * (ceil(s/W) + 1). So 2 * L units can be admitted in a short
 //!   time around the edge between two windows.
