@@ -16,11 +16,11 @@
 //! | 1 | 1 if the limit is 0, so that there is nothing to count |
 //! | 9 | the length of the penalty; 0 for no penalty |
 //!
-//! The fields of the algorithm follow. A `fixed_window` with the limit L and the window W has these fields:
+//! The fields of the algorithm follow. A `fixed_window` with the window W has these fields:
 //!
 //! 1. the cost of the operation
-//! 2. the limit minus the sum of the costs of all takes on the state; these takes fit if at most this many units are
-//!    used already
+//! 2. the hard capacity (the limit plus its soft share) minus the sum of the costs of all takes on the state; these
+//!    takes fit if at most this many units are used already
 //! 3. the units that a force or a charged refusal adds
 //! 4. W in seconds and nanoseconds
 //! 5. W in microseconds, or 0 if a window begins at its first hit
@@ -86,8 +86,8 @@ impl HitArgs<'_, '_> {
         }
     }
 
-    /// Returns whether the hit is refused whatever the state is. This is true if its cost is above the capacity, or if
-    /// the quota does not support the operation.
+    /// Returns whether the hit is refused whatever the state is. A take is, if the sum of the costs of all takes on its
+    /// state is above the hard capacity. A force or a renewal is, if the quota does not support it.
     fn is_never(&self) -> bool {
         let quota = self.hit.quota;
         let above = self.hit.op.kind() == OpKind::Take && self.cost_on_state > quota.hard_capacity();
@@ -187,7 +187,8 @@ impl HitArgs<'_, '_> {
 }
 
 /// Returns the largest number of used units at which the takes on the state of the hit still fit. `cost_on_state` is
-/// the sum of the costs of these takes. For a peek the result is the whole capacity.
+/// the sum of the costs of these takes. For an operation that is not a take, the result is the whole
+/// hard capacity.
 pub(crate) fn max_used(hit: &Hit<'_>, cost_on_state: u64) -> u64 {
     let cost = if hit.op.kind() == OpKind::Take { cost_on_state } else { 0 };
     hit.quota.hard_capacity().saturating_sub(cost)

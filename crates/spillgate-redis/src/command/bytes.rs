@@ -6,7 +6,7 @@
 //! | format in Lua | bytes | value |
 //! |---|---|---|
 //! | `B` | 1 | a small number or a flag |
-//! | `I7` | 7 | units, up to 2^53 - 1 |
+//! | `I7` | 7 | units, or a span in microseconds, up to 2^53 - 1 |
 //! | `I5I4` | 9 | seconds, and the rest in nanoseconds |
 //! | `I5I3` | 8 | seconds, and the rest in microseconds |
 //!

@@ -1,13 +1,14 @@
 //! The keys of states in Redis, and their slots in a cluster.
 //!
-//! A key is made of hashes only, so that no client can choose its text, its length or its slot.
+//! Except for a few fixed characters, a key contains only bits of hashes. So no client can choose the text, the length
+//! or the slot of a key.
 //!
 //! ```text
 //! sg:{kP2d7}:Zx0aB3..     the state of a limit
 //! sg:{kP2d7}/Zx0aB3..     a log in a sorted set
 //! sg:{kP2d7}+Qm81c..      the counter of one window, in a store without scripts
-//!     ^^^^^               the tag: the highest 30 bits of the key, the same for all limits of one descriptor
-//!            ^^^^^^..     the suffix: the lowest 108 bits of the key of the state
+//!     ^^^^^               the tag: the highest 30 bits of `Hit::key`, the same for all limits of one descriptor
+//!            ^^^^^^..     the suffix: the lowest 108 bits of `Hit::state_key`; the window changes those of `+` keys
 //! ```
 
 use std::fmt;

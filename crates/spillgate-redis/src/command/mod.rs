@@ -3,11 +3,11 @@
 //! Only this folder distinguishes scripts and transactions. The code that sends a command only asks for the key of the
 //! command, and lets this folder decode the reply.
 //!
-//! The first example is a take of one unit with scripts. The second one is the same take without scripts. L is the limit,
-//! and W is the window:
+//! The first example is a take of one unit with scripts. The second one is the same take without scripts. L is the
+//! limit. W is the window, which begins at its first hit:
 //!
 //! ```text
-//! EVALSHA <sha of take_window> 1 sg:{kP2d7}:Zx..  "" <cost, L - cost, W>
+//! EVALSHA <sha of take_window> 1 sg:{kP2d7}:Zx..  "" <cost, L - cost, W, 0>
 //! < <time of the decision> <start and count, as they were before the take>
 //!
 //! MULTI
@@ -140,8 +140,8 @@ impl Command<'_, '_, '_> {
         matches!(self, Command::Script(_))
     }
 
-    /// Sets the latest time for a script, as [`ScriptCall::not_after`] does. Transactions never refund, so they have no
-    /// latest time.
+    /// Sets the latest time for a script, as [`ScriptCall::not_after`] does. Only refunds need a latest time.
+    /// Transactions never refund, so this method does nothing for them.
     pub(crate) fn not_after(&mut self, latest: Time) {
         if let Command::Script(call) = self {
             call.not_after(latest);
@@ -169,9 +169,9 @@ impl Command<'_, '_, '_> {
         Some(ObservedStates { now, replied_at, states })
     }
 
-    /// Computes the decisions again if this slot allowed its hits but another slot refused the request, as
-    /// [`ScriptCall::decode_refused`] does. The units that a transaction charged stay charged, so its decisions do not
-    /// change.
+    /// Computes the decisions again, for a request that this slot allowed and another slot refused. For a script,
+    /// [`ScriptCall::decode_refused`] does this. The units that a transaction charged stay charged, so its decisions do
+    /// not change.
     ///
     /// # Errors
     /// The reply is not a reply to this command.

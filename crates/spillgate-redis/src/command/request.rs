@@ -298,8 +298,8 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
         Decoded::CallAgain
     }
 
-    /// Computes the decisions again if this slot allowed its hits but another slot refused the request. The kernel
-    /// decides the same hits and one more take, which never fits.
+    /// Computes the decisions again, for a request that this slot allowed and another slot refused. The kernel decides
+    /// the same hits and one more take, which never fits.
     ///
     /// # Errors
     /// The same errors as [`decode`](ScriptCall::decode) returns.

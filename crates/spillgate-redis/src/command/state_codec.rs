@@ -14,8 +14,9 @@
 //! | counter of n segments | start of the newest segment (5 bytes of seconds, 3 of microseconds), then n + 1 counts, newest first. A count has 5 bytes: 8 + 2 * 5 = 18 for n = 1. All counts have 7 bytes if one of them is 2^40 or more, or if a penalty with its length follows |
 //!
 //! If a key has ever had a penalty, its value has three more fields: the end of the penalty, the length of the penalty
-//! (both 5 + 4), and one byte. For a bucket this byte is b. Such a value always has the fields in the table too (its
-//! body). The body is all zeros if nothing is used. The length of a value shows which fields it has.
+//! (both 5 + 4), and one byte. For a bucket this byte is b. For other states it has no meaning. Before these fields,
+//! such a value has its body: the fields in the table, for a bucket without b. The body is all zeros if nothing is
+//! used. The length of a value shows which fields it has.
 //!
 //! States that older servers wrote are read too. They have neither b nor the length of a penalty. If they have a penalty
 //! and nothing is used, they have no body. Windows and counters without a penalty have not changed. An older server
@@ -51,7 +52,8 @@ const ANY_DEBT: u64 = 63;
 const LOG_ENTRY: usize = 11;
 /// The number of bytes of a lease in a reply.
 const LEASE: usize = 30;
-/// The duration of a penalty or a lease that must not be cut when the clock is set back: 146 years.
+/// The length of a penalty, or the life of a lease, if Redis has not sent it: 146 years. If the clock is set back, the
+/// kernel shortens what would last longer than this. So it does not shorten such a penalty or lease.
 const LONGEST_LIFE_NS: u64 = 1 << 62;
 
 /// Counts below this number are stored in five bytes.

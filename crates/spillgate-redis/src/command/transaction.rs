@@ -49,8 +49,8 @@ pub const TRANSACTION_COMMANDS: [&str; 7] = ["EXEC", "GET", "INCRBY", "MULTI", "
 /// PEXPIRE and PTTL count in this unit.
 const MILLISECOND_NS: u64 = 1_000_000;
 /// The counter of a window since the epoch lives for `W + min(W, LATE_NS)`, where W is the length of the window. The
-/// server's time, as a client knows it, can be late. If it is late by less than `min(W, LATE_NS)`, the client still
-/// finds the counter.
+/// store estimates the server's time, and the estimate can be behind the real time of the server. If it is behind by
+/// less than `min(W, LATE_NS)`, the store still finds the counter.
 const LATE_NS: u64 = 60_000_000_000;
 /// The number of bytes of the server's time at the end of a reply: eight for seconds, and eight for microseconds.
 const TIME_BYTES: usize = 16;

@@ -55,7 +55,7 @@ pub(crate) struct Connector {
     pub(crate) has_all_slots: bool,
     /// How long to wait for the replies of sentinels.
     pub(crate) sentinels_within: Duration,
-    /// Woken when the circuit of a server opens.
+    /// Notified when the circuit breaker of a server opens. This wakes the task that watches the store.
     pub(crate) circuit_opened: Arc<Notify>,
 }
 
@@ -144,8 +144,9 @@ impl OpenConnection {
         let logs_in = user.password().is_some();
         match driven(&mut self.driver, self.connection.send(&cmd("PING"))).await {
             // NOAUTH means that the user is not logged in yet. If the URL has no password, no login follows, so NOAUTH
-            // is an error here. If NOAUTH were accepted, the server could close the connection later, when the scripts
-            // are loaded. NOPERM only means that the user has no right to call PING.
+            // is an error here. If it were accepted, SCRIPT LOAD would come next. Redis closes a connection that sends
+            // a very long command without a login, and the error would no longer be NOAUTH. NOPERM only means that the
+            // user has no right to call PING.
             Err(error) if logs_in && error.code() == Some("NOAUTH") || error.code() == Some("NOPERM") => {}
             reply => drop(reply?),
         }

@@ -1,6 +1,7 @@
 //! An endpoint: a server at a fixed address, or the primary that sentinels name.
 //!
-//! The pool of connections connects again and again. After a failover, it must connect to the new primary.
+//! Each time the pool of connections makes a connection, the endpoint asks the sentinels again, if there are any. So
+//! after a failover the pool connects to the new primary.
 //!
 //! A primary that sentinels name is checked before it is used, because a failover may have happened since the sentinels
 //! replied:

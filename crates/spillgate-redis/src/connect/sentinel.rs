@@ -138,8 +138,8 @@ impl Sentinels {
         join_all(replies).await
     }
 
-    /// Returns the epoch of the latest failover, and the address of the primary since then. An epoch that is missing
-    /// counts as 0.
+    /// Asks one sentinel. Returns the epoch of the latest failover that this sentinel has seen, and the address of the
+    /// primary that it reports. An epoch that is missing counts as 0.
     async fn query_sentinel(
         &self,
         sentinel: &ConnectionAddr,

@@ -10,7 +10,7 @@
 //! | `unix:///run/redis.sock?user=u&pass=p&db=5` | a socket | `u` | 5 |
 //! | `redis-cluster://:p@a,b:7000` | a cluster, found through `a:6379` and `b:7000` | `default` | 0 |
 //! | `redis-sentinel://a,b:1/main/5` | the primary `main`, known to `a:26379` and `b:1` | none | 5 |
-//! | `redis://host?db=5` | an error: a database is a path | | |
+//! | `redis://host?db=5` | an error: the database must be in the path, as in `redis://host/5` | | |
 //! | `redis://u@host` | an error: a user without a password | | |
 
 use redis::{ConnectionAddr, IntoConnectionInfo as _, RedisConnectionInfo};

@@ -36,12 +36,13 @@ pub(crate) struct QueueState {
     commands: Vec<u8>,
     /// Takes that are not written yet. Until a take is written, more takes may share its call.
     batches: Batches,
-    /// For each command in `commands` and each written command, the callers of its reply. A caller that no longer waits
-    /// is skipped.
+    /// For each command in `commands` and each written command that has no reply yet, the callers that get its reply.
+    /// The reply for a caller that no longer waits is dropped.
     awaited: VecDeque<Awaited>,
-    /// The number of callers that wait.
+    /// The number of callers whose reply has not come yet. A caller that no longer waits is counted until its reply
+    /// comes or its call is skipped.
     waiting: usize,
-    /// At most this many callers can wait. Further commands are refused before they are written.
+    /// The maximum of `waiting`. A command that would exceed it is refused before it is added to the queue.
     waiting_max: usize,
     /// Why the connection has ended. Only the first reason is stored.
     ended: Option<RedisError>,

@@ -83,7 +83,7 @@ fn windows_since_the_epoch_are_numbered_once_the_server_has_reported_the_time() 
     let again = transaction.decode(&reply(&[], 0), &mut [Decision::default()]);
     assert!(matches!(again, Ok(Decoded::CallAgain)), "{again:?}");
     let name = RedisKey::of_counter(&hits[0], NOW_S);
-    // The counter lives for one window more, because a client whose time is late must still find it.
+    // The counter lives for one window more. So a store whose estimate of the server's time is behind still finds it.
     assert_eq!(commands(&transaction), format!("MULTI INCRBY {name} 1 PEXPIRE {name} 2000 NX PTTL {name} TIME EXEC "));
     assert_ne!(name, RedisKey::of_counter(&hits[0], NOW_S + 1));
     assert_ne!(name, RedisKey::of(&hits[0]));
