@@ -178,7 +178,7 @@ fn invalid_files_are_reported_and_three_of_them_are_kept() {
         (&whole[..whole.len() - 1], damaged, moved),
         (b"hello", no_snapshot, moved),
         (&newer, newer_format, moved),
-        (b"good bye", no_snapshot, "the next snapshot replaces this file"),
+        (b"good bye", no_snapshot, "the next snapshot replaces the invalid snapshot"),
     ];
     for (file, why, result) in files {
         fs::write(served.path(), file).expect("the file is written");

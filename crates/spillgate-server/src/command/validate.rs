@@ -1,6 +1,8 @@
 //! `spillgate validate`: finds errors in rules and settings files.
 //!
-//! It does the same checks as `serve`, without starting a server. Editors and continuous integration use it.
+//! Like `serve`, it checks the settings, the rules and the files that the settings name. Unlike `serve`, it opens no
+//! ports, does not connect to the store, and does not check the snapshot file. Editors and continuous integration use
+//! it.
 
 use spillgate::rules::{Diagnostic, Rules, Severity};
 

@@ -26,7 +26,8 @@ use super::context::Context;
 ///
 /// A client that does not close its side must not delay the end of the server.
 pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// The time that an idle connection has to close, after the server has asked the client to close it.
+/// How long the server waits after it has asked the client of an idle connection to close it. Then the server closes
+/// it.
 const IDLE_CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The limits of a connection that depend on its protocol.
@@ -60,7 +61,8 @@ pub(super) trait Connection {
 /// * the client sends no request for a long time,
 /// * the server drains.
 ///
-/// Returns why the connection was closed, or `None` if the client closed it.
+/// Returns why the server closed the connection. Returns `None` if the connection ended without an error before the
+/// server asked the client to close it.
 pub(super) async fn watch_over(
     mut connection: impl Connection,
     activity: &Activity,

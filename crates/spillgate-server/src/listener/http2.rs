@@ -3,12 +3,12 @@
 //! gRPC and HTTP share this code. If several calls arrive together, the code sends all their answers in one write. The
 //! code also bounds the memory of answers that clients do not read.
 //!
-//! A connection reads all calls that have arrived, answers them, and then writes all answers together. Calls that are
-//! read together are called a row. The calls of a row are decided in the order of their arrival.
+//! In one pass, a connection reads all calls that have arrived, and answers them in the order of their arrival. Then it
+//! writes all answers together. The calls that are answered in one pass are called a row.
 //!
 //! Some calls have to wait for the rest of their message or for their decision. Such a call becomes a task, so that no
-//! other call waits for it. When [`WAITING_MAX`] calls of a row wait, the row is interrupted. Then all other tasks run,
-//! such as the tasks that write to the store. After that the rest of the row is answered.
+//! other call waits for it. When [`WAITING_MAX`] calls of a row wait, the row ends. Then all other tasks run, such as
+//! the tasks that write to the store. After that, the calls that are left begin the next row.
 //!
 //! No call begins while unread answers use all the memory that the connection can have. If other connections have used
 //! up the shared memory, at most [`WAITING_MAX`] calls of a connection wait for memory. Further calls of this
@@ -46,14 +46,14 @@ const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
 /// For all bodies of one connection together: how many bytes the server accepts before handlers read them. A client
 /// cannot make the server keep more bytes.
 const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
-/// A client that has been silent for this long is checked with a PING.
+/// The time between two checks of a client. A client that has sent nothing between two checks gets a PING.
 const PING_EVERY: Duration = Duration::from_secs(30);
 
-/// A row is interrupted when this many of its calls wait, for example for a shared store. If other connections use all
-/// the shared memory, at most this many calls of a connection wait for memory.
+/// A row ends when this many of its calls wait, for example for a shared store. If other connections use all the shared
+/// memory, at most this many calls of a connection wait for memory.
 const WAITING_MAX: usize = 32;
 
-/// If an answer has several frames, h2 keeps at most this many unread bytes of the answer.
+/// A further frame of an answer is given to h2 only while h2 keeps fewer unread bytes of the answer than this.
 const AHEAD_BYTES: usize = 64 * 1024;
 
 type Stream = (Request<RecvStream>, SendResponse<Piece>);
@@ -375,7 +375,9 @@ impl KeepAlive {
         KeepAlive { pings, bytes, seen: 0, pinged: false, ping_timeout, next_check }
     }
 
-    /// Returns whether the client has neither answered the last PING nor sent anything else.
+    /// Does all checks that are due. A check sends a PING if the client has sent nothing since the check before.
+    /// Returns true if a check sent a PING, and the client has then sent nothing until the next check, not even the
+    /// answer to the PING.
     fn has_failed(&mut self, cx: &mut task::Context<'_>) -> bool {
         while self.next_check.as_mut().poll(cx).is_ready() {
             let bytes = self.bytes.load(Ordering::Relaxed);

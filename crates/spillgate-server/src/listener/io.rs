@@ -21,10 +21,10 @@ use tower::BoxError;
 use super::connection::CLOSE_TIMEOUT;
 
 /// The maximum number of bytes that are read and discarded after the last answer. This number is enough for an HTTP/2
-/// client, because such a client can send no more than its flow-control window and some request heads. If a client
-/// sends more, its socket is reset.
+/// client: it can send only the bytes of bodies that the server's flow-control window allows, and some request heads.
+/// If a client sends more, its socket is reset.
 const DISCARDED_BYTES: usize = 1024 * 1024;
-/// The number of bytes that one read discards.
+/// One read discards at most this many bytes.
 const DISCARDED_AT_ONCE_BYTES: usize = 4 * 1024;
 
 /// A stream that counts the bytes it reads, and closes without losing what was written.

@@ -1,9 +1,9 @@
 //! Accepts connections and serves them: gRPC, HTTP and admin, over TCP and Unix sockets.
 //!
 //! One thread accepts sockets. Each socket goes to the worker with the fewest connections and stays there. A worker is
-//! a thread with a runtime of its own. Therefore a connection never moves to another thread, and answers that are ready
-//! together are written together. The admin listener has a worker of its own, so that its requests never delay
-//! decisions.
+//! a thread with a runtime of its own, so a connection never moves to another thread. This thread answers all calls
+//! that have arrived on the connection, and then writes together all answers that are ready. The admin listener has a
+//! worker of its own, so that its requests never delay decisions.
 
 mod activity;
 mod connection;
@@ -285,8 +285,8 @@ impl Drop for Report {
 fn spawn(name: String, exits: mpsc::Sender<Exit>, work: impl FnOnce() -> usize + Send + 'static) -> std_io::Result<()> {
     let mut report = Report { exits, exit: Exit { thread: name.clone(), outcome: None } };
     thread::Builder::new().name(name).spawn(move || {
-        // Because of this line, the closure owns the whole report. Therefore the report is dropped, and so sent, also
-        // after a panic.
+        // A closure captures only the fields that it uses. Because of this line, the closure uses and owns the whole
+        // report. Therefore the report is dropped when the closure ends, also after a panic, and the drop sends it.
         let report = &mut report;
         report.exit.outcome = Some(work());
     })?;

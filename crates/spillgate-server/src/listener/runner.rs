@@ -41,8 +41,8 @@ where
     }
 
     /// Runs `future` until it completes or has to wait. A future that has to wait becomes a task and keeps the
-    /// allocation. This function polls without a waker. Then the first poll in the task registers the waker of the
-    /// task.
+    /// allocation. This function polls the future with a waker that wakes nothing. The first poll in the task replaces
+    /// this waker with the waker of the task.
     pub(super) fn run(&mut self, future: F) -> Option<JoinHandle<()>> {
         self.slot.set(Some(future));
         let waits = poll(&mut self.slot, &mut Context::from_waker(Waker::noop())).is_pending();

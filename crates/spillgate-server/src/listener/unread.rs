@@ -4,9 +4,9 @@
 //! connection can use at most [`CONNECTION_BYTES`]. All connections together can use the bytes of the [`Pool`]. In
 //! addition, each connection can use its own [`OWN_BYTES`].
 //!
-//! A call is counted from its beginning until its answer is written. A connection without capacity begins no further
-//! call. Its calls wait until the client has read answers. If the client reads nothing, the connection is closed as
-//! idle.
+//! The memory of a call is counted from the beginning of the call until its answer is written. While a connection
+//! cannot use the bytes for another call, its next calls do not begin. They wait until the client has read answers. If
+//! the client reads nothing, the connection is closed as idle.
 //!
 //! The length of an answer is known only after the answer was built. An answer that does not fit is dropped, because it
 //! would use memory while it waits.
@@ -22,8 +22,8 @@ const BEGIN_BYTES: usize = 3 << 20;
 /// The bytes that each connection has in addition to the pool. Because of them, clients that read their answers are
 /// served even while the pool is used up.
 const OWN_BYTES: usize = 32 << 10;
-/// The bytes that a connection takes from the pool at a time. The connection keeps this block for a while, because all
-/// cores share the counter of the pool, and each access to it is slow.
+/// A connection takes bytes from the pool in blocks of this size. It keeps a block for a while, because all cores share
+/// the counter of the pool, and each access to this counter is slow.
 const BLOCK_BYTES: usize = 64 << 10;
 /// After an answer of more bytes than this, the connection returns its unused blocks at once. Otherwise the unused
 /// blocks of many connections would use up the pool.

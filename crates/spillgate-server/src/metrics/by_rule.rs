@@ -1,7 +1,7 @@
 //! The counters of rules. Usually there is one set of counters for each rule.
 //!
-//! If a rule has `detailed_metric` or `value_to_metric`, there is one set of counters for each value that clients send. Clients
-//! choose these values, so the number of such sets has a bound.
+//! If a rule has `detailed_metric` or `value_to_metric`, there is one set of counters for each value that clients send.
+//! Clients choose these values, so the number of such sets has a bound.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -16,8 +16,8 @@ use spillgate::rules::{Limit, Rule, RuleStep};
 use super::registry::labels;
 use super::{Counter, Metrics, OUTCOMES, Outcome};
 
-/// A label shows at most this many bytes of a client's value. Values that begin with the same bytes share their
-/// counters.
+/// A label shows at most this many bytes from the beginning of a client's value. Values for which the label shows the
+/// same text share their counters.
 const VALUE_BYTES: usize = 128;
 
 /// One counter for each outcome.
@@ -46,7 +46,8 @@ pub struct RuleCounters {
     plain: Arc<Outcomes>,
     /// The counters of each value. `None` if the rule does not ask for such counters.
     by_value: Option<ByValue>,
-    /// The counter of peeks (requests of cost 0) that a limit of the rule never refuses. It is created at the first such peek.
+    /// The counter of peeks (requests of cost 0) that a limit of the rule never refuses. It is created at the first
+    /// such peek.
     peeks: OnceLock<Counter>,
     /// For each limit: the number of requests that it refused since the last log line about this limit.
     refused: Box<[AtomicU64]>,
@@ -55,8 +56,8 @@ pub struct RuleCounters {
 #[derive(Debug, Default)]
 struct ByValue {
     hasher: RandomState,
-    /// The key of the map is a hash of the values that the label shows. A request then needs only this hash, and the text of the
-    /// label is built only once.
+    /// The key of the map is a hash of the values that the label shows. A request then needs only this hash, and the
+    /// text of the label is built only once.
     counters: RwLock<HashMap<u64, Arc<Outcomes>>>,
 }
 
@@ -67,7 +68,8 @@ impl RuleCounters {
         RuleCounters { plain, by_value: by_value.then(ByValue::default), peeks: OnceLock::new(), refused }
     }
 
-    /// Returns each limit of `rule`, with the number of requests that it refused since the last log line about this limit.
+    /// Returns each limit of `rule`, with the number of requests that it refused since the last log line about this
+    /// limit.
     pub(crate) fn refused<'a>(&'a self, rule: &'a Rule) -> impl Iterator<Item = (&'a Limit, &'a AtomicU64)> {
         zip(&rule.limits, &self.refused)
     }
@@ -101,8 +103,8 @@ impl ByValue {
             value.hash(&mut hasher);
         }
         let hash = hasher.finish();
-        // Most requests need only this shared lock. This is also true when no further value can get counters of its
-        // own.
+        // This shared lock is enough if the value has counters, or if no further value can get counters of its own.
+        // That is so for most requests.
         let shared = self.counters.read();
         if let Some(known) = shared.get(&hash).or((shared.len() >= metrics.rule_values).then_some(plain)) {
             known.inc(outcome);

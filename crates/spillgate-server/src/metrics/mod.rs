@@ -75,7 +75,8 @@ pub enum Closed {
     Bound,
     /// No whole request arrived in time.
     Slow,
-    /// There was no request for a long time.
+    /// The server asked the client to close the connection, because there was no request for a long time, or because
+    /// the server drained. Then the connection ended without an error, or the server closed it after a timeout.
     Idle,
     /// The client broke the protocol or went away.
     Broken,
@@ -128,13 +129,14 @@ pub struct Metrics {
     pub snapshots: Counter,
     /// Snapshots that could not be written.
     pub snapshot_failures: Counter,
-    /// The time when the last snapshot began, in seconds since the epoch. This metric is not shown before the first snapshot.
+    /// The time when the last snapshot began, in seconds since 1970. This metric is not shown before the first
+    /// snapshot.
     pub snapshot_time: Gauge,
     /// The number of rules that the server uses.
     pub rules: Gauge,
     /// Reloads after which the server uses changed rules.
     pub reloads: Counter,
-    /// Reloads that failed because the rules were invalid. After such a reload, the server continues to use the old rules.
+    /// Reloads that failed because the rules were invalid. After such a reload, the server still uses the old rules.
     pub reload_failures: Counter,
     /// Open connections of all listeners.
     pub connections: Gauge,
@@ -233,10 +235,10 @@ impl Metrics {
         &self.closed[reason as usize]
     }
 
-    /// Returns the counters of each rule in `rules`, in the same order. The server calls this function when it loads rules.
+    /// Returns the counters of each rule in `rules`, in the same order. The server calls this when it loads rules.
     ///
-    /// A rule that existed before keeps its counts. The counters of removed rules are dropped. If a rule has counters for
-    /// single values, these counters start again at zero.
+    /// A rule that existed before keeps its counts. The counters of removed rules are dropped. If a rule has counters
+    /// for single values, these counters start again at zero.
     pub fn for_rules(&self, rules: &Rules) -> Box<[RuleCounters]> {
         let before = self.decisions.lock().clone();
         let mut after = BTreeMap::new();

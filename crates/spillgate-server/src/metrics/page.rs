@@ -95,7 +95,7 @@ impl Page {
 }
 
 /// Returns the series that come after the labels `after`, as many as fit into one piece. A series is a metric with its
-/// labels. The lock is held only in this function, so a request that adds a series waits only for this time.
+/// labels. The lock is held only while this function runs, so a request that adds a series never waits for a client.
 fn listed<T: Clone>(series: &Mutex<BTreeMap<Arc<str>, T>>, after: &str) -> Vec<(Arc<str>, T)> {
     let mut bytes = 0;
     let after = (Bound::Excluded(after), Bound::Unbounded);

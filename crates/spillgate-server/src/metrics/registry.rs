@@ -161,8 +161,8 @@ impl Registry {
 /// Writes the two lines (`# HELP` and `# TYPE`) above the metrics of one name.
 pub(super) fn head(name: &str, help: &str, is_counter: bool, format: Format, out: &mut String) {
     let kind = if is_counter { "counter" } else { "gauge" };
-    // A counter's samples have a name that ends in `_total`. In OpenMetrics, the name on these two lines has no such suffix. In
-    // the older text format, it has the suffix too.
+    // The lines with a counter's numbers have a name that ends in `_total`. In OpenMetrics, the name on the two lines
+    // above them has no such suffix. In the older text format, it has the suffix too.
     let total = if is_counter && format == Format::Text { "_total" } else { "" };
     let _ = writeln!(out, "# HELP spillgate_{name}{total} {help}.\n# TYPE spillgate_{name}{total} {kind}");
 }

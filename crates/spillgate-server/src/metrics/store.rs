@@ -1,14 +1,15 @@
 //! The metrics of a shared store, such as Redis.
 //!
-//! The store itself counts its failures and the requests that wait for it. These numbers are copied into the metrics when a
-//! client reads the page of metrics.
+//! The store itself counts its failures and the requests that wait for it. These numbers are copied into the metrics
+//! when a client reads the page of metrics.
 
 use spillgate::{Circuit, Source, StoreErrorKind, StoreHealth};
 
 use super::registry::Registry;
 use super::{Counter, Gauge};
 
-/// The metrics of a shared store. Without a shared store, the counters stay at zero, and the page does not show the gauges.
+/// The metrics of a shared store. Without a shared store, the counters stay at zero, and the page does not show the
+/// gauges.
 #[derive(Debug)]
 pub struct StoreMetrics {
     failures: [Counter; StoreErrorKind::ALL.len()],
@@ -21,7 +22,7 @@ pub struct StoreMetrics {
     local: Counter,
     /// Requests that an `on_store_failure` setting answered.
     policy: Counter,
-    /// Whether the store is up. While the store is up, a single failed probe does not change this value.
+    /// Whether the store is up. A single failed probe changes 1 to 0 only if all nodes of the store are down by then.
     pub up: Gauge,
     /// How often the store began to answer again.
     pub recoveries: Counter,

@@ -1,4 +1,5 @@
-//! Sends random requests, and compares the cache with the kernel's decisions on the real states.
+//! Sends random requests to the deny cache. The tests compare each refusal of the cache with the decision of the kernel
+//! (the decision code of `spillgate_core`) on the current states of the model, which simulates the server.
 
 use std::rc::Rc;
 
@@ -13,6 +14,7 @@ use crate::deny_cache::{ObservedStates, RequestGuard};
 struct InFlight<'w> {
     guard: RequestGuard<'w, 'w, 'w>,
     decided: Option<(Verdict, Vec<Decision>, Option<ObservedStates>)>,
+    /// Whether the request is a refund or a reset that the model has decided.
     is_undone: bool,
 }
 
@@ -45,8 +47,9 @@ fn random_hit<'q>(random: &mut Random, quota: &'q Quota) -> Hit<'q> {
     Hit::new(u128::from(random.below(2)), quota, op, *random.pick(&bindings))
 }
 
-/// Compares the cache's refusal with the kernel's decision about the same request, now and at the time of the reply.
-/// `is_exact` says that no other request has changed the states since the server showed them.
+/// Compares the cache's refusal with the kernel's decision about the same request: once at the current time of the
+/// server's clock, and once at `verdict.now`, which is the cache's estimate of this time. `is_exact` says that no
+/// request has changed the states since the server showed them.
 fn check(fixture: &Fixture, hits: &[Hit<'_>], verdict: &Verdict, decisions: &[Decision], is_exact: bool) {
     let (kernels, exact) = fixture.model.clone().decide(fixture.now(), hits);
     assert!(!kernels.allowed && !verdict.allowed, "{hits:?}: {decisions:?} where the kernel says {exact:?}");
@@ -60,7 +63,8 @@ fn check(fixture: &Fixture, hits: &[Hit<'_>], verdict: &Verdict, decisions: &[De
         if decision.reason == Reason::NotAsked {
             assert_eq!(*decision, Decision::default().with_reason(Reason::NotAsked));
             is_whole = false;
-            // The shown part of a log decides only the take that it was shown for.
+            // The server shows only a part of a log. From this part the cache can decide only a take that needs as many
+            // free units as the take for which the part was shown.
             assert!(!is_exact || !fixture.unchanged.contains(&hit.state_key()) || is_log(hit), "{hit:?} was known");
         } else if is_exact {
             let remaining = if is_log(hit) { decision.remaining } else { exact.remaining };
@@ -80,8 +84,8 @@ fn nothing_is_refused_that_the_kernel_would_allow() {
         let is_short = i % 4 == 0;
         let mut fixture = Fixture::new(if is_short { SECOND / 4 } else { LONG });
         fixture.drift_ppm = [0, 900, -900][i % 3];
-        // In each run, most requests use one quota. Other requests use a quota on the same states, or one of two other
-        // quotas.
+        // In most requests the first hit uses the quota `focus`, and each further hit uses `focus` or one of two other
+        // quotas. In about one request of 30, all hits use quotas on the same states as `focus`.
         let focus = &quotas[i % quotas.len()];
         let on_same_states: Vec<&Quota> = quotas.iter().filter(|quota| quota.identity() == focus.identity()).collect();
         let others = [&quotas[(i + 3) % 7], &quotas[(i + 5) % 7]];
@@ -119,8 +123,9 @@ fn nothing_is_refused_that_the_kernel_would_allow() {
     assert!(reported > 1_000 && not_asked > 1_000, "{reported} other hits were decided, {not_asked} were not");
 }
 
-/// Sends many requests at the same time, whose replies come in any order. While a change of a state is in flight, the
-/// cache may still refuse by the old state. After the change has ended, the cache must not do so.
+/// Many requests are in flight at the same time, and their replies come in any order. The model can have decided a
+/// refund or a reset whose reply has not come yet. Until this reply comes, the cache may refuse a take that the model
+/// would allow. After this reply, the cache must not do so.
 #[test]
 fn nothing_is_refused_that_the_kernel_would_allow_whatever_the_order_of_replies() {
     let (quotas, mut random) = (timed(4).map(build), Random(4));

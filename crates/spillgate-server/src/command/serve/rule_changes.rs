@@ -1,7 +1,9 @@
 //! The effects of a reload on counts and limits.
 //!
-//! If a rule has changed, its counts can start again at zero. The log names such rules. If a file was only partly
-//! written, its limits can be missing. The server rejects such a reload.
+//! A changed rule can lose its counts: they start again at zero. The log names the rules that lose their counts.
+//!
+//! A rules file that another program is still writing can lack limits. If a domain loses all its limits, although its
+//! file still defines a domain, the server rejects the reload.
 
 use std::collections::{HashMap, HashSet};
 
@@ -50,8 +52,9 @@ fn changed(before: &Rule, after: &Rule) -> Option<&'static str> {
     is_new(|a, b| a.quota.identity() == b.quota.identity() && a.slot_by == b.slot_by).then_some("slot_by")
 }
 
-/// Returns an error for each domain that had limits and has no limits now, although its file still exists. The server
-/// can have read such a file while another program was still writing it. The part that was read can be valid YAML.
+/// Returns an error for each domain that had limits before the reload and has none after it, if its file still defines
+/// a domain. The server can have read such a file while another program was still writing it, because the first part of
+/// a file can be valid YAML too.
 pub(super) fn limits_lost(before: &Rules, after: &Rules) -> Vec<Problem> {
     let limited = domains_with_limits(after);
     let files: HashSet<&str> = after.domains().map(|domain| &*domain.file).collect();

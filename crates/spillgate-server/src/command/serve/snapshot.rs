@@ -42,7 +42,7 @@ pub(super) fn limiter(options: MemoryOptions, file: Option<&LockedFile>) -> Resu
             if found.left_out > 0 {
                 tracing::warn!(
                     entries = found.left_out,
-                    "the snapshot has more than memory.max_keys and memory.max_heap allow: the rest starts at zero"
+                    "the snapshot has more entries than memory.max_keys and memory.max_heap allow: the other counts start at zero"
                 );
             }
             Ok(Limiter::with_keys(Backend::Memory(store), clock, keys))
@@ -69,7 +69,9 @@ fn move_aside(path: &Path) {
     });
     let is_free = |name: &PathBuf| fs::symlink_metadata(name).is_err_and(|error| error.kind() == ErrorKind::NotFound);
     let Some(bad) = names.into_iter().find(is_free) else {
-        tracing::warn!("the next snapshot replaces this file: {KEPT_MAX} earlier invalid files are kept already");
+        tracing::warn!(
+            "the next snapshot replaces the invalid snapshot: {KEPT_MAX} earlier invalid files are kept already"
+        );
         return;
     };
     match fs::rename(path, &bad) {

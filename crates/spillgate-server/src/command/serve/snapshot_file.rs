@@ -18,8 +18,8 @@ pub(super) struct SnapshotFile {
 
 impl SnapshotFile {
     /// Finds the real path of the snapshot. Links are followed, so that a new snapshot replaces the file and not the
-    /// link. The path is an error if the server reads the same file for another purpose. `read` lists the files that
-    /// the server reads, and folders with rules files.
+    /// link. Fails if the server reads the file at this path for another purpose. `read` lists the files that the
+    /// server reads, and folders with rules files.
     pub(super) fn find<'p>(path: &Path, mut read: impl Iterator<Item = &'p PathBuf>) -> Result<SnapshotFile, Problem> {
         let shown = path.display();
         let path = followed(path).map_err(|error| match error.kind() {

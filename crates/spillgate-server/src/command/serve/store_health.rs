@@ -17,10 +17,10 @@ use crate::service::Service;
 
 /// The pause after a probe that was answered.
 const PROBE_EVERY: Duration = Duration::from_millis(250);
-/// The pause after a probe that failed. The pause can be short, because the circuit breaker protects a store that
-/// fails. While the breaker is open, at most one request in 250 ms is sent to the store.
+/// The pause after a probe that failed. The pause can be short, because the circuit breaker of each node protects a
+/// node that fails: while the breaker is open, it passes one request after each wait of 125 ms to 250 ms.
 const RETRY_EVERY: Duration = Duration::from_millis(50);
-/// How long a probe waits for a connection, and after that for an answer.
+/// A probe waits at most this long for a connection, and then at most this long for an answer.
 const PROBE_WITHIN: Duration = Duration::from_millis(250);
 /// A store with N nodes counts as down after `FAILED_PROBES * N` failed probes in a row. One failed probe is not
 /// enough, because a short pause can cause it.
@@ -67,9 +67,9 @@ struct Logged {
 impl Logged {
     /// Returns how many failures the log can report now. `failures` is the number of failures so far.
     ///
-    /// A consequence (a failure that another failure caused) is reported one call later than a cause, because the log
-    /// must have the cause first. The counts alone do not show this order, because the circuit breaker can refuse a
-    /// request before the failure that opened the breaker is counted.
+    /// A consequence is a failure that an earlier failure caused, and the log must have the cause first. But the counts
+    /// can have the consequence first: the circuit breaker can refuse a request before the failure that opened the
+    /// breaker is counted. Therefore this function reports a consequence one call later than a cause.
     fn reportable(&mut self, failures: u64, is_consequence: bool) -> u64 {
         let seen = std::mem::replace(&mut self.seen, failures);
         if is_consequence { seen } else { failures }
@@ -93,7 +93,7 @@ impl<'s> Watch<'s> {
             self.log_change(probed);
             self.log_failures();
             match why {
-                // The circuit breaker opens when an outage begins. The next probe then starts at once.
+                // If a circuit breaker opens during this pause, the pause ends, so that the next probe starts at once.
                 None => drop(timeout(PROBE_EVERY, self.store.circuit_opened()).await),
                 Some(_) => sleep(RETRY_EVERY).await,
             }
@@ -104,15 +104,16 @@ impl<'s> Watch<'s> {
     /// requests. Each probe uses a key in another hash slot, so that in a cluster the probes reach all nodes.
     async fn probe(&mut self) -> Result<(), Error> {
         let store = self.store;
-        // While the store is down, another task is already connecting, so the probe does not wait for a connection.
+        // While the store is down, a task of the store's client connects again and again. The probe does not wait for
+        // this task, because a later probe finds the new connection.
         let wait = if store.is_down() { Duration::ZERO } else { PROBE_WITHIN };
         let connected = timeout(wait, store.wait_connected()).await;
         self.probes = self.probes.wrapping_add(1);
         let probed = self.store.probe(self.probes, PROBE_WITHIN).await;
-        // The URL of a single server can name one node of a cluster by mistake. This node redirects the probes for
-        // slots of other nodes, and decides the probes for its own slots. Therefore a probe can succeed in spite of the
-        // mistake. The error `Moved` of the connection lasts for a while after a redirection, so it counts as a failed
-        // probe. All other connection errors show in the result of the probe.
+        // By mistake, the URL of a single server can name a node of a cluster. This node redirects the probes for slots
+        // of other nodes, and decides the probes for its own slots. Therefore a probe can succeed in spite of the
+        // mistake. For a while after a redirection, `wait_connected` returns the error `Moved`. Only this error of
+        // `wait_connected` counts as a failed probe, because all other errors also make the probe itself fail.
         if let Ok(Err(failed)) = connected
             && failed.kind() == StoreErrorKind::Moved
         {
@@ -128,9 +129,9 @@ impl<'s> Watch<'s> {
 
     /// Returns how many failed probes in a row make the store count as down.
     ///
-    /// One failed probe is enough when the server sends no more requests to the store. While only some nodes of a
-    /// cluster are down, no number of failed probes is enough, so the server stays ready. It still decides most
-    /// requests, and another server could not decide the other requests either.
+    /// If all nodes of the store are down (`is_down`), one failed probe is enough. If only some nodes of a cluster are
+    /// down, no number of failed probes is enough, so this server stays ready. It still decides the requests for the
+    /// other nodes, and another server could not decide the requests for the failed nodes either.
     fn failures_until_down(&self) -> usize {
         let store = self.store;
         match store.circuit() {

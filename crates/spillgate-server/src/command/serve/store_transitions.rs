@@ -68,7 +68,7 @@ impl Changes {
         if self.logged == Some(answers) || !is_due {
             return None;
         }
-        // The first known state is not a change. Therefore the log line about this state does not delay the next line.
+        // The first known state is not a change. Therefore its log line does not delay the next line of the same kind.
         *logged_at = self.before.map(|_| at);
         self.logged = Some(answers);
         Some(Change { answers, after: self.before, changes: std::mem::take(&mut self.unlogged) })

@@ -33,7 +33,7 @@ pub(crate) enum Tone {
 pub(crate) struct Terminal {
     out_colour: bool,
     err_colour: bool,
-    /// Why standard output could not be written, if that happened.
+    /// The first error while standard output was written, if there was one.
     lost: Option<io::Error>,
 }
 
@@ -80,7 +80,8 @@ impl Terminal {
         self.lost = self.lost.take().or(error);
     }
 
-    /// Returns `code` if all output was written. Otherwise prints the reason to standard error.
+    /// Returns `code` if all output was written. Otherwise prints the error to standard error, and returns
+    /// [`EXIT_UNAVAILABLE`].
     pub(crate) fn exit_code(mut self, code: u8) -> ExitCode {
         let Some(error) = self.lost.take() else { return ExitCode::from(code) };
         self.complain(&format!("error: the output could not be written: {error}"));

@@ -56,7 +56,7 @@ impl Problem {
         Problem(Diagnostic::error(masked(&message.into()), help))
     }
 
-    /// Returns the problem for an error of the system when the server needs a thread, a runtime or a signal handler.
+    /// Returns the problem that the system has refused a thread, a runtime or a signal handler to the server.
     pub(crate) fn no_resources(error: &io::Error) -> Problem {
         let help = "raise the limits on open files and threads (ulimit -n, ulimit -u)";
         Problem::new(format!("the system refuses a resource that the server needs: {error}"), help)

@@ -40,8 +40,8 @@ impl HealthApi for Health {
         Ok(Response::new(response(serving(self.service.readiness()))))
     }
 
-    /// Sends the status now and at each change. The stream ends when the server drains, because an open stream would delay
-    /// the drain.
+    /// Sends the status now and at each change. The stream ends when the server drains, because an open stream would
+    /// delay the drain.
     async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let (sender, receiver) = mpsc::channel(1);
         if !NAMES.contains(&request.get_ref().service.as_str()) {

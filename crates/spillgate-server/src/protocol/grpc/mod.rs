@@ -109,8 +109,8 @@ enum Kind<B> {
 }
 
 impl<B> Call<B> {
-    /// Returns the call of `request`, which arrived at the time `came`. Calls that were read together are called a row.
-    /// `now` is the time of the decision for all calls of a row, so that the clock is read only once.
+    /// Returns the call of `request`, which arrived at the time `came`. The calls that a connection answers in one
+    /// pass are called a row. All calls of a row are decided at the time `now`, so the clock is read once for a row.
     pub fn of(request: Request<B>, came: Instant, now: Option<Time>) -> Call<B> {
         Call(if !is_grpc(request.headers()) {
             Kind::NotGrpc

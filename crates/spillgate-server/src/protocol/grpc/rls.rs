@@ -48,8 +48,8 @@ impl RateLimits {
 
     /// Reads the message of a call, decides the request in the message, and returns the framed answer.
     ///
-    /// Calls that were read together are called a row, and `now` is the time of this row. If the message of a call
-    /// arrives later, the call leaves the row and is decided at a time of its own.
+    /// The calls that a connection answers in one pass are called a row, and `now` is the time of this row. If a
+    /// call has to wait for its message, the call leaves the row and is decided at a time of its own.
     pub(super) async fn should_rate_limit<B>(
         &self,
         now: Option<Time>,
