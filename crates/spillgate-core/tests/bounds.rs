@@ -24,8 +24,8 @@ struct Event {
     leaves_at: u64,
 }
 
-/// Quotas of one algorithm, from 1 unit a year to 10 million units a second. Some of them are divided by a number of nodes,
-/// as for a node that limits its share of a quota.
+/// Quotas of one algorithm, from 1 unit a year to 10 million units a second. Some of them are shares: the part of a
+/// quota that one of several nodes (servers) admits by itself.
 fn quotas(algorithm: Algorithm) -> impl Strategy<Value = Quota> {
     let limits = prop_oneof![1..=5u64, 1..=1000u64, Just(10_000_000)];
     let nodes =
@@ -39,8 +39,9 @@ fn quotas(algorithm: Algorithm) -> impl Strategy<Value = Quota> {
     })
 }
 
-/// The steps are random, or those of an attacker. An attacker takes all units that are left. It does so as soon as a take
-/// can be allowed again, at the edge of a window, or 1 ns before this edge.
+/// The steps are random, or those of an attacker. An attacker mostly asks for all units that are left. It asks when
+/// units can become free, or 1 ns before or after that time. Units can become free when the wait of the last refusal is
+/// over, at the next edge of a window or a segment, and one interval (T, w or W) after the last request.
 fn steps() -> impl Strategy<Value = Vec<(Gap, Cost)>> {
     let attack = prop_oneof![
         2 => (0..=1i64).prop_map(Gap::Retry),
@@ -129,7 +130,8 @@ proptest! {
         }
     }
 
-    /// No delay is longer than the time that a full queue needs. No delay is longer than the caller accepts.
+    /// No delay is longer than Q * T, and no delay is longer than the caller accepts. Q is the number of units that can
+    /// wait in the queue, and T is the time between two units.
     #[test]
     fn queue_delays_by_what_is_ahead_and_at_most_what_callers_accept(
         quota in quotas(Algorithm::LeakyBucket), start in starts_ns(), steps in steps(),
@@ -184,7 +186,7 @@ proptest! {
 
 const WINDOW_NS: u64 = 120;
 const LIMIT: u64 = 12;
-/// A time at which a window starts and a segment starts, for every algorithm with windows that are aligned to the epoch.
+/// At this time a new window starts, and also a new segment, if the windows of the algorithm are aligned to the epoch.
 const EDGE_NS: u64 = 1_000 * WINDOW_NS;
 
 fn quota(algorithm: Algorithm) -> Quota {
@@ -266,8 +268,8 @@ fn a_worst_case_reaches_the_bound_of_leaky_bucket() {
     let all = take_all(&quota, &mut State::default(), EDGE_NS..=EDGE_NS + 2 * WINDOW_NS);
     assert_eq!(all, (2 * WINDOW_NS, 4 + 24));
     assert_reached(&quota, all);
-    // In an empty queue, a take of the largest possible cost (4 units) has no delay. Each further take of 4 units leaves
-    // 4 * T after the take before it.
+    // In an empty queue, a take of the largest possible cost (4 units) has no delay. Each further take of 4 units is
+    // made when the queue is empty again. It leaves 4 * T after the take before it.
     let mut state = State::default();
     let leaves_at = [4, 4, 4].map(|cost| {
         let at = EDGE_NS + state.expires_at(&quota).saturating_sub(EDGE_NS);

@@ -19,13 +19,16 @@ fn is_bucket(quota: &Quota) -> bool {
     matches!(quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket)
 }
 
-/// Returns the greatest debt that a bucket can have (a force can raise the debt to 2 * capacity * T), plus one second, in
-/// nanoseconds. The time of a late request can be one second earlier, and at that time the debt is longer by a second.
+/// Returns 2 * C * T plus one second, in nanoseconds. C is the hard capacity, and 2 * C * T is the greatest debt, which
+/// forces can reach. (The debt of a bucket is the time until it is full again.) The added second is for late requests:
+/// the time of a request can be one second before the newest time, and one second earlier, the debt is one second
+/// longer.
 fn greatest_debt_and_a_second_ns(quota: &Quota) -> u64 {
     2 * quota.hard_capacity() * quota.interval_ns() + MAX_LATE_NS
 }
 
-/// Returns the bound of the debt of a bucket, in nanoseconds. The bound holds even if the clock was set back.
+/// Returns the bound of the debt of a bucket, in nanoseconds. A debt becomes longer than this bound only if the clock
+/// is set back. It is then cut to the bound.
 fn most_debt_ns(quota: &Quota) -> u64 {
     greatest_debt_and_a_second_ns(quota).next_power_of_two()
 }
@@ -55,8 +58,8 @@ proptest! {
     /// Windows, counters and logs count a late request as if it came at the newest time that they have seen. So the test
     /// replaces the time of a late request by this newest time. With these times, the bound f(s) must hold.
     ///
-    /// A bucket stores only the time at which its debt is paid. If requests are late by at most d, the bound of a bucket is
-    /// B + (s + 2d)/T.
+    /// A bucket does not store the newest time, so it decides a late request at the request's own time. If requests are
+    /// late by at most d, the bound of a bucket is therefore B + (s + 2 * d)/T.
     #[test]
     fn late_requests_keep_the_bound(
         quota in plain_quotas(),
@@ -151,7 +154,7 @@ proptest! {
     }
 
     /// After the clock has stepped back, the debt of a bucket is the old debt plus the length of the step, but at most
-    /// the bound of the debt.
+    /// the bound of the debt. If the old debt was 0, the new debt is at most the length of the step.
     #[test]
     fn a_clock_that_steps_back_adds_nothing_to_a_bucket(
         quota in plain_quotas().prop_filter("bucket", is_bucket), steps in steps(), step_ns in 0..=3000u64,
@@ -163,8 +166,9 @@ proptest! {
         prop_assert_eq!(then, if debt == 0 { then.min(step_ns) } else { (debt + step_ns).min(most) });
     }
 
-    /// If a window (or the newest entry of a log) begins more than a window in the future, the clock was wrong when its
-    /// units were counted. These units are dropped, so the whole capacity can be admitted again.
+    /// W is the length of the window. If a stored window starts more than W after the current time, the clock was set
+    /// back after its units were counted. The same is true for the newest segment of a counter and for the newest entry
+    /// of a log. All these units are dropped, so the whole capacity can be admitted again.
     #[test]
     fn a_window_is_forgotten_when_the_clock_steps_back_by_more_than_its_length(
         quota in plain_quotas().prop_filter("windows", |q| !is_bucket(q)), steps in steps(), step_ns in 1001..=9000u64,
@@ -214,8 +218,9 @@ proptest! {
         }
     }
 
-    /// After the clock has stepped back, a lease lasts at most for its whole duration from then on. A penalty lasts at
-    /// most for its whole duration and one second, because a request can be late by one second.
+    /// After the clock has stepped back, a lease lasts at most for its whole duration from then on. A penalty is cut
+    /// only if it would last longer than its whole duration plus one second. The added second is for late requests: the
+    /// time of a request can be one second before the time at which the penalty started.
     #[test]
     fn a_clock_that_steps_back_makes_no_lease_longer_and_a_penalty_by_a_second_at_most(
         span_ns in 1..1_000_000_000_000u64,

@@ -1,5 +1,5 @@
-//! States as words (64-bit integers). A state that was written and read decides as before, and no words make the kernel
-//! (the decision code) panic.
+//! States as words (64-bit integers). After a state was written as words and read again, the kernel (the decision code)
+//! decides as before. No words make the kernel panic.
 //!
 //! The words come from a snapshot file. A snapshot can be old, damaged or forged, and the server has to start
 //! nevertheless.
@@ -28,7 +28,8 @@ fn starts() -> impl Strategy<Value = u64> {
     prop_oneof![3 => Just(NOW), 1 => Just(Time::MAX.as_nanos() - 20)]
 }
 
-/// One hit: the time since the previous hit, the kind of operation, the units, and the number of a receipt.
+/// One hit: the time since the previous hit, the kind of operation, the units, and which receipt it uses (0 means the
+/// newest one).
 type Step = (u64, u8, u64, u8);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {

@@ -96,15 +96,16 @@ fn twice_the_depth_of_a_bucket_fits_the_longest_span() {
     }
 }
 
-/// Returns a bucket whose debt is paid at `paid_at` and is counted in T = `interval_ns`. It has the largest possible
-/// bound of debt.
+/// Returns a bucket whose debt is paid at `paid_at`. The debt is a time: `interval_ns` for each unit that is not
+/// refilled yet. The bound of this debt is the largest possible bound.
 fn owing(paid_at: u64, interval_ns: u64) -> State {
     State::decode(&[1, 0, 0, paid_at, interval_ns, 63]).expect("a bucket")
 }
 
-/// The debt of the state is counted in T. The quota of the take has another time between two units, T', and the burst B.
-/// There are two ways to decide the take. One way is the condition debt <= (B - cost) * T. The other way converts the debt
-/// to T', rounds it up, and uses the same condition with T'. Both ways give the same answer for every debt in nanoseconds.
+/// The debt of the state is a time: T for each unit that is not refilled yet. The take has another quota, with the
+/// burst B and the time T' between two units. The take can be decided in two ways, and both give the same answer for
+/// every debt in nanoseconds. The first way allows the take if debt <= (B - cost) * T. The second way
+/// computes the converted debt D = ceil(debt * T'/T), and allows the take if D <= (B - cost) * T'.
 #[test]
 fn another_t_decides_as_by_converted_debt_rounded_up_at_all_extremes() {
     let mut allowed = 0;

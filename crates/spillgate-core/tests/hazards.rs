@@ -93,8 +93,8 @@ fn counters_count_exactly_up_to_the_limit_of_doubles() {
 
 #[test]
 fn a_bucket_that_is_polled_fast_does_not_starve() {
-    // A limit of 1 in 10 ms is polled every microsecond. A limiter that adds floor(elapsed * rate) at each poll would
-    // add 0 for ever.
+    // A limit of 1 in 10 ms is polled every microsecond. Let `elapsed` be the time since the poll before. A limiter
+    // that adds floor(elapsed * rate) units at each poll would add 0 for ever.
     let quota = per_second(100).burst(1).build().expect("100/s");
     let mut state = State::default();
     let admitted = (0..50_000u64).filter(|us| ask(&mut state, &quota, take(1), us * 1_000).allowed).count();
@@ -182,8 +182,9 @@ fn two_hits_on_one_state_cannot_pass_where_their_sum_does_not() {
     );
     assert!(hit(6, Binding::Enforce).merged(&hit(5, Binding::Quota)).is_none());
 
-    // These hits are not merged, because their bindings differ. Both count in the first state, so their sum does not
-    // fit. Some requests also have states in which no hit counts. Such states do not change the answer.
+    // These hits are not merged, because their bindings differ. Both take from the first state. Their sum, 11 units, is
+    // above the limit of 10, so both are refused. Some requests also have states in which no hit counts. Such states do
+    // not change the answer.
     let hits = [hit(6, Binding::Enforce), hit(5, Binding::Quota)];
     for states in 1..4 {
         let mut states = vec![State::default(); states];
@@ -200,7 +201,8 @@ fn a_quota_change_neither_forgives_nor_multiplies_debt() {
     ask(&mut state, &slow, take(10), 0);
     assert_eq!(ask(&mut state, &fast, Op::Peek, 0).remaining, 990, "ten units are used under this quota too");
     assert_eq!(ask(&mut state, &slow, take(1), 0).retry_after, Wait::After(100_000_000));
-    // The two quotas peek in turns, a hundred times. The debt must not shrink or grow.
+    // A hundred times, a caller peeks under the fast quota and then under the slow quota. The debt must not shrink or
+    // grow.
     for _ in 0..100 {
         ask(&mut state, &fast, Op::Peek, 0);
         ask(&mut state, &slow, Op::Peek, 0);

@@ -3,8 +3,9 @@
 //! Threads and servers overtake each other, so every store gets late requests. The kernel (the decision code) must not
 //! forgive units then.
 //!
-//! T is the time between two units of a token bucket at the full rate. The debt of a bucket is counted in T. If a quota
-//! with another T charges the bucket, the debt is converted.
+//! T is the time between two units of a token bucket at the full rate. The debt of a bucket is a time: T for each unit
+//! that is not refilled yet. If a quota with another T, here called T', charges the bucket, the debt is converted: it
+//! is multiplied by T'/T.
 
 mod support;
 
@@ -18,8 +19,10 @@ use support::{Cost, ask, ask_copy, ask_late, bucket, cases, costs, quotas_with_e
 const NOW: u64 = 1_770_000_000_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Two quotas with different T take in turns at one instant. The requests of the faster quota are always late. If a
-/// take of the faster quota converted all debt at its own time, each conversion would forgive a part of the debt.
+/// Callers take in turns under two quotas with different T. The time of the slow quota's requests is always NOW, and
+/// the fast quota's requests are late by d. At its own time, a late request sees a debt that is longer by d, and this
+/// part d is paid before NOW. If the conversion to the shorter T also shortened this part, each conversion would
+/// forgive a part of the debt that is left at NOW.
 #[test]
 fn late_requests_of_a_faster_quota_forgive_nothing() {
     let slow = Quota::token_bucket(1, Duration::from_nanos(1_000_000)).burst(10).build().expect("a quota");
@@ -115,8 +118,8 @@ fn a_late_request_has_its_turn_in_a_queue_by_its_own_time() {
     }
 }
 
-/// A force on a limit of 0 changes no state. The other hit of the request counts in the window at the time of the
-/// request, although the request is late.
+/// A force on a limit of 0 changes no state. The other hit of the late request counts in the window that contains the
+/// request's own time, not in the window that starts at the newest time.
 #[test]
 fn a_late_force_on_a_limit_of_0_changes_no_time() {
     let nothing = bucket(0, 1, 0);

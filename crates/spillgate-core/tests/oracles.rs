@@ -184,8 +184,8 @@ fn a_full_set_of_leases_is_counted_right() {
     assert!(ask(&mut state, &quota, Op::Renew { receipt: receipts[0] }, now).allowed);
     let refund = Op::Refund { cost: 1, receipt: Some(receipts[9]) };
     assert_eq!(ask(&mut state, &quota, refund, now).remaining, 1);
-    // Among the first 100 leases, one was renewed and one was released. The other 98 have expired, so 99 permits are
-    // free.
+    // Among the first 100 leases, one was renewed and one was released. The other 98 have expired. Together with the
+    // released permit, 99 permits are free.
     assert_eq!(ask(&mut state, &quota, Op::Peek, quota.lease_ns() + 990).remaining, 99);
     assert_eq!(ask(&mut state, &quota, Op::Peek, quota.lease_ns() + now - 1).remaining, PERMITS - 1);
     assert_eq!(ask(&mut state, &quota, Op::Peek, quota.lease_ns() + now), Decision::allow(PERMITS, PERMITS));

@@ -152,8 +152,8 @@ proptest! {
         })?;
     }
 
-    /// A force counts units that do not fit. If more than the capacity is used after the force, a peek is refused. The time
-    /// until the state expires has a bound, even after many forces.
+    /// A force counts its units even if they do not fit. If more than the capacity is used after the force, a peek is
+    /// refused. The time until the state expires has a bound, even after many forces.
     #[test]
     fn a_force_counts_whatever_is_left(
         quota in plain_quotas(), start in starts_ns(), steps in steps(), cost in costs(), more in 0..3u64,
@@ -236,8 +236,9 @@ proptest! {
         prop_assert_eq!((before, after), (quota.capacity() - 1, quota.capacity() - 1));
     }
 
-    /// A take above the soft limit is flagged, and a take above the hard limit is refused. `remaining` counts the units
-    /// below the soft limit.
+    /// The soft limit is the capacity, and the hard limit is the hard capacity. If more than the soft limit is used
+    /// after a take, the take is flagged (`soft_over`). If more than the hard limit would be used, the take is refused.
+    /// `remaining` is the number of units that can be taken until the soft limit is reached.
     #[test]
     fn a_soft_limit_flags_and_the_hard_one_refuses(
         quota in quotas_with_extras().prop_filter("soft", |q| {

@@ -65,7 +65,9 @@ fn verdict_of(decisions: &[Decision], bindings: &[Binding]) -> (bool, Wait) {
     (enforcing.is_empty() && !quota_refuses, longest.max(shortest).unwrap_or(Wait::NONE))
 }
 
-/// A hit in shadow never changes a verdict. One hit is combined by a shorter path than several hits, so both paths must agree.
+/// A shadow hit (it is decided and charged, but its refusal does not count) never changes the verdict. `Verdict::of`
+/// has a shorter path for a request with one hit. So the verdict on one hit must equal the verdict on the same hit
+/// beside a shadow hit.
 #[test]
 fn a_shadow_hit_beside_another_hit_leaves_its_verdict_as_it_is() {
     let quota = Quota::per_second(5).build().expect("a quota");
@@ -308,7 +310,7 @@ proptest! {
     }
 
     /// A quota with another window counts from zero, and the state of the old quota stays. So a change of the window
-    /// admits at most the capacity once more.
+    /// admits at most the capacity of the new quota in addition.
     #[test]
     fn a_changed_window_counts_from_zero((old, new) in quota_pairs(), longer in 1..4u64) {
         let segments = if let Algorithm::SlidingWindowCounter { segments } = new.algorithm() { segments.into() } else { 1 };
@@ -358,29 +360,29 @@ proptest! {
         }
     }
 
-    /// The error for an inexact limit names the nearest exact limit below and the nearest exact limit above. No exact
-    /// limit is nearer.
+    /// A limit is inexact if rounding T up to whole nanoseconds would lower its rate by more than 0.1 %. The error for
+    /// such a limit names the nearest exact limit below it and the nearest exact limit above it.
     #[test]
     fn an_inexact_limit_names_its_exact_neighbours(limit in 1..100_000_000u64, window in windows_ns()) {
         let quota = |limit| Quota::token_bucket(limit, Duration::from_nanos(window)).burst(1).build();
         if let Err(QuotaError::Inexact { below, above, .. }) = quota(limit) {
             prop_assert!(below < limit && quota(below).is_ok(), "{below} in {window} ns must be exact and below {limit}");
             for between in (below + 1..limit).rev().take(50).chain((below + 1..limit).take(50)) {
-                prop_assert!(quota(between).is_err(), "{between} in {window} ns is exact, below {limit} and nearer");
+                prop_assert!(quota(between).is_err(), "{between} in {window} ns is exact, and nearer to {limit} than {below}");
             }
             if let Some(above) = above {
                 prop_assert!(limit < above && quota(above).is_ok(), "{above} in {window} ns must be exact and above {limit}");
                 for between in (limit..above).take(50).chain((limit..above).rev().take(50)) {
-                    prop_assert!(quota(between).is_err(), "{between} in {window} ns is exact, above {limit} and nearer");
+                    prop_assert!(quota(between).is_err(), "{between} in {window} ns is exact, and nearer to {limit} than {above}");
                 }
             }
         }
     }
 }
 
-/// Each algorithm, window, anchor and number of segments has an identity of its own. Queues with different T (the time
-/// between two units) have different identities too. Quotas that differ only in the limit or the burst have the same
-/// identity.
+/// The identity of a quota is a number. Quotas with the same identity count in the same state of a key. Each algorithm,
+/// window, anchor and number of segments has an identity of its own. Queues with different T (the time between two
+/// units) have different identities too. Quotas that differ only in the limit or the burst have the same identity.
 #[test]
 fn identity_is_the_algorithm_and_the_window_and_t_of_a_queue() {
     let window = Duration::from_secs(3600);

@@ -72,7 +72,7 @@ fn greedy_steps() -> impl Strategy<Value = Vec<Step>> {
 
 fn algorithms() -> impl Strategy<Value = Algorithm> {
     prop_oneof![4 => Just(Algorithm::TokenBucket), 6 => support::algorithms()]
-        .prop_filter("queues of another T are other queues", |algorithm| *algorithm != Algorithm::LeakyBucket)
+        .prop_filter("queues with different T do not share a state", |algorithm| *algorithm != Algorithm::LeakyBucket)
 }
 
 /// Two or three quotas on one state. Some limits are small, and some are very different from each other. Some quotas
@@ -106,9 +106,10 @@ enum Units {
 
 /// Checks the bound in every interval.
 ///
-/// For buckets, the bound is the largest depth, plus the length of the interval times the largest rate, plus the units
-/// that were given back. For windows, counters and logs, the bound is that of the largest limit, plus the units that
-/// were given back. Only quotas that charged in the interval are considered.
+/// s is the length of the interval. For buckets, the bound is D + (s + 2 * d)/T + R. D is the largest depth, T is the
+/// smallest T, and d is the largest lateness of a request. R is the number of units that were given back in the
+/// interval. For windows, counters and logs, the bound is that of the largest limit, plus R. For leases, the bound is
+/// the largest limit plus R if s is shorter than a lease. Only quotas that charged in the interval are considered.
 fn assert_bound_of_the_largest(quotas: &[Quota], events: &[Event], late_most_ns: u64) -> Result<(), TestCaseError> {
     for (i, first) in events.iter().enumerate() {
         let (mut admitted, mut refunded, mut depth, mut interval_ns) = (0u128, 0u128, 0, u64::MAX);
@@ -143,7 +144,7 @@ fn assert_bound_of_the_largest(quotas: &[Quota], events: &[Event], late_most_ns:
 }
 
 /// Asks for all steps, and returns what was charged or given back. Only buckets get late requests. All other algorithms
-/// count a late request as if it came at the newest time.
+/// count a late request as if it came at the newest time, so late requests would add no new case.
 fn charged(quotas: &[Quota], steps: &[Step], late_most_ns: u64) -> Vec<Event> {
     let (mut state, mut now, mut newest, mut wait_ns) = (State::default(), NOW, NOW, 0);
     let (mut events, mut receipt) = (Vec::new(), None);
@@ -208,7 +209,8 @@ proptest! {
         }
     }
 
-    /// A peek and a free refusal do not change the state. The waits are exact under every quota.
+    /// A free refusal (one that is not charged) leaves the state as a peek leaves it. The waits are exact under every
+    /// quota.
     #[test]
     fn what_another_quota_refuses_changes_nothing_and_its_wait_is_exact(quotas in quotas(), steps in steps()) {
         let (mut state, mut now, mut wait_ns) = (State::default(), NOW, 0);
@@ -259,8 +261,8 @@ proptest! {
         }
     }
 
-    /// A force adds debt only up to the greatest debt of its quota. If the debt is already that large, the state does
-    /// not change.
+    /// A force adds debt only up to 2 * B * T, with the B (the burst) and the T of its own quota. If the debt is
+    /// already that large, the state does not change.
     #[test]
     fn a_force_counts_up_to_the_greatest_debt_of_its_own_quota(
         first in (1..1000u64, 1..30u64), second in (1..1000u64, 1..30u64), used in 0..=30u64, costs in prop::array::uniform2(0..50u64),
@@ -284,7 +286,8 @@ proptest! {
         }
     }
 
-    /// A limit is lowered and restored several times. This admits no unit more than the larger limit.
+    /// A limit is lowered and restored several times. All takes together get exactly as many units as the larger limit
+    /// allows.
     #[test]
     fn a_limit_cut_and_restored_admits_nothing_extra(
         algorithm in algorithms(), limit in 2..500u64, window_ns in support::windows_ns(), cycles in 1..6usize, cost in 1..5u64,
@@ -328,8 +331,9 @@ fn a_fleet_of_two_limits_admits_the_larger_one() {
     assert!(admitted[0] >= 1990, "the first server admits its whole limit: {admitted:?}");
 }
 
-/// In the worst case, as many units are admitted as the bound allows: the largest depth at once, and then each new unit at
-/// the largest rate. Between these takes, takes under the smaller quota are refused, and they change nothing.
+/// In the worst case, as many units are admitted as the bound allows: first the largest depth at once, and then one
+/// unit after each T of the quota with the largest rate. Between these takes, takes under the smaller quota are
+/// refused, and they change nothing.
 #[test]
 fn several_quotas_reach_the_bound_of_the_largest() {
     let (large, small) = (bucket(10, 1, 7), bucket(3, 1, 2));

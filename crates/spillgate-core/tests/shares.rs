@@ -1,7 +1,7 @@
 //! The shares of a quota: how much each of several nodes (servers) may admit if each counts by itself.
 //!
-//! The tests check the table of shares, the sum of all shares, and extreme quotas. m is the number of nodes, and T is
-//! the time between two units.
+//! The tests check the table in the documentation of `Quota::share`, the sum of all shares, and extreme quotas. m is
+//! the number of nodes, and T is the time between two units.
 
 mod support;
 
@@ -66,7 +66,7 @@ fn a_share_keeps_everything_except_amounts() {
     let quota = Quota::fixed_window(9, SECOND).soft_ppm(500_000).denied(Denied::Charged).penalty(SECOND * 5);
     let quota = built(quota.on_store_failure(OnStoreFailure::Deny));
     let share = share(&quota, 4);
-    assert_eq!((share.capacity(), share.hard_capacity()), (2, 3), "the soft limit is still 1.5 times the limit");
+    assert_eq!((share.capacity(), share.hard_capacity()), (2, 3), "the hard capacity is still 1.5 times the capacity");
     assert_eq!((share.denied(), share.penalty_ns()), (Denied::Charged, 5_000_000_000));
     assert_eq!(share.on_store_failure(), OnStoreFailure::Deny);
     let concurrency = built(Quota::concurrency(9).lease(SECOND * 7));
@@ -109,15 +109,15 @@ fn shares_beyond_the_bounds_of_a_quota_are_0() {
         let refused = ask(&mut State::default(), &share(&quota, most), take(1), 5);
         assert_eq!((refused.allowed, refused.retry_after), (false, Wait::Never));
     }
-    // If the T or the window of a share is as long as possible, the share admits one unit. If it would be longer, the share
-    // has a limit of 0.
+    // A quota has a longest possible T and a longest possible window. A share that needs exactly this T or window
+    // admits one unit. A share that needs a longer one has a limit of 0.
     let at_most = |ns: u64, nodes| share(&built(Quota::token_bucket(1, Duration::from_nanos(ns))), nodes).capacity();
     assert_eq!([at_most(MAX_SPAN_NS / 4, 2), at_most(MAX_SPAN_NS / 4 + 1, 2)], [1, 0]);
     let soft = built(Quota::token_bucket(1, Duration::from_nanos(MAX_SPAN_NS / 8)).soft_ppm(1_000_000));
     assert_eq!(
         (share(&soft, 2).hard_capacity(), share(&soft, 4).hard_capacity()),
         (2, 1),
-        "the soft limit is reduced before the limit"
+        "the hard capacity is reduced before the capacity"
     );
     let window = |ns: u64| share(&built(Quota::fixed_window(1, Duration::from_nanos(ns))), 2).capacity();
     assert_eq!([window(MAX_SPAN_NS / 2), window(MAX_SPAN_NS / 2 + 1)], [1, 0]);
@@ -151,7 +151,8 @@ proptest! {
         }
     }
 
-    /// Whatever the numbers are, a share keeps the bounds of the builder, and it answers like any other quota.
+    /// Whatever the numbers are, a share stays within the bounds that `QuotaBuilder` sets for every quota, and it can
+    /// be asked like any other quota.
     #[test]
     fn any_share_of_any_quota_answers(
         algorithm in prop_oneof![4 => algorithms(), 1 => Just(Algorithm::Concurrency)],

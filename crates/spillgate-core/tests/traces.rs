@@ -1,6 +1,7 @@
 //! Checks that the kernel (the decision code) answers every trace in `tests/traces/` as the trace says.
 //!
-//! Every other store has to answer the same traces. So the traces have to be right about the kernel first.
+//! Every store has to answer these traces as the kernel does. So the traces must first be right: each expected answer
+//! in them must be the answer of the kernel.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -102,8 +102,9 @@ proptest! {
         }
     }
 
-    /// A take with the same or a larger cost is refused until the wait is over, even if other callers take or force
-    /// units meanwhile. A cache of refusals relies on this property.
+    /// After a take was refused, every take with the same or a larger cost is refused until the wait of the refused
+    /// take is over. This is true even if other callers take or force units meanwhile. A cache of refusals relies on
+    /// this property.
     #[test]
     fn a_refusal_holds_for_all_that_cost_as_much(
         quota in plain_quotas(),

@@ -33,7 +33,7 @@ use crate::not_redis::NotRedis;
 
 /// Returns the kind of an error that a server sent.
 fn kind_of(error: &ServerError) -> StoreErrorKind {
-    // If the user of a script may not run a command, some versions of the server send an error without a code.
+    // If a script calls a command that its user may not run, some versions of the server send an error without a code.
     let beginnings = ["The user executing the script can't", "ACL failure in script"];
     match kind_of_code(error.code()) {
         StoreErrorKind::Other
@@ -221,7 +221,9 @@ impl Error {
         Error { detail: format!("{place}: {}", self.detail).into(), ..self }
     }
 
-    /// Returns the kind of the error. A request that meets the same error fails with the same kind.
+    /// Returns the kind of the error. A request can fail with another kind for the same reason. For example, if the
+    /// server cannot be reached, this kind is `Disconnected` or `Timeout`, but a request fails as `NotSent` or
+    /// `CircuitOpen`.
     #[must_use]
     pub const fn kind(&self) -> StoreErrorKind {
         self.kind

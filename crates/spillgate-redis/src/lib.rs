@@ -3,10 +3,11 @@
 //! Servers and programs that share one store share their limits. Without this crate, each process would count by
 //! itself. Each of ten processes would then admit the whole limit.
 //!
-//! A hit is one operation on one limit. If all states of a request are in one slot, one script decides all its hits in one
-//! atomic step. The script reads the states, decides, charges, and returns the states as they were *before* the charge.
-//! The kernel ([`spillgate_core::decide`]) computes the answer from these states. So `remaining`, `retry_after` and the
-//! other results are computed in one place for all stores.
+//! A hit is one operation on one limit. On a single server, one script decides all hits of a request in one atomic
+//! step. In a cluster, this is true if all states of the request are in one slot. The script reads the states, decides,
+//! charges, and returns the states as they were *before* the charge. The kernel ([`spillgate_core::decide`]) computes
+//! the answer from these states. So `remaining`, `retry_after` and the other results are computed in one place for all
+//! stores.
 //!
 //! [`RedisStore`] is the store. It connects to one server, to the primary that sentinels name, or to the nodes of a
 //! cluster. Many requests share its connections. If a connection ends, the store makes a new one.
@@ -42,9 +43,9 @@
 //!   No request is charged twice: `tests/transport`.
 //! * The deny cache repeats a refusal without a call to the server. The kernel would return the same refusal for the
 //!   states that the server has at the verdict's time. There are two exceptions. Another client may have changed the
-//!   states within [`Settings::deny_cache_max_age`], or a take that failed may have changed them. The cache does not
-//!   check limits whose states it does not have: `src/deny_cache/tests`, `tests/modes/deny_cache.rs`,
-//!   `tests/scripts/repeated.rs`.
+//!   states within [`Settings::deny_cache_max_age`], or a take that failed may have changed them. If the cache has the
+//!   states of only some limits, these can refuse the request. The other limits are then reported as `NotAsked`:
+//!   `src/deny_cache/tests`, `tests/modes/deny_cache.rs`, `tests/scripts/repeated.rs`.
 //! * A store that uses transactions instead of scripts admits no more than the limit in a window either:
 //!   `tests/modes/transaction.rs`.
 //! * Requests in several slots of a cluster are decided as the kernel decides them, even while slots move. If a replica

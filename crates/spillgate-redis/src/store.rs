@@ -330,9 +330,9 @@ impl RedisStore {
         self.inner.circuit_opened.notified().await;
     }
 
-    /// Returns the reason why the server is down: the error of the last attempt to connect, or the error that opened
-    /// the circuit. `None` if the server is not down. For a cluster, returns the error of one node that is down, with
-    /// its address.
+    /// Returns the error of the last attempt to connect, or the error that opened the circuit. Another connection to the
+    /// server can still work. `None` if there was no such error, or if the store has connected or closed the circuit after
+    /// it. For a cluster, returns such an error of one node, with the address of the node.
     #[must_use]
     pub fn last_error(&self) -> Option<Error> {
         match &self.inner.topology {

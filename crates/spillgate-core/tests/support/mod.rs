@@ -1,8 +1,9 @@
-//! What the property tests share: quotas, adversarial events, and the bounds of the algorithms.
+//! What the property tests share: random quotas, the events of an attacker, and the bounds of the algorithms.
 //!
-//! The events aim at the edges of each quota, because random numbers rarely fall there. W is the window of a quota, T
-//! is the time between two units of a bucket, and w is the length of a segment.
-#![allow(dead_code, reason = "every test file uses a part of it")]
+//! Many events are close to an edge: a time at which a window, a segment or a wait ends, or a cost that just fits.
+//! Random numbers rarely fall there. W is the window of a quota, T is the time between two units of a bucket, and w is
+//! the length of a segment.
+#![allow(dead_code, reason = "each test file uses only a part of this module")]
 
 pub(crate) mod model;
 
@@ -25,12 +26,12 @@ pub(crate) fn ask(state: &mut State, quota: &Quota, op: Op, now: u64) -> Decisio
     decisions[0]
 }
 
-/// Decides the same request on a copy of the state.
+/// Decides one request with one hit on a copy of the state, so the state does not change.
 pub(crate) fn ask_copy(state: &State, quota: &Quota, op: Op, now: u64) -> Decision {
     ask(&mut state.clone(), quota, op, now)
 }
 
-/// Decides one request with one hit, in a store that has already decided at the time `newest`.
+/// Decides one request with one hit, in a store that has already decided another request with the time `newest`.
 pub(crate) fn ask_late(state: &mut State, quota: &Quota, op: Op, now: u64, newest: u64) -> Decision {
     let hits = [Hit::new(1, quota, op, Binding::Enforce)];
     let mut decisions = [Decision::default()];
@@ -154,15 +155,15 @@ pub(crate) fn tiny_quotas(algorithm: Algorithm) -> impl Strategy<Value = Vec<Quo
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Gap {
     Ns(u64),
-    /// T of a bucket, w of a counter, or else W, and this many nanoseconds more.
+    /// An interval, plus this many nanoseconds. The interval is T of a bucket, w of a counter, or W of any other quota.
     Interval(i64),
-    /// W, and this many nanoseconds more.
+    /// W, plus this many nanoseconds.
     Window(i64),
-    /// The time until the next multiple of T, w or W since the epoch, and this many nanoseconds more.
+    /// The time until the next multiple of the interval (T, w or W) since the epoch, plus this many nanoseconds.
     Edge(i64),
     /// This many thousandths of W.
     Share(u64),
-    /// The wait of the last refusal, and this many nanoseconds more.
+    /// The wait of the last refusal, plus this many nanoseconds.
     Retry(i64),
 }
 

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use spillgate_core::{Algorithm, Anchor, Decision, Denied, MAX_UNITS, Op, OpKind, Quota, Reason, Receipt, Time, Wait};
 
-/// The longest delay of a late request.
+/// The greatest lateness of a request. If a request is later, the clock was set back.
 const MAX_LATE_NS: u64 = 1_000_000_000;
 
 #[derive(Clone, Debug, Default)]
@@ -24,13 +24,14 @@ pub(crate) struct Model {
 enum Used {
     #[default]
     Nothing,
-    /// The debt of a bucket. `paid_at` is when all debt is paid, `interval_ns` is the T in which it is counted, and
-    /// `most_ns` is the bound of the debt. Only a clock that was set back leaves a debt above this bound.
+    /// The debt of a bucket. `paid_at` is when all debt is paid. Each unit of the debt takes `interval_ns`, the T of
+    /// the quota that charged the bucket last. `most_ns` is the bound of the debt. Only a clock that was set back
+    /// leaves a debt above this bound.
     Debt { paid_at: u64, interval_ns: u64, most_ns: u64 },
     /// The start of the window, and the units in it.
     Window { start: u64, count: u64 },
-    /// The units in each segment, by the number of the segment since the epoch. `newest` is the newest segment that
-    /// counts something.
+    /// The units in each segment, by the number of the segment since the epoch. `newest` is the number of the newest
+    /// segment that an operation has opened. It can be empty.
     Segments { counts: BTreeMap<u64, u64>, newest: u64 },
     /// The time of each unit, oldest first.
     Log(Vec<u64>),
@@ -47,7 +48,9 @@ struct Lease {
 }
 
 impl Used {
-    /// Prepares the state for a decision at `now`. Returns false if nothing in the state counts.
+    /// Prepares the state for a decision at `now`: cuts a debt or a lease that is too long because the clock was set
+    /// back. Returns false if the state must be forgotten, because nothing is used, or because its units were counted
+    /// too far in the future.
     fn adopt(&mut self, quota: &Quota, now: u64) -> bool {
         let horizon = now + quota.window_ns();
         match self {
@@ -98,7 +101,7 @@ impl Used {
         }
     }
 
-    /// Returns the time of each unit of a log that counts at `now`.
+    /// Returns the times of those units of a log that still count at `now`.
     fn log_at(&self, quota: &Quota, now: u64) -> Vec<u64> {
         let Used::Log(units) = self else { return Vec::new() };
         let now = units.last().map_or(now, |newest| now.max(*newest));

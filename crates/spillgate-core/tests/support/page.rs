@@ -20,8 +20,8 @@ pub(crate) fn has_test(file: &str, name: &str) -> bool {
     text.contains(&format!("fn {name}(")) || text.contains(&format!("    {name}: "))
 }
 
-/// Checks that each guarantee of the list in `page` names at least one test, and that these tests exist. The list has
-/// at least `least` guarantees.
+/// Checks that each guarantee of the list in `page` names at least one test, and that these tests exist. Also checks
+/// that the list has at least `least` guarantees.
 pub(crate) fn assert_guarantees(page: &str, least: usize) {
     let page = read(page);
     let (_, list) = page.split_once("# Guarantees").expect("the page has a list of guarantees");

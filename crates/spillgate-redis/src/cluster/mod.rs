@@ -283,8 +283,8 @@ impl Cluster {
         }
     }
 
-    /// Returns the error of a node that is down, with the address of the node. If there is no slot map, this is the
-    /// error of the last attempt to read the slot map.
+    /// Returns the last error of one node, with the address of the node. If there is no slot map, this is the error of the
+    /// last attempt to read the slot map.
     pub(crate) fn last_error(&self) -> Option<Error> {
         let nodes = self.nodes.load();
         if nodes.is_unknown() {

@@ -10,8 +10,8 @@ use crate::cluster::slot_map::address;
 pub(super) struct Shard {
     /// The address of the primary.
     pub(super) primary: ConnectionAddr,
-    /// The number of replicas of the primary. The reply lists them for each range of slots. Only the list of the first
-    /// range is read.
+    /// The number of replicas of the primary. The reply to CLUSTER SLOTS lists the replicas again for each range of
+    /// slots, and only the list of the first range is read.
     pub(super) replicas: usize,
     /// The first and the last slot of each range.
     ranges: Vec<(u16, u16)>,

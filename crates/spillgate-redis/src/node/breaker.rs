@@ -6,8 +6,8 @@
 //! | state | `probe_at_ns` | requests | next state |
 //! |---|---|---|---|
 //! | closed | 0 | all pass | open after `max_failures` in a row, or when the server says that it is down |
-//! | open | even, the time of the next probe | none passes before that time | half open when a request comes after that time |
-//! | half open | odd: the next time, with the bit `PROBING` | one has passed as the probe | closed by a reply, open by a failure |
+//! | open | even: the time of the next probe | none passes before that time | half open when a request comes after that time |
+//! | half open | odd: the time of the next probe, with the bit `PROBING` | one has passed as the probe | closed by a reply, open by a failure |
 //!
 //! A probe may end without a result, for example because its caller had little time. The breaker is then open again, and
 //! the next request is the probe.

@@ -86,7 +86,7 @@ impl Node {
                     live.abandon();
                 }
             }
-            // Nothing to do, because the task of the connection notices its end.
+            // Nothing to do here, because the task of the connection notices that the connection has ended.
             Err(error) if error.kind == StoreErrorKind::Disconnected => {}
             // The connection has too many commands without a reply.
             Err(error) if error.kind == StoreErrorKind::Overloaded => {
@@ -112,8 +112,8 @@ impl Node {
         self.pool.wait_connected(deadline).await.map_err(|error| self.last_error().unwrap_or(error))
     }
 
-    /// Returns why the server is down: the error of the last attempt to connect, or the error that opened the circuit.
-    /// `None` if the server is not down.
+    /// Returns the error of the last attempt to connect, or the error that opened the circuit. `None` if there was no
+    /// such error, or if the store has connected to the server or closed the circuit after it.
     pub(crate) fn last_error(&self) -> Option<Error> {
         self.pool.last_error()
     }

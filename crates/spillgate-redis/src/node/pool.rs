@@ -119,8 +119,8 @@ struct PoolEntry {
 pub(crate) struct Pool {
     /// The server, and how it is found.
     pub(crate) endpoint: Endpoint,
-    /// Opens after missing replies, after a failed attempt to connect, or if the server says that it is down. Any reply
-    /// or new connection closes it.
+    /// Opens after missing replies, after a failed attempt to connect, or if the server says that it is down. Any other
+    /// reply, or a new connection, closes it.
     pub(crate) breaker: Breaker,
     /// The entries. Their number is [`Settings::connections`].
     entries: Box<[PoolEntry]>,
@@ -128,16 +128,16 @@ pub(crate) struct Pool {
     connected: Notify,
     /// Shortens the pauses between attempts to connect.
     jitter: Jitter,
-    /// A request that waited this long had about the whole timeout. The value is 7/8 of the timeout, because some time
-    /// passes before a request is sent.
+    /// If a request has waited this long without a reply, the breaker counts a failure. The value is 7/8 of the timeout
+    /// and not the whole timeout, because some time passes before a request is sent.
     usual_wait: Duration,
     /// The longest time that an attempt to connect, or the reply to a PING, can take.
     connect_timeout: Duration,
     /// The longest pause between two attempts to connect: [`Settings::probe_every`].
     longest_pause: Duration,
-    /// When the breaker's clock was zero.
+    /// The zero of the breaker's clock: the clock counts the nanoseconds since this time.
     start: Instant,
-    /// Why the server is down.
+    /// The error of the last attempt to connect, or the error that opened the circuit. See [`Pool::last_error`].
     last_error: ArcSwapOption<Error>,
     /// Where the server was found last. Connections to other addresses end.
     found: watch::Sender<Option<ConnectionAddr>>,
@@ -190,8 +190,9 @@ impl Pool {
             }
             if deadline::wait_until(deadline, pin!(connected)).await.is_none() {
                 self.no_reply(begun);
-                // The request was not sent, so the returned error must not say that it may have been applied. A failed
-                // login has an error kind that says what is wrong, so that error is returned.
+                // The request was not sent, so the kind of the returned error must not mean that the request may have
+                // been applied. The last error is returned only if its kind does not mean this. One example is a failed
+                // login.
                 let why = self.last_error().filter(|last_error| !last_error.kind.may_have_been_applied());
                 let none = || Error::new(StoreErrorKind::NotSent, "no connection before the deadline");
                 return Err(why.unwrap_or_else(none));
@@ -298,8 +299,8 @@ impl Pool {
         *entry.keeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(task.abort_handle());
     }
 
-    /// Returns why the server is down: the error of the last attempt to connect, or the error that opened the circuit.
-    /// `None` if the server is not down.
+    /// Returns the error of the last attempt to connect, or the error that opened the circuit. `None` if there was no
+    /// such error, or if the store has connected to the server or closed the circuit after it.
     pub(crate) fn last_error(&self) -> Option<Error> {
         self.last_error.load().as_deref().cloned()
     }

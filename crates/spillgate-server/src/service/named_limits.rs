@@ -71,17 +71,16 @@ impl<C: Clock> Service<C> {
     /// The request is malformed or exceeds a bound, no limit matches a descriptor, or the store failed.
     pub async fn reset(&self, domain: &str, descriptors: &[Vec<(&str, &str)>]) -> Result<usize, ServiceError> {
         let loaded = self.rules();
-        let mut requests = Vec::with_capacity(descriptors.len());
-        for entries in descriptors {
+        let mut plans = Vec::with_capacity(descriptors.len());
+        for (i, entries) in descriptors.iter().enumerate() {
             let mut request = Request::new(domain);
             request.add(entries.iter().copied(), Action::Take(0), None);
             self.validate(&request, Grants::default())?;
-            requests.push(request);
-        }
-        let plan = |request| loaded.rules.plan(self.limiter.keys(), request, self.options.bounds.value_bytes);
-        let mut plans: Vec<_> = requests.iter().map(plan).collect();
-        if let Some(unknown) = plans.iter().position(|plan| plan.hits.is_empty()) {
-            return Err(ServiceError::UnknownLimit(unknown + 1));
+            let plan = loaded.rules.plan(self.limiter.keys(), &request, self.options.bounds.value_bytes);
+            if plan.hits.is_empty() {
+                return Err(ServiceError::UnknownLimit(i + 1));
+            }
+            plans.push(plan);
         }
         let mut reset = 0;
         for plan in &mut plans {

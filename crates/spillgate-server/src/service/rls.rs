@@ -97,7 +97,8 @@ pub fn overriding(requests_per_unit: u32, unit: i32, policy: OnStoreFailure) -> 
             return Err(ServiceError::BadRequest(text.into()));
         }
         other => {
-            let text = format!("a descriptor's limit has the unknown unit {other}: 1 is SECOND, and 6 is YEAR");
+            let text =
+                format!("a descriptor's limit has the unknown unit {other}: use a number from 1 (SECOND) to 6 (YEAR)");
             return Err(ServiceError::BadRequest(text));
         }
     };

@@ -88,7 +88,8 @@ fn a_scan_goes_on_where_it_has_stopped() {
     }
 }
 
-/// Compares with the client library's parser, on replies in which some bytes were replaced.
+/// Compares the decoder with the client library's parser. Both read replies that were cut, and in which some bytes were
+/// replaced.
 #[test]
 fn random_bytes_are_read_as_the_client_library_reads_them_or_not_at_all() {
     let mut state = 7_u64;
@@ -109,7 +110,8 @@ fn random_bytes_are_read_as_the_client_library_reads_them_or_not_at_all() {
             Ok(Some(length)) => {
                 whole += 1;
                 let read = value(&bytes[..length]).ok();
-                // Our parser rejects some replies that the client library accepts: a length must have digits only, or be -1.
+                // Our decoder rejects some replies that the client library accepts, because it reads only lengths of
+                // digits and -1.
                 let theirs = parse_redis_value(&bytes[..length]).ok();
                 assert!(read.is_none() || read == theirs, "{:?}", String::from_utf8_lossy(&bytes));
                 values += u32::from(read.is_some());

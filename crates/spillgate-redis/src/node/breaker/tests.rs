@@ -1,4 +1,4 @@
-//! Tests of the circuit breaker, at times that the tests pass.
+//! Tests of the circuit breaker. Its functions get the time as an argument, so the tests need no clock.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -67,7 +67,7 @@ fn a_probe_without_a_result_is_followed_at_once() {
     assert_eq!(breaker.circuit(), Circuit::Closed);
     breaker.open(1);
     breaker.inconclusive();
-    assert!(!breaker.admits(2), "a request without a result that was not the probe changes nothing");
+    assert!(!breaker.admits(2), "a request that is not the probe and has no result changes nothing");
     for _ in 0..3 {
         assert!(breaker.admits(1 + PROBE_EVERY_NS));
         assert!(!breaker.admits(1 + PROBE_EVERY_NS), "only one probe passes at a time");

@@ -36,8 +36,8 @@ local function load_bucket()
     return q_s, q_ns, r_s, r_ns
   end
 
-  -- Converts a debt that was counted in the old T to the new T. Returns ceil(debt * new / old), at most `top`. The result
-  -- has no rounding error, although the product can have 126 bits.
+  -- Converts a debt that was counted in the old T to the new T. Returns ceil(debt * new / old), at most `top`. This
+  -- result is exact for all inputs, although the product can have 126 bits.
   local function converted(debt_s, debt_ns, new_s, new_ns, old_s, old_ns, top_s, top_ns)
     if old_s == 0 and old_ns == 0 then old_ns = 1 end
     local k_s, k_ns, m_s, m_ns = scaled(digits(new_s, new_ns), 0, 0, 0, 1, old_s, old_ns, new_s, new_ns)
@@ -67,8 +67,8 @@ local function load_bucket()
   end
 
   -- Returns the debt, max(TAT - now, 0), counted in the T of the state. A debt above 2^b means that the clock was set
-  -- back, so it is cut to 2^b. The computation is exact, because a double can store 2^b exactly, and also 2^b cut to
-  -- whole seconds.
+  -- back, so it is cut to 2^b. The computation is exact: a double can store 2^b exactly, and also the largest multiple
+  -- of 10^9 that is not above 2^b.
   local function debt(b)
     if b.none then return 0, 0 end
     local s, ns = minus(b.tat_s, b.tat_ns, now_s, now_ns)

@@ -71,9 +71,10 @@ local function is_shut_out(hit)
   return hit.punishes and less(now_s, now_ns, hit.state.until_s, hit.state.until_ns)
 end
 
--- Corrects a state if the clock was set back. Times of the state that are then too far in the future are removed or cut.
--- The correction is stored even if the request is refused. A penalty is cut only if it ends after now + its length + 1 s.
--- The second is for a late request: its time can be a second before the time of an earlier request.
+-- Corrects a state if the clock was set back. Times of the state that are then too far in the future are removed or
+-- cut. The correction is stored even if the request is refused. A penalty is cut only if it ends after now + its length
+-- + 1 s. The extra 1 s is for late requests: the time of a late request can be one second before the time at which the
+-- penalty started.
 local function adopt(hit)
   if hit.idle then return end
   local state = hit.state

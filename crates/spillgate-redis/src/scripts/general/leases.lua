@@ -145,8 +145,8 @@ local function load_leases()
   end
 
   -- Returns the part of the state that the kernel (the pure decision code in crates/spillgate-core) needs. The newest
-  -- id comes first. Then all leases that no hit (one operation of the request) names follow as if they were one lease:
-  -- the sum of their permits, and their last end. Each lease that a hit names comes after that.
+  -- id comes first. Then come the leases that no hit (one operation of the request) names, written as one lease: the
+  -- sum of their permits, and the latest of their ends. Then comes each lease that a hit names.
   local function show(b, state)
     if b.none then return '' end
     local names, known, held, last = {}, {}, b.held, false
