@@ -1,7 +1,7 @@
 //! Makes one kind of decision COUNT times, so that valgrind can count its instructions: `instructions CASE COUNT`.
 //!
-//! Call the program twice, with different counts. The second call needs more instructions than the first call, and only
-//! the additional decisions need them. Times vary too much on a busy machine to show a small regression, but the number
+//! Call the program twice, first with a small COUNT and then with a larger COUNT. The difference between the two numbers
+//! of instructions is what the additional decisions need. Times vary too much on a busy machine to show a small regression, but the number
 //! of instructions hardly varies. Without arguments, the program prints the cases.
 //!
 //! `scripts/show-no-regression.sh` compares the results with those of the same program at an earlier commit. So a case
@@ -120,8 +120,9 @@ fn of_service(request: &str, count: usize) -> Outcome {
         other => return Err(format!("there is no case {other}").into()),
     };
     // A decision also checks whether it has to write a log line. So the program sets the usual log level of a server.
-    // The service looks up only the first thousand unmatched descriptors in a second. If COUNT is above a thousand in
-    // both calls of the program, both calls make the same number of lookups.
+    // To log each unmatched descriptor one time only, the service looks up whether the descriptor was logged before. It
+    // makes at most a thousand such lookups in each second of its clock. If COUNT is above a thousand in both calls of
+    // the program, both calls make the same number of lookups.
     tracing_subscriber::fmt().with_max_level(LevelFilter::INFO).with_writer(io::sink).init();
     let rules = Rules::parse(&[RulesFile { name: "rules.yaml".into(), text: RULES.into() }])?;
     let store = Backend::Memory(MemoryStore::new(MemoryOptions::default()));

@@ -45,7 +45,8 @@ fn take_by(store: &MemoryStore, path: usize, key: u128, quota: &Quota, now: u64)
 }
 
 /// Takes use a slow and a fast quota in turn. All takes of the slow quota have the time `NOW`, and all takes of the fast quota
-/// have an earlier time. The debt that drains between the earlier time and `NOW` must not be forgiven again at each turn.
+/// have an earlier time. The two times are so close that all takes together can admit only one burst, which is 10 units. If each
+/// change of the quota forgave a little debt, the takes would admit more.
 #[test]
 fn late_requests_of_a_faster_quota_forgive_nothing() {
     let (slow, fast) = (bucket(1, 1_000_000, 10), bucket(1000, 1_000_000, 10));
@@ -79,8 +80,9 @@ fn filled() -> MemoryStore {
     store
 }
 
-/// A request uses two states, and it is late for only one of them. The debt of a state is converted when a request uses
-/// the state with another quota. If the debt of the other state is not converted, this debt must stay as it was.
+/// A request uses two states, and it is late for only one of them: key 8 was charged at a newer time, and key 7 was not.
+/// The request uses key 7 with another quota than the take before it. However often the quota of key 7 changes, key 7
+/// must keep its bound.
 #[test]
 fn a_request_that_is_late_for_one_of_its_states_forgives_nothing_in_the_other() {
     let (fast, slow) = (bucket(1000, SECOND_NS, 1000), bucket(10, SECOND_NS, 2000));
@@ -94,7 +96,8 @@ fn a_request_that_is_late_for_one_of_its_states_forgives_nothing_in_the_other() 
         admitted += u64::from(verdict.expect("the request is well formed").allowed);
         admitted += u64::from(take(&store, hashed(7), &fast, 980, NOW).allowed) * 980;
     }
-    // All takes of key 7 have the time `NOW`, and they are late by at most d = 1 s. The bound is therefore B + 2d * R.
+    // All takes of key 7 have the time `NOW`. But after a request for both keys, the store remembers the newer time of
+    // key 8 for key 7 too. So the takes of key 7 are late by at most d = 1 s, and their bound is B + 2d * R.
     // B = 2000 is the larger burst, and R = 1000 is the larger number of tokens per second.
     assert!(admitted <= 2000 + 2 * 1000, "{admitted} units were admitted");
 }

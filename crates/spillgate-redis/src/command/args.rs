@@ -86,8 +86,9 @@ impl HitArgs<'_, '_> {
         }
     }
 
-    /// Returns whether the hit is refused whatever the state is. A take is, if the sum of the costs of all takes on its
-    /// state is above the hard capacity. A force or a renewal is, if the quota does not support it.
+    /// Returns whether the hit is refused whatever the state is. A take is refused in every state if the sum of the costs
+    /// of all takes on its state is above the hard capacity. A force or a renewal is refused in every state if the quota
+    /// does not support it.
     fn is_never(&self) -> bool {
         let quota = self.hit.quota;
         let above = self.hit.op.kind() == OpKind::Take && self.cost_on_state > quota.hard_capacity();

@@ -158,8 +158,8 @@ impl DenyCache {
     /// Returns the refusal of `hits` if the server is known to refuse them too. `None` means that the server must be
     /// asked.
     ///
-    /// For each known state, the kernel decides the hits on that state as it would in the whole request. Hits on
-    /// unknown states do not refuse. They are reported as [`Reason::NotAsked`], because nothing is known about their
+    /// The kernel decides the hits on each known state as a part of a request that is refused. Hits on unknown states
+    /// do not refuse. They are reported as [`Reason::NotAsked`], because nothing is known about their
     /// limits.
     pub(crate) fn refuse(&self, hits: &[Hit<'_>], decisions: &mut [Decision], at: Instant) -> Option<Verdict> {
         let at_ns = self.ns(at);

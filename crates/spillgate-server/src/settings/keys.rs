@@ -126,9 +126,9 @@ pub const KEYS: &[Key] = &[
          If a gRPC caller has a shorter timeout, the wait ends 4ms before that timeout",
         |s, v| s.store.deadline = v.duration_within(Duration::from_micros(100)..=Duration::from_secs(60))?),
     key!("store.expected_nodes", One "COUNT", "",
-        "Number of servers that share the store. While the store fails, each server divides the limits with \
-         on_store_failure: local by this number. If this number is not set, each server admits the whole of a limit that a \
-         caller sends",
+        "Number of servers that share the store. While the store fails, a limit whose on_store_failure is local is \
+         divided by this number on each server. If this number is not set, each server admits the whole of a limit \
+         that a caller sends",
         |s, v| s.store.expected_nodes = u32::try_from(v.count(1..=100_000)?).ok()),
     key!("store.key_secret_file", One "FILE", "",
         "File with a secret of 32 hexadecimal digits (openssl rand -hex 16), the same for all servers. Keys in the store are \
@@ -171,7 +171,7 @@ pub const KEYS: &[Key] = &[
         "How many requests may wait for the store at once. Further requests are answered by on_store_failure",
         |s, v| s.store.max_in_flight = as_usize(v.count(1..=1_000_000)?)),
     key!("store.scripts", One "ON|OFF", "on",
-        "on or off. Write off if the store forbids scripts. Without scripts, only fixed windows work, and they can admit slightly more",
+        "on, or off if the store forbids scripts. Without scripts, only fixed windows work, and they can admit slightly more",
         |s, v| s.store.scripts = v.bool()?),
     key!("store.log", One "FORM", "packed",
         "How a sliding_window_log is stored: packed, or zset (a sorted set). Other programs can read a sorted set, but it needs ten \
