@@ -1,5 +1,5 @@
-//! Rebuilds a library that counts hits on (bucket, key) in a window that is given in milliseconds. Each call can pass
-//! other options (window and limit).
+//! Builds with spillgate what a known library does: it counts hits on the pair (bucket, key). Each call passes its
+//! options: a window in milliseconds, and a limit.
 
 use super::*;
 use spillgate::{Limiter, ManualClock};
@@ -11,8 +11,8 @@ fn options(window_ms: u64, max_limit: u64) -> Quota {
     build(Quota::sliding_window_log(max_limit, Duration::from_millis(window_ms)))
 }
 
-/// A trace of that library. Each entry has a time in milliseconds, and the outcome: `Ok` with the units that are left, or
-/// `Err` with the milliseconds until a retry.
+/// The answers that the known library gives. Each entry is a hit: its time in milliseconds, and the answer. The answer
+/// is `Ok` with the units that are left, or `Err` with the milliseconds until a retry.
 const TRACE: [(u64, Result<u64, u64>); 10] = [
     (0, Ok(4)),
     (100, Ok(3)),
@@ -48,8 +48,8 @@ async fn the_trace_is_answered_as_it_says() {
     the_trace(&memory()).await;
 }
 
-/// Sends one hit each millisecond, from 956 ms on. If the log stored whole seconds, ten hits would be admitted before
-/// 1956 ms: five from 956 ms on, and five more from 1000 ms on.
+/// Sends one hit each millisecond, from 956 ms on. If the log stored whole seconds, the hits of 956 ms to 960 ms would
+/// have the time 0. They would leave the window at 1000 ms, and five more hits would be admitted too early.
 async fn a_window_is_as_long_as_asked(store: &impl Store) {
     let quota = options(1000, 5);
     let mut admitted = Vec::new();
@@ -73,8 +73,9 @@ async fn options_differ_between_calls(store: &impl Store) {
         assert_eq!(take(store, at(0), 1, &usual, 1).await.1.remaining, left);
     }
     assert!(!take(store, at(1), 1, &usual, 1).await.1.allowed);
-    // Both limits count the same units. The five units of the usual limit leave three of the premium limit. The three
-    // units that the premium limit then admits count under the usual limit too.
+    // Both quotas count in the same state. It has five units, so the premium limit of 8 admits three more. At 1000 ms,
+    // the first five units have left the window. The three later units also count under the usual limit of 5, so two
+    // units are left.
     assert_eq!(take(store, at(2), 1, &premium, costly).await.1.remaining, 0);
     assert!(!take(store, at(999), 1, &premium, 1).await.1.allowed);
     assert_eq!(take(store, at(1000), 1, &usual, 1).await.1.remaining, 1);
@@ -87,7 +88,8 @@ async fn what_was_counted_is_kept_when_the_options_of_a_call_differ() {
     options_differ_between_calls(&memory()).await;
 }
 
-/// A script that calls EXPIRE with 1.5 seconds would fail in that call, after it has written the hit.
+/// EXPIRE accepts only whole seconds. If a script wrote a hit and then called EXPIRE with 1.5 seconds, this call would
+/// fail, and the written hit would never expire.
 #[tokio::test]
 async fn a_window_that_is_no_whole_number_of_seconds_expires_like_any_other() {
     let (server, quotas) = (Server::start(), [1500, 333, 1].map(|window_ms| options(window_ms, 5)));
@@ -134,8 +136,8 @@ async fn no_two_pairs_of_bucket_and_key_are_one() {
     names_do_not_run_together(memory()).await;
 }
 
-/// A cluster refuses a command on keys of several slots. A library that writes more than one key for each hit would
-/// fail there.
+/// A cluster refuses a command on keys of several slots. So a library fails on a cluster if it writes several keys for
+/// one hit, and these keys are in different slots.
 #[tokio::test]
 async fn on_a_server_of_a_cluster_no_hit_crosses_slots() {
     let (server, _) = Server::start_node(&[]);

@@ -25,7 +25,7 @@ async fn below_at_and_above(store: &impl Store) {
         assert!(take(store, at(i * 100), 1, &quota, 1).await.1.allowed, "request {i}");
     }
     assert_eq!(take(store, at(29_999), 1, &quota, 0).await.1.remaining, 0, "the requests use exactly the limit");
-    // There is one request every 50 ms for a minute. In any ten seconds, 100 requests are allowed.
+    // One request comes every 50 ms for a minute. Any ten seconds have 200 requests, and 100 of them are allowed.
     let mut admitted = Vec::new();
     for t_ms in (0..60_000).step_by(50) {
         admitted.extend(take(store, at(t_ms), 2, &quota, 1).await.1.allowed.then_some(t_ms));
@@ -42,8 +42,8 @@ async fn a_hundred_in_any_ten_seconds_pass_below_at_and_above_the_limit() {
     below_at_and_above(&memory()).await;
 }
 
-/// The system in the write-up counts the units in one step and adds a unit in a second step. A request between these
-/// steps would be admitted beyond the limit.
+/// The system in the write-up counts the units in one step and adds a unit in a second step. Two requests can both
+/// count before either of them adds its unit. Both are then admitted, even if only one unit was left.
 async fn no_race(stores: [Arc<impl Store + 'static>; 2], now: Option<Time>) {
     let quota = hundred_in_ten_seconds();
     for user in 1..=5 {

@@ -1,4 +1,5 @@
-//! Rebuilds the function "is this action allowed?". Each call passes the user, the action, the period and the limit.
+//! Builds with spillgate a function that many programs have: "may this user do this action now?". Each call passes the
+//! user, the action, the period and the limit.
 
 use super::*;
 use spillgate::{Denied, KeyHasher, Reason, Wait};
@@ -104,7 +105,7 @@ async fn an_offender_is_shut_out(store: &impl Store) {
         (false, Reason::Penalty),
         "the penalty lasts longer than the window"
     );
-    // Another charged attempt starts the penalty again.
+    // A refused attempt is charged too, so it starts the penalty again.
     assert!(!actions.ask(at(60_000), "ann", "post", SECOND, 2).await.allowed);
     assert!(!actions.ask(at(119_999), "ann", "post", SECOND, 2).await.allowed);
     assert!(actions.ask(at(119_999 + 60_000), "ann", "post", SECOND, 2).await.allowed);

@@ -49,8 +49,9 @@ async fn seconds_are_summed(store: &impl Store) {
         let sum: u64 = calls[second.saturating_sub(9) as usize..=second as usize].iter().sum();
         let look = take(store, at(second * 1000 + 999), 1, &quota, 0).await.1;
         assert!(sum <= 100, "{sum} calls were allowed in ten seconds");
-        // At 999 ms of a second, the window also has 1/1000 of the second before these ten seconds. That second has at
-        // most 30 calls, and 30/1000 is rounded up to one unit.
+        // The peek comes 999 ms after the beginning of a second. So its window of ten seconds begins 1 ms before the
+        // ten seconds of `sum`. For this millisecond, the peek counts 1/1000 of the calls of the second before `sum`.
+        // These are at most 30/1000, rounded up to one unit.
         assert!(
             (sum..=sum + 1).contains(&(100 - look.remaining)),
             "the last ten seconds have {sum} calls, but a peek reports {look:?}"
@@ -136,7 +137,7 @@ async fn a_window_costs_the_same_however_many_calls_it_counted() {
     }
 }
 
-/// The user of this server has no right to run scripts.
+/// The store logs in to Redis as a user who has no right to run scripts.
 #[tokio::test]
 async fn where_scripts_are_refused_the_window_is_counted_without() {
     let server = Server::start();
@@ -156,8 +157,9 @@ async fn where_scripts_are_refused_the_window_is_counted_without() {
         admitted += u64::from(verdict.allowed);
         last = verdict;
     }
-    // The calls fill four windows. The first window begins with the first call, so the fourth window begins at least
-    // three windows later. Each window can be up to a millisecond shorter, because the server counts in milliseconds.
+    // The 200 admitted calls fill four windows of 50. The first window begins with the first call. So the last call
+    // comes after three whole windows. Redis stores the end of a window in whole milliseconds, so each of these windows
+    // can be up to a millisecond shorter.
     let passed = last.now.as_nanos() - first.now.as_nanos();
     assert!(
         passed + 3_000_000 >= 3 * quota.window_ns(),

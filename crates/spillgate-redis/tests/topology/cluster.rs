@@ -56,12 +56,13 @@ pub(crate) fn text(value: Value) -> String {
     redis::from_redis_value(value).expect("the reply is text")
 }
 
-/// Returns the role of the node: `master` or `slave`.
+/// Returns the role of the node: `master` or `slave`. The text is empty if the node replies with an error or not at
+/// all.
 pub(crate) fn role(node: &Server) -> String {
     match run(node.port(), &["ROLE"]) {
         Ok(Value::Array(role)) => text(role[0].clone()),
         Ok(other) => panic!("no role: {other:?}"),
-        // A primary that is demoted can close all its connections, so an error is possible here.
+        // This error is possible, because a primary can close all its connections when it is demoted.
         Err(_) => String::new(),
     }
 }

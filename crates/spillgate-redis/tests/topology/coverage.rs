@@ -171,8 +171,9 @@ async fn a_server_in_the_url_of_a_cluster_is_an_error_and_the_reverse_too() {
     store.wait_connected().await.expect("the server no longer redirects requests");
 }
 
-/// A node without slots can be a new node, or a node that leaves the cluster. If such a node is down, only the requests
-/// that need it fail.
+/// A new node has no slots. While a slot moves to this node, the node already stores some states of the slot, but does
+/// not own the slot yet. If the node is down, only requests for these states fail. `wait_connected` does not wait for
+/// the node.
 #[tokio::test]
 async fn a_node_without_slots_is_not_waited_for() {
     let mut cluster = Cluster::start(false, &[]);

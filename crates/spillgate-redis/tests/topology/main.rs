@@ -1,5 +1,5 @@
-//! Tests the store on real clusters, and on real primaries that sentinels name. The tests send requests in several slots,
-//! move slots, and kill, demote and restart primaries.
+//! Tests the store on real clusters, and on real primaries that sentinels name. The tests send requests with hits in
+//! several slots, move slots, and kill, demote and restart primaries.
 
 mod cluster;
 #[path = "../transport/common.rs"]

@@ -1,4 +1,6 @@
-//! Tests how many units the limits on live nodes lose while another node is down.
+//! Tests requests with one hit on a live node and one hit on a node that is down. Such a request fails, and the store
+//! refunds the unit that the live node took. A unit is lost if this refund fails. The tests check how many units are
+//! lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -35,9 +37,9 @@ fn take(key: u128, quota: &Quota) -> Hit<'_> {
     Hit::new(key, quota, Op::take(1), Binding::Enforce)
 }
 
-/// All requests fail. The limit on the live node loses at most the units of requests that were in flight before the store
-/// knew of the outage. There are at most `TASKS` + `max_failures` such requests: the requests that are sent at the same
-/// time, and the requests whose failures opened the circuit.
+/// All requests fail. Only units of requests that were sent before the store knew of the outage can be lost. There are
+/// at most `TASKS` + `max_failures` such requests: the requests that are sent at the same time, and the requests whose
+/// failures opened the circuit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_a_node_is_down_limits_on_live_nodes_are_not_drained() {
     let mut cluster = Cluster::start(false, &PARTIAL);
@@ -79,8 +81,8 @@ async fn while_a_node_is_down_limits_on_live_nodes_are_not_drained() {
     }
 }
 
-/// Each task releases every lease that it gets. If a request fails because its other slot fails, the store refunds the
-/// lease of the request.
+/// Each request takes a permit on a live node, and a unit on a node that fails during the test. A task releases the
+/// permit of each request that is admitted. If a request fails, the store itself refunds a permit that was taken.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_permits_come_back_after_a_node_was_down() {
     const PERMITS: u64 = 40;

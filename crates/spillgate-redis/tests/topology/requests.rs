@@ -19,7 +19,8 @@ use crate::{PATIENCE, a_day, until, with_long_timeouts};
 struct Fixture {
     keys: Vec<u128>,
     quotas: Vec<Quota>,
-    /// The receipts of takes that were charged, each after the positions of its key and its quota.
+    /// For each take that was charged: the index of its key in `keys`, the index of its quota in `quotas`, and its
+    /// receipt.
     receipts: Vec<(usize, usize, Receipt)>,
 }
 
@@ -222,8 +223,8 @@ async fn a_key_is_admitted_exactly_its_limit_however_many_ask() {
     assert_eq!(sums, [500; 3]);
 }
 
-/// If one slot fails, the units that the other slots took are refunded. `refunds_lost` counts the units that the failed
-/// slot may have taken.
+/// If one slot fails, the units that the other slots took are refunded. The failed slot may have taken a unit that is
+/// not refunded, so `refunds_lost` counts this slot once.
 #[tokio::test]
 async fn a_part_that_fails_has_the_request_fail_and_the_others_give_back() {
     let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]);
@@ -363,8 +364,8 @@ async fn a_give_back_that_is_read_too_late_does_nothing() {
     }
 }
 
-/// The node that took a unit does not reply to the refund. The caller gets the verdict by its deadline. The store gives up
-/// the refund after twice the timeout.
+/// The node that took a unit does not reply to the refund. The caller gets the verdict by its deadline. The store gives
+/// up the refund at the time s + 2 * t. Here s is the time when the request was sent, and t is its timeout.
 #[tokio::test]
 async fn a_give_back_is_dropped_when_it_is_late() {
     let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no", "--busy-reply-threshold", "60000"]);
@@ -380,8 +381,8 @@ async fn a_give_back_is_dropped_when_it_is_late() {
     assert!(
         store.decide(with_long_timeouts, &hits, &mut [Decision::default(); 2]).await.expect("both nodes serve").allowed
     );
-    // The second node refuses every request, because its only unit is taken. If the first node freezes only after it has
-    // refunded its unit, the test tries again.
+    // From now on every request is refused, because the limit on the second node is used up. If the first node freezes
+    // only after it has refunded its unit, the test tries again.
     let deadline = Instant::now() + PATIENCE;
     while store.refunds_lost() == 0 {
         assert!(Instant::now() < deadline, "a refund must be late before the deadline");
@@ -403,7 +404,8 @@ async fn a_give_back_is_dropped_when_it_is_late() {
     }
 }
 
-/// A request fails if the scripts cannot serve one of its hits, or if it has too many hits. No slot gets a command.
+/// The first request has a window that is not a whole number of microseconds, which scripts do not support. The second
+/// request has too many hits. Both requests fail, and no slot gets a command.
 #[tokio::test]
 async fn a_request_that_is_malformed_charges_nothing() {
     let cluster = Cluster::start(false, &[]);

@@ -104,15 +104,16 @@ async fn what_was_true_before_a_failover_is_not_believed_after() {
     until("the store uses the report with the latest epoch", || is_at(&store, &old)).await;
     take(&store, 1, &a_day(1000), PATIENCE).await.expect("the server decides");
 
-    // All sentinels are set up again, so their epochs start again at 0.
+    // All sentinels are set up again, so their epochs start again at 0. The store accepts an epoch that is lower than
+    // an earlier one only if every sentinel reports a lower epoch.
     new.start_again();
     fakes.iter().for_each(|fake| fake.tell(Report::Primary(0, new.port())));
     old.run(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     until("the store uses the report of all sentinels", || is_at(&store, &new)).await;
 }
 
-/// No sentinel replies, so the store knows only their last report. The server itself says whether it is still a
-/// primary.
+/// If no sentinel replies, the store connects again to the primary of its last connection. That server itself says
+/// whether it is still a primary.
 #[tokio::test]
 async fn without_any_sentinel_the_last_primary_is_tried() {
     let (primary, other) = (Server::start(), Server::start());
@@ -160,7 +161,8 @@ async fn a_sentinel_that_is_silent_is_not_waited_for() {
     for silent in &fakes {
         silent.tell(Report::Nothing);
         let store = RedisStore::new(&with_long_timeouts(&url)).expect("the URL is valid");
-        // Each connection asks the sentinels twice. Each time they have a quarter of the connection's timeout to reply.
+        // If the store waited for the silent sentinel, it would wait for a quarter of `connect_timeout`, and then ask
+        // all sentinels a second time. Here `connect_timeout` is `PATIENCE`.
         timeout(PATIENCE / 4, store.wait_connected())
             .await
             .expect("the store does not wait for the silent sentinel")

@@ -144,7 +144,7 @@ async fn an_address_of_several_nodes_gets_each_take_by_itself() {
     assert_eq!(
         calls(&server) - before,
         60,
-        "3 * 20 takes make 60 calls, because INFO does not count calls that fail with CROSSSLOT"
+        "each of 3 * 20 takes has a call of its own; a call with several takes fails, and INFO does not count it"
     );
     assert_eq!(store.failures(StoreErrorKind::Moved), 0);
 }

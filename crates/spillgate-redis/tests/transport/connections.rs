@@ -21,7 +21,7 @@ async fn a_connection_that_cannot_be_made_again_blocks_no_caller() {
         let store =
             RedisStore::new(&Settings { connections: 4, ..with_long_timeouts(&url) }).expect("the URL is valid");
         store.wait_connected().await.expect("the server is there");
-        // The test sends all commands on this connection, because it allows no new connections later.
+        // The test sends all its commands on this connection, because the server will later accept no new connections.
         let mut last = redis::Client::open(url)
             .and_then(|client| client.get_connection())
             .expect("the server accepts the connection");
@@ -50,8 +50,8 @@ async fn a_connection_that_cannot_be_made_again_blocks_no_caller() {
     }
 }
 
-/// With two connections, the server can decide requests on one connection during the time in which the thread writes
-/// requests to the other.
+/// Each thread of the program sends its requests on two connections, in turn. While the server decides requests of one
+/// connection, the thread can write requests to the other one.
 #[tokio::test]
 async fn a_thread_asks_by_two_connections_in_turn() {
     let server = Server::start();
@@ -107,7 +107,7 @@ async fn callers_without_time_affect_no_other_caller() {
     for task in hurried {
         task.await.expect("requests fail only because of their short timeouts");
     }
-    // One of the connections belongs to the test.
+    // The test itself made one new connection, to ask for this number.
     assert_eq!(server.info("total_connections_received:"), connections + 1, "the store has not made a new connection");
 }
 

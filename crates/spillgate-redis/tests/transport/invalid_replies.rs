@@ -45,7 +45,7 @@ async fn reply_to(mut client: TcpStream, reply: &'static [u8]) {
 #[tokio::test]
 async fn a_request_with_an_invalid_reply_may_have_been_applied() {
     let quota = a_day(1000);
-    // This reply contradicts itself: the state has no charge, and yet the peek is refused.
+    // This reply contradicts itself: it says that no unit is used, and yet that the peek is refused.
     let lies = b"$14\r\n\0\0\0\0\x09\0\0\0\0\0\0\0\0\0\r\n";
     let (taken, look) = (Op::take(1), Op::Peek);
     for (reply, op) in [(b"$3\r\nabc\r\n".as_slice(), taken), (b":1\r\n", taken), (b"$-1\r\n", taken), (lies, look)] {

@@ -1,5 +1,5 @@
-//! Tests the connection to a server: deadlines, the circuit breaker, and every fault that a server on the local machine
-//! can have.
+//! Tests the connection to a single server: deadlines, the circuit breaker, and faults of the server. For example, the
+//! server is killed, freezes, has no memory left, or sends an invalid reply.
 
 mod answers;
 mod batches;

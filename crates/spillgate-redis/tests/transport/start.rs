@@ -121,7 +121,7 @@ async fn settings_at_their_extremes() {
                     .expect("the request ends before the deadline");
                 assert_eq!(taken.map(|(verdict, _)| verdict.allowed), Ok(passes), "setting {i} at {url}");
             }
-            // Some systems do not allow a thousand connections for one process.
+            // With `usize::MAX`, the store makes 1024 connections. Some systems allow a process fewer connections.
             if settings.connections < 100 {
                 timeout(PATIENCE, store.wait_connected())
                     .await
@@ -151,8 +151,8 @@ pub(crate) async fn until_serves(node: &Server) {
     until("the cluster serves", || info().contains("cluster_state:ok")).await;
 }
 
-/// `max_in_flight` bounds the number of requests, and not the number of calls for their parts. Here one request
-/// makes a call for each of its 256 slots, and these calls wait in the queue of the connection.
+/// `max_in_flight` bounds the number of requests, and not the number of their calls. Here one request makes a call for
+/// each of its 256 slots, and these calls wait in the queue of the connection.
 #[tokio::test]
 async fn a_request_to_many_slots_counts_once_in_max_in_flight() {
     let (server, _) = Server::start_node(&[]);

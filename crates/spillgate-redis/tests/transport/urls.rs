@@ -151,7 +151,7 @@ async fn a_certificate_that_is_its_own_authority_is_trusted_where_it_is_named() 
     let both = authority("another").pem() + &own.0;
     assert_eq!(served(&own, &both).await, Ok(()));
     let cause = |refused: Result<(), Error>| refused.expect_err("the certificate is wrong").cause();
-    // Every other fault of the certificate is still an error.
+    // Such a certificate is still refused if it differs from the trusted one, has another name, or has expired.
     assert_eq!(cause(served(&own, &own_authority("127.0.0.1", |_| ()).0).await), Cause::Certificate);
     let elsewhere = own_authority("redis.example", |_| ());
     assert_eq!(cause(served(&elsewhere, &elsewhere.0).await), Cause::CertificateName);

@@ -14,7 +14,7 @@ pub enum Verb {
     Serve(Serve),
     /// Checks rules and settings files.
     Validate(Validate),
-    /// Asks rules or a store for decisions.
+    /// Decides requests by rules files, on a virtual clock or in a shared store.
     Check(Check),
     /// Prints the names of keys in a shared store.
     Key(KeyNames),

@@ -23,7 +23,8 @@ pub use terminal::{EXIT_DENIED, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE};
 pub fn run(verb: &Verb) -> ExitCode {
     let mut terminal = Terminal::new();
     let code = match verb {
-        // A server that has served its clients does not fail only because its banner could not be written.
+        // If the start-up text (the banner) could not be written, the server still serves its clients. So this error
+        // does not change the exit code.
         Verb::Serve(serve) if !serve.show_settings => return ExitCode::from(serve::run(serve, &mut terminal)),
         Verb::Serve(serve) => serve::run(serve, &mut terminal),
         Verb::Validate(validate) => validate::run(validate, &mut terminal),

@@ -29,7 +29,8 @@ descriptors:
     rate_limit: {unit: year, requests_per_unit: 1000}
 ";
 
-/// A client that controls each HTTP/2 stream and frame. It uses no gRPC library. The gRPC code that it needs is in this file.
+/// A client that controls each HTTP/2 stream and frame. It sends no calls through a gRPC library: the functions in this
+/// file write gRPC messages and read the answers.
 pub(crate) struct Raw {
     client: SendRequest<Bytes>,
     connection: JoinHandle<()>,

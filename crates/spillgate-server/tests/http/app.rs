@@ -22,7 +22,7 @@ use spillgate_server::settings::{ForwardAuth, Grants};
 use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt;
 
-/// The start of a day, so that no window ends in the middle of a test.
+/// The start of a day. All fixed windows of `RULES` begin at this time, so a test knows when they end.
 const START_S: u64 = 1_700_006_400;
 
 pub(crate) const RULES: &str = r#"

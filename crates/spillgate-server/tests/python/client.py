@@ -25,8 +25,9 @@ OverrideUnit = ratelimit_unit_pb2.RateLimitUnit
 SECOND, HOUR, DAY = 1, 3600, 86400
 DEADLINE_S = 10
 ATTEMPTS = 100
-# The largest expected difference between the server's clock and the client's clock. When an attempt begins or ends, the
-# nearest end of a window is at least this far away.
+# The largest expected difference between the server's clock and the client's clock. Near the end of a window, the two
+# clocks can be in different windows. So an attempt begins and ends at least this long before or after the end of a
+# window.
 CLOCKS_APART_S = 0.1
 
 

@@ -192,9 +192,10 @@ fn failover(info: Option<&Info>) -> Finding {
         }
         Some(info) if info.waits_for_replicas => Finding::good("failover", "min-replicas-to-write is set"),
         Some(_) => {
-            let help = "after a failover, an old primary that is cut off but still reached by servers goes on counting. Then both \
-                        primaries count. Run CONFIG SET min-replicas-to-write 1 on the primary and on its replicas: an old primary then \
-                        stops after min-replicas-max-lag. While there is no replica, limits are then answered by on_store_failure";
+            let help = "after a failover, an old primary that is cut off from the sentinels and the replicas, but not from \
+                        spillgate, goes on counting. Then both primaries count. Run CONFIG SET min-replicas-to-write 1 on the \
+                        primary and on its replicas: an old primary then stops after min-replicas-max-lag. While there is no \
+                        replica, limits are then answered by on_store_failure";
             Finding::new("failover", Grade::Fix, "min-replicas-to-write is 0", help)
         }
     }

@@ -101,8 +101,11 @@ pub(crate) fn check_for_store(settings: &Settings, rules: &Rules) -> Result<(), 
     Problems::check(uncounted(settings, rules))
 }
 
-/// Returns an error for each limit that the store cannot count. During a failure of the store, a server counts a limit with
-/// `on_store_failure: local` itself. Without `store.expected_nodes`, the first such limit is an error too.
+/// Returns an error for each limit that the store cannot count.
+///
+/// With a shared store, also returns an error for the first limit with `on_store_failure: local` if
+/// `store.expected_nodes` is not set. While the store fails, each server admits its share of such a limit: the limit
+/// divided by `store.expected_nodes`.
 fn uncounted_by_server(settings: &Settings, rules: &Rules) -> Vec<Problem> {
     let mut found = uncounted(settings, rules);
     let local = |limit: &&Limit| limit.quota.on_store_failure() == OnStoreFailure::Local;

@@ -12,8 +12,8 @@ use crate::settings::Settings;
 /// The maximum size of a secret file, in bytes.
 const MAX_BYTES: u64 = 4096;
 
-/// Returns the bytes of a secret file without the end of the line, or `None` if the file is empty or too long. `what`
-/// and `setting` name the file in errors.
+/// Returns the bytes of a secret file without the white space at its end. Returns `None` if nothing is left, or if the
+/// file is too long. `what` and `setting` name the file in errors.
 pub(crate) fn read(path: &Path, what: &str, setting: &str) -> Result<Option<Vec<u8>>, Problem> {
     let unread = |error: io::Error| {
         let help = format!("check `{setting}` and the file's permissions");

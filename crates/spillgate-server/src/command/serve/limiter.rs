@@ -44,7 +44,8 @@ pub(super) fn open(settings: &Settings, snapshot: Option<&LockedFile>) -> Result
     let nodes = settings.store.expected_nodes.and_then(NonZeroU32::new);
     if nodes.is_none() && settings.on_store_failure == OnStoreFailure::Local {
         tracing::info!(
-            "store.expected_nodes is not set: while the store fails, this server admits the whole of a limit that a caller sends"
+            "store.expected_nodes is not set: if a request contains its own limit, this server admits the whole limit \
+             while the store fails, and not only a share of it"
         );
     }
     let (local, nodes) = (MemoryStore::new(memory), nodes.unwrap_or(NonZeroU32::MIN));

@@ -1,4 +1,4 @@
-//! Reads the rules again on SIGHUP: all files or none.
+//! Reads the rules again on SIGHUP. If one file has an error, all current rules stay in use.
 //!
 //! Reloads run in threads of their own, and reading has a time limit. A file on a disk that does not answer would
 //! otherwise block the signals, and the server could not be stopped.
@@ -123,8 +123,8 @@ impl Reloader {
     }
 }
 
-/// Reads files with a time limit. At most one thread is blocked by a read that never ends, because no further read begins
-/// before it ends.
+/// Reads files with a time limit. If a read takes longer than its limit, no other read begins until it has ended. So at
+/// most one thread is blocked, even if a read never ends.
 #[derive(Default)]
 struct Reader {
     /// The thread of the last read that took longer than its time limit.
