@@ -111,8 +111,8 @@ async fn callers_without_time_affect_no_other_caller() {
     assert_eq!(server.info("total_connections_received:"), connections + 1, "the store has not made a new connection");
 }
 
-/// If a request had the whole timeout of the settings and gets no reply in time, it counts as a failure. Such
-/// requests open the circuit.
+/// If a request has the timeout of the settings and gets no reply in time, it counts as a failure of the server. After
+/// `max_failures` such requests, the circuit is open.
 #[tokio::test]
 async fn requests_that_had_their_time_open_the_breaker() {
     let server = Server::start();

@@ -70,7 +70,8 @@ impl Load {
             sum.longest = sum.longest.max(tally.longest);
         }
         let stalled = timeout(PATIENCE, self.stalled).await.expect("the task ends").expect("the task does not panic");
-        // A busy machine can delay a request several times between its start and its answer. Four times are assumed.
+        // A busy machine can delay a request several times between its start and its answer. This function assumes
+        // four times.
         sum.longest = sum.longest.saturating_sub(4 * stalled);
         assert_eq!(sum.sent, sum.admitted + sum.failed);
         sum

@@ -16,7 +16,7 @@ use crate::support::*;
 
 /// Rules for these tests. A unit that is taken comes back only after days, so never during a test. If both limits of a
 /// user refuse a request, the answer shows the limit with the longer wait. With these rules, this is always the yearly
-/// limit.
+/// limit, so the answer does not depend on the time of the request.
 const RULES: &str = "
 domain: api
 descriptors:

@@ -173,7 +173,7 @@ fn says(decision: &Decision) -> (Tone, &'static str) {
         Reason::WaitTooLong => (Tone::Bad, "no: longer than --wait"),
         Reason::StoreFull => (Tone::Bad, "no: the store is full"),
         Reason::LeaseExpired => (Tone::Bad, "no: the lease has expired"),
-        Reason::Unsupported => (Tone::Bad, "no: this algorithm does not support it"),
+        Reason::Unsupported => (Tone::Bad, "no: this algorithm does not support the operation"),
         Reason::StoreFailed => (Tone::Bad, "no: the store failed"),
         Reason::Exceeded | Reason::Fits | Reason::NotAsked => (Tone::Bad, "no: used up"),
         _ => (Tone::Bad, "no"),
