@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks that each feature of the library builds alone. Also checks that a program gets few other crates if it uses the
-# library without features.
+# Checks that each feature of the library builds alone. Also checks that the library without features, together with all
+# crates that it depends on, has at most as many crates as the variable `most` says.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -21,7 +21,7 @@ check_rust() {
   [ ${#lacking[@]} -eq 0 ] || { printf 'setup: missing: %s\n' "${lacking[@]}" >&2; exit 1; }
 }
 
-# Each line has a command, and the Debian package that provides it.
+# Prints the packages that are missing. Each line of LIST has a command, and the Debian package that provides it.
 missing_packages() {
   local command package
   while read -r command package; do

@@ -4,8 +4,9 @@
 # cache with the decision of the kernel (the pure decision code) on the states that Redis has at that time. Any
 # difference is a failure. The second part measures decisions per second of a key that is refused, and of a key that is
 # allowed. There are two comparisons. In the first, each request has one limit. In the second, each request has a second
-# limit, and other requests take from this limit too. The script fails if the refused key is not at least 20 times as
-# fast as the allowed key, or if Redis receives a command for a refusal.
+# limit, and other requests take from this limit too. In both comparisons, the refused key must have at least 20 times as
+# many decisions per second as the allowed key, and Redis must receive no command for a refusal. If not, the script
+# fails.
 # Arguments go to the second part.
 set -euo pipefail
 cd "$(dirname "$0")/.."

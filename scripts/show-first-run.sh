@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Does the first steps of a newcomer: clones the last commit, serves the quick start with one command, and runs all
-# tests. Prints a table with the seconds of each step.
+# Does the first steps of a newcomer: clones the last commit, starts a server with the rules of the quick start, and
+# runs all tests. Prints a table with the seconds of each step.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

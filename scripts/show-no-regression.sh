@@ -17,9 +17,9 @@ WORK=$PWD/target/no-regression
 # valgrind counts the instructions I(N) of N decisions, and I(2N) of 2N decisions. One decision has (I(2N) - I(N)) / N
 # instructions. DECISIONS is N.
 DECISIONS=4000
-# If the base is older than this commit, the script measures the base with the counting program of this commit. There
-# are two reasons: the first commits have no counting program, and the present counting program does not compile with
-# older commits. The interface of the library changed after this commit.
+# The first commits have no program that counts instructions. If the base is older than the commit COUNTER, the script
+# measures the base with the counting program of COUNTER. The present counting program does not compile with such a
+# base, because the interface of the library changed after COUNTER.
 COUNTER=a71aeeb
 
 for program in git valgrind taskset redis-server; do

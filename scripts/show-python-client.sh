@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the test with an independent client: a Python program that shares no code with spillgate. The program calls the
-# real server, with published gRPC stubs. Prints a table of the tests, and a line for each case of the test.
+# Runs the tests with an independent client: a Python program that shares no code with spillgate. The program calls the
+# real server, with published gRPC stubs. Prints a table of the tests, and a line for each case that a test checked.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

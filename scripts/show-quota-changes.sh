@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Shows what happens if several quotas (limits) use one state (the counts of one key). In the first part, tests use two
-# and three quotas in any order, with every algorithm. The quotas are decided in the kernel (the pure decision code), in
-# memory and on Redis, by one server and by two servers. In one test, reloads cut a limit and restore it. In another
-# test, one server has a limit of 1000 an hour, and a second server has a limit of 10 an hour for the same key. This
-# test runs with the deny cache and without it. The first part fails if more is admitted than the largest quota allows.
+# Shows what happens if several quotas (limits) use one state (the counts of one key). In the first part, tests send
+# requests on one state, under two or three quotas that change at random, with every algorithm. The kernel (the pure
+# decision code), the memory store, Redis, one server and two servers decide such requests. In one test, reloads cut a
+# limit and restore it. In another test, one server has a limit of 1000 an hour, and a second server has a limit of 10
+# an hour for the same key. This test runs with the deny cache (it repeats refusals without asking Redis) and without
+# it. The first part fails if more is admitted than the largest quota allows.
 # The second part measures how many microseconds Redis needs for a request on a state that another quota has charged.
 # Redis has a short script for usual requests, and a general script for all requests. The second part fails if a refusal
 # takes longer than a request that runs only the general script.

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Measures decisions per second on Redis, and how many commands and bytes Redis receives for a decision. In one run, the
-# script compares:
-# * the library with redis-benchmark, which runs the same script;
-# * spillgate over gRPC with a server that makes one call of the same script for each request;
-# * a key that is refused with a key that is allowed. The script fails if Redis receives anything for a refusal.
+# Measures decisions per second on Redis, and how many commands and bytes Redis receives for a decision. Three pairs are
+# compared in one run:
+# * the library, and redis-benchmark with the Lua script of the library;
+# * spillgate over gRPC, and a server that calls this Lua script once for each request;
+# * a key that is refused, and a key that is allowed. The run fails if Redis receives anything for a refusal.
 # Prints markdown for bench/RESULTS.md. Arguments go to all three programs: scripts/show-redis-speed.sh --repetitions 9
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,8 +1,8 @@
 """Measures how long decisions take at a steady rate, in three cases.
 
 In the first case, nothing else runs. In the second case, a client scrapes metrics in a loop. In the third case, other processes
-use as much CPU time as scraping. So the second result minus the third result shows how much longer decisions take for other reasons
-than CPU time.
+use as much CPU time as scraping. If decisions take longer in the second case than in the third case, the used CPU time cannot be the
+reason.
 """
 
 import json
@@ -80,7 +80,7 @@ def memory(pid, field):
 
 
 def forget_peak(pid):
-    """Resets the peak of the server's memory, so that the memory for reading the rules is not included."""
+    """Resets the peak of the server's memory, so that memory that was needed only to read the rules is not included."""
     with open(f"/proc/{pid}/clear_refs", "w", encoding="ascii") as file:
         file.write("5")
 

@@ -17,7 +17,7 @@ import subprocess
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Unit tests are at the end of a file, because clippy checks the order of items.
+# The unit tests of a file are at its end, because clippy accepts no item after them.
 TEST_MODULE = re.compile(r"^#\[cfg\(test\)\]\n(?:#\[.*\]\n)*mod \w+ \{", re.MULTILINE)
 LIBRARIES = ["spillgate-core", "spillgate", "spillgate-redis"]
 

@@ -34,7 +34,7 @@ def requests(path, body, numbers):
 
 
 class Deaf:
-    """A client that never reads an answer, because its HTTP/2 connection has a window of 0 for DATA frames."""
+    """A client whose HTTP/2 window for DATA frames is 0, so that the server cannot send it the body of an answer."""
 
     def __init__(self, address):
         host, port = address.rsplit(":", 1)
@@ -95,14 +95,15 @@ def hear_all(clients, until):
 
 
 def measure(spillgate, rules, name, path, body):
-    # This function measures the bound of one connection. limits.unread bounds all connections together, so it must be large.
+    # Only the bound of one connection is measured. limits.unread bounds all connections together. It is so large here that it has
+    # no effect.
     command = [spillgate, "serve", rules, "--json", "--limits-idle", f"{IDLE_S}s", "--limits-unread", "1GiB"]
     command += [word for port in ("http", "grpc", "admin") for word in (f"--{port}", "127.0.0.1:0")]
     server = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:
         ready = json.loads(server.stdout.readline())
-        # In the first turn, each client sends one request. Some memory of the server is allocated only one time, and this
-        # happens in the first turn. So the second turn measures only the memory for the connections.
+        # In the first turn, each client sends one request. Some memory of the server is allocated only once, and this happens
+        # in the first turn. So the second turn measures only the memory for the connections.
         for numbers in (range(1), range(REQUESTS)):
             before, known = resident(server.pid), decided(ready["admin"])
             clients = [Deaf(ready[name]) for _ in range(CONNECTIONS)]
@@ -123,7 +124,8 @@ def measure(spillgate, rules, name, path, body):
         server.terminate()
         server.wait()
     closed_at = [client.closed_at or float("inf") for client in clients]
-    # The last decision of each connection was made after its `asked_at` and before `decided_at`.
+    # The time of a connection's last decision is known only roughly: after `asked_at` of the connection, and before `decided_at`. So
+    # the time from the last decision to the close is at most `closed_at - asked_at`, and at least `closed_at - decided_at`.
     least = min(closed - client.asked_at for client, closed in zip(clients, closed_at))
     most = max(closed_at) - decided_at
     meets = held <= 4 << 20 and least >= IDLE_S and most <= IDLE_S + 2

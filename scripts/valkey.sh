@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs the tests of the Redis store on two versions of Valkey. Arguments go to the test programs: scripts/valkey.sh logs
+# Runs the tests of the Redis store on two versions of Valkey. Arguments go to the test programs. For example,
+# `scripts/valkey.sh logs` runs only tests with `logs` in their names.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

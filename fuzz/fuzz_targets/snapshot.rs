@@ -29,8 +29,8 @@ static ALLOCATOR: allocator::Counting = allocator::Counting;
 /// How many bytes of memory loading may use for a file of any length. Buffers and empty tables use this memory.
 const FIXED_BYTES: usize = 512 * 1024;
 /// How many more bytes of memory loading may use for each byte of the file. This number is large for two reasons. While
-/// a table grows, its old copy and its new copy both use memory. If keys are close together, a table grows although
-/// only a sixteenth of it is used.
+/// a table grows, its old copy and its new copy both use memory. If many keys need slots in the same few buckets, a table
+/// grows although only a sixteenth of it is used.
 const BYTES_PER_BYTE: usize = 64;
 const OPTIONS: MemoryOptions = MemoryOptions { max_keys: 100_000, max_heap_bytes: 1 << 24, on_full: OnFull::Deny };
 const START_NS: u64 = 1_790_000_000_000_000_000;
@@ -54,8 +54,8 @@ enum FilePlan {
     Altered(Vec<Edit>),
     /// A snapshot that was altered and then got a correct checksum.
     Forged(Vec<Edit>),
-    /// Any records with a correct header and checksum. `entries` are two numbers in the header: how many
-    /// narrow entries and how many wide entries the file has.
+    /// Any records with a correct header and checksum. `entries` are two numbers in the header. The store has tables
+    /// with narrow slots and tables with wide slots, and the header has the number of keys in either kind of table.
     Records { entries: (NumberPlan, NumberPlan), records: Vec<RecordPlan> },
 }
 
