@@ -1,4 +1,5 @@
-//! Generates the gRPC messages of the servers in the folder `limits`, because this program starts these servers too.
+//! Generates the gRPC messages of the tonic server in the folder `bench/limits`. The program `allocations` starts this
+//! server in its own process.
 
 fn main() {
     let folder = "../limits/proto";

@@ -1,7 +1,8 @@
-//! Clients that allocate nothing while they send requests and read answers.
+//! Clients that do not allocate memory for a request or its answer.
 //!
 //! The client and the server run in one process. If the client allocated memory, this would be counted as an allocation
-//! of the server.
+//! of the server. The client allocates only if it has to acknowledge a SETTINGS or PING frame. A server sends these
+//! frames when a connection begins, or when it is idle, and not with each answer.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -60,7 +61,9 @@ pub(crate) struct Call {
     stream: TcpStream,
     /// The frames HEADERS and DATA. Before each call, the number of the new stream is written into both frames.
     request: Vec<u8>,
+    /// The position in `request` at which the DATA frame begins.
     data_at: usize,
+    /// The number of the stream of the next call.
     number: u32,
 }
 
@@ -72,8 +75,8 @@ impl Call {
         let greeting = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frame(SETTINGS, 0, 0, &initial_window)];
         stream.write_all(&greeting.concat()).expect("the server reads");
         stream.write_all(&frame(8, 0, 0, &window)).expect("the server reads");
-        // The names of the headers are in HPACK's static table, or they are literals. None of them is added to the
-        // dynamic table.
+        // No field is added to HPACK's dynamic table, so the same bytes have the same meaning in every call. 0x83 and
+        // 0x86 are fields of the static table (`:method: POST` and `:scheme: http`).
         let mut fields = vec![0x83, 0x86];
         let literals: [(&[u8], &str); 4] =
             [(&[4], path), (&[1], "localhost"), (&[0x0f, 16], "application/grpc"), (b"\0\x02te", "trailers")];
@@ -98,7 +101,8 @@ impl Call {
         loop {
             self.stream.read_exact(&mut frames[..9]).expect("the server answers");
             let [_, a, b, kind, flags, ..] = frames;
-            // A frame has at most 16 KiB, because this client has set no other bound.
+            // The payload of a frame has at most 16 KiB, because the SETTINGS of this client do not raise this default.
+            // So the highest of the three bytes of the length is always 0.
             let length = usize::from(u16::from_be_bytes([a, b]));
             let of_call = frames[5..9] == number;
             self.stream.read_exact(&mut frames[..length]).expect("the server answers");

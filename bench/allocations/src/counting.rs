@@ -1,6 +1,4 @@
-//! An allocator that counts allocations. It calls the allocator of the system for the memory itself.
-//!
-//! An allocation is hard to see in code. This allocator counts every allocation.
+//! An allocator that counts the allocations of the whole process. It gets the memory from the allocator of the system.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,8 +33,8 @@ const WARMUP: u32 = 500;
 /// The number of requests that are counted.
 const COUNTED: u32 = 2000;
 
-/// Returns the allocations of the whole process for each call of `request`. The code of `request` itself must not
-/// allocate.
+/// Returns how many allocations the whole process makes for one call of `request`, as the average of [`COUNTED`] calls.
+/// The code of `request` itself must not allocate, because its allocations would be counted too.
 pub(crate) fn each(mut request: impl FnMut()) -> f64 {
     (0..WARMUP).for_each(|_| request());
     let before = CALLS.load(Ordering::Relaxed);

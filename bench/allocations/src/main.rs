@@ -1,8 +1,8 @@
 //! Counts the allocations of a request on each path (a function call, gRPC or an HTTP endpoint). Requests to a server
 //! use one connection that is kept open. The program prints markdown.
 //!
-//! The servers of the folder `limits` send the same answers as spillgate and do nothing else. Their allocations belong
-//! to the protocol stack. If spillgate allocates more, the additional allocations are spillgate's own.
+//! For comparison, the program also counts the allocations of the servers `tonic` and `axum` of the folder
+//! `bench/limits`. These two servers send the same answers as spillgate, but they send them without deciding.
 
 #[path = "../../limits/src/answer.rs"]
 #[allow(dead_code)]
@@ -52,7 +52,7 @@ struct Row {
     path: &'static str,
     /// Allocations per request.
     allocations: f64,
-    /// The highest number of allocations per request that the test accepts.
+    /// The bound for allocations per request. The test fails if the average is half an allocation above it, or more.
     most: f64,
     /// The name of a server that sends the same answer without a decision, and its allocations per request.
     at_once: Option<(&'static str, f64)>,

@@ -3,10 +3,11 @@
 //! Some of the other servers answer without a decision, so they show the highest speed of their protocol stack. The
 //! rest are rate limiters.
 //!
-//! All servers of a comparison run at the same time on one core. A load generator on another core sends requests to one
+//! All servers of a comparison run at the same time on one core, and the load generator runs on another core. In the
+//! scenario `scaling`, the servers and the load generator share both cores. The load generator sends requests to one
 //! server after the other. In each round, every server has one run, and the order is reversed after each round. So all
-//! servers suffer equally from other programs on the machine. A ratio is computed from two runs of the same round. The
-//! ratios are valid on other machines too, but the speeds are not.
+//! servers suffer equally from other programs on the machine. A ratio is computed from two runs of the same round. On
+//! another machine the speeds differ, but the ratios are similar.
 
 mod measure;
 mod regression;
@@ -40,7 +41,7 @@ struct Cli {
     /// listen
     #[arg(long)]
     contender: Option<String>,
-    /// The binary of throttlecrab-server. If it is given, its gRPC server is measured too
+    /// The binary of throttlecrab-server. If it is given, the scenario grpc measures it too
     #[arg(long)]
     throttlecrab: Option<PathBuf>,
     /// The folder that has the binaries `limits` and `loadgen`
@@ -49,7 +50,7 @@ struct Cli {
     /// The rules that spillgate serves
     #[arg(long, default_value = "rules.yaml")]
     rules: PathBuf,
-    /// The rules that spillgate serves with a shared store
+    /// The rules that spillgate serves in the scenario shared
     #[arg(long, default_value = "rules-shared.yaml")]
     shared_rules: PathBuf,
     /// The number of rounds that are measured

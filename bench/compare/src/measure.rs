@@ -1,7 +1,7 @@
 //! Runs the load generator against all servers, round by round.
 //!
-//! In each round, every server has one run. So a change in the machine's speed affects all servers, and not only one of
-//! them.
+//! In each round, every server has one run. If the machine is slow for some minutes, all servers therefore have slow
+//! runs, and not only one of them.
 
 use serde_json::Value;
 
@@ -10,9 +10,9 @@ use crate::server::Server;
 use crate::{Cli, regression};
 use kit::{Counted, pinned};
 
-/// The smallest number of decisions from which the cost of a decision can be computed.
+/// A run with fewer decisions than this is not used, because the cost of a decision would be too inexact.
 const DECISIONS_MIN: f64 = 100.0;
-/// The maximum number of runs that are made until a run has at least [`DECISIONS_MIN`] decisions.
+/// If this many runs of a server in one round all have fewer than [`DECISIONS_MIN`] decisions, the measurement fails.
 const TRIES: u32 = 20;
 
 /// One run of the load generator, with the figures that it reported.
@@ -46,7 +46,8 @@ impl Comparison {
     pub(crate) fn run(cli: &Cli, scenario: Scenario) -> Result<Comparison, String> {
         let mut servers = scenario.servers(cli)?;
         let mut runs: Vec<Vec<Run>> = servers.iter().map(|_| Vec::new()).collect();
-        // Each server gets some load first. So its keys, connections and caches exist before the measurement.
+        // Each server gets some load first. So its keys, its caches and its connections to Redis exist before the first
+        // round.
         for server in &servers {
             load(cli, scenario, server, cli.warmup)?;
         }
@@ -75,8 +76,8 @@ impl Comparison {
     }
 }
 
-/// Returns what the Redis of a server counts for each decision. This needs a run of its own, because the counts must
-/// begin with the run.
+/// Returns what the Redis of a server counts for each decision. Redis counts all calls, but a run counts only the
+/// decisions after its warm-up. So this function makes one more run, without a warm-up.
 fn asked(cli: &Cli, scenario: Scenario, server: &mut Server) -> Result<Option<Asked>, String> {
     let Some(redis) = &mut server.redis else { return Ok(None) };
     redis.reset_counts()?;

@@ -11,7 +11,8 @@ use crate::measure::{Comparison, Run};
 pub(crate) const LEAST: f64 = 0.97;
 /// The smallest number of rounds. The interval of the median is too wide with fewer rounds.
 const ROUNDS_MIN: usize = 31;
-/// If the verdict is unclear, more rounds follow, up to this many times the number of rounds that was asked for.
+/// If the verdict is unclear after n rounds, more rounds follow, up to this many times n. Here n is the option
+/// `--repetitions`, or [`ROUNDS_MIN`] if that is larger.
 const ROUNDS_FACTOR_MAX: usize = 5;
 
 /// The verdict of all rounds. It depends on the interval that contains the true median with a confidence of 95 %.
@@ -45,7 +46,7 @@ pub(crate) fn ratios(runs: &[Vec<Run>]) -> Vec<f64> {
     now.iter().zip(base).map(|(now, base)| base.server_cpu_us / now.server_cpu_us).collect()
 }
 
-/// Returns whether no further round is needed.
+/// Returns whether no further round is made.
 pub(crate) fn enough(cli: &Cli, rounds: usize, runs: &[Vec<Run>]) -> bool {
     if cli.base.is_none() {
         return rounds >= cli.repetitions;

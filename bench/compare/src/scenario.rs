@@ -10,23 +10,27 @@ use crate::server::Server;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Scenario {
-    /// gRPC ShouldRateLimit on one connection, against tonic and other rate limiters
+    /// gRPC ShouldRateLimit on one connection, against a tonic server that answers without deciding, and against
+    /// throttlecrab-server if its binary is given
     Grpc,
-    /// HTTP POST /v1/check, one request on each connection, against axum
+    /// HTTP POST /v1/check, one request at a time on each connection, against an axum server that answers without
+    /// deciding
     Http,
     /// gRPC on one connection with a shared store, against servers that make one script call for each request
     Shared,
-    /// gRPC on many connections with two cores: two workers against one worker
+    /// gRPC on many connections with two cores: spillgate with two workers against spillgate with one worker
     Scaling,
 }
 
 /// The number of connections to Redis in a pool. Each connection has one call at a time.
 const POOL: u32 = 8;
 
-/// The arguments that select a protocol of loadgen.
+/// The arguments of loadgen for gRPC `ShouldRateLimit`.
 const RLS: &[&str] = &["rls"];
+/// The arguments of loadgen for HTTP `POST /v1/check`.
 const CHECK: &[&str] = &["check"];
-/// The same limit as in the rule that spillgate serves: a burst of 10^9, refilled in an hour.
+/// The arguments of loadgen for throttlecrab-server. The limit is as large as that of spillgate's rule: 10^9 in an
+/// hour.
 const THROTTLECRAB: &[&str] =
     &["rls", "--path", "/throttlecrab.RateLimiter/Throttle", "--throttlecrab", "1000000000", "1000000000", "3600"];
 

@@ -1,7 +1,7 @@
-//! An allocator that counts bytes. It calls the allocator of the system for the memory itself.
+//! An allocator that counts the allocated bytes. It gets the memory from the allocator of the system.
 //!
-//! The memory of a key can only be measured by what is allocated for it, because the size of a type does not include
-//! its memory on the heap.
+//! The memory that a limiter needs for a key is measured in this way, because `size_of` of a type does not include what
+//! its values allocate on the heap.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -52,7 +52,8 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // The new size is added first, because the old and the new memory may both exist while the bytes are copied.
+        // While the bytes are copied, the old and the new memory may both exist. The new size is added first, so that
+        // the peak includes both.
         add(new_size);
         subtract(layout.size());
         // SAFETY: the caller keeps the contract of this method, and the called method has the same contract.
