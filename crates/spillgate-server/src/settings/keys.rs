@@ -189,7 +189,7 @@ pub const KEYS: &[Key] = &[
         "How many keys the memory store may have",
         |s, v| s.memory.max_keys = as_usize(v.count(1..=10_000_000_000)?)),
     key!("memory.max_heap", One "SIZE", "1GiB",
-        "How many bytes the sliding window logs, segments and leases in the memory store may use together",
+        "How many bytes the sliding window logs, segments, leases and penalties in the memory store may use together",
         |s, v| s.memory.max_heap = v.size(1 << 16..=1 << 50)?),
     key!("memory.on_full", One "ANSWER", "deny",
         "Answer to a request that does not fit into the full memory store: deny or allow",
