@@ -1,6 +1,7 @@
 //! Tests with an independent gRPC client. It is written in Python, and its gRPC code (the stubs) was published by other people.
 //!
-//! Without this client, a mistake that both our server and our own client make would not be noticed.
+//! The Rust tests of gRPC use the same generated code as the server. If this code has a mistake, server and test make
+//! the same mistake, and only an independent client notices it.
 
 #![allow(clippy::print_stdout, reason = "`make show-python-client` shows a line for each case")]
 
@@ -40,7 +41,8 @@ fn cases(suite: &str, arguments: &[&str]) -> Vec<String> {
     all.extend(arguments);
     let spillgate = Spillgate::serve(&folder.join("rules"), &all);
     let mut command = Command::new(support::from_environment("rls", "bin/python"));
-    // The client ignores the Python path of the caller, and writes no bytecode into the source tree.
+    // The variable PYTHONPATH of the user who runs the tests is removed. The client writes no bytecode into the source
+    // tree.
     command.env_remove("PYTHONPATH").env("PYTHONDONTWRITEBYTECODE", "1");
     command.arg(folder.join("rls_client.py")).arg(spillgate.grpc().to_string()).arg(suite);
     let mut client = Process::start("rls_client.py", &mut command);

@@ -98,8 +98,8 @@ fn a_sighup_during_the_start_reloads_and_does_not_end_the_server() {
     pipe(&folder.path("token"));
     let arguments = "serve rules.yaml --http 127.0.0.1:0 --grpc off --admin 127.0.0.1:0 --admin-token-file token";
     let mut server = Process::start("spillgate", command(&folder.path(".")).args(arguments.split(' ')));
-    // The test can open the pipe when the server begins to read it. Then the server waits until the test writes the
-    // token.
+    // `open` in the thread returns when the server opens the pipe to read its token. The server then waits until the
+    // test has written the token. So the signal comes during the start.
     let (send, opened) = channel();
     let path = folder.path("token");
     thread::spawn(move || send.send(File::options().write(true).open(path)));

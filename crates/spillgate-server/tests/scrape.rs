@@ -1,4 +1,5 @@
-//! Tests of scrapes of `/metrics` with many series. A scrape takes no CPU time of the worker threads, and little memory.
+//! Tests of the pages `/metrics` and `/rules` of a server that has many rules. Serving a page takes little memory, and
+//! no CPU time of the worker threads (the threads that decide requests).
 //!
 //! Otherwise a large page could delay requests, and many slow readers of pages could fill the memory.
 

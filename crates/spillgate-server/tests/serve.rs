@@ -126,13 +126,14 @@ fn a_request_that_never_ends_delays_the_end_only_for_limits_drain() {
 #[test]
 fn a_silent_client_does_not_delay_the_end() {
     let folder = Folder::new(&[("rules.yaml", &rules(5))]);
-    // Both time limits are longer than this test waits. So the server cannot end because a time limit is over.
+    // The test waits at most 30 s, and both time limits are ten minutes. So if the server ends within the test, no time
+    // limit has ended it.
     let arguments = ["--limits-receive", "10m", "--limits-drain", "10m"];
     let mut server = Spillgate::serve(&folder.path("rules.yaml"), &arguments);
     let _silent = [server.http(), server.grpc()]
         .map(|port| TcpStream::connect_timeout(&port, DEADLINE).expect("the server accepts the connection"));
-    // This client connects after the two silent clients. So its answer shows that the server has accepted their
-    // connections.
+    // A listener accepts its connections in order. So the answer on this later connection shows that the silent HTTP
+    // connection is accepted. The silent gRPC connection is accepted when the drain begins, if not earlier.
     assert_eq!(http::get(server.http(), "/readyz", &[]).status, 200);
     signal(server.process.id(), "TERM");
     assert_eq!(server.process.wait().code(), Some(0));
@@ -249,8 +250,9 @@ fn settings_reach_the_server() {
 
 #[test]
 fn compat_as_a_setting_applies_to_all_files() {
-    // With `compat: envoy`, the first wildcard that matches wins. If one descriptor refuses a request, the request is
-    // still charged to its other descriptors. Envoy's reference rate limit server does the same.
+    // With `compat: envoy`, the first rule of the file whose wildcard matches wins. If one descriptor refuses a
+    // request, the request is still charged to its other descriptors. Envoy's reference rate limit server does the
+    // same.
     let text = "domain: api
 descriptors:
   - {key: path, value: '/a*', rate_limit: {unit: day, requests_per_unit: 1}}

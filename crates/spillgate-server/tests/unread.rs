@@ -154,7 +154,8 @@ async fn clients_that_do_not_read(
         clients.clear();
         for _ in 0..connections {
             let mut client = Client::connect(target).await;
-            // The test measures the memory of answers. So only a few requests are in flight at a time.
+            // The test measures the memory of answers, but requests in flight need memory too. So at most `AT_ONCE` of
+            // them are in flight at a time.
             for at in (0..requests).step_by(AT_ONCE) {
                 client.ask(AT_ONCE.min(requests - at)).await;
                 client.wait_answered().await;
@@ -247,8 +248,9 @@ async fn a_client_that_reads_is_answered_when_others_have_used_up_limits_unread(
 
 #[tokio::test]
 async fn a_client_that_answers_pings_and_reads_nothing_is_idle() {
-    // An idle connection can need up to one second to close. The idle time is much longer, so that this second does not
-    // matter.
+    // After the idle time, the server asks the client to close the connection. The server closes the connection itself
+    // at most one second later. IDLE is longer than this second. So if the server did not wait for the idle time, the
+    // connection would end before IDLE, and the test would fail.
     const IDLE: Duration = Duration::from_secs(3);
     let (_spillgate, targets) = serve(&["--limits-idle", "3s"]);
     let idle = targets.map(async |target| {

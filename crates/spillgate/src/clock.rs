@@ -121,7 +121,7 @@ impl SystemClock {
         if step.abs() > STEP_NS {
             (self.on_step)(step);
         }
-        // The new offset is stored. If `step` were added to the stored offset, a thread that was delayed here could
+        // `store` replaces the offset. If `fetch_add` added `step` to it instead, a thread that was delayed here could
         // apply a step that another thread has applied already.
         self.offset_ns.store(offset + step, Ordering::Relaxed);
     }

@@ -275,8 +275,8 @@ impl<S: Store> Store for FallbackStore<S> {
             return Err(StoreError::malformed("the local store has no clock, so pass the time"));
         };
         if hits.iter().any(|hit| hit.op == Op::Reset || was_taken_locally(hit)) {
-            // This case is rare. The box keeps it out of the futures of all other requests, so that their futures stay
-            // small.
+            // Such requests are rare. The box keeps the large future of `decide_in_both` out of the future of `decide`,
+            // so that the futures of all other requests stay small.
             return Box::pin(self.decide_in_both(now, timing, hits, decisions)).await;
         }
         let decided = self.shared.decide(self.for_shared(timing), hits, decisions).await;

@@ -114,7 +114,7 @@ impl std::error::Error for UnknownStyle {}
 #[derive(Clone, Copy, Debug)]
 pub struct Policy<'a> {
     /// The name. Without a name, the client sees the size of the limit instead, such as `20-per-3600s`. A second limit
-    /// of this size is called `20-per-3600s-2`.
+    /// without a name and of the same size is called `20-per-3600s-2`.
     pub name: Option<&'a str>,
     /// How much is allowed in which time.
     pub quota: &'a Quota,

@@ -39,8 +39,9 @@
 //!   `counts_that_fit_no_slot_are_exact`.
 //! * Any number of threads admit as much as one thread would.
 //!   `src/memory/tests.rs`: `threads_on_one_key_admit_exactly_the_limit`;
-//!   `src/memory/tests/threads.rs`: `no_unit_is_lost_while_tables_grow_under_threads`; and in every order of events
-//!   with up to two preemptions, `src/memory/shards/tests/model.rs`:
+//!   `src/memory/tests/threads.rs`: `no_unit_is_lost_while_tables_grow_under_threads`. The next tests check every order
+//!   of events with at most two preemptions (switches away from a thread that could continue).
+//!   `src/memory/shards/tests/model.rs`:
 //!   `two_threads_on_a_new_key_admit_exactly_the_limit`,
 //!   `no_unit_is_lost_or_counted_twice_while_the_table_is_replaced`,
 //!   `a_request_of_two_keys_is_charged_once_while_its_table_is_replaced`.
@@ -75,9 +76,9 @@
 //!   `tests/snapshot.rs`: `a_snapshot_under_load_has_each_key_once_as_it_was_at_some_time`.
 //! * A save that fails does not change the last snapshot.
 //!   `tests/snapshot.rs`: `a_save_that_fails_keeps_the_last_snapshot_and_leaves_no_draft`.
-//! * While a shared store fails, the policies of the limits answer every request. In any period, all nodes together
-//!   admit at most the maximum of the limit, plus the maximum of each node's share. A share is one node's part of a
-//!   limit.
+//! * While a shared store fails, the policies of the limits answer every operation, except refunds, renewals and
+//!   resets. In any period, all nodes together admit at most the maximum of the limit, plus the maximum of each node's
+//!   share. A share is one node's part of a limit.
 //!   `tests/fallback.rs`: `allow_allows_and_deny_refuses_every_request`,
 //!   `error_returns_the_error_of_the_store_unless_its_hit_is_a_shadow`, `local_decides_by_the_share_of_this_node`;
 //!   `tests/fallback_bounds.rs`: `nodes_admit_no_more_than_the_limit_and_their_shares`,
@@ -90,11 +91,11 @@
 //!   the caller gets the error.
 //!   `tests/fallback.rs`: `a_local_take_is_refunded_locally`, `local_leases_are_renewed_and_released_locally`,
 //!   `no_policy_refunds_renews_or_resets_takes_of_the_store`, `a_reset_applies_to_both_stores`.
-//! * Two different descriptors never share a counter because of how their names are joined.
+//! * The way in which the parts of a descriptor are joined never makes two different descriptors share a counter.
 //!   `tests/rules_plan.rs`: `keys_distinguish_domains_entries_and_their_order`;
 //!   `tests/rules_matching.rs`: `joined_names_do_not_collide`.
-//! * Limits with the same value of `slot_by` are in one slot of a Redis Cluster, and count as they would without
-//!   `slot_by`.
+//! * `slot_by` names an entry of the descriptor. Limits of one domain with the same `slot_by`, and the same value of
+//!   this entry, are in one slot of a Redis Cluster. They count as they would without `slot_by`.
 //!   `tests/rules_plan.rs`: `slot_by_puts_limits_of_several_descriptors_into_one_slot`,
 //!   `slot_by_distinguishes_values_as_the_descriptor_does`, `values_that_share_a_counter_share_its_slot`.
 //! * A descriptor finds the same rule that a simple search through all rules would find.

@@ -258,8 +258,9 @@ fn key_prints_the_redis_keys_that_a_server_uses() {
     assert!(plain.stderr.contains("without a secret"), "{}", plain.stderr);
     assert_eq!(folder.run("key rules.yaml -d api -e free=1").code, 1);
     assert_eq!(folder.run("key rules.yaml -d web -e user=1").code, 2);
-    // `spillgate key` does not connect to the store. So it accepts settings of the memory store, and also a key secret
-    // together with the memory store, which other commands refuse.
+    // `spillgate key` does not connect to the store, so it does not check whether the settings of the store fit
+    // together. It accepts a key secret although `store.url` is memory. Other commands refuse these two settings
+    // together.
     folder.write("memory.yaml", "memory: {snapshot: {path: x}}");
     let of_memory = folder.run("key rules.yaml -c memory.yaml -d api -e user=7 -e user=8");
     assert_eq!((of_memory.code, &of_memory.stdout), (0, &plain.stdout), "{}", of_memory.stderr);

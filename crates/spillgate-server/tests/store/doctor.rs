@@ -1,5 +1,5 @@
 //! Tests of `spillgate doctor`, the command that examines a store, with real stores. The tests check what the doctor
-//! finds, which rights it needs, and which rights it checks.
+//! finds. They also check which rights (permissions of a Redis user) it needs, and which missing rights it reports.
 //!
 //! Operators copy the commands from the doctor's help. So one test runs the ACL command from this help.
 
@@ -65,7 +65,7 @@ fn doctor_says_what_to_fix() {
     assert!(code == 1 && to_fix(&report).contains(&"eviction".to_owned()), "{report}");
     assert!(
         help(&report, "eviction").contains("limits are answered by on_store_failure"),
-        "the help must say how limits are answered when Redis is full under the policy noeviction: {report}"
+        "the help must say that on_store_failure answers while Redis is full under the policy noeviction: {report}"
     );
     redis.run(&["config", "set", "maxmemory-policy", "volatile-ttl"]);
     assert!(!to_fix(&json(&run(&redis.url()))).contains(&"eviction".to_owned()));

@@ -208,8 +208,9 @@ fn every_request_is_answered_while_the_store_is_killed_under_load() {
     assert_eq!(classes.len(), distinct.len(), "the log must have only one line for each class of failure: {classes:?}");
     let line = |text: &str| log.iter().position(|line| line.contains(text));
     let consequence = line("did not decide: it failed, and requests");
-    // The cause is the failure of a request or of a probe (the server's own health check of the store). If no request was
-    // in flight when the connections ended, only the probe fails.
+    // The cause is the failure of a request or of a probe (the server's own health check of the store). It opens the
+    // circuit breaker. The consequence is that the open circuit breaker refuses requests. If no request was in flight
+    // when the connections ended, only the probe fails.
     let causes = ["the store does not answer", "did not decide: the connection to it ended"];
     let cause = causes.into_iter().filter_map(line).min();
     assert!(

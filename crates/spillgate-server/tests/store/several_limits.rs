@@ -3,7 +3,7 @@
 //!
 //! Servers have different limits while a new rules file is copied to one server after the other. A limit is restored
 //! when a change of the rules is undone. In both cases, the servers must not admit extra requests.
-#![allow(clippy::disallowed_methods, reason = "a limit refills while the test runs, so the test measures its own time")]
+#![allow(clippy::disallowed_methods, reason = "a limit refills during the test, so the test measures the elapsed time")]
 
 use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use tokio::runtime::Runtime;

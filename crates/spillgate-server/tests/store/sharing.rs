@@ -37,7 +37,7 @@ async fn by_grpc(server: &Spillgate, key: &'static str) -> usize {
     tasks.join_all().await.into_iter().sum()
 }
 
-/// A row for each algorithm: the key of its rule, its limit, and how many of the simultaneous requests the servers admit.
+/// The rules of the test: the key of a rule, its limit, and how many of the simultaneous requests the servers admit.
 const ALGORITHMS: [(&str, &str, usize); 7] = [
     ("token_bucket", "algorithm: token_bucket, unit: year, requests_per_unit: 100", LIMIT),
     ("fixed_window", "algorithm: fixed_window, unit: year, requests_per_unit: 100", LIMIT),
@@ -142,7 +142,8 @@ fn a_limit_beside_a_repeated_refusal_is_reported_as_the_store_answered_or_not_at
     assert!(repeated[1].duration_until_reset.is_some() && repeated[0].current_limit.is_some());
     assert!(both("/json").body.contains(r#""name":"all""#));
     assert!(both("/v1/check").header("ratelimit").is_some_and(|limits| limits.contains(r#""all";r=99"#)));
-    // A request of another user is admitted. The server then no longer knows how many units of the limit `all` are left.
+    // The request of user 8 is admitted, and changes the count of the limit `all`. So the server removes the old count
+    // of `all` from its deny cache. The next repeated refusal has no numbers for `all`.
     assert_eq!(statuses("8")[1].limit_remaining, 98);
     let repeated = statuses("7");
     assert_eq!((by_cache(), repeated[0].code(), repeated[1].code()), (4, Code::OverLimit, Code::Ok));

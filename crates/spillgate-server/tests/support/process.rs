@@ -1,7 +1,7 @@
 //! A child process that ends at the latest when its test ends. Its output is read while it runs.
 //!
-//! If no code read the output, the pipe would become full and the process would stop. If a process ran after its test, it would
-//! disturb the next test.
+//! If no code read the output, the pipe would become full, and the process would wait forever when it writes to the
+//! pipe. If a process ran after its test, it would disturb the next test.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
@@ -34,7 +34,7 @@ impl Process {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{name} does not start: {error}"));
         let (send, stdout) = sync_channel(WAITING_LINES);
-        // If too many lines wait, new lines are dropped. So the pipe never becomes full, which would stop the process.
+        // If too many lines wait, new lines are dropped. So the process never has to wait for a full pipe.
         lines(child.stdout.take().expect("stdout is piped"), move |line| drop(send.try_send(line)));
         let stderr = Arc::new(Mutex::new(VecDeque::new()));
         let kept = Arc::clone(&stderr);

@@ -53,8 +53,8 @@ fn packages(metadata: &Value, with_tests: bool) -> Vec<&Value> {
     found
 }
 
-/// Returns whether [`LICENCES`] fulfils this SPDX expression (names of licences with AND and OR). `a/b` is an old way to write
-/// `a OR b`.
+/// Returns whether the licences of [`LICENCES`] are enough for this SPDX expression (names of licences with AND and
+/// OR). `a/b` is an old way to write `a OR b`.
 fn is_allowed(expression: &str) -> bool {
     let expression = expression.trim();
     let any = parts(expression, " OR ").into_iter().flat_map(|part| parts(part, "/")).collect::<Vec<_>>();

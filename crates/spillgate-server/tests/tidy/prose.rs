@@ -32,7 +32,7 @@ const BANNED: &[(&str, &str)] = &[
     ("pulse", "keep-alive"),
     ("litter", "leftovers"),
     ("siege", "load test"),
-    ("mouth", "the field's term"),
+    ("mouth", "the usual technical word"),
     ("patient", "what is examined"),
     ("world", "fixture, setup"),
     ("foreign", "unknown, too old, of another program"),

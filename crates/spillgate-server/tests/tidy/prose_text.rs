@@ -5,7 +5,7 @@
 
 use super::rust_source::{self, Piece};
 
-/// The kind of a block of text. Only prose has to be whole sentences.
+/// The kind of a block of text. The rules about the length and the first word of a sentence apply only to prose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A comment, a docstring, or text of a page.
@@ -134,7 +134,7 @@ fn rust_names(path: &str, text: &str, found: &mut Vec<Block>) {
     }
 }
 
-/// Finds comments, docstrings and double-quoted messages in languages in which a string ends at the end of its line.
+/// Finds comments, docstrings and double-quoted messages, in languages in which such a message is always on one line.
 fn script(ending: &str, text: &str, found: &mut Vec<Block>) {
     let mark = match ending {
         "lua" => "--",

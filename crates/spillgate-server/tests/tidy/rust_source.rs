@@ -7,7 +7,8 @@ use std::ops::Range;
 pub(crate) struct Source {
     /// The path of the file, relative to the root of the repository.
     pub(crate) path: String,
-    /// The text of the file with spaces instead of comments and the content of literals. The number of lines stays the same.
+    /// The text of the file, in which spaces replace each comment, string and character literal. The number of lines
+    /// stays the same.
     pub(crate) code: String,
     /// `code` without the items that are compiled for tests only.
     pub(crate) shipped_code: String,
@@ -141,7 +142,8 @@ fn is_for_tests(attribute: &str) -> bool {
     attribute.starts_with("#[cfg(test)]") || attribute.starts_with("#[cfg(all(test,")
 }
 
-/// Returns the length of an item with its attributes. An item ends with its first `;` or with its block.
+/// Returns the length of an item with its attributes. An item ends with its first `;` or with its block,
+/// whichever comes first.
 fn item_len(code: &str) -> usize {
     let head = code.find(']').map_or(0, |end| end + 1);
     let (open, semicolon) = (code[head..].find('{'), code[head..].find(';'));
@@ -253,7 +255,7 @@ pub(crate) fn pieces(text: &str) -> Vec<(Piece, Range<usize>)> {
     found
 }
 
-/// Replaces the content of comments, strings and character literals by spaces.
+/// Replaces comments, strings and character literals by spaces.
 fn blanked(text: &str) -> String {
     let mut out = text.as_bytes().to_vec();
     for (_, range) in pieces(text) {

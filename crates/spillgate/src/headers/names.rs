@@ -65,8 +65,8 @@ fn push_name_byte(out: &mut impl Write, byte: u8) {
     }
 }
 
-/// Writes a name for a limit that has no name: `20-per-3600s`, `5-per-250ms`, `8-at-once`. If several limits have the
-/// same size, the second is `8-at-once-2`, and so on.
+/// Writes a name for a limit that has no name: `20-per-3600s`, `5-per-250ms`, `8-at-once`. If several limits without a
+/// name have the same size, the second is `8-at-once-2`, and so on.
 fn push_description(out: &mut impl Write, policies: &[Policy<'_>], index: usize) {
     let (before, quota) = (&policies[..index], policies[index].quota);
     push_size(out, quota);
