@@ -55,7 +55,8 @@ impl Footprint {
         Ok(Footprint { live: live_bytes(), peak: peak_bytes(), resident: resident_bytes()? })
     }
 
-    /// Returns how much these figures are above the figures of `before`.
+    /// Returns how much the memory has grown since `before`. The growth of `peak` is the peak minus the bytes that were
+    /// live at `before`.
     fn since(self, before: Footprint) -> Footprint {
         Footprint {
             live: self.live.saturating_sub(before.live),
@@ -87,7 +88,7 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
         "\n### Bytes per key in memory\n\nEach line was measured in a new process. Its figures are bytes per \
         key: the bytes that are allocated \
          at the end, the maximum number of bytes that were allocated at one time, and the growth of the \
-         resident memory of the process. The store of spillgate can have {} keys.\n",
+         resident memory of the process. The store of spillgate can have at most {} keys.\n",
         options.max_keys
     );
     report.push_str(
@@ -141,7 +142,7 @@ pub(crate) fn run_case(options: &CaseOptions) -> Result<String, String> {
     drop(subject);
     if allowed != options.keys as usize {
         return Err(format!(
-            "{} allowed {allowed} of {} requests, so some keys are missing",
+            "{} allowed {allowed} of {} requests, so the measured memory does not have the states of all keys",
             options.case.name(),
             options.keys
         ));

@@ -10,8 +10,8 @@ use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
 /// Hashes keys with a secret: SipHash-1-3 with 128 bits of output (Aumasson and Bernstein, 2012).
 ///
-/// A store keeps all 128 bits of a key, or only some of them. Two keys share a state only if all bits that the store
-/// keeps agree. With n live keys and b stored bits, the probability that at least two keys share a state is below
+/// A store keeps all 128 bits of a key, or only some of them. Two keys share a state only if they are equal in all
+/// bits that the store keeps. With n live keys and b stored bits, the probability that at least two keys share a state is below
 /// n^2 / 2^(b+1). The memory store keeps at least b = 88 bits. For n = 2 * 10^7 keys, n^2 is 4 * 10^14, and 2^89 is
 /// about 6 * 10^26. The probability is then below one in 10^12.
 ///

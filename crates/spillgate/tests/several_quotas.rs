@@ -44,7 +44,7 @@ fn take_by(store: &MemoryStore, path: usize, key: u128, quota: &Quota, now: u64)
     decisions[0].allowed
 }
 
-/// Takes use a slow and a fast quota in turn. All takes of the slow quota have the time `NOW`, and all takes of the fast quota
+/// The test takes units from one key, in turn with a slow and with a fast quota. All takes of the slow quota have the time `NOW`, and all takes of the fast quota
 /// have an earlier time. The two times are so close that all takes together can admit only one burst, which is 10 units. If each
 /// change of the quota forgave a little debt, the takes would admit more.
 #[test]
@@ -81,7 +81,7 @@ fn filled() -> MemoryStore {
 }
 
 /// A request uses two states, and it is late for only one of them: key 8 was charged at a newer time, and key 7 was not.
-/// The request uses key 7 with another quota than the take before it. However often the quota of key 7 changes, key 7
+/// The request and the takes between the requests use key 7 with different quotas. However often the quota of key 7 changes, key 7
 /// must keep its bound.
 #[test]
 fn a_request_that_is_late_for_one_of_its_states_forgives_nothing_in_the_other() {
@@ -121,8 +121,8 @@ fn a_late_request_has_its_turn_in_a_queue_by_its_own_time() {
     }
 }
 
-/// Each bucket of the table has the newest time at which one of its token buckets was charged. When the table grows, its
-/// entries move to a new table. The newest times must move too.
+/// The table of the store is divided into groups of entries. For each group, the store remembers the newest time at which an
+/// entry was charged. When the table grows, its entries move to a new table. The newest times must move too.
 #[test]
 fn a_table_that_grows_keeps_the_newest_time() {
     // The capacity of these token buckets is so large that each request is admitted. If debt were forgiven, too many
@@ -207,7 +207,7 @@ fn threads_of_two_limits_admit_the_larger_one() {
     assert_eq!(admitted, 1000);
 }
 
-/// The states of all these token buckets fit into a slot of the table. This is true even if the time for one unit is long and not
+/// The state of each of these token buckets fits into one slot of the table. This is true even if the time for one unit is long and not
 /// a whole number of microseconds. The test writes a state with one quota and reads it with another quota.
 #[test]
 fn token_buckets_of_any_limit_are_read_under_any_other() {

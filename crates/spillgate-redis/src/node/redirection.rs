@@ -1,4 +1,4 @@
-//! Reads redirections: errors with which a node of a cluster says that another node has the states of a request.
+//! Reads redirections: errors with which a node of a cluster says that another node has the keys of a command.
 //!
 //! The errors MOVED and ASK contain the address of the right node as text. This file parses the text, so that the rest
 //! of the store works with addresses.

@@ -15,8 +15,8 @@ use crate::settings::{Key, Shape};
 /// The help on exit codes, for all commands.
 pub(super) const EXIT_CODES: &str = "Exit codes:
   0  success. After check: every request was allowed. After doctor: nothing has to be fixed
-  1  check refused a request, validate --deny-warnings found warnings, doctor found something
-     that has to be fixed, or key found no limit
+  1  after check: a request was refused. After validate --deny-warnings: there are warnings. After
+     doctor: something has to be fixed. After key: no limit was found
   2  the command line, a setting or a rule is wrong. Nothing was started
   3  not available. After serve: it could not start, or did not end well (an address in use, no
      permission, a failed worker, a second SIGTERM, a last snapshot that cannot be written). After

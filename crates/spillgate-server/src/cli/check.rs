@@ -68,7 +68,7 @@ fn question_arguments(command: Command) -> Command {
                 .value_name("COUNT")
                 .default_value("1")
                 .value_parser(value_parser!(u32).range(1..=10_000))
-                .help("How often the requests are sent at each time of --at"),
+                .help("At each time of --at, send the requests this many times"),
         )
         .arg(
             Arg::new("release")

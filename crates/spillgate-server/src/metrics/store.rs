@@ -22,7 +22,8 @@ pub struct StoreMetrics {
     local: Counter,
     /// Requests that an `on_store_failure` setting answered.
     policy: Counter,
-    /// Whether the store is up. A single failed probe changes 1 to 0 only if all nodes of the store are down by then.
+    /// 1 if the store is up, otherwise 0. If all nodes of the store are down, one failed probe changes 1 to 0.
+    /// Otherwise more failed probes are needed.
     pub up: Gauge,
     /// How often the store began to answer again.
     pub recoveries: Counter,
@@ -52,8 +53,9 @@ impl StoreMetrics {
             in_flight: registry.gauge("store_in_flight", "Requests that wait for the shared store", Gauge::unknown()),
             refunds_lost: registry.counter(
                 "store_give_backs_lost",
-                "Charges that a hash slot of a cluster may have kept although the request was not admitted. With \
-                 store.scripts: off, this metric does not count the charges of refused requests",
+                "Charges that a hash slot of a cluster may have kept although the request was not admitted, because a \
+                 reply or a refund was lost. With store.scripts: off, refused requests are always charged, and this \
+                 metric does not count these charges",
             ),
             deny_cache,
             local,

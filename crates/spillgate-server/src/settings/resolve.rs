@@ -113,7 +113,8 @@ struct Resolver {
     /// The groups in which a key has an error. This error can be the cause of a conflict in the group, so conflicts in
     /// these groups are not reported.
     wrong_groups: BTreeSet<String>,
-    /// Whether the URL of the store is wrong. If so, it is not known which settings belong to the store.
+    /// Whether the URL of the store is wrong. If so, the kind of the store is unknown, so it is also unknown which of
+    /// the other settings have an effect.
     is_url_wrong: bool,
 }
 
@@ -289,7 +290,7 @@ impl Resolver {
             found.push(("forward_auth.domain", "forward_auth has a domain but no descriptors".to_owned(), help));
         }
         if is_whole && auth.domain.is_none() && !auth.descriptors.is_empty() {
-            let help = "set `forward_auth.domain` to the domain of its rules";
+            let help = "set `forward_auth.domain` to the domain of the rules for these descriptors";
             found.push(("forward_auth.descriptors", "forward_auth has descriptors but no domain".to_owned(), help));
         }
         self.add_errors(found);
@@ -304,15 +305,15 @@ impl Resolver {
         }
     }
 
-    /// Returns each key about stores whose value was written and is not the default of the key. A value that was written
-    /// but is equal to the default changes nothing, so it cannot conflict.
+    /// Returns the keys about stores that the user has set to another value than the default. A value that is equal to
+    /// the default changes nothing, so it cannot conflict.
     fn changed(&self) -> Vec<&'static str> {
         let groups = ["store.", "memory.", "on_store_failure"];
         let stores = KEYS.iter().filter(|key| groups.iter().any(|group| key.path.starts_with(group)));
         stores.filter(|key| self.is_written(key.path) && self.is_changed(key)).map(|key| key.path).collect()
     }
 
-    /// Returns whether the settings have another value for the key than its default. Returns true for a key without a
+    /// Returns whether the value of the key differs from the default of the key. Returns true for a key without a
     /// default.
     fn is_changed(&self, key: &Key) -> bool {
         let node = Node::scalar(key.default, 0..0);

@@ -27,8 +27,8 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Returns the name of the file in which the block is saved. The first line of the block is then a comment that contains
-    /// only this name. Returns `None` if the block has no such first line.
+    /// Returns the name of the file in which the block is saved. Only a block whose first line is a comment with nothing
+    /// but a file name is saved. For any other block, returns `None`.
     pub(crate) fn file_name(&self) -> Option<&str> {
         let name = self.text.lines().next()?.strip_prefix("# ")?.trim();
         let is_name = name.contains('.') && !name.ends_with('.');

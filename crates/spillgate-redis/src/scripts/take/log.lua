@@ -5,8 +5,8 @@
 --     KEYS     the key of the log
 --     ARGV[1]  the time of the decision; '' means the current time of Redis
 --     ARGV[2]  cost; max_used, which is L - cost; W in seconds and nanoseconds
---     RETURNS  the time of the decision; then the units of the log that the caller needs to compute the decision, as
---              they were before the take (`log_digest` in lib/logs.lua)
+--     RETURNS  the time of the decision; then a short form of the log before the take. It has only what the caller needs
+--              to compute the decision (`log_digest` in lib/logs.lua)
 --
 -- If the log has a penalty, the script writes nothing and returns the time followed by '?'. The caller then calls
 -- decide.lua, which supports penalties.
@@ -22,13 +22,13 @@ if size > 0 then
     redis.call('DEL', KEYS[1]) -- the clock was set back
     size = 0
   elseif ahead_s >= 0 then
-    s, ns = newest_s, newest_ns -- a request before the newest unit is decided as if it came at the time of that unit
+    s, ns = newest_s, newest_ns -- time never goes back in a log: the request is decided at the time of the newest unit
   end
 end
 local expired = log_expired(form, KEYS[1], 0, size, window_s, window_ns, s, ns)
 local count = size - expired
--- The take fits if count <= L - cost. Otherwise it will fit when the (count + cost - L) oldest units have expired. So the
--- reply shows the last one of them.
+-- The take fits if count <= L - cost. Otherwise it will fit when the n oldest units have expired, where n is
+-- count + cost - L. So the reply shows the time of the n-th oldest unit.
 reply = reply .. log_digest(form, KEYS[1], expired, count, {count - max_used})
 if count <= max_used then
   may_use(KEYS[1], {'PEXPIREAT'})
