@@ -1,6 +1,7 @@
 //! The limiter: a store, a clock and the secret for keys.
 //!
-//! Programs and the server use a limiter, so that every request reads the clock once and asks the store once.
+//! A limiter decides each request with one call of the store. It reads the clock only if the store has no clock of its
+//! own.
 
 use std::time::Duration;
 
@@ -62,8 +63,10 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         Limiter { store, clock, keys }
     }
 
-    /// Decides all `hits` of one request, and charges all their limits or none. A request has at most
-    /// [`MAX_HITS`](crate::MAX_HITS) hits. `decisions` must have the same length as `hits`.
+    /// Decides all `hits` of one request. A hit is one operation on one limit for one key. If one limit refuses the
+    /// request, no take is charged to the limits that would allow it.
+    ///
+    /// A request has at most [`MAX_HITS`](crate::MAX_HITS) hits. `decisions` must have the same length as `hits`.
     ///
     /// ```
     /// use spillgate::{Binding, Decision, Hit, Limiter, MemoryOptions, MemoryStore, Op, Quota};
@@ -125,11 +128,14 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         self.store.decide(timing, hits, decisions)
     }
 
-    /// Takes `cost` units for `key`, if they fit `quota`. A cost of 0 only peeks (it reads what is left). `bucket` is
-    /// any name: the same key in another bucket is counted separately.
+    /// Takes `cost` units for `key`, if they fit `quota`. A cost of 0 takes nothing and reads what is left. If it is
+    /// refused, it starts the penalty of the quota.
     ///
-    /// Two calls for the same key can have different quotas. The counts are kept as long as the algorithm and the
-    /// window are the same.
+    /// `bucket` is a name for a group of keys, for example `login`. The same key in another group is counted
+    /// separately.
+    ///
+    /// Two calls for the same key can have different quotas. Both calls use the same count if their quotas have the
+    /// same algorithm and the same window. In a queue (`leaky_bucket`), the limit must be the same too.
     ///
     /// If the store has a clock, the time of the decision comes from the store. Otherwise it comes from the limiter's
     /// clock. The waits in the decision start at that time.

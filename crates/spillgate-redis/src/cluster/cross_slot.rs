@@ -64,8 +64,8 @@ fn split<'q>(hits: &[Hit<'q>]) -> Vec<Part<'q>> {
         if known.is_none() {
             parts.push(Part { slot, positions: Vec::new(), hits: Vec::new() });
         }
-        // A request passes if any of its quota-mode hits passes. That hit may be in another slot, so a quota-mode hit must
-        // not refuse its part.
+        // The quota-mode hits of a request refuse the request only if all of them are refused. A quota-mode hit in
+        // another slot may be allowed, so the quota-mode hits of one part must not refuse this part.
         let binding = if hit.binding == Binding::Quota { Binding::Shadow } else { hit.binding };
         parts[position].positions.push(i);
         parts[position].hits.push(hit.with_binding(binding));
@@ -75,7 +75,8 @@ fn split<'q>(hits: &[Hit<'q>]) -> Vec<Part<'q>> {
 
 /// The reply of a slot to its part, and when it came.
 struct PartReply<'f, 'r, 'q> {
-    /// The command that was sent. It decodes the reply again if another slot refuses.
+    /// The command that was sent. It decodes the reply again if the request is not admitted although this part was
+    /// allowed.
     call: Command<'f, 'r, 'q>,
     /// The bytes of the reply.
     bytes: Vec<u8>,
@@ -94,7 +95,7 @@ struct PartReply<'f, 'r, 'q> {
 struct UnsettledTake<'s>(Option<&'s AtomicU64>);
 
 impl<'s> UnsettledTake<'s> {
-    /// Returns the guard of one part. A part without a take charges nothing, so its guard counts nothing.
+    /// Returns the guard of one part. Only takes are refunded, so the guard of a part without a take counts nothing.
     fn of(part: &Part<'_>, count: &'s AtomicU64) -> UnsettledTake<'s> {
         UnsettledTake(part.hits.iter().any(|hit| hit.op.kind() == OpKind::Take).then_some(count))
     }
@@ -145,7 +146,8 @@ pub(crate) struct Decided {
     pub(crate) verdict: Result<Verdict, Error>,
     /// The takes to refund, if the request was refused or failed.
     pub(crate) refunds: Refunds,
-    /// The states of slots that refused. Empty if the deny cache is off.
+    /// The states of slots that refused, for the deny cache. This cache refuses takes without a call to the server. The
+    /// list is empty if the cache is off.
     pub(crate) observed: Vec<ObservedStates>,
 }
 
@@ -213,7 +215,9 @@ pub(crate) async fn decide(
         }
     }
     for DecidedPart { reply, unsettled, .. } in &mut decided_parts {
-        // A store without scripts refunds nothing, so its guards are not settled if a part has failed.
+        // A store without scripts refunds nothing. If a part has failed, the guards of the other parts are not settled,
+        // so `refunds_lost` counts their slots. If no part has failed but one was refused, `refunds_lost` counts
+        // nothing.
         if first_error.is_none() || reply.call.is_refundable() {
             unsettled.settle();
         }
@@ -277,8 +281,8 @@ impl Refunds {
 
     /// Sends the refunds to all slots at the same time, once. Returns how many slots did not confirm their refund.
     ///
-    /// A refund that arrives after the deadline has no effect. If a bucket got units back so late, the bucket would
-    /// admit too many units.
+    /// A refund that arrives after the deadline has no effect. If a token bucket gets units back d seconds after the
+    /// take, it can admit as many units in s seconds as its limit allows in s + d seconds. The deadline bounds d.
     pub(crate) async fn run(
         self,
         cluster: &Arc<Cluster>,
@@ -289,7 +293,8 @@ impl Refunds {
         let results = join_all(self.parts.iter().map(async |part| {
             let hits = part.taken.iter().map(|it| Hit::new(it.key, &it.quota, it.refund, Binding::Enforce));
             let hits: Vec<Hit<'_>> = hits.collect();
-            // The refund can make a cached refusal wrong, so the states are removed from the deny cache.
+            // The refund can make a cached refusal wrong. So when the guard is dropped after the reply, it removes the
+            // states from the deny cache.
             let _guard = deny_cache.guard(&hits, Instant::now());
             let mut call = encoder.encode(self.now, &hits)?;
             // When the reply came, the clock of the slot's server was at `part.now` or later. So the server's time

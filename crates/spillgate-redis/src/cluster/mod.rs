@@ -9,7 +9,7 @@
 //! | MOVED to a node | the request is sent there, and the slot map is read again |
 //! | ASK for a node | this request is sent there after ASKING; the slot map does not change |
 //! | TRYAGAIN, or a redirection without an address | the request is sent to the owner again after a pause of 1 ms; the next pauses are 2 ms, 4 ms and so on, up to 50 ms |
-//! | an error of this node alone, such as READONLY or no connection | the request fails, and the slot map is read again |
+//! | no reply in time, no connection, or an error such as READONLY or CLUSTERDOWN | the request fails, and the slot map is read again, because another node may serve the slot |
 //! | any other error | the request fails |
 //!
 //! A request follows at most five redirections in a row. So it ends even if two nodes redirect to each other.
@@ -55,7 +55,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(1);
 /// The longest pause before a request is sent again because its states are moving.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// Sends each request to the node that owns the slot of the request. All states of a request are in one slot.
+/// Sends each request to the node that owns the slot of the request. Here, all states of a request are in one slot. If
+/// a request needs several slots, [`cross_slot`] splits it first.
 pub(crate) struct Cluster {
     /// Makes the connections to all nodes.
     connector: Arc<Connector>,
@@ -239,7 +240,7 @@ impl Cluster {
         first_success(attempts.collect(), self.settings.connect_timeout).await
     }
 
-    /// Asks this node for the slot map. A node that is also in the old slot map keeps its connections.
+    /// Asks this node for the slot map. A node of the new slot map keeps its connections if it was known before.
     async fn read_at(&self, address: &ConnectionAddr, old: &Nodes) -> Result<Nodes, Error> {
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");
@@ -283,8 +284,8 @@ impl Cluster {
         }
     }
 
-    /// Returns the last error of one node, with the address of the node. If there is no slot map, this is the error of the
-    /// last attempt to read the slot map.
+    /// Returns the last error of the first node that has one, with the address of the node. If there is no slot map,
+    /// this is the error of the last attempt to read the slot map.
     pub(crate) fn last_error(&self) -> Option<Error> {
         let nodes = self.nodes.load();
         if nodes.is_unknown() {

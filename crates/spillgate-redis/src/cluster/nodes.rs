@@ -1,7 +1,7 @@
 //! The nodes of a cluster, by slot and by address.
 //!
-//! A slot map contains only addresses. This file adds the connections to each address. When a new slot map is read, an
-//! address that is also in the old slot map keeps its connections.
+//! A slot map contains only addresses. This file adds the connections to each address. When a new slot map is read,
+//! each of its addresses keeps its connections if the address was known before.
 
 use std::sync::Arc;
 

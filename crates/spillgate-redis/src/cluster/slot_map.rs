@@ -79,9 +79,9 @@ fn array(value: &Value) -> Option<&[Value]> {
     if let Value::Array(values) = value { Some(values) } else { None }
 }
 
-/// Returns the host and port of a node in a reply to CLUSTER SLOTS. The host is `?` if the cluster uses host names and
-/// the node has no host name. The IP address of the node is then in a list that follows the port and the id of the
-/// node.
+/// Returns the host and port of a node in a reply to CLUSTER SLOTS. If the host is empty, it is the host of `sender`,
+/// the node that replied. The host is `?` if the cluster uses host names and the node has no host name. The IP address
+/// of the node is then in a list that follows the port and the id of the node.
 pub(crate) fn address(node: &Value, sender: &ConnectionAddr) -> Option<ConnectionAddr> {
     let [host, Value::Int(port), besides @ ..] = array(node)? else { return None };
     let host = match text(host)? {
@@ -97,8 +97,8 @@ fn ip(names_and_values: &Value) -> Option<&str> {
     pairs.find_map(|pair| if text(&pair[0])? == "ip" { text(&pair[1]) } else { None })
 }
 
-/// Returns the text of a bulk string or a simple string. A node without an address has a null value here, which becomes
-/// an empty text.
+/// Returns the text of a bulk string or a simple string. A null value becomes an empty text, because the host of a node
+/// without an address is a null value.
 fn text(value: &Value) -> Option<&str> {
     match value {
         Value::BulkString(text) => std::str::from_utf8(text).ok(),

@@ -15,7 +15,8 @@ pub(super) struct Budget {
     max_heap_bytes: usize,
     /// The number of entries (stored states) in all shards.
     keys: AtomicUsize,
-    /// The number of bytes of the states in all slabs. A slab has the states of a shard that do not fit the table.
+    /// The number of bytes of the states in all slabs. Each shard has a slab, a list of the states that do not fit a
+    /// slot of its table.
     heap_bytes: AtomicUsize,
 }
 
@@ -43,8 +44,8 @@ impl Budget {
 
     /// Returns whether a state in a slab is allowed to grow.
     ///
-    /// The bytes are counted only after the growth. Several threads can therefore see the same free bytes, and each of
-    /// these threads can grow one state.
+    /// The bytes are counted only after the growth. Several threads can therefore see the same free bytes. If each of
+    /// these threads then grows one state, the states together can have more than `max_heap_bytes` bytes.
     pub(super) fn has_bytes(&self) -> bool {
         self.heap_bytes.load(Ordering::Relaxed) < self.max_heap_bytes
     }

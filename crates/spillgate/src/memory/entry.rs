@@ -2,10 +2,11 @@
 //! entry is to reserve a free slot for a new key.
 //!
 //! A decision needs a [`State`], which is a type of the kernel (the decision code in `spillgate-core`). A state is
-//! stored packed in a slot (a part of a bucket), or in the slab (a list of states that do not fit a slot). This module
-//! converts between these forms. It also keeps slot, slab and budget consistent with each other.
+//! stored packed in a slot (a place in the table), or in the slab (a list of states that do not fit a slot). This
+//! module converts between these forms. It also counts in the budget how many keys and bytes the store has.
 //!
-//! A request makes these calls in this order, while it has its locks:
+//! A request makes these calls in this order, while it has its locks. An obstacle is the reason why a request must be
+//! tried again:
 //!
 //! ```text
 //! find_or_claim  -->  load_state  -->  decision  -->  store_state
@@ -58,8 +59,8 @@ impl MemoryStore {
     /// Finds the entry of `key`. If the key is new and `charging` is a quota, claims a slot for the key. `charging` is
     /// the quota of a hit that can need capacity (free keys or bytes in the budget). It is `None` for any other hit.
     ///
-    /// If capacity is missing, the function first returns an obstacle (why the request must be tried again). If the
-    /// request has given up on capacity, the function returns an entry that is marked as over budget.
+    /// If capacity is missing, the result depends on `give_up_on.capacity`. If it is false, the function returns an
+    /// obstacle. If it is true, the function returns an entry that is marked as over budget.
     #[inline]
     pub(super) fn find_or_claim(
         &self,
@@ -154,20 +155,20 @@ impl MemoryStore {
         if !packed.decide(hit, now, decision) || packed.expires_at == 0 {
             return false;
         }
-        // The time is noted for every packed token bucket. It is also noted for a window with a large count, where it
-        // is not needed but does no harm.
+        // The condition is true for every packed token bucket, and `now` is noted for it. The condition is also true
+        // for a queue (`leaky_bucket`), and for a window with a large count. Their times are not needed, but they do no
+        // harm.
         if packed.first >= LEAST_TOKEN_BUCKET {
             bucket.note_time(now.as_nanos());
         }
         bucket.replace(width, position.slot, packed)
     }
 
-    /// Returns the newest time at which a token bucket (a rate-limit state) was charged in the hash-table bucket of
-    /// this entry. Returns `now` if this time is not between `now` and one second later, or if `quota` is not a token
-    /// bucket.
+    /// Returns the newest time that is noted beside the slot of this entry. A few neighbouring slots share one noted
+    /// time. It is the newest time at which the state of a token bucket in these slots was charged.
     ///
-    /// The newest time can be later than `now`, because requests do not arrive in the order in which they read the
-    /// clock.
+    /// Returns `now` if the noted time is not between `now` and one second later, or if `quota` is not a token bucket.
+    /// The noted time can be later than `now`, because a request that has read the clock later can be decided earlier.
     pub(super) fn newest(&self, locked: &LockedBuckets<'_>, entry: &Entry, quota: &Quota, now: Time) -> Time {
         match entry.position {
             Some(position) if quota.algorithm() == Algorithm::TokenBucket => {

@@ -45,9 +45,13 @@
 //! # Where to read on
 //!
 //! `decide.rs` has the functions that callers use. A request takes one of three paths: `single.rs`, `several.rs` or
-//! `batch.rs`. All three paths use `entry.rs` (it loads and stores states), `retry.rs` (it removes obstacles and
-//! sweeps) and `over_budget.rs` (it decides if capacity is missing). The hash table is in `shards/`, and the code for
-//! snapshot files is in `snapshot/`.
+//! `batch.rs`. All three paths use these files:
+//!
+//! * `entry.rs` loads and stores states.
+//! * `retry.rs` removes the obstacles of requests, and it sweeps the shards.
+//! * `over_budget.rs` decides the requests for which the store has too little capacity.
+//!
+//! The hash table is in `shards/`, and the code for snapshot files is in `snapshot/`.
 
 mod batch;
 mod budget;

@@ -3,11 +3,14 @@
 //! A client can send any number of different keys. Without bounds, such a client could use up the memory of the
 //! process.
 
-/// What happens to a request that needs capacity (space for a key or for bytes) when the store is full.
+/// What happens to a hit (one operation on one limit for one key) for which the store has no capacity.
 ///
-/// At the bound on keys, a new key needs capacity. At the bound on bytes, a key needs capacity if its log or its leases
-/// would grow. The store never evicts a live state to get capacity, because the key of that state could then exceed its
-/// limit.
+/// * If the store has [`max_keys`](MemoryOptions::max_keys) states, it has no capacity for a new key.
+/// * If large states use [`max_heap_bytes`](MemoryOptions::max_heap_bytes) bytes, the store has no capacity for a take
+///   or a force on a log or on leases. It also has no capacity for a key that needs its first large state, for example
+///   because its limit has several segments or a penalty.
+///
+/// The store never evicts a live state to get capacity, because the key of that state could then exceed its limit.
 ///
 /// ```
 /// use spillgate::{Limiter, MemoryOptions, MemoryStore, OnFull, Quota, Reason};
@@ -22,13 +25,13 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum OnFull {
-    /// A request is refused if one of its takes needs capacity. Such a request charges nothing, not even its forces
-    /// (operations that count units without a check). A take in shadow mode never causes this refusal, because a shadow
-    /// hit never refuses its request.
+    /// A request is refused if the store has no capacity for one of its takes. Such a request charges nothing, not even
+    /// its forces (operations that count units without a check). A take in shadow mode never causes this refusal,
+    /// because a shadow hit never refuses its request.
     #[default]
     Deny,
-    /// A hit that needs capacity is decided, but not counted. A client that uses a new key for each request is then not
-    /// limited.
+    /// A hit for which the store has no capacity is decided, but not counted. A client that uses a new key for each
+    /// request is then not limited.
     Allow,
 }
 
@@ -51,8 +54,8 @@ pub struct MemoryOptions {
     ///
     /// Such states are logs, counters of several segments, leases, states under a penalty, and very large counts. At
     /// the bound, no such state grows. If several threads reach the bound together, each thread can exceed it by the
-    /// growth of one state. During the decision of a request without capacity, the store also has a copy of each state
-    /// that the request must not charge.
+    /// growth of one state. If the store has too little capacity for a request, it copies each state that the request
+    /// must not charge. These copies need memory until the request is decided, and the bound does not count them.
     pub max_heap_bytes: usize,
     /// What happens when one of the two bounds is reached. [`OnFull`] has an example.
     pub on_full: OnFull,

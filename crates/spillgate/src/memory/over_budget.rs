@@ -16,7 +16,8 @@ impl MemoryStore {
     /// Decides a request for which the store has too little capacity. `over_budget[j]` says whether there is no
     /// capacity for `states[j]`. The caller must not store such a state.
     ///
-    /// `state_of[i]` is the index of the state of `hits[i]`, and `newest` has the same meaning as in [`decide_late`].
+    /// `state_of[i]` is the index of the state of `hits[i]`. `newest` is the newest time at which the store has decided
+    /// on any of these states, as far as it knows. [`decide_late`] says why this time is needed.
     ///
     /// A shadow hit (one that is decided but never refuses its request) does not make the store refuse the request.
     #[cold]

@@ -13,8 +13,8 @@ use super::store::{MemoryStore, ShardRef};
 const SWEEP_STEPS: usize = 8;
 /// The number of home buckets that a sweep checks if the store is full.
 const SWEEP_STEPS_WHEN_FULL: usize = 32;
-/// One new key in 2^2 causes a sweep. A sweep checks 8 home buckets, so a new key causes 2 checks on average. After n/2
-/// new keys, all n home buckets of a shard have been checked.
+/// One new key in 2^2 causes a sweep. A sweep checks 8 home buckets, so 8/4 = 2 home buckets are checked for each new
+/// key, on average. If a shard has n home buckets, about n/2 new keys in this shard cause a check of all of them.
 const NEW_KEY_BITS: u32 = 2;
 /// One in 2^6 decisions on known keys causes a sweep.
 const KNOWN_KEY_BITS: u32 = 6;
@@ -32,7 +32,8 @@ pub(super) struct GiveUpOn {
 }
 
 impl MemoryStore {
-    /// Tries to remove the obstacle of a request. Notes in `give_up_on` what the next attempt must not wait for again.
+    /// Tries to remove the obstacle of a request. Notes in `give_up_on` what the next attempt has to do without, if it
+    /// is still missing then.
     #[cold]
     pub(super) fn remove_obstacle(
         &self,
@@ -66,8 +67,11 @@ impl MemoryStore {
         }
     }
 
-    /// Sweeps one shard with narrow slots and one shard with wide slots. If all requests used slots of one width,
-    /// expired entries in slots of the other width would otherwise use up the budget.
+    /// Sweeps one shard with narrow slots and one shard with wide slots.
+    ///
+    /// It can be that all requests now use slots of one width. If they swept only shards of this width, no request
+    /// would remove the expired entries in slots of the other width. These entries would use a part of the budget
+    /// forever.
     fn sweep(&self, shard: usize, steps: usize, now: Time) {
         for shards in [&self.narrow, &self.wide] {
             shards.sweep(shard, steps, now.as_nanos(), |content| {

@@ -24,8 +24,8 @@ struct UsedState<'s, 'q> {
     /// The quota of the first hit on the state. The quotas of later hits on this state can have another limit, but they
     /// have the same [identity](Quota::identity).
     quota: &'q Quota,
-    /// The quota of the first hit that can need capacity (free keys or bytes in the budget). It is `None` if no hit can
-    /// need capacity.
+    /// The quota of the first hit on this state that can need capacity (free keys or bytes in the budget). It is `None`
+    /// if no hit on this state can need capacity.
     charging: Option<&'q Quota>,
 }
 
@@ -79,8 +79,9 @@ struct LockedEntries<'t> {
 impl MemoryStore {
     /// Decides a request of any number of hits.
     ///
-    /// The tables are loaded before the first lock is taken, and kept until the last lock is given up. If a table is
-    /// replaced before all its buckets are locked, the attempt ends with an obstacle.
+    /// The tables are loaded before the first lock is taken, and kept until the last lock is given up. If another
+    /// thread moves a bucket to a new table before the request has locked this bucket, the attempt ends with an
+    /// obstacle.
     pub(super) fn decide_all(&self, now: Time, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Verdict {
         let request = MultiHit::new(self, now, hits);
         let mut give_up_on = GiveUpOn::default();
@@ -131,8 +132,8 @@ impl MemoryStore {
         } else {
             decide_late(&mut states, &request.state_of, request.hits, now, newest, decisions)
         };
-        // `decide_late` requires that all states of the request remember `newest`, even a state whose last charge was
-        // earlier.
+        // `decide_late` uses one time, `newest`, for all states of the request. So `newest` is noted for each of these
+        // states, even if the last charge of the state itself was earlier.
         for ((used, (lock, entry)), state) in used_entries().zip(states) {
             self.store_state(used.shard, &locks[*lock], (used.key, entry), state, (used.quota, newest));
         }

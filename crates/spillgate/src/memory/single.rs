@@ -1,7 +1,8 @@
 //! Decides a request of one hit (one operation on one limit for one key).
 //!
-//! Most requests have one hit, so this path has no lists and no allocation. [`try_one`](MemoryStore::try_one) alone
-//! decides most takes on known keys. It works directly on the packed state in the slot.
+//! Most requests have one hit, so this code makes no lists of hits, locks or states.
+//! [`try_one`](MemoryStore::try_one) alone decides most takes on known keys. It works directly on the packed state in
+//! the slot.
 
 use std::slice;
 

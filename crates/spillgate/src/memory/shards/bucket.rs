@@ -28,8 +28,8 @@ const META: usize = WORDS - 1;
 const LOCKED: u64 = 1 << 63;
 /// This bit says that the entries of the bucket are in a newer table. No thread can lock this bucket again.
 const MOVED: u64 = 1 << 62;
-/// The number of bits of the overflow count (how many entries passed this bucket because it was full). These bits are
-/// enough, because a chain (the buckets of one search) has fewer than a thousand entries.
+/// The number of bits of the overflow count (how many entries passed this bucket because it was full). The count can
+/// reach a million, and a chain (the buckets of one search) has far fewer entries.
 const OVERFLOW_BITS: u32 = 20;
 /// The bits of the overflow count.
 const OVERFLOWS: u64 = (1 << OVERFLOW_BITS) - 1;
@@ -114,7 +114,8 @@ impl Bucket {
     #[inline]
     pub(crate) fn note_time(&self, now_ns: u64) {
         let meta = self.get(META);
-        // Both times are shifted to the top of a word before they are compared, so that no bits have to be masked.
+        // `ahead` is the noted time minus `now_ns`, modulo 2^42, shifted to the top of a word. The shift drops all
+        // other bits of `meta`, so that no bits have to be masked. `MAX_LATE_NS` is shifted in the same way.
         let ahead = (meta >> OVERFLOW_BITS).wrapping_sub(now_ns) << TOP_SHIFT;
         if ahead > MAX_LATE_NS << TOP_SHIFT {
             self.set(META, meta & !(NEWEST << OVERFLOW_BITS) | now_ns << TOP_SHIFT >> (TOP_SHIFT - OVERFLOW_BITS));

@@ -12,8 +12,8 @@ use super::fingerprint::Fingerprint;
 use super::slot::{Content, Width};
 use super::table::Table;
 
-/// A chain has at most this many buckets. Chains of hashed keys are always much shorter. The bound limits the work for
-/// callers whose keys are not hashes.
+/// A new entry gets a slot in one of this many buckets, of which the first is its home bucket. Hashed keys need far
+/// fewer buckets. The bound limits the work for callers whose keys are not hashes.
 const MAX_CHAIN: usize = 128;
 
 /// The reason why a request must be tried again. The request has charged nothing.
@@ -75,8 +75,8 @@ impl<'t> LockedBuckets<'t> {
     }
 
     /// Locks all buckets up to this index, and returns the bucket with this index.
-    // This function is always inlined. Most decisions lock one bucket. Without the waits for memory, a call would cost
-    // a tenth of the time of a decision.
+    // This function is always inlined, because every search calls it. If all memory that a decision needs is in the
+    // processor's cache, a function call would take a tenth of the time of the decision.
     #[inline(always)]
     fn extend_to(&mut self, bucket: usize) -> Result<&'t Bucket, Moved> {
         while self.to <= bucket {

@@ -6,14 +6,16 @@
 //!
 //! A table is replaced in these steps:
 //!
-//! 1. A thread gets the lock of the sweep cursor (the bucket that is swept next). No other thread can then replace this
-//!    table.
+//! 1. A thread gets the lock of the sweep cursor (the index of the bucket that is swept next). No other thread can then
+//!    replace this table.
 //! 2. The thread locks one bucket at a time, copies its live entries to the new table, and marks the bucket as moved.
 //! 3. A request that meets a moved bucket gives its locks up and waits for the lock of the sweep cursor.
 //! 4. The thread stores the pointer to the new table and gives the lock up. The waiting requests start again with the
 //!    new table.
 //!
-//! The models in `tests/model.rs` check these steps in all orders of events with at most two preemptions.
+//! The file `tests/model.rs` has small programs that make these steps in several threads. The model checker Loom runs
+//! these programs in all orders of events with at most two preemptions. A preemption switches away from a thread that
+//! could continue.
 
 mod bucket;
 mod fingerprint;
@@ -37,24 +39,23 @@ pub(super) use slab::Slab;
 pub(super) use slot::{Content, Width};
 pub(super) use table::Table;
 
-/// A table grows if the share of its used slots is above this bound. A higher bound would make searches longer. A lower
-/// bound would need more memory.
+/// The load of a table is e/s, where e is the number of its entries and s is the number of slots in its home buckets. A
+/// table grows if its load is above this bound. A higher bound would make searches longer. A lower bound would need
+/// more memory.
 const MAX_LOAD: f64 = 0.89;
-/// A table shrinks if the share of its used slots is below this bound.
+/// A table shrinks if its load is below this bound.
 const MIN_LOAD: f64 = 0.4;
-/// If a key finds no free slot near its home bucket, its table usually grows. The table does not grow if the share of
-/// its used slots is below this bound. In such a table, many keys agree in most bits, and no larger table would
-/// separate them.
+/// If there is no free slot near the home bucket of a key, the table usually grows. The table does not grow if its load
+/// is below this bound. In such a table, many keys agree in most bits, and no larger table would separate them.
 const MIN_LOAD_TO_GROW: f64 = 1.0 / 16.0;
-/// A table doubles its size in this many steps. Each step makes it larger by the factor 2^(1/8), which is about a
-/// tenth.
+/// A table doubles its size in this many steps. Each step multiplies its size by 2^(1/8), which is about 1.09.
 const STEPS_TO_DOUBLE: f64 = 8.0;
 /// A table with this many home buckets has slots for all new keys of one request. A smaller table is always allowed to
 /// grow, even if it seems to be empty. Before a request makes the table grow, the request removes the entries that it
 /// has claimed. The table can then seem to be empty, although the request needs more slots.
 const HOME_BUCKETS_FOR_ANY_REQUEST: usize = 4 * MIN_HOME_BUCKETS;
-/// A table for more than one home bucket has at least this many home buckets. It can have a few more, because buckets
-/// are allocated in blocks.
+/// A table has either a single home bucket, or at least this many home buckets. The smallest table of the second kind
+/// has a few more home buckets, because buckets are allocated in blocks.
 const MIN_HOME_BUCKETS: usize = 56;
 
 /// All tables with slots of one width.

@@ -81,7 +81,8 @@ impl Slab {
     /// Frees the index and returns its state. Also deallocates the blocks at the end of the slab that have only free
     /// indices.
     ///
-    /// The lowest free index is always allocated first. After a peak, the last blocks therefore become free first.
+    /// The lowest free index is always allocated first, so new states rarely go to the last blocks. When the slab has
+    /// fewer states than before, the last blocks are therefore the first that become free.
     pub(crate) fn remove(&mut self, index: u32) -> State {
         let state = self.load(index);
         let block = index as usize / BLOCK;

@@ -1,12 +1,12 @@
 //! One slot: its width, its contents, and how a large number fits 40 bits.
 //!
 //! A bucket must fit two cache lines, so a slot has only a few words. A state that does not fit a slot is stored in the
-//! slab (a list of states).
+//! slab (a list of states). The numbers in the rows `narrow` and `wide` are numbers of bits:
 //!
 //! ```text
-//!             word 0            word 1                           word 2      word 3    word 4
+//!             word 0            word 1                           word 2      word 3        word 4
 //! narrow      fingerprint 64    fingerprint 24 | payload 40      time 64
-//! wide        fingerprint 64    fingerprint 64                   time 64     payload   payload
+//! wide        fingerprint 64    fingerprint 64                   time 64     payload 64    payload 64
 //! ```
 //!
 //! Word 0 is 0 in a free slot. If the highest bit of the time is 1, the payload is an index in the slab.
@@ -62,7 +62,7 @@ pub(crate) enum Content {
 }
 
 impl Content {
-    /// Returns whether the state equals an empty state at `now_ns`.
+    /// Returns whether the state has expired at `now_ns`. An expired state decides like an empty state.
     pub(crate) fn has_expired(self, now_ns: u64) -> bool {
         let (Content::Inline { expires_at, .. } | Content::InSlab { expires_at, .. }) = self;
         has_expired(expires_at, now_ns)
@@ -79,7 +79,7 @@ const SCALE_SHIFT: u32 = PAYLOAD_BITS - 2;
 /// The factor of each scale.
 const SCALES: [u64; 4] = [1, 1_000, 1_000_000, 1_000_000_000];
 
-/// Returns whether a state that expires at `time_ns` equals an empty state at `now_ns`.
+/// Returns whether a state that expires at `time_ns` has expired at `now_ns`.
 ///
 /// A slot cannot store a time after [`Time::MAX`], so it stores [`Time::MAX`] instead. A state with this time never
 /// expires.

@@ -136,8 +136,8 @@ impl Table {
     /// expired entry.
     pub(crate) fn move_entries_to(&self, new: &mut Table, now_ns: u64, mut removed: impl FnMut(Content)) {
         for bucket in self.blocks.iter().flat_map(|block| block.iter()) {
-            // This thread has only one lock at a time, so it cannot deadlock. `lock` does not fail here, because only
-            // one thread at a time replaces a table.
+            // This thread has the lock of only one bucket at a time, so it cannot deadlock. `lock` fails only if the
+            // bucket was already moved. No other thread moves it, because one thread alone replaces this table.
             if bucket.lock().is_err() {
                 continue;
             }

@@ -1,5 +1,6 @@
-//! Models (small programs) of the locks and of the replacement of a table. Loom runs each model in all orders of
-//! events, up to a number of preemptions.
+//! Models (small programs) of the locks and of the replacement of a table. Loom, a model checker for threads, runs each
+//! model in all orders of events with a bounded number of preemptions. A preemption switches away from a thread that
+//! could continue.
 //!
 //! Ordinary tests meet only the orders that the machine happens to produce. The models use the real buckets, locks and
 //! tables. Two parts are simplified in [`Shard`]: the pointer to the table, and the mutex of the thread that replaces
@@ -19,7 +20,7 @@ const WIDTH: Width = Width::Wide;
 const NOW_NS: u64 = 10;
 const LATER_NS: u64 = 100;
 
-/// Checks all orders with at most this many preemptions. A preemption switches away from a thread that could continue.
+/// Checks all orders with at most this many preemptions.
 fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(preemptions);

@@ -9,7 +9,7 @@ use crate::memory::shards::bucket::Bucket;
 use crate::memory::shards::{Content, Fingerprint, LockedBuckets, Obstacle, Shards, Table, Width};
 
 const LAST_TIME: u64 = u64::MAX >> 1;
-/// An entry is in one of this many buckets, from its home bucket on.
+/// A new entry gets a slot in one of this many buckets, of which the first is its home bucket.
 const CHAIN: u64 = 128;
 
 /// Makes a key. All keys with the same `high` have the same home bucket, however large the table is, because `low` does
