@@ -87,28 +87,31 @@ impl Quota {
     }
 
     /// Computes the fields that follow from T and the depth of the bucket.
-    pub(super) fn with_bucket(mut self) -> Quota {
+    pub(super) const fn with_bucket(mut self) -> Quota {
         if !matches!(self.algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket) {
             return self;
         }
         let greatest_ns = (self.max_debt_ns() + MAX_LATE_NS).next_power_of_two();
         self.debt_bits = greatest_ns.trailing_zeros() as u8;
-        let packed = packed_interval(self.interval_ns, self.named_window_ns);
-        self.bucket_word = packed.map_or(UNPACKED, |packed| u64::from(self.debt_bits) << INTERVAL_BITS | packed);
+        self.bucket_word = match packed_interval(self.interval_ns, self.named_window_ns) {
+            Some(packed) => (self.debt_bits as u64) << INTERVAL_BITS | packed,
+            None => UNPACKED,
+        };
         self
     }
 }
 
-fn packed_interval(interval_ns: u64, window_ns: u64) -> Option<u64> {
+const fn packed_interval(interval_ns: u64, window_ns: u64) -> Option<u64> {
     if interval_ns < BY_UNITS {
         return Some(interval_ns);
     }
     // `units` is the smallest L with ceil(W/L) <= T. If some L has ceil(W/L) = T, then `units` is
     // such an L.
     let units = window_ns.div_ceil(interval_ns);
-    (units < BY_UNITS && interval_of(units, window_ns) == interval_ns).then_some(BY_UNITS | units)
+    let packs = units < BY_UNITS && interval_of(units, window_ns) == interval_ns;
+    if packs { Some(BY_UNITS | units) } else { None }
 }
 
-fn interval_of(units: u64, window_ns: u64) -> u64 {
-    window_ns.div_ceil(units.max(1))
+const fn interval_of(units: u64, window_ns: u64) -> u64 {
+    window_ns.div_ceil(if units > 0 { units } else { 1 })
 }

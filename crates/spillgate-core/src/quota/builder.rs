@@ -9,6 +9,16 @@ use super::{
     Algorithm, Anchor, Denied, MAX_RECORDS, MAX_SPAN_NS, MAX_UNITS, OnStoreFailure, Quota, QuotaError, hard_capacity,
 };
 
+/// Returns the value of a `Result`, or returns its error from the function. `?` does the same, but not in a `const fn`.
+macro_rules! ok {
+    ($result:expr) => {
+        match $result {
+            Ok(value) => value,
+            Err(error) => return Err(error),
+        }
+    };
+}
+
 impl Quota {
     /// Returns a builder for a token bucket of `limit` units each second; [`Quota`] has an example.
     #[must_use]
@@ -296,28 +306,28 @@ impl QuotaBuilder {
     ///
     /// # Errors
     /// [`QuotaError`] says which field is wrong and what would be right; it has an example.
-    pub fn build(self) -> Result<Quota, QuotaError> {
-        let algorithm = self.resolved_algorithm()?;
-        let concurrency = algorithm == Algorithm::Concurrency;
-        let window_ns = if concurrency { 0 } else { span_ns("window", self.window, 1)? };
-        let lease = self.lease.unwrap_or(Duration::from_secs(30));
-        let lease_ns = if concurrency { span_ns("lease", lease, 1)? } else { 0 };
-        let penalty_ns = span_ns("penalty", self.penalty, 0)?;
-        if concurrency && self.denied == Denied::Charged {
+    pub const fn build(self) -> Result<Quota, QuotaError> {
+        let algorithm = ok!(self.resolved_algorithm());
+        let concurrency = matches!(algorithm, Algorithm::Concurrency);
+        let window_ns = if concurrency { 0 } else { ok!(span_ns("window", self.window, 1)) };
+        let lease = if let Some(lease) = self.lease { lease } else { Duration::from_secs(30) };
+        let lease_ns = if concurrency { ok!(span_ns("lease", lease, 1)) } else { 0 };
+        let penalty_ns = ok!(span_ns("penalty", self.penalty, 0));
+        if concurrency && matches!(self.denied, Denied::Charged) {
             return Err(QuotaError::NotFor { field: "denied: charged", algorithm: "concurrency" });
         }
-        at_most("limit", self.limit, MAX_UNITS)?;
-        let interval_ns = interval_ns(algorithm, self.limit, window_ns)?;
-        let capacity = self.capacity()?;
+        ok!(at_most("limit", self.limit, MAX_UNITS));
+        let interval_ns = ok!(interval_ns(algorithm, self.limit, window_ns));
+        let capacity = ok!(self.capacity());
         let hard_capacity = hard_capacity(capacity, self.soft_ppm);
-        at_most("limit with its soft share", hard_capacity, MAX_UNITS)?;
+        ok!(at_most("limit with its soft share", hard_capacity, MAX_UNITS));
         match algorithm {
             Algorithm::SlidingWindowLog | Algorithm::Concurrency => {
-                at_most("limit", hard_capacity, MAX_RECORDS)?;
+                ok!(at_most("limit", hard_capacity, MAX_RECORDS));
             }
             Algorithm::TokenBucket | Algorithm::LeakyBucket => {
-                let depth = u128::from(hard_capacity) * u128::from(interval_ns);
-                if depth * 2 > u128::from(MAX_SPAN_NS) {
+                let depth = hard_capacity as u128 * interval_ns as u128;
+                if depth * 2 > MAX_SPAN_NS as u128 {
                     return Err(QuotaError::TooDeep { capacity: hard_capacity, interval_ns });
                 }
             }
@@ -343,74 +353,104 @@ impl QuotaBuilder {
         .with_bucket())
     }
 
-    /// Returns the algorithm, with the anchor or the number of segments that was set. Returns an error if an option of
-    /// another algorithm is set.
-    fn resolved_algorithm(&self) -> Result<Algorithm, QuotaError> {
-        let name = self.algorithm.as_str();
-        let stray = |field, set: bool, belongs: bool| {
-            if set && !belongs { Err(QuotaError::NotFor { field, algorithm: name }) } else { Ok(()) }
-        };
-        let fixed = matches!(self.algorithm, Algorithm::FixedWindow(_));
-        let counter = matches!(self.algorithm, Algorithm::SlidingWindowCounter { .. });
-        stray("burst", self.burst.is_some(), self.algorithm == Algorithm::TokenBucket)?;
-        stray("queue", self.queue.is_some(), self.algorithm == Algorithm::LeakyBucket)?;
-        stray("segments", self.segments.is_some(), counter)?;
-        stray("anchor", self.anchor.is_some(), fixed)?;
-        stray("lease", self.lease.is_some(), self.algorithm == Algorithm::Concurrency)?;
-        match self.algorithm {
-            Algorithm::FixedWindow(anchor) => Ok(Algorithm::FixedWindow(self.anchor.unwrap_or(anchor))),
-            Algorithm::SlidingWindowCounter { segments } => {
-                let segments = self.segments.unwrap_or(segments);
-                if !(1..=128).contains(&segments) {
-                    return Err(QuotaError::Segments { segments });
-                }
-                Ok(Algorithm::SlidingWindowCounter { segments })
-            }
-            same @ (Algorithm::TokenBucket
-            | Algorithm::SlidingWindowLog
-            | Algorithm::LeakyBucket
-            | Algorithm::Concurrency) => Ok(same),
+    /// Does what [`build`](QuotaBuilder::build) does, for a quota that is a constant of the program.
+    ///
+    /// A wrong value is an error of the compiler. [`build`](QuotaBuilder::build) is for values that are known only when
+    /// the program runs, for example the values of a settings file.
+    ///
+    /// ```
+    /// use spillgate_core::Quota;
+    ///
+    /// const LOGIN: Quota = Quota::per_minute(5).burst(2).constant();
+    /// assert_eq!((LOGIN.limit(), LOGIN.capacity()), (5, 2));
+    /// ```
+    ///
+    /// ```compile_fail
+    /// use spillgate_core::Quota;
+    ///
+    /// // error: burst has to be at least 1; to refuse everything, set the limit to 0
+    /// const LOGIN: Quota = Quota::per_minute(5).burst(0).constant();
+    /// # fn main() { let _ = LOGIN; }
+    /// ```
+    ///
+    /// # Panics
+    /// A value is wrong. In a constant, such a panic stops the compiler. The message says what is wrong.
+    #[must_use]
+    pub const fn constant(self) -> Quota {
+        match self.build() {
+            Ok(quota) => quota,
+            Err(error) => panic!("{}", error.short_text()),
         }
     }
 
-    fn capacity(&self) -> Result<u64, QuotaError> {
+    /// Returns the algorithm, with the anchor or the number of segments that was set. Returns an error if an option of
+    /// another algorithm is set.
+    const fn resolved_algorithm(&self) -> Result<Algorithm, QuotaError> {
+        let set_for_another = match self.algorithm {
+            _ if self.burst.is_some() && !matches!(self.algorithm, Algorithm::TokenBucket) => Some("burst"),
+            _ if self.queue.is_some() && !matches!(self.algorithm, Algorithm::LeakyBucket) => Some("queue"),
+            _ if self.segments.is_some() && !matches!(self.algorithm, Algorithm::SlidingWindowCounter { .. }) => {
+                Some("segments")
+            }
+            _ if self.anchor.is_some() && !matches!(self.algorithm, Algorithm::FixedWindow(_)) => Some("anchor"),
+            _ if self.lease.is_some() && !matches!(self.algorithm, Algorithm::Concurrency) => Some("lease"),
+            _ => None,
+        };
+        if let Some(field) = set_for_another {
+            return Err(QuotaError::NotFor { field, algorithm: self.algorithm.as_str() });
+        }
+        match (self.algorithm, self.anchor, self.segments) {
+            (Algorithm::FixedWindow(_), Some(anchor), _) => Ok(Algorithm::FixedWindow(anchor)),
+            (Algorithm::SlidingWindowCounter { segments }, _, None)
+            | (Algorithm::SlidingWindowCounter { .. }, _, Some(segments)) => match segments {
+                1..=128 => Ok(Algorithm::SlidingWindowCounter { segments }),
+                _ => Err(QuotaError::Segments { segments }),
+            },
+            (same, ..) => Ok(same),
+        }
+    }
+
+    const fn capacity(&self) -> Result<u64, QuotaError> {
         if self.limit == 0 {
             return Ok(0);
         }
-        let capacity = match self.algorithm {
-            Algorithm::TokenBucket => self.burst.unwrap_or(self.limit),
-            Algorithm::LeakyBucket => self.queue.unwrap_or(self.limit).saturating_add(1),
-            Algorithm::FixedWindow(_)
-            | Algorithm::SlidingWindowLog
-            | Algorithm::SlidingWindowCounter { .. }
-            | Algorithm::Concurrency => self.limit,
+        let capacity = match (self.algorithm, self.burst, self.queue) {
+            (Algorithm::TokenBucket, Some(burst), _) => burst,
+            (Algorithm::LeakyBucket, _, Some(queue)) => queue.saturating_add(1),
+            (Algorithm::LeakyBucket, _, None) => self.limit.saturating_add(1),
+            (
+                Algorithm::TokenBucket
+                | Algorithm::FixedWindow(_)
+                | Algorithm::SlidingWindowLog
+                | Algorithm::SlidingWindowCounter { .. }
+                | Algorithm::Concurrency,
+                ..,
+            ) => self.limit,
         };
         if capacity == 0 {
             return Err(QuotaError::NoBurst);
         }
-        at_most(if self.queue.is_some() { "queue" } else { "burst" }, capacity, MAX_UNITS)?;
+        ok!(at_most(if self.queue.is_some() { "queue" } else { "burst" }, capacity, MAX_UNITS));
         Ok(capacity)
     }
 }
 
-fn at_most(field: &'static str, value: u64, max: u64) -> Result<(), QuotaError> {
+const fn at_most(field: &'static str, value: u64, max: u64) -> Result<(), QuotaError> {
     if value > max { Err(QuotaError::TooLarge { field, value, max }) } else { Ok(()) }
 }
 
-fn span_ns(field: &'static str, span: Duration, min_ns: u64) -> Result<u64, QuotaError> {
-    match u64::try_from(span.as_nanos()) {
-        Ok(ns) if (min_ns..=MAX_SPAN_NS).contains(&ns) => Ok(ns),
-        _ => Err(QuotaError::Span { field }),
-    }
+const fn span_ns(field: &'static str, span: Duration, min_ns: u64) -> Result<u64, QuotaError> {
+    let ns = span.as_nanos();
+    if ns < min_ns as u128 || ns > MAX_SPAN_NS as u128 { Err(QuotaError::Span { field }) } else { Ok(ns as u64) }
 }
 
-fn interval_ns(algorithm: Algorithm, limit: u64, window_ns: u64) -> Result<u64, QuotaError> {
+const fn interval_ns(algorithm: Algorithm, limit: u64, window_ns: u64) -> Result<u64, QuotaError> {
     match algorithm {
         Algorithm::Concurrency => Ok(0),
         Algorithm::FixedWindow(_) | Algorithm::SlidingWindowLog => Ok(window_ns),
         Algorithm::SlidingWindowCounter { segments } => {
-            if window_ns.is_multiple_of(u64::from(segments)) {
-                Ok(window_ns / u64::from(segments))
+            if window_ns.is_multiple_of(segments as u64) {
+                Ok(window_ns / segments as u64)
             } else {
                 Err(QuotaError::Indivisible { window_ns, segments })
             }
@@ -421,7 +461,7 @@ fn interval_ns(algorithm: Algorithm, limit: u64, window_ns: u64) -> Result<u64, 
 
 /// Computes the time T between two units for the limit L in the window W. T = ceil(W/L) is rounded up, because a
 /// shorter T would admit more than L units in W.
-fn emission_interval_ns(limit: u64, window_ns: u64) -> Result<u64, QuotaError> {
+const fn emission_interval_ns(limit: u64, window_ns: u64) -> Result<u64, QuotaError> {
     if limit == 0 {
         return Ok(0);
     }
@@ -434,14 +474,21 @@ fn emission_interval_ns(limit: u64, window_ns: u64) -> Result<u64, QuotaError> {
     // tries shorter and shorter T, and ends at T = 1 ns at the latest, because the limit W (in nanoseconds) is exact.
     // If the T of `limit` is 1 ns already, there is no larger exact limit. Both searches are short: only limits above
     // W/1000 are inexact, so the T of `limit` is at most 1,000 ns.
-    let exact = |&limit: &u64| is_exact(limit, window_ns);
-    let below = (interval..=window_ns).map(|t| (window_ns + window_ns / 1000) / t).find(exact).unwrap_or(1);
-    let above = (1..interval).rev().map(|t| window_ns.div_ceil(t)).find(exact);
+    let mut longer = interval;
+    while longer < window_ns && !is_exact((window_ns + window_ns / 1000) / longer, window_ns) {
+        longer += 1;
+    }
+    let below = (window_ns + window_ns / 1000) / longer;
+    let mut shorter = interval - 1;
+    while shorter > 0 && !is_exact(window_ns.div_ceil(shorter), window_ns) {
+        shorter -= 1;
+    }
+    let above = if shorter > 0 { Some(window_ns.div_ceil(shorter)) } else { None };
     Err(QuotaError::Inexact { limit, below, above })
 }
 
 /// Returns whether the limit is exact: rounding T up to whole nanoseconds reduces the limit by at most a thousandth.
-fn is_exact(limit: u64, window_ns: u64) -> bool {
-    let whole = u128::from(window_ns.div_ceil(limit)) * u128::from(limit);
-    (whole - u128::from(window_ns)) * 1000 <= u128::from(window_ns)
+const fn is_exact(limit: u64, window_ns: u64) -> bool {
+    let whole = window_ns.div_ceil(limit) as u128 * limit as u128;
+    (whole - window_ns as u128) * 1000 <= window_ns as u128
 }

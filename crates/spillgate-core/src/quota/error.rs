@@ -70,6 +70,32 @@ pub enum QuotaError {
     },
 }
 
+impl QuotaError {
+    /// Returns the text without the values, because a message of the compiler cannot contain numbers.
+    pub(super) const fn short_text(&self) -> &'static str {
+        match self {
+            QuotaError::TooLarge { .. } => "the limit, the burst or the queue is too large",
+            QuotaError::Span { .. } => "the window, lease or penalty has to be longer than 0 and at most 146 years",
+            QuotaError::Inexact { .. } => {
+                "this limit needs fractions of nanoseconds between units; `build()` names the nearest limits that work"
+            }
+            QuotaError::TooDeep { .. } => {
+                "the bucket takes over 73 years to refill; lower the capacity or shorten the window"
+            }
+            QuotaError::NoBurst => NO_BURST,
+            QuotaError::Segments { .. } => "segments has to be 1 to 128",
+            QuotaError::Indivisible { .. } => {
+                "the window cannot be cut into equal segments; choose a number of segments that divides the window"
+            }
+            QuotaError::NotFor { .. } => {
+                "an option does not belong to this algorithm; remove it or choose another algorithm"
+            }
+        }
+    }
+}
+
+const NO_BURST: &str = "burst has to be at least 1; to refuse everything, set the limit to 0";
+
 impl fmt::Display for QuotaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -92,7 +118,7 @@ impl fmt::Display for QuotaError {
                     "a capacity of {capacity} at one unit every {interval_ns} ns takes over 73 years to refill; lower the capacity or shorten the window"
                 )
             }
-            QuotaError::NoBurst => f.write_str("burst has to be at least 1; to refuse everything, set the limit to 0"),
+            QuotaError::NoBurst => f.write_str(NO_BURST),
             QuotaError::Segments { segments } => write!(f, "segments is {segments}; it has to be 1 to 128"),
             QuotaError::Indivisible { window_ns, segments } => {
                 write!(

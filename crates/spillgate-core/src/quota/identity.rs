@@ -9,24 +9,24 @@ use super::algorithm::{Algorithm, Anchor};
 
 /// Returns the identity, 128 well mixed bits. Only the bits of a queue (`leaky_bucket`) depend on `interval_ns`, the
 /// time T between two units.
-pub(super) fn identity(algorithm: Algorithm, window_ns: u64, interval_ns: u64) -> u128 {
+pub(super) const fn identity(algorithm: Algorithm, window_ns: u64, interval_ns: u64) -> u128 {
     let tag = match algorithm {
         Algorithm::TokenBucket => 1,
         Algorithm::FixedWindow(Anchor::Epoch) => 2,
         Algorithm::FixedWindow(Anchor::FirstHit) => 3,
         Algorithm::SlidingWindowLog => 4,
-        Algorithm::SlidingWindowCounter { segments } => 0x100 + u64::from(segments),
+        Algorithm::SlidingWindowCounter { segments } => 0x100 + segments as u64,
         Algorithm::LeakyBucket => 5,
         Algorithm::Concurrency => 6,
     };
-    let turns = if algorithm == Algorithm::LeakyBucket { mix(interval_ns) } else { 0 };
+    let turns = if matches!(algorithm, Algorithm::LeakyBucket) { mix(interval_ns) } else { 0 };
     let high = mix(mix(window_ns ^ turns).wrapping_add(tag));
     let low = mix(high ^ mix(tag));
-    (u128::from(high) << 64) | u128::from(low)
+    ((high as u128) << 64) | low as u128
 }
 
 /// The finaliser of `SplitMix64` (Steele, Lea and Flood, 2014): a bijection on 64 bits.
-fn mix(seed: u64) -> u64 {
+const fn mix(seed: u64) -> u64 {
     let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

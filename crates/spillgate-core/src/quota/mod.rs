@@ -201,7 +201,7 @@ impl Quota {
 }
 
 /// Returns floor(capacity * (1 + soft share)). The soft share is given in millionths.
-fn hard_capacity(capacity: u64, soft_ppm: u32) -> u64 {
-    let hard = u128::from(capacity) + u128::from(capacity) * u128::from(soft_ppm) / 1_000_000;
-    u64::try_from(hard).unwrap_or(u64::MAX)
+const fn hard_capacity(capacity: u64, soft_ppm: u32) -> u64 {
+    let hard = capacity as u128 + capacity as u128 * soft_ppm as u128 / 1_000_000;
+    if hard > u64::MAX as u128 { u64::MAX } else { hard as u64 }
 }

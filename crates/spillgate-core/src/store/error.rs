@@ -161,7 +161,7 @@ impl StoreErrorKind {
     /// false, the store has not charged the request.
     ///
     /// There is one exception: a request over several hash slots of a Redis Cluster. After any kind of error in one
-    /// slot, the other slots may have charged the request, and may not have refunded it yet.
+    /// slot, it is possible that other slots have charged the request and have not refunded it yet.
     #[must_use]
     pub const fn may_have_been_applied(self) -> bool {
         matches!(self, StoreErrorKind::Timeout | StoreErrorKind::Disconnected | StoreErrorKind::Garbled)

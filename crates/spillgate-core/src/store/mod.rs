@@ -50,4 +50,18 @@ pub trait Store: Send + Sync {
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
     ) -> impl Future<Output = Result<Verdict, StoreError>> + Send;
+
+    /// Decides like [`decide`](Store::decide), but without a future. Returns `None` if the store would have to wait. The
+    /// caller then calls [`decide`](Store::decide).
+    ///
+    /// A store in memory never has to wait. Its callers need no memory for a future, and no async runtime.
+    fn try_decide(
+        &self,
+        timing: Timing,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Option<Result<Verdict, StoreError>> {
+        let _ = (timing, hits, decisions);
+        None
+    }
 }
