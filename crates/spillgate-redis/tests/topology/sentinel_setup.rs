@@ -60,6 +60,10 @@ impl Sentinel {
         let mut command = Command::new(redis_program());
         command.args(["sentinel.conf", "--sentinel"]).current_dir(folder.path());
         let process = start_until_logged(&mut command, "+monitor master main");
+        // By default, a sentinel asks its servers for their role once in 10 s, and demotes an old primary 8 s later at
+        // the earliest. A sentinel that was stopped for 2 s, as on a busy machine, does nothing for another 30 s.
+        let times = ["info-period", "500", "publish-period", "500", "tilt-trigger", "60000"];
+        run(port, &[["SENTINEL", "DEBUG"].as_slice(), &times].concat()).expect("the sentinel accepts these times in ms");
         Sentinel { process, port, _folder: folder }
     }
 
