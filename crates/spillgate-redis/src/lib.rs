@@ -28,7 +28,7 @@
 //! let store = FallbackStore::new(redis, MemoryStore::new(MemoryOptions::default()), three);
 //! let limiter = Limiter::with_keys(store, SystemClock::start(), KeyHasher::with_secret(secret));
 //! let login = Quota::per_minute(5).build()?;
-//! let decision = limiter.hit("login", "user-7", &login, 1).await?;
+//! let decision = limiter.take(&login, ("login", "user-7"), 1).await?;
 //! println!("allowed: {}, {} left", decision.allowed, decision.remaining);
 //! # Ok(())
 //! # }

@@ -64,9 +64,9 @@ const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 ///
 /// # A request in several slots of a cluster
 ///
-/// Each slot decides its part of the request by a script call of its own. All parts are sent at the same time, and the
-/// verdict is computed from all replies. Decisions and verdict are those of the kernel (the decision code in
-/// `spillgate_core`), but they are not made in one atomic step:
+/// Each slot decides its part of the request by a script call of its own. Unless a node is known to be down, all parts
+/// are sent at the same time. The verdict is computed from all replies. Decisions and verdict are those of the kernel
+/// (the decision code in `spillgate_core`), but they are not made in one atomic step:
 ///
 /// * If the request is refused, the slots that took units are asked to refund them, by receipt. If the deadline allows,
 ///   the refunds come before the answer. Until the refunds, the units can cause the refusal of another request.

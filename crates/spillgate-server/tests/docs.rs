@@ -66,6 +66,8 @@ pages! {
     readme: "README.md",
     how_it_works_kernel: "docs/src/how-it-works/kernel.md",
     how_to_embed: "docs/src/how-to/embed.md",
+    how_to_from_governor: "docs/src/how-to/from-governor.md",
+    how_to_middleware: "docs/src/how-to/middleware.md",
     how_to_embed_redis: "docs/src/how-to/embed-redis.md",
     how_to_envoy: "docs/src/how-to/envoy.md",
     how_to_expensive: "docs/src/how-to/expensive.md",

@@ -3,11 +3,11 @@
 //! The memory store never waits for a network. A program that uses it therefore needs no async runtime.
 
 use smallvec::SmallVec;
-use spillgate_core::{Decision, Quota, StoreError};
+use spillgate_core::{Decision, Hit, Op, Quota, Receipt, StoreError, Verdict};
 
-use crate::{Clock, Limiter, MemoryStore};
+use crate::{Clock, Key, Limiter, MemoryOptions, MemoryStore};
 #[cfg(feature = "snapshot")]
-use crate::{MemoryOptions, Restored, Saved, SnapshotError};
+use crate::{Restored, Saved, SnapshotError};
 #[cfg(feature = "snapshot")]
 use std::{io, path::Path};
 
@@ -15,39 +15,137 @@ use std::{io, path::Path};
 /// The hits of a group are stored on the stack.
 const BATCH: usize = 32;
 
-impl<C: Clock> Limiter<MemoryStore, C> {
-    /// Does what [`Limiter::hit`] does, without a future. It returns no error, because one hit on a memory store never
-    /// fails.
+impl Limiter {
+    /// Makes a limiter that counts in the memory of this process, for up to 10 million keys.
+    ///
+    /// `Limiter::new(MemoryStore::new(options))` makes the same limiter with other [bounds](MemoryOptions).
+    ///
+    /// ```
+    /// use spillgate::{Limiter, Quota};
+    ///
+    /// struct App {
+    ///     limiter: Limiter,
+    /// }
+    /// let app = App { limiter: Limiter::in_memory() };
+    /// assert!(app.limiter.take_now(&Quota::per_second(10).constant(), "ann", 1).allowed);
+    /// ```
     #[must_use]
-    pub fn hit_now(&self, bucket: &str, key: &str, quota: &Quota, cost: u64) -> Decision {
+    pub fn in_memory() -> Limiter {
+        Limiter::new(MemoryStore::new(MemoryOptions::default()))
+    }
+}
+
+impl<C: Clock> Limiter<MemoryStore, C> {
+    /// Takes `cost` units for `key`, if they fit `quota`, as [`take`](Limiter::take) does. One hit on a memory store
+    /// never fails, so there is no error.
+    #[inline]
+    pub fn take_now(&self, quota: &Quota, key: impl Key, cost: u64) -> Decision {
         // The key is hashed before the clock is read, so that the decision follows the reading as soon as possible.
-        let hit = self.hit_on(bucket, key, quota, cost);
+        self.decide_one_now(self.hit(quota, key, cost))
+    }
+
+    /// Reads what is left for `key`, and changes nothing.
+    ///
+    /// ```
+    /// use spillgate::{Limiter, Quota};
+    ///
+    /// const EXPORT: Quota = Quota::per_day(3).constant();
+    /// let limiter = Limiter::in_memory();
+    /// let _ = limiter.take_now(&EXPORT, "ann", 1);
+    /// assert_eq!(limiter.peek_now(&EXPORT, "ann").remaining, 2);
+    /// assert_eq!(limiter.peek_now(&EXPORT, "ann").remaining, 2);
+    /// ```
+    #[must_use]
+    pub fn peek_now(&self, quota: &Quota, key: impl Key) -> Decision {
+        self.decide_one_now(self.hit(quota, key, 0).with_op(Op::Peek))
+    }
+
+    /// Counts `cost` units that were used already, even if they do not fit.
+    ///
+    /// ```
+    /// use spillgate::{Limiter, Quota};
+    ///
+    /// const TOKENS: Quota = Quota::per_hour(1_000).constant();
+    /// let limiter = Limiter::in_memory();
+    /// limiter.force_now(&TOKENS, "ann", 1_200);
+    /// assert!(!limiter.take_now(&TOKENS, "ann", 1).allowed);
+    /// ```
+    pub fn force_now(&self, quota: &Quota, key: impl Key, cost: u64) -> Decision {
+        self.decide_one_now(self.hit(quota, key, 0).with_op(Op::Force { cost }))
+    }
+
+    /// Gives `cost` units back, as [`refund`](Limiter::refund) does.
+    pub fn refund_now(&self, quota: &Quota, key: impl Key, cost: u64, receipt: Option<Receipt>) -> Decision {
+        self.decide_one_now(self.hit(quota, key, 0).with_op(Op::Refund { cost, receipt }))
+    }
+
+    /// Forgets everything that was counted for `key`, and any penalty.
+    ///
+    /// ```
+    /// use spillgate::{Limiter, Quota};
+    ///
+    /// const LOGIN: Quota = Quota::per_hour(3).constant();
+    /// let limiter = Limiter::in_memory();
+    /// let _ = limiter.take_now(&LOGIN, "ann", 3);
+    /// limiter.reset_now(&LOGIN, "ann"); // a correct password
+    /// assert_eq!(limiter.peek_now(&LOGIN, "ann").remaining, 3);
+    /// ```
+    pub fn reset_now(&self, quota: &Quota, key: impl Key) -> Decision {
+        self.decide_one_now(self.hit(quota, key, 0).with_op(Op::Reset))
+    }
+
+    /// Decides all `hits` of one request, as [`decide_all`](Limiter::decide_all) does.
+    ///
+    /// ```
+    /// use spillgate::{Limiter, Quota};
+    ///
+    /// const USER: Quota = Quota::per_second(5).constant();
+    /// const TEAM: Quota = Quota::per_day(1).constant();
+    /// let limiter = Limiter::in_memory();
+    /// let hits = [limiter.hit(&USER, ("user", 7), 1), limiter.hit(&TEAM, ("team", 2), 1)];
+    /// assert!(limiter.decide_all_now(hits)?.0.allowed);
+    /// let (verdict, [user, team]) = limiter.decide_all_now(hits)?;
+    /// assert!(!verdict.allowed, "the team has used its unit, so the user is not charged either");
+    /// assert_eq!((user.remaining, team.remaining), (4, 0));
+    /// # Ok::<(), spillgate::StoreError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The error is [`Malformed`](crate::StoreErrorKind::Malformed) if there are more than
+    /// [`MAX_HITS`](crate::MAX_HITS) hits.
+    pub fn decide_all_now<const N: usize>(&self, hits: [Hit<'_>; N]) -> Result<(Verdict, [Decision; N]), StoreError> {
+        let mut decisions = [Decision::default(); N];
+        let verdict = self.store().decide_now(self.now(), &hits, &mut decisions)?;
+        Ok((verdict, decisions))
+    }
+
+    #[inline]
+    fn decide_one_now(&self, hit: Hit<'_>) -> Decision {
         self.store().hit_now(self.now(), &hit)
     }
 
-    /// Decides as [`hit_now`](Limiter::hit_now) does for each of `keys`, in order. The clock is read only once.
+    /// Decides as [`take_now`](Limiter::take_now) does for each of `keys`, in order. The clock is read only once.
     /// `decisions` must have the same length as `keys`.
     ///
     /// With many keys, this is faster than one call for each key. [`MemoryStore::hit_batch_now`] says why.
     ///
     /// ```
-    /// use spillgate::{Decision, Limiter, MemoryOptions, MemoryStore, Quota};
+    /// use spillgate::{Decision, Limiter, Quota};
     ///
-    /// let limiter = Limiter::new(MemoryStore::new(MemoryOptions::default()));
-    /// let quota = Quota::per_minute(2).build()?;
+    /// const LOGIN: Quota = Quota::per_minute(2).constant();
+    /// let limiter = Limiter::in_memory();
     /// let mut decisions = [Decision::default(); 4];
-    /// limiter.hit_batch_now("login", &["ann", "bob", "ann", "ann"], &quota, 1, &mut decisions)?;
+    /// limiter.take_batch_now(&LOGIN, &["ann", "bob", "ann", "ann"], 1, &mut decisions)?;
     /// assert_eq!(decisions.map(|decision| decision.allowed), [true, true, true, false]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), spillgate::StoreError>(())
     /// ```
     ///
     /// # Errors
     /// The error is [`Malformed`](crate::StoreErrorKind::Malformed) if `keys` and `decisions` have different lengths.
-    pub fn hit_batch_now(
+    pub fn take_batch_now(
         &self,
-        bucket: &str,
-        keys: &[&str],
         quota: &Quota,
+        keys: &[impl Key],
         cost: u64,
         decisions: &mut [Decision],
     ) -> Result<(), StoreError> {
@@ -56,7 +154,7 @@ impl<C: Clock> Limiter<MemoryStore, C> {
         }
         let now = self.now();
         for (keys, decisions) in keys.chunks(BATCH).zip(decisions.chunks_mut(BATCH)) {
-            let hits: SmallVec<[_; BATCH]> = keys.iter().map(|key| self.hit_on(bucket, key, quota, cost)).collect();
+            let hits: SmallVec<[_; BATCH]> = keys.iter().map(|key| self.hit(quota, key, cost)).collect();
             self.store().hit_batch_now(now, &hits, decisions)?;
         }
         Ok(())
@@ -84,13 +182,13 @@ impl<C: Clock> Limiter<MemoryStore, C> {
     /// # let folder = tempfile::tempdir()?;
     /// # let path = folder.path().join("state");
     /// let daily = Quota::per_day(2).build()?;
-    /// let limiter = Limiter::new(MemoryStore::new(MemoryOptions::default()));
-    /// assert_eq!(limiter.hit_now("export", "user-7", &daily, 1).remaining, 1);
+    /// let limiter = Limiter::in_memory();
+    /// assert_eq!(limiter.take_now(&daily, ("export", "user-7"), 1).remaining, 1);
     /// limiter.save(&path)?;
     ///
     /// let (limiter, found) = Limiter::restored(MemoryOptions::default(), SystemClock::start(), &path)?;
     /// assert_eq!(found.entries, 1);
-    /// assert_eq!(limiter.hit_now("export", "user-7", &daily, 1).remaining, 0);
+    /// assert_eq!(limiter.take_now(&daily, ("export", "user-7"), 1).remaining, 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

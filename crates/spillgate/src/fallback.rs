@@ -74,7 +74,7 @@ const NEVER: Duration = Duration::from_secs((1 << 62) / 1_000_000_000);
 /// let local = MemoryStore::new(MemoryOptions::default());
 /// let nodes = NonZeroU32::new(3).unwrap();
 /// let limiter = Limiter::new(FallbackStore::new(shared, local, nodes));
-/// # drop(limiter.hit("login", "user-7", &Quota::per_minute(5).build()?, 1));
+/// # drop(limiter.take(&Quota::per_minute(5).build()?, ("login", "user-7"), 1));
 /// # Ok::<(), spillgate::QuotaError>(())
 /// ```
 #[derive(Debug)]

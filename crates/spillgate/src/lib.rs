@@ -5,16 +5,16 @@
 //! in-process [`MemoryStore`], and a [`FallbackStore`] for the time while a shared store fails.
 //!
 //! ```
-//! use spillgate::{Limiter, MemoryOptions, MemoryStore, Quota};
+//! use spillgate::{Limiter, Quota};
 //!
-//! let limiter = Limiter::new(MemoryStore::new(MemoryOptions::default()));
-//! let login = Quota::per_minute(5).build()?;
+//! const LOGIN: Quota = Quota::per_minute(5).constant();
+//!
+//! let limiter = Limiter::in_memory();
 //! for left in (0..5).rev() {
-//!     assert_eq!(limiter.hit_now("login", "user-7", &login, 1).remaining, left);
+//!     assert_eq!(limiter.take_now(&LOGIN, ("login", "user-7"), 1).remaining, left);
 //! }
-//! let refused = limiter.hit_now("login", "user-7", &login, 1);
+//! let refused = limiter.take_now(&LOGIN, ("login", "user-7"), 1);
 //! assert!(!refused.allowed && refused.retry_after.secs_ceil() > Some(0));
-//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! # Features
@@ -27,6 +27,9 @@
 //! | `rules` | `rules`: rules files in YAML that turn requests into limits; `text`: the errors in rules files, each with its line and a fix | `serde`, `serde-saphyr` |
 //! | `headers` | `headers`: header fields that tell an HTTP client its limits | `itoa` |
 //! | `snapshot` | `Limiter::save` and `Limiter::restored`: the memory store in a file | nothing |
+//! | `tokio` | `Limiter::hold`: permits that are renewed while they are held; `TokioClock`: a clock for tests that pause tokio's time | `tokio` |
+//! | `tower` | `tower`: a layer that limits the requests of a service | `http`, `tower-service` and others |
+//! | `axum`, `tonic` | the layer finds the client's address, and the route of axum | `axum`, `tonic` |
 //!
 //! # Guarantees
 //!
@@ -118,19 +121,28 @@ mod limiter;
     allow(dead_code, reason = "only snapshots move states out of the tables and back")
 )]
 mod memory;
+#[cfg(feature = "tokio")]
+mod permit;
+pub mod recipes;
 #[cfg(feature = "rules")]
 pub mod rules;
 #[cfg(feature = "rules")]
 pub mod text;
+#[cfg(feature = "tower")]
+pub mod tower;
 pub mod units;
 
-pub use clock::{Clock, ManualClock, SystemClock};
+#[cfg(feature = "tokio")]
+pub use clock::TokioClock;
+pub use clock::{Clock, ManualClock, SystemClock, TickingClock};
 pub use fallback::FallbackStore;
-pub use key::{KeyBuilder, KeyHasher};
+pub use key::{Key, KeyBuilder, KeyHasher};
 pub use limiter::Limiter;
 pub use memory::{MemoryOptions, MemoryStore, OnFull};
 #[cfg(feature = "snapshot")]
 pub use memory::{Restored, Saved, SnapshotError};
+#[cfg(feature = "tokio")]
+pub use permit::Permit;
 pub use spillgate_core::*;
 
 /// The Rust examples of the project's pages compile and run without changes.
@@ -140,4 +152,8 @@ mod pages {
     struct Readme;
     #[cfg_attr(feature = "snapshot", doc = include_str!("../../../docs/src/how-to/embed.md"))]
     struct Embed;
+    #[cfg_attr(feature = "axum", doc = include_str!("../../../docs/src/how-to/middleware.md"))]
+    struct Middleware;
+    #[cfg_attr(feature = "axum", doc = include_str!("../../../docs/src/how-to/from-governor.md"))]
+    struct FromGovernor;
 }

@@ -397,12 +397,12 @@ fn a_limiter_finds_its_keys_again() {
     let (file, clock) = (File::new(), ManualClock::at(at(0)));
     let quota = Quota::fixed_window(5, SECOND * 60).build().expect("the quota is valid");
     let limiter = Limiter::with_clock(MemoryStore::new(MemoryOptions::default()), clock.clone());
-    assert_eq!(limiter.hit_now("login", "user-7", &quota, 3).remaining, 2);
+    assert_eq!(limiter.take_now(&quota, ("login", "user-7"), 3).remaining, 2);
     assert_eq!(limiter.save(&file.path).expect("the store can be saved").entries, 1);
     drop(limiter);
     let (limiter, _) = Limiter::restored(MemoryOptions::default(), clock, &file.path).expect("the snapshot is valid");
-    assert_eq!(limiter.hit_now("login", "user-7", &quota, 1).remaining, 1);
-    assert_eq!(limiter.hit_now("login", "user-8", &quota, 1).remaining, 4);
+    assert_eq!(limiter.take_now(&quota, ("login", "user-7"), 1).remaining, 1);
+    assert_eq!(limiter.take_now(&quota, ("login", "user-8"), 1).remaining, 4);
 }
 
 /// Up to 100,000 new keys make the tables grow during the test.

@@ -2,7 +2,7 @@
 //! options: a window in milliseconds, and a limit.
 
 use super::*;
-use spillgate::{Limiter, ManualClock};
+use spillgate::{Limiter, ManualClock, recipes};
 use spillgate_core::Timing;
 use spillgate_redis::RedisKey;
 
@@ -32,13 +32,17 @@ async fn the_trace(store: &impl Store) {
     let quota = options(1000, 5);
     for (t_ms, expected) in TRACE {
         let (_, decision) = take(store, at(t_ms), 1, &quota, 1).await;
-        let found = match decision.allowed {
-            true => Ok(decision.remaining),
-            false => Err(decision.retry_after.millis_ceil().expect("the wait is finite")),
-        };
-        assert_eq!(found, expected, "at {t_ms} ms");
-        assert_eq!((decision.limit, decision.remaining), (5, found.unwrap_or(0)), "at {t_ms} ms");
+        assert_answer(&decision, t_ms, expected);
     }
+}
+
+fn assert_answer(decision: &Decision, t_ms: u64, expected: Result<u64, u64>) {
+    let found = match decision.allowed {
+        true => Ok(decision.remaining),
+        false => Err(decision.retry_after.millis_ceil().expect("the wait is finite")),
+    };
+    assert_eq!(found, expected, "at {t_ms} ms");
+    assert_eq!((decision.limit, decision.remaining), (5, found.unwrap_or(0)), "at {t_ms} ms");
 }
 
 #[tokio::test]
@@ -46,6 +50,17 @@ async fn the_trace_is_answered_as_it_says() {
     let server = Server::start();
     the_trace(&redis(&server)).await;
     the_trace(&memory()).await;
+}
+
+#[test]
+fn the_recipe_answers_the_trace() {
+    let clock = ManualClock::default();
+    let limiter = Limiter::with_clock(memory(), clock.clone());
+    for (t_ms, expected) in TRACE {
+        clock.set(at(t_ms).expect("`at` returns a time"));
+        let decision = recipes::hit_now(&limiter, "bucket", "key", 5, SECOND).expect("the limit is valid");
+        assert_answer(&decision, t_ms, expected);
+    }
 }
 
 /// Sends one hit each millisecond, from 956 ms on. If the log stored whole seconds, the hits of 956 ms to 960 ms would
@@ -120,11 +135,11 @@ async fn names_do_not_run_together(store: impl Store) {
     let limiter = Limiter::with_clock(store, ManualClock::at(at(0).expect("`at` returns a time")));
     let names = [("a:b", "c"), ("a", "b:c"), ("a:", "b:c"), ("", "a:b:c"), ("a:b:c", ""), ("{a}", "b"), ("a", "{b}")];
     for (bucket, key) in names {
-        let decision = limiter.hit(bucket, key, &quota, 1).await.expect("the store answers");
+        let decision = limiter.take(&quota, (bucket, key), 1).await.expect("the store answers");
         assert!(decision.allowed, "{bucket:?} and {key:?} must have a state of their own");
     }
     for (bucket, key) in names {
-        assert!(!limiter.hit(bucket, key, &quota, 1).await.expect("the store answers").allowed);
+        assert!(!limiter.take(&quota, (bucket, key), 1).await.expect("the store answers").allowed);
     }
 }
 
@@ -175,7 +190,9 @@ async fn the_memory_store_frees_what_has_passed() {
     // A new user comes every millisecond, so at any time a thousand users have a hit in their window.
     for user in 0..100_000 {
         clock.advance(Duration::from_millis(1));
-        assert!(limiter.hit("bucket", &user.to_string(), &quota, 1).await.expect("the memory store decides").allowed);
+        assert!(
+            limiter.take(&quota, ("bucket", &user.to_string()), 1).await.expect("the memory store decides").allowed
+        );
         most = most.max(limiter.store().len());
     }
     assert!(most < 20_000, "the memory store had {most} logs at the same time");

@@ -2,7 +2,7 @@
 //! user, the action, the period and the limit.
 
 use super::*;
-use spillgate::{Denied, KeyHasher, Reason, Wait};
+use spillgate::{Denied, KeyHasher, Limiter, Reason, Wait, recipes};
 
 /// Decides only from the arguments of the call. There are no configured rules.
 struct Actions<'s, S> {
@@ -76,22 +76,26 @@ async fn a_user_who_waits_as_long_as_reported_is_allowed() {
     the_reported_wait_is_enough(&memory()).await;
 }
 
-async fn users_and_actions_count_apart(store: &impl Store) {
-    let actions = Actions::new(store);
+async fn users_and_actions_count_apart(store: impl Store) {
+    let limiter = Limiter::new(store);
     for (user, action) in [("ann", "post"), ("ann", "vote"), ("bob", "post"), ("annp", "ost"), ("an", "npost")] {
         for expected in [true, true, false] {
-            assert_eq!(actions.ask(at(0), user, action, SECOND, 2).await.allowed, expected, "{user} {action}");
+            let allowed = recipes::is_action_allowed(&limiter, user, action, SECOND * 60, 2).await;
+            assert_eq!(allowed, Ok(expected), "{user} {action}");
         }
     }
     // Different periods have different counters.
-    assert!(actions.ask(at(0), "ann", "post", SECOND * 60, 2).await.allowed);
+    assert_eq!(recipes::is_action_allowed(&limiter, "ann", "post", SECOND * 3600, 2).await, Ok(true));
+    let error =
+        recipes::is_action_allowed(&limiter, "ann", "post", SECOND * 60, 65_537).await.expect_err("too many to store");
+    assert_eq!(error.detail(), "limit is 65537; it has to be at most 65536");
 }
 
 #[tokio::test]
 async fn users_actions_and_periods_count_apart() {
     let server = Server::start();
-    users_and_actions_count_apart(&redis(&server)).await;
-    users_and_actions_count_apart(&memory()).await;
+    users_and_actions_count_apart(redis(&server)).await;
+    users_and_actions_count_apart(memory()).await;
 }
 
 async fn an_offender_is_shut_out(store: &impl Store) {

@@ -22,10 +22,9 @@ pub struct StoreMetrics {
     local: Counter,
     /// Requests that an `on_store_failure` setting answered.
     policy: Counter,
-    /// 1 if the store is up, otherwise 0. If all nodes of the store are down, one failed probe changes 1 to 0.
-    /// Otherwise more failed probes are needed.
+    /// 1 if the store is up, otherwise 0. `command/serve/store_health.rs` says when the store counts as down.
     pub up: Gauge,
-    /// How often the store began to answer again.
+    /// How many times the store began to answer again.
     pub recoveries: Counter,
 }
 
@@ -53,8 +52,8 @@ impl StoreMetrics {
             in_flight: registry.gauge("store_in_flight", "Requests that wait for the shared store", Gauge::unknown()),
             refunds_lost: registry.counter(
                 "store_give_backs_lost",
-                "Charges that a hash slot of a cluster may have kept although the request was not admitted, because a \
-                 reply or a refund was lost. With store.scripts: off, refused requests are always charged, and this \
+                "Charges of requests that were not admitted. A reply or a refund was lost, so a hash slot of a cluster may \
+                 have kept the charge. With store.scripts: off, refused requests are always charged, and this \
                  metric does not count these charges",
             ),
             deny_cache,
@@ -65,8 +64,7 @@ impl StoreMetrics {
                 "1 while the shared store answers probes, 0 while it does not",
                 Gauge::unknown(),
             ),
-            recoveries: registry
-                .counter("store_recoveries", "How often the shared store began to answer again after a failure"),
+            recoveries: registry.counter("store_recoveries", "Recoveries of the shared store after a failure"),
         }
     }
 

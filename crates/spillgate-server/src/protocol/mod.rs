@@ -1,6 +1,6 @@
-//! The protocols of clients. Each translates requests for the service, and translates the answers back.
+//! The protocols of clients. Each protocol translates requests for the service, and translates the answers back.
 //!
-//! A protocol decides nothing itself, so the same request gets the same decision over each protocol.
+//! No protocol decides anything itself. The service decides the requests of all protocols by the same rules.
 
 pub mod grpc;
 pub mod http;

@@ -11,7 +11,7 @@ use super::answer::AnswerView;
 use super::{Loaded, Service, refusals};
 use crate::metrics::Outcome;
 
-/// The log reports a full memory store at most this often.
+/// The minimum time between two log lines about a full memory store.
 const FULL_LOG_EVERY_NS: u64 = 60_000_000_000;
 
 /// What the log has reported about a full memory store.
@@ -24,7 +24,7 @@ pub(super) struct FullLog {
 }
 
 impl<C: Clock> Service<C> {
-    /// Copies the counts that the stores keep themselves into the metrics.
+    /// Updates the metrics with the numbers that the stores count.
     pub fn update_metrics(&self) {
         let store = self.limiter.store().memory();
         let counted = self.metrics.store_full.get();
@@ -35,7 +35,7 @@ impl<C: Clock> Service<C> {
         }
     }
 
-    /// Warns, at most once a minute, that the memory store refuses new keys or does not count them.
+    /// Warns that the memory store is full, at most once a minute.
     pub(super) fn watch_full(&self, now: Time) {
         let requests = self.limiter.store().memory().full_requests();
         if requests == self.full.requests.load(Ordering::Relaxed) {
@@ -48,7 +48,8 @@ impl<C: Clock> Service<C> {
         if due && self.full.logged_ns.compare_exchange(logged_ns, now_ns, order, order).is_ok() {
             tracing::warn!(
                 requests,
-                "the memory store is full: new keys are refused or not counted, as memory.on_full says; raise memory.max_keys"
+                "the memory store is full: requests that do not fit are refused or not counted, as memory.on_full says; \
+                 raise memory.max_keys or memory.max_heap"
             );
         }
     }

@@ -23,9 +23,9 @@ use spillgate_redis::RedisStore;
 /// ```
 #[derive(Debug)]
 pub enum Backend {
-    /// Stores the states in this process.
+    /// Stores the counts in this process.
     Memory(MemoryStore),
-    /// Stores the states in Redis, which the servers of a fleet share. A local store answers while Redis fails.
+    /// Stores the counts in Redis, which the servers of a fleet share. A local store answers while Redis fails.
     Redis(Box<FallbackStore<RedisStore>>),
 }
 

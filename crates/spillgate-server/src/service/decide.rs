@@ -68,7 +68,7 @@ impl<C: Clock> Service<C> {
         Ok(Answer::new(verdict, statuses, plan, decisions))
     }
 
-    /// Returns the hits that this request sends to the store.
+    /// Returns the hits that [`decide`](Service::decide) would send to the store for this request.
     ///
     /// # Errors
     /// The request is malformed, exceeds a bound or is not allowed on its listener.

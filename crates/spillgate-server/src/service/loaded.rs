@@ -49,7 +49,8 @@ impl Loaded {
         self.unmatched.is_some()
     }
 
-    /// If the options refuse descriptors without a matching rule, adds the limit that refuses them to the plan.
+    /// If the options refuse descriptors without a matching rule, gives each such descriptor of the plan a limit of 0. A
+    /// refund is not refused.
     #[cold]
     pub(super) fn refuse_unmatched<'p>(&'p self, plan: &mut Plan<'p>, request: &Request<'_>) {
         let Some(limit) = &self.unmatched else { return };

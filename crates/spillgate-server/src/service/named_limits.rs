@@ -15,7 +15,7 @@ impl<C: Clock> Service<C> {
     /// Returns the hashed key of a limit that the caller names.
     ///
     /// # Errors
-    /// The bucket is empty, or a name exceeds its bound.
+    /// `bucket` is empty, or `bucket` or `key` is too long.
     pub fn key_of_hit(&self, bucket: &str, key: &str) -> Result<u128, ServiceError> {
         let bounds = &self.options.bounds;
         let validate = || {

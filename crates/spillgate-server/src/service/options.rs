@@ -44,7 +44,7 @@ pub struct ServiceOptions {
     pub shadow: bool,
     /// Whether the service refuses descriptors that no rule matches.
     pub deny_unmatched: bool,
-    /// How a limit that comes with a call answers while the shared store fails.
+    /// The answer while the shared store fails, for limits that callers send.
     pub on_store_failure: OnStoreFailure,
     /// How large one request can be.
     pub bounds: Bounds,

@@ -1,7 +1,7 @@
-//! Counts peeks (requests of cost 0) at limits that refuse no peek, unless the limit was lowered.
+//! Counts peeks (requests of cost 0) at limits that refuse no peek.
 //!
-//! With `apply_on_stream_done`, Envoy peeks when a stream begins, and charges when the stream ends. A limit that is not
-//! `post_paid` then allows everything, and no error shows this mistake. Therefore such peeks are counted, and the log
+//! With `apply_on_stream_done`, Envoy peeks when a stream begins, and charges when the stream ends. If the limit lacks
+//! `post_paid`, all streams are allowed, and no error shows this mistake. Therefore such peeks are counted, and the log
 //! warns of them.
 
 use spillgate::rules::{Action, Limit, Request};
@@ -12,8 +12,9 @@ use super::{Answer, Loaded, Service};
 /// The log warns of at most this many rules. For further rules, peeks are only counted.
 const MAX_WARNINGS: usize = 100;
 
-/// Returns whether this limit refuses no peek (unless it was lowered), but would refuse some peeks with the option
-/// `post_paid`.
+/// Returns whether this limit refuses no peek, but would refuse some peeks with the option `post_paid`.
+///
+/// In rare cases, such a limit does refuse a peek, for example after a reload has lowered the limit.
 fn never_refuses_a_peek(limit: &Limit) -> bool {
     let quota = &limit.quota;
     quota.refusal_is_free() && !limit.post_paid && quota.supports(OpKind::Force)

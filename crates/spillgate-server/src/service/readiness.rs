@@ -72,7 +72,7 @@ impl<C: Clock> Service<C> {
         self.readiness() == Readiness::Ready
     }
 
-    /// Returns a receiver that gets each change of the readiness.
+    /// Returns a receiver that is notified when [`set_readiness`](Service::set_readiness) changes the readiness.
     pub fn watch_readiness(&self) -> watch::Receiver<Readiness> {
         self.readiness.subscribe()
     }
@@ -111,7 +111,7 @@ impl<C: Clock> Service<C> {
     }
 
     /// Returns the outage of the shared store, if there is one. Requests can find an outage before a probe finds it.
-    /// Then the circuit breaker opens, and requests are not sent to the store any more.
+    /// Therefore an outage has also begun if the circuit breaker stops all requests to the store.
     fn outage(&self) -> Option<Outage> {
         let probed = *self.outage.lock().unwrap_or_else(PoisonError::into_inner);
         probed.or_else(|| {

@@ -14,7 +14,8 @@ use crate::metrics::RuleCounters;
 
 use super::{LimitDecision, Loaded};
 
-/// In each minute, at most this many limits have a log line of their own. All other limits share one line.
+/// Each call of `log_refusals` writes at most this many lines that name a limit. One more line has the sum of all other
+/// limits.
 const LINES_A_MINUTE: usize = 9;
 
 /// Counts a refusal for each limit that refused.
@@ -31,7 +32,7 @@ pub(super) fn count<'a, 'p: 'a>(
     }
 }
 
-/// After a reload, the refusals by the old rules are logged as soon as the last request by these rules has ended.
+/// After a reload, the refusals by the old rules are logged when the last request that uses these rules has ended.
 impl Drop for Loaded {
     fn drop(&mut self) {
         self.log_refusals();

@@ -1,7 +1,7 @@
-//! Logs each request at level debug, and requests that no limit applies to at level info.
+//! At level debug, logs requests. At level info, logs descriptors that no rule matches.
 //!
 //! Clients decide how many requests there are, so the number of lines has a bound. A line at level info contains no
-//! value of a request, because values are personal data.
+//! value of an entry, because values can be personal data.
 
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
@@ -16,17 +16,17 @@ use super::{Loaded, ServiceError};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// The maximum number of lines about requests at level debug in a second.
+/// In each second, the log gets at most this many lines about requests. These lines have the level debug.
 const REQUESTS_A_SECOND: u64 = 100;
 
-/// The maximum number of lines in a minute about requests that no limit applies to. Any 60 seconds can overlap two
-/// minutes of the clock, so they have at most 2 * 4 = 8 such lines. They also have at most ten lines about refusals, so
-/// both kinds together are fewer than twenty lines.
+/// In each minute of the clock, the log gets at most this many lines about descriptors that no rule matches. Any 60
+/// seconds can overlap two minutes of the clock, so these seconds have at most 2 * 4 = 8 such lines. With at most ten
+/// lines about refusals, the sum is below twenty lines.
 const UNMATCHED_A_MINUTE: u64 = 4;
 
-/// In each second, at most this many descriptors without a limit are looked up. A lookup finds out whether the log
-/// already has a line about the descriptor. The bound keeps a flood of such descriptors cheap. A new descriptor without
-/// a lookup gets its line when it comes again.
+/// In each second, at most this many descriptors without a matching rule are looked up. A lookup finds out whether the
+/// log already has a line about the descriptor. The bound keeps a flood of such descriptors cheap. A new descriptor that
+/// is not looked up can get its line when it comes again.
 const LOOKUPS_A_SECOND: u64 = 1000;
 
 /// The maximum number of bytes of a client's text in one line.

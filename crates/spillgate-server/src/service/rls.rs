@@ -10,7 +10,8 @@ use super::{ServiceError, Status};
 /// The binding limit of a descriptor, as RLS reports it.
 #[derive(Clone, Copy, Debug)]
 pub struct ReportedLimit<'p> {
-    /// Whether the name and the numbers are reported. If not, only the wait is reported.
+    /// Whether `name`, `requests_per_unit` and `unit` are reported. If not, only the wait and `remaining` (which is 0)
+    /// are reported.
     pub exposed: bool,
     /// The name of the limit, or an empty text if it has no name.
     pub name: &'p str,
@@ -18,8 +19,9 @@ pub struct ReportedLimit<'p> {
     pub requests_per_unit: u32,
     /// The window as a unit of RLS, or `None` if RLS has no such unit.
     pub unit: Option<Unit>,
-    /// The units that are left, at most `u32::MAX`. The number is 0 if the limit is exceeded. A client that reads a
-    /// larger number beside a 429 would try again at once, although fewer units are left than the client needs.
+    /// The units that are left, at most `u32::MAX`. The number is 0 if the limit refuses, and the rule has no
+    /// `shadow_mode`. A client that reads a larger number beside a 429 would try again at once, although fewer units are
+    /// left than the client needs.
     pub remaining: u32,
     /// Whole seconds until the limit is unused again or, after a refusal, until the request fits.
     ///

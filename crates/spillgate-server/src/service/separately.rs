@@ -16,8 +16,8 @@ use super::{Service, ServiceError};
 impl<C: Clock> Service<C> {
     /// Decides and charges each descriptor alone, in order. `now` is the time of all these decisions.
     ///
-    /// Descriptors that share no state are sent to the store together. Descriptors that share a state form a chain. The
-    /// descriptors of a chain are sent one after another, in their order.
+    /// Descriptors that share a counter form a chain. The descriptors of a chain are sent to the store one after another,
+    /// in their order. Different chains are sent at the same time.
     pub(super) async fn decide_separately(
         &self,
         now: Time,
@@ -58,7 +58,7 @@ impl<C: Clock> Service<C> {
     }
 }
 
-/// Returns, for each descriptor, the number of the first descriptor in its chain. Descriptors that share a state are in
+/// Returns, for each descriptor, the number of the first descriptor in its chain. Descriptors that share a counter are in
 /// one chain.
 fn chains(hits: &[SmallVec<[Hit<'_>; 4]>]) -> SmallVec<[usize; 4]> {
     let mut chains: SmallVec<[usize; 4]> = (0..hits.len()).collect();

@@ -56,7 +56,7 @@ async fn allowed(service: &Service<Hasty>, key: &str, value: &str) -> bool {
 #[tokio::test]
 async fn a_long_value_is_counted_by_its_beginning() {
     let service = service("domain: d\ndescriptors: [{key: a, rate_limit: {unit: year, requests_per_unit: 1}}]");
-    // Byte 1024 is in the middle of a character. Therefore only the first 1023 bytes count.
+    // A cut after 1024 bytes would divide a character. Therefore only the first 1023 bytes choose the counter.
     let long = "é".repeat(600);
     for (value, is_allowed) in [(format!("a{long}1"), true), (format!("a{long}2"), false)] {
         assert_eq!(allowed(&service, "a", &value).await, is_allowed);

@@ -1,4 +1,4 @@
-//! Checks a request before any rule is searched.
+//! Checks a request before it is compared with the rules.
 //!
 //! Clients decide how large a request is. The bounds here keep one request from costing too much.
 

@@ -12,8 +12,7 @@ use spillgate_redis::LogForm;
 
 use super::{Allow, ForwardAuth, Grants, Limits, LogFormat, Memory, Settings, Snapshot, Store, StoreTls, StoreUrl};
 
-/// Returns settings with empty values. Later, the default of each key replaces its value, and a given value replaces
-/// the default.
+/// Returns the settings to start with. A value stays only if its key has no default, and the user sets no value.
 pub(super) fn settings() -> Settings {
     Settings {
         http: None,

@@ -29,7 +29,7 @@ pub enum Shape {
 /// One setting.
 #[derive(Debug)]
 pub struct Key {
-    /// The key as in a file, with groups joined by dots: `limits.body`.
+    /// The groups and the name of the key, joined by dots: `limits.body`.
     pub path: &'static str,
     pub shape: Shape,
     /// The name of the value in `--help`.
@@ -86,18 +86,19 @@ pub const KEYS: &[Key] = &[
         |s, v| s.admin = v.listen()?),
     key!("admin_token_file", One "FILE", "",
         "File with the bearer token of the admin listener. Callers of /metrics, /rules and /reset must send this token. Without a \
-         token, every caller may read, and only callers on this machine may use /reset",
+         token, every caller may use /metrics and /rules, but only callers on this machine may use /reset",
         |s, v| s.admin_token_file = Some(v.path_buf()?)),
     key!("rules", List "PATHS", "",
         "Rules files, or folders with *.yaml and *.yml files",
         |s, v| s.rules = v.items()?.iter().map(Value::path_buf).collect::<Result<_, _>>()?),
     key!("compat", One "SERVER", "off",
-        "off or envoy. With envoy, all rules files behave as in Envoy's reference server. Each descriptor of a request is charged \
-         even if another descriptor is refused. Refused descriptors are charged too. The first wildcard in the file wins",
+        "Compatibility of all rules files: off, or envoy (Envoy's reference server). With envoy, each descriptor of a request is \
+         charged even if another descriptor is refused. Refused descriptors are charged too. If several wildcards match, the \
+         first wildcard in the file wins",
         |s, v| s.compat_envoy = v.word(&[("off", false), ("envoy", true)])?),
     key!("on_store_failure", One "POLICY", "local",
         "Answer while the shared store fails: local (each server admits its part of the limit), allow, deny or error. This setting \
-         applies to limits in rules that have no on_store_failure, and to limits that callers send",
+         applies to every limit without its own on_store_failure, and to limits that callers send",
         |s, v| s.on_store_failure = v.word(&OnStoreFailure::ALL.map(|policy| (policy.as_str(), policy)))?),
     key!("shadow", Switch "BOOL", "false",
         "If true, every request is decided and counted, but no request is refused",
@@ -119,14 +120,14 @@ pub const KEYS: &[Key] = &[
     key!("store.url", One "URL", "memory",
         "Where counts are stored: memory, redis://HOST:PORT, rediss://HOST:PORT (with TLS), \
          redis-cluster://HOST:PORT,HOST:PORT, redis-sentinel://HOST:PORT,HOST:PORT/NAME or \
-         unix:///path. valkey:// means the same as redis://, and valkeys:// the same as rediss://",
+         unix:///path. valkey:// means redis://, and valkeys:// means rediss://",
         |s, v| s.store.url = StoreUrl::read(v)?),
     key!("store.deadline", One "DURATION", "10ms",
         "How long a request waits for the shared store, 1m at most. After this time, the on_store_failure of each limit decides. \
-         If a gRPC caller has a shorter timeout, the wait ends 4ms before that timeout",
+         If a gRPC caller has a shorter timeout, the wait ends 4ms before the end of that timeout",
         |s, v| s.store.deadline = v.duration_within(Duration::from_micros(100)..=Duration::from_secs(60))?),
     key!("store.expected_nodes", One "COUNT", "",
-        "Number of servers that share the store. While the store fails, a limit whose on_store_failure is local is \
+        "Number of spillgate servers that share the store. While the store fails, a limit whose on_store_failure is local is \
          divided by this number on each server. If this number is not set, each server admits the whole of a limit \
          that a caller sends",
         |s, v| s.store.expected_nodes = u32::try_from(v.count(1..=100_000)?).ok()),
@@ -160,30 +161,31 @@ pub const KEYS: &[Key] = &[
         "Name that the store's certificate must have. Without this setting, the name must be the host name of the URL",
         |s, v| s.store.tls.server_name = Some(v.string()?)),
     key!("store.tls.skip_name_check", Switch "BOOL", "false",
-        "If true, the certificate of the store may have any name. Then any machine with a certificate of the same authority can \
+        "If true, the certificate of the store may have any name. So any machine with a certificate of the same authority can \
          impersonate the store",
         |s, v| s.store.tls.skip_name_check = v.bool()?),
     key!("store.connections", One "COUNT", "auto",
         "Number of connections to each server of the store. All requests share these connections. auto means two \
-         connections for each worker. Two more connections are used for health checks",
+         connections for each worker. Two more connections to each server are used for health checks",
         |s, v| s.store.connections = v.count_or("auto", 1..=1024)?.map(as_usize)),
     key!("store.max_in_flight", One "COUNT", "4096",
         "How many requests may wait for the store at once. Further requests are answered by on_store_failure",
         |s, v| s.store.max_in_flight = as_usize(v.count(1..=1_000_000)?)),
     key!("store.scripts", One "ON|OFF", "on",
-        "on, or off if the store forbids scripts. Without scripts, only fixed windows work, and they can admit slightly more",
+        "Whether scripts are used: on, or off if the store forbids them. Without scripts, only fixed windows work, and they can \
+         admit slightly more than with scripts",
         |s, v| s.store.scripts = v.bool()?),
     key!("store.log", One "FORM", "packed",
         "How a sliding_window_log is stored: packed, or zset (a sorted set). Other programs can read a sorted set, but it needs ten \
-         times as much memory",
+         times as much memory as packed",
         |s, v| s.store.log = v.word(&[("packed", LogForm::Packed), ("zset", LogForm::Zset)])?),
     key!("store.deny_cache", One "COUNT|off", "65536",
-        "Number of refusals in the deny cache. While a refusal in the cache is still true, the server repeats the refusal without \
-         asking the store. off means no deny cache",
+        "Maximum number of refusals in the deny cache. While a refusal in the cache is still true, the server repeats the refusal \
+         without asking the store. off means no deny cache",
         |s, v| s.store.deny_cache = v.count_or("off", 1..=10_000_000)?.map_or(0, as_usize)),
     key!("store.deny_cache_max_age", One "DURATION", "1s",
-        "How long a server may repeat a refusal without asking the store. In a cluster, this time is never longer than 100ms. \
-         After this time, the server sees what other servers have taken, reset or refunded",
+        "How long a server may repeat a refusal without asking the store. In a Redis Cluster, this time is never longer than \
+         100ms. After this time, the server sees what other servers have taken, reset or refunded",
         |s, v| s.store.deny_cache_max_age = v.duration_from(Duration::from_millis(1))?),
     key!("memory.max_keys", One "COUNT", "10M",
         "How many keys the memory store may have",
@@ -221,7 +223,7 @@ pub const KEYS: &[Key] = &[
         |s, v| s.forward_auth.ipv6_prefix = u8::try_from(v.count(1..=128)?).unwrap_or(64)),
     key!("forward_auth.descriptors", Yaml "YAML", "[]",
         "Descriptors of a request on /v1/forward-auth, such as [[{key: remote_address, from: client_ip}]]. \
-         from is client_ip, header:NAME (empty if the header field is missing) or value:TEXT",
+         The value of from is client_ip, header:NAME (empty if the header field is missing) or value:TEXT",
         |s, v| s.forward_auth.descriptors = v.descriptors()?),
     key!("allow.grpc", List "GRANTS", "override",
         "What gRPC clients may do: override (send their own limit), refund (give units back)",
@@ -262,7 +264,7 @@ pub const KEYS: &[Key] = &[
         "A connection is closed if it has no request for this time",
         |s, v| s.limits.idle = v.duration()?),
     key!("limits.receive", One "DURATION", "10s",
-        "How long the header and the body of a request may take to arrive",
+        "How long the header of a request may take to arrive. The body may take the same time again",
         |s, v| s.limits.receive = v.duration()?),
     key!("limits.drain", One "DURATION", "30s",
         "How long the server may take to answer the requests in flight after SIGTERM or SIGINT",

@@ -61,7 +61,7 @@ pub struct Settings {
     pub log_format: LogFormat,
     /// The store of the counts.
     pub store: Store,
-    /// The limits of the memory store.
+    /// The bounds of the memory store, and its snapshot.
     pub memory: Memory,
     /// The header fields of HTTP answers.
     pub headers: HeaderStyle,
@@ -100,14 +100,14 @@ pub enum LogFormat {
     Json,
 }
 
-/// Limits of the memory store, and its snapshot.
+/// The bounds of the memory store, and its snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
     /// The maximum number of keys that are counted at once.
     pub max_keys: usize,
-    /// The maximum number of bytes that logs, segments and leases can use together.
+    /// The maximum number of bytes that sliding window logs, segments, leases and penalties can use together.
     pub max_heap: usize,
-    /// The answer to a new key while the store is full.
+    /// The answer to a request that does not fit into the full store.
     pub on_full: OnFull,
     /// The snapshot that a restart reads.
     pub snapshot: Snapshot,
@@ -118,7 +118,7 @@ pub struct Memory {
 pub struct Snapshot {
     /// The path of the file. `None` means that there is no snapshot.
     pub path: Option<PathBuf>,
-    /// How often the file is written.
+    /// The time between two writes of the file.
     pub interval: Duration,
 }
 
@@ -153,14 +153,14 @@ pub enum ValueSource {
     Value(String),
 }
 
-/// What clients may do in addition to plain requests, for each protocol.
+/// What the clients of each protocol may send: refunds, and limits of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allow {
     pub grpc: Grants,
     pub http: Grants,
 }
 
-/// What clients of one listener may do in addition to plain requests.
+/// What the clients of one listener may send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Grants {
     /// Whether clients may give units back (`is_negative_hits`).
@@ -191,9 +191,9 @@ pub struct Limits {
     pub value: usize,
     /// The maximum number of values of one rule that have metrics of their own.
     pub metric_values: usize,
-    /// A connection without a request for this long is closed.
+    /// A connection is closed if it has no request for this time.
     pub idle: Duration,
-    /// The header and body of a request must arrive within this time.
+    /// The header of a request must arrive within this time. The body has the same time again.
     pub receive: Duration,
     /// After SIGTERM or SIGINT, the requests in flight must end within this time.
     pub drain: Duration,

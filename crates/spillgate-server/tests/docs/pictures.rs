@@ -55,7 +55,7 @@ fn ask<'q>(quota: impl Fn(u64) -> &'q Quota, (from_ms, to_ms): (u64, u64), every
     let ask = |at_ms| {
         // The clock begins at 0, because a window of every length begins at this time.
         limiter.clock().set(Time::from_nanos(0).after(Duration::from_millis(at_ms)));
-        Asked { at_ms, allowed: limiter.hit_now("picture", "key", quota(at_ms), 1).allowed }
+        Asked { at_ms, allowed: limiter.take_now(quota(at_ms), ("picture", "key"), 1).allowed }
     };
     times.map(ask).collect()
 }

@@ -136,7 +136,7 @@ impl Honest {
         let answer = self.grpc.call(http2::SHOULD_RATE_LIMIT, &message).expect("the server answers over gRPC");
         // After the gRPC prefix of five bytes, the answer begins with field 1, the overall code. Its value is OK.
         let code = answer.as_deref().and_then(|data| data.get(5..7));
-        assert_eq!(code, Some(&[8u8, 1][..]), "the server answers over gRPC with {answer:?}");
+        assert_eq!(code, Some(&[8u8, 1][..]), "the overall code of the gRPC answer is OK; the answer is {answer:?}");
     }
 }
 

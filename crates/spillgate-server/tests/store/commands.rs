@@ -196,7 +196,7 @@ fn check_asks_the_store_that_a_file_or_a_variable_names() {
     let store = format!("store {}: ", redis.url());
     let of_file = ask("-c s.yaml --take --cost 3", &[]);
     assert_eq!((of_file.code, of_file.stderr.as_str()), (0, ""), "{of_file:?}");
-    assert!(of_file.stdout.starts_with(&format!("{store}taken from")), "{of_file:?}");
+    assert!(of_file.stdout.starts_with(&format!("{store}units are taken")), "{of_file:?}");
     assert_eq!(
         (ask("-c s.yaml", &[]).code, redis.keys(&[]).len()),
         (1, 2),

@@ -82,6 +82,13 @@ impl MemoryStore {
     }
 }
 
+impl MemoryStore {
+    fn decide_at(&self, timing: Timing, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Result<Verdict, StoreError> {
+        let now = timing.now.ok_or(StoreError::malformed("the memory store has no clock, so pass the time"))?;
+        self.decide_now(now, hits, decisions)
+    }
+}
+
 impl Store for MemoryStore {
     /// Returns whether the kernel (the decision code in `spillgate-core`) supports the operation for `quota`. The memory
     /// store supports exactly these operations.
@@ -96,7 +103,15 @@ impl Store for MemoryStore {
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
     ) -> Result<Verdict, StoreError> {
-        let now = timing.now.ok_or(StoreError::malformed("the memory store has no clock, so pass the time"))?;
-        self.decide_now(now, hits, decisions)
+        self.decide_at(timing, hits, decisions)
+    }
+
+    fn try_decide(
+        &self,
+        timing: Timing,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Option<Result<Verdict, StoreError>> {
+        Some(self.decide_at(timing, hits, decisions))
     }
 }

@@ -18,8 +18,8 @@
 /// let options = MemoryOptions { max_keys: 1, on_full: OnFull::Deny, ..MemoryOptions::default() };
 /// let limiter = Limiter::new(MemoryStore::new(options));
 /// let quota = Quota::per_minute(5).build()?;
-/// assert!(limiter.hit_now("login", "user-7", &quota, 1).allowed);
-/// assert_eq!(limiter.hit_now("login", "user-8", &quota, 1).reason, Reason::StoreFull);
+/// assert!(limiter.take_now(&quota, ("login", "user-7"), 1).allowed);
+/// assert_eq!(limiter.take_now(&quota, ("login", "user-8"), 1).reason, Reason::StoreFull);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]

@@ -1,6 +1,6 @@
 //! Decides a request of one hit (one operation on one limit for one key).
 //!
-//! Most requests have one hit, so this code makes no lists of hits, locks or states.
+//! Most requests have one hit. For them, this code makes no lists: neither of hits, nor of locks, nor of states.
 //! [`try_one`](MemoryStore::try_one) alone decides most takes on known keys. It works directly on the packed state in
 //! the slot.
 
@@ -12,7 +12,7 @@ use super::retry::GiveUpOn;
 use super::shards::{Fingerprint, LockedBuckets, Obstacle, Table};
 use super::store::{MemoryStore, ShardRef};
 
-/// Returns the quota of the hit if the hit can need capacity (free keys or bytes in the budget). Otherwise returns
+/// Returns the quota of the hit if the store may have to keep a new key or a larger state for this hit. Otherwise returns
 /// `None`.
 #[inline]
 pub(super) fn charging<'q>(hit: &Hit<'q>) -> Option<&'q Quota> {
@@ -25,7 +25,7 @@ impl MemoryStore {
     /// Decides a request of one hit, with the same result as [`decide_all`](MemoryStore::decide_all).
     ///
     /// An attempt can meet an obstacle, for example a table that is being replaced. `remove_obstacle` then removes the
-    /// obstacle, or notes what the request has to do without. After that, the request is tried again.
+    /// obstacle, or notes what the request cannot have. After that, the request is tried again.
     #[inline]
     pub(super) fn decide_one(&self, now: Time, hit: &Hit<'_>, decision: &mut Decision) {
         let (key, shard) = self.locate(hit);

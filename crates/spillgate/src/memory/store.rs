@@ -89,7 +89,7 @@ impl MemoryStore {
     /// let limiter = Limiter::new(MemoryStore::new(options));
     /// let quota = Quota::per_day(5).build()?;
     /// for user in ["ann", "bob"] {
-    ///     let _ = limiter.hit_now("login", user, &quota, 1);
+    ///     let _ = limiter.take_now(&quota, ("login", user), 1);
     /// }
     /// assert_eq!((limiter.store().len(), limiter.store().full_requests()), (1, 1));
     /// # Ok::<(), spillgate::QuotaError>(())

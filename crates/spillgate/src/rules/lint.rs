@@ -1,7 +1,7 @@
 //! Finds rules that are valid, but that probably do not do what their author meant. Each such rule gets a warning or a note.
 //!
-//! For example, a rule that never matches limits no request. Without a warning, an operator would notice such a rule only
-//! during an attack.
+//! For example, a rule limits no request if it never matches. Without a warning, an operator would notice such a rule
+//! only during an attack.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -13,8 +13,9 @@ use super::model::{Limit, MAX_WARNINGS, Origin, Pattern, Rule, RulesFile, Unrele
 use crate::text::{At, Diagnostic, Severity, Source, Words};
 use crate::units::format_duration;
 
-/// The maximum number of wildcards of one key that are compared with each other and with values. Further wildcards of
-/// the key are not compared. Without this bound, thousands of wildcards would need millions of comparisons.
+/// The maximum number of wildcards of one key that are compared with each other and with the values of other rules.
+/// Further wildcards of the key are not compared. Without this bound, thousands of wildcards would need millions of
+/// comparisons.
 const MAX_COMPARED: usize = 256;
 
 /// Returns the warnings and notes about all rules that were loaded.
@@ -96,7 +97,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// Finds the offsets of all lines. The text is then read only once, even if there are many warnings.
+    /// Finds the offsets of all lines. So the text is read only once, even if there are many warnings.
     fn new(file: &RulesFile) -> Lines {
         let starts = std::iter::once(0).chain(file.text.match_indices('\n').map(|(at, _)| at + 1)).collect();
         let source = Source::new(&file.name, &file.text);
@@ -165,8 +166,8 @@ impl<'r> Linter<'r> {
         self.warn(line, message, "this domain", help);
     }
 
-    /// Warns of rules on this level and below that never match a request. For such a rule, the search always tries
-    /// another rule first, and the other rule fits the same requests.
+    /// Warns of rules that never match a request, on the level `level` and on all levels below it. For such a rule, the
+    /// search always tries another rule first, and the other rule fits the same requests.
     fn reachability(&mut self, level: u32) {
         let index = &self.rules.index;
         for (_, slot) in index.slots(level) {
@@ -186,9 +187,9 @@ impl<'r> Linter<'r> {
     /// In a domain with `compat: envoy`, warns of wildcards that can never match. For such a wildcard, an earlier wildcard
     /// in the file fits all its values.
     ///
-    /// Other domains get no such warning. Their searches try the wildcard with more characters (stars do not count)
-    /// first, and it never fits all values of a wildcard with fewer characters. Only with equal numbers of characters
-    /// can a wildcard hide a later one without a warning, for example `*a*` before `a*`.
+    /// Other domains get no such warning. Their searches try wildcards with more characters (without the stars) first,
+    /// and such a wildcard never fits all values of a wildcard with fewer characters. If two wildcards have the same
+    /// number of characters, the first one can hide the second one without a warning, for example `*a*` before `a*`.
     fn wildcards(&mut self, slot: &SlotView<'_>) {
         let compared = &slot.wildcards()[..slot.wildcards().len().min(MAX_COMPARED)];
         if !self.compat_envoy() {
@@ -205,11 +206,11 @@ impl<'r> Linter<'r> {
         }
     }
 
-    /// Adds a warning if node `later` can never match. Call it only for a node `first` that is tried before `later` and that
+    /// Adds a warning if node `later` can never match. Call this function only if `first` is tried before `later`, and
     /// fits every value that `later` fits.
     ///
-    /// If both nodes have nested rules, the search can go back from `first` to `later`. Then each rule nested in
-    /// `later` is compared with the rules nested in `first`.
+    /// If both nodes have nested rules, the search can go back from `first` to `later` (except with `compat: envoy`).
+    /// Therefore each rule nested in `later` is compared with the rules nested in `first`.
     fn shadowed(&mut self, first: u32, later: u32) {
         let (by, rule) = (self.rule(first), self.rule(later));
         let (below_first, below_later) = (self.rules.index.below(first), self.rules.index.below(later));

@@ -66,7 +66,8 @@
 //! as the wildcard has.
 //!
 //! Two bounds are checked when rules are loaded. The search for the rule of one descriptor compares at most 2 MiB of
-//! rules, and it reads whole values at most 256 times. If a search could exceed a bound, the rules are rejected.
+//! keys and values in rules, and it reads whole values at most 256 times. If a search could exceed a bound, the rules
+//! are rejected.
 
 mod index;
 mod lint;

@@ -1,4 +1,4 @@
-//! A deny cache in front of a model of the server, with simulated clocks. The model decides with the kernel, the
+//! A deny cache in front of a model of the server, with virtual clocks. The model decides with the kernel, the
 //! decision code of `spillgate_core`.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,7 @@
 -- The step for one take on a token bucket or a queue. A bucket with the capacity B stores its debt (the units that are
 -- taken and not yet refilled) as time: each unit adds T, the interval in which the debt of one unit is paid. So the
--- debt is a number of nanoseconds. It is at most 2^b, unless the clock was set back. TAT is the time when all debt is
--- paid.
+-- debt is a number of nanoseconds. The bucket stores T and a number b: a debt above 2^b ns can only come from a clock
+-- that was set back. TAT is the time when all debt is paid.
 --
 -- A step is code that decides one take. command/script.rs puts it into a script. The step reads `raw`, the bytes of the
 -- state ('' if the key does not exist), and `at`, the position of its arguments in ARGV[2]. It sets these variables:
@@ -14,8 +14,8 @@
 -- The step uses `break` to stop early. It leaves these states to decide.lua: a state with another T or b, a state with
 -- a penalty, and a debt above 2^b, which means that the clock was set back.
 --
---     ARGV[2]  cost * T; max_debt = min(B*T - cost*T, the longest wait that the take accepts); 2^b; T and b as the
---              bucket stores them
+--     ARGV[2]  cost * T; max_debt = B*T - cost*T, but in a queue at most the longest wait that the take accepts; 2^b;
+--              T and b as the bucket stores them
 local cost_s, cost_ns, max_debt_s, max_debt_ns, top_s, top_ns, quota = struct.unpack('>I5I4I5I4I5I4c10', ARGV[2], at)
 local debt_s, debt_ns = 0, 0
 if raw ~= '' then

@@ -1,5 +1,6 @@
 //! `spillgate check`: decides requests by rules and explains the decisions. It needs no server. The counts are either in
-//! memory (with a virtual clock) or in a shared store. A question is one request at one time.
+//! memory (with a virtual clock) or in a shared store. A question is a request together with the
+//! time at which it is asked.
 //!
 //! The command uses the same service code as the server, so that both give the same answers.
 
@@ -145,7 +146,7 @@ fn answer<C: Clock>(
 
 fn store_line(check: &Check, url: Option<&StoreUrl>, terminal: &Terminal) -> String {
     let Some(url) = url else { return String::new() };
-    let what = if check.takes { "taken from" } else { "read only, nothing is taken (use --take to take)" };
+    let what = if check.takes { "units are taken" } else { "read only, no units are taken (use --take to take)" };
     format!("store {}: {what}\n", terminal.paint(Tone::Title, &url.to_string()))
 }
 

@@ -60,7 +60,7 @@ pub struct GrpcConnection {
 
 impl Grpc {
     /// Returns the services of a listener, which get their decisions from `service`. A message can have at most
-    /// `max_message_bytes` bytes. `grants` says what callers may do in addition to plain requests.
+    /// `max_message_bytes` bytes. `grants` says whether callers may send refunds, and limits of their own.
     ///
     /// # Errors
     /// The compiled descriptors cannot be read.

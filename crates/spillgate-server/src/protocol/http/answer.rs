@@ -190,7 +190,7 @@ impl<'a> Summary<'a> {
             Some(Reason::CostAboveCapacity) => "the cost is above the capacity of the limit; ask for less",
             Some(Reason::Penalty) => "the limit was exceeded before, and the penalty is not over",
             Some(Reason::WaitTooLong) => "the wait for the turn of this request is longer than the request allows",
-            Some(Reason::StoreFull) => "the server already counts as many keys as it can, so it counts no new key",
+            Some(Reason::StoreFull) => "the memory for counts is full, so the server cannot count this request",
             Some(Reason::StoreFailed) => {
                 "the store of limits does not answer, and this limit refuses requests until the store answers"
             }

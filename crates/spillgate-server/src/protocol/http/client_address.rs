@@ -4,75 +4,42 @@
 //! write this field, so it is used only if a trusted proxy has sent it.
 
 use std::fmt::Write as _;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 
-use http::{HeaderMap, HeaderName};
+use http::HeaderMap;
 use ipnet::IpNet;
+use spillgate::tower::network_of;
 
 use crate::service::Peer;
 
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-
 /// Returns the client's address: the peer of the socket, or the address that a trusted proxy reports.
-///
-/// X-Forwarded-For is read from right to left, because each proxy adds the address of its peer on the right. The first
-/// address from the right that is not trusted is the address of the client. If all addresses are trusted, the leftmost
-/// address is the client's. If an entry is not an address, the result is the address of the proxy that added this
-/// entry.
 ///
 /// A peer on a Unix socket is a process on this machine. It has the address 127.0.0.1, which is trusted only if
 /// `trusted` contains it.
 pub(super) fn client_address(peer: Peer, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
-    let mut address = match peer {
-        Peer::Tcp(socket) => unmapped(socket.ip()),
+    let peer = match peer {
+        Peer::Tcp(socket) => socket.ip(),
         Peer::Unix => IpAddr::V4(Ipv4Addr::LOCALHOST),
     };
-    let entries =
-        headers.get_all(X_FORWARDED_FOR).iter().rev().flat_map(|value| value.as_bytes().rsplit(|b| *b == b','));
-    for entry in entries {
-        if !trusted.iter().any(|net| net.contains(&address)) {
-            break;
-        }
-        match parse_entry(entry) {
-            Some(before) => address = before,
-            None => break,
-        }
-    }
-    address
+    spillgate::tower::client_address(peer, headers, trusted)
 }
 
 /// Returns the text by which an address is counted. Each IPv4 address has a text of its own. IPv6 addresses that begin
 /// with the same `ipv6_prefix` bits have the same text, because one client usually has a whole network.
 pub(super) fn counted_by(address: IpAddr, ipv6_prefix: u8) -> String {
     let mut text = String::with_capacity(48);
-    let written = match address {
-        IpAddr::V4(v4) => write!(text, "{v4}"),
-        IpAddr::V6(v6) if ipv6_prefix >= 128 => write!(text, "{v6}"),
-        IpAddr::V6(v6) => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(ipv6_prefix)).unwrap_or(0);
-            write!(text, "{}/{ipv6_prefix}", Ipv6Addr::from(u128::from(v6) & mask))
-        }
+    let written = match network_of(address, ipv6_prefix) {
+        IpAddr::V6(network) if ipv6_prefix < 128 => write!(text, "{network}/{ipv6_prefix}"),
+        address => write!(text, "{address}"),
     };
     written.expect("writing to a string does not fail");
     text
 }
 
-/// Turns `::ffff:a.b.c.d` into a.b.c.d. Otherwise all IPv4 addresses in this form would be in one IPv6 network, and
-/// count as one client.
-fn unmapped(address: IpAddr) -> IpAddr {
-    address.to_canonical()
-}
-
-/// Parses an address, with or without a port. Some proxies write `192.0.2.7:4711` or `[2001:db8::7]:4711`.
-fn parse_entry(entry: &[u8]) -> Option<IpAddr> {
-    let entry = std::str::from_utf8(entry).ok()?.trim_matches([' ', '\t']);
-    let bracketed = || entry.strip_prefix('[')?.strip_suffix(']')?.parse::<Ipv6Addr>().ok().map(IpAddr::V6);
-    let with_port = || entry.parse::<SocketAddr>().ok().map(|socket| socket.ip());
-    entry.parse::<IpAddr>().ok().or_else(with_port).or_else(bracketed).map(unmapped)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use http::HeaderValue;
 
     use super::*;
@@ -80,7 +47,7 @@ mod tests {
     fn client(peer: &str, forwarded: &[&str], trusted: &[&str]) -> String {
         let mut headers = HeaderMap::new();
         for value in forwarded {
-            headers.append(X_FORWARDED_FOR, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+            headers.append("x-forwarded-for", HeaderValue::from_bytes(value.as_bytes()).unwrap());
         }
         let trusted: Vec<IpNet> = trusted.iter().map(|net| net.parse().unwrap()).collect();
         let socket = || SocketAddr::new(peer.parse().unwrap(), 4711);

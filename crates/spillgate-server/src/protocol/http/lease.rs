@@ -18,7 +18,8 @@ use siphasher::sip128::{Hasher128 as _, SipHasher24};
 use spillgate::{Algorithm, KeyHasher, MAX_HITS, Quota, Receipt, Time};
 
 const VERSION: u8 = 1;
-/// The bytes of one lease: key 16, limit 8, duration of the lease 8, permits 8, and in the receipt time 8 and mark 8.
+/// The key has 16 bytes. The limit, the duration, the number of permits, and the time and the mark of the receipt have
+/// 8 bytes each.
 const LEASE_BYTES: usize = 56;
 const TAG_BYTES: usize = 16;
 /// The longest token that is decoded. It has one lease for each hit that a request can have.
@@ -42,11 +43,11 @@ pub(crate) struct LeaseKey([u8; 16]);
 pub(crate) struct BadLeaseId;
 
 impl LeaseKey {
-    /// Derives the signing secret from the key secret. If the key secret changes, the server cannot find the states of
-    /// old keys any more, and old tokens become invalid at the same time.
+    /// Derives the signing secret from the key secret. If the key secret changes, the server cannot find its old counts
+    /// any more, and old tokens become invalid at the same time.
     ///
-    /// A client can read the keys in a token. They do not tell the client the signing secret: each key is a hash of
-    /// several parts, and the signing secret is a hash of one other part.
+    /// A client can read the keys in a token. But a client that does not know the key secret cannot compute the signing
+    /// secret from these keys, because they are hashes of other texts.
     pub(crate) fn of(keys: &KeyHasher) -> LeaseKey {
         LeaseKey(keys.start().part(b"lease ids").finish().to_be_bytes())
     }

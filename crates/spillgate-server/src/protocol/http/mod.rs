@@ -40,7 +40,7 @@ use lease::LeaseKey;
 use problem::{Failure, Problem};
 use wait::max_wait_ns;
 
-/// The longest time that a request can wait for its turn, even if the setting `limits.drain` is longer.
+/// The longest time that a request can wait for its turn in a queue, even if the setting `limits.drain` is longer.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// How HTTP requests are answered.
@@ -52,11 +52,11 @@ pub struct HttpOptions {
     pub trusted_proxies: Vec<IpNet>,
     /// How the sub-request of a proxy is mapped to descriptors.
     pub forward_auth: settings::ForwardAuth,
-    /// What callers may do in addition to plain requests.
+    /// Whether callers may send refunds, and limits of their own.
     pub grants: Grants,
     /// The maximum number of bytes of a request's body.
     pub body_bytes: usize,
-    /// The longest time that a request can wait for its turn (`?wait=`).
+    /// The longest time that a request can wait for its turn in a queue (`?wait=`).
     pub max_wait: Duration,
 }
 
@@ -112,7 +112,7 @@ impl<C: Clock> HttpState<C> {
     /// Makes the state of handlers that get their decisions from `service`.
     ///
     /// Lease ids are signed with a secret that is derived from the key secret (the secret with which the limiter hashes
-    /// keys). If the key secret changes, the keys of all leases change, and the old ids become invalid at the same time.
+    /// the keys of counts). So after a change of the key secret, all old lease ids are invalid.
     ///
     /// # Errors
     /// An option is invalid.
@@ -156,8 +156,8 @@ impl<C: Clock> HttpState<C> {
         response
     }
 
-    /// Calls the handler of the request's path. The response reuses the header map of the request, so that no second
-    /// map is allocated.
+    /// Calls the handler of the request's path. The responses of `/v1/check`, `/v1/hit` and `/json` reuse the header
+    /// map of the request, so that no second map is allocated.
     async fn route<B>(&self, peer: Peer, request: Request<B>) -> Result<Response, Failure>
     where
         B: Body<Data = Bytes>,

@@ -71,7 +71,7 @@ impl Problem {
     }
 }
 
-/// Why a request has no answer. Either this protocol found an error, or the service did.
+/// Why a request failed. Either this protocol found an error, or the service found one.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// An error that this protocol found. It was not counted yet.

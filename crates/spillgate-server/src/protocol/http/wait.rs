@@ -10,8 +10,8 @@ use crate::settings::duration;
 
 use super::problem::Problem;
 
-/// Sleeps until the turn of an allowed request comes. If the caller disconnects during the sleep, the units that the
-/// request took are not given back.
+/// Sleeps until the turn of an allowed request comes. If the caller disconnects during the sleep, the request is charged
+/// nevertheless.
 pub(super) async fn wait_for_turn(delay_ns: u64) {
     if delay_ns > 0 {
         tokio::time::sleep(Duration::from_nanos(delay_ns)).await;

@@ -53,7 +53,7 @@ fn bucket_never_binds(loose: &Quota, strict: &Quota) -> bool {
             capacity <= loose_capacity && u128::from(strict.interval_ns()) >= interval_ns
         }
         Algorithm::Concurrency => false,
-        // L and W are the limit and the window of `strict`. These algorithms admit at most L * (s/W + 2) units in a
+        // L is `capacity`, and W is the window of `strict`. These algorithms admit at most L * (s/W + 2) units in a
         // time s. This is a burst of 2 * L units, and then L units for each W. So `loose` needs a capacity of 2 * L,
         // and it has to refill L units in W: T * L <= W, where T is the time in which `loose` refills one unit.
         Algorithm::FixedWindow(_) | Algorithm::SlidingWindowLog | Algorithm::SlidingWindowCounter { .. } => {

@@ -141,8 +141,9 @@ pub enum Unreleased {
 /// No variant will be added, because these are all units of Envoy's protocol. A rule can have a window of another
 /// length with `window`, for example `window: 90s`.
 ///
-/// Windows begin at multiples of their length since the epoch (1970, UTC). Days begin at midnight UTC, and weeks on
-/// Thursdays. Months and years do not follow the calendar.
+/// Fixed windows begin at multiples of their length since the epoch (1970, UTC), unless the limit has
+/// `anchor: first_hit`. So days begin at midnight UTC, and weeks begin on Thursdays. Months and years do not follow the
+/// calendar.
 ///
 /// ```
 /// use spillgate::rules::Unit;
@@ -156,9 +157,9 @@ pub enum Unit {
     Minute,
     /// 60 minutes.
     Hour,
-    /// 24 hours, from midnight UTC.
+    /// 24 hours.
     Day,
-    /// 7 days, from Thursday.
+    /// 7 days.
     Week,
     /// 30 days.
     Month,

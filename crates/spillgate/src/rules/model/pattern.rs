@@ -90,8 +90,7 @@ impl Pattern {
         true
     }
 
-    /// Returns whether every value that fits `other` also fits this pattern. If so, and if this pattern is tried first,
-    /// the search tries `other` only if it can go back because no rule nested in this pattern fits the next entry.
+    /// Returns whether every value that fits `other` also fits this pattern.
     pub(in super::super) fn covers(&self, other: &Pattern) -> bool {
         // The text of `other` is used as a value here. Only a star of this pattern can match a star in this value. A
         // star of this pattern also matches every text that the star of `other` can stand for.

@@ -236,8 +236,8 @@ fn denied(
     };
     let denied = choice(node, "denied", &[("free", Denied::Free), ("charged", Denied::Charged)], reporter)?;
     if denied == Denied::Charged && post_paid && fields.get("penalty").is_none() {
-        let help = "remove `denied`, because `post_paid` refuses only requests of cost 0; or add a `penalty`, which each \
-                    refused request then starts again";
+        let help = "remove `denied`, because `post_paid` refuses only requests of cost 0; or add a `penalty`: `denied: charged` \
+                    lets each refused request start the penalty from its beginning";
         reporter.error(node.at, "`denied: charged` has no effect beside `post_paid`", "not with post_paid", help);
     }
     Some(denied)

@@ -1,15 +1,42 @@
 //! The limiter: a store, a clock and the secret for keys.
 //!
 //! A limiter decides each request with one call of the store. It reads the clock only if the store has no clock of its
-//! own.
+//! own. `ask.rs` has the functions for one limit and one key.
+
+mod ask;
 
 use std::time::Duration;
 
 use spillgate_core::{Binding, Decision, Hit, Op, Quota, Store, StoreError, Time, Timing, Verdict};
 
-use crate::{Clock, KeyHasher, SystemClock};
+use crate::{Clock, Key, KeyHasher, MemoryStore, SystemClock};
 
 /// A store, a clock and the secret that keys are hashed with.
+///
+/// ```
+/// use spillgate::{Limiter, Quota};
+///
+/// const LOGIN: Quota = Quota::per_minute(5).constant();
+///
+/// let limiter = Limiter::in_memory();
+/// let decision = limiter.take_now(&LOGIN, ("login", "user-7"), 1);
+/// assert!(decision.allowed);
+/// assert_eq!(decision.remaining, 4);
+/// ```
+///
+/// | what | with any store | in memory |
+/// |---|---|---|
+/// | take units if they fit | [`take`](Limiter::take) | [`take_now`](Limiter::take_now) |
+/// | read what is left | [`peek`](Limiter::peek) | [`peek_now`](Limiter::peek_now) |
+/// | count units that were used already | [`force`](Limiter::force) | [`force_now`](Limiter::force_now) |
+/// | give units back | [`refund`](Limiter::refund) | [`refund_now`](Limiter::refund_now) |
+/// | forget what was counted | [`reset`](Limiter::reset) | [`reset_now`](Limiter::reset_now) |
+/// | several limits or keys, all or nothing | [`decide_all`](Limiter::decide_all) | [`decide_all_now`](Limiter::decide_all_now) |
+/// | many keys, each by itself | | [`take_batch_now`](Limiter::take_batch_now) |
+///
+/// Two calls for the same key can have different quotas. Both calls use the same count if their quotas have the same
+/// algorithm and the same window. In a queue (`leaky_bucket`), the limit must be the same too. So a premium user can
+/// have a larger quota, and keeps what it has used when its plan changes.
 ///
 /// Use one limiter in a program, behind an `Arc`, because two limiters with memory stores count separately. The
 /// limiters of several programs count together if they use the same store outside the process, and hash keys with the
@@ -25,7 +52,7 @@ use crate::{Clock, KeyHasher, SystemClock};
 /// A store that has a clock decides by that clock, so the clocks of the programs can differ. The limiter's clock is for
 /// stores without a clock, and for the local store of a [`FallbackStore`](crate::FallbackStore).
 #[derive(Debug)]
-pub struct Limiter<S, C = SystemClock> {
+pub struct Limiter<S = MemoryStore, C = SystemClock> {
     store: S,
     clock: C,
     keys: KeyHasher,
@@ -72,7 +99,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// use spillgate::{Binding, Decision, Hit, Limiter, MemoryOptions, MemoryStore, Op, Quota};
     ///
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-    /// let limiter = Limiter::new(MemoryStore::new(MemoryOptions::default()));
+    /// let limiter = Limiter::in_memory();
     /// let (per_second, per_day) = (Quota::per_second(10).build()?, Quota::per_day(1_000).build()?);
     /// let key = limiter.keys().start().part(b"api").part(b"ann").finish();
     /// let hits = [&per_second, &per_day].map(|quota| Hit::new(key, quota, Op::take(1), Binding::Enforce));
@@ -92,6 +119,18 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         self.store.decide(timing, hits, decisions).await
     }
 
+    /// Does what [`decide`](Limiter::decide) does, but without a future. Returns `None` if the store would have to wait.
+    ///
+    /// Use it in code that works with any store, but has to be fast with a store in memory.
+    ///
+    /// # Errors
+    /// The store failed, as for [`decide`](Limiter::decide).
+    #[inline]
+    pub fn try_decide(&self, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Option<Result<Verdict, StoreError>> {
+        let timing = if self.store.has_clock() { Timing::BY_STORE } else { Timing::at(self.clock.now()) };
+        self.store.try_decide(timing, hits, decisions)
+    }
+
     /// Does what [`decide`](Limiter::decide) does, for a caller that has read the clock already.
     ///
     /// A store that has a clock ignores `now`. The call waits at most `timeout`. If `timeout` is `None`, the settings
@@ -101,7 +140,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// use spillgate::{Binding, Decision, Hit, Limiter, MemoryOptions, MemoryStore, Op, Quota};
     ///
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-    /// let limiter = Limiter::new(MemoryStore::new(MemoryOptions::default()));
+    /// let limiter = Limiter::in_memory();
     /// let quota = Quota::per_minute(5).build()?;
     /// let now = limiter.now();
     /// for key in [1, 2] {
@@ -128,26 +167,21 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         self.store.decide(timing, hits, decisions)
     }
 
-    /// Takes `cost` units for `key`, if they fit `quota`. A cost of 0 takes nothing and reads what is left. If it is
-    /// refused, it starts the penalty of the quota.
-    ///
-    /// `bucket` is a name for a group of keys, for example `login`. The same key in another group is counted
-    /// separately.
-    ///
-    /// Two calls for the same key can have different quotas. Both calls use the same count if their quotas have the
-    /// same algorithm and the same window. In a queue (`leaky_bucket`), the limit must be the same too.
-    ///
-    /// If the store has a clock, the time of the decision comes from the store. Otherwise it comes from the limiter's
-    /// clock. The waits in the decision start at that time.
+    /// Decides all `hits` of one request, as [`decide`](Limiter::decide) does. Returns the verdict on the request, and
+    /// the decision on each hit.
     ///
     /// ```
-    /// use spillgate::{Limiter, MemoryOptions, MemoryStore, Quota};
+    /// use spillgate::{Limiter, Quota};
     ///
-    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-    /// let limiter = Limiter::new(MemoryStore::new(MemoryOptions::default()));
-    /// let decision = limiter.hit("login", "user-7", &Quota::per_minute(5).build()?, 1).await?;
-    /// if !decision.allowed {
-    ///     println!("try again in {:?} s", decision.retry_after.secs_ceil());
+    /// const PER_SECOND: Quota = Quota::per_second(10).constant();
+    /// const PER_DAY: Quota = Quota::per_day(1_000).constant();
+    ///
+    /// # async fn example() -> Result<(), spillgate::StoreError> {
+    /// let limiter = Limiter::in_memory();
+    /// let hits = [limiter.hit(&PER_SECOND, "ann", 1), limiter.hit(&PER_DAY, ("team", 7), 3)];
+    /// let (verdict, decisions) = limiter.decide_all(hits).await?;
+    /// if !verdict.allowed {
+    ///     println!("not charged; left: {} and {}", decisions[0].remaining, decisions[1].remaining);
     /// }
     /// # Ok(())
     /// # }
@@ -155,17 +189,20 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     ///
     /// # Errors
     /// The store failed, as for [`decide`](Limiter::decide).
-    pub async fn hit(&self, bucket: &str, key: &str, quota: &Quota, cost: u64) -> Result<Decision, StoreError> {
-        let mut decisions = [Decision::default()];
-        self.decide(&[self.hit_on(bucket, key, quota, cost)], &mut decisions).await?;
-        let [decision] = decisions;
-        Ok(decision)
+    pub async fn decide_all<const N: usize>(&self, hits: [Hit<'_>; N]) -> Result<(Verdict, [Decision; N]), StoreError> {
+        let mut decisions = [Decision::default(); N];
+        let verdict = self.decide(&hits, &mut decisions).await?;
+        Ok((verdict, decisions))
     }
 
-    /// Returns the hit that [`hit`](Limiter::hit) decides.
-    pub(crate) fn hit_on<'q>(&self, bucket: &str, key: &str, quota: &'q Quota, cost: u64) -> Hit<'q> {
-        let key = self.keys.start().part(bucket.as_bytes()).part(key.as_bytes()).finish();
-        Hit::new(key, quota, Op::take(cost), Binding::Enforce)
+    /// Returns a hit that takes `cost` units for `key`, if they fit `quota`. [`decide_all`](Limiter::decide_all) and
+    /// [`decide`](Limiter::decide) decide it.
+    ///
+    /// [`Hit::with_op`] gives the hit another operation, and [`Hit::with_binding`] makes it a shadow.
+    #[inline]
+    #[must_use]
+    pub fn hit<'q>(&self, quota: &'q Quota, key: impl Key, cost: u64) -> Hit<'q> {
+        Hit::new(self.keys.start().key(&key).finish(), quota, Op::take(cost), Binding::Enforce)
     }
 
     /// Returns the time now, by the limiter's clock.

@@ -3,10 +3,14 @@
 //! A store finds a state by its hash alone. Without a secret, a client could choose a key whose hash equals the hash of
 //! another client's key, and use up that client's limit.
 
+mod kinds;
+
 use std::fmt;
 use std::hash::Hasher as _;
 
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
+
+pub use kinds::Key;
 
 /// Hashes keys with a secret: SipHash-1-3 with 128 bits of output (Aumasson and Bernstein, 2012).
 ///
@@ -81,8 +85,27 @@ pub struct KeyBuilder(SipHasher13);
 impl KeyBuilder {
     /// Adds one part and its length. The length ensures that different lists of parts give different keys.
     pub fn part(&mut self, bytes: &[u8]) -> &mut KeyBuilder {
-        self.0.write_u64(bytes.len() as u64);
+        self.tagged(0, bytes)
+    }
+
+    /// Adds a part that is neither text nor bytes. `tag` (at most 255) distinguishes the kinds of such parts. The tag is
+    /// hashed in the highest byte of the length, which is 0 for text and bytes.
+    pub(crate) fn tagged(&mut self, tag: u64, bytes: &[u8]) -> &mut KeyBuilder {
+        self.0.write_u64(tag << 56 | bytes.len() as u64);
         self.0.write(bytes);
+        self
+    }
+
+    /// Adds all parts of `key`, in order.
+    ///
+    /// ```
+    /// use spillgate::KeyHasher;
+    /// let keys = KeyHasher::random();
+    /// let (by_hand, whole) = (keys.start().part(b"login").part(b"ann").finish(), keys.start().key(&("login", "ann")).finish());
+    /// assert_eq!(by_hand, whole);
+    /// ```
+    pub fn key(&mut self, key: &(impl Key + ?Sized)) -> &mut KeyBuilder {
+        key.add_to(self);
         self
     }
 

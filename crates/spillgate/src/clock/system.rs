@@ -1,41 +1,11 @@
-//! The clock that decisions use.
-//!
-//! Only this file reads the time of the system for a decision. Every decision can therefore be tested at a chosen time.
+//! The clock of a running program.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use spillgate_core::Time;
 
-/// A source of time. [`SystemClock`] is the real one, and [`ManualClock`] is for tests.
-///
-/// A program that replays a log can decide at the times of the log:
-///
-/// ```
-/// use std::sync::atomic::{AtomicU64, Ordering};
-/// use spillgate::{Clock, Limiter, MemoryOptions, MemoryStore, Quota, Time};
-///
-/// struct LogTime(AtomicU64);
-/// impl Clock for LogTime {
-///     fn now(&self) -> Time {
-///         Time::from_nanos(self.0.load(Ordering::Relaxed))
-///     }
-/// }
-/// let limiter = Limiter::with_clock(MemoryStore::new(MemoryOptions::default()), LogTime(AtomicU64::new(0)));
-/// let quota = Quota::per_second(1).build()?;
-/// let allowed = [0, 500_000_000, 1_000_000_000].map(|line_ns| {
-///     limiter.clock().0.store(line_ns, Ordering::Relaxed);
-///     limiter.hit_now("replay", "ann", &quota, 1).allowed
-/// });
-/// assert_eq!(allowed, [true, false, true]);
-/// # Ok::<(), spillgate::QuotaError>(())
-/// ```
-pub trait Clock: Send + Sync {
-    /// Returns the time now. This time can be a little earlier than the time that the last call returned. Decisions
-    /// tolerate this.
-    fn now(&self) -> Time;
-}
+use super::Clock;
 
 /// The minimum time between two readings of the wall clock.
 const SYNC_EVERY_NS: u64 = 10_000_000;
@@ -159,42 +129,6 @@ fn correction_ns(drift: i64, elapsed_ns: u64) -> i64 {
 fn wall_ns() -> i64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX)
-}
-
-/// A clock for tests. It shows the same time until it is set or advanced. All clones of a clock show the same time.
-///
-/// ```
-/// use spillgate::{Clock, ManualClock, Time};
-/// use std::time::Duration;
-/// let clock = ManualClock::at(Time::EPOCH);
-/// clock.advance(Duration::from_millis(5));
-/// assert_eq!(clock.now().as_nanos(), 5_000_000);
-/// ```
-#[derive(Clone, Debug, Default)]
-pub struct ManualClock(Arc<AtomicU64>);
-
-impl ManualClock {
-    /// Makes a clock that shows `time`.
-    #[must_use]
-    pub fn at(time: Time) -> ManualClock {
-        ManualClock(Arc::new(AtomicU64::new(time.as_nanos())))
-    }
-
-    /// Sets the time. The new time can be earlier than the old time.
-    pub fn set(&self, time: Time) {
-        self.0.store(time.as_nanos(), Ordering::SeqCst);
-    }
-
-    /// Advances the time by `duration`.
-    pub fn advance(&self, duration: Duration) {
-        self.set(self.now().after(duration));
-    }
-}
-
-impl Clock for ManualClock {
-    fn now(&self) -> Time {
-        Time::from_nanos(self.0.load(Ordering::SeqCst))
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,161 @@
+//! A permit of a concurrency limit that is renewed while it is held, and released when it is dropped.
+//!
+//! A concurrency limit lends permits. A lease that ends by itself protects the limit from a program that crashed. But
+//! work can take longer than a lease, so the lease has to be renewed. This file does so in a task of tokio.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use spillgate_core::{Algorithm, Binding, Decision, Hit, Op, Quota, Receipt, Store, StoreError};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout};
+
+use crate::{Clock, Key, Limiter};
+
+impl<S: Store + 'static, C: Clock + 'static> Limiter<S, C> {
+    /// Takes one permit of a [concurrency limit](Quota::concurrency), and renews it until it is dropped.
+    ///
+    /// Returns the decision, and the permit if the decision allows it.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use spillgate::{Limiter, Quota};
+    ///
+    /// const REPORTS: Quota = Quota::concurrency(2).constant(); // two reports at a time for each user
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// let limiter = Arc::new(Limiter::in_memory());
+    /// let (decision, permit) = limiter.hold(&REPORTS, ("report", "ann")).await?;
+    /// if let Some(permit) = permit {
+    ///     println!("{} more reports can run", decision.remaining);
+    ///     // Make the report. Then:
+    ///     permit.release().await?;
+    /// }
+    /// # Ok::<(), spillgate::StoreError>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The store failed, as for [`decide`](Limiter::decide), or `quota` is not a concurrency limit.
+    ///
+    /// # Panics
+    /// Panics outside a runtime of tokio, or in a runtime without timers.
+    pub async fn hold(
+        self: &Arc<Self>,
+        quota: &Quota,
+        key: impl Key,
+    ) -> Result<(Decision, Option<Permit>), StoreError> {
+        let key = self.keys().start().key(&key).finish();
+        if quota.algorithm() != Algorithm::Concurrency {
+            return Err(StoreError::malformed("only a concurrency limit has permits; make it with Quota::concurrency"));
+        }
+        // Without a runtime, this panics before a permit is taken.
+        let runtime = Handle::current();
+        let lease = Duration::from_nanos(quota.lease_ns());
+        let asked = Instant::now();
+        let decision = self.decide_one(Hit::new(key, quota, Op::take(1), Binding::Enforce)).await?;
+        let Some(receipt) = decision.receipt else { return Ok((decision, None)) };
+        let held = Arc::new(AtomicBool::new(true));
+        let (release, released) = oneshot::channel();
+        let lent = Lent { limiter: Arc::clone(self), quota: quota.clone(), key, receipt, held: Arc::clone(&held) };
+        runtime.spawn(lent.keep(asked + lease, lease, released));
+        Ok((decision, Some(Permit { release: Some(release), held })))
+    }
+}
+
+/// A sender for the result of the release.
+type Reply = oneshot::Sender<Result<Decision, StoreError>>;
+
+/// A permit of a concurrency limit. It is renewed while it is held, and released when it is dropped.
+/// [`Limiter::hold`] has an example.
+///
+/// * **Renewal.** A task of tokio renews the permit after each third of its lease. If the store fails, the task tries
+///   again. If no renewal succeeds before the lease ends, the permit is lost: another caller may get it.
+///   [`is_held`](Permit::is_held) tells this.
+/// * **Drop.** The same task releases the permit. A permit can therefore be dropped on any thread, also outside a
+///   runtime. If the store fails at this moment, the permit becomes free when its lease ends.
+/// * **Cancellation.** If the future of [`Limiter::hold`] is dropped before it returns, the store may have lent a permit
+///   that is never renewed. It becomes free when its lease ends.
+/// * **End of the runtime.** If the runtime ends first, its tasks end too. The permit then becomes free when its lease
+///   ends. The same is true if the process crashes.
+pub struct Permit {
+    /// Tells the task to release the permit. Always `Some`, until `release` takes it.
+    release: Option<oneshot::Sender<Reply>>,
+    held: Arc<AtomicBool>,
+}
+
+impl Permit {
+    /// Returns whether the permit is still held.
+    ///
+    /// The result is `false` after the lease ended without a renewal, for example because Redis failed for longer than
+    /// the lease. More than the limit may then be at work.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// Releases the permit, and waits until the store has released it. A drop does not wait.
+    ///
+    /// Returns `None` if the permit was lost before, or if the runtime that renewed it has ended.
+    ///
+    /// # Errors
+    /// The store failed. The permit becomes free when its lease ends.
+    pub async fn release(mut self) -> Result<Option<Decision>, StoreError> {
+        let (reply, replied) = oneshot::channel();
+        let sent = self.release.take().is_some_and(|release| release.send(reply).is_ok());
+        if !sent {
+            return Ok(None);
+        }
+        replied.await.ok().transpose()
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit").field("is_held", &self.is_held()).finish_non_exhaustive()
+    }
+}
+
+/// What the task knows of its permit.
+struct Lent<S, C> {
+    limiter: Arc<Limiter<S, C>>,
+    quota: Quota,
+    key: u128,
+    receipt: Receipt,
+    held: Arc<AtomicBool>,
+}
+
+impl<S: Store, C: Clock> Lent<S, C> {
+    /// Renews the permit until it is dropped or released, then releases it. Gives up when the permit is lost. The lease
+    /// ends at `ends` unless it is renewed.
+    async fn keep(self, mut ends: Instant, lease: Duration, mut released: oneshot::Receiver<Reply>) {
+        while Instant::now() < ends {
+            // After a failed renewal, the next one follows after a third of the time that is left. The pauses must not
+            // become so short that a store that fails at once is asked without a pause.
+            let pause = (ends - Instant::now()) / 3;
+            if let Ok(reply) = timeout(pause.max(lease / 30), &mut released).await {
+                let result = self.apply(Op::Refund { cost: 1, receipt: Some(self.receipt) }).await;
+                if let Ok(reply) = reply {
+                    // The caller may have stopped waiting.
+                    let _ = reply.send(result);
+                }
+                return;
+            }
+            let asked = Instant::now();
+            match self.apply(Op::Renew { receipt: self.receipt }).await {
+                Ok(decision) if decision.allowed => ends = asked + lease,
+                Ok(_) => break,
+                Err(_) => {}
+            }
+        }
+        self.held.store(false, Ordering::Relaxed);
+    }
+
+    async fn apply(&self, op: Op) -> Result<Decision, StoreError> {
+        self.limiter.decide_one(Hit::new(self.key, &self.quota, op, Binding::Enforce)).await
+    }
+}

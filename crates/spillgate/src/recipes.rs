@@ -1,0 +1,129 @@
+//! Two questions that many programs ask, as one call each, without a quota.
+//!
+//! They show how little is between such a question and a [`Limiter`]. A program that asks the same
+//! question often should make its [`Quota`] once.
+
+use std::time::Duration;
+
+use spillgate_core::{Decision, Denied, Quota, QuotaBuilder, Store, StoreError, StoreErrorKind};
+
+use crate::{Clock, Key, Limiter, MemoryStore};
+
+/// Returns whether `user` may do `action` now: at most `max` times in any `period`.
+///
+/// Every attempt counts, also a refused one. So a user who keeps trying stays out until a whole period passes without
+/// more than `max` attempts. `max` is at most 65,536, because the time of each attempt is stored.
+///
+/// ```
+/// use std::time::Duration;
+/// use spillgate::{Limiter, recipes};
+///
+/// # async fn example() -> Result<(), spillgate::StoreError> {
+/// let limiter = Limiter::in_memory();
+/// if recipes::is_action_allowed(&limiter, "ann", "reply", Duration::from_secs(60), 5).await? {
+///     // Accept the reply.
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// The store failed, as for [`Limiter::decide`], or `period` or `max` is wrong.
+pub async fn is_action_allowed<S: Store, C: Clock>(
+    limiter: &Limiter<S, C>,
+    user: impl Key,
+    action: impl Key,
+    period: Duration,
+    max: u64,
+) -> Result<bool, StoreError> {
+    let quota = checked(Quota::sliding_window_log(max, period).denied(Denied::Charged))?;
+    Ok(limiter.take(&quota, (action, user), 1).await?.allowed)
+}
+
+/// Does what [`is_action_allowed`] does, in memory and without a future.
+///
+/// ```
+/// use std::time::Duration;
+/// use spillgate::{Limiter, recipes};
+///
+/// let limiter = Limiter::in_memory();
+/// let minute = Duration::from_secs(60);
+/// assert!(recipes::is_action_allowed_now(&limiter, "ann", "reply", minute, 1)?);
+/// assert!(!recipes::is_action_allowed_now(&limiter, "ann", "reply", minute, 1)?);
+/// assert!(recipes::is_action_allowed_now(&limiter, "ann", "like", minute, 1)?);
+/// # Ok::<(), spillgate::StoreError>(())
+/// ```
+///
+/// # Errors
+/// `period` or `max` is wrong.
+pub fn is_action_allowed_now<C: Clock>(
+    limiter: &Limiter<MemoryStore, C>,
+    user: impl Key,
+    action: impl Key,
+    period: Duration,
+    max: u64,
+) -> Result<bool, StoreError> {
+    let quota = checked(Quota::sliding_window_log(max, period).denied(Denied::Charged))?;
+    Ok(limiter.take_now(&quota, (action, user), 1).allowed)
+}
+
+/// Counts one hit of `key` in `bucket`: at most `limit` hits in any `window`. A refused hit does not count.
+///
+/// The decision says how many hits are left. `limit` can differ from call to call, for example for a premium user, and
+/// the earlier hits still count. With another `window`, a key counts from zero. `limit` is at most 65,536.
+///
+/// ```
+/// use std::time::Duration;
+/// use spillgate::{Limiter, recipes};
+///
+/// # async fn example() -> Result<(), spillgate::StoreError> {
+/// let limiter = Limiter::in_memory();
+/// let hit = recipes::hit(&limiter, "search", "ann", 5, Duration::from_secs(1)).await?;
+/// println!("allowed: {}, {} left", hit.allowed, hit.remaining);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// The store failed, as for [`Limiter::decide`], or `limit` or `window` is wrong.
+pub async fn hit<S: Store, C: Clock>(
+    limiter: &Limiter<S, C>,
+    bucket: impl Key,
+    key: impl Key,
+    limit: u64,
+    window: Duration,
+) -> Result<Decision, StoreError> {
+    let quota = checked(Quota::sliding_window_log(limit, window))?;
+    limiter.take(&quota, (bucket, key), 1).await
+}
+
+/// Does what [`hit`] does, in memory and without a future.
+///
+/// ```
+/// use std::time::Duration;
+/// use spillgate::{Limiter, recipes};
+///
+/// let limiter = Limiter::in_memory();
+/// let second = Duration::from_secs(1);
+/// assert_eq!(recipes::hit_now(&limiter, "search", "ann", 5, second)?.remaining, 4);
+/// assert_eq!(recipes::hit_now(&limiter, "search", "ann", 50, second)?.remaining, 48); // ann upgrades
+/// # Ok::<(), spillgate::StoreError>(())
+/// ```
+///
+/// # Errors
+/// `limit` or `window` is wrong.
+pub fn hit_now<C: Clock>(
+    limiter: &Limiter<MemoryStore, C>,
+    bucket: impl Key,
+    key: impl Key,
+    limit: u64,
+    window: Duration,
+) -> Result<Decision, StoreError> {
+    let quota = checked(Quota::sliding_window_log(limit, window))?;
+    Ok(limiter.take_now(&quota, (bucket, key), 1))
+}
+
+/// Builds the quota. A wrong value is an error of the call, as a wrong request is.
+fn checked(builder: QuotaBuilder) -> Result<Quota, StoreError> {
+    builder.build().map_err(|error| StoreError::new(StoreErrorKind::Malformed, error.to_string()))
+}

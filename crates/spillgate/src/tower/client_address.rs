@@ -1,0 +1,86 @@
+//! Finds the address of the client, so that limits can count the requests of each client.
+//!
+//! Behind a proxy, the socket has the address of the proxy. The address of the client is in a header field. Anybody can
+//! write this field, so it is used only if a trusted proxy has sent it.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use http::{HeaderMap, HeaderName};
+use ipnet::IpNet;
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// Returns the client's address: the peer of the socket, or the address that a trusted proxy reports.
+///
+/// X-Forwarded-For is read from right to left, because each proxy adds the address of its peer on the right. The first
+/// address from the right that is not in `trusted` is the address of the client. If all addresses are trusted, the
+/// leftmost address is the client's. If an entry is not an address, the result is the address of the proxy that added
+/// this entry.
+///
+/// `::ffff:a.b.c.d` is returned as a.b.c.d. Otherwise all IPv4 addresses in this form would be in one IPv6 network, and
+/// count as one client.
+///
+/// ```
+/// use http::HeaderMap;
+/// use spillgate::tower::client_address;
+///
+/// let trusted = ["10.0.0.0/8".parse()?];
+/// let mut headers = HeaderMap::new();
+/// headers.insert("x-forwarded-for", "1.1.1.1, 203.0.113.7, 10.0.0.2".parse()?);
+/// let client = client_address("10.0.0.1".parse()?, &headers, &trusted);
+/// assert_eq!(client.to_string(), "203.0.113.7", "anybody can write 1.1.1.1 in front");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use]
+pub fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
+    let mut address = peer.to_canonical();
+    if !is_trusted(address, trusted) {
+        return address;
+    }
+    let entries =
+        headers.get_all(X_FORWARDED_FOR).iter().rev().flat_map(|value| value.as_bytes().rsplit(|b| *b == b','));
+    for entry in entries {
+        match parse_entry(entry) {
+            Some(before) => address = before,
+            None => break,
+        }
+        if !is_trusted(address, trusted) {
+            break;
+        }
+    }
+    address
+}
+
+fn is_trusted(address: IpAddr, trusted: &[IpNet]) -> bool {
+    trusted.iter().any(|net| net.contains(&address))
+}
+
+/// Returns the address by which a client is counted. An IPv4 address is returned as it is. An IPv6 address keeps
+/// only its first `ipv6_prefix` bits, because one client usually has a whole network.
+///
+/// ```
+/// use std::net::IpAddr;
+/// use spillgate::tower::network_of;
+///
+/// let address: IpAddr = "2001:db8:1:2:aaaa::1".parse()?;
+/// assert_eq!(network_of(address, 64), "2001:db8:1:2::".parse::<IpAddr>()?);
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
+#[must_use]
+pub fn network_of(address: IpAddr, ipv6_prefix: u8) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => {
+            let mask = u128::MAX.checked_shl(128_u32.saturating_sub(u32::from(ipv6_prefix))).unwrap_or(0);
+            IpAddr::V6(Ipv6Addr::from(u128::from(v6) & mask))
+        }
+        v4 => v4,
+    }
+}
+
+/// Parses an address, with or without a port. Some proxies write `192.0.2.7:4711` or `[2001:db8::7]:4711`.
+fn parse_entry(entry: &[u8]) -> Option<IpAddr> {
+    let entry = std::str::from_utf8(entry).ok()?.trim_matches([' ', '\t']);
+    let bracketed = || entry.strip_prefix('[')?.strip_suffix(']')?.parse::<Ipv6Addr>().ok().map(IpAddr::V6);
+    let with_port = || entry.parse::<SocketAddr>().ok().map(|socket| socket.ip());
+    entry.parse::<IpAddr>().ok().or_else(with_port).or_else(bracketed).map(|address| address.to_canonical())
+}

@@ -1,0 +1,311 @@
+//! The service that a layer makes: it asks the limits, then calls the service behind it, or refuses.
+
+use std::fmt;
+use std::future::Future;
+use std::mem;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use pin_project_lite::pin_project;
+use spillgate_core::{Store, StoreError, Verdict};
+use tower_service::Service;
+
+use crate::Clock;
+use crate::headers::HeaderStyle;
+
+use super::ask::{Asked, WithoutStore, settle, try_settle};
+use super::body::LimitedBody;
+use super::fields::Fields;
+use super::head::RequestHead;
+use super::layer::{Charge, Config};
+use super::outcome::Outcome;
+use super::refusal::{self, Why};
+
+/// A service whose requests are limited. [`RateLimitLayer`](super::RateLimitLayer) makes it.
+pub struct RateLimitService<I, S, C> {
+    inner: I,
+    config: Arc<Config<S, C>>,
+}
+
+impl<I, S, C> RateLimitService<I, S, C> {
+    pub(super) const fn new(inner: I, config: Arc<Config<S, C>>) -> RateLimitService<I, S, C> {
+        RateLimitService { inner, config }
+    }
+}
+
+impl<I: Clone, S, C> Clone for RateLimitService<I, S, C> {
+    fn clone(&self) -> Self {
+        RateLimitService { inner: self.inner.clone(), config: Arc::clone(&self.config) }
+    }
+}
+
+impl<I: fmt::Debug, S, C> fmt::Debug for RateLimitService<I, S, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimitService").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
+/// What the layer does with a request.
+enum Way {
+    /// The service answers. Without a verdict, no limit was asked.
+    Service(Option<Verdict>),
+    /// A limit refuses.
+    Refuse(Verdict),
+    /// The request lacks what a limit counts by.
+    Lacks(&'static str),
+    /// The store failed, so the layer answers.
+    StoreFailed,
+    /// The store failed, and a quota refuses its requests then.
+    RefuseByPolicy,
+    /// The store has to be waited for.
+    Wait,
+}
+
+impl<S: Store, C: Clock> Config<S, C> {
+    fn head<'r, Q>(&'r self, request: &'r Request<Q>) -> RequestHead<'r> {
+        RequestHead::new(request, &self.options)
+    }
+
+    fn way(&self, request: RequestHead<'_>, asked: &mut Asked) -> Way {
+        if self.options.skips(request) {
+            return Way::Service(None);
+        }
+        if let Err(what) = self.limits_of(request, asked) {
+            return Way::Lacks(what);
+        }
+        if asked.is_empty() {
+            return Way::Service(None);
+        }
+        self.try_decide(asked).map_or(Way::Wait, |decided| self.way_after(asked, decided))
+    }
+
+    fn way_after(&self, asked: &Asked, decided: Result<Verdict, StoreError>) -> Way {
+        match decided {
+            Ok(verdict) if verdict.allowed => Way::Service(Some(verdict)),
+            Ok(verdict) => Way::Refuse(verdict),
+            Err(error) => {
+                self.report(&error);
+                match WithoutStore::of(asked) {
+                    _ if self.options.is_shadow => Way::Service(None),
+                    WithoutStore::Pass => Way::Service(None),
+                    WithoutStore::Refuse => Way::RefuseByPolicy,
+                    WithoutStore::Error => Way::StoreFailed,
+                }
+            }
+        }
+    }
+
+    /// Returns the answer of the layer itself, unless the service answers.
+    #[cold]
+    fn answer<B>(&self, way: &Way, request: RequestHead<'_>, asked: Asked) -> Option<Response<LimitedBody<B>>> {
+        let response = match *way {
+            Way::Service(_) | Way::Wait => return None,
+            Way::Lacks(what) => refusal::answer(request, &Why::Lacks(what)),
+            Way::StoreFailed => refusal::answer(request, &Why::StoreFailed),
+            Way::Refuse(verdict) => self.refuse(request, &Outcome { verdict, limits: asked }),
+            Way::RefuseByPolicy => self.refuse(request, &Outcome::refused_by_policy()),
+        };
+        Some(response.map(LimitedBody::refusal))
+    }
+
+    fn refuse(&self, request: RequestHead<'_>, outcome: &Outcome) -> Response<Bytes> {
+        let mut response = match &self.options.refusal {
+            Some(refusal) => refusal(&request, outcome),
+            None => refusal::answer(request, &Why::Refused(outcome)),
+        };
+        self.options.fields.add(outcome, response.headers_mut());
+        response
+    }
+
+    /// Prepares the request for the service. Returns what follows the answer of the service, if something does.
+    fn follow<Q>(
+        self: &Arc<Self>,
+        verdict: Option<Verdict>,
+        asked: Asked,
+        request: &mut Request<Q>,
+    ) -> Option<Follow<S, C>> {
+        let options = &self.options;
+        let outcome = Outcome { verdict: verdict?, limits: asked };
+        if options.outcome_in_extensions {
+            request.extensions_mut().insert(outcome.clone());
+        }
+        let fields = options.fields;
+        let fields = if options.is_shadow { Fields { style: HeaderStyle::Off, ..fields } } else { fields };
+        // Most layers do not need their configuration again. Its counter of references would be a bottleneck if all
+        // threads changed it for each request.
+        let config = options.charge_after.is_some().then(|| Arc::clone(self));
+        // Without fields and without a later charge, nothing is left to do. An allowed request has no Retry-After.
+        (config.is_some() || fields.style != HeaderStyle::Off).then_some(Follow { outcome, fields, config })
+    }
+}
+
+/// What the layer does with the answer of the service.
+struct Follow<S, C> {
+    outcome: Outcome,
+    fields: Fields,
+    /// `Some` if the answer can change the charge.
+    config: Option<Arc<Config<S, C>>>,
+}
+
+impl<S: Store, C: Clock> Follow<S, C> {
+    fn answer<B>(&self, mut response: Response<B>) -> Response<LimitedBody<B>> {
+        self.fields.add(&self.outcome, response.headers_mut());
+        response.map(LimitedBody::service)
+    }
+}
+
+impl<S: Store, C: Clock> Config<S, C> {
+    /// Returns what the answer changes about the charge.
+    fn charge_of<B: Body>(&self, response: Response<B>) -> (Response<B>, Charge) {
+        let Some(charge_after) = &self.options.charge_after else { return (response, Charge::Keep) };
+        let (parts, body) = response.into_parts();
+        let charge = charge_after(&parts, body.size_hint().exact());
+        (Response::from_parts(parts, body), charge)
+    }
+}
+
+impl<I, S, C, Q, B> Service<Request<Q>> for RateLimitService<I, S, C>
+where
+    I: Service<Request<Q>, Response = Response<B>> + Clone + Send + 'static,
+    I::Future: Send + 'static,
+    I::Error: Send + 'static,
+    S: Store + 'static,
+    C: Clock + 'static,
+    Q: Send + 'static,
+    B: Body<Data = Bytes> + Send + 'static,
+{
+    type Response = Response<LimitedBody<B>>;
+    type Error = I::Error;
+    type Future = RateLimitFuture<I::Future, S, C, B, I::Error>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), I::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<Q>) -> Self::Future {
+        let mut asked = Asked::new();
+        let state = match self.config.way(self.config.head(&request), &mut asked) {
+            Way::Service(verdict) => {
+                let follow = self.config.follow(verdict, asked, &mut request);
+                State::Service { future: self.inner.call(request), follow }
+            }
+            Way::Wait => {
+                // The service that is ready must be the one that is called, so the clone stays here.
+                let clone = self.inner.clone();
+                let inner = mem::replace(&mut self.inner, clone);
+                State::Waiting { future: Box::pin(decide_and_call(inner, Arc::clone(&self.config), request, asked)) }
+            }
+            way => State::Answered { response: self.config.answer(&way, self.config.head(&request), asked) },
+        };
+        RateLimitFuture { state }
+    }
+}
+
+/// Asks a store that has to be waited for, then does the same as a call without waiting.
+async fn decide_and_call<I, S, C, Q, B>(
+    mut inner: I,
+    config: Arc<Config<S, C>>,
+    mut request: Request<Q>,
+    mut asked: Asked,
+) -> Result<Response<LimitedBody<B>>, I::Error>
+where
+    I: Service<Request<Q>, Response = Response<B>>,
+    S: Store,
+    C: Clock,
+    B: Body<Data = Bytes>,
+{
+    let decided = config.decide(&mut asked).await;
+    let follow = match config.way_after(&asked, decided) {
+        Way::Service(verdict) => config.follow(verdict, asked, &mut request),
+        way => match config.answer(&way, config.head(&request), asked) {
+            Some(response) => return Ok(response),
+            None => None,
+        },
+    };
+    let response = inner.call(request).await?;
+    let Some(follow) = follow else { return Ok(response.map(LimitedBody::service)) };
+    let (response, charge) = config.charge_of(response);
+    Ok(settle_and_answer(&config, &follow, charge, response).await)
+}
+
+/// Changes the charge as the answer says, and adds the header fields.
+async fn settle_and_answer<S: Store, C: Clock, B>(
+    config: &Config<S, C>,
+    follow: &Follow<S, C>,
+    charge: Charge,
+    response: Response<B>,
+) -> Response<LimitedBody<B>> {
+    if charge != Charge::Keep
+        && let Err(error) = settle(&config.limiter, &follow.outcome, charge).await
+    {
+        config.report(&error);
+    }
+    follow.answer(response)
+}
+
+type Boxed<B, E> = Pin<Box<dyn Future<Output = Result<Response<LimitedBody<B>>, E>> + Send>>;
+
+pin_project! {
+    /// The future of a limited request.
+    ///
+    /// With a store that never waits, it allocates no memory of its own.
+    pub struct RateLimitFuture<F, S, C, B, E> {
+        #[pin]
+        state: State<F, S, C, B, E>,
+    }
+}
+
+pin_project! {
+    #[project = StateProjection]
+    enum State<F, S, C, B, E> {
+        Service { #[pin] future: F, follow: Option<Follow<S, C>> },
+        Answered { response: Option<Response<LimitedBody<B>>> },
+        Waiting { future: Boxed<B, E> },
+    }
+}
+
+impl<F, S, C, B, E> fmt::Debug for RateLimitFuture<F, S, C, B, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RateLimitFuture")
+    }
+}
+
+impl<F, S, C, B, E> Future for RateLimitFuture<F, S, C, B, E>
+where
+    F: Future<Output = Result<Response<B>, E>>,
+    S: Store + 'static,
+    C: Clock + 'static,
+    B: Body<Data = Bytes> + Send + 'static,
+    E: Send + 'static,
+{
+    type Output = Result<Response<LimitedBody<B>>, E>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let settled = match self.as_mut().project().state.project() {
+            StateProjection::Answered { response } => {
+                return Poll::Ready(Ok(response.take().expect("the future is polled after it has ended")));
+            }
+            StateProjection::Waiting { future } => return future.as_mut().poll(cx),
+            StateProjection::Service { future, follow } => {
+                let response = ready!(future.poll(cx))?;
+                let Some(follow) = follow else { return Poll::Ready(Ok(response.map(LimitedBody::service))) };
+                let Some(config) = follow.config.take() else { return Poll::Ready(Ok(follow.answer(response))) };
+                let (response, charge) = config.charge_of(response);
+                if let Some(settled) = try_settle(&config.limiter, &follow.outcome, charge) {
+                    if let Err(error) = settled {
+                        config.report(&error);
+                    }
+                    return Poll::Ready(Ok(follow.answer(response)));
+                }
+                let follow = Follow { outcome: follow.outcome.clone(), fields: follow.fields, config: None };
+                Box::pin(async move { Ok(settle_and_answer(&config, &follow, charge, response).await) })
+            }
+        };
+        self.as_mut().project().state.set(State::Waiting { future: settled });
+        self.poll(cx)
+    }
+}
