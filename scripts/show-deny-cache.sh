@@ -3,7 +3,7 @@
 # makes 100,000 random requests, with several limits and costs, through a real Redis. It compares each answer of the
 # cache with the decision of the kernel (the pure decision code) on the states that Redis has at that time. Any
 # difference is a failure. The second part measures decisions per second of a key that is refused, and of a key that is
-# allowed. There are two comparisons. In the first, each request has one limit. In the second, each request has a second
+# allowed. There are two comparisons. In one of them, each request has one limit. In the other, each request has a further
 # limit, and other requests take from this limit too. In both comparisons, the refused key must have at least 20 times as
 # many decisions per second as the allowed key, and Redis must receive no command for a refusal. If not, the script
 # fails.

@@ -1,7 +1,7 @@
-//! Sends any bytes to the HTTP paths that decide, release or renew. The bytes are a body, or the values of header
-//! fields. The status of the answer must be below 500.
+//! Sends any bytes to the HTTP paths that decide requests, and to the paths that release or renew permits. The bytes are
+//! the body of a request, or the values of its header fields.
 //!
-//! A status of 500 or above would mean that a client can cause an error of the server.
+//! The status of the answer must be below 500. Otherwise a client could cause an error of the server.
 
 #![no_main]
 

@@ -14,7 +14,9 @@ mod counting;
 #[path = "../../limits/src/tonic_server.rs"]
 mod tonic_server;
 
+use std::convert::Infallible;
 use std::error::Error;
+use std::future::ready;
 use std::hint::black_box;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::pin::pin;
@@ -22,8 +24,12 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::thread;
 
+use bytes::Bytes;
+use http_body_util::Empty;
 use prost::Message;
+use spillgate::headers::HeaderStyle;
 use spillgate::rules::{Action, Request, Rules, RulesFile};
+use spillgate::tower::{RateLimitLayer, key};
 use spillgate::{Limiter, MemoryOptions, MemoryStore, Quota};
 use spillgate_server::listener::{App, Running, Server};
 use spillgate_server::metrics::Metrics;
@@ -31,6 +37,7 @@ use spillgate_server::protocol::grpc::Grpc;
 use spillgate_server::protocol::http::{HttpOptions, HttpState};
 use spillgate_server::service::{Backend, Service, ServiceOptions};
 use spillgate_server::settings::{Grants, Listen, SettingsFile, Sources, resolve};
+use tower::{Layer as _, Service as _};
 
 use answer::pb;
 use client::{Call, connect, http_request, send_http};
@@ -82,7 +89,9 @@ fn count() -> Result<Vec<Row>, Box<dyn Error>> {
     let (tonic, axum) = (of_call(tonic), of_http(axum, "POST", "/v1/check", CHECK));
     let row = |path, most, allocations| Row { path, allocations, most, at_once: None };
     let rows = vec![
-        row("library, `Limiter::hit_now`", 0.0, of_library()?),
+        row("library, `Limiter::take_now`", 0.0, of_library()?),
+        row("library, `RateLimitLayer` without header fields", 0.0, of_layer(HeaderStyle::Off)),
+        row("library, `RateLimitLayer` with the fields of draft 11", 4.0, of_layer(HeaderStyle::Draft11)),
         row("`Service::decide`", 0.0, of_decide(&service)),
         Row { at_once: Some(("tonic", tonic)), ..row("gRPC `ShouldRateLimit`", 13.0, of_call(grpc)) },
         Row {
@@ -91,11 +100,7 @@ fn count() -> Result<Vec<Row>, Box<dyn Error>> {
         },
         row("HTTP `POST /v1/hit`", 5.0, of_http(http, "POST", "/v1/hit", HIT)),
         row("HTTP `GET /v1/forward-auth`", 7.0, of_http(http, "GET", "/v1/forward-auth", "")),
-        row(
-            "HTTP `GET /healthz`, which shows the allocations of HTTP/1 itself",
-            4.0,
-            of_http(http, "GET", "/healthz", ""),
-        ),
+        row("HTTP `GET /healthz`, which decides nothing", 4.0, of_http(http, "GET", "/healthz", "")),
     ];
     running.handle().drain();
     running.wait()?;
@@ -145,7 +150,20 @@ fn do_nothing() -> Result<(SocketAddr, SocketAddr), Box<dyn Error>> {
 fn of_library() -> Result<f64, Box<dyn Error>> {
     let limiter = Limiter::new(MemoryStore::new(MemoryOptions::default()));
     let quota = Quota::per_hour(1_000_000_000).build()?;
-    Ok(each(|| _ = black_box(limiter.hit_now("bench", "user:7", &quota, 1))))
+    Ok(each(|| _ = black_box(limiter.take_now(&quota, ("bench", "user:7"), 1))))
+}
+
+/// Requests pass the layer on their way to a service that allocates nothing.
+fn of_layer(style: HeaderStyle) -> f64 {
+    const QUOTA: Quota = Quota::per_hour(1_000_000_000).constant();
+    let layer = RateLimitLayer::new(Limiter::in_memory()).limit("path", &QUOTA, key::path()).header_style(style);
+    let mut service = layer.layer(tower::service_fn(|_: http::Request<()>| {
+        ready(Ok::<_, Infallible>(http::Response::new(Empty::<Bytes>::new())))
+    }));
+    each(|| {
+        let answer = pin!(service.call(http::Request::new(())));
+        assert!(answer.poll(&mut Context::from_waker(Waker::noop())).is_ready(), "memory answers at once");
+    })
 }
 
 fn of_decide(service: &Service) -> f64 {

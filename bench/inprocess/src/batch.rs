@@ -11,7 +11,7 @@ use spillgate::{Decision, Limiter, MemoryOptions, MemoryStore};
 
 use crate::cases::{Case, Spillgate, Subject, Width};
 use crate::keys::Keys;
-use crate::timing::{Cost, together};
+use kit::{Cost, together};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -78,17 +78,17 @@ fn decide_once_each(subject: &Spillgate, count: u32) {
 /// Decides in batches. The measured cost of a batch includes the copy of its keys into a slice.
 fn count_allowed_in_batches(subject: &Spillgate, keys: &Keys, size: usize) -> usize {
     let mut keys = keys.iter();
-    let mut batch: Vec<&str> = Vec::with_capacity(size);
+    let mut batch: Vec<(&str, &str)> = Vec::with_capacity(size);
     let mut decisions = vec![Decision::default(); size];
     let mut allowed = 0;
     loop {
         batch.clear();
-        batch.extend(keys.by_ref().take(size));
+        batch.extend(keys.by_ref().take(size).map(|key| ("api", key)));
         if batch.is_empty() {
             return allowed;
         }
         let decisions = &mut decisions[..batch.len()];
-        if subject.limiter.hit_batch_now("api", &batch, &subject.quota, 1, decisions).is_ok() {
+        if subject.limiter.take_batch_now(&subject.quota, &batch, 1, decisions).is_ok() {
             allowed += decisions.iter().filter(|decision| decision.allowed).count();
         }
     }

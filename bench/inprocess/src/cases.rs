@@ -11,9 +11,12 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use foldhash::fast::RandomState;
-use governor::DefaultKeyedRateLimiter;
+use governor::clock::QuantaUpkeepClock;
+use governor::middleware::NoOpMiddleware;
+use governor::state::keyed::DashMapStateStore;
+use governor::{DefaultKeyedRateLimiter, RateLimiter};
 use parking_lot::Mutex;
-use spillgate::{Clock, KeyHasher, Limiter, MemoryOptions, MemoryStore, Quota, SystemClock};
+use spillgate::{Clock, KeyHasher, Limiter, MemoryOptions, MemoryStore, Quota, SystemClock, TickingClock};
 
 use crate::keys::Keys;
 
@@ -30,10 +33,14 @@ pub(crate) enum Width {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Case {
     TokenBucket,
+    /// The token bucket with a clock that a thread advances
+    TokenBucketTicking,
     FixedWindow,
     SlidingWindowCounter,
     /// governor with its keyed DashMap, its default clock and String keys
     Governor,
+    /// The same with a clock that a thread advances
+    GovernorUpkeep,
     /// 256 mutexes, each around a HashMap that uses foldhash and owns its keys. This map has no clock and no limit, and
     /// shows the cost of a plain map
     PlainMap,
@@ -49,9 +56,11 @@ impl Case {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Case::TokenBucket => "spillgate token bucket",
+            Case::TokenBucketTicking => "spillgate token bucket, ticking clock",
             Case::FixedWindow => "spillgate fixed window",
             Case::SlidingWindowCounter => "spillgate sliding window counter",
             Case::Governor => "governor 0.10.4 keyed DashMap",
+            Case::GovernorUpkeep => "governor 0.10.4 keyed DashMap, upkeep clock",
             Case::PlainMap => "256 mutexes around HashMap, foldhash (no clock, no limit)",
             Case::BareTable => "table of 64-bit fingerprints (no clock, no limit)",
             Case::BareTableSameInputs => "table of 64-bit fingerprints, with spillgate's hash and clock (no limit)",
@@ -76,6 +85,15 @@ impl Case {
     pub(crate) fn start(self, max_keys: usize, width: Width) -> Result<Box<dyn Subject>, String> {
         Ok(match self {
             Case::Governor => Box::new(governor(width)?),
+            Case::GovernorUpkeep => {
+                let clock = QuantaUpkeepClock::from_interval(TickingClock::TICK).map_err(|error| error.to_string())?;
+                Box::new(RateLimiter::dashmap_with_clock(governor_quota(width)?, clock))
+            }
+            Case::TokenBucketTicking => {
+                let store = MemoryStore::new(MemoryOptions { max_keys, ..MemoryOptions::default() });
+                let clock = TickingClock::start().map_err(|error| error.to_string())?;
+                Box::new(Spillgate { limiter: Limiter::with_clock(store, clock), quota: self.quota(width)? })
+            }
             Case::PlainMap => Box::new(PlainMap::new()),
             Case::BareTable => Box::new(BareTable::new(max_keys, Inputs::Fast(RandomState::default()))),
             Case::BareTableSameInputs => {
@@ -103,7 +121,7 @@ pub(crate) struct Spillgate<C = SystemClock> {
 
 impl<C: Clock> Spillgate<C> {
     pub(crate) fn allows(&self, key: &str) -> bool {
-        self.limiter.hit_now("api", key, &self.quota, 1).allowed
+        self.limiter.take_now(&self.quota, ("api", key), 1).allowed
     }
 }
 
@@ -115,16 +133,22 @@ impl<C: Clock> Subject for Spillgate<C> {
 
 /// A governor limiter for keys that are strings.
 pub(crate) fn governor(width: Width) -> Result<DefaultKeyedRateLimiter<String>, String> {
+    Ok(DefaultKeyedRateLimiter::dashmap(governor_quota(width)?))
+}
+
+fn governor_quota(width: Width) -> Result<governor::Quota, String> {
     let (burst, period) = match width {
         Width::Wide => (100_000_000, Duration::from_secs(1)),
         Width::Narrow => (1, Duration::from_secs(3600)),
     };
     let burst = NonZeroU32::new(burst).ok_or("governor needs a burst")?;
-    let quota = governor::Quota::with_period(period).ok_or("governor needs a period")?.allow_burst(burst);
-    Ok(DefaultKeyedRateLimiter::dashmap(quota))
+    Ok(governor::Quota::with_period(period).ok_or("governor needs a period")?.allow_burst(burst))
 }
 
-impl Subject for DefaultKeyedRateLimiter<String> {
+impl<C> Subject for RateLimiter<String, DashMapStateStore<String>, C, NoOpMiddleware<C::Instant>>
+where
+    C: governor::clock::Clock + Sync,
+{
     fn count_allowed(&self, keys: &Keys) -> usize {
         // governor's lookup needs a `&String`. One string is used again and again, so that nothing is allocated.
         let mut owned = String::with_capacity(16);

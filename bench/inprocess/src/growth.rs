@@ -13,7 +13,7 @@ use spillgate::{Limiter, ManualClock, MemoryOptions, MemoryStore, Quota, Time};
 use crate::allocator::live_bytes;
 use crate::cases::{Case, Spillgate, Subject, Width, governor};
 use crate::keys::Keys;
-use crate::timing::thread_cpu_ns;
+use kit::thread_cpu_ns;
 
 /// The time after which the state of a key expires.
 const LIFE: Duration = Duration::from_secs(3600);
@@ -68,6 +68,9 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
         let phases = match case {
             Case::Governor => vec![grow_governor(options)?],
             Case::TokenBucket | Case::FixedWindow | Case::SlidingWindowCounter => Store::new(case, options)?.run(),
+            Case::TokenBucketTicking | Case::GovernorUpkeep => {
+                return Err(format!("{} cannot be measured here, because the phases set the time", case.name()));
+            }
             Case::PlainMap | Case::BareTable | Case::BareTableSameInputs => {
                 return Err(format!("{} cannot be measured here, because it never removes a key", case.name()));
             }

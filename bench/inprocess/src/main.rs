@@ -9,7 +9,6 @@ mod growth;
 mod keys;
 mod memory;
 mod speed;
-mod timing;
 
 use std::process::ExitCode;
 

@@ -9,7 +9,7 @@ use kit::{Spread, spread};
 
 use crate::cases::{Case, Subject, Width};
 use crate::keys::Keys;
-use crate::timing::{Cost, together};
+use kit::{Cost, together};
 
 #[derive(Args)]
 pub(crate) struct Options {

@@ -92,9 +92,9 @@ fn of_library(algorithm: &str, allowed: bool, count: usize) -> Outcome {
             let taken = decide(key, Op::take(1))?;
             Ok(decide(key, Op::Refund { cost: 1, receipt: taken.receipt })?.allowed && taken.allowed)
         }
-        // Like a usual caller of a queue, this program waits for its turn.
+        // Like a usual caller of a queue, this program accepts any wait for its turn.
         ("leaky_bucket", true) => Ok(decide(key, Op::Take { cost: 1, max_wait_ns: u64::MAX })?.allowed),
-        _ => Ok(limiter.hit_now("bench", key, &quota, 1).allowed),
+        _ => Ok(limiter.take_now(&quota, ("bench", key), 1).allowed),
     })
 }
 
@@ -121,8 +121,8 @@ fn of_service(request: &str, count: usize) -> Outcome {
     };
     // A decision also checks whether it has to write a log line. So the program sets the usual log level of a server.
     // To log each unmatched descriptor one time only, the service looks up whether the descriptor was logged before. It
-    // makes at most a thousand such lookups in each second of its clock. If COUNT is above a thousand in both calls of
-    // the program, both calls make the same number of lookups.
+    // makes at most a thousand such lookups in each second of its clock, and this clock counts a microsecond for each
+    // reading. So all decisions fall into one second, and a COUNT above a thousand makes exactly a thousand lookups.
     tracing_subscriber::fmt().with_max_level(LevelFilter::INFO).with_writer(io::sink).init();
     let rules = Rules::parse(&[RulesFile { name: "rules.yaml".into(), text: RULES.into() }])?;
     let store = Backend::Memory(MemoryStore::new(MemoryOptions::default()));
@@ -139,8 +139,8 @@ fn of_service(request: &str, count: usize) -> Outcome {
     })
 }
 
-/// Decides once for every key. Then makes `count` decisions, and checks that all of them are `allowed` or that all are
-/// refused.
+/// Decides once for every key. Then makes `count` decisions. If `allowed` is true, all of these decisions must allow the
+/// request. If it is false, all must refuse it.
 fn each(allowed: bool, count: usize, mut decide: impl FnMut(&str) -> Outcome<bool>) -> Outcome {
     let keys: Vec<String> = (0..KEYS).map(|key| format!("user:{key}")).collect();
     for key in &keys {

@@ -9,6 +9,7 @@ mod process;
 mod report;
 mod server;
 mod spread;
+mod timing;
 
 pub use draw::draw;
 pub use machine::machine;
@@ -16,3 +17,4 @@ pub use process::{Process, free_address, pinned};
 pub use report::{met, print};
 pub use server::{Counted, Redis};
 pub use spread::{Spread, median_interval, quantile, spread};
+pub use timing::{Cost, thread_cpu_ns, together};

@@ -9,23 +9,23 @@ use std::time::Instant;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Returns the CPU time of this thread, in nanoseconds.
-pub(crate) fn thread_cpu_ns() -> u64 {
+pub fn thread_cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
 /// The time of one decision while several threads decide at the same time.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cost {
+pub struct Cost {
     /// t * n / d, where t is the wall time, n is the number of threads and d is the number of all decisions.
-    pub(crate) wall_ns: f64,
+    pub wall_ns: f64,
     /// c / d, where c is the sum of the CPU times of all threads, and d is the number of all decisions.
-    pub(crate) cpu_ns: f64,
+    pub cpu_ns: f64,
 }
 
 /// Runs `work` in each thread, with the number of the thread. `work` returns its number of decisions, and the time is
 /// divided by the sum of these numbers.
-pub(crate) fn together(threads: usize, work: impl Fn(usize) -> usize + Sync) -> Cost {
+pub fn together(threads: usize, work: impl Fn(usize) -> usize + Sync) -> Cost {
     let barrier = Barrier::new(threads);
     let run = |thread: usize| {
         barrier.wait();
