@@ -1,7 +1,7 @@
 //! Decides all hits of one request together. Takes that fit are charged only if the whole request is allowed.
 //!
 //! [`decide`] defines the answer to a request. Every store has to give this answer, and to decide each request in one
-//! atomic step.
+//! atomic step. A Redis Cluster can do this only for states in one hash slot.
 
 use crate::algorithm::Refusal;
 use crate::quota::MAX_LATE_NS;
@@ -20,9 +20,9 @@ use crate::{Decision, Denied, Hit, Op, OpKind, Reason, State, Time, Verdict, Wai
 ///   min(cost, capacity).
 /// * A take that its own limit refuses starts the penalty of this limit (a time in which the key is refused), even if
 ///   the request is allowed. A refused take with a cost of 0 starts the penalty too.
-/// * Forces (they count units even if these do not fit), refunds and resets take effect even if the request is refused.
-///   Only a concurrency limit does not count a force. Refunds and resets come last, so that they free no capacity for
-///   takes of the same request.
+/// * A force counts its units even if they do not fit. Only a concurrency limit and a limit of 0 count no force.
+/// * Forces, refunds and resets take effect even if the request is refused. Refunds and resets come last, so that they
+///   free no capacity for takes of the same request.
 /// * A renewal takes effect only if the request is allowed.
 /// * Several quotas can count in the same state. A hit under one of them never lowers what was counted under another
 ///   one, unless the hit is a refund or a reset.
@@ -35,7 +35,8 @@ use crate::{Decision, Denied, Hit, Op, OpKind, Reason, State, Time, Verdict, Wai
 /// * In a queue, all takes of the request share one turn.
 /// * A peek (a hit that takes nothing) reports the state as it was before the request, if the peek is allowed. All
 ///   other hits report the state as it is after the request.
-/// * The wait of a refused hit is computed after the whole request has taken effect.
+/// * The wait of a refused hit is computed again after the whole request has taken effect. If the hit would be allowed
+///   then, the first wait stays.
 ///
 /// ```
 /// use core::time::Duration;
@@ -75,14 +76,14 @@ pub fn decide(
 /// is converted: it is multiplied by T'/T. So the number of used units stays the same.
 ///
 /// The debt shrinks with time. A request that is late by d sees the debt at `now`. If a debt is left at `newest`, the
-/// debt at `now` is longer by d. If this whole debt was converted, the number of units that are used at `newest` would
+/// debt at `now` is longer by d. If this whole debt were converted, the number of units that are used at `newest` would
 /// change:
 ///
 /// * If T' is shorter than T, each conversion would forget d * (1/T' - 1/T) used units.
 /// * If T' is longer than T, each conversion would add d * (1/T - 1/T') units that no caller used.
 ///
-/// For this reason, only the part of the debt that is left at `newest` is converted. The store has to remember `newest`
-/// for all states of the request.
+/// For this reason, only the part of the debt that is left at `newest` is converted. After the decision, the store has
+/// to remember the later one of `now` and `newest` for each state of the request.
 ///
 /// If `newest` is more than [`MAX_LATE_NS`](crate::MAX_LATE_NS) after `now`, `newest` is ignored, because the clock was
 /// set back.
@@ -220,7 +221,8 @@ fn take_or_punish(
     }
 }
 
-/// Computes the wait of a refused hit again. The whole request has taken effect by then, so the wait is exact.
+/// Computes the wait of a refused hit again, after the whole request has taken effect. If the hit would be allowed now,
+/// the first wait stays.
 fn update_wait(state: &State, hit: &Hit<'_>, cost_on_state: u64, now: Time, decision: &mut Decision) {
     if let Some((reason, wait)) = refusal(state, hit, cost_on_state, now) {
         // If this refusal has just started a penalty, the wait includes the penalty. But the reason of the refusal
@@ -239,7 +241,7 @@ fn report(state: &State, hit: &Hit<'_>, now: Time, decision: &mut Decision) {
     let usage = state.usage(hit.quota, now);
     decision.remaining = usage.remaining;
     decision.reset_after_ns = usage.reset_after_ns;
-    // Without a soft limit, no hit is flagged. In this case, more than the capacity is used only after a force, or
-    // after takes under a larger limit.
+    // Without a soft limit, no hit is flagged. In this case, more than the capacity is used only after a force, after a
+    // charged refusal, or after takes under a larger limit.
     decision.soft_over = decision.allowed && usage.over && hit.quota.hard_capacity() > hit.quota.capacity();
 }

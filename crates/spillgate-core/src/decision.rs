@@ -1,4 +1,4 @@
-//! The answer to one hit, and the receipt, with which a take can be undone.
+//! The answer to one hit, and the receipt, with which the units of a take can be given back.
 //!
 //! Every store fills in the same fields, so a caller never needs to know which store decided.
 
@@ -24,7 +24,8 @@ pub enum Wait {
     /// The same hit (an operation on a limit) is allowed after this many nanoseconds, if no other caller takes units
     /// meanwhile. The number is 0 only if the hit is allowed now.
     After(u64),
-    /// The wait is not known, because it depends on when another caller releases its permit (`concurrency`).
+    /// The wait is not known, for example because it depends on when another caller releases its permit
+    /// (`concurrency`), or because the store failed.
     Unknown,
     /// No wait helps, for example because the cost is above the capacity.
     Never,
@@ -91,8 +92,8 @@ pub enum Reason {
     StoreFull,
     /// The algorithm does not support this operation.
     Unsupported,
-    /// The store failed. The setting of the limit for this case gave the answer
-    /// ([`OnStoreFailure`](crate::OnStoreFailure)).
+    /// The store failed, and the [policy](crate::OnStoreFailure) of the limit gave the answer. Another case is a take
+    /// that costs more than the share of the limit that belongs to this server.
     StoreFailed,
     /// The store was not asked about this hit, because another limit certainly refuses the request. The other fields of
     /// the decision have no meaning.
@@ -138,7 +139,7 @@ impl Reason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Receipt {
-    /// The time at which the take was counted. A refund finds the window or the log entry by this time.
+    /// The time at which the take was counted. A refund finds the window, the segment or the log entry by this time.
     pub at: Time,
     /// For `token_bucket` and `leaky_bucket`: when the units of the take are free again, in nanoseconds since the
     /// epoch. For `concurrency`: the id of the lease. For all other algorithms: 0.
@@ -166,6 +167,9 @@ impl Receipt {
 }
 
 /// The answer to one hit.
+///
+/// `remaining`, `reset_after_ns` and `soft_over` report what is used. For an allowed peek (a hit that takes nothing),
+/// they report the state before the request. For every other hit, they report the state after the request.
 ///
 /// ```
 /// use core::time::Duration;
@@ -196,16 +200,15 @@ pub struct Decision {
     /// The capacity in units: the burst of a token bucket, the queue length plus 1 of a leaky bucket, or else the
     /// limit.
     pub limit: u64,
-    /// The whole units that are left after this decision, rounded down. This number is never above `limit`.
+    /// The whole units that are left, rounded down. This number is never above `limit`.
     pub remaining: u64,
     /// How long to wait before the next attempt; [`Wait::NONE`] if the hit is allowed.
     pub retry_after: Wait,
-    /// The nanoseconds until everything that was used so far has expired.
+    /// The nanoseconds until everything that was used so far has expired, and any penalty has ended.
     pub reset_after_ns: u64,
     /// How many nanoseconds an allowed caller has to wait for its turn (`leaky_bucket`), or else 0.
     pub delay_ns: u64,
-    /// Whether the hit is allowed although more than the soft limit is used. For a peek (a hit that takes nothing),
-    /// this is about the state before the request. For every other hit, it is about the state after the request.
+    /// Whether the hit is allowed although more than the soft limit is used.
     pub soft_over: bool,
     /// The receipt of a take that was charged because the whole request is allowed. A refund needs it to give back
     /// exactly the units of this take. `None` for all other hits, even for a refused take whose limit charges refusals.

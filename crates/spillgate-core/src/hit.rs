@@ -50,8 +50,8 @@ pub enum Binding {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Hit<'q> {
-    /// The key: a hash of 128 bits that stands for the caller that is counted. The hash has to be made with a secret,
-    /// so that clients cannot find two keys that share a state.
+    /// The key: a hash of 128 bits that identifies what is counted, for example one user. The hash has to be made with
+    /// a secret, so that clients cannot find two keys that share a state.
     pub key: u128,
     /// The limit.
     pub quota: &'q Quota,
@@ -105,8 +105,7 @@ impl<'q> Hit<'q> {
 
     /// Sums the costs of all takes among `hits`. The sum saturates.
     ///
-    /// A store calls this function with all hits on one state. The sum has to fit in the state if all of these takes
-    /// are to be allowed.
+    /// A store calls this function with all hits on one state. The takes among them are allowed only if this sum fits.
     ///
     /// ```
     /// use spillgate_core::{Binding, Hit, Op, Quota};

@@ -1,8 +1,8 @@
 //! The kernel of spillgate: the pure code that decides whether a request may pass.
 //!
 //! A decision depends only on the operations of the request, on the limits (quotas), on what was used before (states),
-//! and on the time. The kernel reads no clock, opens no socket and writes no log. So it can be tested completely, and
-//! it gives the same answer in every store.
+//! and on the time. The kernel reads no clock, opens no socket and writes no log. So its tests need no server and no
+//! clock, and it gives the same answer in every store.
 //!
 //! All arithmetic is on integers. A result that is too large saturates, or the operation is refused. No number causes a
 //! panic, neither in debug builds nor in release builds. Most states own no memory on the heap. The exceptions are the
@@ -65,20 +65,22 @@
 //!   `tests/properties.rs`: `a_refusal_that_is_free_changes_nothing`.
 //! * If a quota charges refusals, a refused take costs as much as an allowed take, but at most the capacity.
 //!   `tests/properties.rs`: `a_charged_refusal_costs_its_units_up_to_the_capacity`.
-//! * A request takes units from all its limits or from none of them, whatever the algorithms of the limits are.
+//! * A refused request takes no units. An allowed request takes units from all its limits, whatever their algorithms
+//!   are. The only exceptions are refused hits with [`Binding::Shadow`] or [`Binding::Quota`], which take nothing.
 //!   `tests/requests.rs`: `a_request_takes_from_all_its_limits_or_from_none`,
 //!   `hits_are_judged_alone_and_charged_together`.
 //! * If several takes of one request count in the same state, all of them together keep the bound. `tests/requests.rs`:
 //!   `hits_on_one_state_keep_the_bound`.
 //! * Units that are given back can be admitted once more, but not twice. Units that have expired cannot be given back.
-//!   Buckets are an exception: a bucket does not know which units have expired, so it can give back units of any age.
+//!   Token buckets are an exception: they do not know which units have expired, so they give back units of any age.
 //!   `tests/properties.rs`: `what_is_given_back_is_admitted_once_more_at_most`,
 //!   `a_refund_gives_back_its_cost_and_never_more`, `a_refund_of_expired_units_changes_nothing`.
 //! * A force (an operation for units that were used already) counts its units even if they do not fit. Even with
-//!   forces, takes get no more units than the bound allows. Fixed windows and counters count all units of a force.
-//!   A log keeps at most one unit more than its limit. A bucket counts the units of a force until its debt (the time
-//!   that it needs to refill) is 2 * B * T, with B and T of the quota of the force. If two quotas share a bucket, the
-//!   debt may already be larger than 2 * B * T. Then the force adds nothing. `tests/properties.rs`:
+//!   forces, takes get no more units than the bound allows. Fixed windows and counters count all units of a force, up
+//!   to [`MAX_UNITS`]. A log keeps at most one unit more than its hard capacity, or as many units as it had before the
+//!   force, if that is more. A bucket counts the units of a force until its debt (the time that it needs to refill) is
+//!   2 * B * T, with B and T of the quota of the force. If two quotas share a bucket, the debt may already be larger
+//!   than 2 * B * T. Then the force adds nothing. A concurrency limit refuses every force. `tests/properties.rs`:
 //!   `a_force_counts_whatever_is_left`, `forces_do_not_widen_the_bound`; `tests/several_quotas.rs`:
 //!   `a_force_counts_up_to_the_greatest_debt_of_its_own_quota`.
 //! * If a quota has a soft limit, a take above the soft limit is allowed and flagged. A take above the hard limit is
@@ -91,14 +93,15 @@
 //!   unit more for each share. `tests/shares.rs`: `shares_are_those_of_the_table`,
 //!   `shares_sum_to_no_more_than_the_quota`, `any_share_of_any_quota_answers`. The test file `tests/bounds.rs` tests
 //!   the bounds of shares too.
-//! * If the limit or the burst of a quota is changed, the quota continues with what was used before. If the window or
-//!   the algorithm is changed, the quota counts from zero. A queue also counts from zero if its T is changed.
+//! * If the limit or the burst of a quota is changed, the quota continues with what was used before. If the algorithm,
+//!   the window, its anchor or its number of segments is changed, the quota counts from zero. A queue also counts from
+//!   zero if its T is changed. T depends on the limit.
 //!   `tests/requests.rs`: `a_quota_change_neither_forgives_nor_multiplies`, `a_changed_window_counts_from_zero`.
 //! * Several quotas can share a state. A hit under one quota then never lowers what was counted under another quota,
-//!   unless the hit is a refund or a reset. For buckets, the bound in an interval of length s is the sum of three
-//!   parts: the largest B, s times the largest rate 1/T, and the units that were given back in the interval. For
-//!   windows, counters and logs, the bound is that of the largest limit. A quota matters for these bounds only if a
-//!   take or a force under this quota used units in the interval.
+//!   unless the hit is a refund or a reset. For buckets, the bound in an interval of length s is the largest B plus s
+//!   times the largest rate 1/T. For windows, counters and logs, the bound is that of the largest limit. The units that
+//!   were given back in the interval are added to these bounds. A quota matters for these bounds only if a hit under
+//!   this quota was charged in the interval.
 //!   `tests/several_quotas.rs`: `several_quotas_keep_the_bound_of_the_largest`,
 //!   `no_hit_lowers_what_was_counted_under_another_quota`,
 //!   `what_another_quota_refuses_changes_nothing_and_its_wait_is_exact`,
@@ -123,10 +126,10 @@
 //!   `a_clock_that_steps_back_makes_no_lease_longer_and_a_penalty_by_a_second_at_most`.
 //! * If the clock jumps forward by J, a bucket gets at most min(B, J/T) units more.
 //!   `tests/clocks.rs`: `a_clock_that_jumps_forward_adds_what_would_refill_in_the_jump`.
-//! * A bucket that is asked often refills as fast as a bucket that is asked rarely, because rounding errors do not add
+//! * A bucket that gets many hits refills as fast as a bucket that gets few hits, because rounding errors do not add
 //!   up. `tests/properties.rs`: `refill_does_not_drift_however_often_it_is_polled`.
 //! * From the time of `State::expires_at` on, a state decides like an empty state. One nanosecond earlier, it still
-//!   counts something. (`Packed::expires_at` can be up to one window later.)
+//!   decides differently. (`Packed::expires_at` can be up to one window later.)
 //!   `tests/properties.rs`: `a_state_equals_an_empty_one_from_its_expiry_on`.
 //! * A request gets an answer whatever integers are in its fields. No result wraps around, and nothing panics.
 //!   `tests/requests.rs`: `extremes_are_answered`; `tests/extremes.rs`:

@@ -40,7 +40,7 @@ pub enum Op {
         /// How many units to count.
         cost: u64,
     },
-    /// Gives units back. For `concurrency`, a refund releases the permit of the receipt.
+    /// Gives units back. For `concurrency`, a refund releases permits.
     ///
     /// | algorithm | what a refund with a receipt gives back | what a refund without a receipt gives back |
     /// |---|---|---|
@@ -49,19 +49,19 @@ pub enum Op {
     /// | `sliding_window_counter` | units of the take's segment, until it expires | units of the newest segment |
     /// | `sliding_window_log` | units of the take, until they expire | the oldest units that have not expired |
     /// | `leaky_bucket` | units of the take, if it has the last turn in the queue | nothing |
-    /// | `concurrency` | the permit of the take | nothing |
+    /// | `concurrency` | the permits of the take | nothing |
     Refund {
         /// How many units to give back.
         cost: u64,
-        /// The receipt of the take that is undone.
+        /// The receipt of the take whose units are given back.
         receipt: Option<Receipt>,
     },
-    /// Restarts the lease of a permit, so that it lasts its full duration again (`concurrency`).
+    /// Restarts a lease, so that it lasts its full duration again (`concurrency`).
     Renew {
-        /// The receipt of the take that got the permit.
+        /// The receipt of the take that got the lease.
         receipt: Receipt,
     },
-    /// Deletes everything that was counted for the key, and any penalty.
+    /// Deletes everything that was counted in the state, and any penalty.
     Reset,
 }
 
@@ -110,7 +110,7 @@ impl Op {
     }
 }
 
-/// The kind of an [`Op`], without its operands; [`Op::kind`] has an example.
+/// The kind of an [`Op`], without its operands; [`Op`] has an example.
 ///
 /// This enum is exhaustive for the same reason as [`Op`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -6,8 +6,8 @@
 use crate::Time;
 use crate::quota::MAX_SPAN_NS;
 
-/// A state in three integers. A bucket, a window or a counter with one segment fits this form, if the key has no
-/// penalty (a time in which it is refused).
+/// A state in three integers. A window, a counter with one segment, and [almost every](crate::Quota::packs) bucket fit
+/// this form, if the key has no penalty (a time in which it is refused).
 ///
 /// A store keeps the three integers and passes them back unchanged. It must not interpret `first` and `second`, because
 /// their meaning depends on the algorithm. All fields are public, and there will never be a fourth field, because
@@ -40,14 +40,14 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// Returns whether a state that is not empty can have these integers.
+    /// Returns whether these integers are within the bounds of a state that is not empty.
     ///
     /// A store calls this method when it reads a state from a source that it does not trust.
     #[must_use]
     pub const fn is_sound(&self) -> bool {
         let time = self.expires_at > 0 && self.expires_at <= Time::MAX.as_nanos();
-        // The meaning of both integers depends on the algorithm, which is not known here. So they are checked only
-        // against a bound that holds for every algorithm. Up to this bound, no sum in a decision wraps around.
+        // The meaning of `first` and `second` depends on the algorithm, which is not known here. So they are checked
+        // only against a bound that holds for every algorithm. Up to this bound, no sum in a decision wraps around.
         time && self.first <= MAX_SPAN_NS && self.second <= MAX_SPAN_NS
     }
 }

@@ -1,7 +1,7 @@
 //! The verdict: the answer to all hits of one request.
 //!
-//! Some stores decide hits one by one. They form the verdict with this code, so that all stores combine decisions by
-//! the same rule.
+//! The hits of one request can be decided in several parts, for example in several hash slots of a Redis Cluster. This
+//! code also forms the verdict on such a request, so that all stores combine decisions by the same rule.
 
 use crate::{Binding, Decision, Hit, Time, Wait};
 
@@ -14,13 +14,12 @@ pub enum Source {
     /// The store decided.
     #[default]
     Store,
-    /// The deny cache decided. The store was not asked, because a state from an earlier answer of the store still
-    /// refuses the request.
+    /// The deny cache (the states with which the store refused earlier requests) decided. The store was not asked,
+    /// because one of these states still refuses the request.
     DenyCache,
     /// The store failed, and a local store decided instead.
     Local,
-    /// The store failed. The setting of the quota for this case gave the answer
-    /// ([`OnStoreFailure`](crate::OnStoreFailure)).
+    /// The store failed, and the [policy](crate::OnStoreFailure) of the quota gave the answer.
     Policy,
 }
 
@@ -85,7 +84,8 @@ impl Verdict {
 
     /// Combines `decisions` into a verdict. `decisions[i]` is the answer to `hits[i]`.
     ///
-    /// [`decide`](crate::decide) calls this function at its end. Call it only for hits that were decided one by one.
+    /// [`decide`](crate::decide) calls this function at its end. Call it only for hits that were decided in several
+    /// parts.
     #[must_use]
     #[inline]
     pub fn of(hits: &[Hit<'_>], decisions: &[Decision], now: Time) -> Verdict {
