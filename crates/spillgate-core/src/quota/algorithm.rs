@@ -4,9 +4,9 @@
 
 /// How a quota counts.
 ///
-/// f(s) bounds how many units are admitted in any interval of length s that includes both its ends. For each bound,
+/// In any interval of length s that includes both its ends, at most f(s) units are admitted. For each bound,
 /// `tests/bounds.rs` has a property test with random events and with the events of an attacker. It also has a test of
-/// the worst case, in which exactly f(s) units are admitted.
+/// the worst case, in which exactly f(s) units (rounded down) are admitted.
 ///
 /// | letter | meaning | set by |
 /// |---|---|---|
@@ -30,7 +30,7 @@
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
-    /// One token flows into the bucket every T, until there are B tokens. A take removes tokens. f(s) = B + s/T.
+    /// One token flows into the bucket every T, until there are B tokens. A take consumes tokens. f(s) = B + s/T.
     ///
     /// Two other algorithms decide in the same way: the generic cell rate algorithm (GCRA), and the leaky bucket as a
     /// meter.
@@ -47,7 +47,7 @@ pub enum Algorithm {
     /// `first_hit_window_admits_l_a_window_and_nearly_twice_across_an_edge`.
     FixedWindow(Anchor),
     /// Every admitted unit is stored until it is W old. f(s) = L * (floor(s/W) + 1). This algorithm is exact: at most L
-    /// units are admitted in every window that includes its start but not its end.
+    /// units are admitted in every interval of length W that includes its start but not its end.
     ///
     /// A decision takes time in proportion to log L. A refund with a receipt takes time in proportion to the number of
     /// entries that are newer than the take.
@@ -124,7 +124,7 @@ pub enum Anchor {
     /// Windows start at multiples of the window's length since the Unix epoch. All keys have the same windows.
     #[default]
     Epoch,
-    /// A window starts at the first hit of a key after the previous window of this key has ended.
+    /// A window starts when a key uses its first unit after the end of its previous window.
     FirstHit,
 }
 

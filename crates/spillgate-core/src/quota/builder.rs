@@ -374,7 +374,7 @@ impl QuotaBuilder {
     /// ```
     ///
     /// # Panics
-    /// A value is wrong. In a constant, such a panic stops the compiler. The message says what is wrong.
+    /// If a value is wrong. In a constant, such a panic is an error of the compiler. The message says what is wrong.
     #[must_use]
     pub const fn constant(self) -> Quota {
         match self.build() {

@@ -61,7 +61,7 @@ pub enum QuotaError {
         /// The number of segments.
         segments: u8,
     },
-    /// The option belongs to another algorithm.
+    /// The algorithm does not have this option.
     NotFor {
         /// The option.
         field: &'static str,

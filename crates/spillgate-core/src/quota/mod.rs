@@ -26,12 +26,12 @@ pub use policy::{Denied, OnStoreFailure};
 /// counter that has reached `MAX_UNITS` does not grow any more.
 pub const MAX_UNITS: u64 = (1 << 53) - 1;
 
-/// The longest window, lease or penalty: 2^62 ns (146 years). The depth of a bucket is its capacity times T, the time
-/// between two units. Twice this depth must not be longer than 2^62 ns either.
+/// The longest window, lease or penalty: 2^62 ns (146 years). The depth of a bucket is its hard capacity times T, the
+/// time between two units. Twice this depth must not be longer than 2^62 ns either.
 pub(crate) const MAX_SPAN_NS: u64 = 1 << 62;
 
-/// The largest limit of a log or of a concurrency limit. A log keeps a record for each unit, and a concurrency limit
-/// keeps a record for each permit.
+/// The largest hard capacity of a log or of a concurrency limit. A log can need an entry for each unit, and a
+/// concurrency limit can need a lease for each permit.
 pub(crate) const MAX_RECORDS: u64 = 65_536;
 
 /// A limit: how many units are allowed in how much time, and by which algorithm.

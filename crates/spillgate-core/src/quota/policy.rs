@@ -21,7 +21,7 @@ pub enum Denied {
 /// purpose, because each program that handles failures must handle every choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum OnStoreFailure {
-    /// Allow every take.
+    /// Allow every take, unless its cost is above the hard capacity.
     Allow,
     /// Refuse every take.
     Deny,

@@ -1,7 +1,7 @@
 //! The share of a quota that one of several servers may use while each server counts by itself.
 //!
-//! While the common store fails, no store counts for all servers (nodes) together. If each of m nodes then admitted the
-//! whole limit, the m nodes together would admit m times the limit.
+//! While the shared store fails, no store counts for all servers together. If each of m servers then admitted the whole
+//! limit, the m servers together would admit m times the limit.
 
 use core::num::NonZeroU32;
 
@@ -9,12 +9,11 @@ use super::identity::identity;
 use super::{Algorithm, MAX_SPAN_NS, Quota, hard_capacity};
 
 impl Quota {
-    /// Returns the share of the quota for one node, if each of `nodes` nodes counts by itself. A node is a server that
-    /// decides with this quota.
+    /// Returns the share of the quota for one server, if each of `nodes` servers counts by itself.
     ///
-    /// The letters in the table are those of [`Algorithm`], and m is the number of nodes.
+    /// The letters in the table are those of [`Algorithm`], and m is the number of servers.
     ///
-    /// | algorithm | the share of each of the m nodes |
+    /// | algorithm | the share of each of the m servers |
     /// |---|---|
     /// | token bucket | burst max(1, floor(B/m)), one unit every m * T |
     /// | windows, log and counters | floor(L/m) units in W. If that is 0, one unit in W * ceil(m/L) |
@@ -25,7 +24,7 @@ impl Quota {
     /// penalty, the lease and the setting [`soft_ppm`](super::QuotaBuilder::soft_ppm) stay the same. A limit of 0 stays
     /// 0.
     ///
-    /// In the long run, m nodes together admit no more than the quota. In a single instant, they admit at most the
+    /// In the long run, m servers together admit no more than the quota. In a single instant, they admit at most the
     /// capacity of the quota, or m units if the capacity is smaller than m. For a leaky bucket, they admit at most
     /// Q + m units in a single instant.
     ///

@@ -138,10 +138,10 @@ impl State {
     }
 
     /// Prepares the state for a decision under `quota` at `now`. A state of another algorithm becomes empty. If the
-    /// clock was set back, times that are too far in the future are reduced.
+    /// clock was set back, times that are too far in the future are reduced, or the state becomes empty.
     ///
-    /// The caller has to store the result even if the request is refused. Otherwise the same times would be reduced
-    /// again in the next call, and would never be reached.
+    /// The caller has to store the result even if the request is refused. Otherwise each call would reduce the same
+    /// times again, so the clock would never reach them.
     #[inline]
     pub(crate) fn adopt(&mut self, quota: &Quota, now: Time) {
         if quota.limit() == 0 {
