@@ -1,7 +1,8 @@
 //! The bound f(s) of each algorithm: the maximum number of units that the algorithm admits in an interval of length s.
 //!
 //! Some tests send random requests, or the requests of an attacker, and check that at most f(s) units are admitted. Other
-//! tests send the worst case, and check that exactly f(s) units are admitted. So a smaller bound would be wrong.
+//! tests send the worst case, and check that exactly f(s) units (rounded down) are admitted. So a smaller bound would be
+//! wrong.
 //! `Algorithm` explains the letters in the names of the tests.
 
 mod support;
@@ -25,7 +26,7 @@ struct Event {
 }
 
 /// Quotas of one algorithm, from 1 unit a year to 10 million units a second. Some of them are shares: the part of a
-/// quota that one of several nodes (servers) admits by itself.
+/// quota that one of several servers admits by itself.
 fn quotas(algorithm: Algorithm) -> impl Strategy<Value = Quota> {
     let limits = prop_oneof![1..=5u64, 1..=1000u64, Just(10_000_000)];
     let nodes =
@@ -208,7 +209,7 @@ fn take_all(quota: &Quota, state: &mut State, times: impl IntoIterator<Item = u6
     (last - first.expect("at least one take was admitted"), sum)
 }
 
-/// Checks that exactly f(s) units were admitted: `sum` is within the bound, and one unit more would not be.
+/// Checks that exactly f(s) units (rounded down) were admitted: `sum` is within the bound, and one unit more is not.
 fn assert_reached(quota: &Quota, (s, sum): (u64, u128)) {
     assert!(within_bound(quota, s, sum) && !within_bound(quota, s, sum + 1), "{sum} units within {s} ns");
 }

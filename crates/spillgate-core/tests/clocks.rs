@@ -28,7 +28,7 @@ fn greatest_debt_and_a_second_ns(quota: &Quota) -> u64 {
 }
 
 /// Returns the bound of the debt of a bucket, in nanoseconds. A debt becomes longer than this bound only if the clock
-/// is set back. It is then cut to the bound.
+/// is set back. Such a debt is cut to the bound.
 fn most_debt_ns(quota: &Quota) -> u64 {
     greatest_debt_and_a_second_ns(quota).next_power_of_two()
 }

@@ -70,7 +70,8 @@ impl Node {
         next
     }
 
-    /// Checks that a refusal that is free (not charged) leaves the state as a peek would leave it.
+    /// Checks that a refusal that is free (it charges nothing and starts no penalty) leaves the state as a peek would
+    /// leave it.
     fn assert_free(&self, next: &Node, quota: &Quota, answer: &Decision) {
         if !answer.allowed && quota.refusal_is_free() {
             let mut peeked = self.state.clone();

@@ -2,7 +2,7 @@
 //!
 //! Windows are a few nanoseconds long, so that every instant can be tried. Every field of every answer has to be the
 //! same as in the model's answer. A request can have the same time as the request before, an earlier time, or a later time.
-//! All operations occur, and limits change from one request to the next.
+//! All operations except resets occur, and limits change from one request to the next.
 
 mod support;
 
@@ -93,8 +93,9 @@ decides_as_the_model! {
 }
 
 fn one_plain_quota() -> impl Strategy<Value = Quota> {
-    // Windows that start at the first hit are left out. A take can open such a window. After this take is given back, the
-    // window is still open, so the state differs from a state without the take.
+    // Windows that start at the first hit are left out. A take can open such a window, and later takes can count in it.
+    // After the first take is given back, the window still starts at the time of this take. So the state differs from a
+    // state without this take.
     let algorithm = prop_oneof![algorithms(), Just(Algorithm::Concurrency)]
         .prop_filter("anchor", |a| *a != Algorithm::FixedWindow(Anchor::FirstHit));
     let first = algorithm.prop_flat_map(tiny_quotas).prop_map(|quotas| quotas[0].clone());
@@ -104,10 +105,10 @@ fn one_plain_quota() -> impl Strategy<Value = Quota> {
 proptest! {
     #![proptest_config(cases(2000))]
 
-    /// If a take is given back with its receipt, the state is as if the take had never happened.
+    /// If a take is given back with its receipt, the state is as if the take had never happened. There are two exceptions:
     ///
-    /// For a token bucket, this is true only if the bucket was never full between the take and the refund. For a queue,
-    /// it is true only if the queue admitted no other take before the refund.
+    /// * Without the take, a token bucket would have become full before the refund.
+    /// * A queue admitted another take before the refund.
     #[test]
     fn a_take_that_is_given_back_leaves_no_trace(
         quota in one_plain_quota(),

@@ -320,8 +320,8 @@ proptest! {
         }
     }
 
-    /// A bucket admits exactly one unit every T (the time between two units), however often it is polled. Polls make
-    /// the refill neither faster nor slower.
+    /// A poll is a take of one unit. The bucket holds one unit, so it admits exactly those polls that come at least T (the
+    /// time between two units) after the last admitted poll. Refused polls make the refill neither faster nor slower.
     #[test]
     fn refill_does_not_drift_however_often_it_is_polled(
         (limit, window_ns) in prop_oneof![

@@ -51,7 +51,8 @@ fn op_of(kind: u8, cost: u64) -> Op {
     }
 }
 
-/// Returns the verdict over `decisions` as DESIGN.md defines it: whether the request is allowed, and the wait.
+/// Returns the verdict on `decisions` as the documentation of `Verdict` defines it: whether the request is allowed, and
+/// the wait.
 fn verdict_of(decisions: &[Decision], bindings: &[Binding]) -> (bool, Wait) {
     let refusing = |binding| {
         let both = decisions.iter().zip(bindings);
@@ -309,8 +310,8 @@ proptest! {
         prop_assert!((expected.saturating_sub(rounding)..=expected).contains(&back), "{back} units are left, and {expected} were expected");
     }
 
-    /// A quota with another window counts from zero, and the state of the old quota stays. So a change of the window
-    /// admits at most the capacity of the new quota in addition.
+    /// A quota with another window counts from zero, and the state of the old quota stays. So right after a change of the
+    /// window, takes get at most the capacity of the new quota.
     #[test]
     fn a_changed_window_counts_from_zero((old, new) in quota_pairs(), longer in 1..4u64) {
         let segments = if let Algorithm::SlidingWindowCounter { segments } = new.algorithm() { segments.into() } else { 1 };

@@ -1,8 +1,8 @@
 //! Several quotas on one state.
 //!
-//! This happens when the same limit has different values in different places. A canary can run with new limits beside
-//! other servers, a reload reaches one server after the other, and some callers send the limit with each call. A hit
-//! under one quota must never lower what was counted under another quota.
+//! This happens when the same limit has different values in different places. One server can try new limits while the
+//! other servers use the old limits. A reload reaches one server after the other. Some callers send the limit with each
+//! call. A hit under one quota must never lower what was counted under another quota.
 //!
 //! T is the time between two units of a bucket at the full rate. The depth of a bucket is its capacity.
 

@@ -1,7 +1,7 @@
-//! The shares of a quota: how much each of several nodes (servers) may admit if each counts by itself.
+//! The shares of a quota: how much each of several servers may admit if each counts by itself.
 //!
 //! The tests check the table in the documentation of `Quota::share`, the sum of all shares, and extreme quotas. m is
-//! the number of nodes, and T is the time between two units.
+//! the number of servers, and T is the time between two units.
 
 mod support;
 
@@ -127,7 +127,7 @@ proptest! {
     #![proptest_config(cases(500))]
 
     /// In the long run, all shares together admit no more than the quota. In a single instant, they admit at most the
-    /// capacity of the quota, or one unit for each node if that is more. In a queue, each node also admits the unit
+    /// capacity of the quota, or one unit for each server if that is more. In a queue, each server also admits the unit
     /// that is being served.
     #[test]
     fn shares_sum_to_no_more_than_the_quota(quota in quotas_with_extras(), nodes in prop_oneof![1..=9u32, 1..=5_000u32]) {
@@ -151,8 +151,8 @@ proptest! {
         }
     }
 
-    /// Whatever the numbers are, a share stays within the bounds that `QuotaBuilder` sets for every quota, and it can
-    /// be asked like any other quota.
+    /// Whatever the numbers are, a share stays within the bounds that `QuotaBuilder` sets for every quota, and every
+    /// operation under the share gets an answer.
     #[test]
     fn any_share_of_any_quota_answers(
         algorithm in prop_oneof![4 => algorithms(), 1 => Just(Algorithm::Concurrency)],

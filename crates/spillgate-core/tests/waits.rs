@@ -59,8 +59,7 @@ fn small_ops() -> impl Strategy<Value = Vec<(u64, Op)>> {
 proptest! {
     #![proptest_config(cases(400))]
 
-    /// The quotas have all extras: soft limits, charged refusals and penalties. The operations include forces and
-    /// refunds.
+    /// Some quotas have a soft limit, charged refusals or a penalty. The operations include forces and refunds.
     #[test]
     fn a_wait_is_exact_at_every_instant(
         quotas in prop_oneof![6 => algorithms().boxed(), 1 => Just(Algorithm::Concurrency).boxed()]

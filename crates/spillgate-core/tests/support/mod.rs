@@ -126,7 +126,7 @@ pub(crate) fn quotas_with_extras() -> impl Strategy<Value = Quota> {
     )
 }
 
-/// One to three quotas that count in the same state. Their limit, depth, lease and soft share may differ.
+/// One to three quotas, for tests that use all of them on one state. Their limit, depth, lease and soft share may differ.
 pub(crate) fn tiny_quotas(algorithm: Algorithm) -> impl Strategy<Value = Vec<Quota>> {
     let sizes = (1..=7u64, 1..=6u64, prop_oneof![2 => Just(0u32), 1 => Just(500_000), 1 => Just(1_000_000)]);
     let penalty = prop_oneof![2 => Just(0), 1 => 1..=30u64];
@@ -225,7 +225,7 @@ pub(crate) fn costs() -> impl Strategy<Value = Cost> {
     ]
 }
 
-/// Takes at each step. Before each take, it calls `check` with the state.
+/// Makes a take at each step. Before each take, this function calls `check` with the state.
 pub(crate) fn walk(
     quota: &Quota,
     start: u64,

@@ -2,8 +2,8 @@
 //!
 //! The model is slow but simple, so that a reader can check it. For each answer, the model adds up again what was used.
 //! It finds a wait by trying every instant, and it finds what is left by trying every cost. The model is only for small
-//! numbers and for requests with one hit. A model has one state, so its quotas must be able to share a state. For example,
-//! token buckets with different rates can share a state.
+//! numbers and for requests with one hit. A model has one state, so all its quotas must have the same algorithm and the
+//! same window.
 //!
 //! W is the window, w is the length of a segment, and T is the time between two units of a bucket.
 
@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 
 use spillgate_core::{Algorithm, Anchor, Decision, Denied, MAX_UNITS, Op, OpKind, Quota, Reason, Receipt, Time, Wait};
 
-/// A request is late if an earlier request had a newer time. This is the greatest difference between the two times. If the
-/// difference is greater, the clock was set back.
+/// The greatest lateness of a request, in nanoseconds. A request is late if an earlier request had a newer time, and the
+/// lateness is the difference between the two times. If the difference is greater, the clock was set back.
 const MAX_LATE_NS: u64 = 1_000_000_000;
 
 #[derive(Clone, Debug, Default)]
