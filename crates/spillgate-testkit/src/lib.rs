@@ -16,4 +16,4 @@ pub use eventually::{DEADLINE, eventually};
 pub use port::free_port;
 pub use random::Random;
 pub use redis_cluster::start_cluster;
-pub use redis_server::{RedisServer, redis_program, start_until_logged};
+pub use redis_server::{RedisServer, folder_in_memory, redis_program, start_until_logged};

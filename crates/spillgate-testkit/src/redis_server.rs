@@ -45,7 +45,7 @@ impl RedisServer {
     /// Panics if the server cannot be started.
     #[must_use]
     pub fn start_with(port: u16, arguments: &[&str]) -> RedisServer {
-        let folder = TempDir::new().expect("the folder is created");
+        let folder = folder_in_memory();
         let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
         let process = spawn(port, &arguments, folder.path(), READY);
         RedisServer { process, port, arguments, folder }
@@ -151,6 +151,19 @@ fn spawn(port: u16, arguments: &[String], folder: &Path, logged: &str) -> Child 
     command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
     command.args(["--enable-debug-command", "yes"]).args(arguments).current_dir(folder);
     start_until_logged(&mut command, logged)
+}
+
+/// Makes a folder for the files of a server. On Linux, the folder is in memory.
+///
+/// Nodes of a cluster and sentinels wait (`fsync`) until each change of their settings is on the disk. On a busy disk this
+/// can take 10 s and more. Meanwhile the server does not answer, and the other servers believe that it is down.
+///
+/// # Panics
+/// Panics if the folder cannot be made.
+#[must_use]
+pub fn folder_in_memory() -> TempDir {
+    let folder = TempDir::new_in("/dev/shm").or_else(|_| TempDir::new());
+    folder.expect("the folder can be made")
 }
 
 /// Starts a process. Returns when a line of its stdout, changed to lower case, contains `logged`.

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::{Child, Command};
 
 use redis::Value;
-use spillgate_testkit::{free_port, redis_program, start_until_logged};
+use spillgate_testkit::{folder_in_memory, free_port, redis_program, start_until_logged};
 use tempfile::TempDir;
 
 use crate::cluster::text;
@@ -51,7 +51,7 @@ impl SentinelSetup {
 
 impl Sentinel {
     pub(crate) fn start(primary: u16, more: &str) -> Sentinel {
-        let (folder, port) = (TempDir::new().expect("the folder can be made"), free_port());
+        let (folder, port) = (folder_in_memory(), free_port());
         let settings = format!(
             "port {port}\nbind 127.0.0.1\nsentinel monitor main 127.0.0.1 {primary} 2\n\
              sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 2000\n{more}"
@@ -60,10 +60,6 @@ impl Sentinel {
         let mut command = Command::new(redis_program());
         command.args(["sentinel.conf", "--sentinel"]).current_dir(folder.path());
         let process = start_until_logged(&mut command, "+monitor master main");
-        // By default, a sentinel asks its servers for their role once in 10 s, and demotes an old primary 8 s later at
-        // the earliest. A sentinel that was stopped for 2 s, as on a busy machine, does nothing for another 30 s.
-        let times = ["info-period", "500", "publish-period", "500", "tilt-trigger", "60000"];
-        run(port, &[["SENTINEL", "DEBUG"].as_slice(), &times].concat()).expect("the sentinel accepts these times in ms");
         Sentinel { process, port, _folder: folder }
     }
 
