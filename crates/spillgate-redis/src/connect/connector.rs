@@ -3,7 +3,7 @@
 //! Every connection of the store, to a server or to a sentinel, is made here. So no connection can skip TLS or the
 //! login.
 //!
-//! A login looks like this on the wire. AUTH is sent only if the URL has a password, and SELECT only for a database
+//! A login looks like this on the wire. AUTH is sent only if the user has a password, and SELECT only for a database
 //! other than 0:
 //!
 //! ```text
@@ -89,7 +89,8 @@ impl Connector {
     /// # Errors
     /// [`Disconnected`](StoreErrorKind::Disconnected) if the server cannot be reached, or closes the connection, even
     /// during the TLS handshake. [`NoPermission`](StoreErrorKind::NoPermission) if the login is missing or wrong.
-    /// Otherwise the kind of the server's error.
+    /// [`Other`](StoreErrorKind::Other) if no certificate can have the name of the host. Otherwise the kind of the
+    /// server's error.
     pub(crate) async fn open(
         &self,
         address: &ConnectionAddr,
@@ -143,7 +144,7 @@ impl OpenConnection {
     async fn log_in(&mut self, user: &RedisConnectionInfo) -> Result<(), Error> {
         let logs_in = user.password().is_some();
         match driven(&mut self.driver, self.connection.send(&cmd("PING"))).await {
-            // NOAUTH means that the user is not logged in yet. If the URL has no password, no login follows, so NOAUTH
+            // NOAUTH means that the user is not logged in yet. If the user has no password, no AUTH follows, so NOAUTH
             // is an error here. If it were accepted, SCRIPT LOAD would come next. Redis closes a connection that sends
             // a very long command without a login, and the error would no longer be NOAUTH. NOPERM only means that the
             // user has no right to call PING.

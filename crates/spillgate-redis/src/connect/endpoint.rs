@@ -63,7 +63,8 @@ impl Endpoint {
     ///
     /// # Errors
     /// An error if the server or the sentinels cannot be reached, or if the login fails.
-    /// [`ReadOnly`](StoreErrorKind::ReadOnly) if the sentinels name a server that is not a primary.
+    /// [`ReadOnly`](StoreErrorKind::ReadOnly) if the sentinels name a server that is not a primary, name another server
+    /// when they are asked again, or missed a failover.
     pub(crate) async fn reach(&self) -> Result<OpenConnection, Error> {
         match &self.location {
             Location::Address(address) => self.connector.open(address, &self.connector.user).await,
@@ -71,7 +72,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns a connection to the primary, after ROLE has confirmed that the server is a primary.
+    /// Returns a connection to the primary, after ROLE and a second reply of the sentinels have confirmed the primary.
     async fn primary(&self, sentinels: &Sentinels) -> Result<OpenConnection, Error> {
         let connector = &self.connector;
         let address = sentinels.address(connector).await?;

@@ -1,7 +1,7 @@
 //! How to reach a server: URLs, sentinels, TLS and login.
 //!
-//! The rest of the store only asks an endpoint for a connection. It does not know whether sentinels, TLS or a login are
-//! needed.
+//! The pool of connections only asks an endpoint for a connection. The pool does not know whether sentinels, TLS or a
+//! login are needed.
 //!
 //! When the store is created, [`url`] parses the URL. A connection is then made in this order: [`sentinel`] or the URL
 //! gives the address, [`tls`] makes the socket secure, [`connector`] logs in, and [`endpoint`] loads the scripts.

@@ -71,8 +71,9 @@ impl Sentinels {
     ///
     /// # Errors
     /// If no sentinel reports a primary, and no last primary can be used: the error of a sentinel, with its address. If
-    /// several sentinels failed, this is the one that comes last in the URL. [`ReadOnly`](StoreErrorKind::ReadOnly) if
-    /// only some sentinels replied, and all of these missed a failover that the store already knows.
+    /// several sentinels failed in time, this is the error of the one that comes last in the URL. If none failed in
+    /// time: [`Timeout`](StoreErrorKind::Timeout). [`ReadOnly`](StoreErrorKind::ReadOnly) if only some sentinels
+    /// replied, and all of these missed a failover that the store already knows.
     pub(crate) async fn address(&self, connector: &Connector) -> Result<ConnectionAddr, Error> {
         let most = self.addresses.len() / 2 + 1;
         let mut replies: FuturesUnordered<_> = self

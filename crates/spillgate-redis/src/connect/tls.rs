@@ -69,7 +69,8 @@ impl TlsClient {
     ///
     /// # Errors
     /// [`Disconnected`](StoreErrorKind::Disconnected) if the handshake fails, for example because a certificate is not
-    /// trusted. The detail is the text of rustls. The cause of the error says whether a certificate is the reason.
+    /// trusted. The detail is the text of rustls or of the system. The cause of the error says whether a certificate is
+    /// the reason. [`Other`](StoreErrorKind::Other) if no certificate can have the name `host`.
     pub(crate) async fn connect(&self, host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>, Error> {
         let name = self.name.clone().map_or_else(|| server_name(host), Ok)?;
         self.connector.connect(name, stream).await.map_err(|error| match Error::from(error) {
