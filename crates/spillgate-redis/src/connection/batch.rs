@@ -24,8 +24,8 @@ use crate::command::script::Script;
 /// their wait to 0.1 to 0.2 ms.
 const TAKES_MAX: usize = 32;
 /// For each new take, this many batches are searched for one that the take fits in. The same number of batches is kept
-/// and reused. Outside of tests there are at most three kinds of batches, one for each script that can decide several
-/// takes.
+/// and reused. If the server's clock decides, there are at most three kinds of batches, one for each script that can
+/// decide several takes.
 const BATCHES_KEPT: usize = 4;
 
 /// The callers that wait for the reply to a command.

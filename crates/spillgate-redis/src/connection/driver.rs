@@ -1,6 +1,7 @@
 //! The driver of a connection: writes the queued commands, reads the replies, and delivers them.
 //!
-//! Each connection has one driver, which runs as a task of its own. So no request has to write to the socket itself.
+//! Each connection has one driver. After the login, a task polls the driver, so no request has to write to the socket
+//! itself.
 //!
 //! Each time the driver is polled, it first writes what is queued, and then reads what has come:
 //!

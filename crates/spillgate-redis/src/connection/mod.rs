@@ -1,5 +1,5 @@
-//! One connection that many requests share. Its driver is a task that writes all queued commands in one write. The replies
-//! come back in the order of the commands.
+//! One connection that many requests share. A task polls its driver, which writes all queued commands together. The
+//! replies come back in the order of the commands.
 //!
 //! If each command had a write of its own, the system call and the wakeup of the server would cost more than the command
 //! itself.
@@ -14,7 +14,7 @@
 //! come in the same order:
 //!
 //! ```text
-//! > *3 $3 GET .. *7 $7 EVALSHA .. $1 2 .. (two takes in one call)
+//! > *2 $3 GET .. *7 $7 EVALSHA .. $1 2 .. (two takes in one call)
 //! < $-1
 //! < *2 $9 .. $28 ..
 //! ```
@@ -48,7 +48,7 @@ impl Connection {
         (Connection(Arc::clone(&shared)), Driver::new(stream, shared))
     }
 
-    /// Sends one command and returns its reply. The command is executed even if the caller no longer waits.
+    /// Sends one command and returns its reply. The command is written even if the caller no longer waits.
     ///
     /// # Errors
     /// There are three kinds of errors. The server may reply with an error. The connection may have ended. If the

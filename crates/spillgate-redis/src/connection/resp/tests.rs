@@ -110,8 +110,8 @@ fn random_bytes_are_read_as_the_client_library_reads_them_or_not_at_all() {
             Ok(Some(length)) => {
                 whole += 1;
                 let read = value(&bytes[..length]).ok();
-                // Our decoder rejects some replies that the client library accepts, because it reads only lengths of
-                // digits and -1.
+                // Our decoder rejects some replies that the client library accepts, because our decoder accepts only
+                // lengths that are digits or -1.
                 let theirs = parse_redis_value(&bytes[..length]).ok();
                 assert!(read.is_none() || read == theirs, "{:?}", String::from_utf8_lossy(&bytes));
                 values += u32::from(read.is_some());
