@@ -5,7 +5,7 @@
 //!
 //! | state | `probe_at_ns` | requests | next state |
 //! |---|---|---|---|
-//! | closed | 0 | all pass | open after `max_failures` in a row, or when the server says that it is down |
+//! | closed | 0 | all pass | open after `max_failures` in a row, or at once if the server says that it is down, or cannot be reached |
 //! | open | even: the time of the next probe | none passes before that time | half open when a request comes after that time |
 //! | half open | odd: the time of the next probe, with the bit `PROBING` | one has passed as the probe | closed by a reply, open by a failure |
 //!
@@ -26,9 +26,9 @@ const EARLIEST_NS: u64 = 2;
 
 /// A circuit breaker. A request that passes costs one atomic load.
 ///
-/// The breaker opens after `max_failures` requests in a row failed, or when the server itself says that it is down. While
-/// the breaker is open, one request passes as a probe after each wait of at most `probe_every`. The first success closes
-/// the breaker.
+/// The breaker opens after `max_failures` requests in a row failed. It opens at once if the server itself says that it
+/// is down, or if the pool has no connection and cannot connect. While the breaker is open, one request passes as a
+/// probe after each wait of at most `probe_every`. The first success closes the breaker.
 ///
 /// Times are nanoseconds of the caller's clock, and never zero. The next probe passes at its time even if the last probe
 /// never got a result.
@@ -88,8 +88,8 @@ impl Breaker {
         (failures >= self.max_failures || self.circuit() != Circuit::Closed) && self.open(now_ns)
     }
 
-    /// Reports that a request ended without a result that says something about the server. If a probe has no result
-    /// yet, the next request becomes the probe.
+    /// Reports that a request ended, and that its result says nothing about the server. If the breaker is half open,
+    /// the next request becomes the probe.
     pub(crate) fn inconclusive(&self) {
         let at = self.probe_at_ns.load(Ordering::Relaxed);
         if at & PROBING != 0 {
@@ -97,7 +97,7 @@ impl Breaker {
         }
     }
 
-    /// Reports that the server is down. Returns whether this opens the breaker.
+    /// Reports that the server is down or cannot be reached. Returns whether this opens the breaker.
     pub(crate) fn open(&self, now_ns: u64) -> bool {
         let next = self.next_probe_ns(now_ns);
         let was_closed = self.probe_at_ns.compare_exchange(0, next, Ordering::AcqRel, Ordering::Relaxed).is_ok();
@@ -118,7 +118,7 @@ impl Breaker {
     }
 
     /// Returns the time of the next probe. The wait is random, between half of `probe_every` and `probe_every`, so that
-    /// the servers of a fleet do not probe all at once.
+    /// the processes that share the server do not probe all at once.
     fn next_probe_ns(&self, now_ns: u64) -> u64 {
         let wait_ns = u64::try_from(self.jitter.of(self.probe_every).as_nanos()).unwrap_or(u64::MAX);
         (now_ns.saturating_add(wait_ns) & !PROBING).max(EARLIEST_NS)

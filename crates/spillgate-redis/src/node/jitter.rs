@@ -1,6 +1,6 @@
 //! Computes random waits, which differ between processes.
 //!
-//! Without random waits, all servers of a fleet would try a failed store again with the same timing.
+//! Without random waits, all processes that share a failed server would try it again at the same times.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};

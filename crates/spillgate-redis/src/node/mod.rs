@@ -15,6 +15,9 @@
 //! | the connection ended | `Disconnected` | none at first; opens it if the pool has no connection and cannot connect again |
 //! | the connection waits for too many replies | `Overloaded` | none |
 //! | any other reply | none, or the kind if the reply is an error | closes it |
+//!
+//! If a probe had too little time, or fails as `Overloaded`, its outcome says nothing about the server. The breaker is
+//! then open again, and the next request is the probe.
 
 pub(crate) mod breaker;
 pub(crate) mod jitter;
@@ -47,7 +50,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Returns a node without connections. Its first request makes the connections.
+    /// Returns a node without connections. Requests and [`wait_connected`](Node::wait_connected) make the connections.
     pub(crate) fn new(endpoint: Endpoint, settings: &Settings) -> Node {
         Node { pool: Arc::new(Pool::new(endpoint, settings)) }
     }
@@ -107,7 +110,7 @@ impl Node {
     /// Waits for a connection until the deadline.
     ///
     /// # Errors
-    /// There is no connection at the deadline. The error is that of the last attempt to connect, if an attempt has failed.
+    /// There is no connection at the deadline. The error is the [last error](Node::last_error), if there is one.
     pub(crate) async fn wait_connected(&self, deadline: Instant) -> Result<(), Error> {
         self.pool.wait_connected(deadline).await.map_err(|error| self.last_error().unwrap_or(error))
     }
@@ -123,7 +126,8 @@ impl Node {
         self.pool.breaker.circuit()
     }
 
-    /// Returns the last known address of the server, and whether there is a connection.
+    /// Returns the last known address of the server, or the name of a primary that was never found. Also returns
+    /// whether there is a connection.
     pub(crate) fn node(&self) -> NodeStatus {
         let address = match &self.pool.endpoint.location {
             Location::Address(address) => address_text(address),

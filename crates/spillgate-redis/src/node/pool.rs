@@ -8,11 +8,11 @@
 //! |---|---|---|---|
 //! | unused | no | no | a thread needs the entry, and starts its task |
 //! | connecting | yes | no | the attempt succeeds, fails, or reaches `connect_timeout` |
-//! | live | yes | yes | the connection ends, is silent, or is abandoned |
+//! | live | yes | yes | the connection ends, is silent or abandoned, or the server is found at another address |
 //! | pausing | yes | no | the pause ends: 10 ms at first, twice as long each time, `probe_every` at most |
 //!
-//! Each pause is shortened at random by up to a half, so that the servers of a fleet do not reconnect all at once. If a
-//! connection has lasted for `probe_every` or longer, it is made again without a pause.
+//! Each pause is shortened at random by up to a half, so that the processes that share a server do not reconnect all at
+//! once. If a connection has lasted for `probe_every` or longer, it is made again without a pause.
 
 use std::cell::Cell;
 use std::pin::pin;
@@ -70,8 +70,8 @@ impl LiveConnection {
         self.has_all_slots.load(Ordering::Relaxed)
     }
 
-    /// Reports that the server has replied CROSSSLOT. This means that a proxy at this address sends commands to several
-    /// nodes of a cluster. Until this connection is made again, each take is sent in a call of its own.
+    /// Reports that the server has replied CROSSSLOT. So at this address is a node of a cluster, or a proxy that sends
+    /// commands to several nodes. Until this connection is made again, each take is sent in a call of its own.
     pub(crate) fn lacks_slots(&self) {
         self.has_all_slots.store(false, Ordering::Relaxed);
     }
@@ -85,8 +85,8 @@ impl LiveConnection {
     /// Waits until the server no longer replies. Idle connections are tested too, so that a dead connection is found
     /// before a request uses it.
     ///
-    /// `time` is how long the reply to a PING can take. Replies come in order, so the reply to a PING shows that all
-    /// earlier replies have come.
+    /// `time` is the longest time that the reply to a PING can take. Replies come in order, so the reply to a PING
+    /// shows that all earlier replies have come.
     async fn wait_for_silence(&self, time: Duration) {
         loop {
             let _ = timeout(PING_EVERY, self.suspected.notified()).await;
@@ -119,8 +119,8 @@ struct PoolEntry {
 pub(crate) struct Pool {
     /// The server, and how it is found.
     pub(crate) endpoint: Endpoint,
-    /// Opens after missing replies, after a failed attempt to connect, or if the server says that it is down. Any other
-    /// reply, or a new connection, closes it.
+    /// Opens after missing replies, or if the server says that it is down. Also opens after a failed attempt to
+    /// connect, unless there is another connection. Any other reply, or a new connection, closes it.
     pub(crate) breaker: Breaker,
     /// The entries. Their number is [`Settings::connections`].
     entries: Box<[PoolEntry]>,
@@ -220,8 +220,8 @@ impl Pool {
         self.entries.iter().any(|entry| entry.live.load().is_some())
     }
 
-    /// Reports that no reply came. If the request had about the whole timeout, the breaker counts a failure. Otherwise the
-    /// missing reply says nothing about the server.
+    /// Reports that no reply came. If the request waited for about the whole timeout, the breaker counts a failure.
+    /// Otherwise the missing reply says nothing about the server.
     ///
     /// `since` is when the request was sent, or when it began to wait for a connection.
     pub(crate) fn no_reply(&self, since: Instant) {
@@ -363,7 +363,7 @@ impl Keeper {
                 }
                 Err(failed) => {
                     pool.last_error.store(Some(Arc::new(failed)));
-                    // While another connection works, the breaker stays closed.
+                    // While there is another connection, a failed attempt does not open the breaker.
                     if !pool.is_live() {
                         pool.open();
                     }

@@ -36,7 +36,7 @@ const COMMAND_BYTES: usize = 256;
 pub(crate) enum NodeReply {
     /// What the script or the transaction returned.
     Bytes(Vec<u8>),
-    /// The node did nothing, because another node has the states.
+    /// The node did nothing, because it does not have all states of the command.
     Elsewhere(Redirection),
 }
 
@@ -79,7 +79,7 @@ async fn send_script(
         Some(take) => live.connection.send_take(&take).await,
         None => send_alone(live, &command(request), asking).await,
     };
-    // CROSSSLOT means that nothing was executed, and that a proxy at this address sends commands to several nodes.
+    // CROSSSLOT means that nothing was executed. See `LiveConnection::lacks_slots`.
     if batched.is_some() && is_error(&reply, ServerErrorKind::CrossSlot) {
         live.lacks_slots();
         reply = send_alone(live, &command(request), asking).await;

@@ -7,9 +7,9 @@
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeStatus {
-    /// The host and port of the server, or the path of its socket. If the store asks sentinels for the primary and no
-    /// sentinel has returned an address yet, this is the name of the primary in the settings.
+    /// The host and port of the server, or the path of its socket. If the store asks sentinels for the primary and has
+    /// not connected to it yet, this is the name of the primary in the URL.
     pub address: String,
-    /// Whether the store has a connection to the server. Before the first request it has no connection.
+    /// Whether the store has a connection to the server. It connects when it is first used.
     pub is_connected: bool,
 }
