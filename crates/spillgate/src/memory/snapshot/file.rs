@@ -56,7 +56,7 @@ pub(super) struct Draft<'p> {
 }
 
 impl<'p> Draft<'p> {
-    /// Creates an empty file beside `path`. Only the owner of the file can read it.
+    /// Creates an empty file beside `path`. On Unix, only the owner of the file can read it.
     pub(super) fn new(path: &'p Path) -> io::Result<Draft<'p>> {
         let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
         name.push(".draft");

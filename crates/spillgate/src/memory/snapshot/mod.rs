@@ -1,8 +1,8 @@
-//! Saves the memory store in a file and restores it, so that a restart forgets nothing.
+//! Saves the memory store in a file and restores it, so that its states are kept over a restart.
 //!
 //! A snapshot is written under a temporary name and then renamed. The file at the final path is therefore always the
 //! last snapshot that was written completely. A checksum over the whole file detects a file that was cut or altered.
-//! The file contains hashes of keys and the secret of the hash function, so only its owner may read it.
+//! The file contains hashes of keys and the secret of the hash function, so on Unix only its owner may read it.
 
 mod file;
 mod format;
@@ -54,8 +54,8 @@ pub struct Restored {
 }
 
 impl MemoryStore {
-    /// Writes all states that have not expired to a file at `path`. Only the owner of the file may read it. `keys` is
-    /// the hasher that made the keys in the store.
+    /// Writes all states that have not expired to a file at `path`. On Unix, only the owner of the file may read it.
+    /// `keys` is the hasher that made the keys in the store.
     ///
     /// Decisions continue during the call. A decision waits at most while a few buckets are copied. The file has each
     /// state as it was at some instant of the call. If one request charges two states during the call, the file can
@@ -63,8 +63,9 @@ impl MemoryStore {
     /// call are not in the file.
     ///
     /// At every time, `path` has the last complete snapshot, even if the machine stops. A call that fails does not
-    /// change this snapshot. Only one call at a time may write to a path, because all calls for one path use the same
-    /// temporary file.
+    /// change this snapshot, with one exception. The last step of the call makes the new name of the file permanent. If
+    /// only this step fails, `path` already has the new snapshot. Only one call at a time may write to a path, because
+    /// all calls for one path use the same temporary file.
     ///
     /// ```
     /// use spillgate::{KeyHasher, MemoryOptions, MemoryStore, Time};
@@ -80,7 +81,7 @@ impl MemoryStore {
     /// ```
     ///
     /// # Errors
-    /// The folder does not exist or may not be written to, or the disk is full.
+    /// The file cannot be written, for example because its folder does not exist, or because the disk is full.
     pub fn save(&self, keys: &KeyHasher, now: Time, path: &Path) -> io::Result<Saved> {
         let draft = Draft::new(path)?;
         let mut out = Writer::new(draft.file());
@@ -107,7 +108,7 @@ impl MemoryStore {
     /// like a store that was running when the clock was set back. [`MemoryStore::save`] has an example.
     ///
     /// # Errors
-    /// The file does not exist, or it is not a whole snapshot of this format.
+    /// The file cannot be read, for example because it does not exist, or it is not a whole snapshot of this format.
     pub fn restored(
         options: MemoryOptions,
         now: Time,
