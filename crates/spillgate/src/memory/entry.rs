@@ -34,13 +34,13 @@ pub(super) struct Entry {
     slab_index: Option<u32>,
     /// Whether the slot was claimed for this request.
     pub(super) new: bool,
-    /// Whether the store has too little capacity (free keys or bytes in the budget) for a charge on this state. If so,
-    /// the stored state must not change.
+    /// Whether the store has too little capacity (free keys or bytes in the budget) for a charge on this state, or no
+    /// free slot for its key. If so, the stored state must not change.
     pub(super) over_budget: bool,
 }
 
 /// Returns whether a charge under `quota` can need more bytes in the slab. `in_slab` says whether the state is in the
-/// slab already.
+/// slab already. One case is left out: the very large count of a window, which is stored even if no bytes are free.
 #[inline]
 fn needs_bytes(quota: &Quota, in_slab: bool) -> bool {
     match quota.algorithm() {

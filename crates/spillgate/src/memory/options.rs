@@ -8,7 +8,7 @@
 /// * If the store has [`max_keys`](MemoryOptions::max_keys) states, it has no capacity for a new key.
 /// * If large states use [`max_heap_bytes`](MemoryOptions::max_heap_bytes) bytes, the store has no capacity for a take
 ///   or a force on a log or on leases. It also has no capacity for a key that needs its first large state, for example
-///   because its limit has several segments or a penalty.
+///   because its limit has several segments or a penalty. Only a very large count is stored even then.
 ///
 /// The store never evicts a live state to get capacity, because the key of that state could then exceed its limit.
 ///
@@ -37,8 +37,8 @@ pub enum OnFull {
 
 /// The bounds of a [`MemoryStore`](crate::MemoryStore).
 ///
-/// The store allocates memory only when states arrive. A high bound therefore costs nothing until it is used. For
-/// example, 10 million keys of token buckets take about 310 MB of memory.
+/// The store allocates almost all its memory when states arrive. A high bound therefore costs little until it is used.
+/// For example, 10 million keys of token buckets take about 310 MB of memory.
 ///
 /// ```
 /// use spillgate::{MemoryOptions, MemoryStore};
@@ -52,10 +52,12 @@ pub struct MemoryOptions {
     pub max_keys: usize,
     /// The highest number of bytes in states that do not fit a slot of the hash table; 1 GiB by default.
     ///
-    /// Such states are logs, counters of several segments, leases, states under a penalty, and very large counts. At
-    /// the bound, no such state grows. If several threads reach the bound together, each thread can exceed it by the
-    /// growth of one state. If the store has too little capacity for a request, it copies each state that the request
-    /// must not charge. These copies need memory until the request is decided, and the bound does not count them.
+    /// Such states are logs, counters of several segments, leases, states under a penalty, very large counts, and the
+    /// buckets of some [shares](spillgate_core::Quota::share). At the bound, no such state grows. Only the very large
+    /// count of a fixed window is stored even at the bound. If several threads reach the bound together, each thread
+    /// can exceed it by the growth of one state. If the store has too little capacity for a request, it copies each
+    /// state that the request must not charge. These copies need memory until the request is decided, and the bound
+    /// does not count them.
     pub max_heap_bytes: usize,
     /// What happens when one of the two bounds is reached. [`OnFull`] has an example.
     pub on_full: OnFull,

@@ -2,7 +2,7 @@
 //!
 //! The store must neither drop a live state nor exceed its bounds. [`OnFull`] says whether such a request is refused,
 //! or decided without being counted. In both cases, a state for which there is no capacity is not changed, because
-//! its hits are decided on a copy.
+//! its hits are decided on a copy. If no table can have a free slot for a key, its request is decided in the same way.
 
 use std::sync::atomic::Ordering;
 

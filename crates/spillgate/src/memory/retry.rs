@@ -24,7 +24,8 @@ const KNOWN_KEY_BITS: u32 = 6;
 /// charge on this state is stored.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct GiveUpOn {
-    /// The store was swept for this request. If capacity is still missing, the request gives up on it.
+    /// A few buckets were swept for this request, unless another thread was sweeping them. If capacity is still
+    /// missing, the request gives up on it.
     pub(super) capacity: bool,
     /// The request gives up on a larger table, because a larger table would not help. This flag is separate from
     /// `capacity`, because a request that found capacity after a sweep can still need a larger table.
@@ -32,8 +33,7 @@ pub(super) struct GiveUpOn {
 }
 
 impl MemoryStore {
-    /// Tries to remove the obstacle of a request. Notes in `give_up_on` what the next attempt has to do without, if it
-    /// is still missing then.
+    /// Tries to remove the obstacle of a request. Notes in `give_up_on` what the next attempts must no longer wait for.
     #[cold]
     pub(super) fn remove_obstacle(
         &self,

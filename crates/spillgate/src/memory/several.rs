@@ -1,7 +1,8 @@
 //! Decides a request of several hits. A hit is one operation on one limit for one key.
 //!
-//! Such a request charges all its limits or none. Other requests must not see the states of this request between
-//! two of its charges. The request therefore keeps the locks of all its buckets until all its states are stored.
+//! Such a request is decided on all its states together, because the refusal of one hit changes what the other hits
+//! charge. Other requests must not see the states of this request between two of its charges. The request therefore
+//! keeps the locks of all its buckets until all its states are stored.
 
 use std::sync::Arc;
 

@@ -14,8 +14,8 @@
 //!    new table.
 //!
 //! The file `tests/model.rs` has small programs that make these steps in several threads. The model checker Loom runs
-//! these programs in all orders of events with at most two preemptions. A preemption switches away from a thread that
-//! could continue.
+//! each program in all orders of events with a bounded number of preemptions, from one to three. A preemption switches
+//! away from a thread that could continue.
 
 mod bucket;
 mod fingerprint;

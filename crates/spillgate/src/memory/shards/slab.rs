@@ -1,7 +1,8 @@
 //! The slab of a shard: states that do not fit a slot.
 //!
-//! Such states are logs, counters of several segments, leases, states under a penalty, and very large counts. A slot of
-//! the table stores only the index of such a state. A bucket of slots therefore always fits two cache lines.
+//! Such states are, for example, logs, counters of several segments, leases, states under a penalty, and very large
+//! counts. A slot of the table stores only the index of such a state, and not the state itself. A bucket of slots
+//! therefore always fits two cache lines.
 
 use spillgate_core::State;
 

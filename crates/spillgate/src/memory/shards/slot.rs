@@ -62,7 +62,7 @@ pub(crate) enum Content {
 }
 
 impl Content {
-    /// Returns whether the state has expired at `now_ns`. An expired state decides like an empty state.
+    /// Returns whether the state has expired at `now_ns`. A hit on an expired state is decided as on an empty state.
     pub(crate) fn has_expired(self, now_ns: u64) -> bool {
         let (Content::Inline { expires_at, .. } | Content::InSlab { expires_at, .. }) = self;
         has_expired(expires_at, now_ns)
