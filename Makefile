@@ -33,6 +33,12 @@ show-server-speed: ## Decisions per second of the server, against tonic, axum an
 	scripts/show-server-speed.sh
 show-library-speed: ## Nanoseconds per decision of the library, against governor
 	scripts/show-library-speed.sh
+show-layer-speed: ## CPU time that the tower layer adds to a request, against tower_governor
+	scripts/show-layer-speed.sh
+show-layer-limit: ## All clones of a tower layer share one limit, over many connections
+	scripts/show-layer-limit.sh
+show-examples: ## Run the examples of the library and the code of the pages; count crates
+	scripts/show-examples.sh
 show-redis-speed: ## Decisions per second on Redis, against redis-benchmark and one call per request
 	scripts/show-redis-speed.sh
 show-allocations: ## Allocations per request, against tonic and axum

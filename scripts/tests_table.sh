@@ -26,7 +26,8 @@ tests_table() {
     fi
   done
   printf '\n### %s\n\n| what is checked (one test in each row) | result |\n|---|---|\n' "$title"
-  awk '/^test .* ok$/ { name = $2; gsub("::", ": ", name); gsub("_", " ", name); print "| " name " | passed |" }' "$log"
+  awk '/^test .* ok$/ { name = $0; sub(/^test /, "", name); sub(/ \.\.\. ok$/, "", name)
+    gsub("::", ": ", name); gsub("_", " ", name); print "| " name " | passed |" }' "$log"
   awk '/^---- .* stdout ----$/ { name = $2; print ""; print "What `" name "` printed:"; print ""; shown = 1; next }
     /^(successes|failures):$/ { shown = 0 } shown && NF { print "    " $0 }' "$log"
   rm "$log"

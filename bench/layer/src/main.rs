@@ -17,7 +17,8 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use clap::Parser;
-use http::{Request, Response};
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Request, Response};
 use kit::{Cost, Spread, spread, together};
 use spillgate::headers::HeaderStyle;
 use spillgate::tower::{RateLimitLayer, key};
@@ -26,10 +27,11 @@ use tower::{Layer, Service};
 use tower_governor::GovernorLayer;
 use tower_governor::governor::GovernorConfigBuilder;
 
-/// Every request is allowed, because the burst is large. A used unit is free again after 86 ms, so that no state expires between two requests of an address.
-const QUOTA: Quota = Quota::per_day(1_000_000).constant();
+/// Every request is allowed, because the burst is large. A used unit is free again after 86 s, so that the state of an
+/// address does not expire between two requests.
+const QUOTA: Quota = Quota::per_day(1_000).burst(1_000_000).constant();
 const BURST: u32 = 1_000_000;
-const INTERVAL: Duration = Duration::from_micros(86_400);
+const INTERVAL: Duration = Duration::from_millis(86_400);
 
 #[derive(Parser)]
 #[command(name = "layer", about)]
@@ -91,7 +93,7 @@ fn subjects() -> Result<Vec<(&'static str, Run)>, String> {
     ])
 }
 
-/// A service that answers with an empty body.
+/// A service that answers with a content type and an empty body.
 #[derive(Clone)]
 struct Bare;
 
@@ -106,7 +108,9 @@ impl Service<Request<()>> for Bare {
 
     fn call(&mut self, request: Request<()>) -> Self::Future {
         black_box(request);
-        ready(Ok(Response::default()))
+        let mut response = Response::default();
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+        ready(Ok(response))
     }
 }
 

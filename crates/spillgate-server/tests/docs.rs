@@ -65,6 +65,7 @@ macro_rules! pages {
 pages! {
     readme: "README.md",
     how_it_works_kernel: "docs/src/how-it-works/kernel.md",
+    how_to_algorithms: "docs/src/how-to/algorithms.md",
     how_to_embed: "docs/src/how-to/embed.md",
     how_to_from_governor: "docs/src/how-to/from-governor.md",
     how_to_middleware: "docs/src/how-to/middleware.md",
@@ -78,6 +79,7 @@ pages! {
     how_to_proxies: "docs/src/how-to/proxies.md",
     how_to_reference_server: "docs/src/how-to/reference-server.md",
     how_to_safety: "docs/src/how-to/safety.md",
+    how_to_test_limits: "docs/src/how-to/test-limits.md",
     how_to_testing: "docs/src/how-to/testing.md",
     introduction: "docs/src/introduction.md",
     operating_alerts: "docs/src/operating/alerts.md",

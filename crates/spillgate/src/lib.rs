@@ -150,10 +150,14 @@ pub use spillgate_core::*;
 mod pages {
     #[doc = include_str!("../../../README.md")]
     struct Readme;
+    #[doc = include_str!("../../../docs/src/how-to/algorithms.md")]
+    struct Algorithms;
     #[cfg_attr(feature = "snapshot", doc = include_str!("../../../docs/src/how-to/embed.md"))]
     struct Embed;
     #[cfg_attr(feature = "axum", doc = include_str!("../../../docs/src/how-to/middleware.md"))]
     struct Middleware;
     #[cfg_attr(feature = "axum", doc = include_str!("../../../docs/src/how-to/from-governor.md"))]
     struct FromGovernor;
+    #[cfg_attr(feature = "axum", doc = include_str!("../../../docs/src/how-to/test-limits.md"))]
+    struct TestLimits;
 }

@@ -50,11 +50,17 @@ impl LimitOutcome {
 }
 
 impl Outcome {
+    /// Returns the outcome of a request before its limits are asked.
+    pub(super) fn undecided() -> Outcome {
+        Outcome { verdict: Verdict::unlimited(Time::EPOCH), limits: SmallVec::new() }
+    }
+
     /// Returns the outcome for a request that is refused because the store failed and a quota says so.
     pub(super) fn refused_by_policy() -> Outcome {
-        let mut verdict = Verdict::unlimited(Time::EPOCH).with_source(Source::Policy);
-        (verdict.allowed, verdict.retry_after) = (false, Wait::Unknown);
-        Outcome { verdict, limits: SmallVec::new() }
+        let mut outcome = Outcome::undecided();
+        outcome.verdict = outcome.verdict.with_source(Source::Policy);
+        (outcome.verdict.allowed, outcome.verdict.retry_after) = (false, Wait::Unknown);
+        outcome
     }
 
     /// Returns the limits that were asked, in the order in which they were added to the layer. The list is empty if the

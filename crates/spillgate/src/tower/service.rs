@@ -17,11 +17,11 @@ use tower_service::Service;
 use crate::Clock;
 use crate::headers::HeaderStyle;
 
-use super::ask::{Asked, WithoutStore, settle, try_settle};
+use super::ask::{WithoutStore, settle, try_settle};
 use super::body::LimitedBody;
 use super::fields::Fields;
 use super::head::RequestHead;
-use super::layer::{Charge, Config};
+use super::layer::{Charge, Config, Options};
 use super::outcome::Outcome;
 use super::refusal::{self, Why};
 
@@ -51,10 +51,12 @@ impl<I: fmt::Debug, S, C> fmt::Debug for RateLimitService<I, S, C> {
 
 /// What the layer does with a request.
 enum Way {
-    /// The service answers. Without a verdict, no limit was asked.
-    Service(Option<Verdict>),
+    /// The service answers, and no limit has decided.
+    Pass,
+    /// All limits allow the request, so the service answers.
+    Allow,
     /// A limit refuses.
-    Refuse(Verdict),
+    Refuse,
     /// The request lacks what a limit counts by.
     Lacks(&'static str),
     /// The store failed, so the layer answers.
@@ -70,28 +72,33 @@ impl<S: Store, C: Clock> Config<S, C> {
         RequestHead::new(request, &self.options)
     }
 
-    fn way(&self, request: RequestHead<'_>, asked: &mut Asked) -> Way {
+    fn way(&self, request: RequestHead<'_>, outcome: &mut Outcome) -> Way {
         if self.options.skips(request) {
-            return Way::Service(None);
+            return Way::Pass;
         }
-        if let Err(what) = self.limits_of(request, asked) {
+        if let Err(what) = self.limits_of(request, &mut outcome.limits) {
             return Way::Lacks(what);
         }
-        if asked.is_empty() {
-            return Way::Service(None);
+        if outcome.limits.is_empty() {
+            return Way::Pass;
         }
-        self.try_decide(asked).map_or(Way::Wait, |decided| self.way_after(asked, decided))
+        match self.try_decide(&mut outcome.limits) {
+            Some(decided) => self.way_after(outcome, decided),
+            None => Way::Wait,
+        }
     }
 
-    fn way_after(&self, asked: &Asked, decided: Result<Verdict, StoreError>) -> Way {
+    fn way_after(&self, outcome: &mut Outcome, decided: Result<Verdict, StoreError>) -> Way {
         match decided {
-            Ok(verdict) if verdict.allowed => Way::Service(Some(verdict)),
-            Ok(verdict) => Way::Refuse(verdict),
+            Ok(verdict) => {
+                outcome.verdict = verdict;
+                if verdict.allowed { Way::Allow } else { Way::Refuse }
+            }
             Err(error) => {
                 self.report(&error);
-                match WithoutStore::of(asked) {
-                    _ if self.options.is_shadow => Way::Service(None),
-                    WithoutStore::Pass => Way::Service(None),
+                match WithoutStore::of(&outcome.limits) {
+                    _ if self.options.is_shadow => Way::Pass,
+                    WithoutStore::Pass => Way::Pass,
                     WithoutStore::Refuse => Way::RefuseByPolicy,
                     WithoutStore::Error => Way::StoreFailed,
                 }
@@ -101,12 +108,12 @@ impl<S: Store, C: Clock> Config<S, C> {
 
     /// Returns the answer of the layer itself, unless the service answers.
     #[cold]
-    fn answer<B>(&self, way: &Way, request: RequestHead<'_>, asked: Asked) -> Option<Response<LimitedBody<B>>> {
+    fn answer<B>(&self, way: &Way, request: RequestHead<'_>, outcome: &Outcome) -> Option<Response<LimitedBody<B>>> {
         let response = match *way {
-            Way::Service(_) | Way::Wait => return None,
+            Way::Pass | Way::Allow | Way::Wait => return None,
             Way::Lacks(what) => refusal::answer(request, &Why::Lacks(what)),
             Way::StoreFailed => refusal::answer(request, &Why::StoreFailed),
-            Way::Refuse(verdict) => self.refuse(request, &Outcome { verdict, limits: asked }),
+            Way::Refuse => self.refuse(request, outcome),
             Way::RefuseByPolicy => self.refuse(request, &Outcome::refused_by_policy()),
         };
         Some(response.map(LimitedBody::refusal))
@@ -121,25 +128,25 @@ impl<S: Store, C: Clock> Config<S, C> {
         response
     }
 
-    /// Prepares the request for the service. Returns what follows the answer of the service, if something does.
-    fn follow<Q>(
-        self: &Arc<Self>,
-        verdict: Option<Verdict>,
-        asked: Asked,
-        request: &mut Request<Q>,
-    ) -> Option<Follow<S, C>> {
-        let options = &self.options;
-        let outcome = Outcome { verdict: verdict?, limits: asked };
-        if options.outcome_in_extensions {
+    /// Prepares an allowed request for the service.
+    fn prepare<Q>(&self, outcome: &Outcome, request: &mut Request<Q>) {
+        if self.options.outcome_in_extensions {
             request.extensions_mut().insert(outcome.clone());
         }
-        let fields = options.fields;
-        let fields = if options.is_shadow { Fields { style: HeaderStyle::Off, ..fields } } else { fields };
+    }
+
+    /// Returns what follows the answer of the service to an allowed request, if something does.
+    fn follow(self: &Arc<Self>, outcome: Outcome) -> Option<Follow<S, C>> {
+        let Options { fields, charge_after, is_shadow, .. } = &self.options;
+        let style = if *is_shadow { HeaderStyle::Off } else { fields.style };
+        // Without fields and without a later charge, nothing is left to do. An allowed request has no Retry-After.
+        if charge_after.is_none() && style == HeaderStyle::Off {
+            return None;
+        }
         // Most layers do not need their configuration again. Its counter of references would be a bottleneck if all
         // threads changed it for each request.
-        let config = options.charge_after.is_some().then(|| Arc::clone(self));
-        // Without fields and without a later charge, nothing is left to do. An allowed request has no Retry-After.
-        (config.is_some() || fields.style != HeaderStyle::Off).then_some(Follow { outcome, fields, config })
+        let config = charge_after.is_some().then(|| Arc::clone(self));
+        Some(Follow { outcome, fields: Fields { style, ..*fields }, config })
     }
 }
 
@@ -187,19 +194,20 @@ where
     }
 
     fn call(&mut self, mut request: Request<Q>) -> Self::Future {
-        let mut asked = Asked::new();
-        let state = match self.config.way(self.config.head(&request), &mut asked) {
-            Way::Service(verdict) => {
-                let follow = self.config.follow(verdict, asked, &mut request);
-                State::Service { future: self.inner.call(request), follow }
+        let mut outcome = Outcome::undecided();
+        let state = match self.config.way(self.config.head(&request), &mut outcome) {
+            Way::Pass => State::Service { future: self.inner.call(request), follow: None },
+            Way::Allow => {
+                self.config.prepare(&outcome, &mut request);
+                State::Service { future: self.inner.call(request), follow: self.config.follow(outcome) }
             }
             Way::Wait => {
                 // The service that is ready must be the one that is called, so the clone stays here.
                 let clone = self.inner.clone();
                 let inner = mem::replace(&mut self.inner, clone);
-                State::Waiting { future: Box::pin(decide_and_call(inner, Arc::clone(&self.config), request, asked)) }
+                State::Waiting { future: Box::pin(decide_and_call(inner, Arc::clone(&self.config), request, outcome)) }
             }
-            way => State::Answered { response: self.config.answer(&way, self.config.head(&request), asked) },
+            way => State::Answered { response: self.config.answer(&way, self.config.head(&request), &outcome) },
         };
         RateLimitFuture { state }
     }
@@ -210,7 +218,7 @@ async fn decide_and_call<I, S, C, Q, B>(
     mut inner: I,
     config: Arc<Config<S, C>>,
     mut request: Request<Q>,
-    mut asked: Asked,
+    mut outcome: Outcome,
 ) -> Result<Response<LimitedBody<B>>, I::Error>
 where
     I: Service<Request<Q>, Response = Response<B>>,
@@ -218,10 +226,13 @@ where
     C: Clock,
     B: Body<Data = Bytes>,
 {
-    let decided = config.decide(&mut asked).await;
-    let follow = match config.way_after(&asked, decided) {
-        Way::Service(verdict) => config.follow(verdict, asked, &mut request),
-        way => match config.answer(&way, config.head(&request), asked) {
+    let decided = config.decide(&mut outcome.limits).await;
+    let follow = match config.way_after(&mut outcome, decided) {
+        Way::Allow => {
+            config.prepare(&outcome, &mut request);
+            config.follow(outcome)
+        }
+        way => match config.answer(&way, config.head(&request), &outcome) {
             Some(response) => return Ok(response),
             None => None,
         },

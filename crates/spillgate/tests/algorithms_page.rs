@@ -1,0 +1,48 @@
+//! Counts the numbers in the table of the page "Choose an algorithm".
+
+use std::time::Duration;
+
+use spillgate::{Limiter, ManualClock, MemoryOptions, MemoryStore, Quota, QuotaBuilder, Time};
+
+const PAGE: &str = include_str!("../../../docs/src/how-to/algorithms.md");
+const MINUTE: Duration = Duration::from_secs(60);
+const STEP: Duration = Duration::from_millis(100);
+/// The steps of a minute. Its last instant belongs to the next minute.
+const STEPS: usize = 600;
+
+/// A client takes units at every step for five minutes, as many as it gets. Returns how many it gets at each step.
+fn taken(quota: &Quota, start: Duration) -> Vec<u64> {
+    let clock = ManualClock::at(Time::EPOCH.after(start));
+    let limiter = Limiter::with_clock(MemoryStore::new(MemoryOptions::default()), clock);
+    let take = |_| {
+        let mut units = 0;
+        while limiter.take_now(quota, "client", 1).allowed {
+            units += 1;
+        }
+        limiter.clock().advance(STEP);
+        units
+    };
+    (0..5 * STEPS).map(take).collect()
+}
+
+/// Checks the row of a limit: how many units are admitted at once, and how many in any minute.
+fn check(row: &str, quota: QuotaBuilder) {
+    let quota = quota.build().expect("the quota is valid");
+    // The first client starts with a window, and the second one starts 100 ms before the end of a window.
+    let clients = [Duration::ZERO, MINUTE - STEP].map(|start| taken(&quota, start));
+    let at_once = clients.iter().flatten().max().expect("there are steps");
+    let minutes = clients.iter().flat_map(|taken| taken.windows(STEPS)).map(|minute| minute.iter().sum::<u64>());
+    let line = format!("| {row} | {at_once} | {} |", minutes.max().expect("there are minutes"));
+    assert!(PAGE.contains(&line), "the page has no row that begins with: {line}");
+}
+
+#[test]
+fn the_numbers_of_the_table_are_counted() {
+    check("`token_bucket`", Quota::token_bucket(100, MINUTE));
+    check("`token_bucket`, burst 10", Quota::token_bucket(100, MINUTE).burst(10));
+    check("`fixed_window`", Quota::fixed_window(100, MINUTE));
+    check("`sliding_window_log`", Quota::sliding_window_log(100, MINUTE));
+    check("`sliding_window_counter`", Quota::sliding_window_counter(100, MINUTE));
+    // A take that accepts no wait is allowed only if it can leave the queue at once.
+    check("`leaky_bucket`", Quota::leaky_bucket(100, MINUTE));
+}
