@@ -257,8 +257,8 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-impl From<RedisError> for Error {
-    fn from(error: RedisError) -> Error {
+impl Error {
+    pub(crate) fn of_redis(error: RedisError) -> Error {
         // If there are several errors, the first error is the cause, or all of them say the same.
         if let Some((_, error)) = error.clone().into_server_errors().as_deref().and_then(<[_]>::first) {
             return Error { cause: Cause::of_server(error), ..Error::new(kind_of(error), error.to_string()) };

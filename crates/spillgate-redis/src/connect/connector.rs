@@ -149,7 +149,7 @@ impl OpenConnection {
             // a very long command without a login, and the error would no longer be NOAUTH. NOPERM only means that the
             // user has no right to call PING.
             Err(error) if logs_in && error.code() == Some("NOAUTH") || error.code() == Some("NOPERM") => {}
-            reply => drop(reply?),
+            reply => drop(reply.map_err(Error::of_redis)?),
         }
         if let Some(password) = user.password() {
             self.query(cmd("AUTH").arg(user.username()).arg(password)).await.map_err(|error| match error.kind {
@@ -165,7 +165,7 @@ impl OpenConnection {
 
     /// Returns the reply to one command. This method polls the driver, because no task polls it yet.
     pub(crate) async fn query(&mut self, command: &Cmd) -> Result<Value, Error> {
-        Ok(driven(&mut self.driver, self.connection.send(command)).await?)
+        driven(&mut self.driver, self.connection.send(command)).await.map_err(Error::of_redis)
     }
 
     /// Returns the replies to several commands that are written together.
@@ -173,7 +173,7 @@ impl OpenConnection {
     /// # Errors
     /// The first error among the replies, or a reply that is not a `T`.
     pub(crate) async fn query_all<T: FromRedisValue>(&mut self, commands: &Pipeline) -> Result<T, Error> {
-        Ok(driven(&mut self.driver, commands.query_async(&mut self.connection)).await?)
+        driven(&mut self.driver, commands.query_async(&mut self.connection)).await.map_err(Error::of_redis)
     }
 }
 

@@ -71,7 +71,7 @@ impl Url {
     /// Parses the URL of one server. Each host of a cluster or of sentinels is parsed by this function too.
     fn one(url: &str, is_secure: bool) -> Result<Url, Error> {
         refuse_what_would_be_ignored(url)?;
-        let info = url.into_connection_info()?;
+        let info = url.into_connection_info().map_err(Error::of_redis)?;
         let user = info.redis_settings().clone();
         if user.username().is_some() && user.password().is_none() {
             return Err(invalid("the URL of the store has a user without a password"));

@@ -2,7 +2,6 @@
 
 use std::io;
 
-use redis::RedisError;
 use tokio_rustls::rustls::{AlertDescription, Error as TlsError};
 
 use super::{Cause, Error, StoreErrorKind, kind_of_code};
@@ -45,8 +44,8 @@ fn the_cause_of_an_error_survives_the_client_library() {
     ];
     for (error, cause) in causes {
         assert_eq!(Error::from(error()).cause(), cause);
-        assert_eq!(Error::from(RedisError::from(error())).cause(), cause);
-        assert_eq!(Error::from(RedisError::from(error())).kind(), StoreErrorKind::Disconnected);
+        assert_eq!(Error::of_redis(error().into()).cause(), cause);
+        assert_eq!(Error::of_redis(error().into()).kind(), StoreErrorKind::Disconnected);
     }
 }
 

@@ -57,9 +57,9 @@ pub(crate) async fn reply(live: &LiveConnection, call: &Command<'_, '_, '_>, ask
         Err(error) => match redirection(&error, &live.address) {
             Some(redirection) => Ok(NodeReply::Elsewhere(redirection)),
             None if matches!(call, Command::Transaction(_)) && is_done_in_part(&error, asking) => {
-                Err(Error { kind: StoreErrorKind::Garbled, ..error.into() })
+                Err(Error { kind: StoreErrorKind::Garbled, ..Error::of_redis(error) })
             }
-            None => Err(error.into()),
+            None => Err(Error::of_redis(error)),
         },
     }
 }
