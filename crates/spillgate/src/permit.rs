@@ -11,7 +11,7 @@ use std::time::Duration;
 use spillgate_core::{Algorithm, Binding, Decision, Hit, Op, Quota, Receipt, Store, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::{Clock, Key, Limiter};
 
@@ -92,7 +92,8 @@ impl Permit {
     /// Returns whether the permit is still held.
     ///
     /// The result is `false` after the lease ended without a renewal, for example because Redis failed for longer than
-    /// the lease. More than the limit may then be at work.
+    /// the lease. More than the limit may then be at work. The result is also `false` as soon as the runtime has ended,
+    /// because nothing renews the permit after that.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.held.load(Ordering::Relaxed)
@@ -146,16 +147,24 @@ impl<S: Store, C: Clock> Lent<S, C> {
                 return;
             }
             let asked = Instant::now();
-            match self.apply(Op::Renew { receipt: self.receipt }).await {
-                Ok(decision) if decision.allowed => ends = asked + lease,
-                Ok(_) => break,
-                Err(_) => {}
+            match timeout_at(ends, self.apply(Op::Renew { receipt: self.receipt })).await {
+                Ok(Ok(decision)) if decision.allowed => ends = asked + lease,
+                // Another caller may have the permit already.
+                Ok(Ok(_)) => break,
+                // The store failed, or has not answered before the end of the lease.
+                Ok(Err(_)) | Err(_) => {}
             }
         }
-        self.held.store(false, Ordering::Relaxed);
     }
 
     async fn apply(&self, op: Op) -> Result<Decision, StoreError> {
         self.limiter.decide_one(Hit::new(self.key, &self.quota, op, Binding::Enforce)).await
+    }
+}
+
+impl<S, C> Drop for Lent<S, C> {
+    /// Runs when the task has ended, and when a runtime that ends drops the task. Nothing renews the permit after that.
+    fn drop(&mut self) {
+        self.held.store(false, Ordering::Relaxed);
     }
 }

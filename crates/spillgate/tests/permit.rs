@@ -15,11 +15,12 @@ use spillgate::{
 const ONE: Quota = Quota::concurrency(1).lease(Duration::from_secs(30)).constant();
 const LEASE: Duration = Duration::from_secs(30);
 
-/// A memory store that can be switched off.
+/// A memory store that can be switched off. Then it fails at once, or it does not answer.
 #[derive(Debug)]
 struct Switched {
     store: MemoryStore,
     fails: AtomicBool,
+    hangs: AtomicBool,
 }
 
 impl Store for Switched {
@@ -36,13 +37,19 @@ impl Store for Switched {
         if self.fails.load(Ordering::Relaxed) {
             return Err(StoreError::new(StoreErrorKind::Disconnected, "switched off"));
         }
+        if self.hangs.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
         self.store.decide(timing, hits, decisions).await
     }
 }
 
 fn limiter() -> Arc<Limiter<Switched, TokioClock>> {
     let store = MemoryStore::new(MemoryOptions::default());
-    Arc::new(Limiter::with_clock(Switched { store, fails: AtomicBool::new(false) }, TokioClock::start()))
+    Arc::new(Limiter::with_clock(
+        Switched { store, fails: AtomicBool::new(false), hangs: AtomicBool::new(false) },
+        TokioClock::start(),
+    ))
 }
 
 async fn free(limiter: &Limiter<Switched, TokioClock>) -> u64 {
@@ -104,6 +111,15 @@ async fn a_permit_is_lost_with_its_lease_and_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_permit_is_lost_with_its_lease_while_the_store_does_not_answer() {
+    let limiter = limiter();
+    let (_, permit) = limiter.hold(&ONE, "job").await.expect("the store answers");
+    limiter.store().hangs.store(true, Ordering::Relaxed);
+    tokio::time::sleep(LEASE + Duration::from_millis(1)).await;
+    assert!(permit.is_some_and(|permit| !permit.is_held()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_permit_that_is_reset_is_lost() {
     let limiter = limiter();
     let (_, permit) = limiter.hold(&ONE, "job").await.expect("the store answers");
@@ -140,6 +156,7 @@ fn a_permit_that_outlives_its_runtime_is_free_when_its_lease_ends() {
     let limiter = Arc::new(Limiter::in_memory());
     let (_, permit) = runtime.block_on(limiter.hold(&SHORT, "job")).expect("the store answers");
     drop(runtime);
+    assert!(permit.as_ref().is_some_and(|permit| !permit.is_held()), "nothing renews it");
     drop(permit);
     while limiter.peek_now(&SHORT, "job").remaining == 0 {
         thread::yield_now();

@@ -6,6 +6,7 @@ mod bucket_and_key;
 mod fleet;
 mod is_allowed;
 mod outbound;
+mod permits;
 #[path = "../transport/server.rs"]
 #[allow(dead_code, reason = "these tests do not freeze a server")]
 mod server;
