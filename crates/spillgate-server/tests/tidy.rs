@@ -21,6 +21,8 @@ mod folders;
 mod prose;
 #[path = "tidy/prose_text.rs"]
 mod prose_text;
+#[path = "tidy/public_types.rs"]
+mod public_types;
 #[path = "tidy/rust_source.rs"]
 mod rust_source;
 use rust_source::Source;

@@ -17,6 +17,9 @@
 //! assert!(!refused.allowed && refused.retry_after.secs_ceil() > Some(0));
 //! ```
 //!
+//! The [`guide`] has a page for each of these: which algorithm to choose, middleware, a fleet that shares limits, tests,
+//! and the way from governor.
+//!
 //! # Features
 //!
 //! Without features, this crate has the limiter and the memory store, and needs at most 17 crates in all.
@@ -58,7 +61,7 @@
 //!   `src/memory/tests/threads.rs`: `max_keys_is_exact_over_all_shards_and_threads`;
 //!   `src/memory/tests.rs`: `one_request_with_many_new_keys_cannot_exceed_the_bound`.
 //! * States that do not fit a slot of the table take at most [`MemoryOptions::max_heap_bytes`], plus the growth of one
-//!   state for each thread.
+//!   state for each thread, plus the counts of windows above 2^38 units.
 //!   `src/memory/tests.rs`: `the_bytes_of_logs_are_bounded`, `the_bytes_of_token_buckets_that_fit_no_slot_are_bounded`;
 //!   `src/memory/tests/compared.rs`: `removed_states_free_their_bytes_in_the_slab`.
 //! * A full store still counts the keys that it has. [`OnFull`] says whether requests with other keys are refused
@@ -112,6 +115,8 @@
 pub mod clock;
 mod embedded;
 mod fallback;
+#[cfg(any(doc, doctest))]
+pub mod guide;
 #[cfg(feature = "headers")]
 pub mod headers;
 mod key;

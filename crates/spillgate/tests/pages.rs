@@ -1,10 +1,11 @@
-//! Counts the numbers in the table of the page "Choose an algorithm".
+//! Counts the numbers in tables of the book that are about this library.
 
 use std::time::Duration;
 
 use spillgate::{Limiter, ManualClock, MemoryOptions, MemoryStore, Quota, QuotaBuilder, Time};
 
-const PAGE: &str = include_str!("../../../docs/src/how-to/algorithms.md");
+const ALGORITHMS: &str = include_str!("../../../docs/src/how-to/algorithms.md");
+const FROM_GOVERNOR: &str = include_str!("../../../docs/src/how-to/from-governor.md");
 const MINUTE: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_millis(100);
 /// The steps of a minute. Its last instant belongs to the next minute.
@@ -33,7 +34,7 @@ fn check(row: &str, quota: QuotaBuilder) {
     let at_once = clients.iter().flatten().max().expect("there are steps");
     let minutes = clients.iter().flat_map(|taken| taken.windows(STEPS)).map(|minute| minute.iter().sum::<u64>());
     let line = format!("| {row} | {at_once} | {} |", minutes.max().expect("there are minutes"));
-    assert!(PAGE.contains(&line), "the page has no row that begins with: {line}");
+    assert!(ALGORITHMS.contains(&line), "the page has no row that begins with: {line}");
 }
 
 #[test]
@@ -45,4 +46,28 @@ fn the_numbers_of_the_table_are_counted() {
     check("`sliding_window_counter`", Quota::sliding_window_counter(100, MINUTE));
     // A take that accepts no wait is allowed only if it can leave the queue at once.
     check("`leaky_bucket`", Quota::leaky_bucket(100, MINUTE));
+}
+
+/// Returns the number of lines of each block of Rust code. Empty lines and hidden lines do not count.
+fn code_lines(section: &str) -> Vec<usize> {
+    let blocks = section.split("```rust\n").skip(1).map(|after| after.split("```").next().unwrap_or(after));
+    let is_shown = |line: &&str| !line.trim().is_empty() && *line != "#" && !line.starts_with("# ");
+    blocks.map(|block| block.lines().filter(is_shown).count()).collect()
+}
+
+#[test]
+fn the_lines_of_each_task_are_counted() {
+    let tasks: Vec<(&str, Vec<usize>)> = FROM_GOVERNOR
+        .split("\n## ")
+        .skip(1)
+        .map(|section| (section.lines().next().unwrap_or_default(), code_lines(section)))
+        .collect();
+    assert_eq!(tasks.len(), 5);
+    for (task, lines) in tasks {
+        let [theirs, ours] = lines[..] else {
+            panic!("{task} must have one block with governor, and one with spillgate")
+        };
+        let row = format!("| {task} | {theirs} | {ours} |");
+        assert!(FROM_GOVERNOR.contains(&row), "the page lacks this row: {row}");
+    }
 }

@@ -1,0 +1,122 @@
+//! A guide to the library: one page for each task.
+//!
+//! These pages are short. The book in the repository (`docs`) has longer ones.
+
+use crate::{Decision, FallbackStore, Limiter, ManualClock, Quota, TickingClock};
+
+/// Which algorithm to choose.
+///
+/// | what you want | quota | most in any span s |
+/// |---|---|---|
+/// | a rate, with short bursts | [`Quota::token_bucket`], or [`Quota::per_second`] and so on | B + s/T |
+/// | windows as a contract names them | [`Quota::fixed_window`] | L * (ceil(s/W) + 1) |
+/// | exactly no more than L in any window | [`Quota::sliding_window_log`] | L * (floor(s/W) + 1) |
+/// | nearly the same, with less memory | [`Quota::sliding_window_counter`] | L + L*s/W |
+/// | requests that wait for their turn | [`Quota::leaky_bucket`] | c + s/T leave the queue |
+/// | requests in progress at the same time | [`Quota::concurrency`] | N at any time |
+///
+/// L is the limit, W its window, B the burst, T the time in which a unit comes back, c the largest cost of a request, and
+/// N the number of permits.
+///
+/// ```
+/// use std::time::Duration;
+/// use spillgate::{Limiter, Quota};
+///
+/// const HOUR: Duration = Duration::from_secs(3_600);
+/// const LOGIN: Quota = Quota::sliding_window_log(3, HOUR).constant();
+///
+/// let limiter = Limiter::in_memory();
+/// for _ in 0..3 {
+///     assert!(limiter.take_now(&LOGIN, ("login", "ann"), 1).allowed);
+/// }
+/// assert!(!limiter.take_now(&LOGIN, ("login", "ann"), 1).allowed);
+/// ```
+pub mod algorithms {}
+
+/// Limit the requests of an axum, tonic or hyper service.
+///
+/// The feature `tower` has a layer. `tower::RateLimitLayer` says what happens to a request, and `tower::key` what a
+/// request can be counted by. With the features `axum` and `tonic`, the layer finds the address of the client itself.
+///
+#[cfg_attr(
+    feature = "axum",
+    doc = r#"
+```
+use std::net::SocketAddr;
+use axum::Router;
+use axum::routing::get;
+use spillgate::tower::{RateLimitLayer, key};
+use spillgate::{Limiter, Quota};
+
+const PER_CLIENT: Quota = Quota::per_second(10).burst(20).constant();
+
+let limits = RateLimitLayer::new(Limiter::in_memory()).limit("client", &PER_CLIENT, key::address());
+let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(limits);
+let service = app.into_make_service_with_connect_info::<SocketAddr>();
+# let _ = service;
+```
+"#
+)]
+pub mod middleware {}
+
+/// Share limits among all instances of a program.
+///
+/// The crate `spillgate-redis` has a store that counts in Redis or Valkey. All programs with the same `secret` share
+/// their counts. A [`FallbackStore`] decides while Redis fails.
+///
+/// ```no_run
+/// use std::num::NonZeroU32;
+/// use spillgate::{FallbackStore, KeyHasher, Limiter, MemoryOptions, MemoryStore, Quota, SystemClock};
+/// use spillgate_redis::{RedisStore, Settings};
+///
+/// const LOGIN: Quota = Quota::per_minute(5).constant();
+///
+/// # async fn example(secret: [u8; 16]) -> Result<(), Box<dyn std::error::Error>> {
+/// let redis = RedisStore::new(&Settings::new("redis://10.0.0.7/"))?;
+/// // Three programs: each admits a third of a limit while Redis fails.
+/// let programs = NonZeroU32::new(3).ok_or("no programs")?;
+/// let store = FallbackStore::new(redis, MemoryStore::new(MemoryOptions::default()), programs);
+/// let limiter = Limiter::with_keys(store, SystemClock::start(), KeyHasher::with_secret(secret));
+/// let decision = limiter.take(&LOGIN, ("login", "ann"), 1).await?;
+/// # let _ = decision;
+/// # Ok(())
+/// # }
+/// ```
+pub mod fleet {}
+
+/// Test a program with limits, without waiting.
+///
+/// A limiter reads the time from its [clock](crate::clock). With a [`ManualClock`], the test sets the time. `TokioClock`
+/// (feature `tokio`) follows the time of tokio, which a test can pause.
+///
+/// ```
+/// use std::time::Duration;
+/// use spillgate::{Limiter, ManualClock, MemoryOptions, MemoryStore, Quota, Time};
+///
+/// const MAIL: Quota = Quota::per_minute(1).constant();
+///
+/// let limiter = Limiter::with_clock(MemoryStore::new(MemoryOptions::default()), ManualClock::at(Time::EPOCH));
+/// assert!(limiter.take_now(&MAIL, "ann", 1).allowed);
+/// assert!(!limiter.take_now(&MAIL, "ann", 1).allowed);
+/// limiter.clock().advance(Duration::from_secs(60));
+/// assert!(limiter.take_now(&MAIL, "ann", 1).allowed);
+/// ```
+pub mod testing {}
+
+/// Coming from governor or tower_governor.
+///
+/// | governor, tower_governor | spillgate |
+/// |---|---|
+/// | `RateLimiter::direct`, `RateLimiter::keyed` | one [`Limiter`] for all quotas and all kinds of keys |
+/// | `Quota::per_second(nonzero!(10_u32))` | `const Q: Quota = Quota::per_second(10).constant();` |
+/// | `check`, `check_key`, `check_n` | [`take_now`](Limiter::take_now) |
+/// | `Err(NotUntil)` and `wait_time_from` | [`Decision::retry_after`] |
+/// | `StateInformationMiddleware` | [`Decision::remaining`] |
+/// | `retain_recent` | not needed: expired keys are removed |
+/// | `FakeRelativeClock` | [`ManualClock`] |
+/// | quanta's upkeep clock | [`TickingClock`] |
+/// | `GovernorLayer` | `tower::RateLimitLayer` |
+/// | `SmartIpKeyExtractor` | `tower::key::address` with `trusted_proxies` |
+///
+/// The book has five tasks, each written with both.
+pub mod from_governor {}
