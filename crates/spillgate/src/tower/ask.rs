@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::slice;
 
 use smallvec::SmallVec;
-use spillgate_core::{Algorithm, Binding, Decision, Hit, OnStoreFailure, Op, Store, StoreError, Verdict};
+use spillgate_core::{Algorithm, Binding, Decision, Hit, MAX_HITS, OnStoreFailure, Op, Store, StoreError, Verdict};
 
 use crate::{Clock, Limiter};
 
@@ -15,6 +15,7 @@ use super::outcome::{LimitOutcome, Outcome};
 /// The limits that are asked about a request. Their decisions are still empty.
 pub(super) type Asked = SmallVec<[LimitOutcome; 1]>;
 
+pub(super) const TOO_MANY: &str = "the request has more limits than one request can have, which is 256";
 pub(super) const CONCURRENCY: &str =
     "a layer cannot hold the permits of a concurrency limit; use Limiter::hold in the handler";
 
@@ -54,7 +55,7 @@ impl<S: Store, C: Clock> Config<S, C> {
         if let Some(rules) = &options.rules {
             rules.limits_of(&request, cost, self.limiter.keys(), asked)?;
         }
-        Ok(())
+        if asked.len() > MAX_HITS { Err(TOO_MANY) } else { Ok(()) }
     }
 
     /// Decides the request at once, if the store does not have to wait.

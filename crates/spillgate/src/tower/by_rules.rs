@@ -9,7 +9,7 @@ use spillgate_core::{Algorithm, Decision};
 use crate::KeyHasher;
 use crate::rules::{Action, Request, Rules};
 
-use super::ask::{Asked, CONCURRENCY};
+use super::ask::{Asked, CONCURRENCY, TOO_MANY};
 use super::head::RequestHead;
 use super::outcome::LimitOutcome;
 
@@ -89,7 +89,7 @@ impl ByRules {
         let asked_for = descriptors.request(cost);
         let plan = self.rules.plan(keys, &asked_for, VALUE_BYTES);
         if plan.too_large {
-            return Err("the descriptors of the request need more limits than one request can have");
+            return Err(TOO_MANY);
         }
         let first = asked.len();
         for hit in &plan.hits {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use ipnet::IpNet;
-use spillgate_core::{Algorithm, Binding, Store, StoreError};
+use spillgate_core::{Algorithm, Binding, MAX_HITS, Store, StoreError};
 use tower_layer::Layer;
 
 use crate::headers::HeaderStyle;
@@ -150,7 +150,7 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
     ///
     /// # Panics
     /// Panics if `quota` is a concurrency limit, because the layer does not hold permits. Use `Limiter::hold` in the
-    /// handler.
+    /// handler. Also panics if the layer already has [`MAX_HITS`](crate::MAX_HITS) limits.
     #[must_use]
     pub fn limit(
         self,
@@ -195,6 +195,7 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
     }
 
     fn with_limit(self, name: Cow<'static, str>, quota: QuotaOf, key: RequestKey) -> RateLimitLayer<S, C> {
+        assert!(self.config.options.limits.len() < MAX_HITS, "a layer can have at most {MAX_HITS} limits");
         let mut start = self.config.limiter.keys().start();
         start.part(name.as_bytes());
         self.with(|options| options.limits.push(Limit { name, start, quota, key, binding: Binding::Enforce }))
@@ -286,7 +287,8 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
     /// the service says it in advance.
     ///
     /// The change is made before the answer is sent, so with Redis it takes one more round trip. If the store fails, the
-    /// change is lost, and [`on_store_error`](RateLimitLayer::on_store_error) reports it.
+    /// change is lost, and [`on_store_error`](RateLimitLayer::on_store_error) reports it. If the client closes the
+    /// connection before the answer, nothing is changed.
     ///
     /// ```
     /// use spillgate::Limiter;
@@ -310,7 +312,7 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
     ///
     /// A request takes its units before the service is called. If its answer is no failure, the units are given back. So
     /// the failures never exceed the limit, even if many requests arrive at once. While requests are in flight, they
-    /// count too.
+    /// count too. If the client closes the connection before the answer, the request counts as a failure.
     ///
     /// ```
     /// use http::StatusCode;

@@ -301,6 +301,14 @@ fn a_layer_cannot_hold_permits() {
     let _ = RateLimitLayer::new(limiter()).limit("jobs", &PERMITS, key::everything());
 }
 
+#[test]
+#[should_panic(expected = "a layer can have at most 256 limits")]
+fn a_layer_has_a_bounded_number_of_limits() {
+    const ALL: Quota = Quota::per_minute(5).constant();
+    let add = |layer: RateLimitLayer<_, _>, number: usize| layer.limit(number.to_string(), &ALL, key::everything());
+    let _ = (0..=256).fold(RateLimitLayer::new(limiter()), add);
+}
+
 #[tokio::test]
 async fn a_rules_file_limits_requests_beside_the_limits_of_the_layer() {
     const ALL: Quota = Quota::per_minute(5).constant();
