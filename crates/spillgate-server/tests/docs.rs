@@ -75,6 +75,7 @@ pages! {
     how_to_fleet: "docs/src/how-to/fleet.md",
     how_to_llm_tokens: "docs/src/how-to/llm-tokens.md",
     how_to_login: "docs/src/how-to/login.md",
+    how_to_outbound: "docs/src/how-to/outbound.md",
     how_to_plans: "docs/src/how-to/plans.md",
     how_to_proxies: "docs/src/how-to/proxies.md",
     how_to_reference_server: "docs/src/how-to/reference-server.md",

@@ -31,6 +31,7 @@
 //! | `headers` | `headers`: header fields that tell an HTTP client its limits | `itoa` |
 //! | `snapshot` | `Limiter::save` and `Limiter::restored`: the memory store in a file | nothing |
 //! | `tokio` | `Limiter::hold`: permits that are renewed while they are held; `TokioClock`: a clock for tests that pause tokio's time | `tokio` |
+//! | `pace` | `pace`: callers wait for their turn, in the order in which they came | `tokio` |
 //! | `tower` | `tower`: a layer that limits the requests of a service | `http`, `tower-service` and others |
 //! | `axum`, `tonic` | the layer finds the client's address, and the route of axum | `axum`, `tonic` |
 //!
@@ -126,6 +127,8 @@ mod limiter;
     allow(dead_code, reason = "only snapshots move states out of the tables and back")
 )]
 mod memory;
+#[cfg(feature = "pace")]
+pub mod pace;
 #[cfg(feature = "tokio")]
 mod permit;
 pub mod recipes;
@@ -163,6 +166,8 @@ mod pages {
     struct Middleware;
     #[cfg_attr(feature = "axum", doc = include_str!("../../../docs/src/how-to/from-governor.md"))]
     struct FromGovernor;
+    #[cfg_attr(feature = "pace", doc = include_str!("../../../docs/src/how-to/outbound.md"))]
+    struct Outbound;
     #[cfg_attr(feature = "axum", doc = include_str!("../../../docs/src/how-to/test-limits.md"))]
     struct TestLimits;
 }

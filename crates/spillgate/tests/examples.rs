@@ -130,3 +130,11 @@ fn login_guard() {
     assert!(answers[6].starts_with("the right password, too late: TryLater"), "{output}");
     assert_eq!(answers[7], "another account: Welcome");
 }
+
+#[test]
+fn outbound() {
+    let output = run("outbound", &[]);
+    let answers: Vec<&str> = output.lines().collect();
+    assert_eq!(answers.iter().filter(|line| line.ends_with(" calls")).count(), 8, "{output}");
+    assert_eq!(answers[8], "eight calls took at least 0.7 s: true");
+}

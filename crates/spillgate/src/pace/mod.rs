@@ -1,0 +1,245 @@
+//! Waits until a program may make a call, instead of refusing the call.
+//!
+//! A program that calls the API of another service must keep the limits of that service. A [`Pacer`] has one queue for
+//! each key, and lets the first one of a queue go when its limits allow it.
+
+mod drive;
+mod error;
+mod line;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use spillgate_core::{Algorithm, Quota, Store};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+
+pub use error::PaceError;
+
+use crate::{Clock, Key, Limiter, MemoryStore, SystemClock};
+use drive::Driver;
+use line::Lines;
+
+/// The default of [`Pacer::max_waiters`].
+const MAX_WAITERS: usize = 100_000;
+
+/// Lets callers wait for their turn.
+///
+/// ```
+/// use spillgate::{Limiter, Quota};
+/// use spillgate::pace::Pacer;
+///
+/// // One call every 100 ms, and at most 1,000 in an hour:
+/// const PER_SECOND: Quota = Quota::leaky_bucket(10, std::time::Duration::from_secs(1)).constant();
+/// const PER_HOUR: Quota = Quota::per_hour(1_000).constant();
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
+/// let pacer = Pacer::new(Limiter::in_memory(), PER_SECOND).and(PER_HOUR);
+/// for _ in 0..3 {
+///     pacer.acquire("api.example.com").await?;
+///     // Call the API here.
+/// }
+/// # Ok::<(), spillgate::pace::PaceError>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Which quota
+///
+/// * A [`leaky_bucket`](Quota::leaky_bucket) lets the calls go at an even rate. The pacer reserves the turns of waiting
+///   callers in the store, so several programs on one Redis share one queue, in the order of the store.
+/// * Any other quota lets calls go as soon as it allows them. The first one of the queue waits as long as the refusal
+///   says, and asks again. Between programs, the order is that of their requests.
+///
+/// With several quotas, all are asked at once, and a call that one quota refuses is not charged to the others. So only the
+/// quota that has too few units is waited for.
+///
+/// # Order and cancellation
+///
+/// Within a program, the callers of one key go in the order in which they came. A caller may drop its future at any
+/// time. A turn that was reserved for it goes to the next caller of the same key. If no other caller waits, the turn is lost:
+/// the far side gets one call less than it allows. [`lost`](Pacer::lost) counts such turns.
+///
+/// All clones of a pacer share its queues.
+pub struct Pacer<S = MemoryStore, C = SystemClock> {
+    shared: Arc<Shared<S, C>>,
+}
+
+pub(crate) struct Shared<S, C> {
+    limiter: Arc<Limiter<S, C>>,
+    quotas: Vec<Quota>,
+    max_waiters: usize,
+    lines: Mutex<Lines>,
+}
+
+impl<S: Store + 'static, C: Clock + 'static> Pacer<S, C> {
+    /// Makes a pacer with one quota.
+    ///
+    /// # Panics
+    /// Panics if the quota is a concurrency limit, which has no turns.
+    #[must_use]
+    pub fn new(limiter: impl Into<Arc<Limiter<S, C>>>, quota: Quota) -> Pacer<S, C> {
+        Pacer::with(limiter.into(), Vec::new(), MAX_WAITERS).and(quota)
+    }
+
+    /// Adds a quota. Its window must differ from those of the other quotas, or its algorithm, so that it counts separately.
+    ///
+    /// # Panics
+    /// Panics if the quota is a concurrency limit, or if the pacer would have two leaky buckets. The slower one would
+    /// space out all calls. Use a token bucket for it.
+    #[must_use]
+    pub fn and(self, quota: Quota) -> Pacer<S, C> {
+        assert!(quota.algorithm() != Algorithm::Concurrency, "a concurrency limit has no turns; use Limiter::hold");
+        let mut quotas = self.shared.quotas.clone();
+        quotas.push(quota);
+        let queues = quotas.iter().filter(|quota| quota.algorithm() == Algorithm::LeakyBucket).count();
+        assert!(queues <= 1, "two leaky buckets would space out all calls by the slower one; make it a token bucket");
+        Pacer::with(Arc::clone(&self.shared.limiter), quotas, self.shared.max_waiters)
+    }
+
+    /// Sets how many callers can wait at a time, for all keys together. The default is 100,000.
+    #[must_use]
+    pub fn max_waiters(self, max_waiters: usize) -> Pacer<S, C> {
+        Pacer::with(Arc::clone(&self.shared.limiter), self.shared.quotas.clone(), max_waiters)
+    }
+
+    fn with(limiter: Arc<Limiter<S, C>>, quotas: Vec<Quota>, max_waiters: usize) -> Pacer<S, C> {
+        Pacer { shared: Arc::new(Shared { limiter, quotas, max_waiters, lines: Mutex::new(Lines::default()) }) }
+    }
+
+    /// Waits until a call for `key` may go.
+    ///
+    /// The future may be dropped at any time.
+    ///
+    /// # Errors
+    /// Too many callers wait, no wait would help, or the store failed.
+    ///
+    /// # Panics
+    /// Panics if it has to wait outside a runtime of tokio, or in a runtime without timers.
+    pub fn acquire(&self, key: impl Key) -> impl Future<Output = Result<(), PaceError>> + Send + 'static {
+        self.acquire_units(key, 1, None)
+    }
+
+    /// Waits until a call for `key` may go, but at most for `longest`.
+    ///
+    /// If the wait is known to be longer, the error comes at once.
+    ///
+    /// # Errors
+    /// As for [`acquire`](Pacer::acquire), and [`TooLate`](PaceError::TooLate) if the turn does not come in time.
+    ///
+    /// # Panics
+    /// As for [`acquire`](Pacer::acquire).
+    pub fn acquire_within(
+        &self,
+        key: impl Key,
+        longest: Duration,
+    ) -> impl Future<Output = Result<(), PaceError>> + Send + 'static {
+        self.acquire_units(key, 1, Some(longest))
+    }
+
+    /// Waits until a call that takes `units` units may go, for example the tokens of a language model.
+    ///
+    /// # Errors
+    /// As for [`acquire_within`](Pacer::acquire_within).
+    ///
+    /// # Panics
+    /// As for [`acquire`](Pacer::acquire).
+    pub fn acquire_units(
+        &self,
+        key: impl Key,
+        units: u64,
+        longest: Option<Duration>,
+    ) -> impl Future<Output = Result<(), PaceError>> + Send + 'static {
+        let key = self.shared.limiter.keys().start().key(&key).finish();
+        let shared = Arc::clone(&self.shared);
+        async move {
+            let deadline = longest.and_then(|longest| Instant::now().checked_add(longest));
+            let Some(mut waiting) = Waiting::join(shared, key, units, deadline)? else { return Ok(()) };
+            let replied = match deadline {
+                Some(deadline) => {
+                    timeout_at(deadline, &mut waiting.reply).await.map_err(|_| PaceError::TooLate { wait: None })?
+                }
+                None => (&mut waiting.reply).await,
+            };
+            waiting.is_answered = true;
+            replied.unwrap_or(Err(PaceError::Stopped))
+        }
+    }
+
+    /// Returns how many callers wait now, for all keys together.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.shared.lines.lock().waiting()
+    }
+
+    /// Returns how many reserved turns were lost, because their callers went away and no other caller waited.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.shared.lines.lock().lost()
+    }
+}
+
+impl<S, C> Clone for Pacer<S, C> {
+    fn clone(&self) -> Self {
+        Pacer { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<S, C> std::fmt::Debug for Pacer<S, C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pacer").field("quotas", &self.shared.quotas).finish_non_exhaustive()
+    }
+}
+
+/// A caller in a queue. If it is dropped before it is answered, its turn goes to the next one.
+struct Waiting<S, C> {
+    shared: Arc<Shared<S, C>>,
+    key: u128,
+    units: u64,
+    reply: oneshot::Receiver<Result<(), PaceError>>,
+    is_answered: bool,
+}
+
+impl<S: Store + 'static, C: Clock + 'static> Waiting<S, C> {
+    /// Joins the queue of `key`. Returns `None` if there is no queue and the call may go now.
+    fn join(
+        shared: Arc<Shared<S, C>>,
+        key: u128,
+        units: u64,
+        deadline: Option<Instant>,
+    ) -> Result<Option<Waiting<S, C>>, PaceError> {
+        let mut lines = shared.lines.lock();
+        if !lines.has(key) && shared.goes_now(key, units)? {
+            return Ok(None);
+        }
+        if lines.waiting() >= shared.max_waiters {
+            return Err(PaceError::Full);
+        }
+        // Without a runtime, this panics before the caller joins.
+        let runtime = Handle::current();
+        let (sender, reply) = oneshot::channel();
+        if lines.push(key, units, deadline, sender) {
+            runtime.spawn(Driver::new(Arc::clone(&shared), key).run());
+        }
+        drop(lines);
+        Ok(Some(Waiting { shared, key, units, reply, is_answered: false }))
+    }
+}
+
+impl<S, C> Drop for Waiting<S, C> {
+    fn drop(&mut self) {
+        if self.is_answered {
+            return;
+        }
+        // The answers come under this lock.
+        let mut lines = self.shared.lines.lock();
+        self.reply.close();
+        match self.reply.try_recv() {
+            Ok(Ok(())) => lines.give_back(self.key, self.units),
+            Ok(Err(_)) => {}
+            Err(_) => lines.leave(self.key),
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Callers of a pacer wait for their turn, in the order in which they came.
+//!
+//! The tests pause the time of tokio, so that an hour takes no time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use spillgate::pace::{PaceError, Pacer};
+use spillgate::{
+    Decision, Hit, Limiter, MemoryOptions, MemoryStore, OpKind, Quota, Store, StoreError, StoreErrorKind, Timing,
+    TokioClock, Verdict,
+};
+use spillgate_testkit::Random;
+use tokio::time::{Instant, sleep};
+
+const SECOND: Duration = Duration::from_secs(1);
+const QUEUE: Quota = Quota::leaky_bucket(10, SECOND).queue(100_000).constant();
+const BUCKET: Quota = Quota::token_bucket(10, SECOND).burst(1).constant();
+
+/// A memory store that has to be waited for, as a store on a network. It can fail.
+#[derive(Debug)]
+struct Remote {
+    store: MemoryStore,
+    fails: AtomicBool,
+}
+
+impl Store for Remote {
+    fn supports(&self, quota: &Quota, op: OpKind) -> bool {
+        self.store.supports(quota, op)
+    }
+
+    async fn decide(
+        &self,
+        timing: Timing,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, StoreError> {
+        sleep(Duration::from_micros(200)).await;
+        if self.fails.load(Ordering::Relaxed) {
+            return Err(StoreError::new(StoreErrorKind::Disconnected, "switched off"));
+        }
+        self.store.decide(timing, hits, decisions).await
+    }
+}
+
+fn memory() -> MemoryStore {
+    MemoryStore::new(MemoryOptions::default())
+}
+
+fn local(quota: Quota) -> Pacer<MemoryStore, TokioClock> {
+    Pacer::new(Limiter::with_clock(memory(), TokioClock::start()), quota)
+}
+
+fn remote(quota: Quota) -> (Pacer<Remote, TokioClock>, Arc<Limiter<Remote, TokioClock>>) {
+    let store = Remote { store: memory(), fails: AtomicBool::new(false) };
+    let limiter = Arc::new(Limiter::with_clock(store, TokioClock::start()));
+    (Pacer::new(Arc::clone(&limiter), quota), limiter)
+}
+
+/// Sends 50 callers at once. Returns when each of them went.
+async fn times<S: Store + 'static>(pacer: &Pacer<S, TokioClock>) -> Vec<Duration> {
+    let start = Instant::now();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut callers = Vec::new();
+    for number in 0..50 {
+        let (turn, order) = (pacer.acquire("api"), Arc::clone(&order));
+        callers.push(tokio::spawn(async move {
+            turn.await.expect("a turn comes");
+            order.lock().push((number, start.elapsed()));
+        }));
+        tokio::task::yield_now().await;
+    }
+    for caller in callers {
+        caller.await.expect("no caller panics");
+    }
+    let order = order.lock();
+    assert!(order.iter().map(|(number, _)| *number).eq(0..50), "first in, first out");
+    order.iter().map(|(_, at)| *at).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_go_at_the_rate_and_in_the_order_in_which_they_came() {
+    for times in [
+        times(&local(QUEUE)).await,
+        times(&local(BUCKET)).await,
+        times(&remote(QUEUE).0).await,
+        times(&remote(BUCKET).0).await,
+    ] {
+        for pair in times.windows(2) {
+            assert!(pair[1] - pair[0] >= Duration::from_millis(99), "{times:?}");
+        }
+        assert!(times[49] < Duration::from_millis(5_100), "no turn is wasted: {times:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_quota_that_is_short_is_waited_for() {
+    const PER_HOUR: Quota = Quota::per_hour(1_000).constant();
+    let pacer = local(QUEUE).and(PER_HOUR);
+    let start = Instant::now();
+    for _ in 0..1_000 {
+        pacer.acquire("api").await.expect("a turn comes");
+    }
+    assert!(start.elapsed() < SECOND * 101, "ten in a second, and not one in 3.6 s: {:?}", start.elapsed());
+    for _ in 0..36 {
+        pacer.acquire("api").await.expect("a turn comes");
+    }
+    assert!(start.elapsed() > SECOND * 101, "now the hour is short: {:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_is_kept_and_what_cannot_be_in_time_is_an_error_at_once() {
+    for quota in [QUEUE, BUCKET] {
+        let pacer = local(quota);
+        let start = Instant::now();
+        pacer.acquire("api").await.expect("the first one goes at once");
+        let error = pacer.acquire_within("api", Duration::from_millis(50)).await.expect_err("the turn is later");
+        assert!(matches!(error, PaceError::TooLate { wait: Some(_) }), "{error}");
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        pacer.acquire_within("api", Duration::from_millis(150)).await.expect("the turn is in time");
+        // A caller behind others cannot know its turn when it comes.
+        let _others: Vec<_> = (0..10).map(|_| tokio::spawn(pacer.acquire("api"))).collect();
+        tokio::task::yield_now().await;
+        let before = Instant::now();
+        pacer.acquire_within("api", Duration::from_millis(300)).await.expect_err("ten others are first");
+        assert!(before.elapsed() <= Duration::from_millis(301), "{:?}", before.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_have_queues_of_their_own_and_the_number_of_callers_is_bounded() {
+    let pacer = local(QUEUE).max_waiters(3);
+    for key in 0_u64..100 {
+        pacer.acquire(key).await.expect("the first one of a key goes at once");
+    }
+    let waiting: Vec<_> = (0_u64..3).map(|key| tokio::spawn(pacer.acquire(key))).collect();
+    tokio::task::yield_now().await;
+    assert_eq!((pacer.waiting(), pacer.acquire(0_u64).await), (3, Err(PaceError::Full)));
+    for caller in waiting {
+        caller.await.expect("no caller panics").expect("a turn comes");
+    }
+    assert_eq!(pacer.waiting(), 0);
+    pacer.acquire(0_u64).await.expect("the queue has capacity again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_of_the_store_is_an_error_and_a_call_that_never_fits_does_not_block_the_queue() {
+    let (pacer, limiter) = remote(BUCKET);
+    limiter.store().fails.store(true, Ordering::Relaxed);
+    assert!(matches!(pacer.acquire("api").await, Err(PaceError::Store(_))));
+    limiter.store().fails.store(false, Ordering::Relaxed);
+    assert_eq!(pacer.acquire_units("api", 2, None).await, Err(PaceError::Never));
+    pacer.acquire("api").await.expect("the store answers");
+    assert_eq!(pacer.waiting(), 0);
+}
+
+/// 10,000 callers wait, and 3,000 of them go away at random times.
+#[tokio::test(start_paused = true)]
+async fn cancelled_turns_go_to_the_next_caller() {
+    const FAST: Quota = Quota::leaky_bucket(1_000, SECOND).queue(100_000).constant();
+    let (pacer, start) = (remote(FAST).0, Instant::now());
+    let mut random = Random(7);
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut callers = BTreeMap::new();
+    for number in 0..10_000_u32 {
+        let (turn, order) = (pacer.acquire("api"), Arc::clone(&order));
+        let caller = async move {
+            turn.await.expect("a turn comes");
+            order.lock().push(number);
+        };
+        callers.insert(number, tokio::spawn(caller));
+        if number % 64 == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+    for _ in 0..3_000 {
+        let number = random.below(10_000) as u32;
+        if let Some(caller) = callers.remove(&number) {
+            caller.abort();
+        }
+        sleep(Duration::from_micros(random.below(2_000))).await;
+    }
+    for caller in callers.into_values() {
+        caller.await.expect("no caller panics");
+    }
+    let order = order.lock();
+    assert!(order.is_sorted(), "first in, first out");
+    let (went, turns) = (order.len() as u64, start.elapsed().as_millis() as u64 + 1);
+    assert!(turns <= went + pacer.lost() + 10, "{went} went and {} were lost in {turns} turns", pacer.lost());
+    assert!(turns >= went, "{went} went in {turns} turns");
+    assert_eq!(pacer.waiting(), 0);
+}
+
+#[test]
+fn callers_learn_that_the_runtime_of_their_queue_has_ended() {
+    let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build();
+    let (first, second) = (runtime().expect("a runtime starts"), runtime().expect("a runtime starts"));
+    let pacer = Pacer::new(Limiter::in_memory(), Quota::leaky_bucket(1, Duration::from_secs(3_600)).constant());
+    first.block_on(pacer.acquire("api")).expect("the first one goes at once");
+    let owner = first.spawn(pacer.acquire("api"));
+    while pacer.waiting() == 0 {
+        std::thread::yield_now();
+    }
+    let waiting = second.spawn(pacer.acquire("api"));
+    while pacer.waiting() == 1 {
+        std::thread::yield_now();
+    }
+    first.shutdown_background();
+    assert_eq!(second.block_on(waiting).expect("no caller panics"), Err(PaceError::Stopped));
+    drop(owner);
+}
+
+#[test]
+#[should_panic(expected = "two leaky buckets would space out all calls")]
+fn two_queues_are_refused() {
+    const SLOW: Quota = Quota::leaky_bucket(1_000, Duration::from_secs(3_600)).constant();
+    let _ = local(QUEUE).and(SLOW);
+}
