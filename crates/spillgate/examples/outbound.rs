@@ -3,6 +3,7 @@
 //! Run it with `cargo run -p spillgate --example outbound --features pace`.
 
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
+#![allow(clippy::disallowed_methods, reason = "this example measures real time")]
 
 use std::time::{Duration, Instant};
 

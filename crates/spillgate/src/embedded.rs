@@ -39,6 +39,7 @@ impl<C: Clock> Limiter<MemoryStore, C> {
     /// Takes `cost` units for `key`, if they fit `quota`, as [`take`](Limiter::take) does. One hit on a memory store
     /// never fails, so there is no error.
     #[inline]
+    #[must_use = "the decision says whether the request may pass"]
     pub fn take_now(&self, quota: &Quota, key: impl Key, cost: u64) -> Decision {
         // The key is hashed before the clock is read, so that the decision follows the reading as soon as possible.
         self.decide_one_now(self.hit(quota, key, cost))

@@ -4,6 +4,7 @@
 //! work can take longer than a lease, so the lease has to be renewed. This file does so in a task of tokio.
 
 use std::fmt;
+use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -53,8 +54,9 @@ impl<S: Store + 'static, C: Clock + 'static> Limiter<S, C> {
         if quota.algorithm() != Algorithm::Concurrency {
             return Err(StoreError::malformed("only a concurrency limit has permits; make it with Quota::concurrency"));
         }
-        // Without a runtime, this panics before a permit is taken.
+        // Without a runtime, or without timers, this panics before a permit is taken.
         let runtime = Handle::current();
+        let _ = timeout(Duration::ZERO, ready(())).await;
         let lease = Duration::from_nanos(quota.lease_ns());
         let asked = Instant::now();
         let decision = self.decide_one(Hit::new(key, quota, Op::take(1), Binding::Enforce)).await?;

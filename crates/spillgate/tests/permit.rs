@@ -138,6 +138,15 @@ async fn only_a_concurrency_limit_has_permits() {
 }
 
 #[test]
+fn a_runtime_without_timers_takes_no_permit() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime starts");
+    let limiter = Arc::new(Limiter::in_memory());
+    let held = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| runtime.block_on(limiter.hold(&ONE, "job"))));
+    assert!(held.is_err(), "a permit that is never renewed would be lost");
+    assert_eq!(limiter.peek_now(&ONE, "job").remaining, 1);
+}
+
+#[test]
 fn a_permit_can_be_dropped_on_a_thread_without_a_runtime() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build();
     let runtime = runtime.expect("a runtime starts");

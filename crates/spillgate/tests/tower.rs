@@ -2,6 +2,8 @@
 
 #[path = "tower/answers.rs"]
 mod answers;
+#[path = "tower/edges.rs"]
+mod edges;
 #[path = "tower/real.rs"]
 mod real;
 #[path = "tower/stores.rs"]

@@ -8,7 +8,7 @@ use super::{Clock, SystemClock};
 /// A clock that advances with tokio's time.
 ///
 /// In a test that pauses tokio's time, limits, sleeps and timeouts then agree: `tokio::time::advance` and automatic
-/// advances move this clock too. While the time is not paused, this clock is as good as the monotonic clock of the
+/// advances move this clock too. Read it in the runtime of the test: on another thread, tokio's time is not paused. While the time is not paused, this clock is as good as the monotonic clock of the
 /// system.
 ///
 /// ```

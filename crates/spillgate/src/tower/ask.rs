@@ -53,7 +53,7 @@ impl<S: Store, C: Clock> Config<S, C> {
         }
         #[cfg(feature = "rules")]
         if let Some(rules) = &options.rules {
-            rules.limits_of(&request, cost, self.limiter.keys(), asked)?;
+            rules.limits_of(&request, cost, options.is_shadow, self.limiter.keys(), asked)?;
         }
         if asked.len() > MAX_HITS { Err(TOO_MANY) } else { Ok(()) }
     }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use spillgate_core::{Algorithm, Decision};
+use spillgate_core::{Algorithm, Binding, Decision, Op};
 
 use crate::KeyHasher;
 use crate::rules::{Action, Request, Rules};
@@ -81,6 +81,7 @@ impl ByRules {
         &self,
         request: &RequestHead<'_>,
         cost: u64,
+        is_shadow: bool,
         keys: &KeyHasher,
         asked: &mut Asked,
     ) -> Result<(), &'static str> {
@@ -96,9 +97,14 @@ impl ByRules {
             if hit.quota.algorithm() == Algorithm::Concurrency {
                 return Err(CONCURRENCY);
             }
-            let quota = hit.quota.clone().into();
-            let decision = Decision::default();
-            asked.push(LimitOutcome { name: None, quota, decision, key: hit.key, op: hit.op, binding: hit.binding });
+            // A post-paid limit would count the cost after the work, and refuse nothing. The layer asks before the work.
+            let op = match hit.op {
+                Op::Force { cost } => Op::take(cost),
+                op => op,
+            };
+            let binding = if is_shadow { Binding::Shadow } else { hit.binding };
+            let (quota, decision) = (hit.quota.clone().into(), Decision::default());
+            asked.push(LimitOutcome { name: None, quota, decision, key: hit.key, op, binding });
         }
         let named = plan.descriptors.iter().flat_map(|descriptor| &descriptor.hits);
         for (index, limit) in named {

@@ -51,6 +51,13 @@ pub fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> I
     address
 }
 
+/// Returns `::ffff:10.0.0.0/104` as `10.0.0.0/8`, because addresses are compared in this form.
+pub(super) fn unmapped(network: IpNet) -> IpNet {
+    let IpNet::V6(v6) = network else { return network };
+    let v4 = v6.addr().to_ipv4_mapped().zip(v6.prefix_len().checked_sub(96));
+    v4.and_then(|(address, bits)| IpNet::new(address.into(), bits).ok()).unwrap_or(network)
+}
+
 fn is_trusted(address: IpAddr, trusted: &[IpNet]) -> bool {
     trusted.iter().any(|net| net.contains(&address))
 }

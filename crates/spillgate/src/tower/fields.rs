@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, RETRY_AFTER};
+use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, Entry, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
@@ -19,8 +19,24 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// Adds the fields to `headers`.
+    /// Sets the fields of a refusal.
+    pub(super) fn set(self, outcome: &Outcome, headers: &mut HeaderMap) {
+        self.write(outcome, headers, |headers, name, value| drop(headers.insert(name, value)));
+    }
+
+    /// Adds the fields of an allowed request. Another layer behind this one may have added its own fields, which are those
+    /// of a refusal, or of a limit that applies to fewer requests. They stay. The fields of draft 11 are lists, so both
+    /// layers have items there.
     pub(super) fn add(self, outcome: &Outcome, headers: &mut HeaderMap) {
+        let is_list = self.style == HeaderStyle::Draft11;
+        self.write(outcome, headers, |headers, name, value| match headers.entry(name) {
+            Entry::Vacant(entry) => drop(entry.insert(value)),
+            Entry::Occupied(mut entry) if is_list => entry.append(value),
+            Entry::Occupied(_) => {}
+        });
+    }
+
+    fn write(self, outcome: &Outcome, headers: &mut HeaderMap, put: impl Fn(&mut HeaderMap, HeaderName, HeaderValue)) {
         let (policies, binding) = outcome.policies();
         let mut names = String::new();
         let mut buffer = Buffer::default();
@@ -30,7 +46,7 @@ impl Fields {
                 names.push_str(name);
             }
             if let Some(value) = field_value(&value.0) {
-                headers.insert(field_name(name), value);
+                put(headers, field_name(name), value);
             }
             value.0.clear();
         });

@@ -44,6 +44,12 @@ impl<'r> RequestHead<'r> {
         if let Some(axum::extract::ConnectInfo(peer)) = extensions.get::<axum::extract::ConnectInfo<SocketAddr>>() {
             return Some(peer.ip());
         }
+        #[cfg(feature = "axum")]
+        if let Some(axum::extract::connect_info::MockConnectInfo(peer)) =
+            extensions.get::<axum::extract::connect_info::MockConnectInfo<SocketAddr>>()
+        {
+            return Some(peer.ip());
+        }
         #[cfg(feature = "tonic")]
         if let Some(info) = extensions.get::<tonic::transport::server::TcpConnectInfo>() {
             return info.remote_addr().map(|peer| peer.ip());

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use http::HeaderName;
+use http::{HeaderName, HeaderValue};
 
 use crate::{Key, KeyBuilder};
 
@@ -48,7 +48,7 @@ type Custom = dyn Fn(&RequestHead<'_>, &mut KeyBuilder) -> bool + Send + Sync;
 /// | server | what to do |
 /// |---|---|
 /// | axum, with the feature `axum` | serve `app.into_make_service_with_connect_info::<SocketAddr>()` |
-/// | tonic, with the feature `tonic` | nothing |
+/// | tonic on TCP, with the feature `tonic` | nothing |
 /// | hyper and others | insert a [`SocketAddr`](std::net::SocketAddr) or an [`IpAddr`](std::net::IpAddr) into the extensions of the request |
 ///
 /// A request without an address is answered with 500 and a text that says so.
@@ -59,9 +59,10 @@ pub fn address() -> RequestKey {
 
 /// Counts by the value of a header field, for example of an API key.
 ///
-/// If the field has several lines, all of them are parts of the key. All requests without the field are counted together, so a client
-/// cannot avoid the limit by omitting the field. A client that can choose any value gets a new count with each value.
-/// Count such requests by [`address`] too, or check the value before.
+/// Only the first line of the field counts, as with [`HeaderMap::get`](http::HeaderMap::get). Check the same line. All
+/// requests without the field are counted together, so a client cannot avoid the limit by omitting the field. A client
+/// that can choose any value gets a new count with each value. Count such requests by [`address`] too, or check the value
+/// before.
 ///
 /// # Panics
 /// Panics if `name` is not the name of a header field in lower case.
@@ -84,8 +85,8 @@ pub fn method() -> RequestKey {
 
 /// Counts by the route of axum that matched, for example `/users/{id}`.
 ///
-/// The layer must be inside the router: use `Router::layer` or `Router::route_layer`. A request that matches no route
-/// is answered with 500.
+/// Add the layer with `Router::route_layer`. Then a request that matches no route gets the 404 of axum. With
+/// `Router::layer`, such a request is answered with 500, because there is nothing to count by.
 #[cfg(feature = "axum")]
 #[must_use]
 pub fn matched_path() -> RequestKey {
@@ -173,14 +174,9 @@ impl Part {
                 key.key(&network_of(address, ipv6_prefix));
             }
             Part::Header(name) => {
-                // Each line is a part of the key. The number of lines ensures that a header with two lines and no
-                // further part differs from a header with one line and one further part.
-                let mut count = 0_u32;
-                for line in request.headers.get_all(name) {
-                    key.part(line.as_bytes());
-                    count += 1;
-                }
-                key.key(&count);
+                let line = request.headers.get(name);
+                // A missing field differs from an empty one.
+                key.part(line.map_or(b"", HeaderValue::as_bytes)).key(&u32::from(line.is_some()));
             }
             Part::Path => {
                 key.part(request.uri.path().as_bytes());
@@ -209,7 +205,8 @@ impl Part {
 const NO_ADDRESS: &str = "the rate limit counts by address, and the request has no address of its peer; \
     with axum, serve `into_make_service_with_connect_info::<SocketAddr>()`";
 #[cfg(feature = "axum")]
-const NO_ROUTE: &str = "the rate limit counts by route, and the request has none; add the layer with `Router::layer`";
+const NO_ROUTE: &str = "the rate limit counts by route, and the request has none; \
+    add the layer with `Router::route_layer`";
 const NOTHING_TO_COUNT_BY: &str = "the rate limit found nothing in the request to count by";
 
 impl fmt::Debug for Part {

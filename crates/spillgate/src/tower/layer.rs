@@ -17,6 +17,7 @@ use crate::{Clock, KeyBuilder, Limiter};
 
 #[cfg(feature = "rules")]
 use super::by_rules::{ByRules, Descriptors};
+use super::client_address::unmapped;
 use super::fields::Fields;
 use super::head::RequestHead;
 use super::key::RequestKey;
@@ -36,9 +37,11 @@ use super::{Outcome, QuotaRef, RateLimitService};
 /// 3. Otherwise the service answers. Its answer gets the [header fields](RateLimitLayer::header_style). The answer can
 ///    [change what was charged](RateLimitLayer::charge_after).
 ///
+/// An option that is set twice keeps the last value. Only limits add up.
+///
 /// # When the store fails
 ///
-/// The memory store never fails. If another store fails, the layer does what each quota says
+/// The memory store never fails. If it is full, it refuses requests with new keys. If another store fails, the layer does what each quota says
 /// ([`on_store_failure`](crate::QuotaBuilder::on_store_failure)): `Allow` lets the request pass, and `Deny` refuses it.
 /// `Error` answers 503. `Local`, the default, needs a [`FallbackStore`](crate::FallbackStore), which decides locally.
 /// Without one, `Local` answers 503 too. If the limits of a request say different things, a 503 wins over a refusal, and
@@ -102,7 +105,8 @@ pub enum Charge {
     Keep,
     /// All units that were taken are given back.
     Refund,
-    /// This many further units are counted, even if they do not fit.
+    /// This many further units are counted, even if they do not fit. A token bucket counts at most twice its burst, so for
+    /// large sizes use another algorithm, for example a fixed window.
     Add(u64),
 }
 
@@ -203,6 +207,9 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
 
     /// Also asks the limits that rules files have for a request.
     ///
+    /// A limit with `post_paid` is charged before the answer, as all limits of a layer. If the cost is known only
+    /// afterwards, use a [`cost`](RateLimitLayer::cost) of 0 and [`charge_after`](RateLimitLayer::charge_after).
+    ///
     /// `describe` sets the domain and adds the descriptors. The limits of the rules and the [limits](RateLimitLayer::limit)
     /// of the layer are asked at once. In a domain with `compat: envoy`, the descriptors of a request are decided at once
     /// too, and not one after the other.
@@ -246,7 +253,7 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
     /// ```
     #[must_use]
     pub fn trusted_proxies(self, networks: impl IntoIterator<Item = IpNet>) -> RateLimitLayer<S, C> {
-        self.with(|options| options.trusted_proxies = networks.into_iter().collect())
+        self.with(|options| options.trusted_proxies = networks.into_iter().map(unmapped).collect())
     }
 
     /// Sets by how many bits IPv6 addresses are counted. The default is 64, because one client usually has a whole /64.
@@ -258,10 +265,10 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
     /// Never limits clients whose address is in one of these networks.
     #[must_use]
     pub fn allow_networks(self, networks: impl IntoIterator<Item = IpNet>) -> RateLimitLayer<S, C> {
-        self.with(|options| options.allowed_networks = networks.into_iter().collect())
+        self.with(|options| options.allowed_networks = networks.into_iter().map(unmapped).collect())
     }
 
-    /// Never limits requests for which `skip` returns true, for example health checks.
+    /// Never limits requests for which `skip` returns true, for example health checks, or the OPTIONS requests of CORS.
     #[must_use]
     pub fn skip_if(self, skip: impl Fn(&RequestHead<'_>) -> bool + Send + Sync + 'static) -> RateLimitLayer<S, C> {
         self.with(|options| options.skip_if = Some(Arc::new(skip)))
@@ -286,7 +293,8 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
     /// Sets what an answer changes about the charge. The second argument is the size of the answer's body in bytes, if
     /// the service says it in advance.
     ///
-    /// The change is made before the answer is sent, so with Redis it takes one more round trip. If the store fails, the
+    /// The charge of all limits of the layer is changed. For a charge of one limit only, use a second layer. The header
+    /// fields show the state before the change. The change is made before the answer is sent, so with Redis it takes one more round trip. If the store fails, the
     /// change is lost, and [`on_store_error`](RateLimitLayer::on_store_error) reports it. If the client closes the
     /// connection before the answer, nothing is changed.
     ///
@@ -308,7 +316,9 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
         self.with(|options| options.charge_after = Some(Arc::new(charge)))
     }
 
-    /// Counts only requests whose answer is a failure, for example a wrong password.
+    /// Counts only requests whose answer is a failure, for example a wrong password. This is a form of
+    /// [`charge_after`](RateLimitLayer::charge_after), and replaces it. An answer of gRPC has the status 200 also for a
+    /// failure.
     ///
     /// A request takes its units before the service is called. If its answer is no failure, the units are given back. So
     /// the failures never exceed the limit, even if many requests arrive at once. While requests are in flight, they
@@ -328,13 +338,16 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
         self.charge_after(move |answer, _| if failed(answer.status) { Charge::Keep } else { Charge::Refund })
     }
 
-    /// Gives the units of a request back if the service fails, that is, if its answer has a status 5xx.
+    /// Gives the units of a request back if the service fails, that is, if its answer has a status 5xx. This is a form of
+    /// [`charge_after`](RateLimitLayer::charge_after), and replaces it. An answer of gRPC has the status 200 also for a
+    /// failure.
     #[must_use]
     pub fn refund_server_errors(self) -> RateLimitLayer<S, C> {
         self.charge_after(|answer, _| if answer.status.is_server_error() { Charge::Refund } else { Charge::Keep })
     }
 
-    /// Makes the layer a shadow: it decides and charges, but it refuses nothing and shows nothing to clients.
+    /// Makes the layer a shadow: it decides and charges, but it refuses nothing and shows nothing to clients. A request
+    /// that lacks what a limit counts by passes too, and [`on_store_error`](RateLimitLayer::on_store_error) reports it.
     ///
     /// With [`outcome_in_extensions`](RateLimitLayer::outcome_in_extensions), a handler or a layer behind it sees what
     /// would have been refused.
@@ -387,8 +400,9 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
         self.with(|options| options.on_error = Some(Arc::new(report)))
     }
 
-    /// Stores the [`Outcome`] in the extensions of each request, so that a handler can read it. With axum, the argument
-    /// `Extension(outcome): Extension<Outcome>` of a handler has it.
+    /// Stores the [`Outcome`] in the extensions of each request that limits have allowed, so that a handler can read it.
+    /// With axum, the argument `outcome: Option<Extension<Outcome>>` of a handler has it. Requests that were not limited
+    /// have none: [skipped](RateLimitLayer::skip_if) ones, and those that pass while the store fails.
     ///
     /// It is off by default, because each request then allocates memory for the outcome.
     #[must_use]

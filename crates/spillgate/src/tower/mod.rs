@@ -35,6 +35,7 @@ pub use body::LimitedBody;
 pub use by_rules::Descriptors;
 pub use client_address::{client_address, network_of};
 pub use head::RequestHead;
+pub use ipnet::IpNet;
 pub use layer::{Charge, RateLimitLayer};
 pub use outcome::{LimitOutcome, Outcome};
 pub use quota_ref::QuotaRef;

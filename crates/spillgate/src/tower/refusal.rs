@@ -40,8 +40,9 @@ pub(super) enum Why<'a> {
 
 /// Returns the answer to the request, without the header fields about the limits.
 pub(super) fn answer(request: RequestHead<'_>, why: &Why<'_>) -> Response<Bytes> {
-    let is_grpc =
-        request.headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+    // `application/grpc+proto` is gRPC, but `application/grpc-web` is not.
+    let kind = request.headers.get(CONTENT_TYPE).and_then(|kind| kind.as_bytes().strip_prefix(b"application/grpc"));
+    let is_grpc = kind.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')));
     if is_grpc { grpc_answer(why) } else { http_answer(why) }
 }
 
@@ -60,11 +61,20 @@ fn http_answer(why: &Why<'_>) -> Response<Bytes> {
     response
 }
 
+/// Says what a refused client can do.
+const fn detail(retry_after: Wait) -> &'static str {
+    match retry_after {
+        Wait::After(_) => "the limit is used up; try again after the time in Retry-After",
+        Wait::Unknown => "requests cannot be counted now; try again later",
+        Wait::Never => "the request costs more than its limit ever allows",
+    }
+}
+
 /// The body of a refusal (RFC 9457): the problem type that draft-ietf-httpapi-ratelimit-headers registers.
 fn quota_exceeded(outcome: &Outcome) -> Bytes {
     let mut out = String::with_capacity(256);
     let _ = write!(out, r#"{{"type":"{QUOTA_EXCEEDED}","title":"Too Many Requests","status":429,"detail":"#);
-    push_json(&mut out, "the limit is used up; try again after the time in Retry-After");
+    push_json(&mut out, detail(outcome.verdict.retry_after));
     out.push_str(r#","violated-policies":["#);
     let (policies, _) = outcome.policies();
     let violated = (0..policies.len()).filter(|index| !policies[*index].decision.allowed);
@@ -107,7 +117,11 @@ fn push_json(out: &mut String, text: &str) {
 /// Returns an answer of gRPC that consists of header fields only.
 fn grpc_answer(why: &Why<'_>) -> Response<Bytes> {
     let (code, message, wait) = match why {
-        Why::Refused(outcome) => (RESOURCE_EXHAUSTED, "the limit is used up", outcome.verdict.retry_after),
+        Why::Refused(outcome) => {
+            let wait = outcome.verdict.retry_after;
+            let message = if let Wait::After(_) = wait { "the limit is used up" } else { detail(wait) };
+            (RESOURCE_EXHAUSTED, message, wait)
+        }
         Why::Lacks(what) => (INTERNAL, *what, Wait::Unknown),
         Why::StoreFailed => (UNAVAILABLE, "the store of rate limits does not answer", Wait::Unknown),
     };

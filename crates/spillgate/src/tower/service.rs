@@ -77,6 +77,10 @@ impl<S: Store, C: Clock> Config<S, C> {
             return Way::Pass;
         }
         if let Err(what) = self.limits_of(request, &mut outcome.limits) {
+            if self.options.is_shadow {
+                self.report(&StoreError::malformed(what));
+                return Way::Pass;
+            }
             return Way::Lacks(what);
         }
         if outcome.limits.is_empty() {
@@ -124,7 +128,7 @@ impl<S: Store, C: Clock> Config<S, C> {
             Some(refusal) => refusal(&request, outcome),
             None => refusal::answer(request, &Why::Refused(outcome)),
         };
-        self.options.fields.add(outcome, response.headers_mut());
+        self.options.fields.set(outcome, response.headers_mut());
         response
     }
 
