@@ -108,10 +108,11 @@ pub mod testing {}
 /// | governor, tower_governor | spillgate |
 /// |---|---|
 /// | `RateLimiter::direct`, `RateLimiter::keyed` | one [`Limiter`] for all quotas and all kinds of keys |
-/// | `Quota::per_second(nonzero!(10_u32))` | `const Q: Quota = Quota::per_second(10).constant();` |
+/// | `const Q: Quota = Quota::per_second(NonZeroU32::new(10).unwrap());` | `const Q: Quota = Quota::per_second(10).constant();` |
 /// | `check`, `check_key`, `check_n` | [`take_now`](Limiter::take_now) |
 /// | `Err(NotUntil)` and `wait_time_from` | [`Decision::retry_after`] |
 /// | `StateInformationMiddleware` | [`Decision::remaining`] |
+/// | `until_ready` | `pace::Pacer::acquire` |
 /// | `retain_recent` | not needed: expired keys are removed |
 /// | `FakeRelativeClock` | [`ManualClock`] |
 /// | quanta's upkeep clock | [`TickingClock`] |
