@@ -1,7 +1,10 @@
 //! Tests limits on the calls that a program itself sends to another API.
 
+use std::sync::Arc;
+
 use super::*;
-use spillgate::{Anchor, Limiter, ManualClock};
+use spillgate::pace::Pacer;
+use spillgate::{Anchor, KeyHasher, Limiter, ManualClock, SystemClock};
 use spillgate_redis::{RedisKey, TRANSACTION_COMMANDS};
 
 async fn the_window_starts_at_the_first_call(store: &impl Store) {
@@ -168,4 +171,36 @@ async fn where_scripts_are_refused_the_window_is_counted_without() {
     let stats: String = reply_to(&server, &["INFO", "commandstats"]);
     assert!(stats.contains("cmdstat_exec:") && !stats.contains("cmdstat_eval"), "{stats}");
     until_empty(&server).await;
+}
+
+/// Each of two programs has 40 callers. Together they may make a call every 10 ms.
+#[tokio::test]
+async fn programs_with_pacers_share_one_queue() {
+    const QUEUE: Quota = Quota::leaky_bucket(100, SECOND).constant();
+    let server = Server::start();
+    let program = || {
+        let keys = KeyHasher::with_secret([7; 16]);
+        Pacer::new(Limiter::with_keys(redis(&server), SystemClock::start(), keys), QUEUE)
+    };
+    let start = Instant::now();
+    let (programs, order) = ([program(), program()], Arc::new([const { std::sync::Mutex::new(Vec::new()) }; 2]));
+    let mut callers = Vec::new();
+    for caller in 0..40 {
+        for (program, pacer) in programs.iter().enumerate() {
+            let (turn, order) = (pacer.acquire("api"), Arc::clone(&order));
+            callers.push(tokio::spawn(async move {
+                turn.await.expect("a turn comes");
+                order[program].lock().expect("no caller panics").push(caller);
+            }));
+        }
+        tokio::task::yield_now().await;
+    }
+    for caller in callers {
+        caller.await.expect("no caller panics");
+    }
+    // Between 80 calls are 79 pauses. A busy machine only makes them longer.
+    assert!(start.elapsed() >= Duration::from_millis(785), "{:?}", start.elapsed());
+    for order in order.iter() {
+        assert!(order.lock().expect("no caller panics").iter().copied().eq(0..40), "first in, first out");
+    }
 }
