@@ -4,7 +4,7 @@ use spillgate_redis::{RedisStore, Settings};
 
 use crate::cluster::{Cluster, WITHIN, key_on, role};
 use crate::load::{Load, States, counted};
-use crate::load_on_one_key::{KeyLoad, LIMIT, passed_on};
+use crate::load_on_one_key::{KeyLoad, LIMIT, counted_by, passed_on};
 use crate::{a_day, until};
 
 /// The takes that are admitted never exceed the limit plus the units that the dead primary had admitted but not
@@ -21,6 +21,7 @@ async fn a_primary_dies_and_its_replica_takes_over() {
     let key = key_on(&cluster.nodes[1], 0, &a_day(LIMIT), 5);
     let key_load = KeyLoad::start(&store, key);
     until("a third of the limit is admitted", || key_load.admitted() >= LIMIT / 3).await;
+    until("the replica has counted units", || counted_by(&cluster.nodes[3], key) > 0).await;
 
     cluster.nodes[0].kill();
     let passed_on = passed_on(&cluster.nodes[3], key).await;

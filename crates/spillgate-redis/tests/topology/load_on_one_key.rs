@@ -70,6 +70,11 @@ impl KeyLoad {
 pub(crate) async fn passed_on(replica: &Server, key: u128) -> u64 {
     let replication = || text(replica.run(&["INFO", "REPLICATION"]));
     until("the replica has read all that the primary sent", || replication().contains("master_link_status:down")).await;
+    counted_by(replica, key)
+}
+
+/// Returns the units of `key` that a replica has counted until now.
+pub(crate) fn counted_by(replica: &Server, key: u128) -> u64 {
     let quota = &a_day(LIMIT);
     let client = redis::Client::open(("127.0.0.1", replica.port())).expect("the URL is valid");
     let mut connection = client.get_connection().expect("the replica runs");

@@ -6,7 +6,7 @@ use spillgate_testkit::free_port;
 use crate::cluster::{WITHIN, role, text};
 use crate::common::limiter;
 use crate::load::{Load, States, counted};
-use crate::load_on_one_key::{KeyLoad, LIMIT, passed_on};
+use crate::load_on_one_key::{KeyLoad, LIMIT, counted_by, passed_on};
 use crate::sentinel_setup::{Sentinel, SentinelSetup};
 use crate::server::{Server, run};
 use crate::{a_day, take, until, with_long_timeouts};
@@ -61,6 +61,7 @@ async fn a_primary_is_killed_and_comes_back_with_nothing() {
     let load = Load::start(&store, 16, WITHIN, States::MayBeLost);
     let key_load = KeyLoad::start(&store, 7 << 99);
     until("a third of the limit is admitted", || key_load.admitted() >= LIMIT / 3).await;
+    until("the replica has counted units", || counted_by(&sentinel_setup.servers[1], 7 << 99) > 0).await;
     sentinel_setup.servers[0].kill();
     let passed_on = passed_on(&sentinel_setup.servers[1], 7 << 99).await;
     let before = key_load.admitted();
