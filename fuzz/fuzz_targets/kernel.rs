@@ -62,6 +62,7 @@ enum OpPlan {
     Refund { cost: u64, receipt: Option<u8> },
     RefundAny { cost: u64, at: u64, mark: u64 },
     Renew { receipt: u8 },
+    Settle { change: i64, receipt: u8 },
     Reset,
 }
 
@@ -109,6 +110,7 @@ impl OpPlan {
                 Op::Refund { cost, receipt: Some(Receipt::new(Time::from_nanos(at), mark)) }
             }
             OpPlan::Renew { receipt } => Op::Renew { receipt: known(receipt)? },
+            OpPlan::Settle { change, receipt } => Op::Settle { change, receipt: known(receipt)? },
             OpPlan::Reset => Op::Reset,
         })
     }

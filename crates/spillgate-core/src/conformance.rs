@@ -22,8 +22,8 @@
 //! * A request has a time `t` and hits. A hit has a `key`, the name of a `quota`, a `binding` and an operation. The
 //!   [`Binding`] is `enforce`, `shadow` or `quota`.
 //! * The usual operation is a take, which uses units: `cost=n`, with `max_wait` if the caller waits in a queue. Other
-//!   operations are `peek`, `force cost=n`, `refund cost=n` with `receipt=r`, `renew receipt=r`, and `reset`. If no
-//!   cost is given, it is 1 unit.
+//!   operations are `peek`, `force cost=n`, `refund cost=n` with `receipt=r`, `renew receipt=r`, `settle change=n
+//!   receipt=r`, and `reset`. If no cost is given, it is 1 unit.
 //! * A decision is `allow` or `refuse`. `remaining`, `limit`, `reset_after` and `reason` are checked only if they are
 //!   given. `delay`, `retry_after` and `soft_over` are always checked: if they are not given, the decision must not
 //!   have them.
@@ -78,6 +78,7 @@ pub const TRACES: &[Trace] = traces![
     "what_is_charged",
     "penalty",
     "refund_force_reset",
+    "settle",
     "soft_limit",
     "limit_zero",
 ];
@@ -390,7 +391,7 @@ fn parse_hit<'q>(
     receipts: &BTreeMap<&str, Receipt>,
 ) -> Result<Hit<'q>, String> {
     let (mut key, mut quota, mut binding, mut verb) = (None, "", Binding::Enforce, "take");
-    let (mut cost, mut max_wait_ns, mut receipt) = (1, 0, None);
+    let (mut cost, mut max_wait_ns, mut change, mut receipt) = (1, 0, 0, None);
     for (name, value) in fields(text) {
         match (name, value) {
             ("key", _) => key = Some(value),
@@ -402,8 +403,9 @@ fn parse_hit<'q>(
             ("cost", _) => cost = parse_number(value)?,
             ("max_wait", "max") => max_wait_ns = u64::MAX,
             ("max_wait", _) => max_wait_ns = parse_ns(value)?,
+            ("change", _) => change = value.parse().map_err(|_| format!("{value} is not a change"))?,
             ("receipt", _) => receipt = Some(*receipts.get(value).ok_or(format!("no take has returned {value}"))?),
-            ("peek" | "force" | "refund" | "renew" | "reset", "") => verb = name,
+            ("peek" | "force" | "refund" | "renew" | "settle" | "reset", "") => verb = name,
             other => return Err(format!("a hit has no {other:?}")),
         }
     }
@@ -413,6 +415,7 @@ fn parse_hit<'q>(
         "force" => Op::Force { cost },
         "refund" => Op::Refund { cost, receipt },
         "renew" => Op::Renew { receipt: receipt.ok_or("renew needs a receipt")? },
+        "settle" => Op::Settle { change, receipt: receipt.ok_or("settle needs a receipt")? },
         "reset" => Op::Reset,
         _ => Op::Take { cost, max_wait_ns },
     };

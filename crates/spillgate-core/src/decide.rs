@@ -23,7 +23,8 @@ use crate::{Decision, Denied, Hit, Op, OpKind, Reason, State, Time, Verdict, Wai
 /// * A force counts its units even if they do not fit. Only a concurrency limit and a limit of 0 count no force.
 /// * Forces, refunds and resets take effect even if the request is refused. Refunds and resets come last, so that they
 ///   free no capacity for takes of the same request.
-/// * A renewal takes effect only if the request is allowed.
+/// * Renewals and settlements take effect only if the request is allowed. A settlement counts units when forces do, or
+///   gives units back when refunds do.
 /// * Several quotas can count in the same state. A hit under one of them never lowers what was counted under another
 ///   one, unless the hit is a refund or a reset.
 ///
@@ -126,14 +127,21 @@ pub fn decide_late(
         take_or_punish(&mut states[state_of[i]], &hits[i], (now, late_ns), allowed, &mut decisions[i]);
     }
     for (hit, &state) in hits.iter().zip(state_of) {
-        if let Op::Force { cost } = hit.op {
-            states[state].force(hit.quota, cost, now, late_ns);
+        match hit.op {
+            Op::Force { cost } => states[state].force(hit.quota, cost, now, late_ns),
+            Op::Settle { change: more @ 1.., .. } if allowed => {
+                states[state].force(hit.quota, more.unsigned_abs(), now, late_ns)
+            }
+            _ => {}
         }
     }
     for (i, hit) in hits.iter().enumerate() {
         let state = &mut states[state_of[i]];
         match hit.op {
             Op::Refund { cost, receipt } => state.refund(hit.quota, cost, receipt, now),
+            Op::Settle { change: less @ ..0, receipt } if allowed => {
+                state.refund(hit.quota, less.unsigned_abs(), Some(receipt), now);
+            }
             Op::Renew { receipt } if allowed && decisions[i].allowed => state.renew(hit.quota, receipt, now),
             Op::Reset => *state = State::default(),
             _ => {}
@@ -191,7 +199,10 @@ fn refusal(state: &State, hit: &Hit<'_>, cost: u64, now: Time) -> Option<Refusal
         Op::Take { max_wait_ns, .. } => state.refusal(hit.quota, cost, max_wait_ns, now),
         Op::Renew { receipt } => state.renewal_refusal(hit.quota, receipt, now),
         Op::Force { .. } if !hit.quota.supports(OpKind::Force) => Some((Reason::Unsupported, Wait::Never)),
-        Op::Force { .. } | Op::Refund { .. } | Op::Reset => None,
+        Op::Settle { receipt, .. } if hit.quota.supports(OpKind::Renew) => {
+            state.renewal_refusal(hit.quota, receipt, now)
+        }
+        Op::Force { .. } | Op::Refund { .. } | Op::Settle { .. } | Op::Reset => None,
     }
 }
 

@@ -123,7 +123,7 @@ impl<'q> Hit<'q> {
     {
         hits.into_iter().fold(0, |sum, hit| match hit.op {
             Op::Take { cost, .. } => sum.saturating_add(cost),
-            Op::Peek | Op::Force { .. } | Op::Refund { .. } | Op::Renew { .. } | Op::Reset => sum,
+            Op::Peek | Op::Force { .. } | Op::Refund { .. } | Op::Renew { .. } | Op::Settle { .. } | Op::Reset => sum,
         })
     }
 

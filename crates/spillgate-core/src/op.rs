@@ -61,6 +61,20 @@ pub enum Op {
         /// The receipt of the take that got the lease.
         receipt: Receipt,
     },
+    /// Corrects an estimate: counts the difference between what a take has estimated and what was used. A settlement
+    /// takes effect only if the whole request is allowed.
+    ///
+    /// For `concurrency`, a settlement is refused if the lease has ended or was settled before. So a request can settle
+    /// an estimate at most once: it settles a lease of its own together with the estimate. The settlement of the lease
+    /// has the change -1, which releases the permit.
+    Settle {
+        /// The units that were used, minus the units that were taken. If the change is negative, these units are given
+        /// back, as by a [`Refund`](Op::Refund) with the receipt. If it is positive, they are counted even if they do
+        /// not fit, as by a [`Force`](Op::Force).
+        change: i64,
+        /// The receipt of the take.
+        receipt: Receipt,
+    },
     /// Deletes everything that was counted in the state, and any penalty.
     Reset,
 }
@@ -72,6 +86,22 @@ impl Op {
         Op::Take { cost, max_wait_ns: 0 }
     }
 
+    /// Builds the settlement of a take of `taken` units, of which `used` were used.
+    ///
+    /// ```
+    /// use spillgate_core::{Op, Receipt, Time};
+    ///
+    /// let receipt = Receipt::new(Time::from_nanos(5), 9); // of a take of 100 units
+    /// assert_eq!(Op::settle(100, 70, receipt), Op::Settle { change: -30, receipt });
+    /// assert_eq!(Op::settle(100, 120, receipt), Op::Settle { change: 20, receipt });
+    /// ```
+    #[must_use]
+    pub const fn settle(taken: u64, used: u64, receipt: Receipt) -> Op {
+        let limit = i64::MAX as u64;
+        let (taken, used) = (if taken < limit { taken } else { limit }, if used < limit { used } else { limit });
+        Op::Settle { change: used as i64 - taken as i64, receipt }
+    }
+
     /// Returns the kind of the operation, without its operands. A take with a cost of 0 has the kind of a peek.
     #[must_use]
     pub const fn kind(&self) -> OpKind {
@@ -81,6 +111,7 @@ impl Op {
             Op::Force { .. } => OpKind::Force,
             Op::Refund { .. } => OpKind::Refund,
             Op::Renew { .. } => OpKind::Renew,
+            Op::Settle { .. } => OpKind::Settle,
             Op::Reset => OpKind::Reset,
         }
     }
@@ -89,7 +120,7 @@ impl Op {
     pub(crate) const fn cost(&self) -> u64 {
         match *self {
             Op::Take { cost, .. } | Op::Force { cost } | Op::Refund { cost, .. } => cost,
-            Op::Peek | Op::Renew { .. } | Op::Reset => 0,
+            Op::Peek | Op::Renew { .. } | Op::Settle { .. } | Op::Reset => 0,
         }
     }
 
@@ -125,6 +156,8 @@ pub enum OpKind {
     Refund,
     /// [`Op::Renew`].
     Renew,
+    /// [`Op::Settle`].
+    Settle,
     /// [`Op::Reset`].
     Reset,
 }

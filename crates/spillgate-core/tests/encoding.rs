@@ -45,6 +45,7 @@ fn op_of((_, kind, cost, which): Step, receipts: &[Receipt]) -> Op {
         (3, _) => Op::Refund { cost, receipt: None },
         (4, _) => Op::Refund { cost, receipt },
         (5, Some(receipt)) => Op::Renew { receipt },
+        (6, Some(receipt)) => Op::settle(2, cost, receipt),
         _ => Op::Take { cost, max_wait_ns: u64::MAX },
     }
 }

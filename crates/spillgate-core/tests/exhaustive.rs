@@ -35,6 +35,8 @@ enum Letter {
     RefundLast(u64),
     RefundAny(u64),
     RenewLast,
+    /// A settlement that gives back one unit.
+    SettleLast,
 }
 
 impl Letter {
@@ -46,7 +48,8 @@ impl Letter {
             (Letter::RefundLast(cost), Some(_)) => Op::Refund { cost, receipt },
             (Letter::RefundAny(cost), _) => Op::Refund { cost, receipt: None },
             (Letter::RenewLast, Some(receipt)) => Op::Renew { receipt },
-            (Letter::Peek | Letter::RefundLast(_) | Letter::RenewLast, _) => Op::Peek,
+            (Letter::SettleLast, Some(receipt)) => Op::settle(1, 0, receipt),
+            (Letter::Peek | Letter::RefundLast(_) | Letter::RenewLast | Letter::SettleLast, _) => Op::Peek,
         }
     }
 }
@@ -203,12 +206,13 @@ fn every_small_trace_of_segments() {
 
 #[test]
 fn every_small_trace_of_leases() {
-    let letters = [Letter::Take(1), Letter::Take(2), Letter::Peek, Letter::RefundLast(1), Letter::RenewLast];
+    let letters =
+        [Letter::Take(1), Letter::Take(2), Letter::Peek, Letter::RefundLast(1), Letter::RenewLast, Letter::SettleLast];
     let start = Node { now: 121, ..Node::default() };
     let explore_one = |quota: Quota| {
         let lease = quota.lease_ns() as i64;
         explore(&start, &quota, &letters, &[0, 1, lease, -1, -lease - 1], 3)
     };
     let answers = small_quotas(Algorithm::Concurrency, &[1, 5], true).into_iter().map(explore_one);
-    assert_eq!(answers.sum::<u64>(), 390_600);
+    assert_eq!(answers.sum::<u64>(), 670_320);
 }

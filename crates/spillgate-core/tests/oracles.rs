@@ -33,6 +33,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => Just(OpKind::Renew),
         2 => Just(OpKind::Peek),
         2 => Just(OpKind::Force),
+        2 => Just(OpKind::Settle),
     ];
     let cost = prop_oneof![6 => 1..=3u64, 1 => 0..=12u64];
     let max_wait = prop_oneof![3 => Just(u64::MAX), 1 => 0..20u64];
@@ -53,6 +54,7 @@ fn assert_as_the_model(quotas: &[Quota], start: u64, steps: &[Step]) -> Result<(
         let op = match (step.kind, receipt) {
             (OpKind::Refund, receipt) => Op::Refund { cost: step.cost, receipt },
             (OpKind::Renew, Some(receipt)) => Op::Renew { receipt },
+            (OpKind::Settle, Some(receipt)) => Op::settle(2, step.cost, receipt),
             (OpKind::Force, _) => Op::Force { cost: step.cost },
             (OpKind::Peek, _) => Op::Peek,
             _ => Op::Take { cost: step.cost, max_wait_ns: step.max_wait_ns },

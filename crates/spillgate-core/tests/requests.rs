@@ -156,6 +156,8 @@ fn extreme_ops() -> impl Strategy<Value = Op> {
         2 => extreme_numbers().prop_map(|cost| Op::Force { cost }),
         2 => refund.prop_map(|(cost, receipt)| Op::Refund { cost, receipt }),
         1 => extreme_receipts().prop_map(|receipt| Op::Renew { receipt }),
+        2 => (extreme_numbers(), extreme_numbers(), extreme_receipts())
+            .prop_map(|(taken, used, receipt)| Op::settle(taken, used, receipt)),
         1 => Just(Op::Reset),
     ]
 }
@@ -345,6 +347,7 @@ proptest! {
                 let op = match (*op, receipt) {
                     (Op::Refund { cost, receipt: Some(_) }, Some(last)) => Op::Refund { cost, receipt: Some(last) },
                     (Op::Renew { .. }, Some(last)) => Op::Renew { receipt: last },
+                    (Op::Settle { change, .. }, Some(last)) => Op::Settle { change, receipt: last },
                     (op, _) => op,
                 };
                 Hit::new(1, &quotas[quota % quotas.len()], op, *binding)

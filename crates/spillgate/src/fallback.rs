@@ -148,7 +148,8 @@ impl<S: Store> FallbackStore<S> {
     /// Sends refunds and renewals of local takes (takes from the local store) to the local store. Sends resets to both
     /// stores, and all other hits to the shared store.
     ///
-    /// Local renewals are decided first. If one of them is refused, the whole request is refused, and nothing is taken.
+    /// Local renewals and settlements are decided first. If one of them is refused, the whole request is refused, and
+    /// nothing is taken.
     ///
     /// Local refunds are decided last. If the shared store fails, nothing has been refunded yet. A caller that tries
     /// again therefore refunds only once.
@@ -184,7 +185,7 @@ impl<S: Store> FallbackStore<S> {
         Ok(verdict_of(hits, decisions, verdict))
     }
 
-    /// Decides hits in the local store: the resets, and the refunds and renewals of local takes. Only hits for which
+    /// Decides hits in the local store: the resets, and the refunds, renewals and settlements of local takes. Only hits for which
     /// `selected` is true are decided. Every other hit is allowed.
     fn decide_locally(
         &self,
@@ -261,7 +262,7 @@ impl<S: Store> Store for FallbackStore<S> {
     /// # Errors
     /// * The request is [malformed](StoreErrorKind::Malformed), or `timing` has no time.
     /// * The shared store failed, and a hit with the policy `error` is not a shadow hit.
-    /// * The shared store failed, and a hit is a reset, or refunds or renews a take from the shared store.
+    /// * The shared store failed, and a hit is a reset, or refunds, renews or settles a take from the shared store.
     async fn decide(
         &self,
         timing: Timing,
@@ -284,10 +285,12 @@ impl<S: Store> Store for FallbackStore<S> {
     }
 }
 
-/// Returns whether the hit refunds or renews a take from the local store.
+/// Returns whether the hit refunds, renews or settles a take from the local store.
 fn was_taken_locally(hit: &Hit<'_>) -> bool {
     match hit.op {
-        Op::Refund { receipt: Some(receipt), .. } | Op::Renew { receipt } => receipt.mark & LOCAL != 0,
+        Op::Refund { receipt: Some(receipt), .. } | Op::Renew { receipt } | Op::Settle { receipt, .. } => {
+            receipt.mark & LOCAL != 0
+        }
         _ => false,
     }
 }
@@ -298,6 +301,7 @@ fn without_mark(op: Op) -> Op {
     match op {
         Op::Refund { cost, receipt } => Op::Refund { cost, receipt: receipt.map(without_mark) },
         Op::Renew { receipt } => Op::Renew { receipt: without_mark(receipt) },
+        Op::Settle { change, receipt } => Op::Settle { change, receipt: without_mark(receipt) },
         other => other,
     }
 }
@@ -305,7 +309,7 @@ fn without_mark(op: Op) -> Op {
 /// Returns whether only the shared store can answer this hit.
 fn needs_shared_store(hit: &Hit<'_>) -> bool {
     let errs = hit.quota.on_store_failure() == OnStoreFailure::Error && hit.binding != Binding::Shadow;
-    errs || matches!(hit.op.kind(), OpKind::Refund | OpKind::Renew | OpKind::Reset)
+    errs || matches!(hit.op.kind(), OpKind::Refund | OpKind::Renew | OpKind::Settle | OpKind::Reset)
 }
 
 fn is_local(hit: &Hit<'_>) -> bool {

@@ -30,7 +30,7 @@
 //! | `rules` | `rules`: rules files in YAML that turn requests into limits; `text`: the errors in rules files, each with its line and a fix | `serde`, `serde-saphyr` |
 //! | `headers` | `headers`: header fields that tell an HTTP client its limits | `itoa` |
 //! | `snapshot` | `Limiter::save` and `Limiter::restored`: the memory store in a file | nothing |
-//! | `tokio` | `Limiter::hold`: permits that are renewed while they are held; `TokioClock`: a clock for tests that pause tokio's time | `tokio` |
+//! | `tokio` | `Limiter::hold`: permits that are renewed while they are held; `Reservations`: estimates that are corrected later; `TokioClock`: a clock for tests that pause tokio's time | `tokio` |
 //! | `pace` | `pace`: callers wait for their turn, in the order in which they came | `tokio` |
 //! | `tower` | `tower`: a layer that limits the requests of a service | `http`, `tower-service` and others |
 //! | `axum`, `tonic` | the layer finds the client's address, and the route of axum | `axum`, `tonic` |
@@ -132,6 +132,8 @@ pub mod pace;
 #[cfg(feature = "tokio")]
 mod permit;
 pub mod recipes;
+#[cfg(feature = "tokio")]
+pub mod reservation;
 #[cfg(feature = "rules")]
 pub mod rules;
 #[cfg(feature = "rules")]
@@ -151,6 +153,8 @@ pub use memory::{MemoryOptions, MemoryStore, OnFull};
 pub use memory::{Restored, Saved, SnapshotError};
 #[cfg(feature = "tokio")]
 pub use permit::Permit;
+#[cfg(feature = "tokio")]
+pub use reservation::{Reservation, Reservations};
 pub use spillgate_core::*;
 
 /// The Rust examples of the project's pages compile and run without changes.

@@ -205,7 +205,7 @@ fn each_request_is_decided_as_by_the_kernel_locally_or_in_the_store() {
         let (now, works) = (Time::from_nanos(now_ns), random.below(3) > 0);
         store.shared().set(if works { Link::Works } else { Link::Lost });
         let mut hits = random.hits(&quotas, &receipts, |i| u128::from(i) << 64);
-        let was_taken_locally = |hit: &Hit<'_>| matches!(hit.op, Op::Refund { receipt: Some(r), .. } | Op::Renew { receipt: r } if r.mark & LOCAL > 0);
+        let was_taken_locally = |hit: &Hit<'_>| matches!(hit.op, Op::Refund { receipt: Some(r), .. } | Op::Renew { receipt: r } | Op::Settle { receipt: r, .. } if r.mark & LOCAL > 0);
         // Resets, and requests with hits for both the shared and a local store, are removed here, because other tests
         // check them.
         hits.retain(|hit| !matches!(hit.op, Op::Reset));
@@ -217,7 +217,7 @@ fn each_request_is_decided_as_by_the_kernel_locally_or_in_the_store() {
         let mut answers = vec![Decision::default(); hits.len()];
         let answer = at_once(store.decide(Timing::at(now), &hits, &mut answers));
         let mut expected = vec![Decision::default(); hits.len()];
-        let refunds = hits.iter().any(|hit| matches!(hit.op.kind(), OpKind::Refund | OpKind::Renew));
+        let refunds = hits.iter().any(|hit| matches!(hit.op.kind(), OpKind::Refund | OpKind::Renew | OpKind::Settle));
         let verdict = if all_local || !works && !refunds {
             let share_of =
                 |quota: &Quota| &shares[quotas.iter().position(|q| q == quota).expect("the quota is in the list")];
@@ -258,6 +258,7 @@ fn without_mark(op: Op) -> Op {
     match op {
         Op::Refund { cost, receipt } => Op::Refund { cost, receipt: receipt.map(plain) },
         Op::Renew { receipt } => Op::Renew { receipt: plain(receipt) },
+        Op::Settle { change, receipt } => Op::Settle { change, receipt: plain(receipt) },
         other => other,
     }
 }

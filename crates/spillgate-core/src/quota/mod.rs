@@ -172,7 +172,7 @@ impl Quota {
         match op {
             OpKind::Force => !concurrency,
             OpKind::Renew => concurrency,
-            OpKind::Take | OpKind::Peek | OpKind::Refund | OpKind::Reset => true,
+            OpKind::Take | OpKind::Peek | OpKind::Refund | OpKind::Settle | OpKind::Reset => true,
         }
     }
 

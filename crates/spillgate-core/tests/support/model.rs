@@ -227,6 +227,11 @@ impl Used {
         }
     }
 
+    fn is_alive(&self, receipt: Receipt, now: u64) -> bool {
+        let Used::Leases { leases, .. } = self else { return false };
+        leases.iter().any(|lease| lease.id == receipt.mark && lease.expires_at > now)
+    }
+
     /// Restarts a lease. Returns false if the lease has expired or is unknown.
     fn renew(&mut self, quota: &Quota, receipt: Receipt, now: u64) -> bool {
         let Used::Leases { leases, .. } = self else { return false };
@@ -276,6 +281,15 @@ impl Model {
                     answer.refuse(Reason::LeaseExpired, Wait::Never);
                 }
             }
+            Op::Settle { receipt, .. } if quota.supports(OpKind::Renew) && !self.used.is_alive(receipt, now) => {
+                answer.refuse(Reason::LeaseExpired, Wait::Never);
+            }
+            Op::Settle { change: 1.., .. } if !quota.supports(OpKind::Force) => {}
+            Op::Settle { change: change @ 1.., .. } => {
+                self.used.add(quota, change.unsigned_abs(), now, true);
+            }
+            Op::Settle { change: 0, .. } => {}
+            Op::Settle { change, receipt } => self.used.give_back(quota, change.unsigned_abs(), Some(receipt), now),
             Op::Reset => *self = Model::default(),
         }
         if self.used.is_forgotten(now) {

@@ -24,7 +24,7 @@
 //! 3. the units that a force or a charged refusal adds
 //! 4. W in seconds and nanoseconds
 //! 5. W in microseconds, or 0 if a window begins at its first hit
-//! 6. the time in the receipt of the take to refund, or 0 without a receipt; then one byte: 1 if there is a receipt,
+//! 6. the time in the receipt of the take to refund or settle, or 0 without a receipt; then one byte: 1 if there is a receipt,
 //!    otherwise 0
 
 use spillgate_core::{Algorithm, Anchor, Binding, Denied, Hit, Op, OpKind, Quota, Receipt};
@@ -75,6 +75,8 @@ impl HitArgs<'_, '_> {
             Op::Refund { cost: 0, .. } => 0,
             Op::Force { cost: 0 } if self.hit.quota.supports(OpKind::Force) => 0,
             Op::Take { cost: 0, .. } => 7,
+            Op::Settle { change: 0, .. } if !self.hit.quota.supports(OpKind::Renew) => 0,
+            Op::Settle { change: 1.., .. } if !self.hit.quota.supports(OpKind::Renew) => 9,
             op => match op.kind() {
                 OpKind::Take => 1,
                 OpKind::Peek => 2,
@@ -82,6 +84,7 @@ impl HitArgs<'_, '_> {
                 OpKind::Refund => 4,
                 OpKind::Renew => 5,
                 OpKind::Reset => 6,
+                OpKind::Settle => 8,
             },
         }
     }
@@ -95,18 +98,21 @@ impl HitArgs<'_, '_> {
         above || matches!(self.hit.op.kind(), OpKind::Force | OpKind::Renew) && !quota.supports(self.hit.op.kind())
     }
 
-    /// Returns the units that the operation itself takes or refunds.
+    /// Returns the units that the operation itself takes or gives back.
     fn cost(&self) -> u64 {
         match self.hit.op {
             Op::Take { cost, .. } | Op::Force { cost } | Op::Refund { cost, .. } => cost,
+            Op::Settle { change, .. } => change.min(0).unsigned_abs(),
             Op::Peek | Op::Renew { .. } | Op::Reset => 0,
         }
     }
 
-    /// Returns the units that are charged even if they do not fit. A force and a charged refusal charge such units.
+    /// Returns the units that are charged even if they do not fit. A force, a settlement and a charged refusal charge such
+    /// units.
     fn due(&self) -> u64 {
         match self.hit.op {
             Op::Force { cost } => cost,
+            Op::Settle { change, .. } => change.max(0).unsigned_abs(),
             _ => self.cost().min(self.hit.quota.capacity()),
         }
     }
@@ -126,9 +132,9 @@ impl HitArgs<'_, '_> {
             Op::Take { cost: 1.., max_wait_ns } if queue => max_wait_ns,
             _ => u64::MAX,
         };
-        // A refund is written in units. The script converts the units to debt with the T in the stored state. This T is
+        // Units to give back are written as units. The script converts the units to debt with the T in the stored state. This T is
         // known only in Redis, and it can differ from the T of the quota.
-        let is_refund = self.hit.op.kind() == OpKind::Refund;
+        let is_refund = matches!(self.hit.op.kind(), OpKind::Refund | OpKind::Settle);
         out.time(if is_refund { self.cost() } else { self.cost().saturating_mul(interval_ns) });
         out.time((self.max_used() * interval_ns).min(longest_wait_ns));
         out.time(self.due().saturating_mul(interval_ns));
@@ -195,11 +201,11 @@ pub(crate) fn max_used(hit: &Hit<'_>, cost_on_state: u64) -> u64 {
     hit.quota.hard_capacity().saturating_sub(cost)
 }
 
-/// Returns the receipt of the take that the hit refunds or renews.
+/// Returns the receipt of the take that the hit refunds, renews or settles.
 pub(crate) fn receipt(hit: &Hit<'_>) -> Option<Receipt> {
     match hit.op {
         Op::Refund { receipt, .. } => receipt,
-        Op::Renew { receipt } => Some(receipt),
+        Op::Renew { receipt } | Op::Settle { receipt, .. } => Some(receipt),
         _ => None,
     }
 }

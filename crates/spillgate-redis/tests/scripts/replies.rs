@@ -33,9 +33,10 @@ fn no_reply_makes_a_request_panic() {
         let receipt = Receipt::new(Time::from_nanos(random.below(1 << 62)), random.below(3));
         let hits: Vec<Hit<'_>> = (0..random.below(3))
             .map(|key| {
-                let op = match random.below(4) {
+                let op = match random.below(5) {
                     0 => Op::Refund { cost: 1, receipt: Some(receipt) },
                     1 => Op::Renew { receipt },
+                    2 => Op::settle(2, random.below(5), receipt),
                     _ => Op::take(1 + random.below(6)),
                 };
                 Hit::new(key.into(), random.pick(&quotas), op, Binding::Enforce)

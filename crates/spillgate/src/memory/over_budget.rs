@@ -37,10 +37,10 @@ impl MemoryStore {
         let Some(first) = (0..hits.len()).find(|&i| refuses(i)) else {
             return decide_late(states, state_of, hits, now, newest, decisions);
         };
-        // The whole request is refused. Its takes and forces become peeks (operations that only read), so that the
-        // request charges nothing.
+        // The whole request is refused. Its takes, forces and settlements become peeks (operations that only read), so
+        // that the request charges nothing and settles nothing.
         let peek = |hit: &Hit<'_>| match hit.op.kind() {
-            OpKind::Take | OpKind::Force => Op::Peek,
+            OpKind::Take | OpKind::Force | OpKind::Settle => Op::Peek,
             _ => hit.op,
         };
         let peeks: SmallVec<[Hit<'_>; 4]> = hits.iter().map(|hit| hit.with_op(peek(hit))).collect();

@@ -18,7 +18,12 @@ use super::store::{MemoryStore, ShardRef};
 pub(super) fn charging<'q>(hit: &Hit<'q>) -> Option<&'q Quota> {
     // A take of cost 0 uses nothing, but its refusal can start a penalty, and the penalty needs a slot.
     let punishes = || matches!(hit.op, Op::Take { cost: 0, .. }) && hit.quota.penalty_ns() > 0;
-    (matches!(hit.op.kind(), OpKind::Take | OpKind::Force) || punishes()).then_some(hit.quota)
+    let counts = match hit.op.kind() {
+        OpKind::Take | OpKind::Force => true,
+        OpKind::Settle => matches!(hit.op, Op::Settle { change: 1.., .. }),
+        _ => punishes(),
+    };
+    counts.then_some(hit.quota)
 }
 
 impl MemoryStore {

@@ -44,7 +44,7 @@ impl LimitOutcome {
     pub(super) const fn taken(&self) -> Option<u64> {
         match self.op {
             Op::Take { cost, .. } | Op::Force { cost } => Some(cost),
-            Op::Peek | Op::Refund { .. } | Op::Renew { .. } | Op::Reset => None,
+            Op::Peek | Op::Refund { .. } | Op::Renew { .. } | Op::Settle { .. } | Op::Reset => None,
         }
     }
 }

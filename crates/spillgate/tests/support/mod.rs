@@ -46,6 +46,7 @@ fn random_op(random: &mut Random, receipts: &[Receipt]) -> Op {
         (2, _) => Op::Refund { cost, receipt: None },
         (3 | 4, Some(_)) => Op::Refund { cost, receipt },
         (5, Some(receipt)) => Op::Renew { receipt },
+        (7, Some(receipt)) => Op::settle(2, cost, receipt),
         (6, _) if cost == 0 => Op::Reset,
         _ => Op::Take { cost, max_wait_ns: random.below(3) * 200_000_000 },
     }

@@ -97,7 +97,8 @@ end
 
 local function refuses(hit)
   if hit.never then return true end
-  if hit.op == RENEW then return not hit.algorithm.is_alive(hit.state.body, hit.quota) end
+  local needs_lease = hit.op == RENEW or hit.op == SETTLE_LESS
+  if needs_lease and hit.algorithm.is_alive then return not hit.algorithm.is_alive(hit.state.body, hit.quota) end
   if hit.op ~= TAKE and hit.op ~= PEEK and hit.op ~= TAKE_NOTHING then return false end
   return is_shut_out(hit) or not (hit.idle or hit.algorithm.fits(hit.state.body, hit.quota))
 end
@@ -126,9 +127,14 @@ local function take_or_punish(hit, allowed)
   if hit.punishes and (hit.charged or not is_shut_out(hit)) then punish(hit) end
 end
 
+-- A settlement takes effect only if the whole request is allowed. It forces units or refunds units.
+local function forces(hit, allowed)
+  return not hit.never and not hit.idle and (hit.op == FORCE or hit.op == SETTLE_MORE and allowed)
+end
+
 local function refund_renew_or_reset(hit, allowed)
   local state = hit.state
-  if hit.op == REFUND and not hit.idle then
+  if not hit.idle and (hit.op == REFUND or hit.op == SETTLE_LESS and allowed) then
     hit.algorithm.refund(state.body, hit.quota)
   elseif hit.op == RENEW and allowed and not hit.refused then
     hit.algorithm.renew(state.body, hit.quota)
@@ -185,7 +191,7 @@ for _, hit in ipairs(hits) do
   if hit.op == TAKE or hit.op == TAKE_NOTHING then take_or_punish(hit, allowed) end
 end
 for _, hit in ipairs(hits) do
-  if hit.op == FORCE and not hit.never and not hit.idle then hit.algorithm.force(hit.state.body, hit.quota) end
+  if forces(hit, allowed) then hit.algorithm.force(hit.state.body, hit.quota) end
 end
 for _, hit in ipairs(hits) do refund_renew_or_reset(hit, allowed) end
 for _, state in ipairs(states) do (state.algorithm.write or write_string)(state) end

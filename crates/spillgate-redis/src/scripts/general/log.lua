@@ -97,7 +97,7 @@ local function load_log(form)
       local rank = count - quota.max_used
       return hit.charged and {rank, rank + quota.due} or {rank}
     end
-    if hit.op ~= REFUND or not quota.marked then return {} end
+    if (hit.op ~= REFUND and hit.op ~= SETTLE_LESS) or not quota.marked then return {} end
     local first, last = form.span(log.key, log.head, log.size, quota.at_s, quota.at_ns)
     if not first then return {} end
     return {first - log.head - expired_units, last - log.head - expired_units + 1}

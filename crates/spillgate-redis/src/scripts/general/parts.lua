@@ -1,6 +1,6 @@
 -- Part of decide.lua: the number that stands for each operation, the largest count of units, and arithmetic with times
 -- and spans. A time or a span is two numbers: seconds (_s) and nanoseconds (_ns).
-local TAKE, PEEK, FORCE, REFUND, RENEW, RESET, TAKE_NOTHING = 1, 2, 3, 4, 5, 6, 7
+local TAKE, PEEK, FORCE, REFUND, RENEW, RESET, TAKE_NOTHING, SETTLE_LESS, SETTLE_MORE = 1, 2, 3, 4, 5, 6, 7, 8, 9
 local MAX_UNITS = 9007199254740991
 
 local function less(a_s, a_ns, b_s, b_ns)

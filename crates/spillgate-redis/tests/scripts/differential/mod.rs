@@ -17,7 +17,7 @@ use crate::support::RedisServer;
 /// The number of fixtures, whose requests are sent at the same time.
 const FIXTURES: u64 = 500;
 /// The number of fixtures in which the memory store decides too.
-const FIXTURES_IN_MEMORY: u64 = 400;
+const FIXTURES_IN_MEMORY: u64 = 385;
 
 fn decisions() -> u64 {
     let number = std::env::var("DIFFERENTIAL_DECISIONS").ok();

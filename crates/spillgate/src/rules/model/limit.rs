@@ -106,7 +106,7 @@ impl Limit {
     /// ```
     pub fn operations(&self) -> impl Iterator<Item = OpKind> {
         let take = if self.post_paid { OpKind::Force } else { OpKind::Take };
-        let all = [take, OpKind::Peek, OpKind::Refund, OpKind::Reset, OpKind::Renew];
+        let all = [take, OpKind::Peek, OpKind::Refund, OpKind::Reset, OpKind::Renew, OpKind::Settle];
         all.into_iter().filter(|op| self.quota.supports(*op))
     }
 }

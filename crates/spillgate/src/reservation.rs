@@ -1,0 +1,288 @@
+//! Reserves an estimate before the work, and settles it after the work.
+//!
+//! The tokens of a language model, or the bytes of an upload, are known only afterwards. Without a reservation, many
+//! requests could start at the same time and together use far more than the limit allows.
+//!
+//! A reservation takes its estimate from each quota. In the same atomic step, it makes a *record*: a lease (a permit that
+//! ends by itself) under a key of its own. A settlement ends this lease and corrects the estimate, again in one atomic
+//! step. The lease can end only once, so an estimate can be settled only once.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::{SmallVec, smallvec};
+use spillgate_core::{Algorithm, Binding, Decision, Hit, Op, Quota, QuotaError, Receipt, Store, StoreError};
+use tokio::runtime::Handle;
+
+use crate::{Clock, Key, Limiter, MemoryStore, SystemClock};
+
+/// The default of [`Reservations::life`].
+const LIFE: Duration = Duration::from_secs(600);
+/// The limit of a record. It is large, so that the share of a node (`FallbackStore`) is never 0.
+const RECORDS: u64 = 65_536;
+
+/// Returns the limit of the record of a reservation: a concurrency limit whose lease is the longest life of the
+/// reservation.
+///
+/// [`Reservations`] uses it. Use it yourself only to reserve under several keys in one request: take one unit of this
+/// limit for each key, under the [key of its record](record_key), and settle them together with the other takes.
+///
+/// # Errors
+/// `life` is 0, or longer than a lease can be.
+pub fn record(life: Duration) -> Result<Quota, QuotaError> {
+    Quota::concurrency(RECORDS).lease(life).build()
+}
+
+/// Returns a new key for the record of a reservation under `key`. In a Redis Cluster, both keys are in the same slot.
+///
+/// # Panics
+/// Panics if the operating system gives no random bytes.
+#[must_use]
+pub fn record_key(key: u128) -> u128 {
+    let mut random = [0; 16];
+    getrandom::fill(&mut random).expect("the operating system gives random bytes");
+    let slot = key >> Hit::SLOT_SHIFT << Hit::SLOT_SHIFT;
+    slot | u128::from_le_bytes(random) & ((1 << Hit::SLOT_SHIFT) - 1)
+}
+
+/// Makes reservations: takes an estimate first, and counts what was used later.
+///
+/// ```
+/// use std::time::Duration;
+/// use spillgate::{Limiter, Quota, Reservations};
+///
+/// const PER_MINUTE: Quota = Quota::sliding_window_counter(40_000, Duration::from_secs(60)).constant();
+/// const PER_DAY: Quota = Quota::per_day(1_000_000).constant();
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let tokens = Reservations::new(Limiter::in_memory(), PER_MINUTE).and(PER_DAY);
+/// let (decision, reservation) = tokens.reserve(("tokens", "red"), 3_000).await?;
+/// let Some(mut reservation) = reservation else {
+///     println!("try again in {:?} s", decision.retry_after.secs_ceil());
+///     return Ok(());
+/// };
+/// // Ask the model here. It used 2,150 tokens:
+/// reservation.commit(2_150).await?;
+/// # let left = tokens.reserve(("tokens", "red"), 1).await?.0.remaining;
+/// # assert_eq!(left, 37_849);
+/// # Ok::<(), spillgate::StoreError>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # What is guaranteed
+///
+/// Let f(s) be the largest number of units that a quota allows in a time of length s ([`Quota`] has f for each
+/// algorithm). If no commit is larger than its estimate, the units of all reservations that were made in a time of
+/// length s are at most f(s + [life](Reservations::life)). Units that are given back do not count. A commit that is larger
+/// than its estimate is counted in full, and can exceed the quota by the difference.
+pub struct Reservations<S = MemoryStore, C = SystemClock> {
+    limiter: Arc<Limiter<S, C>>,
+    quotas: Vec<Quota>,
+    record: Quota,
+}
+
+impl<S: Store + 'static, C: Clock + 'static> Reservations<S, C> {
+    /// Makes reservations under one quota.
+    ///
+    /// # Panics
+    /// Panics for a concurrency limit, whose permits are released anyway, and for a leaky bucket, which cannot give
+    /// back a turn in the middle of its queue.
+    #[must_use]
+    pub fn new(limiter: impl Into<Arc<Limiter<S, C>>>, quota: Quota) -> Reservations<S, C> {
+        let record = record(LIFE).expect("invariant: the default life is a valid lease");
+        Reservations { limiter: limiter.into(), quotas: Vec::new(), record }.and(quota)
+    }
+
+    /// Adds a quota. A reservation takes its estimate from all quotas, or from none. The window or the algorithm of the
+    /// quota must differ from those of the other quotas, so that it counts separately.
+    ///
+    /// # Panics
+    /// As for [`new`](Reservations::new).
+    #[must_use]
+    pub fn and(mut self, quota: Quota) -> Reservations<S, C> {
+        assert!(quota.algorithm() != Algorithm::Concurrency, "a concurrency limit has permits; use Limiter::hold");
+        assert!(quota.algorithm() != Algorithm::LeakyBucket, "a leaky bucket has turns; use pace::Pacer");
+        self.quotas.push(quota);
+        self
+    }
+
+    /// Sets the longest life of a reservation. The default is 10 minutes.
+    ///
+    /// A reservation that was not settled in this time is gone: its estimate stays charged, and cannot be corrected any
+    /// more. Choose a time that is longer than the longest work.
+    ///
+    /// # Panics
+    /// Panics if `life` is 0, or longer than a lease can be ([`QuotaBuilder::lease`](crate::QuotaBuilder::lease)).
+    #[must_use]
+    pub fn life(mut self, life: Duration) -> Reservations<S, C> {
+        self.record = record(life).unwrap_or_else(|error| panic!("the life of a reservation is not valid: {error}"));
+        self
+    }
+
+    /// Reserves `estimate` units for `key`, if they fit all quotas.
+    ///
+    /// Returns the decision of the quota that refuses, or of the one with the smallest share left. If it allows, the
+    /// reservation comes with it.
+    ///
+    /// If this future is dropped before it returns, the estimate can be taken and stays charged.
+    ///
+    /// # Errors
+    /// The store failed, as for [`Limiter::decide`], or `estimate` is 0.
+    pub async fn reserve(
+        &self,
+        key: impl Key,
+        estimate: u64,
+    ) -> Result<(Decision, Option<Reservation<S, C>>), StoreError> {
+        let key = self.limiter.keys().start().key(&key).finish();
+        if estimate == 0 {
+            return Err(StoreError::malformed("an estimate of 0 units reserves nothing; estimate at least 1 unit"));
+        }
+        let own = Claim { key: record_key(key), quota: self.record.clone(), taken: 1, receipt: None };
+        let claims =
+            self.quotas.iter().map(|quota| Claim { key, quota: quota.clone(), taken: estimate, receipt: None });
+        let mut claims: Claims = claims.chain([own]).collect();
+        let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); claims.len()];
+        let verdict = self.limiter.decide(&takes(&claims), &mut decisions).await?;
+        if !verdict.allowed {
+            let refusing = verdict.binding.map_or_else(Decision::default, |index| decisions[index]);
+            return Ok((refusing, None));
+        }
+        for (claim, decision) in claims.iter_mut().zip(&decisions) {
+            claim.receipt = decision.receipt;
+        }
+        let reservation = Reservation {
+            limiter: Arc::clone(&self.limiter),
+            runtime: Handle::try_current().ok(),
+            claims,
+            cancels_on_drop: true,
+        };
+        Ok((tightest(&decisions[..self.quotas.len()]), Some(reservation)))
+    }
+}
+
+impl<S, C> Clone for Reservations<S, C> {
+    fn clone(&self) -> Self {
+        Reservations { limiter: Arc::clone(&self.limiter), quotas: self.quotas.clone(), record: self.record.clone() }
+    }
+}
+
+impl<S, C> fmt::Debug for Reservations<S, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reservations").field("quotas", &self.quotas).finish_non_exhaustive()
+    }
+}
+
+/// Units that were taken from one quota. The last claim of a reservation is its record.
+#[derive(Clone, Debug)]
+struct Claim {
+    key: u128,
+    quota: Quota,
+    taken: u64,
+    /// `None` if the store failed and the quota allowed the take without counting it.
+    receipt: Option<Receipt>,
+}
+
+type Claims = SmallVec<[Claim; 3]>;
+
+/// Units that were taken as an estimate. [`Reservations`] has an example.
+///
+/// * **Once.** A reservation is settled once, by a commit or by a cancellation. A later settlement returns `None` and
+///   changes nothing.
+/// * **Drop.** A reservation that is dropped without a settlement is cancelled: at once if the store is in memory,
+///   otherwise by a task of the runtime in which it was made. Without such a runtime, and after a crash, the estimate
+///   stays charged.
+pub struct Reservation<S: Store + 'static = MemoryStore, C: Clock + 'static = SystemClock> {
+    limiter: Arc<Limiter<S, C>>,
+    runtime: Option<Handle>,
+    claims: Claims,
+    cancels_on_drop: bool,
+}
+
+impl<S: Store + 'static, C: Clock + 'static> Reservation<S, C> {
+    /// Counts `used` units instead of the estimate.
+    ///
+    /// If `used` is smaller than the estimate, the difference is given back. If it is larger, the difference is counted
+    /// even if it does not fit, because it was used already.
+    ///
+    /// Returns `None` if the reservation is gone: it was settled before, its life has ended, or the store has lost its
+    /// record.
+    ///
+    /// # Errors
+    /// The store failed. The settlement may have been applied. It is safe to call this function again. If no call
+    /// succeeds, the estimate stays charged.
+    pub async fn commit(&mut self, used: u64) -> Result<Option<Decision>, StoreError> {
+        // Units that may have been used must not be given back.
+        self.cancels_on_drop = false;
+        settle(&self.limiter, &self.claims, used).await
+    }
+
+    /// Gives the whole estimate back.
+    ///
+    /// Returns `None` if the reservation is gone, as for [`commit`](Reservation::commit).
+    ///
+    /// # Errors
+    /// The store failed, as for [`commit`](Reservation::commit).
+    pub async fn cancel(&mut self) -> Result<Option<Decision>, StoreError> {
+        let settled = settle(&self.limiter, &self.claims, 0).await;
+        self.cancels_on_drop &= settled.is_err();
+        settled
+    }
+}
+
+impl<S: Store + 'static, C: Clock + 'static> Drop for Reservation<S, C> {
+    fn drop(&mut self) {
+        if !self.cancels_on_drop {
+            return;
+        }
+        let hits = settlement(&self.claims, 0);
+        let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); hits.len()];
+        if self.limiter.try_decide(&hits, &mut decisions).is_some() {
+            return;
+        }
+        drop(hits);
+        if let Some(runtime) = &self.runtime {
+            let (limiter, claims) = (Arc::clone(&self.limiter), std::mem::take(&mut self.claims));
+            // If the store fails, the estimate stays charged.
+            runtime.spawn(async move { settle(&limiter, &claims, 0).await.map(drop) });
+        }
+    }
+}
+
+impl<S: Store + 'static, C: Clock + 'static> fmt::Debug for Reservation<S, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reservation").field("claims", &self.claims).finish_non_exhaustive()
+    }
+}
+
+/// Returns the hits of a reservation.
+fn takes(claims: &Claims) -> SmallVec<[Hit<'_>; 4]> {
+    let take = |claim: &Claim| Op::take(claim.taken);
+    claims.iter().map(|claim| Hit::new(claim.key, &claim.quota, take(claim), Binding::Enforce)).collect()
+}
+
+/// Returns the hits of a settlement. The record comes last, as in the reservation.
+fn settlement(claims: &Claims, used: u64) -> SmallVec<[Hit<'_>; 4]> {
+    let (last, claims) = claims.split_last().expect("invariant: a reservation has a record");
+    let settle = |claim: &Claim, used| Some(Op::settle(claim.taken, used, claim.receipt?));
+    let taken = claims.iter().filter_map(|claim| Some((claim, settle(claim, used)?)));
+    let all = taken.chain(settle(last, 0).map(|op| (last, op)));
+    all.map(|(claim, op)| Hit::new(claim.key, &claim.quota, op, Binding::Enforce)).collect()
+}
+
+async fn settle<S: Store, C: Clock>(
+    limiter: &Limiter<S, C>,
+    claims: &Claims,
+    used: u64,
+) -> Result<Option<Decision>, StoreError> {
+    let hits = settlement(claims, used);
+    let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); hits.len()];
+    let verdict = limiter.decide(&hits, &mut decisions).await?;
+    Ok(verdict.allowed.then(|| tightest(&decisions[..decisions.len().saturating_sub(1)])))
+}
+
+/// Returns the decision with the smallest share left.
+fn tightest(decisions: &[Decision]) -> Decision {
+    decisions.iter().copied().min_by(Decision::cmp_share_left).unwrap_or_default()
+}
