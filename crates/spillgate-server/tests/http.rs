@@ -16,6 +16,8 @@ mod hit;
 mod lease;
 #[path = "http/random.rs"]
 mod random;
+#[path = "http/reserve.rs"]
+mod reserve;
 #[path = "http/rls.rs"]
 mod rls;
 #[path = "http/wrong.rs"]

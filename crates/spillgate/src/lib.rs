@@ -170,6 +170,8 @@ mod pages {
     struct Middleware;
     #[cfg_attr(feature = "axum", doc = include_str!("../../../docs/src/how-to/from-governor.md"))]
     struct FromGovernor;
+    #[cfg_attr(feature = "tokio", doc = include_str!("../../../docs/src/how-to/llm-tokens.md"))]
+    struct LlmTokens;
     #[cfg_attr(feature = "pace", doc = include_str!("../../../docs/src/how-to/outbound.md"))]
     struct Outbound;
     #[cfg_attr(feature = "axum", doc = include_str!("../../../docs/src/how-to/test-limits.md"))]

@@ -132,6 +132,15 @@ fn login_guard() {
 }
 
 #[test]
+fn llm_tokens() {
+    let output = run("llm_tokens", &[]);
+    let answers: Vec<&str> = output.lines().collect();
+    assert_eq!(answers[..2], ["red used 505 tokens; left: Some(9495)", "red used no tokens"]);
+    let of = |text: &str| answers[2..].iter().filter(|line| line.starts_with(text)).count();
+    assert_eq!((answers.len(), of("red waits: "), of("red used 503 tokens; ")), (5, 1, 2), "{output}");
+}
+
+#[test]
 fn outbound() {
     let output = run("outbound", &[]);
     let answers: Vec<&str> = output.lines().collect();

@@ -21,7 +21,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use spillgate::{Clock, SystemClock};
 
-use crate::protocol::http::{self, lease::equal_in_constant_time, problem::Problem};
+use crate::protocol::http::{self, problem::Problem, signature::equal_in_constant_time};
 use crate::service::{Peer, Service};
 
 use page::Pages;

@@ -16,6 +16,7 @@ mod peer;
 mod readiness;
 mod refusals;
 mod request_log;
+mod reserve;
 pub mod rls;
 mod separately;
 #[cfg(test)]
@@ -39,6 +40,7 @@ pub use loaded::{Loaded, UNMATCHED};
 pub use options::{Bounds, ServiceOptions};
 pub use peer::Peer;
 pub use readiness::Readiness;
+pub use reserve::{Claim, Reserved};
 
 use accounting::FullLog;
 use readiness::Outage;

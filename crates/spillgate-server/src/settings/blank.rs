@@ -67,6 +67,7 @@ pub(super) fn settings() -> Settings {
             idle: Duration::ZERO,
             receive: Duration::ZERO,
             drain: Duration::ZERO,
+            reservation: Duration::ZERO,
         },
     }
 }

@@ -269,6 +269,9 @@ pub const KEYS: &[Key] = &[
     key!("limits.drain", One "DURATION", "30s",
         "How long the server may take to answer the requests in flight after SIGTERM or SIGINT",
         |s, v| s.limits.drain = v.duration()?),
+    key!("limits.reservation", One "DURATION", "10m",
+        "How long a reservation (POST /v1/reserve) can be settled. After this time its estimate stays charged",
+        |s, v| s.limits.reservation = v.duration()?),
 ];
 
 fn as_usize(count: u64) -> usize {

@@ -197,4 +197,6 @@ pub struct Limits {
     pub receive: Duration,
     /// After SIGTERM or SIGINT, the requests in flight must end within this time.
     pub drain: Duration,
+    /// The longest life of a reservation over HTTP.
+    pub reservation: Duration,
 }

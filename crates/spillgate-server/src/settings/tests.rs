@@ -309,7 +309,7 @@ fn wrong_keys_are_reported_with_their_place_and_the_nearest_key() {
         ("[http]: off", "1:1 a key must be a word; write `key: value`"),
         (
             "limits: 5",
-            "1:9 `limits` is a group of keys, not a value; write `limits: {connections: ...}`; its keys: connections, streams, unread, body, descriptors, entries, key, value, metric_values, idle, receive, drain",
+            "1:9 `limits` is a group of keys, not a value; write `limits: {connections: ...}`; its keys: connections, streams, unread, body, descriptors, entries, key, value, metric_values, idle, receive, drain, reservation",
         ),
         ("- http", "1:1 a settings file is a list of `key: value` lines; begin with `http: 0.0.0.0:8080`"),
         (

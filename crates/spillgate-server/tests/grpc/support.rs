@@ -50,6 +50,7 @@ pub(crate) fn limits() -> Limits {
         idle: Duration::from_secs(60),
         receive: Duration::from_secs(10),
         drain: Duration::from_secs(10),
+        reservation: Duration::from_secs(60),
     }
 }
 

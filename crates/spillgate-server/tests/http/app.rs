@@ -68,6 +68,10 @@ descriptors:
     rate_limits:
       - {name: kept, unit: hour, requests_per_unit: 100}
       - {name: tuned, unit: day, requests_per_unit: 1, soft: 100%, expose: false}
+  - key: tokens
+    rate_limit: {name: tokens, algorithm: sliding_window_log, unit: hour, requests_per_unit: 100}
+  - key: paid_later
+    rate_limit: {name: paid_later, unit: hour, requests_per_unit: 100, post_paid: true}
   - key: uri
     value: "*/admin"
     rate_limit: {unit: hour, requests_per_unit: 0}
@@ -110,6 +114,7 @@ impl Reply {
 
 pub(crate) fn options() -> HttpOptions {
     HttpOptions {
+        reservation_life: Duration::from_secs(60),
         headers: HeaderStyle::Draft11,
         trusted_proxies: vec![],
         forward_auth: ForwardAuth { domain: None, deny_status: 429, ipv6_prefix: 64, descriptors: vec![] },

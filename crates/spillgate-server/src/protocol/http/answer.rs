@@ -38,6 +38,8 @@ pub(super) struct Summary<'a> {
     pub(super) soft_over: bool,
     /// The permits that were taken and can be released.
     pub(super) leases: SmallVec<[Lease; 1]>,
+    /// The id of a reservation. Only the answer to a reservation has this member, and it is null if nothing was taken.
+    pub(super) reservation: Option<Option<String>>,
 }
 
 impl<'a> Summary<'a> {
@@ -57,6 +59,7 @@ impl<'a> Summary<'a> {
             rule: None,
             soft_over: false,
             leases: SmallVec::new(),
+            reservation: None,
         };
         let mut seen: SmallVec<[*const spillgate::Hit<'_>; 8]> = SmallVec::new();
         for decided in (0..answer.statuses.len()).flat_map(|index| answer.limits(index)) {
@@ -145,6 +148,9 @@ impl<'a> Summary<'a> {
         member(out, r#","delay_ms":"#, self.verdict.delay_ns.div_ceil(1_000_000));
         member(out, r#","soft_over":"#, self.soft_over);
         member(out, r#","lease_id":"#, lease_id);
+        if let Some(reservation_id) = &self.reservation {
+            member(out, r#","reservation_id":"#, reservation_id);
+        }
         member(out, r#","rule":"#, self.rule);
         member(out, r#","source":"#, self.verdict.source.as_str());
         out.put_u8(b'}');

@@ -18,7 +18,7 @@ use super::answer::Summary;
 use super::json::{self, Scalar, Text};
 use super::lease::{Lease, is_leased};
 use super::problem::{Failure, Problem};
-use super::response::{JSON, response};
+use super::response::object;
 use super::wait::wait_for_turn;
 use super::{HttpState, Response};
 
@@ -151,6 +151,7 @@ pub(super) async fn hit<C: Clock>(
         rule: None,
         soft_over: decision.soft_over,
         leases: lease.map(|receipt| Lease { key, quota: quota.clone(), permits: cost, receipt }).into_iter().collect(),
+        reservation: None,
     };
     let lease_id = state.lease_id(&summary);
     let response = summary.respond(state.0.headers, StatusCode::TOO_MANY_REQUESTS, lease_id.as_deref(), headers);
@@ -242,11 +243,6 @@ const FREE: &str = "its permits are free already. One exception: if another serv
 
 fn gone(help: &'static str) -> Problem {
     Problem::new(StatusCode::GONE, "the lease has expired or was released", help)
-}
-
-fn object(members: &impl Serialize) -> Response {
-    let body = serde_json::to_vec(members).expect("invariant: numbers become JSON in memory");
-    response(StatusCode::OK, JSON, body.into(), HeaderMap::new())
 }
 
 impl<C: Clock> HttpState<C> {

@@ -1,4 +1,4 @@
-//! HTTP: routes for checks and leases in JSON, for RLS (Envoy's rate limit service) in protobuf's JSON, and for
+//! HTTP: routes for checks, leases and reservations in JSON, for RLS (Envoy's rate limit service) in protobuf's JSON, and for
 //! sub-requests of proxies.
 //!
 //! Programs without gRPC use these routes. Proxies such as nginx and Caddy use them too.
@@ -13,8 +13,11 @@ pub(crate) mod json;
 pub(crate) mod lease;
 pub(crate) mod problem;
 mod proto_json;
+mod reservation_id;
+mod reserve;
 mod response;
 mod rls;
+pub(crate) mod signature;
 mod wait;
 
 use std::sync::Arc;
@@ -28,7 +31,8 @@ use http_body::Body;
 use http_body_util::Full;
 use ipnet::IpNet;
 use spillgate::headers::HeaderStyle;
-use spillgate::{Clock, SystemClock};
+use spillgate::reservation::record;
+use spillgate::{Clock, Quota, SystemClock};
 use tower::BoxError;
 
 use crate::service::{Peer, Readiness, Service};
@@ -38,6 +42,7 @@ pub(crate) use body::read_body;
 use forward_auth::ForwardAuth;
 use lease::LeaseKey;
 use problem::{Failure, Problem};
+use reservation_id::ReservationKey;
 use wait::max_wait_ns;
 
 /// The longest time that a request can wait for its turn in a queue, even if the setting `limits.drain` is longer.
@@ -58,6 +63,8 @@ pub struct HttpOptions {
     pub body_bytes: usize,
     /// The longest time that a request can wait for its turn in a queue (`?wait=`).
     pub max_wait: Duration,
+    /// The longest life of a reservation.
+    pub reservation_life: Duration,
 }
 
 impl From<&Settings> for HttpOptions {
@@ -70,6 +77,7 @@ impl From<&Settings> for HttpOptions {
             body_bytes: settings.limits.body,
             // A request that waits when the server begins to drain must have its turn before the drain ends.
             max_wait: settings.limits.drain.min(MAX_WAIT),
+            reservation_life: settings.limits.reservation,
         }
     }
 }
@@ -84,6 +92,9 @@ pub enum HttpError {
     /// `forward_auth.deny_status` is not a status.
     #[error("forward_auth.deny_status: {0} is not an HTTP status")]
     DenyStatus(u16),
+    /// A reservation cannot have this life.
+    #[error("limits.reservation: {0}")]
+    ReservationLife(spillgate::QuotaError),
 }
 
 /// The state of the HTTP handlers. It is cheap to clone.
@@ -106,6 +117,9 @@ struct HttpContext<C: Clock> {
     body_bytes: usize,
     max_wait: Duration,
     lease_key: LeaseKey,
+    reservation_key: ReservationKey,
+    /// The limit of the records of reservations.
+    record: Quota,
 }
 
 impl<C: Clock> HttpState<C> {
@@ -117,9 +131,12 @@ impl<C: Clock> HttpState<C> {
     /// # Errors
     /// An option is invalid.
     pub fn new(service: Arc<Service<C>>, options: HttpOptions) -> Result<HttpState<C>, HttpError> {
-        let HttpOptions { headers, trusted_proxies, forward_auth, grants, body_bytes, max_wait } = options;
+        let HttpOptions { headers, trusted_proxies, forward_auth, grants, body_bytes, max_wait, reservation_life } =
+            options;
         let forward_auth = ForwardAuth::try_from(forward_auth)?;
         let lease_key = LeaseKey::of(service.limiter().keys());
+        let reservation_key = ReservationKey::of(service.limiter().keys());
+        let record = record(reservation_life).map_err(HttpError::ReservationLife)?;
         Ok(HttpState(Arc::new(HttpContext {
             service,
             headers,
@@ -129,6 +146,8 @@ impl<C: Clock> HttpState<C> {
             body_bytes,
             max_wait,
             lease_key,
+            reservation_key,
+            record,
         })))
     }
 }
@@ -136,7 +155,7 @@ impl<C: Clock> HttpState<C> {
 /// A response whose body is complete.
 pub(crate) type Response = http::Response<Full<Bytes>>;
 
-const PATHS: &str = "there are POST /v1/check, /v1/hit, /v1/release, /v1/renew, /json, \
+const PATHS: &str = "there are POST /v1/check, /v1/hit, /v1/release, /v1/renew, /v1/reserve, /v1/commit, /v1/cancel, /json, \
                      and GET /v1/forward-auth, /healthz, /healthcheck, /readyz";
 
 impl<C: Clock> HttpState<C> {
@@ -175,13 +194,19 @@ impl<C: Clock> HttpState<C> {
             }
             "/v1/release" if method == Method::POST => return Box::pin(hit::release(self, &body.await?)).await,
             "/v1/renew" if method == Method::POST => return Box::pin(hit::renew(self, &body.await?)).await,
+            "/v1/reserve" if method == Method::POST => {
+                return Box::pin(reserve::reserve(self, &body.await?, headers)).await;
+            }
+            "/v1/commit" if method == Method::POST => return Box::pin(reserve::commit(self, &body.await?)).await,
+            "/v1/cancel" if method == Method::POST => return Box::pin(reserve::cancel(self, &body.await?)).await,
             "/json" if method == Method::POST => {
                 return Box::pin(rls::should_rate_limit(self, &body.await?, headers)).await;
             }
             "/healthz" if GET_OR_HEAD.contains(&method) => return Ok(text((StatusCode::OK, "ok\n"))),
             "/healthcheck" if GET_OR_HEAD.contains(&method) => return Ok(text(health(&self.0.service))),
             "/readyz" if GET_OR_HEAD.contains(&method) => return Ok(text(readiness(&self.0.service))),
-            "/v1/check" | "/v1/hit" | "/v1/release" | "/v1/renew" | "/json" => "POST",
+            "/v1/check" | "/v1/hit" | "/v1/release" | "/v1/renew" | "/v1/reserve" | "/v1/commit" | "/v1/cancel"
+            | "/json" => "POST",
             "/v1/forward-auth" | "/healthz" | "/healthcheck" | "/readyz" => "GET,HEAD",
             path => {
                 let detail = format!("there is nothing at {path}");

@@ -6,12 +6,19 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body_util::Full;
+use serde::Serialize;
 
 use super::Response;
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(super) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+
+/// Returns the answer 200 with a JSON object.
+pub(super) fn object(members: &impl Serialize) -> Response {
+    let body = serde_json::to_vec(members).expect("invariant: numbers become JSON in memory");
+    response(StatusCode::OK, JSON, body.into(), HeaderMap::new())
+}
 
 /// Returns a response that caches do not keep. The response reuses the memory of the map `headers`.
 pub(super) fn response(status: StatusCode, kind: HeaderValue, body: Bytes, mut headers: HeaderMap) -> Response {
