@@ -57,6 +57,8 @@ show-exact-limit: ## Exactly the limit is admitted: four processes, two servers,
 	scripts/show-exact-limit.sh
 show-redis-faults: ## What callers get while Redis is killed, frozen or failed over, and for how long
 	scripts/show-redis-faults.sh
+show-reservations: ## A million random reservations, in memory and on Redis: the bound holds, nothing is settled twice
+	scripts/show-reservations.sh
 show-redis-recipes: ## Tests of limiters that people often build on Redis by hand
 	scripts/show-redis-recipes.sh
 show-quota-changes: ## Several limits on one key never admit more than the largest limit

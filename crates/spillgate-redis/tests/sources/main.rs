@@ -7,6 +7,7 @@ mod fleet;
 mod is_allowed;
 mod outbound;
 mod permits;
+mod reservations;
 #[path = "../transport/server.rs"]
 #[allow(dead_code, reason = "these tests do not freeze a server")]
 mod server;
