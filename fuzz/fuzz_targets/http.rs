@@ -36,7 +36,8 @@ trusted_proxies: [10.0.0.0/8]
 forward_auth: {domain: d, deny_status: 429, descriptors: [[{key: a, from: client_ip}], [{key: c, from: "header:X-Forwarded-Uri"}]]}
 "#;
 
-const POSTS: [&str; 5] = ["/v1/check", "/v1/hit", "/json", "/v1/release", "/v1/renew"];
+const POSTS: [&str; 8] =
+    ["/v1/check", "/v1/hit", "/json", "/v1/release", "/v1/renew", "/v1/reserve", "/v1/commit", "/v1/cancel"];
 
 static STATE: LazyLock<HttpState<SystemClock>> = LazyLock::new(|| {
     let file = RulesFile { name: String::from("rules.yaml"), text: RULES.to_owned() };
@@ -55,6 +56,7 @@ static STATE: LazyLock<HttpState<SystemClock>> = LazyLock::new(|| {
         grants: Grants { refund: true, overriding: true },
         body_bytes: 1 << 16,
         max_wait: Duration::ZERO,
+        reservation_life: Duration::from_secs(60),
     };
     HttpState::new(Arc::new(service), options).expect("these settings can be served")
 });

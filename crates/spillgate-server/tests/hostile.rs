@@ -182,8 +182,20 @@ fn malformed_bodies_of_json_are_refused_with_a_reason() {
         r#"{"bucket":"b","key":"k","limit":5,"window_ms":1000,"cost":1,"algorithm":"token_bucket","burst":3}"#,
         r#"{"domain":"attack","descriptors":[{"entries":[{"key":"user","value":"1"}],"hitsAddend":"2"}],"hitsAddend":1}"#,
         r#"{"lease_id":"AAAA"}"#,
+        r#"{"domain":"attack","descriptors":[{"user":"1"}],"estimate":3}"#,
+        r#"{"reservation_id":"AAAA","used":3}"#,
     ];
-    let paths = ["/v1/check", "/v1/hit", "/json", "/v1/release", "/v1/renew", "/v1/forward-auth", "/v1/check?wait=9s"];
+    let paths = [
+        "/v1/check",
+        "/v1/hit",
+        "/json",
+        "/v1/release",
+        "/v1/renew",
+        "/v1/reserve",
+        "/v1/commit",
+        "/v1/forward-auth",
+        "/v1/check?wait=9s",
+    ];
     let mut stream = connect(attack.spillgate.http());
     attack.repeat(|_| {
         let path = random.one_of(&paths);

@@ -17,6 +17,8 @@ mod failing;
 mod faults;
 #[path = "store/fleet.rs"]
 mod fleet;
+#[path = "store/reservations.rs"]
+mod reservations;
 #[path = "store/settings.rs"]
 mod settings;
 #[path = "store/several_limits.rs"]

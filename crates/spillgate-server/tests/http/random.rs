@@ -130,7 +130,17 @@ fn answers_clearly(path: &str, body: &str) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-const PATHS: [&str; 6] = ["/v1/check", "/v1/hit", "/v1/release", "/v1/renew", "/json", "/v1/check?wait=1s"];
+const PATHS: [&str; 9] = [
+    "/v1/check",
+    "/v1/hit",
+    "/v1/release",
+    "/v1/renew",
+    "/v1/reserve",
+    "/v1/commit",
+    "/v1/cancel",
+    "/json",
+    "/v1/check?wait=1s",
+];
 
 proptest! {
     #[test]
@@ -154,6 +164,8 @@ proptest! {
             ("/v1/check", r#"{"domain":"api","descriptors":[{"user_id":"7"},[["job","x"]]],"cost":1}"#),
             ("/v1/hit", r#"{"bucket":"b","key":"k","limit":5,"window_ms":1000,"algorithm":"leaky_bucket","queue":3}"#),
             ("/json", r#"{"domain":"api","descriptors":[{"entries":[{"key":"user_id","value":"7"}],"hitsAddend":"1"}]}"#),
+            ("/v1/reserve", r#"{"domain":"api","descriptors":[{"tokens":"red"}],"estimate":30}"#),
+            ("/v1/commit", r#"{"reservation_id":"AQ","used":18446744073709551615}"#),
         ];
         for (path, body) in good {
             let at = at % body.len();

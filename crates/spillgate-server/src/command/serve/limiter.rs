@@ -32,7 +32,8 @@ pub(super) fn open(settings: &Settings, snapshot: Option<&LockedFile>) -> Result
     if settings.store.key_secret_file.is_none() {
         tracing::warn!(
             "store.key_secret_file is not set: keys in the store are hashed with a public constant. Clients can then \
-             choose keys that share a counter, and forge lease ids. `openssl rand -hex 16` makes a secret for all servers"
+             choose keys that share a counter, and forge lease ids and reservation ids. `openssl rand -hex 16` makes a \
+             secret for all servers"
         );
     }
     if settings.store.tls.skip_name_check {

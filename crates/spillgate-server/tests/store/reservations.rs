@@ -1,0 +1,104 @@
+//! Tests of reservations on a store that several servers share.
+//!
+//! If two servers could settle the same reservation, a client could get units back twice.
+
+use std::net::SocketAddr;
+use std::thread;
+
+use serde_json::{Value, json};
+
+use crate::cli_support::Folder;
+use crate::fleet::{LONG_DEADLINE, rules, serve, until_store};
+use crate::support::redis::{Cluster, Redis};
+use crate::support::{eventually, http};
+
+fn tokens() -> Folder {
+    rules("  - {key: team, rate_limit: {algorithm: sliding_window_log, unit: hour, requests_per_unit: 1000}}\n")
+}
+
+/// Sends a body to a path. Returns the status and the answer.
+fn post(server: SocketAddr, path: &str, body: &Value) -> (u16, Value) {
+    let answer = http::request(server, "POST", path, &[], &body.to_string()).expect("the server answers");
+    (answer.status, serde_json::from_str(&answer.body).unwrap_or_else(|error| panic!("{error}: {}", answer.body)))
+}
+
+fn reserve(server: SocketAddr, teams: &[&str], estimate: u64) -> String {
+    let descriptors: Vec<Value> = teams.iter().map(|team| json!({ "team": team })).collect();
+    let body = json!({ "domain": "api", "descriptors": descriptors, "estimate": estimate });
+    let (status, answer) = post(server, "/v1/reserve", &body);
+    assert_eq!(status, 200, "{answer}");
+    answer["reservation_id"].as_str().expect("it has an id").to_owned()
+}
+
+fn commit(server: SocketAddr, id: &str, used: u64) -> u16 {
+    post(server, "/v1/commit", &json!({ "reservation_id": id, "used": used })).0
+}
+
+fn left(server: SocketAddr, team: &str) -> u64 {
+    let body = json!({ "domain": "api", "descriptors": [{ "team": team }], "cost": 0 });
+    post(server, "/v1/check", &body).1["remaining"].as_u64().expect("the limit has units")
+}
+
+#[test]
+fn two_servers_settle_a_reservation_once() {
+    let (redis, folder) = (Redis::start(), tokens());
+    let servers = [(); 2].map(|()| serve(&folder, &redis.url(), &LONG_DEADLINE));
+    let addresses = servers.each_ref().map(|server| server.http());
+    addresses.iter().for_each(|address| until_store(*address, "team", "none"));
+    for round in 1..=20 {
+        let id = &reserve(addresses[0], &["red"], 10);
+        let statuses: Vec<u16> = thread::scope(|scope| {
+            let commits: Vec<_> = (0..6).map(|i| scope.spawn(move || commit(addresses[i % 2], id, 4))).collect();
+            commits.into_iter().map(|commit| commit.join().expect("it ends")).collect()
+        });
+        assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 1, "{statuses:?}");
+        assert!(statuses.iter().all(|status| [200, 410].contains(status)), "{statuses:?}");
+        assert_eq!(left(addresses[1], "red"), 1_000 - 4 * round);
+    }
+}
+
+#[test]
+fn a_reservation_ends_with_its_life_on_redis_too() {
+    let (redis, folder) = (Redis::start(), tokens());
+    let server = serve(&folder, &redis.url(), &[&LONG_DEADLINE[..], &["--limits-reservation", "300ms"]].concat());
+    until_store(server.http(), "team", "none");
+    let id = reserve(server.http(), &["red"], 10);
+    assert_eq!(redis.keys(&[]).len(), 3, "two counters and a record");
+    eventually("its life ends", || (redis.keys(&[]).len() == 2).then_some(()));
+    assert_eq!(commit(server.http(), &id, 0), 410);
+    assert_eq!(left(server.http(), "red"), 990);
+}
+
+/// The teams of a reservation are usually in different slots of a cluster. Each slot settles its part by itself.
+#[test]
+fn a_reservation_over_several_slots_is_settled_once() {
+    let (cluster, folder) = (Cluster::start(), tokens());
+    let server = serve(&folder, &cluster.url(), &LONG_DEADLINE);
+    until_store(server.http(), "team", "none");
+    let teams = ["red", "blue", "green", "black", "white"];
+    let id = reserve(server.http(), &teams, 100);
+    assert_eq!(commit(server.http(), &id, 30), 200);
+    assert_eq!((commit(server.http(), &id, 0), commit(server.http(), &id, 999)), (410, 410));
+    assert_eq!(teams.map(|team| left(server.http(), team)), [970; 5]);
+}
+
+#[test]
+fn while_redis_is_down_a_settlement_is_an_error_and_can_be_repeated() {
+    let (redis, folder) = (Redis::start(), tokens());
+    let server = serve(&folder, &redis.url(), &["--store-deadline", "500ms"]);
+    until_store(server.http(), "team", "none");
+    let id = reserve(server.http(), &["red"], 10);
+    redis.freeze();
+    assert_eq!(commit(server.http(), &id, 4), 503);
+    // This reservation is made and settled in the memory of the server.
+    let local = reserve(server.http(), &["red"], 10);
+    assert_eq!((commit(server.http(), &local, 4), commit(server.http(), &local, 4)), (200, 410));
+    redis.thaw();
+    until_store(server.http(), "team", "none");
+    // The frozen server may have applied the first commit.
+    assert!([200, 410].contains(&commit(server.http(), &id, 4)));
+    assert_eq!(commit(server.http(), &id, 4), 410);
+    // It may also have applied the second reservation, which timed out and was then made locally. Such an estimate stays
+    // charged.
+    assert!([996, 986].contains(&left(server.http(), "red")));
+}
