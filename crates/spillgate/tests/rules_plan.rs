@@ -317,7 +317,7 @@ fn keys_in_one_slot_crowd_no_bucket_of_the_memory_store() {
 
 #[test]
 fn a_limit_lists_the_operations_that_it_can_need() {
-    use OpKind::{Force, Peek, Refund, Renew, Reset, Take};
+    use OpKind::{Force, Peek, Refund, Renew, Reset, Settle, Take};
     let rules = rules(
         "domain: d
 descriptors:
@@ -326,7 +326,7 @@ descriptors:
   - {key: places, rate_limit: {algorithm: concurrency, limit: 1}}",
     );
     let asked: Vec<Vec<OpKind>> = rules.rules().map(|rule| rule.limits[0].operations().collect()).collect();
-    assert_eq!(asked[0], [Take, Peek, Refund, Reset]);
-    assert_eq!(asked[1], [Force, Peek, Refund, Reset]);
-    assert_eq!(asked[2], [Take, Peek, Refund, Reset, Renew]);
+    assert_eq!(asked[0], [Take, Peek, Refund, Reset, Settle]);
+    assert_eq!(asked[1], [Force, Peek, Refund, Reset, Settle]);
+    assert_eq!(asked[2], [Take, Peek, Refund, Reset, Renew, Settle]);
 }
