@@ -32,6 +32,7 @@
 //! | `snapshot` | `Limiter::save` and `Limiter::restored`: the memory store in a file | nothing |
 //! | `tokio` | `Limiter::hold`: permits that are renewed while they are held; `Reservations`: estimates that are corrected later; `TokioClock`: a clock for tests that pause tokio's time | `tokio` |
 //! | `pace` | `pace`: callers wait for their turn, in the order in which they came | `tokio` |
+//! | `client` | `client`: a layer for HTTP clients that obeys the answers of the far side | `http`, `tower-service`, `sfv` and others |
 //! | `tower` | `tower`: a layer that limits the requests of a service | `http`, `tower-service` and others |
 //! | `axum`, `tonic` | the layer finds the client's address, and the route of axum | `axum`, `tonic` |
 //!
@@ -113,6 +114,8 @@
 
 #![warn(missing_docs)]
 
+#[cfg(feature = "client")]
+pub mod client;
 pub mod clock;
 mod embedded;
 mod fallback;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use spillgate_core::{Binding, Decision, Hit, Op, Quota, Store, Timing};
 use spillgate_redis::{RedisStore, Settings};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
 
 use crate::cluster::{Cluster, WITHIN, key_on};
 use crate::{PATIENCE, a_day, until, with_long_timeouts};
@@ -25,12 +26,19 @@ async fn store(cluster: &Cluster, timeout: Duration) -> RedisStore {
     store
 }
 
-/// Returns the units that are left of a limit on a live node.
+/// Returns the units that are left of a limit on a live node. A live node refuses to serve while it does not see most of
+/// the other nodes, for example shortly after a node was thawed. So the limit is read again until the node serves.
 async fn left(store: &RedisStore, key: u128, quota: &Quota) -> u64 {
     let hits = [Hit::new(key, quota, Op::Peek, Binding::Enforce)];
-    let mut decisions = [Decision::default()];
-    store.decide(Timing::BY_STORE.within(PATIENCE), &hits, &mut decisions).await.expect("the node of the key serves");
-    decisions[0].remaining
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let mut decisions = [Decision::default()];
+        match store.decide(Timing::BY_STORE.within(PATIENCE), &hits, &mut decisions).await {
+            Ok(_) => return decisions[0].remaining,
+            Err(error) => assert!(Instant::now() < deadline, "the node of the key does not serve: {error}"),
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
 }
 
 fn take(key: u128, quota: &Quota) -> Hit<'_> {

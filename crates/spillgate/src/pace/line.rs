@@ -38,11 +38,15 @@ struct Waiter {
     reply: Reply,
 }
 
-pub(super) type Reply = oneshot::Sender<Result<(), PaceError>>;
+/// The answer to a caller. A granted turn has the level of a learned pace, otherwise 0.
+pub(super) type Answer = Result<u64, PaceError>;
+
+pub(super) type Reply = oneshot::Sender<Answer>;
 
 struct Turn {
     at: Instant,
     units: u64,
+    level: u64,
 }
 
 /// What the task of a queue does next.
@@ -104,10 +108,10 @@ impl Lines {
     }
 
     /// A caller goes away after it was granted a turn. The next caller gets this turn.
-    pub(super) fn give_back(&mut self, key: u128, units: u64) {
+    pub(super) fn give_back(&mut self, key: u128, units: u64, level: u64) {
         match self.by_key.get_mut(&key) {
             Some(line) => {
-                line.turns.push_front(Turn { at: Instant::now(), units });
+                line.turns.push_front(Turn { at: Instant::now(), units, level });
                 line.changed.notify_one();
             }
             None => self.lost += 1,
@@ -144,14 +148,14 @@ impl Lines {
 
     /// Adds the turns that the store has reserved for `ask`. The first one is at `first`, and each further one comes
     /// `interval` later.
-    pub(super) fn reserved(&mut self, key: u128, ask: &Ask, first: Instant, interval: Duration) {
+    pub(super) fn reserved(&mut self, key: u128, ask: &Ask, (first, interval): (Instant, Duration), level: u64) {
         let Some(line) = self.by_key.get_mut(&key) else {
             self.lost += ask.callers as u64;
             return;
         };
         let mut at = line.turns.back().map_or(first, |last| last.at.max(first));
         for _ in 0..ask.callers {
-            line.turns.push_back(Turn { at, units: ask.units });
+            line.turns.push_back(Turn { at, units: ask.units, level });
             at += interval;
         }
     }
@@ -186,7 +190,7 @@ impl Line {
                 self.waiters.push_front(waiter);
                 return false;
             }
-            if waiter.reply.send(Ok(())).is_ok() {
+            if waiter.reply.send(Ok(turn.level)).is_ok() {
                 return true;
             }
             self.gone -= 1;

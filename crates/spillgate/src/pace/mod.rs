@@ -5,6 +5,8 @@
 
 mod drive;
 mod error;
+#[cfg_attr(not(feature = "client"), allow(dead_code, reason = "only clients learn a pace"))]
+pub(crate) mod learned;
 mod line;
 
 use std::sync::Arc;
@@ -20,7 +22,8 @@ pub use error::PaceError;
 
 use crate::{Clock, Key, Limiter, MemoryStore, SystemClock};
 use drive::Driver;
-use line::Lines;
+use learned::Learned;
+use line::{Answer, Lines};
 
 /// The default of [`Pacer::max_waiters`].
 const MAX_WAITERS: usize = 100_000;
@@ -70,6 +73,8 @@ pub struct Pacer<S = MemoryStore, C = SystemClock> {
 pub(crate) struct Shared<S, C> {
     limiter: Arc<Limiter<S, C>>,
     quotas: Vec<Quota>,
+    /// `None` if the pace is what the quotas say.
+    learned: Option<Learned>,
     max_waiters: usize,
     lines: Mutex<Lines>,
 }
@@ -81,7 +86,13 @@ impl<S: Store + 'static, C: Clock + 'static> Pacer<S, C> {
     /// Panics if the quota is a concurrency limit, which has no turns.
     #[must_use]
     pub fn new(limiter: impl Into<Arc<Limiter<S, C>>>, quota: Quota) -> Pacer<S, C> {
-        Pacer::with(limiter.into(), Vec::new(), MAX_WAITERS).and(quota)
+        Pacer::with(limiter.into(), Vec::new(), None, MAX_WAITERS).and(quota)
+    }
+
+    /// Makes a pacer with a pace that is learned.
+    #[cfg(feature = "client")]
+    pub(crate) fn learning(limiter: Arc<Limiter<S, C>>, learned: Learned) -> Pacer<S, C> {
+        Pacer::with(limiter, Vec::new(), Some(learned), MAX_WAITERS)
     }
 
     /// Adds a quota. Its window must differ from those of the other quotas, or its algorithm, so that it counts separately.
@@ -96,17 +107,25 @@ impl<S: Store + 'static, C: Clock + 'static> Pacer<S, C> {
         quotas.push(quota);
         let queues = quotas.iter().filter(|quota| quota.algorithm() == Algorithm::LeakyBucket).count();
         assert!(queues <= 1, "two leaky buckets would space out all calls by the slower one; make it a token bucket");
-        Pacer::with(Arc::clone(&self.shared.limiter), quotas, self.shared.max_waiters)
+        Pacer::with(Arc::clone(&self.shared.limiter), quotas, self.shared.learned.clone(), self.shared.max_waiters)
     }
 
     /// Sets how many callers can wait at a time, for all keys together. The default is 100,000.
     #[must_use]
     pub fn max_waiters(self, max_waiters: usize) -> Pacer<S, C> {
-        Pacer::with(Arc::clone(&self.shared.limiter), self.shared.quotas.clone(), max_waiters)
+        let Shared { limiter, quotas, learned, .. } = &*self.shared;
+        Pacer::with(Arc::clone(limiter), quotas.clone(), learned.clone(), max_waiters)
     }
 
-    fn with(limiter: Arc<Limiter<S, C>>, quotas: Vec<Quota>, max_waiters: usize) -> Pacer<S, C> {
-        Pacer { shared: Arc::new(Shared { limiter, quotas, max_waiters, lines: Mutex::new(Lines::default()) }) }
+    fn with(
+        limiter: Arc<Limiter<S, C>>,
+        quotas: Vec<Quota>,
+        learned: Option<Learned>,
+        max_waiters: usize,
+    ) -> Pacer<S, C> {
+        Pacer {
+            shared: Arc::new(Shared { limiter, quotas, learned, max_waiters, lines: Mutex::new(Lines::default()) }),
+        }
     }
 
     /// Waits until a call for `key` may go.
@@ -153,10 +172,24 @@ impl<S: Store + 'static, C: Clock + 'static> Pacer<S, C> {
         longest: Option<Duration>,
     ) -> impl Future<Output = Result<(), PaceError>> + Send + 'static {
         let key = self.shared.limiter.keys().start().key(&key).finish();
+        let turn = self.turn(key, units, longest);
+        async move { turn.await.map(drop) }
+    }
+
+    /// Waits for a turn. Returns the level of a learned pace, otherwise 0.
+    pub(crate) fn turn(
+        &self,
+        key: u128,
+        units: u64,
+        longest: Option<Duration>,
+    ) -> impl Future<Output = Result<u64, PaceError>> + Send + 'static {
         let shared = Arc::clone(&self.shared);
         async move {
             let deadline = longest.and_then(|longest| Instant::now().checked_add(longest));
-            let Some(mut waiting) = Waiting::join(shared, key, units, deadline)? else { return Ok(()) };
+            let mut waiting = match Waiting::join(shared, key, units, deadline)? {
+                Joined::Goes(level) => return Ok(level),
+                Joined::Waits(waiting) => waiting,
+            };
             let replied = match deadline {
                 Some(deadline) => {
                     timeout_at(deadline, &mut waiting.reply).await.map_err(|_| PaceError::TooLate { wait: None })?
@@ -198,21 +231,30 @@ struct Waiting<S, C> {
     shared: Arc<Shared<S, C>>,
     key: u128,
     units: u64,
-    reply: oneshot::Receiver<Result<(), PaceError>>,
+    reply: oneshot::Receiver<Answer>,
     is_answered: bool,
 }
 
+/// Whether a caller goes at once, or waits in a queue.
+enum Joined<S, C> {
+    /// There is no queue, and the call may go now. A learned pace has this level.
+    Goes(u64),
+    Waits(Waiting<S, C>),
+}
+
 impl<S: Store + 'static, C: Clock + 'static> Waiting<S, C> {
-    /// Joins the queue of `key`. Returns `None` if there is no queue and the call may go now.
+    /// Joins the queue of `key`, if there is one or the call may not go now.
     fn join(
         shared: Arc<Shared<S, C>>,
         key: u128,
         units: u64,
         deadline: Option<Instant>,
-    ) -> Result<Option<Waiting<S, C>>, PaceError> {
+    ) -> Result<Joined<S, C>, PaceError> {
         let mut lines = shared.lines.lock();
-        if !lines.has(key) && shared.goes_now(key, units)? {
-            return Ok(None);
+        if !lines.has(key)
+            && let Some(level) = shared.goes_now(key, units)?
+        {
+            return Ok(Joined::Goes(level));
         }
         if lines.waiting() >= shared.max_waiters {
             return Err(PaceError::Full);
@@ -224,7 +266,7 @@ impl<S: Store + 'static, C: Clock + 'static> Waiting<S, C> {
             runtime.spawn(Driver::new(Arc::clone(&shared), key).run());
         }
         drop(lines);
-        Ok(Some(Waiting { shared, key, units, reply, is_answered: false }))
+        Ok(Joined::Waits(Waiting { shared, key, units, reply, is_answered: false }))
     }
 }
 
@@ -237,7 +279,7 @@ impl<S, C> Drop for Waiting<S, C> {
         let mut lines = self.shared.lines.lock();
         self.reply.close();
         match self.reply.try_recv() {
-            Ok(Ok(())) => lines.give_back(self.key, self.units),
+            Ok(Ok(level)) => lines.give_back(self.key, self.units, level),
             Ok(Err(_)) => {}
             Err(_) => lines.leave(self.key),
         }

@@ -1,0 +1,229 @@
+//! Reads when a limit of the far side ends. Each service writes this time in its own way.
+//!
+//! | text | meaning | used by, for example |
+//! |---|---|---|
+//! | a number from 100,000,000,000 on | milliseconds since 1970 | trading services |
+//! | a number from 1,000,000,000 on | seconds since 1970, also with a fraction | GitHub, GitLab, Okta, Discord |
+//! | a number below 2,678,400 (31 days) | seconds from now, also with a fraction | the standard, Reddit, Zendesk |
+//! | any number between | milliseconds from now | |
+//! | numbers with `h`, `m`, `s` or `ms` | a time from now | OpenAI (`6m0s`, `120ms`) |
+//! | a date of RFC 3339, also without seconds | that time | Anthropic, Atlassian, Vimeo |
+//! | a date of HTTP | that time | `Retry-After` |
+//!
+//! Numbers have only these ranges, because no service resets a limit that is years away, and no clock of a service is at
+//! 2001 or earlier.
+
+use std::time::{Duration, SystemTime};
+
+/// The longest time that is read. A longer one is cut to it.
+const LONGEST: Duration = Duration::from_secs(366 * 86_400);
+const LEAST_EPOCH_MS: u64 = 100_000_000_000;
+const LEAST_EPOCH_S: u64 = 1_000_000_000;
+const LEAST_DELTA_MS: u64 = 2_678_400;
+
+/// Reads the time from `now` until the time that `text` names. A time in the past is 0. `now` is the clock of the far side,
+/// as a time since 1970.
+pub(super) fn until(text: &str, now: Duration) -> Option<Duration> {
+    let text = text.trim();
+    let at = |at: Duration| at.saturating_sub(now);
+    let found = if let Some((whole, ns)) = number(text) {
+        match whole {
+            LEAST_EPOCH_MS.. => at(Duration::from_millis(whole)),
+            LEAST_EPOCH_S.. => at(Duration::new(whole, ns)),
+            LEAST_DELTA_MS.. => Duration::from_millis(whole),
+            _ => Duration::new(whole, ns),
+        }
+    } else if let Some(span) = span(text) {
+        span
+    } else {
+        let date = rfc3339(text).or_else(|| since_epoch(httpdate::parse_http_date(text).ok()?))?;
+        at(date)
+    };
+    Some(found.min(LONGEST))
+}
+
+/// Reads a time from now, and not a time since 1970: a number of seconds, or a text that [`until`] reads.
+pub(super) fn seconds_or_date(text: &str, now: Duration) -> Option<Duration> {
+    match number(text.trim()) {
+        Some((whole, ns)) => Some(Duration::new(whole, ns).min(LONGEST)),
+        None => until(text, now),
+    }
+}
+
+/// Returns the time of an HTTP date since 1970.
+pub(super) fn http_date(text: &str) -> Option<Duration> {
+    since_epoch(httpdate::parse_http_date(text).ok()?)
+}
+
+fn since_epoch(time: SystemTime) -> Option<Duration> {
+    time.duration_since(SystemTime::UNIX_EPOCH).ok()
+}
+
+/// Reads a number: its whole part, and its fraction in nanoseconds.
+fn number(text: &str) -> Option<(u64, u32)> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !digits(whole) || !digits(fraction) || text.ends_with('.') {
+        return None;
+    }
+    let ns: String = fraction.chars().chain(std::iter::repeat('0')).take(9).collect();
+    // A number with too many digits is a very late time.
+    Some((whole.parse().unwrap_or(u64::MAX), ns.parse().ok()?))
+}
+
+/// Reads numbers with units, such as `1h2m3.5s`.
+fn span(text: &str) -> Option<Duration> {
+    let (mut rest, mut sum) = (text, Duration::ZERO);
+    while !rest.is_empty() {
+        let end = rest.find(|byte: char| !byte.is_ascii_digit() && byte != '.')?;
+        let (whole, ns) = number(&rest[..end])?;
+        let value = Duration::new(whole.min(LONGEST.as_secs()), ns);
+        rest = &rest[end..];
+        let (unit, after) = rest.split_at(rest.find(|byte: char| !byte.is_ascii_alphabetic()).unwrap_or(rest.len()));
+        rest = after;
+        sum += match unit {
+            "d" => value * 86_400,
+            "h" => value * 3_600,
+            "m" => value * 60,
+            "s" => value,
+            "ms" => value / 1_000,
+            _ => return None,
+        }
+        .min(LONGEST);
+        sum = sum.min(LONGEST);
+    }
+    (!text.is_empty()).then_some(sum)
+}
+
+/// Reads a date such as `2026-01-31T10:20:30.5Z`, `2026-01-31T10:20Z` or `2026-01-31T10:20:30+02:00`, as the time since 1970.
+fn rfc3339(text: &str) -> Option<Duration> {
+    let (date, time) = text.split_once(['T', 't', ' '])?;
+    let mut date = date.split('-').map(|part| part.parse::<i64>().ok());
+    let (year, month, day) = (date.next()??, date.next()??, date.next()??);
+    let zone = time.find(['Z', 'z', '+', '-'])?;
+    let (clock, zone) = time.split_at(zone);
+    let mut clock = clock.split(':');
+    let mut whole = || clock.next().and_then(|part| part.parse::<i64>().ok());
+    let (hour, minute) = (whole()?, whole()?);
+    let (second, ns) = clock.next().map_or(Some((0, 0)), number)?;
+    let valid = (1970..=9999).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
+    if !valid || !(0..24).contains(&hour) || !(0..60).contains(&minute) || second > 60 {
+        return None;
+    }
+    let offset_minutes = match zone.split_at(1) {
+        ("Z" | "z", "") => 0,
+        (sign, offset) => {
+            let (hours, minutes) = offset.split_once(':')?;
+            let minutes = hours.parse::<i64>().ok()? * 60 + minutes.parse::<i64>().ok()?;
+            if sign == "-" { -minutes } else { minutes }
+        }
+    };
+    let days = days_since_1970(year, month, day);
+    let seconds = ((days * 24 + hour) * 60 + minute - offset_minutes) * 60 + second as i64;
+    Some(Duration::new(u64::try_from(seconds).ok()?, ns))
+}
+
+/// Returns the number of days from 1970-01-01 to a date of the Gregorian calendar.
+///
+/// The year begins in March here, so that a leap day is the last day of a year. 153 days are the five months from March to
+/// July, and every later five months have the same lengths.
+fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let month = (month + 9) % 12;
+    let leap_days = year / 4 - year / 100 + year / 400;
+    year * 365 + leap_days + (153 * month + 2) / 5 + day - 1 - 719_468
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 2026-01-31T10:20:30Z
+    const NOW: Duration = Duration::from_secs(1_769_854_830);
+
+    fn ms(text: &str) -> Option<u128> {
+        until(text, NOW).map(|time| time.as_millis())
+    }
+
+    #[test]
+    fn the_forms_of_known_services_are_read() {
+        for (service, text, expected) in [
+            ("GitHub, GitLab, Okta, X", "1769854890", 60_000),
+            ("Discord", "1769854831.125", 1_125),
+            ("a trading service", "1769854831500", 1_500),
+            ("the standard, Zendesk", "58", 58_000),
+            ("Reddit", "543", 543_000),
+            ("Discord, reset-after", "1.375", 1_375),
+            ("OpenAI, requests", "1s", 1_000),
+            ("OpenAI, tokens", "6m0s", 360_000),
+            ("OpenAI, a short time", "120ms", 120),
+            ("OpenAI, a long time", "1h2m3.5s", 3_723_500),
+            ("Anthropic", "2026-01-31T10:21:00Z", 30_000),
+            ("Atlassian", "2026-01-31T10:22Z", 90_000),
+            ("Vimeo", "2026-01-31T12:20:31+02:00", 1_000),
+            ("Retry-After", "Sat, 31 Jan 2026 10:20:45 GMT", 15_000),
+            ("milliseconds from now", "3600000", 3_600_000),
+            ("a time in the past", "1769854800", 0),
+            ("a date in the past", "2026-01-31T10:20:29.5Z", 0),
+        ] {
+            assert_eq!(ms(text), Some(expected), "{service}: {text}");
+        }
+    }
+
+    #[test]
+    fn the_ranges_of_numbers_meet() {
+        let s = |text: &str| until(text, NOW).map(|time| time.as_secs());
+        assert_eq!(s("2678399"), Some(2_678_399));
+        assert_eq!(s("2678400"), Some(2_678));
+        assert_eq!(s("999999999"), Some(999_999));
+        assert_eq!(s("1000000000"), Some(0), "September 2001");
+        assert_eq!(s("99999999999"), Some(LONGEST.as_secs()));
+        assert_eq!(s("100000000000"), Some(0), "March 1973");
+        assert_eq!(s("99999999999999999999999"), Some(LONGEST.as_secs()));
+    }
+
+    #[test]
+    fn other_texts_are_no_time() {
+        for text in [
+            "",
+            "-1",
+            "+1",
+            ".",
+            "1.",
+            ".5",
+            "1e9",
+            "soon",
+            "1 s",
+            "5x",
+            "1s2",
+            "2026-01-31",
+            "2026-13-01T00:00Z",
+            "2026-01-31T10:20",
+            "2026-01-31T25:00:00Z",
+            "T:Z",
+            "2026-01-31T10:20:30+2",
+            "\u{663}",
+        ] {
+            assert_eq!(until(text, NOW), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (text, days) in [
+            ("1970-01-01T00:00Z", 0),
+            ("1972-02-29T00:00Z", 789),
+            ("2000-03-01T00:00Z", 11_017),
+            ("2100-03-01T00:00Z", 47_541),
+        ] {
+            assert_eq!(rfc3339(text), Some(Duration::from_secs(days * 86_400)), "{text}");
+        }
+    }
+
+    #[test]
+    fn retry_after_is_always_from_now() {
+        assert_eq!(seconds_or_date("2.0", NOW), Some(Duration::from_secs(2)));
+        assert_eq!(seconds_or_date("1000000000", NOW), Some(LONGEST));
+        assert_eq!(seconds_or_date("Sat, 31 Jan 2026 10:20:45 GMT", NOW), Some(Duration::from_secs(15)));
+    }
+}
