@@ -57,6 +57,10 @@ show-exact-limit: ## Exactly the limit is admitted: four processes, two servers,
 	scripts/show-exact-limit.sh
 show-redis-faults: ## What callers get while Redis is killed, frozen or failed over, and for how long
 	scripts/show-redis-faults.sh
+show-outbound: ## Two processes keep the limit of another service, a known one and one that they learn
+	scripts/show-outbound.sh
+show-waiters: ## 10,000 callers wait in one queue: order, cancellation, deadlines, bytes a waiter
+	scripts/show-waiters.sh
 show-reservations: ## A million random reservations, in memory and on Redis: the bound holds, nothing is settled twice
 	scripts/show-reservations.sh
 show-redis-recipes: ## Tests of limiters that people often build on Redis by hand

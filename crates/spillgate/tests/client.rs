@@ -13,7 +13,7 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::Full;
 use spillgate::client::{ClientError, ClientLayer, ClientService, FarSide};
 use spillgate::pace::PaceError;
-use spillgate::{Limiter, MemoryOptions, MemoryStore, Quota, TokioClock};
+use spillgate::{Limiter, ManualClock, MemoryOptions, MemoryStore, Quota, Time, TokioClock};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tower::{Layer as _, Service, ServiceExt as _};
@@ -296,6 +296,42 @@ async fn hosts_and_keys_have_a_pace_of_their_own() {
     assert!(by_path.clone().oneshot(to("a.example")).await.is_ok());
     assert!(by_path.oneshot(to("b.example")).await.is_err());
 }
+
+proptest::proptest! {
+    #[test]
+    fn no_answer_stops_the_calls_for_longer_than_the_bound(
+        refused in proptest::prelude::any::<bool>(),
+        field in proptest::sample::select(&FIELDS[..]),
+        value in proptest::prop_oneof!["[0-9a-zA-Z\";=.,: +-]{0,40}", "[0-9]{1,25}(s|m|h|ms)?", "\"a\";[qwrt]=[0-9]{1,15}"],
+    ) {
+        let clock = ManualClock::at(Time::from_nanos(1_790_000_000_000_000_000));
+        let limiter = Limiter::with_clock(MemoryStore::new(MemoryOptions::default()), clock.clone());
+        let api = FarSide::new(limiter, &TEN).longest_pause(SECOND * 60);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        runtime.expect("the runtime starts").block_on(async {
+            let mut headers = HeaderMap::new();
+            headers.insert(field, value.parse().expect("these characters are a value"));
+            let turn = api.acquire("api").await.expect("a turn");
+            let status = if refused { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK };
+            turn.answered(status, &headers).await.expect("the store answers");
+            // A call goes at least every 0.105 s * 10,000 at the slowest pace.
+            clock.advance(SECOND * 60 + SECOND * 1_100);
+            api.acquire_within("api", Duration::ZERO).await.expect("the pause is over");
+        });
+    }
+}
+
+const FIELDS: [&str; 9] = [
+    "retry-after",
+    "date",
+    "ratelimit",
+    "ratelimit-policy",
+    "x-ratelimit-limit",
+    "x-ratelimit-remaining",
+    "x-ratelimit-reset",
+    "x-ratelimit-reset-after",
+    "anthropic-ratelimit-requests-reset",
+];
 
 #[test]
 fn a_pace_that_cannot_be_kept_is_refused_at_once() {

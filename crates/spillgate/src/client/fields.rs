@@ -171,3 +171,101 @@ fn whole(parameters: &Parameters, name: &str) -> Option<u64> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(1_769_854_830);
+
+    fn said(fields: &[(&'static str, &'static str)]) -> Said {
+        let fields =
+            fields.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.append(name, value);
+        }
+        Said::read(&headers, NOW)
+    }
+
+    /// Returns the time for one call, and the time until units are there again if none is left, in milliseconds.
+    fn ms(fields: &[(&'static str, &'static str)]) -> (Option<u128>, Option<u128>) {
+        let said = said(fields);
+        (said.interval().map(|time| time.as_millis()), said.used_up().map(|time| time.as_millis()))
+    }
+
+    #[test]
+    fn the_fields_of_known_services_are_read() {
+        let github = |left| {
+            [("x-ratelimit-limit", "5000"), ("x-ratelimit-remaining", left), ("x-ratelimit-reset", "1769858430")]
+        };
+        assert_eq!(ms(&github("3600")), (Some(1_000), None), "GitHub: an hour for 3,600 calls");
+        assert_eq!(ms(&github("0")), (None, Some(3_600_000)));
+        let openai = [
+            ("x-ratelimit-limit-requests", "60"),
+            ("x-ratelimit-remaining-requests", "30"),
+            ("x-ratelimit-reset-requests", "6m0s"),
+        ];
+        assert_eq!(ms(&openai), (Some(12_000), None));
+        let anthropic = [
+            ("anthropic-ratelimit-requests-limit", "50"),
+            ("anthropic-ratelimit-requests-remaining", "0"),
+            ("anthropic-ratelimit-requests-reset", "2026-01-31T10:21:00Z"),
+        ];
+        assert_eq!(ms(&anthropic), (None, Some(30_000)));
+        let docker = [("ratelimit-limit", "100;w=21600"), ("ratelimit-remaining", "76;w=21600")];
+        assert_eq!(ms(&docker), (Some(216_000), None));
+        let draft_3 =
+            [("ratelimit-limit", "10, 10;w=1, 50;w=60"), ("ratelimit-remaining", "9"), ("ratelimit-reset", "1")];
+        assert_eq!(ms(&draft_3), (Some(100), None));
+        let reddit = [("x-ratelimit-limit", "600"), ("x-ratelimit-remaining", "598.0"), ("x-ratelimit-reset", "598")];
+        assert_eq!(ms(&reddit), (Some(1_000), None));
+        let discord = [
+            ("x-ratelimit-limit", "5"),
+            ("x-ratelimit-remaining", "0"),
+            ("x-ratelimit-reset", "1769854831.250"),
+            ("x-ratelimit-reset-after", "1.250"),
+        ];
+        assert_eq!(ms(&discord), (None, Some(1_250)));
+    }
+
+    #[test]
+    fn the_slowest_of_several_policies_is_the_pace() {
+        let fields = [
+            ("ratelimit-policy", "\"burst\";q=100;w=1, \"day\";q=86400;w=86400"),
+            ("ratelimit", "\"burst\";r=99;t=1, \"day\";r=0;t=500"),
+        ];
+        assert_eq!(ms(&fields), (Some(1_000), Some(500_000)));
+        let two_lines = [("ratelimit-policy", "\"a\";q=10;w=1"), ("ratelimit-policy", "\"b\";q=1;w=2")];
+        assert_eq!(ms(&two_lines), (Some(2_000), None));
+        assert_eq!(ms(&[("ratelimit", "\"only\";r=5;t=10")]), (Some(2_000), None), "without a policy");
+    }
+
+    #[test]
+    fn the_clock_of_the_far_side_counts() {
+        let fields = [
+            ("date", "Sat, 31 Jan 2026 11:20:30 GMT"),
+            ("x-ratelimit-limit", "10"),
+            ("x-ratelimit-remaining", "0"),
+            ("x-ratelimit-reset", "1769858435"),
+            ("retry-after", "Sat, 31 Jan 2026 11:20:33 GMT"),
+        ];
+        assert_eq!(ms(&fields), (None, Some(5_000)));
+        assert_eq!(said(&fields).retry_after, Some(Duration::from_secs(3)));
+    }
+
+    #[test]
+    fn junk_says_nothing() {
+        for fields in [
+            [("ratelimit", "3"), ("ratelimit-policy", "q=1;w=1")],
+            [("ratelimit", "\"a\";r=-1;t=1"), ("ratelimit-policy", "\"a\";q=0;w=1")],
+            [("x-ratelimit-limit", "many"), ("x-ratelimit-reset", "never")],
+            [("x-ratelimit-remaining", "0"), ("retry-after", "later")],
+        ] {
+            let said = said(&fields);
+            assert_eq!((said.interval(), said.used_up(), said.retry_after), (None, None, None), "{fields:?}");
+        }
+    }
+}

@@ -13,7 +13,7 @@
 //! Numbers have only these ranges, because no service resets a limit that is years away, and no clock of a service is at
 //! 2001 or earlier.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, UNIX_EPOCH};
 
 /// The longest time that is read. A longer one is cut to it.
 const LONGEST: Duration = Duration::from_secs(366 * 86_400);
@@ -36,7 +36,7 @@ pub(super) fn until(text: &str, now: Duration) -> Option<Duration> {
     } else if let Some(span) = span(text) {
         span
     } else {
-        let date = rfc3339(text).or_else(|| since_epoch(httpdate::parse_http_date(text).ok()?))?;
+        let date = rfc3339(text).or_else(|| http_date(text))?;
         at(date)
     };
     Some(found.min(LONGEST))
@@ -52,11 +52,7 @@ pub(super) fn seconds_or_date(text: &str, now: Duration) -> Option<Duration> {
 
 /// Returns the time of an HTTP date since 1970.
 pub(super) fn http_date(text: &str) -> Option<Duration> {
-    since_epoch(httpdate::parse_http_date(text).ok()?)
-}
-
-fn since_epoch(time: SystemTime) -> Option<Duration> {
-    time.duration_since(SystemTime::UNIX_EPOCH).ok()
+    httpdate::parse_http_date(text).ok()?.duration_since(UNIX_EPOCH).ok()
 }
 
 /// Reads a number: its whole part, and its fraction in nanoseconds.
