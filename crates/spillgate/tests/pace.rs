@@ -1,6 +1,6 @@
 //! Callers of a pacer wait for their turn, in the order in which they came.
 //!
-//! The tests pause the time of tokio, so that an hour takes no time.
+//! Most tests pause the time of tokio, so that an hour takes no time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const QUEUE: Quota = Quota::leaky_bucket(10, SECOND).queue(100_000).constant();
 const BUCKET: Quota = Quota::token_bucket(10, SECOND).burst(1).constant();
 
-/// A memory store that has to be waited for, as a store on a network. It can fail.
+/// A memory store with a delay, like a store on a network. It can fail.
 #[derive(Debug)]
 struct Remote {
     store: MemoryStore,
@@ -60,7 +60,7 @@ fn remote(quota: Quota) -> (Pacer<Remote, TokioClock>, Arc<Limiter<Remote, Tokio
     (Pacer::new(Arc::clone(&limiter), quota), limiter)
 }
 
-/// Sends 50 callers at once. Returns when each of them went.
+/// Starts 50 callers at once. Returns the time after which each of them went.
 async fn times<S: Store + 'static>(pacer: &Pacer<S, TokioClock>) -> Vec<Duration> {
     let start = Instant::now();
     let order = Arc::new(Mutex::new(Vec::new()));
@@ -108,7 +108,7 @@ async fn only_the_quota_that_is_short_is_waited_for() {
     for _ in 0..36 {
         pacer.acquire("api").await.expect("a turn comes");
     }
-    assert!(start.elapsed() > SECOND * 101, "now the hour is short: {:?}", start.elapsed());
+    assert!(start.elapsed() > SECOND * 101, "now the limit of the hour has too few units: {:?}", start.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
@@ -121,7 +121,7 @@ async fn a_deadline_is_kept_and_what_cannot_be_in_time_is_an_error_at_once() {
         assert!(matches!(error, PaceError::TooLate { wait: Some(_) }), "{error}");
         assert_eq!(start.elapsed(), Duration::ZERO);
         pacer.acquire_within("api", Duration::from_millis(150)).await.expect("the turn is in time");
-        // A caller behind others cannot know its turn when it comes.
+        // A caller that joins behind others does not know yet when its turn comes.
         let _others: Vec<_> = (0..10).map(|_| tokio::spawn(pacer.acquire("api"))).collect();
         tokio::task::yield_now().await;
         let before = Instant::now();
@@ -157,7 +157,7 @@ async fn a_failure_of_the_store_is_an_error_and_a_call_that_never_fits_does_not_
     assert_eq!(pacer.waiting(), 0);
 }
 
-/// 10,000 callers wait, and 3,000 of them go away at random times.
+/// 10,000 callers wait, and up to 3,000 of them go away at random times.
 #[tokio::test(start_paused = true)]
 async fn cancelled_turns_go_to_the_next_caller() {
     const FAST: Quota = Quota::leaky_bucket(1_000, SECOND).queue(100_000).constant();

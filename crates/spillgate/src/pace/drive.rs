@@ -14,7 +14,7 @@ use crate::Clock;
 
 /// The turns of at most this many callers are reserved with one call of the store.
 const BATCH: usize = 32;
-/// A refusal that says no time is asked again after this time.
+/// After a refusal that gives no time, the store is asked again after this time.
 const UNKNOWN: Duration = Duration::from_millis(100);
 
 /// The decision of the store.
@@ -75,7 +75,7 @@ impl<S: Store + 'static, C: Clock + 'static> Driver<S, C> {
             lines.reserved(self.key, ask, (first, self.shared.interval(ask.units)), level);
             return (now, batch);
         }
-        // Fewer callers may still fit.
+        // The store can still allow the turn of one caller.
         if ask.callers > 1 {
             return (now, 1);
         }
@@ -88,8 +88,8 @@ impl<S: Store + 'static, C: Clock + 'static> Driver<S, C> {
             }
         };
         if let Some(left) = ask.deadline.map(|deadline| deadline.saturating_duration_since(now)) {
-            // A queue says when the caller could join it. The turn comes at the end of the queue, or when the caller
-            // stops waiting, whichever is earlier.
+            // A leaky bucket that refuses says when the caller can join its queue. The turn is later than that: by the
+            // wait in a full queue, or by the longest wait that the caller accepts, if this is shorter.
             let queued = if queue_refuses { self.shared.longest_queue().min(left) } else { Duration::ZERO };
             if wait + queued >= left {
                 lines.refuse(self.key, ask, PaceError::TooLate { wait: Some(wait + queued) });
@@ -156,7 +156,7 @@ impl<S: Store, C: Clock> Shared<S, C> {
         SmallVec::from_elem(Decision::default(), self.quotas.len() + if self.learned.is_some() { 3 } else { 0 })
     }
 
-    /// Asks a store that never waits. Returns the level if a call may go now.
+    /// Asks the store if it can answer without waiting. Returns the level if it does, and a call may go now.
     pub(super) fn goes_now(&self, key: u128, units: u64) -> Result<Option<u64>, PaceError> {
         let mut level = 0;
         if let Some(learned) = &self.learned {
@@ -175,12 +175,12 @@ impl<S: Store, C: Clock> Shared<S, C> {
         self.quotas.iter().find(|quota| is_queue(quota))
     }
 
-    /// Returns the time between two turns that the store has reserved at once.
+    /// Returns the time between two turns that the store has reserved with one call.
     fn interval(&self, units: u64) -> Duration {
         Duration::from_nanos(self.queue().map_or(0, |quota| quota.interval_ns().saturating_mul(units)))
     }
 
-    /// Returns how long the last one of a full queue waits.
+    /// Returns how long the last caller of a full queue waits.
     fn longest_queue(&self) -> Duration {
         Duration::from_nanos(self.queue().map_or(0, |quota| quota.interval_ns().saturating_mul(quota.capacity())))
     }

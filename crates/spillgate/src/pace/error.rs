@@ -17,11 +17,11 @@ pub enum PaceError {
     },
     /// As many callers wait as [`max_waiters`](super::Pacer::max_waiters) allows.
     Full,
-    /// No wait would help: the call needs more units than the quota can ever have, or the store is full.
+    /// No wait would help: the call needs more units than a quota can ever have.
     Never,
     /// The store failed.
     Store(StoreError),
-    /// The runtime that served the queue has ended.
+    /// The runtime that served the queue has ended, or has no timers.
     Stopped,
 }
 

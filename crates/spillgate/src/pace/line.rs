@@ -58,7 +58,7 @@ pub(super) enum Step {
     End,
 }
 
-/// Asks the store for the turns of some callers.
+/// A request to the store for the turns of some callers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ask {
     /// The id of the first of these callers.
@@ -66,7 +66,7 @@ pub(super) struct Ask {
     pub(super) callers: usize,
     /// How many units each of them takes.
     pub(super) units: u64,
-    /// The time at which the turn must have come. Then there is only one caller.
+    /// The turn must come before this time. A request with a deadline is for only one caller.
     pub(super) deadline: Option<Instant>,
 }
 
@@ -99,7 +99,8 @@ impl Lines {
         let Some(line) = self.by_key.get_mut(&key) else { return };
         line.gone += 1;
         self.waiting -= 1;
-        // Callers that have gone away stay in the queue until they are half of it, so that each costs little on average.
+        // Callers that have gone away stay in the queue until they are more than half of it. On average, removing one of
+        // them then costs little.
         if 2 * line.gone > line.waiters.len() {
             line.waiters.retain(|waiter| !waiter.reply.is_closed());
             line.gone = 0;
@@ -146,8 +147,8 @@ impl Lines {
         }
     }
 
-    /// Adds the turns that the store has reserved for `ask`. The first one is at `first`, and each further one comes
-    /// `interval` later.
+    /// Adds the turns that the store has reserved for `ask`. The first one is at `first`, but not before the last turn of
+    /// the queue. Each further one comes `interval` later.
     pub(super) fn reserved(&mut self, key: u128, ask: &Ask, (first, interval): (Instant, Duration), level: u64) {
         let Some(line) = self.by_key.get_mut(&key) else {
             self.lost += ask.callers as u64;
@@ -160,7 +161,7 @@ impl Lines {
         }
     }
 
-    /// Tells the first caller of `ask` that it gets no turn, if it still waits.
+    /// If the first caller of `ask` still waits, tells it that it gets no turn.
     pub(super) fn refuse(&mut self, key: u128, ask: &Ask, error: PaceError) {
         let Some(line) = self.by_key.get_mut(&key) else { return };
         let Ok(index) = line.waiters.binary_search_by_key(&ask.first, |waiter| waiter.id) else { return };
@@ -172,7 +173,7 @@ impl Lines {
         }
     }
 
-    /// Removes a queue whose task has ended before its callers. They learn it, because their senders are dropped.
+    /// Removes a queue whose task ended while callers wait. The senders of these callers are dropped, so they get an error.
     pub(super) fn abandon(&mut self, key: u128) {
         if let Some(line) = self.by_key.remove(&key) {
             self.waiting -= line.waiters.len() - line.gone;
@@ -198,7 +199,7 @@ impl Line {
         false
     }
 
-    /// Returns what to ask the store, if callers wait that have no turn.
+    /// Returns what to ask the store, if callers without a turn wait.
     fn ask(&self, batch: usize) -> Option<Ask> {
         let reserved = self.turns.len();
         // Usually no caller has gone away, and then the callers with a turn need not be counted.

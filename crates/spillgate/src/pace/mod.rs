@@ -1,7 +1,7 @@
 //! Waits until a program may make a call, instead of refusing the call.
 //!
 //! A program that calls the API of another service must keep the limits of that service. A [`Pacer`] has one queue for
-//! each key, and lets the first one of a queue go when its limits allow it.
+//! each key, and lets the first caller of a queue go when the limits allow the call.
 
 mod drive;
 mod error;
@@ -53,17 +53,18 @@ const MAX_WAITERS: usize = 100_000;
 ///
 /// * A [`leaky_bucket`](Quota::leaky_bucket) lets the calls go at an even rate. The pacer reserves the turns of waiting
 ///   callers in the store, so several programs on one Redis share one queue, in the order of the store.
-/// * Any other quota lets calls go as soon as it allows them. The first one of the queue waits as long as the refusal
-///   says, and asks again. Between programs, the order is that of their requests.
+/// * With any other quota, the first caller of the queue waits as long as the refusal says. Then the pacer asks the
+///   store again. Between programs, the order is that of their requests.
 ///
-/// With several quotas, all are asked at once, and a call that one quota refuses is not charged to the others. So only the
-/// quota that has too few units is waited for.
+/// With several quotas, one request takes units from all of them. A call that one quota refuses is not charged to the
+/// others. So callers wait only for a quota that has too few units.
 ///
 /// # Order and cancellation
 ///
 /// Within a program, the callers of one key go in the order in which they came. A caller may drop its future at any
-/// time. A turn that was reserved for it goes to the next caller of the same key. If no other caller waits, the turn is lost:
-/// the far side gets one call less than it allows. [`lost`](Pacer::lost) counts such turns.
+/// time. A turn that was reserved for it goes to the next caller of the same key. The turn is lost if no other caller
+/// waits, or if the next caller needs more units: the other service then gets one call less than it allows.
+/// [`lost`](Pacer::lost) counts such turns.
 ///
 /// All clones of a pacer share its queues.
 pub struct Pacer<S = MemoryStore, C = SystemClock> {
@@ -95,7 +96,7 @@ impl<S: Store + 'static, C: Clock + 'static> Pacer<S, C> {
         Pacer::with(limiter, Vec::new(), Some(learned), MAX_WAITERS)
     }
 
-    /// Adds a quota. Its window must differ from those of the other quotas, or its algorithm, so that it counts separately.
+    /// Adds a quota. Its window or its algorithm must differ from those of the other quotas, so that it counts separately.
     ///
     /// # Panics
     /// Panics if the quota is a concurrency limit, or if the pacer would have two leaky buckets. The slower one would
@@ -133,23 +134,23 @@ impl<S: Store + 'static, C: Clock + 'static> Pacer<S, C> {
     /// The future may be dropped at any time.
     ///
     /// # Errors
-    /// Too many callers wait, no wait would help, or the store failed.
+    /// Too many callers wait, no wait would help, the store failed, or the runtime has ended or has no timers.
     ///
     /// # Panics
-    /// Panics if it has to wait outside a runtime of tokio, or in a runtime without timers.
+    /// Panics if it has to wait outside a runtime of tokio.
     pub fn acquire(&self, key: impl Key) -> impl Future<Output = Result<(), PaceError>> + Send + 'static {
         self.acquire_units(key, 1, None)
     }
 
     /// Waits until a call for `key` may go, but at most for `longest`.
     ///
-    /// If the wait is known to be longer, the error comes at once.
+    /// The error comes as soon as it is known that the wait is longer.
     ///
     /// # Errors
     /// As for [`acquire`](Pacer::acquire), and [`TooLate`](PaceError::TooLate) if the turn does not come in time.
     ///
     /// # Panics
-    /// As for [`acquire`](Pacer::acquire).
+    /// As for [`acquire`](Pacer::acquire), and if it has to wait in a runtime without timers.
     pub fn acquire_within(
         &self,
         key: impl Key,
@@ -160,11 +161,13 @@ impl<S: Store + 'static, C: Clock + 'static> Pacer<S, C> {
 
     /// Waits until a call that takes `units` units may go, for example the tokens of a language model.
     ///
+    /// With `longest`, the caller waits at most that long.
+    ///
     /// # Errors
     /// As for [`acquire_within`](Pacer::acquire_within).
     ///
     /// # Panics
-    /// As for [`acquire`](Pacer::acquire).
+    /// As for [`acquire_within`](Pacer::acquire_within), or without `longest`, as for [`acquire`](Pacer::acquire).
     pub fn acquire_units(
         &self,
         key: impl Key,
@@ -207,7 +210,7 @@ impl<S: Store + 'static, C: Clock + 'static> Pacer<S, C> {
         self.shared.lines.lock().waiting()
     }
 
-    /// Returns how many reserved turns were lost, because their callers went away and no other caller waited.
+    /// Returns how many reserved turns no caller got, for example because all callers went away.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.shared.lines.lock().lost()
@@ -226,7 +229,7 @@ impl<S, C> std::fmt::Debug for Pacer<S, C> {
     }
 }
 
-/// A caller in a queue. If it is dropped before it is answered, its turn goes to the next one.
+/// A caller in a queue. If it is dropped before it is answered, its turn goes to the next caller.
 struct Waiting<S, C> {
     shared: Arc<Shared<S, C>>,
     key: u128,
@@ -275,7 +278,7 @@ impl<S, C> Drop for Waiting<S, C> {
         if self.is_answered {
             return;
         }
-        // The answers come under this lock.
+        // Answers are sent while this lock is held.
         let mut lines = self.shared.lines.lock();
         self.reply.close();
         match self.reply.try_recv() {
