@@ -9,14 +9,14 @@ use crate::{Decision, FallbackStore, Limiter, ManualClock, Quota, TickingClock};
 /// | what you want | quota | most in any span s |
 /// |---|---|---|
 /// | a rate, with short bursts | [`Quota::token_bucket`], or [`Quota::per_second`] and so on | B + s/T |
-/// | windows as a contract names them | [`Quota::fixed_window`] | L * (ceil(s/W) + 1) |
-/// | exactly no more than L in any window | [`Quota::sliding_window_log`] | L * (floor(s/W) + 1) |
-/// | nearly the same, with less memory | [`Quota::sliding_window_counter`] | L + L*s/W |
+/// | windows that a contract defines, such as each hour | [`Quota::fixed_window`] | L * (ceil(s/W) + 1) |
+/// | never more than L in any window | [`Quota::sliding_window_log`] | L * (floor(s/W) + 1) |
+/// | about L in any window, with less memory | [`Quota::sliding_window_counter`] | L + L*s/W |
 /// | requests that wait for their turn | [`Quota::leaky_bucket`] | c + s/T leave the queue |
 /// | requests in progress at the same time | [`Quota::concurrency`] | N at any time |
 ///
-/// L is the limit, W its window, B the burst, T the time in which a unit comes back, c the largest cost of a request, and
-/// N the number of permits.
+/// L is the limit, W its window, B the burst, T the time in which a unit comes back, c the largest cost of a request,
+/// and N the number of permits.
 ///
 /// ```
 /// use std::time::Duration;
@@ -61,8 +61,8 @@ pub mod middleware {}
 
 /// Share limits among all instances of a program.
 ///
-/// The crate `spillgate-redis` has a store that counts in Redis or Valkey. All programs with the same `secret` share
-/// their counts. A [`FallbackStore`] decides while Redis fails.
+/// The crate `spillgate-redis` has a store that counts in Redis or Valkey. All programs with the same Redis and
+/// the same `secret` share their counts. A [`FallbackStore`] decides while Redis fails.
 ///
 /// ```no_run
 /// use std::num::NonZeroU32;
@@ -86,8 +86,8 @@ pub mod fleet {}
 
 /// Test a program with limits, without waiting.
 ///
-/// A limiter reads the time from its [clock](crate::clock). With a [`ManualClock`], the test sets the time. `TokioClock`
-/// (feature `tokio`) follows the time of tokio, which a test can pause.
+/// A limiter reads the time from its [clock](crate::clock). With a [`ManualClock`], the test sets the time.
+/// `TokioClock` (feature `tokio`) follows the time of tokio, which a test can pause.
 ///
 /// ```
 /// use std::time::Duration;
@@ -119,5 +119,5 @@ pub mod testing {}
 /// | `GovernorLayer` | `tower::RateLimitLayer` |
 /// | `SmartIpKeyExtractor` | `tower::key::address` with `trusted_proxies` |
 ///
-/// The book has five tasks, each written with both.
+/// The book shows five tasks. The code of each task is written with both libraries.
 pub mod from_governor {}

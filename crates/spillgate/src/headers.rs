@@ -283,7 +283,7 @@ fn push(out: &mut impl Write, text: &str) {
     out.write_str(text).expect("writing to memory does not fail");
 }
 
-/// Writes a number without the formatting machinery of the standard library, which costs several times as much.
+/// Writes a number without the formatting of the standard library, which takes several times as long.
 fn push_number(out: &mut impl Write, value: u64) {
     push(out, itoa::Buffer::new().format(value));
 }

@@ -1,8 +1,8 @@
 //! An exact, fast rate limiter that you embed in a program.
 //!
 //! The decision itself is in [`spillgate_core`], and this crate re-exports all items of `spillgate_core`. This crate
-//! adds what a program needs around the decision: a [`Limiter`] that reads the clock once and asks a store once, the
-//! in-process [`MemoryStore`], and a [`FallbackStore`] for the time while a shared store fails.
+//! adds what a program needs around the decision: a [`Limiter`] that decides each request with one call of a store, the
+//! in-process [`MemoryStore`], and a [`FallbackStore`] that decides while a shared store fails.
 //!
 //! ```
 //! use spillgate::{Limiter, Quota};
@@ -17,8 +17,8 @@
 //! assert!(!refused.allowed && refused.retry_after.secs_ceil() > Some(0));
 //! ```
 //!
-//! The [`guide`] has a page for each of these: which algorithm to choose, middleware, a fleet that shares limits, tests,
-//! and the way from governor.
+//! The [`guide`] has a page for each of these: which algorithm to choose, middleware, a fleet that shares limits,
+//! tests, and the way from governor.
 //!
 //! # Features
 //!
@@ -32,7 +32,7 @@
 //! | `snapshot` | `Limiter::save` and `Limiter::restored`: the memory store in a file | nothing |
 //! | `tokio` | `Limiter::hold`: permits that are renewed while they are held; `Reservations`: estimates that are corrected later; `TokioClock`: a clock for tests that pause tokio's time | `tokio` |
 //! | `pace` | `pace`: callers wait for their turn, in the order in which they came | `tokio` |
-//! | `client` | `client`: a layer for HTTP clients that obeys the answers of the far side | `http`, `tower-service`, `sfv` and others |
+//! | `client` | `client`: a layer for HTTP clients that adapts to the answers of the service that they call | `http`, `tower-service`, `sfv` and others |
 //! | `tower` | `tower`: a layer that limits the requests of a service | `http`, `tower-service` and others |
 //! | `axum`, `tonic` | the layer finds the client's address, and the route of axum | `axum`, `tonic` |
 //!

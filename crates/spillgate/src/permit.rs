@@ -77,11 +77,11 @@ type Reply = oneshot::Sender<Result<Decision, StoreError>>;
 ///
 /// * **Renewal.** A task of tokio renews the permit after each third of its lease. If the store fails, the task tries
 ///   again. If no renewal succeeds before the lease ends, the permit is lost: another caller may get it.
-///   [`is_held`](Permit::is_held) tells this.
+///   Then [`is_held`](Permit::is_held) returns false.
 /// * **Drop.** The same task releases the permit. A permit can therefore be dropped on any thread, also outside a
 ///   runtime. If the store fails at this moment, the permit becomes free when its lease ends.
-/// * **Cancellation.** If the future of [`Limiter::hold`] is dropped before it returns, the store may have lent a permit
-///   that is never renewed. It becomes free when its lease ends.
+/// * **Cancellation.** If the future of [`Limiter::hold`] is dropped before it returns, the store may have lent a
+///   permit that is never renewed. It becomes free when its lease ends.
 /// * **End of the runtime.** If the runtime ends first, its tasks end too. The permit then becomes free when its lease
 ///   ends. The same is true if the process crashes.
 pub struct Permit {
@@ -94,8 +94,8 @@ impl Permit {
     /// Returns whether the permit is still held.
     ///
     /// The result is `false` after the lease ended without a renewal, for example because Redis failed for longer than
-    /// the lease. More than the limit may then be at work. The result is also `false` as soon as the runtime has ended,
-    /// because nothing renews the permit after that.
+    /// the lease. More callers than the limit allows may then work at the same time. The result is also `false` as soon
+    /// as the runtime has ended, because nothing renews the permit after that.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.held.load(Ordering::Relaxed)
@@ -137,8 +137,8 @@ impl<S: Store, C: Clock> Lent<S, C> {
     /// ends at `ends` unless it is renewed.
     async fn keep(self, mut ends: Instant, lease: Duration, mut released: oneshot::Receiver<Reply>) {
         while Instant::now() < ends {
-            // After a failed renewal, the next one follows after a third of the time that is left. The pauses must not
-            // become so short that a store that fails at once is asked without a pause.
+            // After a failed renewal, the next one follows after a third of the time that is left. The pause has a
+            // minimum. Without it, a store that fails at once would soon be asked again and again without a pause.
             let pause = (ends - Instant::now()) / 3;
             if let Ok(reply) = timeout(pause.max(lease / 30), &mut released).await {
                 let result = self.apply(Op::Refund { cost: 1, receipt: Some(self.receipt) }).await;

@@ -1,7 +1,7 @@
-//! Two questions that many programs ask, as one call each, without a quota.
+//! Two tasks that many programs have, as one call each. The caller needs no quota.
 //!
-//! They show how little is between such a question and a [`Limiter`]. A program that asks the same
-//! question often should make its [`Quota`] once.
+//! Each call makes a [`Quota`] from its arguments. A program that makes the same call often should make its quota once,
+//! and call the [`Limiter`] itself.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::{Clock, Key, Limiter, MemoryStore};
 
 /// Returns whether `user` may do `action` now: at most `max` times in any `period`.
 ///
-/// Every attempt counts, also a refused one. So a user who keeps trying stays out until a whole period passes without
-/// more than `max` attempts. `max` is at most 65,536, because the time of each attempt is stored.
+/// Every attempt counts, also a refused one. So a user who keeps trying is refused until the last `period` has fewer
+/// than `max` attempts. `max` is at most 65,536, because the time of each attempt is stored.
 ///
 /// ```
 /// use std::time::Duration;
@@ -67,7 +67,8 @@ pub fn is_action_allowed_now<C: Clock>(
     Ok(limiter.take_now(&quota, (action, user), 1).allowed)
 }
 
-/// Counts one hit of `key` in `bucket`: at most `limit` hits in any `window`. A refused hit does not count.
+/// Counts one hit of `key`: at most `limit` hits in any `window`. A refused hit does not count. `bucket` is the name of
+/// a group: the hits of a key in different groups count separately.
 ///
 /// The decision says how many hits are left. `limit` can differ from call to call, for example for a premium user, and
 /// the earlier hits still count. With another `window`, a key counts from zero. `limit` is at most 65,536.
@@ -123,7 +124,7 @@ pub fn hit_now<C: Clock>(
     Ok(limiter.take_now(&quota, (bucket, key), 1))
 }
 
-/// Builds the quota. A wrong value is an error of the call, as a wrong request is.
+/// Builds the quota. If a value is wrong, returns the same kind of error as for a wrong request.
 fn checked(builder: QuotaBuilder) -> Result<Quota, StoreError> {
     builder.build().map_err(|error| StoreError::new(StoreErrorKind::Malformed, error.to_string()))
 }

@@ -1,6 +1,7 @@
 //! The clocks that decisions use.
 //!
-//! Only this folder reads the time of the system for a decision. Every decision can therefore be tested at a chosen time.
+//! Only this folder reads the time of the system for a decision. Every decision can therefore be tested at a chosen
+//! time.
 
 mod manual;
 mod system;
@@ -21,7 +22,7 @@ pub use self::tokio::TokioClock;
 /// | clock | for |
 /// |---|---|
 /// | [`SystemClock`] | most programs |
-/// | [`TickingClock`] | hot loops: a reading is only a load from memory, and is up to a tick late |
+/// | [`TickingClock`] | hot loops: a reading is only a load from memory, and is usually late by up to two ticks |
 /// | [`ManualClock`] | tests |
 ///
 /// With the feature `tokio`, `TokioClock` follows the time of a test that pauses tokio's time.

@@ -21,8 +21,8 @@ const SLEW_PPM: u64 = 500;
 /// clock was set, or the machine was suspended. This clock then takes the time of the wall clock at once. Such a change
 /// is called a step, and [`on_step`](SystemClock::on_step) reports it.
 ///
-/// A step changes what limits admit. After a step forward by the time J, a token bucket with a depth of B tokens and
-/// one new token per time T admits at most min(B, J/T) tokens too many. After a step backward by J, a key can be
+/// A step changes what limits admit. After a step forward by the time J, a token bucket with a capacity of B tokens
+/// and one new token per time T admits at most min(B, J/T) tokens too many. After a step backward by J, a key can be
 /// refused for up to J too long.
 ///
 /// ```

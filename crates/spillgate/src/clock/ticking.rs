@@ -56,13 +56,14 @@ impl TickingClock {
         TickingClock::follow(SystemClock::start())
     }
 
-    /// Starts a clock that stores the time of `clock` instead.
+    /// Starts a clock and its thread. The thread stores the time of `clock`, and not that of a [`SystemClock`].
     ///
     /// # Errors
     /// The operating system starts no more threads.
     pub fn follow(clock: impl Clock + 'static) -> io::Result<TickingClock> {
         let first = clock.now();
-        // The thread gets its share of the clock by this channel, because `Shared` needs the handle of the thread.
+        // `Shared` has the handle of the thread, so it is made after the thread starts. This channel sends it to the
+        // thread.
         let (send, receive) = std::sync::mpsc::channel::<Weak<Shared>>();
         let ticker = thread::Builder::new().name("spillgate-clock".into()).spawn(move || {
             if let Ok(shared) = receive.recv() {

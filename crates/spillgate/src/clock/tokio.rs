@@ -8,8 +8,8 @@ use super::{Clock, SystemClock};
 /// A clock that advances with tokio's time.
 ///
 /// In a test that pauses tokio's time, limits, sleeps and timeouts then agree: `tokio::time::advance` and automatic
-/// advances move this clock too. Read it in the runtime of the test: on another thread, tokio's time is not paused. While the time is not paused, this clock is as good as the monotonic clock of the
-/// system.
+/// advances move this clock too. Read this clock in the runtime of the test: on other threads, tokio's time is not
+/// paused. While the time is not paused, this clock advances as the monotonic clock of the system does.
 ///
 /// ```
 /// use std::time::Duration;

@@ -6,14 +6,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::KeyBuilder;
 
-/// Tells numbers and addresses from text of the same bytes.
+/// These tags distinguish numbers and addresses from text with the same bytes.
 const UNSIGNED: u64 = 1;
 const NEGATIVE: u64 = 2;
 const ADDRESS: u64 = 3;
 
 /// What a limit counts by: a user, an address, a group and a user, and so on.
 ///
-/// | key | what distinguishes it from other keys |
+/// | key | how it is compared with other keys |
 /// |---|---|
 /// | `&str`, `String`, `&[u8]`, `Vec<u8>`, `[u8; N]` | by its bytes. The text `a` and the bytes `a` are the same key |
 /// | integers | by the value. `7_u8` and `7_u64` are the same key. The text `7` is another key |

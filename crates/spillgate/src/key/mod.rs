@@ -15,9 +15,9 @@ pub use kinds::Key;
 /// Hashes keys with a secret: SipHash-1-3 with 128 bits of output (Aumasson and Bernstein, 2012).
 ///
 /// A store keeps all 128 bits of a key, or only some of them. Two keys share a state only if they are equal in all
-/// bits that the store keeps. With n live keys and b stored bits, the probability that at least two keys share a state is below
-/// n^2 / 2^(b+1). The memory store keeps at least b = 88 bits. For n = 2 * 10^7 keys, n^2 is 4 * 10^14, and 2^89 is
-/// about 6 * 10^26. The probability is then below one in 10^12.
+/// bits that the store keeps. With n live keys and b stored bits, the probability that at least two keys share a state
+/// is below n^2 / 2^(b+1). The memory store keeps at least b = 88 bits. For n = 2 * 10^7 keys, n^2 is 4 * 10^14, and
+/// 2^89 is about 6 * 10^26. The probability is then below one in 10^12.
 ///
 /// ```
 /// use spillgate::KeyHasher;
@@ -88,8 +88,8 @@ impl KeyBuilder {
         self.tagged(0, bytes)
     }
 
-    /// Adds a part that is neither text nor bytes. `tag` (at most 255) distinguishes the kinds of such parts. The tag is
-    /// hashed in the highest byte of the length, which is 0 for text and bytes.
+    /// Adds a part that is neither text nor bytes. `tag` (at most 255) distinguishes the kinds of such parts. The tag
+    /// is hashed in the highest byte of the length, which is 0 for text and bytes.
     pub(crate) fn tagged(&mut self, tag: u64, bytes: &[u8]) -> &mut KeyBuilder {
         self.0.write_u64(tag << 56 | bytes.len() as u64);
         self.0.write(bytes);

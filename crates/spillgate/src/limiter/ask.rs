@@ -8,7 +8,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// Takes `cost` units for `key`, if they fit `quota`. A refused take costs nothing, unless the quota
     /// [says otherwise](crate::QuotaBuilder::denied).
     ///
-    /// A cost of 0 takes nothing and reads what is left. If it is refused, it starts the penalty of the quota.
+    /// A cost of 0 takes nothing and reads what is left. If such a take is refused, the penalty of the quota starts.
     ///
     /// If the store has a clock, the time of the decision comes from the store. Otherwise it comes from the limiter's
     /// clock. The waits in the decision start at that time.
@@ -60,8 +60,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         self.decide_one(self.hit(quota, key, 0).with_op(Op::Force { cost }))
     }
 
-    /// Gives `cost` units back. `receipt` is the [receipt](Decision::receipt) of the take that is undone. [`Op::Refund`]
-    /// says what a refund without a receipt gives back.
+    /// Gives `cost` units back. `receipt` is the [receipt](Decision::receipt) of the take that is refunded.
+    /// [`Op::Refund`] says what a refund without a receipt gives back.
     ///
     /// ```
     /// use spillgate::{Limiter, Quota};

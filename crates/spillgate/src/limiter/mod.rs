@@ -119,7 +119,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         self.store.decide(timing, hits, decisions).await
     }
 
-    /// Does what [`decide`](Limiter::decide) does, but without a future. Returns `None` if the store would have to wait.
+    /// Does what [`decide`](Limiter::decide) does, but without a future. Returns `None` if the store would have to
+    /// wait.
     ///
     /// Use it in code that works with any store, but has to be fast with a store in memory.
     ///

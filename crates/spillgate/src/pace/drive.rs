@@ -57,8 +57,8 @@ impl<S: Store + 'static, C: Clock + 'static> Driver<S, C> {
         self.has_ended = true;
     }
 
-    /// Gives the answer of the store to the callers. Returns when the store may be asked again, and for how many callers
-    /// at a time.
+    /// Gives the answer of the store to the callers. Returns when the store may be asked again, and for how many
+    /// callers at a time.
     fn settle(&self, ask: &Ask, decided: Result<Decided, StoreError>) -> (Instant, usize) {
         let (now, batch) = (Instant::now(), self.shared.batch());
         let mut lines = self.shared.lines.lock();

@@ -99,8 +99,8 @@ impl Lines {
         let Some(line) = self.by_key.get_mut(&key) else { return };
         line.gone += 1;
         self.waiting -= 1;
-        // Callers that have gone away stay in the queue until they are more than half of it. On average, removing one of
-        // them then costs little.
+        // Callers that have gone away stay in the queue until they are more than half of it. On average, removing one
+        // of them then costs little.
         if 2 * line.gone > line.waiters.len() {
             line.waiters.retain(|waiter| !waiter.reply.is_closed());
             line.gone = 0;
@@ -119,8 +119,8 @@ impl Lines {
         }
     }
 
-    /// Grants all turns that have come, and returns what to do next. The store is not asked before `ask_at`. One call of
-    /// the store reserves at most `batch` turns.
+    /// Grants all turns that have come, and returns what to do next. The store is not asked before `ask_at`. One call
+    /// of the store reserves at most `batch` turns.
     pub(super) fn step(&mut self, key: u128, ask_at: Instant, batch: usize) -> Step {
         let Some(line) = self.by_key.get_mut(&key) else { return Step::End };
         let now = Instant::now();
@@ -147,8 +147,8 @@ impl Lines {
         }
     }
 
-    /// Adds the turns that the store has reserved for `ask`. The first one is at `first`, but not before the last turn of
-    /// the queue. Each further one comes `interval` later.
+    /// Adds the turns that the store has reserved for `ask`. The first one is at `first`, but not before the last turn
+    /// of the queue. Each further one comes `interval` later.
     pub(super) fn reserved(&mut self, key: u128, ask: &Ask, (first, interval): (Instant, Duration), level: u64) {
         let Some(line) = self.by_key.get_mut(&key) else {
             self.lost += ask.callers as u64;
@@ -173,7 +173,8 @@ impl Lines {
         }
     }
 
-    /// Removes a queue whose task ended while callers wait. The senders of these callers are dropped, so they get an error.
+    /// Removes a queue whose task ended while callers wait. The senders of these callers are dropped, so they get an
+    /// error.
     pub(super) fn abandon(&mut self, key: u128) {
         if let Some(line) = self.by_key.remove(&key) {
             self.waiting -= line.waiters.len() - line.gone;
@@ -183,8 +184,8 @@ impl Lines {
 }
 
 impl Line {
-    /// Gives a turn to the first caller. Returns false if the turn is lost: no caller waits, or the first caller needs more
-    /// units.
+    /// Gives a turn to the first caller. Returns false if the turn is lost: no caller waits, or the first caller needs
+    /// more units.
     fn grant(&mut self, turn: &Turn) -> bool {
         while let Some(waiter) = self.waiters.pop_front() {
             if !waiter.reply.is_closed() && waiter.units > turn.units {

@@ -96,7 +96,8 @@ impl<S: Store + 'static, C: Clock + 'static> Pacer<S, C> {
         Pacer::with(limiter, Vec::new(), Some(learned), MAX_WAITERS)
     }
 
-    /// Adds a quota. Its window or its algorithm must differ from those of the other quotas, so that it counts separately.
+    /// Adds a quota. Its window or its algorithm must differ from those of the other quotas, so that it counts
+    /// separately.
     ///
     /// # Panics
     /// Panics if the quota is a concurrency limit, or if the pacer would have two leaky buckets. The slower one would
