@@ -61,8 +61,8 @@ pub mod middleware {}
 
 /// Share limits among all instances of a program.
 ///
-/// The crate `spillgate-redis` has a store that counts in Redis or Valkey. All programs with the same Redis and
-/// the same `secret` share their counts. A [`FallbackStore`] decides while Redis fails.
+/// The crate `spillgate-redis` has a store that counts in Redis or Valkey. All programs with the same Redis and the
+/// same `secret` share their counts. A [`FallbackStore`] decides while Redis fails.
 ///
 /// ```no_run
 /// use std::num::NonZeroU32;

@@ -31,7 +31,7 @@ impl Options {
 }
 
 impl<S: Store, C: Clock> Config<S, C> {
-    /// Fills `asked` with the limits to ask, each with its key. Returns what the request lacks, if it lacks something.
+    /// Fills `asked` with the limits to ask, each with its key. If the layer cannot decide the request, returns why.
     ///
     /// The limits are written where they stay, because copies would cost as much as a decision.
     pub(super) fn limits_of(&self, request: RequestHead<'_>, asked: &mut Asked) -> Result<(), &'static str> {

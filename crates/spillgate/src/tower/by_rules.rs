@@ -97,7 +97,8 @@ impl ByRules {
             if hit.quota.algorithm() == Algorithm::Concurrency {
                 return Err(CONCURRENCY);
             }
-            // A post-paid limit would count the cost after the work, and refuse nothing. The layer asks before the work.
+            // A post-paid limit would count the cost after the work, and refuse nothing. The layer asks before the
+            // work.
             let op = match hit.op {
                 Op::Force { cost } => Op::take(cost),
                 op => op,

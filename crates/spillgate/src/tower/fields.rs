@@ -24,9 +24,9 @@ impl Fields {
         self.write(outcome, headers, |headers, name, value| drop(headers.insert(name, value)));
     }
 
-    /// Adds the fields of an allowed request. Another layer behind this one may have added its own fields, which are those
-    /// of a refusal, or of a limit that applies to fewer requests. They stay. The fields of draft 11 are lists, so both
-    /// layers have items there.
+    /// Adds the fields of an allowed request. If a layer behind this one has already set a field, its value stays: that
+    /// layer may have refused the request, or its limits apply to fewer requests. The fields of draft 11 are lists, so
+    /// both layers have items there.
     pub(super) fn add(self, outcome: &Outcome, headers: &mut HeaderMap) {
         let is_list = self.style == HeaderStyle::Draft11;
         self.write(outcome, headers, |headers, name, value| match headers.entry(name) {
@@ -88,7 +88,7 @@ fn field_name(name: &'static str) -> HeaderName {
     }
 }
 
-/// All numbers of three digits, one after the other.
+/// The texts 000 to 999, one after the other.
 const THREE_DIGITS: [u8; 3_000] = {
     let mut digits = [0; 3_000];
     let mut number = 0;

@@ -1,4 +1,6 @@
 //! What the layer counts by: the client's address, header fields, the route, or anything else that a request has.
+//!
+//! A request that lacks what a limit counts by is answered with 500. A client of gRPC gets INTERNAL instead.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -59,10 +61,10 @@ pub fn address() -> RequestKey {
 
 /// Counts by the value of a header field, for example of an API key.
 ///
-/// Only the first line of the field counts, as with [`HeaderMap::get`](http::HeaderMap::get). Check the same line. All
-/// requests without the field are counted together, so a client cannot avoid the limit by omitting the field. A client
-/// that can choose any value gets a new count with each value. Count such requests by [`address`] too, or check the value
-/// before.
+/// Only the first line of the field counts, as with [`HeaderMap::get`](http::HeaderMap::get). If the program checks the
+/// value, it must check this line. All requests without the field are counted together, so a client cannot avoid the
+/// limit by omitting the field. A client that can choose any value gets a new count with each value. Count such
+/// requests by [`address`] too, or check the value in an earlier layer.
 ///
 /// # Panics
 /// Panics if `name` is not the name of a header field in lower case.
@@ -155,7 +157,7 @@ impl RequestKey {
         self
     }
 
-    /// Adds the parts of the key. Returns what the request lacks, if it lacks something.
+    /// Adds the parts of the key. If the request lacks a part, returns an error text that says so.
     pub(super) fn add_to(
         &self,
         request: &RequestHead<'_>,

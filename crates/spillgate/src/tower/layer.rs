@@ -25,15 +25,15 @@ use super::{Outcome, QuotaRef, RateLimitService};
 
 /// A layer that limits the requests of a service. See the [module](super) for examples.
 ///
-/// All clones of a layer, and all services that they wrap, ask the same limiter. So a limit holds over all connections
-/// and all workers.
+/// All clones of a layer, and all services that they wrap, ask the same limiter. So all connections and all workers
+/// share one limit.
 ///
 /// # What happens to a request
 ///
 /// 1. If it [may skip](RateLimitLayer::skip_if) the limits, or comes from an [allowed
 ///    network](RateLimitLayer::allow_networks), it goes to the service, and nothing is counted.
-/// 2. All [limits](RateLimitLayer::limit) are asked at once. If one refuses, no limit is charged, and the answer is a
-///    [refusal](RateLimitLayer::refusal).
+/// 2. All [limits](RateLimitLayer::limit) are asked at once. If one refuses, the limits that would allow the request
+///    are not charged, and the answer is a [refusal](RateLimitLayer::refusal).
 /// 3. Otherwise the service answers. Its answer gets the [header fields](RateLimitLayer::header_style). The answer can
 ///    [change what was charged](RateLimitLayer::charge_after).
 ///
@@ -41,11 +41,12 @@ use super::{Outcome, QuotaRef, RateLimitService};
 ///
 /// # When the store fails
 ///
-/// The memory store never fails. If it is full, it refuses requests with new keys. If another store fails, the layer does what each quota says
+/// The memory store never fails. If it is full, it refuses requests with new keys, unless its
+/// [options](crate::MemoryOptions) say otherwise. If another store fails, the layer does what each quota says
 /// ([`on_store_failure`](crate::QuotaBuilder::on_store_failure)): `Allow` lets the request pass, and `Deny` refuses it.
 /// `Error` answers 503. `Local`, the default, needs a [`FallbackStore`](crate::FallbackStore), which decides locally.
-/// Without one, `Local` answers 503 too. If the limits of a request say different things, a 503 wins over a refusal, and
-/// a refusal wins over a pass. Header fields need a decision, so these answers have none.
+/// Without one, `Local` answers 503 too. If the limits of a request say different things, one limit is enough for a
+/// 503. Without a 503, one limit is enough for a refusal. Header fields need a decision, so these answers have none.
 pub struct RateLimitLayer<S = crate::MemoryStore, C = crate::SystemClock> {
     pub(super) config: Arc<Config<S, C>>,
 }
@@ -55,7 +56,7 @@ pub(super) struct Config<S, C> {
     pub(super) options: Options,
 }
 
-/// Everything except the limiter. A layer is built by changing its options, and then they stay the same.
+/// Everything except the limiter. Each option of a layer is set in a copy. The options of a service never change.
 #[derive(Clone)]
 pub(super) struct Options {
     pub(super) limits: Vec<Limit>,
@@ -105,8 +106,8 @@ pub enum Charge {
     Keep,
     /// All units that were taken are given back.
     Refund,
-    /// This many further units are counted, even if they do not fit. A token bucket counts at most twice its burst, so for
-    /// large sizes use another algorithm, for example a fixed window.
+    /// This many further units are counted, even if they do not fit. A token bucket counts at most twice its burst, so
+    /// for large sizes use another algorithm, for example a fixed window.
     Add(u64),
 }
 
@@ -136,7 +137,8 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
     /// Adds a limit.
     ///
     /// `name` distinguishes this limit from all other limits that the limiter counts, also in other layers. Two layers
-    /// that use the same name, key and kind of quota count together. Clients see the name in the header fields.
+    /// count together if they use the same name, the same key, and quotas with the same algorithm and window. Clients
+    /// see the name in the header fields.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -207,12 +209,12 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
 
     /// Also asks the limits that rules files have for a request.
     ///
-    /// A limit with `post_paid` is charged before the answer, as all limits of a layer. If the cost is known only
+    /// A limit with `post_paid` is charged before the answer, like all limits of a layer. If the cost is known only
     /// afterwards, use a [`cost`](RateLimitLayer::cost) of 0 and [`charge_after`](RateLimitLayer::charge_after).
     ///
-    /// `describe` sets the domain and adds the descriptors. The limits of the rules and the [limits](RateLimitLayer::limit)
-    /// of the layer are asked at once. In a domain with `compat: envoy`, the descriptors of a request are decided at once
-    /// too, and not one after the other.
+    /// `describe` sets the domain and adds the descriptors. The limits of the rules and the
+    /// [limits](RateLimitLayer::limit) of the layer are asked at once. In a domain with `compat: envoy`, the
+    /// descriptors of a request are decided at once too, and not one after the other.
     ///
     /// ```
     /// use spillgate::Limiter;
@@ -256,7 +258,8 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
         self.with(|options| options.trusted_proxies = networks.into_iter().map(unmapped).collect())
     }
 
-    /// Sets by how many bits IPv6 addresses are counted. The default is 64, because one client usually has a whole /64.
+    /// Sets how many of the first bits of an IPv6 address identify a client. The default is 64, because one client
+    /// usually has a whole /64.
     #[must_use]
     pub fn ipv6_prefix(self, bits: u8) -> RateLimitLayer<S, C> {
         self.with(|options| options.ipv6_prefix = bits.min(128))
@@ -294,9 +297,10 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
     /// the service says it in advance.
     ///
     /// The charge of all limits of the layer is changed. For a charge of one limit only, use a second layer. The header
-    /// fields show the state before the change. The change is made before the answer is sent, so with Redis it takes one more round trip. If the store fails, the
-    /// change is lost, and [`on_store_error`](RateLimitLayer::on_store_error) reports it. If the client closes the
-    /// connection before the answer, nothing is changed.
+    /// fields show the state before the change. The change is made before the answer is sent, so with Redis a change
+    /// takes one more round trip. If the store fails, the change is lost, and
+    /// [`on_store_error`](RateLimitLayer::on_store_error) reports it. If the client closes the connection before the
+    /// answer, nothing is changed.
     ///
     /// ```
     /// use spillgate::Limiter;
@@ -317,12 +321,12 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
     }
 
     /// Counts only requests whose answer is a failure, for example a wrong password. This is a form of
-    /// [`charge_after`](RateLimitLayer::charge_after), and replaces it. An answer of gRPC has the status 200 also for a
-    /// failure.
+    /// [`charge_after`](RateLimitLayer::charge_after), and replaces it. This option does not find failures of gRPC,
+    /// because their answers have the status 200 too.
     ///
-    /// A request takes its units before the service is called. If its answer is no failure, the units are given back. So
-    /// the failures never exceed the limit, even if many requests arrive at once. While requests are in flight, they
-    /// count too. If the client closes the connection before the answer, the request counts as a failure.
+    /// A request takes its units before the service is called. If its answer is no failure, the units are given back.
+    /// So the failures never exceed the limit, even if many requests arrive at once. Requests in progress count too. If
+    /// the client closes the connection before the answer, the request counts as a failure.
     ///
     /// ```
     /// use http::StatusCode;
@@ -338,9 +342,9 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
         self.charge_after(move |answer, _| if failed(answer.status) { Charge::Keep } else { Charge::Refund })
     }
 
-    /// Gives the units of a request back if the service fails, that is, if its answer has a status 5xx. This is a form of
-    /// [`charge_after`](RateLimitLayer::charge_after), and replaces it. An answer of gRPC has the status 200 also for a
-    /// failure.
+    /// Gives the units of a request back if the service fails, that is, if its answer has a status 5xx. This is a form
+    /// of [`charge_after`](RateLimitLayer::charge_after), and replaces it. This option does not find failures of gRPC,
+    /// because their answers have the status 200 too.
     #[must_use]
     pub fn refund_server_errors(self) -> RateLimitLayer<S, C> {
         self.charge_after(|answer, _| if answer.status.is_server_error() { Charge::Refund } else { Charge::Keep })
@@ -349,8 +353,8 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
     /// Makes the layer a shadow: it decides and charges, but it refuses nothing and shows nothing to clients. A request
     /// that lacks what a limit counts by passes too, and [`on_store_error`](RateLimitLayer::on_store_error) reports it.
     ///
-    /// With [`outcome_in_extensions`](RateLimitLayer::outcome_in_extensions), a handler or a layer behind it sees what
-    /// would have been refused.
+    /// With [`outcome_in_extensions`](RateLimitLayer::outcome_in_extensions), a handler or a layer behind this one sees
+    /// what would have been refused.
     #[must_use]
     pub fn shadow(self, is_shadow: bool) -> RateLimitLayer<S, C> {
         self.with(|options| options.is_shadow = is_shadow)
@@ -362,7 +366,8 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
         self.with(|options| options.fields.style = style)
     }
 
-    /// Lets JavaScript of other sites read the header fields about the limits (`Access-Control-Expose-Headers` of CORS).
+    /// Lets JavaScript of other sites read the header fields about the limits (`Access-Control-Expose-Headers` of
+    /// CORS).
     #[must_use]
     pub fn expose_headers(self, expose: bool) -> RateLimitLayer<S, C> {
         self.with(|options| options.fields.exposed = expose)
@@ -400,9 +405,10 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
         self.with(|options| options.on_error = Some(Arc::new(report)))
     }
 
-    /// Stores the [`Outcome`] in the extensions of each request that limits have allowed, so that a handler can read it.
-    /// With axum, the argument `outcome: Option<Extension<Outcome>>` of a handler has it. Requests that were not limited
-    /// have none: [skipped](RateLimitLayer::skip_if) ones, and those that pass while the store fails.
+    /// Stores the [`Outcome`] in the extensions of each request that limits have allowed, so that a handler can read
+    /// it. With axum, the argument `outcome: Option<Extension<Outcome>>` of a handler has it. Requests that no limit
+    /// has decided have no outcome, for example [skipped](RateLimitLayer::skip_if) requests, and those that pass while
+    /// the store fails.
     ///
     /// It is off by default, because each request then allocates memory for the outcome.
     #[must_use]

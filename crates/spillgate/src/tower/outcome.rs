@@ -11,8 +11,9 @@ use super::QuotaRef;
 
 /// What the layer decided about a request.
 ///
-/// A handler reads it from the extensions of the request, if the layer [stores it there](super::RateLimitLayer::outcome_in_extensions).
-/// A function that makes [refusals](super::RateLimitLayer::refusal) gets it as an argument.
+/// A handler reads it from the extensions of the request, if the layer [stores it
+/// there](super::RateLimitLayer::outcome_in_extensions). A function that makes
+/// [refusals](super::RateLimitLayer::refusal) gets it as an argument.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Outcome {
@@ -34,7 +35,7 @@ pub struct LimitOutcome {
     pub decision: Decision,
     /// The hashed key that was counted.
     pub(super) key: u128,
-    /// What was done to the limit.
+    /// The operation on the limit.
     pub(super) op: Op,
     pub(super) binding: Binding,
 }
@@ -70,8 +71,9 @@ impl Outcome {
         &self.limits
     }
 
-    /// Returns the limit that determines the answer: in a refusal, the one with the longest wait. In an allowed request,
-    /// the one with the smallest share left. `None` if no limit can refuse the request.
+    /// Returns the limit that determines the answer. In a refusal, this is the refusing limit with the longest wait. In
+    /// an allowed request, it is the limit with the smallest share left. Returns `None` if no limit can refuse the
+    /// request, or if the store failed.
     #[must_use]
     pub fn binding_limit(&self) -> Option<&LimitOutcome> {
         self.limits.get(self.verdict.binding?)

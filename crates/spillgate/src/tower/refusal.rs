@@ -32,7 +32,8 @@ const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#qu
 pub(super) enum Why<'a> {
     /// A limit refuses the request.
     Refused(&'a Outcome),
-    /// The request lacks what a limit counts by. The server has to be changed.
+    /// The request lacks what a limit counts by, or it has limits that a layer cannot decide. The server has to be
+    /// changed.
     Lacks(&'a str),
     /// The store failed.
     StoreFailed,
@@ -129,7 +130,7 @@ fn grpc_answer(why: &Why<'_>) -> Response<Bytes> {
     let fields = response.headers_mut();
     fields.insert(CONTENT_TYPE, GRPC);
     fields.insert(GRPC_STATUS, HeaderValue::from(u16::from(code)));
-    // The messages of this file have neither `%` nor control characters, so they need no percent-encoding.
+    // The messages of the layer have neither `%` nor control characters, so they need no percent-encoding.
     if let Ok(message) = HeaderValue::from_str(message) {
         fields.insert(GRPC_MESSAGE, message);
     }
@@ -142,7 +143,7 @@ fn grpc_answer(why: &Why<'_>) -> Response<Bytes> {
     response
 }
 
-/// Encodes a `google.rpc.Status` with one `google.rpc.RetryInfo`. Clients of gRPC wait as long as it says.
+/// Encodes a `google.rpc.Status` with one `google.rpc.RetryInfo`. It tells clients of gRPC how long to wait.
 fn status_with_retry_info(code: u8, message: &str, wait_ns: u64) -> BytesMut {
     // Duration: seconds = 1, nanos = 2. RetryInfo: retry_delay = 1. Any: type_url = 1, value = 2.
     // Status: code = 1, message = 2, details = 3.

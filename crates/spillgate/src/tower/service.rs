@@ -57,13 +57,13 @@ enum Way {
     Allow,
     /// A limit refuses.
     Refuse,
-    /// The request lacks what a limit counts by.
+    /// The request lacks what a limit counts by, or it has limits that a layer cannot decide.
     Lacks(&'static str),
     /// The store failed, so the layer answers.
     StoreFailed,
     /// The store failed, and a quota refuses its requests then.
     RefuseByPolicy,
-    /// The store has to be waited for.
+    /// The store cannot decide without waiting.
     Wait,
 }
 
