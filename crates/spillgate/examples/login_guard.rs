@@ -23,7 +23,7 @@ enum Login {
 }
 
 fn login(limiter: &Limiter, account: &str, from: IpAddr, is_right: impl Fn() -> bool) -> Result<Login, StoreError> {
-    // The attempt is charged before the password is checked. So a thousand attempts at the same time are no way around
+    // The attempt is charged before the password is checked. So a thousand attempts at the same time cannot exceed
     // the limit.
     let hits = [limiter.hit(&PER_ACCOUNT, ("account", account), 1), limiter.hit(&PER_ADDRESS, ("address", from), 1)];
     let (verdict, decisions) = limiter.decide_all_now(hits)?;

@@ -24,7 +24,7 @@ impl Plan {
     }
 }
 
-/// What the service can serve.
+/// How many requests the whole service can serve.
 const CAPACITY: Quota = Quota::per_second(1_000).constant();
 
 /// Asks the limit of the plan and the limit of the service. If one of them refuses, neither is charged.
@@ -43,7 +43,7 @@ fn main() -> Result<(), StoreError> {
     for _ in 0..4 {
         may_pass(&limiter, 7, Plan::Free)?;
     }
-    // User 7 upgrades. What was used before still counts, but the new plan has more.
+    // User 7 changes to a larger plan. The requests before still count, but the new plan allows more.
     may_pass(&limiter, 7, Plan::Pro)?;
     may_pass(&limiter, 8, Plan::Free)?;
     Ok(())

@@ -1,4 +1,4 @@
-//! Every example runs and does what its text says.
+//! Each example runs, and does what its comments say.
 //!
 //! `cargo test` builds the examples before it runs these tests. `cargo test --test examples` does not build them.
 

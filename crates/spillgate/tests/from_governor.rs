@@ -1,4 +1,4 @@
-//! Each row of the tables of the page "Coming from governor or tower_governor", with both libraries.
+//! Checks what the tables of the page "Coming from governor or tower_governor" say, with both libraries.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -47,8 +47,8 @@ fn frozen() -> Limiter<MemoryStore, ManualClock> {
     Limiter::with_clock(MemoryStore::new(MemoryOptions::default()), ManualClock::at(Time::from_nanos(1 << 60)))
 }
 
-/// Returns the answers of a service to some requests. The macro makes a test shorter, because the services differ in
-/// their types.
+/// Returns the answers of a service to some requests. This is a macro and not a function, because the services have
+/// different types.
 macro_rules! answers {
     ($layer:expr, $requests:expr) => {{
         let service = $layer.layer(service_fn(answer));

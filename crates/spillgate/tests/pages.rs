@@ -1,4 +1,4 @@
-//! Counts the numbers in tables of the book that are about this library.
+//! Computes the numbers in two tables of the book, and checks that the tables have these numbers.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ const ALGORITHMS: &str = include_str!("../../../docs/src/how-to/algorithms.md");
 const FROM_GOVERNOR: &str = include_str!("../../../docs/src/how-to/from-governor.md");
 const MINUTE: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_millis(100);
-/// The steps of a minute. Its last instant belongs to the next minute.
+/// The number of steps in a minute. The instant at the end of a minute belongs to the next minute.
 const STEPS: usize = 600;
 
-/// A client takes units at every step for five minutes, as many as it gets. Returns how many it gets at each step.
+/// For five minutes, a client takes as many units as it gets at every step. Returns how many it gets at each step.
 fn taken(quota: &Quota, start: Duration) -> Vec<u64> {
     let clock = ManualClock::at(Time::EPOCH.after(start));
     let limiter = Limiter::with_clock(MemoryStore::new(MemoryOptions::default()), clock);
@@ -29,7 +29,7 @@ fn taken(quota: &Quota, start: Duration) -> Vec<u64> {
 /// Checks the row of a limit: how many units are admitted at once, and how many in any minute.
 fn check(row: &str, quota: QuotaBuilder) {
     let quota = quota.build().expect("the quota is valid");
-    // The first client starts with a window, and the second one starts 100 ms before the end of a window.
+    // The first client starts at the start of a window, and the second one 100 ms before the end of a window.
     let clients = [Duration::ZERO, MINUTE - STEP].map(|start| taken(&quota, start));
     let at_once = clients.iter().flatten().max().expect("there are steps");
     let minutes = clients.iter().flat_map(|taken| taken.windows(STEPS)).map(|minute| minute.iter().sum::<u64>());

@@ -1,6 +1,6 @@
 //! A permit is renewed while it is held, and is released when it is dropped.
 //!
-//! The tests pause the time of tokio, so that a lease of 30 s takes no time.
+//! Most tests pause the time of tokio, so that a lease of 30 s takes no time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -142,7 +142,7 @@ fn a_runtime_without_timers_takes_no_permit() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime starts");
     let limiter = Arc::new(Limiter::in_memory());
     let held = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| runtime.block_on(limiter.hold(&ONE, "job"))));
-    assert!(held.is_err(), "a permit that is never renewed would be lost");
+    assert!(held.is_err(), "without timers, no permit is taken, because nothing could renew it");
     assert_eq!(limiter.peek_now(&ONE, "job").remaining, 1);
 }
 

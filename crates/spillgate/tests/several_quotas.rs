@@ -1,7 +1,7 @@
 //! Tests of several quotas that are used with one key of the memory store.
 //!
-//! A key gets another quota when rules are reloaded, or when the servers of a fleet have different limits. In some tests,
-//! requests are also late (their time is before the newest time of the state), or the table of the store grows.
+//! A key gets another quota when rules are reloaded, or when the servers of a fleet have different limits. In some
+//! tests, requests are also late (their time is before the newest time of the state), or the table of the store grows.
 //! "Debt" is how much of a token bucket is used, stored as a time. A bug that forgives debt would admit too many
 //! requests.
 
@@ -27,7 +27,8 @@ fn take(store: &MemoryStore, key: u128, quota: &Quota, cost: u64, now: u64) -> D
     decisions[0]
 }
 
-/// Takes one unit. `path` selects how: as a request of one hit (0), as a request of several hits (1), or in a batch (2).
+/// Takes one unit. `path` selects how: as a request of one hit (0), as a request of several hits (1), or in a batch
+/// (2).
 fn take_by(store: &MemoryStore, path: usize, key: u128, quota: &Quota, now: u64) -> bool {
     let other = bucket(1_000_000, SECOND_NS, 1_000_000);
     let hits = [
@@ -44,9 +45,10 @@ fn take_by(store: &MemoryStore, path: usize, key: u128, quota: &Quota, now: u64)
     decisions[0].allowed
 }
 
-/// The test takes units from one key, in turn with a slow and with a fast quota. All takes of the slow quota have the time `NOW`, and all takes of the fast quota
-/// have an earlier time. The two times are so close that all takes together can admit only one burst, which is 10 units. If each
-/// change of the quota forgave a little debt, the takes would admit more.
+/// The test takes units from one key, in turn with a slow and with a fast quota. All takes of the slow quota have the
+/// time `NOW`, and all takes of the fast quota have this time or an earlier one. The two times are so close that all
+/// takes together can admit only one burst, which is 10 units. If each change of the quota forgave a little debt, the
+/// takes would admit more.
 #[test]
 fn late_requests_of_a_faster_quota_forgive_nothing() {
     let (slow, fast) = (bucket(1, 1_000_000, 10), bucket(1000, 1_000_000, 10));
@@ -80,9 +82,9 @@ fn filled() -> MemoryStore {
     store
 }
 
-/// A request uses two states, and it is late for only one of them: key 8 was charged at a newer time, and key 7 was not.
-/// The request and the takes between the requests use key 7 with different quotas. However often the quota of key 7 changes, key 7
-/// must keep its bound.
+/// A request uses two states, and it is late for only one of them: key 8 was charged at a newer time, and key 7 was
+/// not. The request and the takes between the requests use key 7 with different quotas. However often the quota of key
+/// 7 changes, key 7 must keep its bound.
 #[test]
 fn a_request_that_is_late_for_one_of_its_states_forgives_nothing_in_the_other() {
     let (fast, slow) = (bucket(1000, SECOND_NS, 1000), bucket(10, SECOND_NS, 2000));
@@ -102,8 +104,8 @@ fn a_request_that_is_late_for_one_of_its_states_forgives_nothing_in_the_other() 
     assert!(admitted <= 2000 + 2 * 1000, "{admitted} units were admitted");
 }
 
-/// A request uses a token bucket and a queue, and it is late for the token bucket. The queue must compute the delay from the time
-/// of the request, not from the newer time of the token bucket.
+/// A request uses a token bucket and a queue, and it is late for the token bucket. The queue must compute the delay
+/// from the time of the request, not from the newer time of the token bucket.
 #[test]
 fn a_late_request_has_its_turn_in_a_queue_by_its_own_time() {
     let (slow, fast) = (bucket(1, SECOND_NS, 5), bucket(10, SECOND_NS, 5));
@@ -121,8 +123,8 @@ fn a_late_request_has_its_turn_in_a_queue_by_its_own_time() {
     }
 }
 
-/// The table of the store is divided into groups of entries. For each group, the store remembers the newest time at which an
-/// entry was charged. When the table grows, its entries move to a new table. The newest times must move too.
+/// The table of the store is divided into groups of entries. For each group, the store remembers the newest time at
+/// which an entry was charged. When the table grows, its entries move to a new table. The newest times must move too.
 #[test]
 fn a_table_that_grows_keeps_the_newest_time() {
     // The capacity of these token buckets is so large that each request is admitted. If debt were forgiven, too many
@@ -186,7 +188,7 @@ fn late_requests_under_several_quotas_keep_the_bound() {
     }
 }
 
-/// Threads use two limits for one key of a store. The same happens in a fleet in which one server has another limit, and when a
+/// Threads use two limits for one key of a store. The same happens if one server of a fleet has another limit, or if a
 /// reload lowers a limit and another reload raises it again.
 #[test]
 fn threads_of_two_limits_admit_the_larger_one() {
@@ -207,8 +209,9 @@ fn threads_of_two_limits_admit_the_larger_one() {
     assert_eq!(admitted, 1000);
 }
 
-/// The state of each of these token buckets fits into one slot of the table. This is true even if the time for one unit is long and not
-/// a whole number of microseconds. The test writes a state with one quota and reads it with another quota.
+/// The state of each of these token buckets fits into one slot of the table. This is true even if the time for one unit
+/// is long and not a whole number of microseconds. The test writes a state with one quota and reads it with another
+/// quota.
 #[test]
 fn token_buckets_of_any_limit_are_read_under_any_other() {
     let limits: Vec<u64> = (1..60).chain([70, 100, 101, 997, 3600, 10_007, 86_400, 100_003]).collect();

@@ -1,4 +1,5 @@
-//! Permits that several programs share: one is renewed while it is held, and a crash frees it at the end of its lease.
+//! Permits that several programs share: a permit is renewed while it is held. After a crash, it is free when its lease
+//! ends.
 
 use std::sync::Arc;
 
@@ -6,7 +7,7 @@ use super::*;
 use spillgate::{KeyHasher, Limiter, SystemClock};
 use tokio::runtime::Builder;
 
-/// The lease is long enough for a renewal on a busy machine.
+/// The lease is so long that a renewal is in time on a busy machine too.
 const JOBS: Quota = Quota::concurrency(1).lease(Duration::from_secs(6)).constant();
 
 type Program = Arc<Limiter<RedisStore, SystemClock>>;

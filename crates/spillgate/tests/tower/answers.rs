@@ -57,7 +57,8 @@ fn base64(text: &str) -> Vec<u8> {
     base64::engine::general_purpose::STANDARD_NO_PAD.decode(text).expect("the details are base64")
 }
 
-/// Decodes `google.rpc.Status` with an independent implementation: its code, its message and the delay of its RetryInfo.
+/// Decodes `google.rpc.Status` with an independent implementation: its code, its message and the delay of its
+/// RetryInfo.
 fn prost_types_status(bytes: &[u8]) -> (i32, String, (i64, i32)) {
     #[derive(Clone, PartialEq, prost::Message)]
     struct Status {

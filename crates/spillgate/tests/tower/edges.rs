@@ -1,4 +1,5 @@
-//! Layers in shadow mode, layers inside layers, rules that are charged afterwards, and requests that lack something.
+//! Layers in shadow mode, layers inside layers, rules that are charged afterwards, and requests that lack what a limit
+//! counts by.
 
 use super::*;
 use axum::extract::connect_info::MockConnectInfo;

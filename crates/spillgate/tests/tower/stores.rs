@@ -1,8 +1,8 @@
-//! Stores that have to be waited for, stores that fail, and services that have to be ready.
+//! Stores that answer after a wait, stores that fail, and services that have to be ready before a call.
 
 use super::*;
 
-/// A store that has to be waited for, and that can fail.
+/// A store that answers after a wait, and that can fail.
 #[derive(Debug)]
 struct Remote {
     store: MemoryStore,
