@@ -16,7 +16,8 @@ use std::{io, path::Path};
 const BATCH: usize = 32;
 
 impl Limiter {
-    /// Makes a limiter that counts in the memory of this process, for up to 10 million keys.
+    /// Makes a limiter that counts in the memory of this process. It has up to 10 million states, one for each key,
+    /// algorithm and window.
     ///
     /// `Limiter::new(MemoryStore::new(options))` makes the same limiter with other [bounds](MemoryOptions).
     ///
@@ -171,7 +172,7 @@ impl<C: Clock> Limiter<MemoryStore, C> {
     /// last save.
     ///
     /// # Errors
-    /// The folder does not exist or is not writable, or the disk is full.
+    /// The file cannot be written, for example because its folder does not exist, or because the disk is full.
     pub fn save(&self, path: &Path) -> io::Result<Saved> {
         self.store().save(self.keys(), self.now(), path)
     }
@@ -194,7 +195,7 @@ impl<C: Clock> Limiter<MemoryStore, C> {
     /// ```
     ///
     /// # Errors
-    /// The file does not exist, or is not a whole snapshot in the format of this version.
+    /// The file cannot be read, or it is not a whole snapshot in the format of this version.
     pub fn restored(
         options: MemoryOptions,
         clock: C,

@@ -16,7 +16,7 @@ use crate::{Decision, FallbackStore, Limiter, ManualClock, Quota, TickingClock};
 /// | requests in progress at the same time | [`Quota::concurrency`] | N at any time |
 ///
 /// L is the limit, W its window, B the burst, T the time in which a unit comes back, c the largest cost of a request,
-/// and N the number of permits.
+/// and N the number of permits. The bounds of the fixed window and of the counter are those of their default settings.
 ///
 /// ```
 /// use std::time::Duration;
@@ -36,7 +36,8 @@ pub mod algorithms {}
 /// Limit the requests of an axum, tonic or hyper service.
 ///
 /// The feature `tower` has a layer. `tower::RateLimitLayer` says what happens to a request, and `tower::key` what a
-/// request can be counted by. With the features `axum` and `tonic`, the layer finds the address of the client itself.
+/// request can be counted by. With the features `axum` and `tonic`, the layer finds the address that these servers add
+/// to a request.
 ///
 #[cfg_attr(
     feature = "axum",

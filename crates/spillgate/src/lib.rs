@@ -82,7 +82,7 @@
 //!   `a_correct_checksum_is_not_enough`, `other_files_and_other_formats_are_different_errors`.
 //! * A snapshot that is taken under load has each key exactly once, with a state that the key had during the snapshot.
 //!   `tests/snapshot.rs`: `a_snapshot_under_load_has_each_key_once_as_it_was_at_some_time`.
-//! * A save that fails does not change the last snapshot.
+//! * A save that fails does not change the last snapshot, with the one exception that `MemoryStore::save` describes.
 //!   `tests/snapshot.rs`: `a_save_that_fails_keeps_the_last_snapshot_and_leaves_no_draft`.
 //! * While a shared store fails, the policies of the limits answer every operation, except refunds, renewals and
 //!   resets. In any period, all nodes together admit at most the maximum of the limit, plus the maximum of each node's

@@ -29,7 +29,7 @@ pub struct Outcome {
 pub struct LimitOutcome {
     /// The name of the limit, if it has one.
     pub name: Option<Cow<'static, str>>,
-    /// The limit.
+    /// The quota of the limit.
     pub quota: QuotaRef,
     /// The decision of the limit.
     pub decision: Decision,
