@@ -99,6 +99,14 @@
 //!   the caller gets the error.
 //!   `tests/fallback.rs`: `a_local_take_is_refunded_locally`, `local_leases_are_renewed_and_released_locally`,
 //!   `no_policy_refunds_renews_or_resets_takes_of_the_store`, `a_reset_applies_to_both_stores`.
+//! * A reservation is settled at most once, and only before its life ends. In a time of length s, reservations admit at
+//!   most f(s + life) units, if no commit is larger than its estimate.
+//!   `tests/reservation.rs`: `only_the_first_settlement_changes_something`, `a_reservation_is_gone_when_its_life_ends`;
+//!   in `spillgate-redis`, `tests/sources/reservations.rs`: `random_reservations_keep_the_bound_in_memory`,
+//!   `random_reservations_keep_the_bound_on_redis`.
+//! * The callers of a pacer go in the order in which they came. Each turn that was reserved is used, or counted as lost.
+//!   `tests/pace.rs`: `cancelled_turns_go_to_the_next_caller`;
+//!   `tests/waiters.rs`: `deadlines_are_met_among_ten_thousand_callers`.
 //! * The way in which the parts of a descriptor are joined never makes two different descriptors share a counter.
 //!   `tests/rules_plan.rs`: `keys_distinguish_domains_entries_and_their_order`;
 //!   `tests/rules_matching.rs`: `joined_names_do_not_collide`.

@@ -98,13 +98,12 @@ impl<S: Store + 'static, C: Clock + 'static> FarSide<S, C> {
     /// exceed its limit nevertheless.
     ///
     /// # Panics
-    /// Panics if `percent` is above 1,000. Call this function before [`and`](FarSide::and).
+    /// Panics if `percent` is above 1,000.
     #[must_use]
     pub fn headroom_percent(self, percent: u64) -> FarSide<S, C> {
         assert!(percent <= 1_000, "a headroom of more than 1,000 percent is no headroom; choose a slower pace");
         let learned = self.learned.with_headroom(percent);
-        let pacer = Pacer::learning(Arc::clone(&self.limiter), learned.clone());
-        FarSide { pacer, learned, ..self }
+        FarSide { pacer: self.pacer.with_learned(learned.clone()), learned, ..self }
     }
 
     /// Adds a quota that is kept too, for example a number of calls a day.

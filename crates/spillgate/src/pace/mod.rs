@@ -96,6 +96,13 @@ impl<S: Store + 'static, C: Clock + 'static> Pacer<S, C> {
         Pacer::with(limiter, Vec::new(), Some(learned), MAX_WAITERS)
     }
 
+    /// Returns the same pacer with another pace that is learned.
+    #[cfg(feature = "client")]
+    pub(crate) fn with_learned(&self, learned: Learned) -> Pacer<S, C> {
+        let Shared { limiter, quotas, max_waiters, .. } = &*self.shared;
+        Pacer::with(Arc::clone(limiter), quotas.clone(), Some(learned), *max_waiters)
+    }
+
     /// Adds a quota. Its window or its algorithm must differ from those of the other quotas, so that it counts
     /// separately.
     ///
