@@ -4,6 +4,7 @@
 //! takes no time.
 
 use std::convert::Infallible;
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -13,7 +14,10 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::Full;
 use spillgate::client::{ClientError, ClientLayer, ClientService, FarSide};
 use spillgate::pace::PaceError;
-use spillgate::{Limiter, ManualClock, MemoryOptions, MemoryStore, Quota, Time, TokioClock};
+use spillgate::{
+    Decision, FallbackStore, Hit, Limiter, ManualClock, MemoryOptions, MemoryStore, OpKind, Quota, Store, StoreError,
+    StoreErrorKind, Time, Timing, TokioClock, Verdict,
+};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tower::{Layer as _, Service, ServiceExt as _};
@@ -218,6 +222,32 @@ async fn a_pause_is_bounded() {
     let paused = Instant::now();
     api.acquire("api").await.expect("a turn");
     assert!(paused.elapsed() <= SECOND * 61, "{:?}", paused.elapsed());
+}
+
+/// A store that always fails.
+#[derive(Debug)]
+struct Broken;
+
+impl Store for Broken {
+    fn supports(&self, _: &Quota, _: OpKind) -> bool {
+        true
+    }
+
+    async fn decide(&self, _: Timing, _: &[Hit<'_>], _: &mut [Decision]) -> Result<Verdict, StoreError> {
+        Err(StoreError::new(StoreErrorKind::Disconnected, "it is broken"))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_store_fails_a_call_gets_an_error() {
+    let local = MemoryStore::new(MemoryOptions::default());
+    let store = FallbackStore::new(Broken, local, NonZeroU32::new(3).expect("3 is not 0"));
+    let api = FarSide::new(Limiter::with_clock(store, TokioClock::start()), &TEN);
+    for _ in 0..3 {
+        let error = api.acquire("api").await.map(drop).expect_err("the store fails");
+        assert!(matches!(error, PaceError::Store(_)), "{error}");
+    }
+    assert_eq!(api.pacer().waiting(), 0);
 }
 
 /// Answers 503 to the first calls.

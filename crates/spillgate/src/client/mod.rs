@@ -68,7 +68,8 @@ const ROUNDED: Duration = Duration::from_secs(1);
 /// Every second, the pace rises by 1 %, until the next answer says something else.
 ///
 /// The pace of each key lies in the store. So all programs on one Redis have one pace, and one program learns from the
-/// answers of the others. Redis needs scripts for it.
+/// answers of the others. Redis needs scripts for it. While the store fails, a call gets an error, also with a
+/// [`FallbackStore`](crate::FallbackStore).
 ///
 /// All clones share their queues.
 pub struct FarSide<S = MemoryStore, C = SystemClock> {

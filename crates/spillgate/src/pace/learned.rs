@@ -14,7 +14,9 @@
 
 use std::time::Duration;
 
-use spillgate_core::{Binding, Decision, Hit, Op, Quota, QuotaBuilder, QuotaError, Receipt, Store, StoreError};
+use spillgate_core::{
+    Binding, Decision, Hit, OnStoreFailure, Op, Quota, QuotaBuilder, QuotaError, Receipt, Store, StoreError,
+};
 
 use crate::{Clock, Limiter};
 
@@ -61,7 +63,7 @@ impl Learned {
     /// # Panics
     /// Panics if `fastest` is so slow or so fast that the pace has no valid bucket.
     pub(crate) fn new(fastest: &Quota, headroom_percent: u64) -> Learned {
-        let constant = |builder: QuotaBuilder| builder.build().expect("invariant: these limits are valid");
+        let constant = |builder| build(builder).expect("invariant: these limits are valid");
         let learned = Learned {
             fastest: fastest.clone(),
             call: CALL + headroom_percent,
@@ -104,7 +106,7 @@ impl Learned {
     fn bucket_at(&self, level: u64) -> Result<Quota, QuotaError> {
         let cost = self.cost(level);
         let window = Duration::from_nanos(self.fastest.window_ns());
-        Quota::token_bucket(self.fastest.limit().saturating_mul(CALL), window).burst(cost + cost / 10).build()
+        build(Quota::token_bucket(self.fastest.limit().saturating_mul(CALL), window).burst(cost + cost / 10))
     }
 
     /// Returns the hits of a request for one turn. `bucket` is the bucket at `level`.
@@ -134,8 +136,7 @@ impl Learned {
         (level, target): (u64, u64),
     ) -> Result<(), StoreError> {
         // The take fits only if at most `level` units are used.
-        let builder = Quota::token_bucket(1, SECOND).burst(target);
-        let capped = builder.build().expect("invariant: a level is a valid burst");
+        let capped = build(Quota::token_bucket(1, SECOND).burst(target)).expect("invariant: a level is a valid burst");
         let hits = [Hit::new(key_of(key, Kind::Level), &capped, Op::take(target - level), Binding::Enforce)];
         limiter.decide(&hits, &mut [Decision::default()]).await.map(drop)
     }
@@ -180,12 +181,18 @@ impl Learned {
         key: u128,
         pause: Duration,
     ) -> Result<(), StoreError> {
-        let builder = Quota::fixed_window(1, SECOND).penalty(pause.max(Duration::from_nanos(1)));
-        let Ok(quota) = builder.build() else { return Ok(()) };
+        let penalty = pause.max(Duration::from_nanos(1));
+        let Ok(quota) = build(Quota::fixed_window(1, SECOND).penalty(penalty)) else { return Ok(()) };
         // A take that can never fit starts the penalty.
         let hits = [Hit::new(key_of(key, Kind::Pause), &quota, Op::take(2), Binding::Shadow)];
         limiter.decide(&hits, &mut [Decision::default()]).await.map(drop)
     }
+}
+
+/// Builds a limit. If a shared store fails, its caller gets an error: a part of the pace for each node would be wrong as
+/// soon as a node has no callers.
+fn build(builder: QuotaBuilder) -> Result<Quota, QuotaError> {
+    builder.on_store_failure(OnStoreFailure::Error).build()
 }
 
 #[cfg(test)]
