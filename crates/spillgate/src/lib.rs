@@ -102,7 +102,7 @@
 //! * A reservation is settled at most once, and only before its life ends. In a time of length s, reservations admit at
 //!   most f(s + life) units, if no commit is larger than its estimate.
 //!   `tests/reservation.rs`: `only_the_first_settlement_changes_something`, `a_reservation_is_gone_when_its_life_ends`;
-//!   in `spillgate-redis`, `tests/sources/reservations.rs`: `random_reservations_keep_the_bound_in_memory`,
+//!   `../spillgate-redis/tests/sources/reservations.rs`: `random_reservations_keep_the_bound_in_memory`,
 //!   `random_reservations_keep_the_bound_on_redis`.
 //! * The callers of a pacer go in the order in which they came. Each turn that was reserved is used, or counted as lost.
 //!   `tests/pace.rs`: `cancelled_turns_go_to_the_next_caller`;
