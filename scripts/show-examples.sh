@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs all examples of the library, and compiles and runs the Rust code of the pages. Then prints how many crates a
-# program gets from the library: bare, with the feature `tower`, and beside it from tower_governor.
+# program gets from the library without features, from the library with the feature `tower`, and from tower_governor.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Shows that eight tasks in two processes on one Redis keep the limit of a server that counts for itself: first a known limit,
-# then a limit that they learn from its answers, and that is halved and restored meanwhile. OUTBOUND_SECONDS sets how long each
-# test runs.
+# Shows that a program keeps the limit of another service. Eight tasks in two processes on one Redis call a test server that
+# has a limit of its own. In the first test they know the limit. In the second test they learn it from the answers of the
+# server, and the server halves and restores it during the test. OUTBOUND_SECONDS sets how long each test runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

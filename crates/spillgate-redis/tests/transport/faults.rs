@@ -1,4 +1,4 @@
-//! Tests faults under load. Every request is answered, no caller waits long after the deadline, no take is charged
+//! Tests faults under load. Every request is answered, no caller waits long after the deadline, no request is charged
 //! twice, and the store recovers by itself.
 
 use std::sync::Arc;
@@ -86,7 +86,7 @@ async fn a_limit_is_given_out_at_most_once_in_each_life_of_the_server() {
     assert!((LIMIT / 2 + 1..=2 * LIMIT).contains(&admitted), "{admitted} admitted");
 }
 
-/// The server charges at most the takes that were admitted, and the takes that failed without a reply.
+/// The server charges two kinds of takes at most: those that were admitted, and those that failed without a reply.
 #[tokio::test]
 async fn a_server_freezes() {
     let server = Server::start();

@@ -96,7 +96,7 @@ fn descriptor(
     }
 }
 
-/// Returns whether a limit of another rule replaces this limit (`replaces`). Then no question has a decision of this limit.
+/// Returns whether a limit of another rule replaces this limit (`replaces`). The store is not asked about such a limit.
 fn is_left_out(asked: &[Asked<'_>], descriptor: usize, limit: &Limit) -> bool {
     let is_it = |asked: &AskedLimit<'_>| asked.descriptor == descriptor && std::ptr::eq(asked.limit, limit);
     !asked.iter().any(|asked| asked.limits.iter().any(is_it))
