@@ -80,7 +80,7 @@ def main():
         count = sentences(path)
         total += count
         print(f"{count:9}  {path}")
-    print(f"{total:9}  in all; at most {total // 100} of them may need a second reading")
+    print(f"{total:9}  in all")
 
 
 if __name__ == "__main__":

@@ -36,7 +36,8 @@ impl Hold {
         Hold { activity: Arc::clone(activity), bytes, spare }
     }
 
-    /// Counts `data` until it is written. Returns `None` if the connection or the pool has no capacity for `data`.
+    /// Counts `data` until it is written. Returns `None` if `data` would exceed one of two bounds: the bound of this
+    /// connection, or the bound of all connections together.
     pub(super) fn with(mut self, data: Bytes) -> Option<Piece> {
         let more = data.len().saturating_sub(self.spare);
         if more > 0 {

@@ -6,9 +6,10 @@
 /// What happens to a hit (one operation on one limit for one key) for which the store has no capacity.
 ///
 /// * If the store has [`max_keys`](MemoryOptions::max_keys) states, it has no capacity for a new key.
-/// * If large states use [`max_heap_bytes`](MemoryOptions::max_heap_bytes) bytes, the store has no capacity for a take
-///   or a force on a log or on leases. It also has no capacity for a key that needs its first large state, for example
-///   because its limit has several segments or a penalty. Only a very large count is stored even then.
+/// * If large states use [`max_heap_bytes`](MemoryOptions::max_heap_bytes) bytes, no log and no set of leases can grow.
+///   The store then has no capacity for an operation that adds units to one of them. It also has no capacity for a key
+///   that needs its first large state, for example because its limit has several segments or a penalty. There is one
+///   exception: the count of a fixed window is stored even if it is so large that it needs a large state.
 ///
 /// The store never evicts a live state to get capacity, because the key of that state could then exceed its limit.
 ///
@@ -55,9 +56,9 @@ pub struct MemoryOptions {
     /// Such states are logs, counters of several segments, leases, states under a penalty, very large counts, and the
     /// buckets of some [shares](spillgate_core::Quota::share). At the bound, no such state grows. Only the very large
     /// count of a fixed window is stored even at the bound. If several threads reach the bound together, each thread
-    /// can exceed it by the growth of one state. If the store has too little capacity for a request, it copies each
-    /// state that the request must not charge. These copies need memory until the request is decided, and the bound
-    /// does not count them.
+    /// can exceed it by the growth of one state. If there is no capacity for the changes of a state, the store
+    /// leaves this state unchanged, and decides on a copy of it. The copy needs memory until the request is decided,
+    /// and the bound does not count it.
     pub max_heap_bytes: usize,
     /// What happens when one of the two bounds is reached. [`OnFull`] has an example.
     pub on_full: OnFull,

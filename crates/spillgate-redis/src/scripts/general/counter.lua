@@ -53,9 +53,9 @@ local function load_counter()
     return start_s, start_us, into, ns % 1000, math.min(shift, quota.segments + 1)
   end
 
-  -- A take fits if oldest * (w - e) <= (L - cost - rest) * w. `oldest` is the count of the oldest segment, and `rest` is
-  -- the sum of the newer counts. e is the time since the start of the segment that contains the decision, exact to the
-  -- nanosecond.
+  -- Let w be the length of a segment, and e the time since the start of the segment that contains the decision, exact
+  -- to the nanosecond. Let `oldest` be the count of the oldest segment, and `rest` the sum of the newer counts. A take
+  -- fits if oldest * (w - e) <= (L - cost - rest) * w. Here L is the quota's limit.
   local function fits(c, quota)
     local _, _, into, below, shift = view(c, quota)
     local oldest, rest = c.counts[quota.segments + 1 - shift] or 0, 0

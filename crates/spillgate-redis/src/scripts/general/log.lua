@@ -88,9 +88,10 @@ local function load_log(form)
 
   -- Returns the ranks of the units that the kernel (the pure decision code in crates/spillgate-core) needs to decide
   -- the hit. Rank 1 is the oldest of the `count` units in the window. For a take, the kernel needs the unit that must
-  -- expire before the take fits. If a refused take is charged, the log has more units after the refusal. The kernel
-  -- then also needs the unit that must expire before the take fits after that charge. For a refund with a receipt, the
-  -- kernel needs two units: the last unit before the time in the receipt, and the last unit of that time.
+  -- expire before the take fits. Some limits charge a take also when they refuse it. The charge adds units to the log,
+  -- so the caller has to wait longer. For such a limit, the kernel needs a second unit: the unit that must expire before
+  -- the same take fits in the longer log. For a refund with a receipt, the kernel needs two units: the last unit before
+  -- the time in the receipt, and the last unit of that time.
   local function ranks_of(log, hit, expired_units, count)
     local quota = hit.quota
     if hit.op == TAKE or hit.op == PEEK or hit.op == TAKE_NOTHING then
