@@ -147,6 +147,8 @@ pub mod recipes;
 pub mod reservation;
 #[cfg(feature = "rules")]
 pub mod rules;
+pub mod sketch;
+mod sync;
 #[cfg(feature = "rules")]
 pub mod text;
 #[cfg(feature = "tower")]

@@ -18,7 +18,7 @@ use spillgate_core::{MAX_LATE_NS, Packed};
 
 use super::fingerprint::Fingerprint;
 use super::slot::{Content, IN_SLAB, PAYLOAD_BITS, Width, has_expired, scaled, unscaled};
-use super::sync::{AtomicU64, Ordering, relax};
+use crate::sync::{AtomicU64, Ordering, relax};
 
 /// The number of words in a bucket.
 const WORDS: usize = 16;

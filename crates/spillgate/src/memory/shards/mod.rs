@@ -22,7 +22,6 @@ mod fingerprint;
 mod locked;
 mod slab;
 mod slot;
-mod sync;
 mod table;
 
 use std::sync::Arc;

@@ -1,0 +1,109 @@
+//! A Bloom filter whose words know their window.
+//!
+//! All bits of a key are in one cache line, so that a look-up waits for memory only once (a blocked Bloom filter). The
+//! line has eight words. Each word has 48 bits, and the lowest 16 bits of the number of its window. A word with another
+//! number counts as empty.
+//!
+//! A word that was not written for 2^16 windows is read as if it were new. The filter can then say that it has seen a
+//! key that it has not seen. It never forgets a key of the current window.
+//!
+//! Source of the blocks: Putze, Sanders and Singler, "Cache-, hash- and space-efficient Bloom filters", 2007.
+
+use super::mixer::Mixed;
+use crate::sync::{AtomicU64, Ordering};
+
+/// The bits of each key.
+pub(super) const BITS_PER_KEY: usize = 4;
+/// The words in a line.
+const WORDS: usize = 8;
+/// The bits of a word that belong to the filter. The other bits have the number of the window.
+const BITS: u32 = 48;
+const BIT_MASK: u64 = (1 << BITS) - 1;
+/// The bytes of a line.
+pub(super) const LINE_BYTES: usize = size_of::<Line>();
+/// The bits of the filter in a line.
+pub(super) const LINE_BITS: u32 = BITS * WORDS as u32;
+
+/// The words of one cache line.
+#[derive(Default)]
+#[repr(align(64))]
+struct Line([AtomicU64; WORDS]);
+
+pub(super) struct Filter(Box<[Line]>);
+
+/// Returns the window of a word, and sets all other bits to 0.
+const fn tag(window: u64) -> u64 {
+    window << BITS
+}
+
+impl Filter {
+    /// Makes an empty filter in at most `bytes` bytes, but at least one line.
+    pub(super) fn with_bytes(bytes: usize) -> Filter {
+        let lines = (bytes / size_of::<Line>()).clamp(1, u32::MAX as usize);
+        Filter((0..lines).map(|_| Line::default()).collect())
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.0)
+    }
+
+    /// Returns the share of keys that the filter seems to have seen in the window, although it has not.
+    pub(super) fn wrong_hits(&self, window: u64) -> f64 {
+        let is_here = |word: &u64| *word & !BIT_MASK == tag(window);
+        let share = |line: &Line| {
+            let words = line.0.iter().map(|word| word.load(Ordering::Relaxed)).filter(is_here);
+            let set: u32 = words.map(|word| (word & BIT_MASK).count_ones()).sum();
+            (f64::from(set) / f64::from(LINE_BITS)).powi(BITS_PER_KEY as i32)
+        };
+        self.0.iter().map(share).sum::<f64>() / self.0.len() as f64
+    }
+
+    #[inline]
+    fn line(&self, key: Mixed) -> &Line {
+        &self.0[key.below(4, self.0.len() as u32)]
+    }
+
+    /// Returns the word and the bit of each bit of the key.
+    #[inline]
+    fn bits(key: Mixed) -> [(usize, u64); BITS_PER_KEY] {
+        let mut number = key.below(5, LINE_BITS.pow(3)) as u32;
+        let last = key.below(6, LINE_BITS) as u32;
+        std::array::from_fn(|i| {
+            let bit = if i == BITS_PER_KEY - 1 { last } else { number % LINE_BITS };
+            number /= LINE_BITS;
+            ((bit / BITS) as usize, 1 << (bit % BITS))
+        })
+    }
+
+    /// Returns whether `key` was inserted in the window. It can also return true for a key that was not inserted.
+    #[inline]
+    pub(super) fn contains(&self, key: Mixed, window: u64) -> bool {
+        let line = self.line(key);
+        Filter::bits(key).into_iter().all(|(word, bit)| {
+            let word = line.0[word].load(Ordering::Acquire);
+            word & !BIT_MASK == tag(window) && word & bit != 0
+        })
+    }
+
+    /// Inserts `key` in the window. A word of another window is emptied only if `is_older` returns true after the word was
+    /// read. Otherwise the word belongs to a newer window.
+    #[inline]
+    pub(super) fn insert(&self, key: Mixed, window: u64, is_older: impl Fn() -> bool) {
+        let line = self.line(key);
+        for (word, bit) in Filter::bits(key) {
+            let word = &line.0[word];
+            let mut old = word.load(Ordering::Acquire);
+            loop {
+                let same = old & !BIT_MASK == tag(window);
+                let kept = if same { old } else { tag(window) };
+                if kept | bit == old || (!same && !is_older()) {
+                    break;
+                }
+                match word.compare_exchange_weak(old, kept | bit, Ordering::AcqRel, Ordering::Acquire) {
+                    Ok(_) => break,
+                    Err(changed) => old = changed,
+                }
+            }
+        }
+    }
+}

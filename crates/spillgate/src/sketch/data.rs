@@ -1,0 +1,185 @@
+//! The two data structures from which a sketch of windows is made, for programs that need one of them alone.
+
+use std::fmt;
+
+use super::bloom::{BITS_PER_KEY, Filter, LINE_BITS, LINE_BYTES};
+use super::counts::Counts;
+use super::locks::Locks;
+use super::mixer::Mixer;
+use super::rows::DEPTH;
+
+/// A set that can only say "perhaps": a key that was inserted is always found, and few other keys are found too.
+///
+/// All bits of a key are in one cache line, so a call waits for memory only once. Keys are spread by a random secret.
+///
+/// ```
+/// use spillgate::KeyHasher;
+/// use spillgate::sketch::BloomFilter;
+///
+/// let filter = BloomFilter::for_keys(100_000, 0.01);
+/// let keys = KeyHasher::random();
+/// filter.insert(keys.start().key("ann").finish());
+/// assert!(filter.contains(keys.start().key("ann").finish()));
+/// assert!(filter.bytes() < 200_000);
+/// ```
+///
+/// Let n be the number of different keys in the filter, and m its number of cache lines, which have 384 bits each. A key
+/// has 4 bits. A line has j keys with the Poisson probability of j for the mean n/m. So a key that was not inserted is
+/// found with the probability
+///
+/// ```text
+/// p = sum over j of  Poisson(j; n/m) * (1 - (1 - 1/384)^(4*j))^4
+/// ```
+///
+/// Source: Putze, Sanders and Singler, "Cache-, hash- and space-efficient Bloom filters", 2007.
+pub struct BloomFilter {
+    mixer: Mixer,
+    filter: Filter,
+}
+
+impl BloomFilter {
+    /// Makes an empty filter of at most `bytes` bytes, but at least 64 bytes.
+    #[must_use]
+    pub fn with_bytes(bytes: usize) -> BloomFilter {
+        BloomFilter { mixer: Mixer::random(), filter: Filter::with_bytes(bytes) }
+    }
+
+    /// Makes the smallest filter that finds at most the share `error` of other keys, when `keys` different keys are in it.
+    /// An `error` that is not between 10^-9 and 1 is moved into this range.
+    #[must_use]
+    pub fn for_keys(keys: u64, error: f64) -> BloomFilter {
+        let error = if error.is_nan() { 1e-9 } else { error.clamp(1e-9, 1.0) };
+        let (mut lowest, mut highest) = (1, keys.saturating_mul(32).max(1));
+        while lowest < highest {
+            let lines = lowest + (highest - lowest) / 2;
+            if wrong_hits(keys, lines) <= error { highest = lines } else { lowest = lines + 1 }
+        }
+        BloomFilter::with_bytes(usize::try_from(lowest).unwrap_or(usize::MAX).saturating_mul(LINE_BYTES))
+    }
+
+    /// Inserts a key. The key is a hash, as [`KeyHasher`](crate::KeyHasher) makes it.
+    pub fn insert(&self, key: u128) {
+        self.filter.insert(self.mixer.mix(key), 0, || true);
+    }
+
+    /// Returns whether the filter perhaps has the key. False means that the key was never inserted.
+    #[must_use]
+    pub fn contains(&self, key: u128) -> bool {
+        self.filter.contains(self.mixer.mix(key), 0)
+    }
+
+    /// Returns the expected share of other keys that are found, when `keys` different keys are in the filter.
+    #[must_use]
+    pub fn wrong_hits(&self, keys: u64) -> f64 {
+        wrong_hits(keys, (self.filter.bytes() / LINE_BYTES) as u64)
+    }
+
+    /// Returns the number of bytes of the filter.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.filter.bytes()
+    }
+}
+
+/// The formula of [`BloomFilter`].
+pub(super) fn wrong_hits(keys: u64, lines: u64) -> f64 {
+    let mean = keys as f64 / lines as f64;
+    let full = |keys: f64| 1.0 - (1.0 - 1.0 / f64::from(LINE_BITS)).powf(BITS_PER_KEY as f64 * keys);
+    if mean > 10_000.0 {
+        return 1.0;
+    }
+    let (mut probability, mut sum) = ((-mean).exp(), 0.0);
+    if probability == 0.0 {
+        // The mean is above 700. Nearly all lines have nearly this number of keys.
+        return full(mean).powi(BITS_PER_KEY as i32);
+    }
+    for keys in 0..(mean + 12.0 * mean.sqrt() + 30.0) as u32 {
+        sum += probability * full(f64::from(keys)).powi(BITS_PER_KEY as i32);
+        probability *= mean / f64::from(keys + 1);
+    }
+    sum
+}
+
+/// Counts for keys without number: an estimate is never below the true count of its key.
+///
+/// A key has a cell in each of four rows, and its estimate is the smallest of these cells. Only the cells that are too
+/// low are raised (conservative update). Any number of threads can count: a lock that the key chooses is held meanwhile.
+///
+/// ```
+/// use spillgate::KeyHasher;
+/// use spillgate::sketch::CountMin;
+///
+/// let counts = CountMin::for_error(0.001, 0.01);
+/// let keys = KeyHasher::random();
+/// let ann = keys.start().key("ann").finish();
+/// assert_eq!(counts.add(ann, 3), 3);
+/// assert_eq!(counts.estimate(ann), 3);
+/// ```
+///
+/// Let N be the sum of everything that was added, and w the number of cells in a row. An estimate is more than e * N too
+/// high with a probability of at most (1/(e * w))^4, by Markov's inequality for each row. Counts stop at 2^32 - 1.
+///
+/// Sources: Cormode and Muthukrishnan, 2005. Estan and Varghese, 2002 (conservative update).
+pub struct CountMin {
+    mixer: Mixer,
+    locks: Locks,
+    counts: Counts,
+}
+
+impl CountMin {
+    /// Makes a sketch with cells of at most `bytes` bytes, but at least four cells.
+    #[must_use]
+    pub fn with_bytes(bytes: usize) -> CountMin {
+        CountMin { mixer: Mixer::random(), locks: Locks::new(), counts: Counts::with_bytes(bytes) }
+    }
+
+    /// Makes the smallest sketch whose estimates are more than `error` * N too high with a probability of at most
+    /// `probability`. N is the sum of everything that was added. Both arguments are moved into the range from 10^-9 to 1.
+    #[must_use]
+    pub fn for_error(error: f64, probability: f64) -> CountMin {
+        let bounded = |x: f64| if x.is_nan() { 1e-9 } else { x.clamp(1e-9, 1.0) };
+        let width = (1.0 / (bounded(error) * bounded(probability).powf(1.0 / DEPTH as f64))).ceil();
+        CountMin::with_bytes(width as usize * DEPTH * size_of::<u64>())
+    }
+
+    /// Adds `units` to the count of a key, and returns the new estimate.
+    ///
+    /// The key is a hash, as [`KeyHasher`](crate::KeyHasher) makes it.
+    pub fn add(&self, key: u128, units: u32) -> u64 {
+        let key = self.mixer.mix(key);
+        let _lock = self.locks.lock(self.locks.index_of(key));
+        let count = self.counts.estimate(key, 0) + u64::from(units);
+        self.counts.raise(key, 0, count, || true);
+        count
+    }
+
+    /// Returns an estimate of the count of a key.
+    #[must_use]
+    pub fn estimate(&self, key: u128) -> u64 {
+        self.counts.estimate(self.mixer.mix(key), 0)
+    }
+
+    /// Returns the number of cells in each of the four rows.
+    #[must_use]
+    pub fn width(&self) -> u64 {
+        self.counts.width()
+    }
+
+    /// Returns the number of bytes of the cells and locks.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.counts.bytes() + Locks::BYTES
+    }
+}
+
+impl fmt::Debug for BloomFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BloomFilter").field("bytes", &self.bytes()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for CountMin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CountMin").field("width", &self.width()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,248 @@
+//! Decides requests on a sketch.
+//!
+//! The kernel (the decision code in `spillgate-core`) decides. This file makes a state from the cells of a key, passes
+//! it to the kernel, and raises the cells to the new state.
+
+use smallvec::SmallVec;
+use spillgate_core::{
+    Binding, Decision, Hit, MAX_HITS, Op, OpKind, Packed, Quota, Reason, State, Store, StoreError, Time, Timing,
+    Verdict, Wait, decide,
+};
+
+use super::locks::Held;
+use super::mixer::Mixed;
+use super::rows::Places;
+use super::windows::Counted;
+use super::{Cells, Sketch, SketchError};
+
+/// What a sketch knows about a key.
+enum Known {
+    /// The cells of a bucket, and the smallest of them.
+    Bucket {
+        places: Places,
+        paid_at: u64,
+    },
+    Window(Counted),
+}
+
+impl Known {
+    /// Returns the time of the decision, for a request at `now`.
+    #[inline]
+    fn now(&self, now: Time) -> Time {
+        match self {
+            Known::Bucket { .. } => now,
+            Known::Window(counted) => counted.now,
+        }
+    }
+
+    #[inline]
+    fn state(&self, quota: &Quota) -> State {
+        match self {
+            Known::Bucket { paid_at, .. } => State::owing_until(quota, Time::from_nanos(*paid_at)),
+            Known::Window(counted) => State::unpack(counted.state, quota),
+        }
+    }
+}
+
+impl Sketch {
+    /// Takes `cost` units for `key` at `now`, if they fit `quota`.
+    ///
+    /// `key` is a hash with a secret, as [`KeyHasher`](crate::KeyHasher) makes it. [`Sketch`] has an example.
+    #[must_use]
+    #[inline]
+    pub fn take_now(&self, now: Time, quota: &Quota, key: u128, cost: u64) -> Decision {
+        self.hit_now(now, &Hit::new(key, quota, Op::take(cost), Binding::Enforce))
+    }
+
+    /// Decides one hit at `now`. A hit that the sketch does not [support](Store::supports) is refused.
+    #[must_use]
+    #[inline]
+    pub fn hit_now(&self, now: Time, hit: &Hit<'_>) -> Decision {
+        let mut decision = Decision::default();
+        if !self.supports(hit.quota, hit.op.kind()) {
+            return Decision::refuse(hit.quota.capacity(), Reason::Unsupported, Wait::Never);
+        }
+        let key = self.mixer.mix(hit.key);
+        let _lock = self.locks.lock(self.locks.index_of(key));
+        let known = self.load(key, now);
+        let (state, at) = (known.state(hit.quota), known.now(now));
+        // A usual take is decided on the packed form of the state, which is faster.
+        if let Some(mut packed) = state.pack(hit.quota)
+            && packed.decide(hit, at, &mut decision)
+        {
+            if decision.allowed {
+                self.raise(key, &known, packed);
+            }
+        } else {
+            self.decide_state(at, hit, (key, &known), state, &mut decision);
+        }
+        decision.without_receipt()
+    }
+
+    /// Decides a hit that needs the general form of the state.
+    #[inline(never)]
+    fn decide_state(
+        &self,
+        now: Time,
+        hit: &Hit<'_>,
+        (key, known): (Mixed, &Known),
+        mut state: State,
+        decision: &mut Decision,
+    ) {
+        let _ = decide(
+            std::slice::from_mut(&mut state),
+            &[0],
+            std::slice::from_ref(hit),
+            now,
+            std::slice::from_mut(decision),
+        );
+        self.store(key, known, &state, hit.quota);
+    }
+
+    /// Decides all `hits` of one request at `now`. The answer to `hits[i]` is written to `decisions[i]`.
+    ///
+    /// # Errors
+    /// The error is [`Malformed`](spillgate_core::StoreErrorKind::Malformed) if `hits` and `decisions` have different
+    /// lengths, if there are more than [`MAX_HITS`] hits, or if the sketch does not [support](Store::supports) a hit.
+    pub fn decide_now(&self, now: Time, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Result<Verdict, StoreError> {
+        if hits.len() != decisions.len() {
+            return Err(StoreError::malformed("hits and decisions differ in length"));
+        }
+        if hits.len() > MAX_HITS {
+            return Err(StoreError::malformed("more hits than one request can have"));
+        }
+        if hits.iter().any(|hit| !self.supports(hit.quota, hit.op.kind())) {
+            return Err(StoreError::malformed("the sketch does not support this operation on this limit"));
+        }
+        if let ([hit], [decision]) = (hits, &mut *decisions) {
+            *decision = self.hit_now(now, hit);
+            return Ok(Verdict::of(hits, decisions, now));
+        }
+        Ok(self.decide_several(now, hits, decisions))
+    }
+
+    fn decide_several(&self, now: Time, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Verdict {
+        let mut keys: SmallVec<[u128; 4]> = SmallVec::new();
+        let mut state_of: SmallVec<[usize; 4]> = SmallVec::new();
+        for hit in hits {
+            let known = keys.iter().position(|key| *key == hit.key);
+            state_of.push(known.unwrap_or(keys.len()));
+            if known.is_none() {
+                keys.push(hit.key);
+            }
+        }
+        let keys: SmallVec<[Mixed; 4]> = keys.into_iter().map(|key| self.mixer.mix(key)).collect();
+        let _locks = self.lock_all(&keys);
+        let known = self.load_all(&keys, now);
+        let quota_of = |state: usize| hits[state_of.iter().position(|of| *of == state).unwrap_or(0)].quota;
+        let mut states: SmallVec<[State; 4]> =
+            known.iter().enumerate().map(|(i, known)| known.state(quota_of(i))).collect();
+        let at = known.first().map_or(now, |known| known.now(now));
+        let verdict = decide(&mut states, &state_of, hits, at, decisions);
+        for (i, state) in states.iter().enumerate() {
+            self.store(keys[i], &known[i], state, quota_of(i));
+        }
+        decisions.iter_mut().for_each(|decision| *decision = decision.without_receipt());
+        verdict
+    }
+
+    /// Takes the locks of all these keys, in ascending order, and each lock once.
+    fn lock_all(&self, keys: &[Mixed]) -> SmallVec<[Held<'_>; 4]> {
+        let mut locks: SmallVec<[usize; 4]> = keys.iter().map(|key| self.locks.index_of(*key)).collect();
+        locks.sort_unstable();
+        locks.dedup();
+        locks.into_iter().map(|index| self.locks.lock(index)).collect()
+    }
+
+    /// Reads the cells of a key. The caller has the lock of the key.
+    #[inline]
+    fn load(&self, key: Mixed, now: Time) -> Known {
+        match &self.cells {
+            Cells::Buckets(rows) => {
+                let places = rows.places(key);
+                Known::Bucket { places, paid_at: rows.least(&places) }
+            }
+            Cells::Windows(windows) => Known::Window(windows.load(&self.mixer, key, now)),
+        }
+    }
+
+    /// Reads the cells of several keys in one window. The caller has the locks of the keys.
+    fn load_all(&self, keys: &[Mixed], now: Time) -> SmallVec<[Known; 4]> {
+        let window = |known: &Known| match known {
+            Known::Bucket { .. } => None,
+            Known::Window(counted) => Some(counted.window),
+        };
+        loop {
+            let known: SmallVec<[Known; 4]> = keys.iter().map(|key| self.load(*key, now)).collect();
+            // If a later window began after the first key was read, all keys are read again.
+            if known.iter().all(|key| window(key) == window(&known[0])) {
+                return known;
+            }
+        }
+    }
+
+    /// Raises the cells of a key to a state that has more units than before. The caller has the lock of the key.
+    #[inline]
+    fn raise(&self, key: Mixed, known: &Known, state: Packed) {
+        match (&self.cells, known) {
+            (Cells::Buckets(rows), Known::Bucket { places, .. }) => rows.raise(places, state.expires_at),
+            (Cells::Windows(windows), Known::Window(counted)) => windows.raise(&self.mixer, key, counted, state.first),
+            _ => {}
+        }
+    }
+
+    /// Raises the cells of a key to `state`, if it has more units than before. The caller has the lock of the key.
+    fn store(&self, key: Mixed, known: &Known, state: &State, quota: &Quota) {
+        let packed = match known {
+            // A bucket of some shares has no packed form. Only its time is needed.
+            Known::Bucket { .. } => Packed { expires_at: state.expires_at(quota), ..Packed::default() },
+            Known::Window(_) => state.pack(quota).unwrap_or_default(),
+        };
+        let more = match known {
+            Known::Bucket { paid_at, .. } => packed.expires_at > *paid_at,
+            Known::Window(counted) => packed.first > counted.state.first,
+        };
+        if more {
+            self.raise(key, known, packed);
+        }
+    }
+}
+
+impl Store for Sketch {
+    /// Returns whether the sketch supports the operation for `quota`. It supports takes, peeks and forces, for the quota
+    /// that it was made for, and for quotas that count in the same state.
+    #[inline]
+    fn supports(&self, quota: &Quota, op: OpKind) -> bool {
+        let same = match self.cells {
+            Cells::Buckets(_) => quota.algorithm() == self.algorithm,
+            Cells::Windows(_) => quota.identity() == self.identity,
+        };
+        same && matches!(op, OpKind::Take | OpKind::Peek | OpKind::Force) && SketchError::check(quota).is_ok()
+    }
+
+    /// Decides as [`decide_now`](Sketch::decide_now) does. The caller must pass the time in `timing.now`.
+    async fn decide(
+        &self,
+        timing: Timing,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, StoreError> {
+        self.decide_at(timing, hits, decisions)
+    }
+
+    fn try_decide(
+        &self,
+        timing: Timing,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Option<Result<Verdict, StoreError>> {
+        Some(self.decide_at(timing, hits, decisions))
+    }
+}
+
+impl Sketch {
+    fn decide_at(&self, timing: Timing, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Result<Verdict, StoreError> {
+        let now = timing.now.ok_or(StoreError::malformed("a sketch has no clock, so pass the time"))?;
+        self.decide_now(now, hits, decisions)
+    }
+}

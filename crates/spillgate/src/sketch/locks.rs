@@ -1,0 +1,66 @@
+//! Locks for keys: two requests on one key never use its cells at the same time.
+//!
+//! Without these locks, two threads could both read the cells of a key before one of them writes. Both would then be
+//! admitted, and only one of them would be counted. An atomic operation on the smallest cell is not enough: after a
+//! request, all cells of a key have the same value, so that each of them is the smallest.
+//!
+//! There are far fewer locks than keys, and a hash of the key chooses its lock. Keys with different locks can have the
+//! same cells, and write them at the same time. This is safe, because cells only rise.
+
+use super::mixer::Mixed;
+use crate::sync::{AtomicU64, Ordering, relax};
+
+/// The number of locks. With 1024 locks and 8 threads, at most 7 locks are taken by other threads. A request on another
+/// key then finds its lock taken in less than one of 100 cases.
+const LOCKS: u32 = if cfg!(loom) { 2 } else { 1 << 10 };
+
+/// The lane of a mixed key that chooses its lock. The first lanes choose its cells.
+const LANE: usize = 7;
+
+/// One lock in its own cache line, so that threads with different locks do not slow each other down.
+#[derive(Default)]
+#[repr(align(64))]
+struct Lock(AtomicU64);
+
+/// The locks of a sketch.
+pub(super) struct Locks(Box<[Lock]>);
+
+/// A lock that this thread has. It is given up when this value is dropped.
+pub(super) struct Held<'l>(&'l Lock);
+
+impl Locks {
+    /// The bytes of all locks.
+    pub(super) const BYTES: usize = LOCKS as usize * size_of::<Lock>();
+
+    pub(super) fn new() -> Locks {
+        Locks((0..LOCKS).map(|_| Lock::default()).collect())
+    }
+
+    /// Returns the number of the lock of a key.
+    #[inline]
+    pub(super) fn index_of(&self, key: Mixed) -> usize {
+        key.below(LANE, LOCKS)
+    }
+
+    /// Waits for a lock, and takes it.
+    ///
+    /// A thread that needs several locks takes them in ascending order, so that threads cannot wait for each other in a
+    /// circle.
+    #[inline]
+    pub(super) fn lock(&self, index: usize) -> Held<'_> {
+        let lock = &self.0[index];
+        let mut tries = 0;
+        while lock.0.compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            tries += 1;
+            relax(tries);
+        }
+        Held(lock)
+    }
+}
+
+impl Drop for Held<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.0.store(0, Ordering::Release);
+    }
+}

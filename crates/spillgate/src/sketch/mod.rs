@@ -1,0 +1,171 @@
+//! Limits for keys without number, in memory that never grows.
+//!
+//! The memory store keeps a state for each key. An attacker who sends a billion different keys fills it. A [`Sketch`]
+//! has a fixed number of cells instead, and each key shares its cells with other keys. So it never knows exactly how
+//! much a key has used. But it never believes too little:
+//!
+//! * No key is ever admitted above the bound of its limit. The bounds are those of [`Algorithm`].
+//! * Its errors are wrong refusals only. [`Sketch::wrong_refusals`] says how many there are.
+//!
+//! ```
+//! use spillgate::sketch::Sketch;
+//! use spillgate::{KeyHasher, Quota, Time};
+//!
+//! const PER_ADDRESS: Quota = Quota::per_second(10).constant();
+//!
+//! let sketch = Sketch::new(&PER_ADDRESS, 1 << 20)?; // 1 MiB, for any number of keys
+//! let keys = KeyHasher::random();
+//! let now = Time::from_nanos(1_000_000_000);
+//! let admitted = (0..100).filter(|_| {
+//!     let key = keys.start().key("192.0.2.1").finish();
+//!     sketch.take_now(now, &PER_ADDRESS, key, 1).allowed
+//! });
+//! assert_eq!(admitted.count(), 10);
+//! # Ok::<(), spillgate::sketch::SketchError>(())
+//! ```
+//!
+//! | algorithm | what its cells have |
+//! |---|---|
+//! | `token_bucket`, `leaky_bucket` | the time at which all debt of a key is paid (a GCRA sketch) |
+//! | `fixed_window`, `sliding_window_counter` of one segment | counts of the current window and of the window before it: a [Bloom filter](BloomFilter) and a [Count-Min sketch](CountMin) for each |
+//!
+//! Why the bound holds for every key: a cell only rises. So each cell of a key is at least what the key has used, and
+//! the smallest one is too. The kernel (the decision code) decides on this smallest cell. Requests on one key are
+//! decided one after the other, because a lock that the key chooses is held meanwhile.
+//!
+//! A sketch cannot give units back, because other keys may have raised the same cells. So it supports no refund, no
+//! reset, no lease and no penalty.
+
+mod bloom;
+mod counts;
+mod data;
+mod decide;
+mod error;
+mod locks;
+mod mixer;
+mod rows;
+#[cfg(test)]
+mod tests;
+mod windows;
+
+use std::fmt;
+
+use spillgate_core::{Algorithm, Quota, Time};
+
+pub use data::{BloomFilter, CountMin};
+pub use error::SketchError;
+
+use locks::Locks;
+use mixer::Mixer;
+use rows::{DEPTH, Rows};
+use windows::Windows;
+
+/// The smallest sketch, in bytes. The locks use half of it.
+const MIN_BYTES: usize = 128 << 10;
+
+/// A store of fixed size for one limit, and for keys without number. The [module](self) says what it promises.
+///
+/// It is a [`Store`](spillgate_core::Store), so a [`Limiter`](crate::Limiter) can use it:
+///
+/// ```
+/// use spillgate::sketch::Sketch;
+/// use spillgate::{Limiter, Quota};
+///
+/// const PER_ADDRESS: Quota = Quota::per_second(10).constant();
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let limiter = Limiter::new(Sketch::new(&PER_ADDRESS, 64 << 20)?);
+/// let decision = limiter.take(&PER_ADDRESS, ("address", "192.0.2.1"), 1).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Time never goes back for a sketch of windows: a request with an earlier time is decided at the start of the newest
+/// window. If the clock of a sketch of buckets is set back, keys are refused until the clock reaches the old time.
+pub struct Sketch {
+    mixer: Mixer,
+    locks: Locks,
+    cells: Cells,
+    /// The identity of the quotas that it supports. A sketch of buckets supports all token buckets, or all queues.
+    identity: u128,
+    algorithm: Algorithm,
+}
+
+enum Cells {
+    /// When the debt of a key is paid, in nanoseconds since the epoch.
+    Buckets(Rows),
+    Windows(Windows),
+}
+
+impl Sketch {
+    /// Makes an empty sketch for `quota` in at most `bytes` bytes, but at least 128 KiB. All this memory is used at once,
+    /// and no more later.
+    ///
+    /// More memory means fewer wrong refusals. [`Sketch::wrong_refusals`] says how many there are.
+    ///
+    /// # Errors
+    /// The quota needs what a sketch does not have: leases, a penalty, charged refusals, a log, several segments, windows
+    /// that start at the first hit of a key, or counts above 2^32 - 2.
+    pub fn new(quota: &Quota, bytes: usize) -> Result<Sketch, SketchError> {
+        SketchError::check(quota)?;
+        Ok(Sketch::with_cells(quota, bytes.max(MIN_BYTES) - Locks::BYTES - size_of::<Sketch>()))
+    }
+
+    /// Makes a sketch whose cells have at most this many bytes, but at least one cell in each row.
+    fn with_cells(quota: &Quota, bytes: usize) -> Sketch {
+        let cells = match quota.algorithm() {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => Cells::Buckets(Rows::with_bytes(bytes)),
+            _ => Cells::Windows(Windows::new(quota, bytes)),
+        };
+        let (identity, algorithm) = (quota.identity(), quota.algorithm());
+        Sketch { mixer: Mixer::random(), locks: Locks::new(), cells, identity, algorithm }
+    }
+
+    /// Returns the number of bytes that the sketch uses.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let cells = match &self.cells {
+            Cells::Buckets(rows) => rows.bytes(),
+            Cells::Windows(windows) => windows.bytes(),
+        };
+        size_of::<Sketch>() + Locks::BYTES + cells
+    }
+
+    /// Returns the share of new keys (0 to 1) whose take of `cost` units would be refused at `now`, although such keys
+    /// have used nothing.
+    ///
+    /// It reads all cells, so call it now and then, and not for each request. Let h be the share of cells that are too
+    /// high for the take. A key is refused if all its four cells are too high, so the result is about h^4. A key that has
+    /// used units of its own is wrongly refused more often.
+    ///
+    /// ```
+    /// use spillgate::sketch::Sketch;
+    /// use spillgate::{Quota, Time};
+    ///
+    /// const QUOTA: Quota = Quota::per_second(10).constant();
+    /// let sketch = Sketch::new(&QUOTA, 1 << 20)?;
+    /// assert_eq!(sketch.wrong_refusals(Time::EPOCH, &QUOTA, 1), 0.0);
+    /// # Ok::<(), spillgate::sketch::SketchError>(())
+    /// ```
+    #[must_use]
+    pub fn wrong_refusals(&self, now: Time, quota: &Quota, cost: u64) -> f64 {
+        let Some(free) = quota.hard_capacity().checked_sub(cost) else { return 1.0 };
+        match &self.cells {
+            Cells::Buckets(rows) => {
+                let highest = now.as_nanos().saturating_add(free.saturating_mul(quota.interval_ns()));
+                rows.share(|paid_at| paid_at > highest).powi(DEPTH as i32)
+            }
+            Cells::Windows(windows) => windows.wrong_refusals(now, free),
+        }
+    }
+}
+
+impl fmt::Debug for Sketch {
+    /// Prints neither the secret nor the cells.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sketch")
+            .field("algorithm", &self.algorithm)
+            .field("bytes", &self.bytes())
+            .finish_non_exhaustive()
+    }
+}

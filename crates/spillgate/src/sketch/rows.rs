@@ -1,0 +1,80 @@
+//! The cells of a sketch: a few rows of atomic numbers.
+//!
+//! Each key has one cell in each row, and shares it with other keys. A cell only rises, so a key reads at least the
+//! value that it wrote, in each of its cells. The smallest of these cells is therefore never below the value of the
+//! key, and it is the best estimate of this value.
+
+use super::mixer::Mixed;
+use crate::sync::{AtomicU64, Ordering};
+
+/// The number of rows. The share of wrong refusals is the share of high cells to the power of the number of rows. More
+/// rows of the same length would cost time, and more rows in the same memory would be shorter.
+pub(super) const DEPTH: usize = 4;
+
+/// The highest number of cells in a row. A lane of [`Mixed`] cannot choose among more.
+const MAX_WIDTH: usize = u32::MAX as usize;
+
+/// Rows of cells, one row after the other.
+pub(super) struct Rows {
+    cells: Box<[AtomicU64]>,
+    /// The number of cells in a row.
+    width: u32,
+}
+
+/// The cells of one key: the index of its cell in each row.
+pub(super) type Places = [usize; DEPTH];
+
+impl Rows {
+    /// Makes rows of cells that are 0, in at most `bytes` bytes. All pages of this memory are written now, so that the
+    /// memory of the process does not grow later.
+    pub(super) fn with_bytes(bytes: usize) -> Rows {
+        let width = (bytes / size_of::<AtomicU64>() / DEPTH).clamp(1, MAX_WIDTH);
+        let cells = (0..width * DEPTH).map(|_| AtomicU64::new(0)).collect();
+        Rows { cells, width: width as u32 }
+    }
+
+    /// Returns the number of cells in a row.
+    pub(super) fn width(&self) -> u64 {
+        u64::from(self.width)
+    }
+
+    /// Returns the number of bytes in all cells.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.cells)
+    }
+
+    /// Returns the cells of a key.
+    #[inline]
+    pub(super) fn places(&self, key: Mixed) -> Places {
+        std::array::from_fn(|row| row * self.width as usize + key.below(row, self.width))
+    }
+
+    #[inline]
+    pub(super) fn cell(&self, place: usize) -> &AtomicU64 {
+        &self.cells[place]
+    }
+
+    /// Returns the smallest of these cells.
+    #[inline]
+    pub(super) fn least(&self, places: &Places) -> u64 {
+        places.map(|place| self.cells[place].load(Ordering::Relaxed)).into_iter().min().unwrap_or(0)
+    }
+
+    /// Raises these cells to `value`. A cell that is higher stays as it is.
+    #[inline]
+    pub(super) fn raise(&self, places: &Places, value: u64) {
+        for place in places {
+            let cell = &self.cells[*place];
+            // Another thread may raise the cell at the same time, for a key that shares it.
+            if cell.load(Ordering::Relaxed) < value {
+                cell.fetch_max(value, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Returns the share of the cells for which `is_high` returns true.
+    pub(super) fn share(&self, is_high: impl Fn(u64) -> bool) -> f64 {
+        let high = self.cells.iter().filter(|cell| is_high(cell.load(Ordering::Relaxed))).count();
+        high as f64 / self.cells.len() as f64
+    }
+}

@@ -1,0 +1,168 @@
+//! Counts of windows, for keys without number: a Bloom filter and a Count-Min sketch for each of two windows.
+//!
+//! The Bloom filter says whether a key has a unit in the window at all. The Count-Min sketch counts all units of a key
+//! except its first. So a key that comes once uses a few bits of the filter, and no cell of the sketch. The estimate of
+//! a key is 0 if the filter has not seen the key. Otherwise it is 1 plus the count of the sketch. It is never below the
+//! true count.
+//!
+//! Windows change with the time of the requests, and no task or thread has to do anything. Each cell is written with
+//! the number of its window. A cell with another number counts as empty. So a new window begins with empty cells, and
+//! the cells of the window before it still count until the window after it begins.
+//!
+//! Sources: Bloom, "Space/time trade-offs in hash coding with allowable errors", 1970. Cormode and Muthukrishnan, "An
+//! improved data stream summary: the count-min sketch and its applications", 2005. Estan and Varghese, "New directions
+//! in traffic measurement and accounting", 2002 (conservative update).
+
+use spillgate_core::{Algorithm, Packed, Quota, Time};
+
+use super::bloom::Filter;
+use super::counts::Counts;
+use super::mixer::{Mixed, Mixer};
+use crate::sync::{AtomicU64, Ordering};
+
+/// The filter gets one part in this many of the bytes, and the counts get the rest.
+const FILTER_PART: usize = 4;
+
+/// The counts of one window.
+struct Generation {
+    seen: Filter,
+    counts: Counts,
+}
+
+impl Generation {
+    fn with_bytes(bytes: usize) -> Generation {
+        let filter = bytes / FILTER_PART;
+        Generation { seen: Filter::with_bytes(filter), counts: Counts::with_bytes(bytes - filter) }
+    }
+
+    /// Returns an estimate of the units of `key` in the window. The estimate is never too low.
+    #[inline]
+    fn estimate(&self, key: Mixed, window: u64) -> u64 {
+        // The counts are read even if the filter has not seen the key, so that the processor fetches all memory of the
+        // key at the same time.
+        let count = self.counts.estimate(key, window);
+        if self.seen.contains(key, window) { 1 + count } else { 0 }
+    }
+
+    /// Returns the share of keys that seem to have more than `free` units, although they have none.
+    fn share_above(&self, window: u64, free: u64) -> f64 {
+        let above = if free == 0 { 1.0 } else { self.counts.share_above(window, free - 1) };
+        self.seen.wrong_hits(window) * above
+    }
+
+    /// Sets the units of `key` to at least `units`, which must not be 0.
+    #[inline]
+    fn raise(&self, key: Mixed, window: u64, units: u64, is_older: impl Fn() -> bool) {
+        self.seen.insert(key, window, &is_older);
+        self.counts.raise(key, window, units - 1, &is_older);
+    }
+}
+
+/// The counts of the current window and of the window before it.
+pub(super) struct Windows {
+    /// The window with the number n uses the generation n mod 2.
+    generations: [Generation; 2],
+    /// The number of the newest window in which a request was decided. A cell is written only after this number.
+    newest: AtomicU64,
+    /// The length of a window.
+    window_ns: u64,
+    /// Whether units of the previous window count (`sliding_window_counter`).
+    slides: bool,
+}
+
+/// The counts of a key in the current window, in the form of a state.
+pub(super) struct Counted {
+    /// The time of the decision. It is later than the time of the request if a later window has begun.
+    pub(super) now: Time,
+    pub(super) state: Packed,
+    /// The number of the window.
+    pub(super) window: u64,
+}
+
+impl Windows {
+    pub(super) fn new(quota: &Quota, bytes: usize) -> Windows {
+        Windows {
+            generations: [0, 1].map(|_| Generation::with_bytes(bytes / 2)),
+            newest: AtomicU64::new(0),
+            window_ns: quota.window_ns(),
+            slides: matches!(quota.algorithm(), Algorithm::SlidingWindowCounter { .. }),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.generations.iter().map(|generation| generation.seen.bytes() + generation.counts.bytes()).sum()
+    }
+
+    /// Returns the share of new keys that have no `free` units left at `now`, although they have used nothing.
+    pub(super) fn wrong_refusals(&self, now: Time, free: u64) -> f64 {
+        let window = now.as_nanos() / self.window_ns;
+        let elapsed = (now.as_nanos() % self.window_ns) as f64 / self.window_ns as f64;
+        let current = self.generation(window).share_above(window, free);
+        // The units of the previous window count less and less.
+        let free_before = free as f64 / (1.0 - elapsed);
+        match window.checked_sub(1) {
+            Some(previous) if self.slides => {
+                1.0 - (1.0 - current) * (1.0 - self.generation(previous).share_above(previous, free_before as u64))
+            }
+            _ => current,
+        }
+    }
+
+    fn generation(&self, window: u64) -> &Generation {
+        &self.generations[(window % 2) as usize]
+    }
+
+    /// Returns the counts of `key` at `now`. The caller has the lock of the key.
+    ///
+    /// If a later window has begun, a request with an earlier time is decided at the start of this window. The cells of
+    /// its own window may already count the units of the later window.
+    #[inline]
+    pub(super) fn load(&self, mixer: &Mixer, key: Mixed, now: Time) -> Counted {
+        loop {
+            let counted = self.load_in(mixer, key, now, self.newest.load(Ordering::Acquire));
+            // If a later window began meanwhile, its units may have replaced units of the previous window.
+            if self.newest.load(Ordering::Acquire) == counted.window {
+                return counted;
+            }
+        }
+    }
+
+    #[inline]
+    fn load_in(&self, mixer: &Mixer, key: Mixed, now: Time, newest: u64) -> Counted {
+        let window = (now.as_nanos() / self.window_ns).max(newest);
+        if window > newest {
+            self.newest.fetch_max(window, Ordering::AcqRel);
+        }
+        let start = window * self.window_ns;
+        let estimate = |window| self.generation(window).estimate(mixer.in_window(key, window), window);
+        let first = estimate(window);
+        let second = match window.checked_sub(1) {
+            Some(previous) if self.slides => estimate(previous),
+            _ => 0,
+        };
+        let ends = if self.slides { 2 } else { 1 };
+        let state = match (first, second) {
+            (0, 0) => Packed::default(),
+            _ => Packed { expires_at: start + ends * self.window_ns, first, second },
+        };
+        Counted { now: now.max(Time::from_nanos(start)), state, window }
+    }
+
+    /// Sets the units of `key` to at least `units`, in the window in which it was `counted`. The caller has the lock of
+    /// the key since then.
+    #[inline]
+    pub(super) fn raise(&self, mixer: &Mixer, key: Mixed, counted: &Counted, units: u64) {
+        // Two windows later, the same cells have the units of a newer window, and the units of this one no longer count.
+        let is_older = || self.newest.load(Ordering::Acquire) < counted.window + 2;
+        let key = mixer.in_window(key, counted.window);
+        self.generation(counted.window).raise(key, counted.window, units, is_older);
+    }
+}
+
+#[cfg(loom)]
+impl Windows {
+    /// Returns the estimate of `key` in a window.
+    pub(super) fn estimate(&self, mixer: &Mixer, key: Mixed, window: u64) -> u64 {
+        self.generation(window).estimate(mixer.in_window(key, window), window)
+    }
+}
