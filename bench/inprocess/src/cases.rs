@@ -16,9 +16,18 @@ use governor::middleware::NoOpMiddleware;
 use governor::state::keyed::DashMapStateStore;
 use governor::{DefaultKeyedRateLimiter, RateLimiter};
 use parking_lot::Mutex;
+use pingora_limits::rate::Rate;
+use spillgate::sketch::Sketch;
 use spillgate::{Clock, KeyHasher, Limiter, MemoryOptions, MemoryStore, Quota, SystemClock, TickingClock};
 
 use crate::keys::Keys;
+
+/// The bytes of a sketch, and of pingora's counters.
+const SKETCH_BYTES: usize = 64 << 20;
+/// pingora counts each key with four hashes, as it does by default.
+const PINGORA_HASHES: usize = 4;
+/// pingora has one table of counters for the current interval, and one for the interval before it.
+const PINGORA_TABLES: usize = 2;
 
 /// Whether the limit allows every request, or only the first request of each key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +50,12 @@ pub(crate) enum Case {
     Governor,
     /// The same with a clock that a thread advances
     GovernorUpkeep,
+    /// A sketch of buckets of 64 MiB
+    Sketch,
+    /// A sketch of windows of 64 MiB
+    SketchWindows,
+    /// pingora's `Rate` with 64 MiB of counters: it counts, and has no limit
+    PingoraRate,
     /// 256 mutexes, each around a HashMap that uses foldhash and owns its keys. This map has no clock and no limit, and
     /// shows the cost of a plain map
     PlainMap,
@@ -61,10 +76,19 @@ impl Case {
             Case::SlidingWindowCounter => "spillgate sliding window counter",
             Case::Governor => "governor 0.10.4 keyed DashMap",
             Case::GovernorUpkeep => "governor 0.10.4 keyed DashMap, upkeep clock",
+            Case::Sketch => "spillgate sketch, token bucket, 64 MiB",
+            Case::SketchWindows => "spillgate sketch, sliding window counter, 64 MiB",
+            Case::PingoraRate => "pingora-limits 0.9.1 `Rate::observe`, 64 MiB (no limit)",
             Case::PlainMap => "256 mutexes around HashMap, foldhash (no clock, no limit)",
             Case::BareTable => "table of 64-bit fingerprints (no clock, no limit)",
             Case::BareTableSameInputs => "table of 64-bit fingerprints, with spillgate's hash and clock (no limit)",
         }
+    }
+
+    /// Returns all cases that have an entry for each key. Sketches have none.
+    pub(crate) fn with_keys() -> Vec<Case> {
+        let sketches = [Case::Sketch, Case::SketchWindows, Case::PingoraRate];
+        Case::value_variants().iter().copied().filter(|case| !sketches.contains(case)).collect()
     }
 
     /// The quota for spillgate. The state of a key does not expire during a run.
@@ -75,7 +99,7 @@ impl Case {
         };
         let builder = match self {
             Case::FixedWindow => Quota::fixed_window(limit, window),
-            Case::SlidingWindowCounter => Quota::sliding_window_counter(limit, window),
+            Case::SlidingWindowCounter | Case::SketchWindows => Quota::sliding_window_counter(limit, window),
             _ => Quota::token_bucket(limit, window),
         };
         builder.build().map_err(|error| error.to_string())
@@ -93,6 +117,15 @@ impl Case {
                 let store = MemoryStore::new(MemoryOptions { max_keys, ..MemoryOptions::default() });
                 let clock = TickingClock::start().map_err(|error| error.to_string())?;
                 Box::new(Spillgate { limiter: Limiter::with_clock(store, clock), quota: self.quota(width)? })
+            }
+            Case::Sketch | Case::SketchWindows => {
+                let quota = self.quota(width)?;
+                let sketch = Sketch::new(&quota, SKETCH_BYTES).map_err(|error| error.to_string())?;
+                Box::new(Sketched { limiter: Limiter::new(sketch), quota })
+            }
+            Case::PingoraRate => {
+                let slots = SKETCH_BYTES / size_of::<isize>() / PINGORA_TABLES / PINGORA_HASHES;
+                Box::new(Rate::new_with_estimator_config(Duration::from_secs(1), PINGORA_HASHES, slots))
             }
             Case::PlainMap => Box::new(PlainMap::new()),
             Case::BareTable => Box::new(BareTable::new(max_keys, Inputs::Fast(RandomState::default()))),
@@ -128,6 +161,24 @@ impl<C: Clock> Spillgate<C> {
 impl<C: Clock> Subject for Spillgate<C> {
     fn count_allowed(&self, keys: &Keys) -> usize {
         keys.iter().filter(|key| self.allows(key)).count()
+    }
+}
+
+/// A sketch with one quota for all keys.
+struct Sketched {
+    limiter: Limiter<Sketch>,
+    quota: Quota,
+}
+
+impl Subject for Sketched {
+    fn count_allowed(&self, keys: &Keys) -> usize {
+        keys.iter().filter(|key| self.limiter.take_now(&self.quota, ("api", *key), 1).allowed).count()
+    }
+}
+
+impl Subject for Rate {
+    fn count_allowed(&self, keys: &Keys) -> usize {
+        keys.iter().filter(|key| self.observe(&("api", *key), 1) > 0).count()
     }
 }
 

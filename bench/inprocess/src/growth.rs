@@ -71,6 +71,9 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
             Case::TokenBucketTicking | Case::GovernorUpkeep => {
                 return Err(format!("{} cannot be measured here, because the phases set the time", case.name()));
             }
+            Case::Sketch | Case::SketchWindows | Case::PingoraRate => {
+                return Err(format!("{} cannot be measured here, because it has no keys", case.name()));
+            }
             Case::PlainMap | Case::BareTable | Case::BareTableSameInputs => {
                 return Err(format!("{} cannot be measured here, because it never removes a key", case.name()));
             }

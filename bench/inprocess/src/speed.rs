@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use kit::{Spread, spread};
 
 use crate::cases::{Case, Subject, Width};
@@ -31,7 +31,7 @@ pub(crate) struct Options {
     #[arg(long)]
     deny: bool,
     /// The limiters to measure. Ratios are relative to the first limiter
-    #[arg(long, value_enum, num_args = 1.., default_values_t = Case::value_variants().to_vec())]
+    #[arg(long, value_enum, num_args = 1.., default_values_t = Case::with_keys())]
     cases: Vec<Case>,
 }
 

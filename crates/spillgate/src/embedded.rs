@@ -1,10 +1,11 @@
-//! Functions of a limiter with a memory store. None of them returns a future.
+//! Functions of a limiter with a memory store or a sketch. None of them returns a future.
 //!
-//! The memory store never waits for a network. A program that uses it therefore needs no async runtime.
+//! These stores never wait for a network. A program that uses it therefore needs no async runtime.
 
 use smallvec::SmallVec;
 use spillgate_core::{Decision, Hit, Op, Quota, Receipt, StoreError, Verdict};
 
+use crate::sketch::Sketch;
 use crate::{Clock, Key, Limiter, MemoryOptions, MemoryStore};
 #[cfg(feature = "snapshot")]
 use crate::{Restored, Saved, SnapshotError};
@@ -33,6 +34,27 @@ impl Limiter {
     #[must_use]
     pub fn in_memory() -> Limiter {
         Limiter::new(MemoryStore::new(MemoryOptions::default()))
+    }
+}
+
+impl<C: Clock> Limiter<Sketch, C> {
+    /// Takes `cost` units for `key`, if they fit `quota`, as [`take`](Limiter::take) does. One hit on a sketch never
+    /// fails, so there is no error. A quota that the sketch does not support is refused.
+    ///
+    /// ```
+    /// use spillgate::sketch::Sketch;
+    /// use spillgate::{Limiter, Quota};
+    ///
+    /// const PER_ADDRESS: Quota = Quota::per_second(10).constant();
+    /// let limiter = Limiter::new(Sketch::new(&PER_ADDRESS, 1 << 20)?);
+    /// assert!(limiter.take_now(&PER_ADDRESS, "192.0.2.1", 1).allowed);
+    /// # Ok::<(), spillgate::sketch::SketchError>(())
+    /// ```
+    #[inline]
+    #[must_use = "the decision says whether the request may pass"]
+    pub fn take_now(&self, quota: &Quota, key: impl Key, cost: u64) -> Decision {
+        let hit = self.hit(quota, key, cost);
+        self.store().decide_one(|| self.now(), &hit)
     }
 }
 

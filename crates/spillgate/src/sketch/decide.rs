@@ -3,6 +3,8 @@
 //! The kernel (the decision code in `spillgate-core`) decides. This file makes a state from the cells of a key, passes
 //! it to the kernel, and raises the cells to the new state.
 
+use std::hint::black_box;
+
 use smallvec::SmallVec;
 use spillgate_core::{
     Binding, Decision, Hit, MAX_HITS, Op, OpKind, Packed, Quota, Reason, State, Store, StoreError, Time, Timing,
@@ -58,11 +60,19 @@ impl Sketch {
     #[must_use]
     #[inline]
     pub fn hit_now(&self, now: Time, hit: &Hit<'_>) -> Decision {
+        self.decide_one(|| now, hit)
+    }
+
+    /// Decides one hit at the time that `clock` returns.
+    #[inline]
+    pub(crate) fn decide_one(&self, clock: impl FnOnce() -> Time, hit: &Hit<'_>) -> Decision {
         let mut decision = Decision::default();
         if !self.supports(hit.quota, hit.op.kind()) {
             return Decision::refuse(hit.quota.capacity(), Reason::Unsupported, Wait::Never);
         }
         let key = self.mixer.mix(hit.key);
+        self.fetch(key);
+        let now = clock();
         let _lock = self.locks.lock(self.locks.index_of(key));
         let known = self.load(key, now);
         let (state, at) = (known.state(hit.quota), known.now(now));
@@ -152,6 +162,16 @@ impl Sketch {
         locks.sort_unstable();
         locks.dedup();
         locks.into_iter().map(|index| self.locks.lock(index)).collect()
+    }
+
+    /// Reads the cells of a key and ignores them, so that the processor fetches their memory while it reads the clock and
+    /// takes the lock.
+    #[inline]
+    fn fetch(&self, key: Mixed) {
+        match &self.cells {
+            Cells::Buckets(rows) => drop(black_box(rows.places(key).map(|place| rows.get(place)))),
+            Cells::Windows(windows) => windows.fetch(&self.mixer, key),
+        }
     }
 
     /// Reads the cells of a key. The caller has the lock of the key.

@@ -54,10 +54,15 @@ impl Rows {
         &self.cells[place]
     }
 
+    #[inline]
+    pub(super) fn get(&self, place: usize) -> u64 {
+        self.cells[place].load(Ordering::Relaxed)
+    }
+
     /// Returns the smallest of these cells.
     #[inline]
     pub(super) fn least(&self, places: &Places) -> u64 {
-        places.map(|place| self.cells[place].load(Ordering::Relaxed)).into_iter().min().unwrap_or(0)
+        places.map(|place| self.get(place)).into_iter().min().unwrap_or(0)
     }
 
     /// Raises these cells to `value`. A cell that is higher stays as it is.

@@ -13,6 +13,8 @@
 //! improved data stream summary: the count-min sketch and its applications", 2005. Estan and Varghese, "New directions
 //! in traffic measurement and accounting", 2002 (conservative update).
 
+use std::hint::black_box;
+
 use spillgate_core::{Algorithm, Packed, Quota, Time};
 
 use super::bloom::Filter;
@@ -112,6 +114,13 @@ impl Windows {
         &self.generations[(window % 2) as usize]
     }
 
+    /// Reads the cells of a key in the newest window and ignores them, so that the processor fetches their memory.
+    #[inline]
+    pub(super) fn fetch(&self, mixer: &Mixer, key: Mixed) {
+        let newest = self.newest.load(Ordering::Relaxed);
+        black_box(self.load_in(mixer, key, Time::EPOCH, newest).state);
+    }
+
     /// Returns the counts of `key` at `now`. The caller has the lock of the key.
     ///
     /// If a later window has begun, a request with an earlier time is decided at the start of this window. The cells of
@@ -159,7 +168,7 @@ impl Windows {
     }
 }
 
-#[cfg(loom)]
+#[cfg(all(test, loom))]
 impl Windows {
     /// Returns the estimate of `key` in a window.
     pub(super) fn estimate(&self, mixer: &Mixer, key: Mixed, window: u64) -> u64 {

@@ -112,12 +112,18 @@ fn breaks(take: fn(&[AtomicU64; DEPTH]) -> bool) -> bool {
     broken.load(StdOrdering::Relaxed)
 }
 
+fn raise_all(cells: &[AtomicU64; DEPTH]) {
+    for cell in cells {
+        cell.fetch_max(1, Ordering::AcqRel);
+    }
+}
+
 #[test]
 fn the_variants_without_locks_admit_too_much() {
     assert!(breaks(|cells| {
         let free = cells.iter().any(|cell| cell.load(Ordering::Acquire) == 0);
         if free {
-            cells.iter().for_each(|cell| drop(cell.fetch_max(1, Ordering::AcqRel)));
+            raise_all(cells);
         }
         free
     }));
@@ -125,7 +131,7 @@ fn the_variants_without_locks_admit_too_much() {
         let Some(smallest) = cells.iter().find(|cell| cell.load(Ordering::Acquire) == 0) else { return false };
         let won = smallest.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire).is_ok();
         if won {
-            cells.iter().for_each(|cell| drop(cell.fetch_max(1, Ordering::AcqRel)));
+            raise_all(cells);
         }
         won
     }));
