@@ -16,6 +16,7 @@
 
 use spillgate_core::{Algorithm, Decision, Hit, Packed, Quota, State, Time};
 
+use super::overflow::Lack;
 use super::retry::GiveUpOn;
 use super::shards::{Content, Fingerprint, LockedBuckets, Obstacle, Position, Slab};
 use super::store::{MemoryStore, ShardRef};
@@ -37,6 +38,17 @@ pub(super) struct Entry {
     /// Whether the store has too little capacity (free keys or bytes in the budget) for a charge on this state, or no
     /// free slot for its key. If so, the stored state must not change.
     pub(super) over_budget: bool,
+}
+
+impl Entry {
+    /// Returns what the store lacks for the state of `key`.
+    pub(super) fn lack(&self, key: Fingerprint) -> Lack {
+        match (self.over_budget, self.position) {
+            (false, _) => Lack::Nothing,
+            (true, Some(_)) => Lack::Bytes,
+            (true, None) => Lack::Slot(key),
+        }
+    }
 }
 
 /// Returns whether a charge under `quota` can need more bytes in the slab. `in_slab` says whether the state is in the
@@ -127,14 +139,15 @@ impl MemoryStore {
         &self,
         shard: ShardRef<'_>,
         locked: &LockedBuckets<'_>,
-        entry: &Entry,
-        quota: &Quota,
+        (key, entry): (Fingerprint, &Entry),
+        (quota, now): (&Quota, Time),
     ) -> State {
-        let Some(position) = entry.position else { return State::default() };
-        match locked.content(position) {
-            _ if entry.new => State::default(),
-            Content::Inline { expires_at, first, second } => State::unpack(Packed { expires_at, first, second }, quota),
-            Content::InSlab { index, .. } => self.load_from_slab(shard, entry, index),
+        match entry.position.filter(|_| !entry.new).map(|position| locked.content(position)) {
+            None => self.overflow.as_ref().map(|overflow| overflow.state(key, quota, now)).unwrap_or_default(),
+            Some(Content::Inline { expires_at, first, second }) => {
+                State::unpack(Packed { expires_at, first, second }, quota)
+            }
+            Some(Content::InSlab { index, .. }) => self.load_from_slab(shard, entry, index),
         }
     }
 

@@ -49,7 +49,8 @@
 //!
 //! * `entry.rs` loads and stores states.
 //! * `retry.rs` removes the obstacles of requests, and it sweeps the shards.
-//! * `over_budget.rs` decides the requests for which the store has too little capacity.
+//! * `over_budget.rs` decides the requests for which the store has too little capacity. `overflow.rs` limits new keys by a
+//!   sketch in this case.
 //!
 //! The hash table is in `shards/`, and the code for snapshot files is in `snapshot/`.
 
@@ -59,6 +60,7 @@ mod decide;
 mod entry;
 mod options;
 mod over_budget;
+mod overflow;
 mod retry;
 mod several;
 mod shards;

@@ -1,20 +1,21 @@
 //! Decides a request that needs more capacity (space for keys and bytes) than the store has.
 //!
 //! The store must neither drop a live state nor exceed its bounds. [`OnFull`] says whether such a request is refused,
-//! or decided without being counted. In both cases, a state for which there is no capacity is not changed, because
+//! decided without being counted, or limited by a sketch. In all cases, a state for which there is no capacity is not changed, because
 //! its hits are decided on a copy. If no table can have a free slot for a key, its request is decided in the same way.
 
 use std::sync::atomic::Ordering;
 
-use smallvec::SmallVec;
-use spillgate_core::{Binding, Decision, Hit, Op, OpKind, Reason, State, Time, Verdict, Wait, decide_late};
+use smallvec::{SmallVec, smallvec};
+use spillgate_core::{Binding, Decision, Hit, Op, OpKind, Quota, Reason, State, Time, Verdict, Wait, decide_late};
 
 use super::options::OnFull;
+use super::overflow::{Lack, stand_in};
 use super::store::MemoryStore;
 
 impl MemoryStore {
-    /// Decides a request for which the store has too little capacity. `over_budget[j]` says whether there is no
-    /// capacity for `states[j]`. The caller must not store such a state.
+    /// Decides a request for which the store has too little capacity. `lacks[j]` says what the store lacks for
+    /// `states[j]`. The caller must not store a state for which something is lacking.
     ///
     /// `state_of[i]` is the index of the state of `hits[i]`. `newest` is the newest time at which the store has decided
     /// on any of these states, as far as it knows. [`decide_late`] says why this time is needed.
@@ -26,16 +27,26 @@ impl MemoryStore {
         (now, newest): (Time, Time),
         hits: &[Hit<'_>],
         (states, state_of): (&mut [State], &[usize]),
-        over_budget: &[bool],
+        lacks: &[Lack],
         decisions: &mut [Decision],
     ) -> Verdict {
         self.full_requests.fetch_add(1, Ordering::Relaxed);
+        let stand_ins: SmallVec<[Option<Quota>; 1]> = match self.overflow {
+            None => smallvec![None; hits.len()],
+            Some(_) => hits.iter().zip(state_of).map(|(hit, j)| stand_in_of(hit, lacks[*j])).collect(),
+        };
         let refuses = |i: usize| {
             let take = hits[i].op.kind() == OpKind::Take && hits[i].binding != Binding::Shadow;
-            over_budget[state_of[i]] && take && self.on_full == OnFull::Deny
+            let lacking = lacks[state_of[i]] != Lack::Nothing && stand_ins[i].is_none();
+            lacking && take && self.on_full != OnFull::Allow
         };
         let Some(first) = (0..hits.len()).find(|&i| refuses(i)) else {
-            return decide_late(states, state_of, hits, now, newest, decisions);
+            return match &self.overflow {
+                None => decide_late(states, state_of, hits, now, newest, decisions),
+                Some(overflow) => {
+                    overflow.decide((now, newest), (hits, &stand_ins), (states, state_of), lacks, decisions)
+                }
+            };
         };
         // The whole request is refused. Its takes, forces and settlements become peeks (operations that only read), so
         // that the request charges nothing and settles nothing.
@@ -54,4 +65,13 @@ impl MemoryStore {
         (verdict.allowed, verdict.binding, verdict.retry_after) = (false, Some(first), Wait::Unknown);
         verdict
     }
+}
+
+/// Returns the quota by which a sketch decides the hit, or `None` if the hit is not decided by a sketch.
+fn stand_in_of(hit: &Hit<'_>, lack: Lack) -> Option<Quota> {
+    let stand_in = matches!(lack, Lack::Slot(_)).then(|| stand_in(hit.quota)).flatten()?;
+    // A larger take could fit the limit, but never its stand-in.
+    let is_too_large =
+        matches!(hit.op, Op::Take { cost, .. } if cost > stand_in.hard_capacity() && cost <= hit.quota.hard_capacity());
+    (!is_too_large).then_some(stand_in)
 }

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use spillgate_core::{Decision, Hit, Quota, State, Time, Verdict, decide_late};
 
 use super::entry::Entry;
+use super::overflow::Lack;
 use super::retry::GiveUpOn;
 use super::shards::{Fingerprint, LockedBuckets, Obstacle, Table};
 use super::single::charging;
@@ -116,20 +117,16 @@ impl MemoryStore {
         let LockedEntries { locks, entries } = self.lock_entries(request, tables, give_up_on)?;
         let used_entries = || request.used.iter().zip(&entries);
         let mut states: SmallVec<[State; 4]> = used_entries()
-            .map(|(used, (lock, entry))| self.load_state(used.shard, &locks[*lock], entry, used.quota))
+            .map(|(used, (lock, entry))| {
+                self.load_state(used.shard, &locks[*lock], (used.key, entry), (used.quota, request.now))
+            })
             .collect();
-        let over_budget: SmallVec<[bool; 4]> = entries.iter().map(|(_, entry)| entry.over_budget).collect();
         let now = request.now;
         let newest = used_entries().map(|(used, (lock, entry))| self.newest(&locks[*lock], entry, used.quota, now));
         let newest = newest.max().unwrap_or(now);
-        let verdict = if over_budget.contains(&true) {
-            self.decide_over_budget(
-                (now, newest),
-                request.hits,
-                (&mut states, &request.state_of),
-                &over_budget,
-                decisions,
-            )
+        let verdict = if entries.iter().any(|(_, entry)| entry.over_budget) {
+            let lacks: SmallVec<[Lack; 4]> = used_entries().map(|(used, (_, entry))| entry.lack(used.key)).collect();
+            self.decide_over_budget((now, newest), request.hits, (&mut states, &request.state_of), &lacks, decisions)
         } else {
             decide_late(&mut states, &request.state_of, request.hits, now, newest, decisions)
         };

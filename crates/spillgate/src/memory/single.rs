@@ -81,11 +81,11 @@ impl MemoryStore {
         decision: &mut Decision,
     ) -> Result<bool, Obstacle> {
         let entry = self.find_or_claim(shard, locked, key, charging(hit), give_up_on)?;
-        let mut state = self.load_state(shard, locked, &entry, hit.quota);
+        let mut state = self.load_state(shard, locked, (key, &entry), (hit.quota, now));
         let (states, hits, decisions) = (slice::from_mut(&mut state), slice::from_ref(hit), slice::from_mut(decision));
         let newest = self.newest(locked, &entry, hit.quota, now);
         if entry.over_budget {
-            self.decide_over_budget((now, newest), hits, (states, &[0]), &[true], decisions);
+            self.decide_over_budget((now, newest), hits, (states, &[0]), &[entry.lack(key)], decisions);
         } else {
             decide_late(states, &[0], hits, now, newest, decisions);
         }

@@ -11,6 +11,7 @@ use spillgate_core::{Algorithm, Hit, Quota};
 
 use super::budget::Budget;
 use super::options::{MemoryOptions, OnFull};
+use super::overflow::Overflow;
 use super::shards::{Fingerprint, Shards, Table, Width};
 
 /// One shard (a part of the keys) is meant for this many keys. Each shard has its own table, so a table that grows
@@ -58,6 +59,8 @@ pub struct MemoryStore {
     pub(super) budget: Budget,
     /// What happens when the store has its maximum number of keys or bytes.
     pub(super) on_full: OnFull,
+    /// Limits new keys while the store is full, with [`OnFull::Sketch`].
+    pub(super) overflow: Option<Box<Overflow>>,
     /// How many requests needed more capacity than the store had.
     pub(super) full_requests: AtomicU64,
 }
@@ -68,11 +71,17 @@ impl MemoryStore {
     pub fn new(options: MemoryOptions) -> MemoryStore {
         let shards = options.max_keys.div_ceil(SHARD_KEYS).max(1).next_power_of_two();
         let bits = shards.ilog2().min(MAX_SHARD_BITS);
+        let sketch_bytes = match options.on_full {
+            OnFull::Sketch { bytes } => bytes.min(options.max_heap_bytes),
+            OnFull::Deny | OnFull::Allow => 0,
+        };
+        let is_sketch = matches!(options.on_full, OnFull::Sketch { .. });
         MemoryStore {
             narrow: Shards::new(Width::Narrow, bits),
             wide: Shards::new(Width::Wide, bits),
-            budget: Budget::new(options.max_keys, options.max_heap_bytes),
+            budget: Budget::new(options.max_keys, options.max_heap_bytes - sketch_bytes),
             on_full: options.on_full,
+            overflow: is_sketch.then(|| Box::new(Overflow::with_bytes(sketch_bytes))),
             full_requests: AtomicU64::new(0),
         }
     }

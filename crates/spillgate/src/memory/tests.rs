@@ -2,6 +2,7 @@
 
 mod compared;
 mod growth;
+mod overflow;
 mod threads;
 
 use std::time::Duration;

@@ -39,6 +39,7 @@
 mod bloom;
 mod counts;
 mod data;
+mod debts;
 mod decide;
 mod error;
 mod locks;
@@ -47,6 +48,8 @@ mod rows;
 #[cfg(test)]
 mod tests;
 mod windows;
+
+pub(crate) use debts::{Debt, Debts};
 
 use std::fmt;
 

@@ -1,0 +1,154 @@
+//! Limits new keys while the store is full: a sketch (cells that all keys share) has their debts.
+//!
+//! The sketch keeps one time for each key, the time at which its debt is paid. The debt is the time that a bucket needs to
+//! refill. So every limit is decided as a token bucket, its stand-in, which never admits more than the limit itself:
+//!
+//! | limit | its stand-in |
+//! |---|---|
+//! | token bucket, queue | the same bucket or queue |
+//! | window, log or counter: L units in W | a bucket with the burst B = ceil(L/2), and one unit every T = ceil(W/(floor(L/2) + 1)) |
+//! | concurrency | none: a new key is refused |
+//!
+//! A bucket admits at most B + ceil(W/T) - 1 units in a window that includes its start but not its end. Here this is at
+//! most ceil(L/2) + floor(L/2) + 1 - 1 = L. A bucket with the burst L and the rate L/W would admit nearly 2 * L.
+//!
+//! When the store has space again, a key gets a state that has at least as many units as the key has used. T, B and the
+//! time of the sketch say how many these are at most: after the time t, at most (paid_at - t)/T units were admitted.
+//!
+//! No locks are needed here. A request has the lock of the bucket in which its key would be, so no other request decides
+//! on the same key.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use spillgate_core::{Algorithm, Binding, Decision, Hit, Op, Quota, State, Time, Verdict, decide, decide_late};
+
+use super::shards::Fingerprint;
+use crate::sketch::{Debt, Debts};
+
+/// What the store lacks for a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lack {
+    /// It lacks nothing.
+    Nothing,
+    /// The state is in the store, but it cannot grow.
+    Bytes,
+    /// The key is not in the store, and gets no slot.
+    Slot(Fingerprint),
+}
+
+/// The debts of keys that are not in the store.
+pub(super) struct Overflow {
+    debts: Debts,
+    /// After this time, in nanoseconds since the epoch, no debt matters any more.
+    matters_until: AtomicU64,
+}
+
+/// Returns the quota by which the sketch limits a new key, or `None` if a sketch cannot do that.
+pub(super) fn stand_in(quota: &Quota) -> Option<Quota> {
+    let is_bucket = matches!(quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket);
+    let limit = quota.hard_capacity();
+    let (burst, interval_ns) = match quota.algorithm() {
+        _ if quota.limit() == 0 || quota.algorithm() == Algorithm::Concurrency => return None,
+        _ if is_bucket && quota.refusal_is_free() => return Some(quota.clone()),
+        _ if is_bucket => (limit, quota.interval_ns()),
+        _ => (limit.div_ceil(2), quota.window_ns().div_ceil(limit / 2 + 1)),
+    };
+    Quota::token_bucket(1, Duration::from_nanos(interval_ns)).burst(burst).build().ok()
+}
+
+impl Overflow {
+    pub(super) fn with_bytes(bytes: usize) -> Overflow {
+        Overflow { debts: Debts::with_bytes(bytes), matters_until: AtomicU64::new(0) }
+    }
+
+    fn debt(&self, key: Fingerprint) -> Debt {
+        self.debts.of(u128::from(key.high) << 64 | u128::from(key.low))
+    }
+
+    /// Returns a state for a key that is not in the store. It has at least the units that the key has used while the store
+    /// was full.
+    pub(super) fn state(&self, key: Fingerprint, quota: &Quota, now: Time) -> State {
+        let now_ns = now.as_nanos();
+        if self.matters_until.load(Ordering::Relaxed) <= now_ns {
+            return State::default();
+        }
+        let paid_at = self.debt(key).paid_at;
+        let since = match quota.algorithm() {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket if paid_at > now_ns => {
+                return State::owing_until(quota, Time::from_nanos(paid_at));
+            }
+            Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Concurrency => return State::default(),
+            // All these limits forget a unit at the latest one window and one segment after it was admitted.
+            _ => now_ns.saturating_sub(quota.window_ns() + quota.interval_ns()),
+        };
+        let Some(stand_in) = stand_in(quota) else { return State::default() };
+        let units = paid_at.saturating_sub(since) / stand_in.interval_ns();
+        counted(quota, units.min(quota.hard_capacity()), now)
+    }
+
+    /// Decides a request. `lacks[j]` says what the store lacks for `states[j]`. Each hit whose key gets no slot has a
+    /// quota in `stand_ins`.
+    pub(super) fn decide(
+        &self,
+        (now, newest): (Time, Time),
+        (hits, stand_ins): (&[Hit<'_>], &[Option<Quota>]),
+        (states, state_of): (&mut [State], &[usize]),
+        lacks: &[Lack],
+        decisions: &mut [Decision],
+    ) -> Verdict {
+        let replaced: SmallVec<[Hit<'_>; 4]> = hits
+            .iter()
+            .zip(stand_ins)
+            .map(|(hit, stand_in)| stand_in.as_ref().map_or(*hit, |quota| hit.with_quota(quota)))
+            .collect();
+        let first_hit = |state: usize| {
+            let hit = (0..hits.len()).find(|&i| state_of[i] == state && stand_ins[i].is_some())?;
+            Some((hits[hit].quota, stand_ins[hit].as_ref()?))
+        };
+        let mut debts: SmallVec<[Option<Debt>; 4]> = SmallVec::new();
+        for (j, lack) in lacks.iter().enumerate() {
+            debts.push(match (lack, first_hit(j)) {
+                (Lack::Slot(key), Some((_, stand_in))) => {
+                    let debt = self.debt(*key);
+                    states[j] = State::owing_until(stand_in, Time::from_nanos(debt.paid_at));
+                    Some(debt)
+                }
+                _ => None,
+            });
+        }
+        let verdict = decide_late(states, state_of, &replaced, now, newest, decisions);
+        for (j, debt) in debts.iter().enumerate() {
+            if let (Some(debt), Some((quota, stand_in))) = (debt, first_hit(j)) {
+                self.raise(debt, states[j].expires_at(stand_in), quota);
+            }
+        }
+        for ((decision, hit), stand_in) in decisions.iter_mut().zip(hits).zip(stand_ins) {
+            if stand_in.is_some() {
+                // The client sees its own limit. The units cannot be given back.
+                *decision = decision.without_receipt();
+                decision.limit = hit.quota.capacity();
+            }
+        }
+        verdict
+    }
+
+    fn raise(&self, debt: &Debt, paid_at: u64, quota: &Quota) {
+        if paid_at <= debt.paid_at {
+            return;
+        }
+        let forgotten_after = quota.window_ns() + quota.interval_ns();
+        self.matters_until.fetch_max(paid_at.saturating_add(forgotten_after), Ordering::Relaxed);
+        self.debts.raise(debt, paid_at);
+    }
+}
+
+/// Returns a state in which `units` units were used at `now`.
+fn counted(quota: &Quota, units: u64, now: Time) -> State {
+    let mut state = [State::default()];
+    let hit = Hit::new(0, quota, Op::Force { cost: units }, Binding::Shadow);
+    let _ = decide(&mut state, &[0], &[hit], now, &mut [Decision::default()]);
+    let [state] = state;
+    state
+}
