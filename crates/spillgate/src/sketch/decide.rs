@@ -5,20 +5,20 @@
 
 use std::hint::black_box;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use spillgate_core::{
     Binding, Decision, Hit, MAX_HITS, Op, OpKind, Packed, Quota, Reason, State, Store, StoreError, Time, Timing,
     Verdict, Wait, decide,
 };
 
-use super::locks::Held;
 use super::mixer::Mixed;
+use super::request::LockedRequest;
 use super::rows::Places;
 use super::windows::Counted;
 use super::{Cells, Sketch, SketchError};
 
 /// What a sketch knows about a key.
-enum Known {
+pub(super) enum Known {
     /// The cells of a bucket, and the smallest of them.
     Bucket {
         places: Places,
@@ -30,7 +30,7 @@ enum Known {
 impl Known {
     /// Returns the time of the decision, for a request at `now`.
     #[inline]
-    fn now(&self, now: Time) -> Time {
+    pub(super) fn now(&self, now: Time) -> Time {
         match self {
             Known::Bucket { .. } => now,
             Known::Window(counted) => counted.now,
@@ -38,7 +38,7 @@ impl Known {
     }
 
     #[inline]
-    fn state(&self, quota: &Quota) -> State {
+    pub(super) fn state(&self, quota: &Quota) -> State {
         match self {
             Known::Bucket { paid_at, .. } => State::owing_until(quota, Time::from_nanos(*paid_at)),
             Known::Window(counted) => State::unpack(counted.state, quota),
@@ -128,40 +128,11 @@ impl Sketch {
             *decision = self.hit_now(now, hit);
             return Ok(Verdict::of(hits, decisions, now));
         }
-        Ok(self.decide_several(now, hits, decisions))
-    }
-
-    fn decide_several(&self, now: Time, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Verdict {
-        let mut keys: SmallVec<[u128; 4]> = SmallVec::new();
-        let mut state_of: SmallVec<[usize; 4]> = SmallVec::new();
-        for hit in hits {
-            let known = keys.iter().position(|key| *key == hit.key);
-            state_of.push(known.unwrap_or(keys.len()));
-            if known.is_none() {
-                keys.push(hit.key);
-            }
-        }
-        let keys: SmallVec<[Mixed; 4]> = keys.into_iter().map(|key| self.mixer.mix(key)).collect();
-        let _locks = self.lock_all(&keys);
-        let known = self.load_all(&keys, now);
-        let quota_of = |state: usize| hits[state_of.iter().position(|of| *of == state).unwrap_or(0)].quota;
-        let mut states: SmallVec<[State; 4]> =
-            known.iter().enumerate().map(|(i, known)| known.state(quota_of(i))).collect();
-        let at = known.first().map_or(now, |known| known.now(now));
-        let verdict = decide(&mut states, &state_of, hits, at, decisions);
-        for (i, state) in states.iter().enumerate() {
-            self.store(keys[i], &known[i], state, quota_of(i));
-        }
-        decisions.iter_mut().for_each(|decision| *decision = decision.without_receipt());
-        verdict
-    }
-
-    /// Takes the locks of all these keys, in ascending order, and each lock once.
-    fn lock_all(&self, keys: &[Mixed]) -> SmallVec<[Held<'_>; 4]> {
-        let mut locks: SmallVec<[usize; 4]> = keys.iter().map(|key| self.locks.index_of(*key)).collect();
-        locks.sort_unstable();
-        locks.dedup();
-        locks.into_iter().map(|index| self.locks.lock(index)).collect()
+        let sketches: SmallVec<[&Sketch; 4]> = smallvec![self; hits.len()];
+        let request = LockedRequest::new(&sketches, now, hits);
+        let (verdict, states) = request.decide(true, decisions);
+        request.store(&states);
+        Ok(verdict)
     }
 
     /// Reads the cells of a key and ignores them, so that the processor fetches their memory while it reads the clock and
@@ -176,28 +147,13 @@ impl Sketch {
 
     /// Reads the cells of a key. The caller has the lock of the key.
     #[inline]
-    fn load(&self, key: Mixed, now: Time) -> Known {
+    pub(super) fn load(&self, key: Mixed, now: Time) -> Known {
         match &self.cells {
             Cells::Buckets(rows) => {
                 let places = rows.places(key);
                 Known::Bucket { places, paid_at: rows.least(&places) }
             }
             Cells::Windows(windows) => Known::Window(windows.load(&self.mixer, key, now)),
-        }
-    }
-
-    /// Reads the cells of several keys in one window. The caller has the locks of the keys.
-    fn load_all(&self, keys: &[Mixed], now: Time) -> SmallVec<[Known; 4]> {
-        let window = |known: &Known| match known {
-            Known::Bucket { .. } => None,
-            Known::Window(counted) => Some(counted.window),
-        };
-        loop {
-            let known: SmallVec<[Known; 4]> = keys.iter().map(|key| self.load(*key, now)).collect();
-            // If a later window began after the first key was read, all keys are read again.
-            if known.iter().all(|key| window(key) == window(&known[0])) {
-                return known;
-            }
         }
     }
 
@@ -212,7 +168,7 @@ impl Sketch {
     }
 
     /// Raises the cells of a key to `state`, if it has more units than before. The caller has the lock of the key.
-    fn store(&self, key: Mixed, known: &Known, state: &State, quota: &Quota) {
+    pub(super) fn store(&self, key: Mixed, known: &Known, state: &State, quota: &Quota) {
         let packed = match known {
             // A bucket of some shares has no packed form. Only its time is needed.
             Known::Bucket { .. } => Packed { expires_at: state.expires_at(quota), ..Packed::default() },

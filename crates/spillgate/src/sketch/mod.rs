@@ -36,6 +36,7 @@
 //! A sketch cannot give units back, because other keys may have raised the same cells. So it supports no refund, no
 //! reset, no lease and no penalty.
 
+mod beside;
 mod bloom;
 mod counts;
 mod data;
@@ -44,6 +45,7 @@ mod decide;
 mod error;
 mod locks;
 mod mixer;
+mod request;
 mod rows;
 #[cfg(test)]
 mod tests;

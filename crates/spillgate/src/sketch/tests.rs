@@ -2,6 +2,8 @@
 //! only the module `model`.
 
 #[cfg(not(loom))]
+mod beside;
+#[cfg(not(loom))]
 mod bounds;
 #[cfg(not(loom))]
 mod data;

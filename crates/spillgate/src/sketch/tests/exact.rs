@@ -7,7 +7,7 @@ use super::common::{Exact, SECOND, quotas};
 use crate::sketch::Sketch;
 
 /// Returns a random operation that a sketch supports.
-fn operation(random: &mut Random) -> Op {
+pub(super) fn operation(random: &mut Random) -> Op {
     match random.below(10) {
         0 => Op::Peek,
         1 => Op::take(0),
