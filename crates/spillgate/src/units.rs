@@ -148,6 +148,48 @@ pub fn parse_count(text: &str) -> Result<u64, UnitError> {
     parse_with_units(text, &[("", 1), ("k", 1_000), ("K", 1_000), ("M", 1_000_000), ("G", 1_000_000_000)])
 }
 
+/// Units of bytes with their sizes.
+const BYTES: [(&str, u64); 9] = [
+    ("", 1),
+    ("B", 1),
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+    ("kB", 1_000),
+    ("KB", 1_000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+];
+
+/// Reads a number of bytes: `256`, `64KiB`, `1MB`.
+///
+/// # Errors
+/// The text is not a number of bytes, or the number is more than 2^64 - 1.
+///
+/// ```
+/// assert_eq!(spillgate::units::parse_bytes("64KiB"), Ok(65_536));
+/// ```
+pub fn parse_bytes(text: &str) -> Result<u64, UnitError> {
+    parse_with_units(text, &BYTES)
+}
+
+/// Prints a number of bytes with the largest unit of which it is a multiple, or with two decimals. [`parse_bytes`] reads
+/// the text again if it has no decimals.
+///
+/// ```
+/// use spillgate::units::format_bytes;
+/// assert_eq!((format_bytes(65_536), format_bytes(1_500_000)), ("64KiB".to_owned(), "1.43MiB".to_owned()));
+/// ```
+#[must_use]
+pub fn format_bytes(bytes: u64) -> String {
+    let unit = BYTES[2..5].iter().rev().find(|(_, size)| bytes >= *size);
+    match unit {
+        None => format!("{bytes}B"),
+        Some((unit, size)) if bytes.is_multiple_of(*size) => format!("{}{unit}", bytes / size),
+        Some((unit, size)) => format!("{:.2}{unit}", bytes as f64 / *size as f64),
+    }
+}
+
 /// Reads a whole number with one of `units`. Each unit comes with its factor.
 ///
 /// # Errors

@@ -120,4 +120,16 @@ impl Store for Backend {
             }
         }
     }
+
+    fn try_decide(
+        &self,
+        timing: Timing,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Option<Result<Verdict, StoreError>> {
+        match self {
+            Backend::Memory(store) => store.try_decide(timing, hits, decisions),
+            Backend::Redis(_) => None,
+        }
+    }
 }

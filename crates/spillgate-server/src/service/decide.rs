@@ -53,8 +53,11 @@ impl<C: Clock> Service<C> {
         decisions.resize(plan.hits.len(), Decision::default());
         let now = timing.now.unwrap_or_else(|| self.limiter.now());
         let decided = if plan.separately {
-            // The box keeps this rare case out of the future of every other request.
+            // The boxes keep these rarer cases out of the future of every other request.
             Box::pin(self.decide_separately(now, timing.timeout, &plan, &mut decisions)).await
+        } else if plan.sketched {
+            let (sketches, hits) = (plan.sketches(), &plan.hits);
+            Box::pin(self.decide_beside(now, timing.timeout, (&sketches, hits), &mut decisions)).await
         } else {
             self.decide_hits(now, timing.timeout, &plan.hits, &mut decisions).await
         };

@@ -19,6 +19,7 @@ mod request_log;
 mod reserve;
 pub mod rls;
 mod separately;
+mod sketched;
 #[cfg(test)]
 mod tests;
 mod validate;

@@ -7,6 +7,7 @@ use spillgate::rules::{Action, Request};
 use spillgate::{Binding, Clock, Decision, Hit, Op, OpKind, Verdict};
 use tracing::Level;
 
+use super::sketched::refuse_sketches;
 use super::validate::within;
 use super::{Service, ServiceError};
 use crate::settings::Grants;
@@ -80,6 +81,7 @@ impl<C: Clock> Service<C> {
             if plan.hits.is_empty() {
                 return Err(ServiceError::UnknownLimit(i + 1));
             }
+            refuse_sketches(&plan)?;
             plans.push(plan);
         }
         let mut reset = 0;

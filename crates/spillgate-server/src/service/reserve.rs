@@ -9,6 +9,7 @@ use spillgate::{Algorithm, Binding, Clock, Decision, Hit, Op, Quota, Receipt, Ve
 use tracing::Level;
 
 use super::answer::{self, Answer, AnswerView};
+use super::sketched::refuse_sketches;
 use super::{Loaded, Service, ServiceError};
 use crate::settings::Grants;
 
@@ -51,6 +52,7 @@ impl<C: Clock> Service<C> {
         (estimate, record): (u64, &'p Quota),
     ) -> Result<(Answer<'p>, Option<Reserved>), ServiceError> {
         let mut plan = self.plan(loaded, request, grants).map_err(|error| self.rejected(error))?;
+        refuse_sketches(&plan).map_err(|error| self.rejected(error))?;
         let limits = plan.hits.len();
         self.add_records(&mut plan, estimate, record).map_err(|error| self.rejected(error))?;
         let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); plan.hits.len()];

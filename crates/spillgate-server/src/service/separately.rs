@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use smallvec::{SmallVec, smallvec};
 use spillgate::rules::{Plan, Planned};
+use spillgate::sketch::Sketch;
 use spillgate::{Clock, Decision, Hit, Source, Time, Verdict};
 use tokio::time::Instant;
 
@@ -27,6 +28,8 @@ impl<C: Clock> Service<C> {
     ) -> Result<Verdict, ServiceError> {
         let hits_of = |planned: &Planned<'_>| planned.hits.iter().map(|(index, _)| plan.hits[*index]).collect();
         let hits: SmallVec<[SmallVec<[Hit<'_>; 4]>; 4]> = plan.descriptors.iter().map(hits_of).collect();
+        let sketches = if plan.sketched { plan.sketches() } else { SmallVec::new() };
+        let sketches = &sketches;
         let deadline = self.limiter.store().timeout(timeout).map(|timeout| Instant::now() + timeout);
         let chains = chains(&hits);
         let (hits, chains) = (&hits, &chains);
@@ -38,7 +41,13 @@ impl<C: Clock> Service<C> {
                 // All descriptors of a chain together have the timeout of one request.
                 let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
                 let timeout = if answered.is_empty() { timeout } else { left() };
-                let verdict = self.decide_hits(now, timeout, hits, &mut own).await?;
+                let verdict = if plan.sketched {
+                    let beside = plan.descriptors[index].hits.iter().map(|(hit, _)| sketches[*hit]);
+                    let beside: SmallVec<[Option<&Sketch>; 4]> = beside.collect();
+                    self.decide_beside(now, timeout, (&beside, hits), &mut own).await?
+                } else {
+                    self.decide_hits(now, timeout, hits, &mut own).await?
+                };
                 answered.push((index, verdict.source, own));
             }
             Ok::<_, ServiceError>(answered)

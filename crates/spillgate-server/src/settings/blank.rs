@@ -48,6 +48,7 @@ pub(super) fn settings() -> Settings {
             max_keys: 0,
             max_heap: 0,
             on_full: OnFull::Deny,
+            sketch: 0,
             snapshot: Snapshot { path: None, interval: Duration::ZERO },
         },
         headers: HeaderStyle::Off,

@@ -194,8 +194,14 @@ pub const KEYS: &[Key] = &[
         "How many bytes the sliding window logs, segments, leases and penalties in the memory store may use together",
         |s, v| s.memory.max_heap = v.size(1 << 16..=1 << 50)?),
     key!("memory.on_full", One "ANSWER", "deny",
-        "Answer to a request that does not fit into the full memory store: deny or allow",
-        |s, v| s.memory.on_full = v.word(&[("deny", OnFull::Deny), ("allow", OnFull::Allow)])?),
+        "What happens to a key that does not fit into the full memory store: deny refuses it, allow does not count it, and \
+         sketch limits it in memory of fixed size, with some wrong refusals",
+        |s, v| s.memory.on_full = v.word(&[
+            ("deny", OnFull::Deny), ("allow", OnFull::Allow), ("sketch", OnFull::Sketch { bytes: 0 }),
+        ])?),
+    key!("memory.sketch", One "SIZE", "64MiB",
+        "With memory.on_full: sketch, how many bytes of memory.max_heap this sketch uses, from the start",
+        |s, v| s.memory.sketch = v.size(1 << 16..=1 << 40)?),
     key!("memory.snapshot.path", One "FILE", "",
         "File that keeps the counts over a restart. It is written at intervals, and when the server ends. Without this \
          setting, a restart loses all counts",

@@ -107,8 +107,10 @@ pub struct Memory {
     pub max_keys: usize,
     /// The maximum number of bytes that sliding window logs, segments, leases and penalties can use together.
     pub max_heap: usize,
-    /// The answer to a request that does not fit into the full store.
+    /// What happens to a key that does not fit into the full store. The size of the sketch is not set here.
     pub on_full: OnFull,
+    /// The number of bytes of the sketch, if `on_full` is a sketch.
+    pub sketch: usize,
     /// The snapshot that a restart reads.
     pub snapshot: Snapshot,
 }

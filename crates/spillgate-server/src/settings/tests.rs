@@ -119,7 +119,10 @@ limits:
     assert_eq!(settings.admin_token_file, Some("/etc/token".into()));
     assert!(settings.shadow);
     let snapshot = Snapshot { path: Some("conf/state".into()), interval: Duration::from_secs(5) };
-    assert_eq!(settings.memory, Memory { max_keys: 500_000, max_heap: 64 << 20, on_full: OnFull::Allow, snapshot });
+    assert_eq!(
+        settings.memory,
+        Memory { max_keys: 500_000, max_heap: 64 << 20, on_full: OnFull::Allow, sketch: 64 << 20, snapshot }
+    );
     let networks: Vec<_> = settings.trusted_proxies.iter().map(ToString::to_string).collect();
     assert_eq!(networks, ["10.0.0.0/8", "fd00::/8", "192.0.2.1/32"]);
     let entry = |key: &str, from| EntrySource { key: key.to_owned(), from };

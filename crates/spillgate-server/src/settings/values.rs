@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use spillgate::text::nearest;
-use spillgate::units::{UnitError, format_duration, parse_count, parse_duration, parse_with_units};
+use spillgate::units::{UnitError, format_duration, parse_bytes, parse_count, parse_duration};
 
 use super::error::Wrong;
 use super::yaml::{Kind, Node};
@@ -171,18 +171,7 @@ impl<'v> Value<'v> {
 
     /// Reads a number of bytes: `256`, `64KiB`, `1MB`.
     pub(super) fn size(&self, range: RangeInclusive<u64>) -> Read<usize> {
-        const UNITS: [(&str, u64); 9] = [
-            ("", 1),
-            ("B", 1),
-            ("kB", 1_000),
-            ("KB", 1_000),
-            ("KiB", 1 << 10),
-            ("MB", 1_000_000),
-            ("MiB", 1 << 20),
-            ("GB", 1_000_000_000),
-            ("GiB", 1 << 30),
-        ];
-        let value = self.whole(|text| parse_with_units(text, &UNITS), &range, "write bytes: 1024, 64KiB, 1MiB")?;
+        let value = self.whole(parse_bytes, &range, "write bytes: 1024, 64KiB, 1MiB")?;
         usize::try_from(value).map_err(|_| self.wrong("too large for this machine", "choose a smaller size"))
     }
 

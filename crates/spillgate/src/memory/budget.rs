@@ -18,12 +18,20 @@ pub(super) struct Budget {
     /// The number of bytes of the states in all slabs. Each shard has a slab, a list of the states that do not fit a
     /// slot of its table.
     heap_bytes: AtomicUsize,
+    /// Bytes that the program uses elsewhere, as a part of `max_heap_bytes`.
+    reserved_bytes: AtomicUsize,
 }
 
 impl Budget {
     /// Makes a budget in which nothing is used.
     pub(super) fn new(max_keys: usize, max_heap_bytes: usize) -> Budget {
-        Budget { max_keys, max_heap_bytes, keys: AtomicUsize::new(0), heap_bytes: AtomicUsize::new(0) }
+        Budget {
+            max_keys,
+            max_heap_bytes,
+            keys: AtomicUsize::new(0),
+            heap_bytes: AtomicUsize::new(0),
+            reserved_bytes: AtomicUsize::new(0),
+        }
     }
 
     /// Counts one more key. If there are `max_keys` keys already, counts nothing and returns false.
@@ -47,7 +55,13 @@ impl Budget {
     /// The bytes are counted only after the growth. Several threads can therefore see the same free bytes. If each of
     /// these threads then grows one state, the states together can have more than `max_heap_bytes` bytes.
     pub(super) fn has_bytes(&self) -> bool {
-        self.heap_bytes.load(Ordering::Relaxed) < self.max_heap_bytes
+        let used = self.heap_bytes.load(Ordering::Relaxed).saturating_add(self.reserved_bytes.load(Ordering::Relaxed));
+        used < self.max_heap_bytes
+    }
+
+    /// Sets the number of bytes that the program uses elsewhere.
+    pub(super) fn reserve(&self, bytes: usize) {
+        self.reserved_bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// Counts that the size of a state in a slab changed from `from` bytes to `to` bytes.

@@ -108,6 +108,19 @@ impl MemoryStore {
         self.full_requests.load(Ordering::Relaxed)
     }
 
+    /// Sets how many bytes of [`MemoryOptions::max_heap_bytes`] the program uses elsewhere, for example in
+    /// [sketches](crate::sketch). The states in the store that need such bytes then get fewer of them. A later call
+    /// replaces this number.
+    ///
+    /// ```
+    /// use spillgate::{MemoryOptions, MemoryStore};
+    /// let store = MemoryStore::new(MemoryOptions::default());
+    /// store.reserve_heap(64 << 20);
+    /// ```
+    pub fn reserve_heap(&self, bytes: usize) {
+        self.budget.reserve(bytes);
+    }
+
     /// Returns the number of states in the store, including states that expired but were not removed yet.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -77,11 +77,12 @@ mod read;
 mod schema;
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 
 pub use index::{How, Outcome, Rules, Step};
 pub use model::{
-    Defaults, Domain, Limit, MAX_DEPTH, MAX_FILE_BYTES, MAX_LIMITS, MAX_PATH_BYTES, MAX_RULES, Metadata, Origin, Rule,
-    RuleStep, RulesErrors, RulesFile, Unit, Unreleased,
+    Defaults, Domain, Limit, LimitSketch, MAX_DEPTH, MAX_FILE_BYTES, MAX_LIMITS, MAX_PATH_BYTES, MAX_RULES, Metadata,
+    Origin, Rule, RuleStep, RulesErrors, RulesFile, Unit, Unreleased,
 };
 pub use plan::{Action, Descriptor, Plan, Planned, Request};
 pub use read::read_files;
@@ -89,7 +90,7 @@ pub use schema::SCHEMA;
 
 pub use crate::text::{Diagnostic, Severity};
 
-use model::MAX_WARNINGS;
+use model::{MAX_WARNINGS, open_sketches};
 
 impl Rules {
     /// Reads and checks all `files`. Each file has one domain. If one file has an error, no file is loaded.
@@ -149,6 +150,44 @@ impl Rules {
     pub fn warn_of_unreleased(&mut self, files: &[RulesFile], taken: impl Fn(&Rule) -> Unreleased) {
         let found = lint::unreleased(self, files, taken);
         self.warn(files, found);
+    }
+
+    /// Opens the sketches of all limits with `representation: sketch`. Without this call, these limits count exactly, in
+    /// the store.
+    ///
+    /// Each of `nodes` servers has its own sketches, so each sketch allows the [share](crate::Quota::share) of one server.
+    /// A limit that is the same as in the rules `before` keeps its sketch. Any other sketch begins empty, so each key has
+    /// its whole burst again.
+    ///
+    /// ```
+    /// use std::num::NonZeroU32;
+    /// use spillgate::rules::{Rules, RulesFile};
+    /// let limit = "{unit: second, limit: 10, algorithm: token_bucket, representation: sketch, sketch_memory: 1MiB}";
+    /// let text = format!("domain: api\ndescriptors: [{{key: address, rate_limit: {limit}}}]");
+    /// let mut rules = Rules::parse(&[RulesFile { name: "api.yaml".into(), text }])?;
+    /// rules.open_sketches(None, NonZeroU32::MIN);
+    /// let rule = rules.find("api", &[("address", "192.0.2.1")]).expect("a rule");
+    /// assert!(rule.limits[0].sketch.as_ref().is_some_and(|sketch| sketch.opened().is_some()));
+    /// # Ok::<(), spillgate::rules::RulesErrors>(())
+    /// ```
+    pub fn open_sketches(&mut self, before: Option<&Rules>, nodes: NonZeroU32) {
+        let earlier: HashMap<(&str, &str), &Rule> = before
+            .into_iter()
+            .flat_map(Rules::rules)
+            .filter(|rule| rule.limits.iter().any(|limit| limit.sketch.is_some()))
+            .map(|rule| ((&*rule.domain, &*rule.path), rule))
+            .collect();
+        for rule in &mut self.rules {
+            let before = earlier.get(&(&*rule.domain, &*rule.path)).copied();
+            open_sketches(rule, before, nodes);
+        }
+    }
+
+    /// Returns the bytes of all sketches of these rules.
+    #[must_use]
+    pub fn sketch_bytes(&self) -> usize {
+        let sketches = self.rules.iter().flat_map(|rule| &rule.limits).filter_map(|limit| limit.sketch.as_ref());
+        sketches.fold(0, |sum, sketch| sum.saturating_add(sketch.bytes))
     }
 
     /// Adds the warnings in `found`, and sorts all warnings again by file and position. If several findings are at the same

@@ -3,12 +3,13 @@
 //! The rules have names and paths, and a store has keys (hashes) and quotas. This module is between the rules and the store,
 //! so that neither of them depends on the other.
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use spillgate_core::{Hit, MAX_HITS, Op};
 
 use super::index::Rules;
-use super::model::{Domain, Limit, Rule};
+use super::model::{Domain, Limit, LimitSketch, Rule};
 use crate::KeyHasher;
+use crate::sketch::Sketch;
 
 /// A request: a domain and one or more descriptors. A descriptor is a list of entries, and an entry is a key with a value.
 /// Every protocol builds requests of this type.
@@ -141,6 +142,8 @@ pub struct Plan<'p> {
     pub descriptors: SmallVec<[Planned<'p>; 4]>,
     /// Whether the descriptors are decided one after the other, each alone (`compat: envoy`).
     pub separately: bool,
+    /// Whether a hit is on a limit with `representation: sketch`. [`Plan::sketches`] returns the sketches.
+    pub sketched: bool,
     /// Whether the request needs more than [`MAX_HITS`] hits. Some hits are then missing, so the caller must reject the
     /// request.
     pub too_large: bool,
@@ -201,8 +204,13 @@ impl Rules {
     /// ```
     #[must_use]
     pub fn plan<'p, 'q: 'p>(&'p self, keys: &KeyHasher, request: &Request<'q>, value_bytes: usize) -> Plan<'p> {
-        let mut plan =
-            Plan { hits: SmallVec::new(), descriptors: SmallVec::new(), separately: false, too_large: false };
+        let mut plan = Plan {
+            hits: SmallVec::new(),
+            descriptors: SmallVec::new(),
+            separately: false,
+            sketched: false,
+            too_large: false,
+        };
         let Some((number, domain)) = self.domain(request.domain) else {
             plan.descriptors.resize_with(request.parts.len(), Planned::default);
             return plan;
@@ -237,6 +245,17 @@ impl Rules {
 }
 
 impl<'p> Plan<'p> {
+    /// Returns, for each hit, the sketch that decides it. `None` if the store decides it.
+    /// [`Sketch::decide_beside`](crate::sketch::Sketch::decide_beside) decides such requests.
+    #[must_use]
+    pub fn sketches(&self) -> SmallVec<[Option<&'p Sketch>; 4]> {
+        let mut sketches = smallvec![None; self.hits.len()];
+        for (index, limit) in self.descriptors.iter().flat_map(|planned| &planned.hits) {
+            sketches[*index] = limit.sketch.as_ref().and_then(LimitSketch::opened);
+        }
+        sketches
+    }
+
     /// Adds the hits of the descriptor with the index `at`. There is one hit for each limit that is not replaced.
     fn add(&mut self, counter: &Counter<'_>, asked: &Descriptor<'_, 'p>, at: usize, max_wait_ns: u64) {
         let planned = &self.descriptors[at];
@@ -269,7 +288,10 @@ impl<'p> Plan<'p> {
             let binding = rule.map(Rule::binding).unwrap_or_default();
             let mergeable = if compat_envoy { first_of_descriptor } else { 0 };
             match self.place(Hit::new(key, quota, op, binding), mergeable) {
-                Some(index) => self.descriptors[at].hits.push((index, limit)),
+                Some(index) => {
+                    self.sketched |= limit.sketch.is_some();
+                    self.descriptors[at].hits.push((index, limit));
+                }
                 None => self.too_large = true,
             }
         }

@@ -47,6 +47,7 @@ mod locks;
 mod mixer;
 mod request;
 mod rows;
+mod size;
 #[cfg(test)]
 mod tests;
 mod windows;
@@ -59,6 +60,7 @@ use spillgate_core::{Algorithm, Quota, Time};
 
 pub use data::{BloomFilter, CountMin};
 pub use error::SketchError;
+pub use size::Forecast;
 
 use locks::Locks;
 use mixer::Mixer;
@@ -66,7 +68,7 @@ use rows::{DEPTH, Rows};
 use windows::Windows;
 
 /// The smallest sketch, in bytes. The locks use half of it.
-const MIN_BYTES: usize = 128 << 10;
+pub(crate) const MIN_BYTES: usize = 128 << 10;
 
 /// A store of fixed size for one limit, and for keys without number. The [module](self) says what it promises.
 ///

@@ -23,7 +23,7 @@ use super::mixer::{Mixed, Mixer};
 use crate::sync::{AtomicU64, Ordering};
 
 /// The filter gets one part in this many of the bytes, and the counts get the rest.
-const FILTER_PART: usize = 4;
+pub(super) const FILTER_PART: usize = 4;
 
 /// The counts of one window.
 struct Generation {

@@ -5,7 +5,8 @@
 
 use spillgate::rules::{Limit, Rule, RuleStep, Rules, Unreleased};
 use spillgate::text::nearest;
-use spillgate::{OnStoreFailure, OpKind};
+use spillgate::units::format_bytes;
+use spillgate::{OnFull, OnStoreFailure, OpKind};
 
 use super::store;
 use crate::command::terminal::{Problem, Problems};
@@ -18,6 +19,7 @@ const LISTED: usize = 5;
 pub(crate) fn check_for_server(settings: &Settings, rules: &Rules) -> Result<(), Problems> {
     let mut found = uncounted_by_server(settings, rules);
     found.extend(unlimited_forward_auth(settings, rules));
+    found.extend(sketches(settings, rules));
     Problems::check(found)
 }
 
@@ -108,7 +110,7 @@ pub(crate) fn check_for_store(settings: &Settings, rules: &Rules) -> Result<(), 
 /// divided by `store.expected_nodes`.
 fn uncounted_by_server(settings: &Settings, rules: &Rules) -> Vec<Problem> {
     let mut found = uncounted(settings, rules);
-    let local = |limit: &&Limit| limit.quota.on_store_failure() == OnStoreFailure::Local;
+    let local = |limit: &&Limit| limit.sketch.is_none() && limit.quota.on_store_failure() == OnStoreFailure::Local;
     let is_shared = settings.store.url != StoreUrl::Memory;
     if let (true, None, Some(limit)) = (is_shared, settings.store.expected_nodes, limits(rules).find(local)) {
         let message = format!(
@@ -138,6 +140,29 @@ pub(crate) fn notes(settings: &Settings, rules: &Rules) -> Vec<String> {
     found.filter_map(note).collect()
 }
 
+/// Returns errors for sketches that do not fit the settings.
+fn sketches(settings: &Settings, rules: &Rules) -> Vec<Problem> {
+    let first = limits(rules).find(|limit| limit.sketch.is_some()).map(origin);
+    let mut found = Vec::new();
+    let is_shared = settings.store.url != StoreUrl::Memory;
+    if let (true, None, Some(first)) = (is_shared, settings.store.expected_nodes, &first) {
+        let message = format!(
+            "{first}: each server counts its share of a limit with representation: sketch, but the number of servers is not set"
+        );
+        found.push(Problem::new(message, "set `store.expected_nodes` to the highest number of servers"));
+    }
+    let overflow = if matches!(settings.memory.on_full, OnFull::Sketch { .. }) { settings.memory.sketch } else { 0 };
+    let (bytes, most) = (rules.sketch_bytes().saturating_add(overflow), settings.memory.max_heap);
+    if bytes > most {
+        let (bytes, most) = (format_bytes(bytes as u64), format_bytes(most as u64));
+        let place = first.map(|first| format!("{first}: ")).unwrap_or_default();
+        let message = format!("{place}all sketches together need {bytes}, but memory.max_heap is {most}");
+        let help = "raise `memory.max_heap`, or lower `memory.sketch` or the `sketch_memory` of limits";
+        found.push(Problem::new(message, help));
+    }
+    found
+}
+
 fn limits(rules: &Rules) -> impl Iterator<Item = &Limit> {
     rules.rules().flat_map(|rule| &rule.limits)
 }
@@ -154,7 +179,7 @@ fn uncounted(settings: &Settings, rules: &Rules) -> Vec<Problem> {
     let modes = store::modes(settings);
     let supports = |limit: &Limit, kind| modes.supports(&limit.quota, kind);
     let mut found = Vec::new();
-    for limit in limits(rules) {
+    for limit in limits(rules).filter(|limit| limit.sketch.is_none()) {
         let kinds = [OpKind::Peek, if limit.post_paid { OpKind::Force } else { OpKind::Take }];
         if !kinds.iter().all(|kind| supports(limit, *kind)) {
             found.push(uncountable(settings, limit));

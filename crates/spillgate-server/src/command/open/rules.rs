@@ -3,13 +3,15 @@
 //! All commands use this code. So they report errors of rules files in the same way, and never show a line that contains a
 //! password.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
+use spillgate::MemoryStore;
 use spillgate::rules::{Defaults, Diagnostic, Rules, RulesFile, read_files};
 
 use super::rule_checks;
 use crate::command::terminal::{Problem, Problems};
-use crate::settings::{Settings, masked};
+use crate::settings::{Settings, StoreUrl, masked};
 
 /// Returns all rules that the settings name, and the number of their files.
 pub(crate) fn load(settings: &Settings) -> Result<(Rules, usize), Problems> {
@@ -36,6 +38,17 @@ pub(crate) fn parse(settings: &Settings, files: &[RulesFile]) -> Result<Rules, P
     rules.warn_of_long_values(files, settings.limits.value);
     rules.warn_of_unreleased(files, |rule| rule_checks::unreleased(settings, rule));
     Ok(rules)
+}
+
+/// Opens the sketches of the rules, which need their memory from then on. Limits that have not changed since the rules
+/// `before` keep their sketches.
+pub(crate) fn open_sketches(settings: &Settings, before: Option<&Rules>, rules: &mut Rules, store: &MemoryStore) {
+    let nodes = match settings.store.url {
+        StoreUrl::Memory => None,
+        StoreUrl::Shared(_) => settings.store.expected_nodes.and_then(NonZeroU32::new),
+    };
+    store.reserve_heap(rules.sketch_bytes());
+    rules.open_sketches(before, nodes.unwrap_or(NonZeroU32::MIN));
 }
 
 /// Returns the error without its lines if they contain a URL with a password. This happens if a user passes a settings file

@@ -5,7 +5,7 @@
 use std::num::NonZeroU32;
 use std::thread;
 
-use spillgate::{FallbackStore, Limiter, MemoryOptions, MemoryStore, OnStoreFailure};
+use spillgate::{FallbackStore, Limiter, MemoryOptions, MemoryStore, OnFull, OnStoreFailure};
 
 use super::snapshot_file::LockedFile;
 use super::{log, snapshot};
@@ -19,7 +19,10 @@ pub(super) fn open(settings: &Settings, snapshot: Option<&LockedFile>) -> Result
     let memory = MemoryOptions {
         max_keys: settings.memory.max_keys,
         max_heap_bytes: settings.memory.max_heap,
-        on_full: settings.memory.on_full,
+        on_full: match settings.memory.on_full {
+            OnFull::Sketch { .. } => OnFull::Sketch { bytes: settings.memory.sketch },
+            on_full => on_full,
+        },
     };
     if settings.store.url == StoreUrl::Memory {
         return snapshot::limiter(memory, snapshot);

@@ -112,12 +112,13 @@ fn snapshot_file(serve: &Serve, settings: &Settings) -> Result<Option<LockedFile
     file.lock().map(Some).map_err(unavailable)
 }
 
-fn service(settings: &Settings, rules: Rules, file: Option<&LockedFile>) -> Result<Arc<Service>, Problems> {
+fn service(settings: &Settings, mut rules: Rules, file: Option<&LockedFile>) -> Result<Arc<Service>, Problems> {
     let limiter = limiter::open(settings, file)?;
     rule_checks::check_for_server(settings, &rules)?;
     for note in rule_checks::notes(settings, &rules) {
         tracing::info!("{note}");
     }
+    rules::open_sketches(settings, None, &mut rules, limiter.store().memory());
     let metrics = Metrics::with_rule_values(settings.limits.metric_values);
     let options = ServiceOptions::from(settings);
     Ok(Arc::new(Service::new(rules, limiter, options, Arc::new(metrics))))

@@ -26,7 +26,7 @@ pub(super) fn log_lost_counts(before: &Rules, after: &Rules) {
 }
 
 /// Returns each rule that loses counts, and what has changed in the rule. Only rules that exist before and after the
-/// reload are returned. A limit keeps its counts if only its number of units or its burst changes. A queue
+/// reload are returned. A limit with a sketch loses them if anything of its quota or its size changes. Any other limit keeps its counts if only its number of units or its burst changes. A queue
 /// (`leaky_bucket`) is an exception: it loses its counts if its rate changes.
 fn lost_counts(before: &Rules, after: &Rules) -> Vec<(String, &'static str)> {
     let was: HashMap<_, _> = before.rules().map(|rule| ((&*rule.domain, &*rule.path), rule)).collect();
@@ -49,7 +49,14 @@ fn changed(before: &Rule, after: &Rule) -> Option<&'static str> {
     if is_new(|a, b| a.quota.identity() == b.quota.identity()) {
         return Some("the window, the algorithm or a queue's rate");
     }
-    is_new(|a, b| a.quota.identity() == b.quota.identity() && a.slot_by == b.slot_by).then_some("slot_by")
+    if is_new(|a, b| a.quota.identity() == b.quota.identity() && a.slot_by == b.slot_by) {
+        return Some("slot_by");
+    }
+    let same_place = |a: &Limit, b: &Limit| match (&a.sketch, &b.sketch) {
+        (None, None) => true,
+        _ => b.shares_sketch(a),
+    };
+    is_new(same_place).then_some("the representation, or a limit with a sketch,")
 }
 
 /// Returns an error for each domain that had limits before the reload and has none after it, if its file still defines

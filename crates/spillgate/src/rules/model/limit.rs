@@ -8,6 +8,7 @@ use std::time::Duration;
 use spillgate_core::{Algorithm, Anchor, Denied, OnStoreFailure, OpKind, Quota, QuotaBuilder};
 
 use super::rule::Origin;
+use super::sketch::LimitSketch;
 
 /// One limit of a rule.
 ///
@@ -39,6 +40,8 @@ pub struct Limit {
     /// Whether clients see the limit. If false (`expose: false`), the limit is enforced, but answers show neither its name
     /// nor its numbers.
     pub exposed: bool,
+    /// The sketch in which the limit counts (`representation: sketch`). `None` if the limit has a state for each key.
+    pub sketch: Option<LimitSketch>,
     /// Where the limit was written. `None` for a limit that comes with a request.
     pub origin: Option<Origin>,
     /// A copy of `quota` that also charges refused requests. This copy is used for a limit that comes with a request,
@@ -71,6 +74,7 @@ impl Limit {
             post_paid: false,
             slot_by: None,
             exposed: true,
+            sketch: None,
             origin: None,
             charged: Some(Box::new(build(Denied::Charged))),
         }
@@ -107,7 +111,9 @@ impl Limit {
     pub fn operations(&self) -> impl Iterator<Item = OpKind> {
         let take = if self.post_paid { OpKind::Force } else { OpKind::Take };
         let all = [take, OpKind::Peek, OpKind::Refund, OpKind::Reset, OpKind::Renew, OpKind::Settle];
-        all.into_iter().filter(|op| self.quota.supports(*op))
+        let sketch = self.sketch.is_some();
+        let by_sketch = move |op: &OpKind| !sketch || matches!(op, OpKind::Take | OpKind::Force | OpKind::Peek);
+        all.into_iter().filter(|op| self.quota.supports(*op)).filter(by_sketch)
     }
 }
 

@@ -11,6 +11,7 @@ use spillgate_core::{Algorithm, Anchor, Denied, OnStoreFailure, QuotaBuilder, Qu
 use super::errors::Reporter;
 use super::scalar::{boolean, choice, duration, integer, share_ppm, text};
 use super::section::{Fields, Section, found, is_empty, shown};
+use super::sketch;
 use crate::rules::model::{Limit, Origin, RuleStep, Unit};
 use crate::text::yaml::{Node, Value};
 use crate::text::{At, nearest};
@@ -82,6 +83,10 @@ pub(super) fn read(node: &Node, around: &Around<'_>, reporter: &mut Reporter<'_>
             return None;
         }
     };
+    let sketch = sketch::read(&quota, &fields, around, reporter);
+    if reporter.count() > before {
+        return None;
+    }
     Some(Parsed::Limit(Box::new(Limit {
         name,
         quota,
@@ -91,6 +96,7 @@ pub(super) fn read(node: &Node, around: &Around<'_>, reporter: &mut Reporter<'_>
         post_paid: policy.post_paid,
         slot_by: policy.slot_by,
         exposed: policy.exposed,
+        sketch,
         origin: Some(around.origin.clone()),
         charged: None,
     })))

@@ -20,6 +20,7 @@ mod limit;
 mod metadata;
 mod scalar;
 mod section;
+mod sketch;
 
 use std::sync::Arc;
 
@@ -303,6 +304,12 @@ impl FileReader<'_> {
         let detailed_metric = self.flag(fields, "detailed_metric");
         let metadata = fields.get("metadata").and_then(|node| metadata::read(node, &mut self.reporter));
         let limits = self.limits(fields);
+        if let (true, Some(at), Limits::Some(limits)) = (quota_mode, fields.key_at("quota_mode"), &limits)
+            && limits.iter().any(|limit| limit.sketch.is_some())
+        {
+            let help = "remove `quota_mode`, or remove `representation: sketch` from the limits of this descriptor";
+            self.reporter.error(at, "a sketch cannot refuse together with other limits", "not with a sketch", help);
+        }
         let own = self.steps.last()?;
         let path = path_text(&self.steps);
         self.path_bytes += path.len();

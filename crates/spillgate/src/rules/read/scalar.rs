@@ -11,7 +11,7 @@ use super::errors::Reporter;
 use super::section::{found, shown};
 use crate::text::nearest;
 use crate::text::yaml::{Node, Value};
-use crate::units::{UnitError, parse_count, parse_duration};
+use crate::units::{UnitError, format_bytes, parse_bytes, parse_count, parse_duration};
 
 /// The maximum number of bytes of a key, a value or a name.
 const MAX_TEXT_BYTES: usize = 4096;
@@ -78,6 +78,22 @@ pub(super) fn integer(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> Op
             (format!("`{key}` has to be a whole number, not `{}`", shown(text)), "not a whole number", help)
         }
     };
+    reporter.error(node.at, message, label, help);
+    None
+}
+
+/// Reads a number of bytes, for example `64MiB`. It has to be in `bounds`, which include both ends.
+pub(super) fn bytes(node: &Node, key: &str, bounds: (u64, u64), reporter: &mut Reporter<'_>) -> Option<u64> {
+    let text = match &node.value {
+        Value::Text { text, .. } => parse_bytes(text),
+        Value::List(_) | Value::Map(_) | Value::Null => Err(UnitError::Malformed),
+    };
+    let (message, label) = match text {
+        Ok(bytes) if (bounds.0..=bounds.1).contains(&bytes) => return Some(bytes),
+        Ok(_) | Err(UnitError::TooLarge) => (format!("`{key}` is out of its bounds"), "out of bounds"),
+        Err(UnitError::Malformed) => (format!("`{key}` has to be a number of bytes"), "not a number of bytes"),
+    };
+    let help = format!("write `{key}: 64MiB`, from {} to {}", format_bytes(bounds.0), format_bytes(bounds.1));
     reporter.error(node.at, message, label, help);
     None
 }

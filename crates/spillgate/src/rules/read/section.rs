@@ -63,6 +63,8 @@ impl Section {
                 "post_paid",
                 "expose",
                 "on_store_failure",
+                "representation",
+                "sketch_memory",
             ],
             Section::Replaces => &["name"],
         }

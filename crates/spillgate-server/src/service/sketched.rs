@@ -1,0 +1,55 @@
+//! Decides requests with limits that count in sketches (`representation: sketch`).
+//!
+//! Such a request can also have limits that count in the store. [`Sketch::decide_beside`] says in which order they are
+//! asked.
+
+use std::time::Duration;
+
+use spillgate::rules::Plan;
+use spillgate::sketch::Sketch;
+use spillgate::{Clock, Decision, Hit, MAX_HITS, Store as _, Time, Timing, Verdict};
+
+use super::validate::within;
+use super::{Service, ServiceError};
+
+/// The error for a request that gives units back to a sketch.
+pub(super) fn unsupported() -> ServiceError {
+    ServiceError::BadRequest(
+        "a limit with representation: sketch cannot give units back: it has no refunds, resets and reservations".into(),
+    )
+}
+
+/// Returns an error if the plan has a hit on a sketch, for an operation that no sketch supports.
+pub(super) fn refuse_sketches(plan: &Plan<'_>) -> Result<(), ServiceError> {
+    if plan.sketched { Err(unsupported()) } else { Ok(()) }
+}
+
+impl<C: Clock> Service<C> {
+    /// Decides `hits`. If `sketches[i]` is a sketch, it decides `hits[i]`. The store decides all other hits.
+    pub(super) async fn decide_beside(
+        &self,
+        now: Time,
+        timeout: Option<Duration>,
+        (sketches, hits): (&[Option<&Sketch>], &[Hit<'_>]),
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, ServiceError> {
+        within("limits that match", hits.len(), MAX_HITS)?;
+        let store = self.limiter.store();
+        for (sketch, hit) in sketches.iter().zip(hits) {
+            match sketch {
+                Some(sketch) if !sketch.supports(hit.quota, hit.op.kind()) => return Err(unsupported()),
+                Some(_) => {}
+                None => {
+                    if let Some(error) = store.unsupported(std::slice::from_ref(hit)) {
+                        return Err(ServiceError::BadRequest(error));
+                    }
+                }
+            }
+        }
+        let mut timing = Timing::at(now);
+        timing.timeout = store.timeout(timeout);
+        let verdict = Sketch::decide_beside(sketches, store, timing, now, hits, decisions).await?;
+        self.watch_full(verdict.now);
+        Ok(verdict)
+    }
+}

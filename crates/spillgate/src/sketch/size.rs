@@ -1,0 +1,74 @@
+//! How much traffic a sketch of a given size can serve.
+
+use spillgate_core::{Algorithm, Quota};
+
+use super::bloom::LINE_BYTES;
+use super::data::wrong_hits;
+use super::locks::Locks;
+use super::rows::DEPTH;
+use super::windows::FILTER_PART;
+use super::{MIN_BYTES, Sketch};
+
+/// While a sketch admits this part of a unit for each cell of a row and each T, about 5 % of its cells are too high.
+const LOAD: f64 = 0.05;
+
+/// What a sketch of some size does under some load, as [`Sketch::forecast`] computes it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Forecast {
+    /// The share of keys (0 to 1) that are refused although they have used nothing.
+    pub wrong_refusals: f64,
+    /// The units that the sketch can admit in a second while at most about 5 % of its cells are too high.
+    pub units_per_second: f64,
+}
+
+impl Sketch {
+    /// Computes what a sketch of `bytes` bytes does if it admits `rate` units each second, from keys that each come once.
+    ///
+    /// The letters: T is the time between two units at the full rate of the limit, B is the burst, w is the number of
+    /// cells in a row, and a = rate * T / w.
+    ///
+    /// * A sketch of buckets: let c_1 = 1 - e^(-a) be the share of cells with a debt, and c_k = 1 - e^(-a * c_(k-1)^4) the
+    ///   share of cells whose debt is longer than (k - 1) * T. A key is refused with the probability c_B^4.
+    /// * A sketch of windows with the limit L: a cell has a mean of n = rate * W * p / w units, because only keys that the
+    ///   Bloom filter seems to know are counted, and p is its share of such keys. By Markov's inequality, a cell has L
+    ///   units or more with a probability of at most n/L. A key is refused with a probability of at most p * (n/L)^4.
+    ///
+    /// Keys that come more than once make more cells higher. So these figures are for an attack with new keys.
+    ///
+    /// ```
+    /// use spillgate::Quota;
+    /// use spillgate::sketch::Sketch;
+    ///
+    /// let forecast = Sketch::forecast(&Quota::per_second(10).burst(1).constant(), 64 << 20, 1_000_000.0);
+    /// assert!(forecast.wrong_refusals < 1e-5);
+    /// assert!(forecast.units_per_second > 1_000_000.0);
+    /// ```
+    #[must_use]
+    pub fn forecast(quota: &Quota, bytes: usize, rate: f64) -> Forecast {
+        let bytes = bytes.max(MIN_BYTES) - Locks::BYTES;
+        let limit = quota.hard_capacity() as f64;
+        if matches!(quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket) {
+            let (interval, width) = (quota.interval_ns() as f64 / 1e9, width(bytes));
+            let load = rate * interval / width;
+            let mut share = 1.0 - (-load).exp();
+            // With each further unit of the burst, the share becomes smaller. After a few of them, it no longer changes.
+            for _ in 1..quota.hard_capacity().min(64) {
+                share = 1.0 - (-load * share.powi(DEPTH as i32)).exp();
+            }
+            let wrong_refusals = if quota.limit() == 0 { 1.0 } else { share.powi(DEPTH as i32) };
+            return Forecast { wrong_refusals, units_per_second: LOAD * width / interval };
+        }
+        let (window, generation) = (quota.window_ns() as f64 / 1e9, bytes / 2);
+        let (filter, width) = (generation / FILTER_PART, width(generation - generation / FILTER_PART));
+        let seen = wrong_hits((rate * window) as u64, (filter / LINE_BYTES).max(1) as u64);
+        let count = rate * window * seen / width;
+        let wrong_refusals = if quota.limit() == 0 { 1.0 } else { seen * (count / limit).min(1.0).powi(DEPTH as i32) };
+        Forecast { wrong_refusals, units_per_second: LOAD * width * limit / window }
+    }
+}
+
+/// Returns the number of cells in each row.
+fn width(bytes: usize) -> f64 {
+    (bytes / size_of::<u64>() / DEPTH).max(1) as f64
+}
