@@ -20,5 +20,7 @@ mod random;
 mod reserve;
 #[path = "http/rls.rs"]
 mod rls;
+#[path = "http/sketch.rs"]
+mod sketch;
 #[path = "http/wrong.rs"]
 mod wrong;

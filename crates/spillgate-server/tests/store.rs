@@ -25,5 +25,7 @@ mod settings;
 mod several_limits;
 #[path = "store/sharing.rs"]
 mod sharing;
+#[path = "store/sketches.rs"]
+mod sketches;
 #[path = "store/ways.rs"]
 mod ways;

@@ -3,6 +3,7 @@
 //!
 //! Without sockets and real time, the tests are fast and exact.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -72,6 +73,12 @@ descriptors:
     rate_limit: {name: tokens, algorithm: sliding_window_log, unit: hour, requests_per_unit: 100}
   - key: paid_later
     rate_limit: {name: paid_later, unit: hour, requests_per_unit: 100, post_paid: true}
+  - key: sketched
+    rate_limit: {name: sketched, unit: minute, requests_per_unit: 3, representation: sketch, sketch_memory: 1MiB}
+  - key: both
+    rate_limits:
+      - {name: by_sketch, algorithm: token_bucket, unit: minute, limit: 5, representation: sketch, sketch_memory: 1MiB}
+      - {name: by_state, unit: day, requests_per_unit: 2}
   - key: uri
     value: "*/admin"
     rate_limit: {unit: hour, requests_per_unit: 0}
@@ -131,7 +138,8 @@ impl App {
 
     pub(crate) fn with(options: HttpOptions, service_options: ServiceOptions) -> App {
         let files = [RulesFile { name: "rules/api.yaml".into(), text: RULES.into() }];
-        let rules = Rules::parse(&files).unwrap_or_else(|errors| panic!("{errors:?}"));
+        let mut rules = Rules::parse(&files).unwrap_or_else(|errors| panic!("{errors:?}"));
+        rules.open_sketches(None, NonZeroU32::MIN);
         let clock = ManualClock::at(Time::EPOCH.after(Duration::from_secs(START_S)));
         let store = Backend::Memory(MemoryStore::new(MemoryOptions::default()));
         let limiter = Limiter::with_clock(store, clock.clone());

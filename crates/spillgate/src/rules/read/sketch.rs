@@ -17,7 +17,7 @@ use crate::units::format_bytes;
 const MAX_BYTES: u64 = 64 << 30;
 
 /// A sketch that can admit fewer units in a second is an error.
-const LEAST_UNITS_PER_SECOND: f64 = 10.0;
+const LEAST_UNITS_PER_SECOND: f64 = 1.0;
 /// A sketch that can admit fewer units in a second gets a warning.
 const FEW_UNITS_PER_SECOND: f64 = 1_000.0;
 
