@@ -20,6 +20,8 @@ pub enum Verb {
     Key(KeyNames),
     /// Examines a shared store.
     Doctor(Doctor),
+    /// Computes the memory of a limit.
+    Size(Size),
     /// Prints the JSON Schema of rules files.
     Schema,
 }
@@ -88,6 +90,23 @@ pub struct KeyNames {
 pub struct Doctor {
     pub config: Option<PathBuf>,
     pub flags: Vec<Setting>,
+    pub json: bool,
+}
+
+/// `spillgate size`
+#[derive(Debug, PartialEq)]
+pub struct Size {
+    /// The units that each key may use in a window.
+    pub limit: u64,
+    pub window: Duration,
+    /// The burst of a token bucket. The default is the limit.
+    pub burst: Option<u64>,
+    /// The units that all keys together use in a second.
+    pub rate: u64,
+    /// The number of different keys.
+    pub keys: u64,
+    /// The greatest memory in bytes.
+    pub memory: Option<u64>,
     pub json: bool,
 }
 

@@ -9,6 +9,7 @@ mod key;
 mod open;
 mod schema;
 mod serve;
+mod size;
 mod terminal;
 mod validate;
 
@@ -31,6 +32,7 @@ pub fn run(verb: &Verb) -> ExitCode {
         Verb::Check(check) => check::run(check, &mut terminal),
         Verb::Key(key) => key::run(key, &mut terminal),
         Verb::Doctor(doctor) => doctor::run(doctor, &mut terminal),
+        Verb::Size(size) => size::run(size, &mut terminal),
         Verb::Schema => schema::run(&mut terminal),
     };
     terminal.exit_code(code)

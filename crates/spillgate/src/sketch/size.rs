@@ -68,6 +68,33 @@ impl Sketch {
     }
 }
 
+impl Sketch {
+    /// Returns the number of bytes with which a sketch can admit `rate` units each second, while at most about 5 % of its
+    /// cells are too high. [`Forecast::units_per_second`] is the inverse.
+    ///
+    /// ```
+    /// use spillgate::Quota;
+    /// use spillgate::sketch::Sketch;
+    ///
+    /// const QUOTA: Quota = Quota::per_second(10).constant();
+    /// let bytes = Sketch::bytes_for(&QUOTA, 1_000_000.0);
+    /// assert_eq!(bytes / 1_000_000, 64);
+    /// assert!(Sketch::forecast(&QUOTA, bytes, 0.0).units_per_second >= 1_000_000.0);
+    /// ```
+    #[must_use]
+    pub fn bytes_for(quota: &Quota, rate: f64) -> usize {
+        let row = |width: f64| width.ceil() * (size_of::<u64>() * DEPTH) as f64;
+        let cells = if matches!(quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket) {
+            row(rate * quota.interval_ns() as f64 / 1e9 / LOAD)
+        } else {
+            let width = rate * quota.window_ns() as f64 / 1e9 / LOAD / quota.hard_capacity().max(1) as f64;
+            // There are two windows, and the filter has a part of each.
+            2.0 * row(width) * FILTER_PART as f64 / (FILTER_PART - 1) as f64
+        };
+        (cells as usize).saturating_add(Locks::BYTES + 64 * DEPTH).max(MIN_BYTES)
+    }
+}
+
 /// Returns the number of cells in each row.
 fn width(bytes: usize) -> f64 {
     (bytes / size_of::<u64>() / DEPTH).max(1) as f64

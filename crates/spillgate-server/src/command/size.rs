@@ -1,0 +1,204 @@
+//! `spillgate size`: computes the memory of a limit in each representation, and what a sketch would refuse wrongly.
+//!
+//! A sketch that is too small for its traffic refuses clients that have used nothing. An operator has to see this before
+//! the rule goes live.
+
+use serde_json::{Value, json};
+use spillgate::sketch::{Sketch, SketchError};
+use spillgate::units::{format_bytes, format_duration};
+use spillgate::{Quota, QuotaBuilder, QuotaError};
+
+use super::terminal::{EXIT_DENIED, EXIT_OK, EXIT_USAGE, Problem, Problems, Table, Terminal, Tone};
+use crate::cli::Size;
+
+/// The bytes of a key in the memory store: a token bucket or a fixed window, and a sliding counter of one segment.
+/// `bench/RESULTS.md` has the measurements.
+const BYTES_PER_KEY: f64 = 31.0;
+const BYTES_PER_COUNTER: f64 = 52.0;
+/// The bytes of a key in Redis, whatever the algorithm is, except for a log and for permits.
+const BYTES_IN_REDIS: f64 = 177.0;
+/// A sketch with a higher share of wrong refusals cannot work.
+const MOST_WRONG: f64 = 0.001;
+/// Without `--memory`, an exact limit is recommended up to this memory, which is the default of `memory.max_keys`.
+const USUAL_BYTES: u64 = 310_000_000;
+
+/// One representation of the limit.
+struct Row {
+    representation: &'static str,
+    algorithm: &'static str,
+    bytes: u64,
+    wrong_refusals: f64,
+    /// Why the representation cannot work.
+    fault: Option<String>,
+    /// Whether the limit needs no network.
+    is_local: bool,
+}
+
+pub(super) fn run(size: &Size, terminal: &mut Terminal) -> u8 {
+    match rows(size) {
+        Ok(rows) => print(size, &rows, terminal),
+        Err(problem) => {
+            Problems::from(problem).print(size.json, terminal);
+            EXIT_USAGE
+        }
+    }
+}
+
+fn rows(size: &Size) -> Result<Vec<Row>, Problem> {
+    let invalid = |error: QuotaError| Problem::new(format!("this limit is not possible: {error}"), "correct --limit");
+    let build = |builder: QuotaBuilder| builder.build().map_err(invalid);
+    let bucket = Quota::token_bucket(size.limit, size.window);
+    let bucket = build(size.burst.map_or_else(|| bucket.clone(), |burst| bucket.clone().burst(burst)))?;
+    let counter = build(Quota::sliding_window_counter(size.limit, size.window))?;
+    let (rate, window, interval) = (size.rate as f64, size.window.as_secs_f64(), bucket.interval_ns() as f64 / 1e9);
+    // A unit keeps the state of its key alive for some time. There are at most as many live keys as live units.
+    let live = |life: f64| (rate * life).min(size.keys as f64);
+    let exact = |algorithm, life: f64, bytes: f64| Row {
+        representation: "exact",
+        algorithm,
+        bytes: (live(life) * bytes).ceil() as u64,
+        wrong_refusals: 0.0,
+        fault: None,
+        is_local: true,
+    };
+    let redis = |algorithm, life: f64| Row {
+        representation: "redis",
+        is_local: false,
+        ..exact(algorithm, life, BYTES_IN_REDIS)
+    };
+    let rows = [
+        exact("token_bucket", interval, BYTES_PER_KEY),
+        exact("fixed_window", window, BYTES_PER_KEY),
+        exact("sliding_window_counter", 2.0 * window, BYTES_PER_COUNTER),
+        sketch(size, "gcra sketch", "token_bucket", &bucket),
+        sketch(size, "count-min", "sliding_window_counter", &counter),
+        redis("token_bucket", interval),
+        redis("fixed_window", window),
+    ];
+    Ok(rows.into_iter().map(|row| checked(size, row)).collect())
+}
+
+fn sketch(size: &Size, representation: &'static str, algorithm: &'static str, quota: &Quota) -> Row {
+    let needed = Sketch::bytes_for(quota, size.rate as f64) as u64;
+    let bytes = size.memory.unwrap_or(needed);
+    let forecast = Sketch::forecast(quota, usize::try_from(bytes).unwrap_or(usize::MAX), size.rate as f64);
+    let fault = match SketchError::check(quota) {
+        Err(error) => Some(error.to_string()),
+        Ok(()) if forecast.wrong_refusals > MOST_WRONG => Some(format!(
+            "a sketch of {} can admit about {:.0} units a second, not {}; {} would be enough",
+            format_bytes(bytes),
+            forecast.units_per_second,
+            size.rate,
+            format_bytes(needed.next_multiple_of(1 << 20))
+        )),
+        Ok(()) => None,
+    };
+    Row { representation, algorithm, bytes, wrong_refusals: forecast.wrong_refusals, fault, is_local: true }
+}
+
+/// Notes in the row that its memory is larger than allowed.
+fn checked(size: &Size, mut row: Row) -> Row {
+    if let (Some(memory), true, None) = (size.memory, row.is_local, &row.fault)
+        && row.bytes > memory
+    {
+        row.fault = Some(format!("it needs more than {}", format_bytes(memory)));
+    }
+    row
+}
+
+/// Returns the best of the representations that work: an exact one if it is small, then a sketch, then Redis.
+fn recommended<'r>(size: &Size, rows: &'r [Row]) -> Option<&'r Row> {
+    let works = |row: &&Row| row.fault.is_none();
+    let usual = size.memory.unwrap_or(USUAL_BYTES);
+    let exact = rows.iter().filter(works).find(|row| row.representation == "exact" && row.bytes <= usual);
+    let sketches = rows.iter().filter(works).filter(|row| row.is_local && row.representation != "exact");
+    let others = rows.iter().filter(works).filter(|row| row.representation == "exact" || !row.is_local);
+    let smallest = |rows: Vec<&'r Row>| rows.into_iter().min_by_key(|row| row.bytes);
+    let local = exact.or_else(|| smallest(sketches.filter(|row| row.bytes <= usual).collect()));
+    local.or_else(|| if size.memory.is_some() { None } else { smallest(others.collect()) })
+}
+
+fn print(size: &Size, rows: &[Row], terminal: &mut Terminal) -> u8 {
+    let best = recommended(size, rows);
+    let is_best = |row: &Row| best.is_some_and(|best| std::ptr::eq(best, row));
+    if size.json {
+        let rows: Vec<Value> = rows
+            .iter()
+            .map(|row| {
+                json!({
+                    "representation": row.representation,
+                    "algorithm": row.algorithm,
+                    "bytes": row.bytes,
+                    "wrong_refusals": row.wrong_refusals,
+                    "works": row.fault.is_none(),
+                    "reason": row.fault,
+                    "recommended": is_best(row),
+                })
+            })
+            .collect();
+        terminal.json(&json!({ "representations": rows }));
+    } else {
+        let heading = format!(
+            "{} units in {} for each key; {} units a second from {} keys\n\n",
+            size.limit,
+            format_duration(size.window),
+            size.rate,
+            size.keys
+        );
+        let text = heading + &table(rows, is_best, terminal) + &advice(size, best);
+        terminal.print(&text);
+    }
+    if best.is_some() { EXIT_OK } else { EXIT_DENIED }
+}
+
+fn table(rows: &[Row], is_best: impl Fn(&Row) -> bool, terminal: &Terminal) -> String {
+    let mut table = Table::new(0);
+    let titles = ["representation", "algorithm", "memory", "wrong refusals", "verdict"];
+    table.row(titles.map(|title| (Tone::Faint, title.to_owned())));
+    for row in rows {
+        let (tone, verdict) = match &row.fault {
+            Some(fault) => (Tone::Bad, format!("cannot work: {fault}")),
+            None if is_best(row) => (Tone::Good, "recommended".to_owned()),
+            None => (Tone::Plain, "works".to_owned()),
+        };
+        table.row([
+            (Tone::Title, row.representation.to_owned()),
+            (Tone::Plain, row.algorithm.to_owned()),
+            (Tone::Plain, format_bytes(row.bytes)),
+            (Tone::Plain, share(row.wrong_refusals)),
+            (tone, verdict),
+        ]);
+    }
+    table.text(true, terminal)
+}
+
+/// Prints a share such as 0, 1 in 17,000 or 12%.
+fn share(share: f64) -> String {
+    match share {
+        share if share <= 1e-12 => "none".to_owned(),
+        share if share < 0.01 => format!("1 in {:.0}", 1.0 / share),
+        share => format!("{:.0} in 100", 100.0 * share),
+    }
+}
+
+fn advice(size: &Size, best: Option<&Row>) -> String {
+    let Some(best) = best else {
+        return "\nNothing fits: raise --memory, shorten the window, or share the counts in Redis.\n".to_owned();
+    };
+    let line = match best.representation {
+        "exact" => format!("algorithm: {}, without `representation`", best.algorithm),
+        "redis" => format!("algorithm: {}, with `--store redis://HOST:PORT`", best.algorithm),
+        _ => {
+            let memory = format_bytes(best.bytes.next_multiple_of(1 << 20));
+            format!("algorithm: {}, representation: sketch, sketch_memory: {memory}", best.algorithm)
+        }
+    };
+    let note = match (best.representation, size.memory) {
+        ("exact", _) => {
+            "A state is removed after its units have expired. While more keys come than `memory.max_keys`, \
+             `memory.on_full` says what happens to new ones.\n"
+        }
+        _ => "",
+    };
+    format!("\nIn the rule: {line}\n{note}")
+}
