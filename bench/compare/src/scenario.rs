@@ -20,6 +20,8 @@ pub(crate) enum Scenario {
     Shared,
     /// gRPC on many connections with two cores: spillgate with two workers against spillgate with one worker
     Scaling,
+    /// gRPC on one connection: spillgate with sketches against spillgate with exact states
+    Sketch,
 }
 
 /// The number of connections to Redis in a pool. Each connection has one call at a time.
@@ -61,13 +63,17 @@ impl Scenario {
             }
             Scenario::Http => Ok(vec![self.contender(cli, CHECK)?, self.limit(cli, "axum", CHECK)?]),
             Scenario::Scaling => Ok(vec![self.workers(cli, 2)?, self.workers(cli, 1)?]),
+            Scenario::Sketch => {
+                let rules = |name: &str, rules: &Path| self.serve(cli, name, &cli.spillgate, rules, &[], RLS);
+                Ok(vec![rules("with sketches", &cli.sketch_rules)?, rules("with exact states", &cli.rules)?])
+            }
         }
     }
 
     /// Starts spillgate from the binary of one commit.
     fn release(self, cli: &Cli, name: &str, program: &Path) -> Result<Server, String> {
         match self {
-            Scenario::Grpc | Scenario::Scaling => self.spillgate(cli, name, program, &[], RLS),
+            Scenario::Grpc | Scenario::Scaling | Scenario::Sketch => self.spillgate(cli, name, program, &[], RLS),
             Scenario::Http => self.spillgate(cli, name, program, &[], CHECK),
             Scenario::Shared => self.shared(cli, name, program),
         }
@@ -113,6 +119,7 @@ impl Scenario {
     pub(crate) const fn target(self, other: usize) -> Option<f64> {
         match (self, other) {
             (Scenario::Shared, 1) => Some(4.0),
+            (Scenario::Sketch, 1) => Some(0.95),
             _ => None,
         }
     }
@@ -132,7 +139,6 @@ impl Scenario {
         Server::start(contender, command, address, request)
     }
 
-    /// Starts spillgate with one worker, unless `settings` has another number of workers.
     fn spillgate(
         self,
         cli: &Cli,
@@ -141,10 +147,23 @@ impl Scenario {
         settings: &[&str],
         request: &'static [&'static str],
     ) -> Result<Server, String> {
+        self.serve(cli, name, program, self.rules(cli), settings, request)
+    }
+
+    /// Starts spillgate with one worker, unless `settings` has another number of workers.
+    fn serve(
+        self,
+        cli: &Cli,
+        name: &str,
+        program: &Path,
+        rules: &Path,
+        settings: &[&str],
+        request: &'static [&'static str],
+    ) -> Result<Server, String> {
         let (address, other) = (free_address()?, free_address()?);
         let (grpc, http) = if self == Scenario::Http { (other, address) } else { (address, other) };
         let mut command = pinned(&self.server_cores(cli));
-        command.arg(program).arg("serve").arg(self.rules(cli));
+        command.arg(program).arg("serve").arg(rules);
         command.arg("--grpc").arg(grpc.to_string()).arg("--http").arg(http.to_string());
         command.arg("--admin").arg(free_address()?.to_string()).args(settings);
         if !settings.contains(&"--workers") {
@@ -170,7 +189,7 @@ impl Scenario {
     /// Returns the number of connections of the client, and the number of requests in flight on all of them.
     pub(crate) const fn load(self, cli: &Cli) -> (u32, u32) {
         match self {
-            Scenario::Grpc | Scenario::Shared => (1, cli.concurrency),
+            Scenario::Grpc | Scenario::Shared | Scenario::Sketch => (1, cli.concurrency),
             Scenario::Http => (cli.concurrency, cli.concurrency),
             // Four requests are in flight on each connection, as if many proxies were connected.
             Scenario::Scaling => (cli.concurrency, cli.concurrency * 4),
@@ -180,7 +199,9 @@ impl Scenario {
     pub(crate) fn title(self, cli: &Cli) -> String {
         let (connections, in_flight) = self.load(cli);
         match self {
-            Scenario::Grpc => format!("gRPC, {in_flight} requests in flight on one connection, server on one core"),
+            Scenario::Grpc | Scenario::Sketch => {
+                format!("gRPC, {in_flight} requests in flight on one connection, server on one core")
+            }
             Scenario::Shared => format!(
                 "gRPC, {in_flight} requests in flight on one connection, server on one core; each server has a \
                 Redis on the client's core; token buckets"

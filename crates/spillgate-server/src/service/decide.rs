@@ -11,6 +11,7 @@ use spillgate::{Binding, Clock, Decision, Hit, MAX_HITS, Time, Timing, Verdict};
 use tracing::Level;
 
 use super::answer::{self, Answer, AnswerView};
+use super::sketched::decide_single;
 use super::validate::within;
 use super::{Loaded, Service, ServiceError};
 use crate::settings::Grants;
@@ -56,8 +57,10 @@ impl<C: Clock> Service<C> {
             // The boxes keep these rarer cases out of the future of every other request.
             Box::pin(self.decide_separately(now, timing.timeout, &plan, &mut decisions)).await
         } else if plan.sketched {
-            let (sketches, hits) = (plan.sketches(), &plan.hits);
-            Box::pin(self.decide_beside(now, timing.timeout, (&sketches, hits), &mut decisions)).await
+            match decide_single(now, &plan, &mut decisions) {
+                Some(decided) => decided,
+                None => Box::pin(self.decide_sketched(now, timing.timeout, &plan, &mut decisions)).await,
+            }
         } else {
             self.decide_hits(now, timing.timeout, &plan.hits, &mut decisions).await
         };

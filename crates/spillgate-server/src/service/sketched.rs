@@ -24,7 +24,36 @@ pub(super) fn refuse_sketches(plan: &Plan<'_>) -> Result<(), ServiceError> {
     if plan.sketched { Err(unsupported()) } else { Ok(()) }
 }
 
+/// Decides a request that has one hit, if a sketch decides it. Returns `None` for every other request.
+///
+/// Most requests with sketches are such requests. They need no store, and therefore no future.
+#[inline]
+pub(super) fn decide_single(
+    now: Time,
+    plan: &Plan<'_>,
+    decisions: &mut [Decision],
+) -> Option<Result<Verdict, ServiceError>> {
+    let ([hit], [decision]) = (&plan.hits[..], decisions) else { return None };
+    let [Some(sketch)] = plan.sketches()[..] else { return None };
+    if !sketch.supports(hit.quota, hit.op.kind()) {
+        return Some(Err(unsupported()));
+    }
+    *decision = sketch.hit_now(now, hit);
+    Some(Ok(Verdict::of(std::slice::from_ref(hit), std::slice::from_ref(decision), now)))
+}
+
 impl<C: Clock> Service<C> {
+    /// Decides all hits of a plan. Some of its limits count in sketches.
+    pub(super) async fn decide_sketched(
+        &self,
+        now: Time,
+        timeout: Option<Duration>,
+        plan: &Plan<'_>,
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, ServiceError> {
+        self.decide_beside(now, timeout, (&plan.sketches(), &plan.hits), decisions).await
+    }
+
     /// Decides `hits`. If `sketches[i]` is a sketch, it decides `hits[i]`. The store decides all other hits.
     pub(super) async fn decide_beside(
         &self,
