@@ -63,6 +63,16 @@ show-waiters: ## 10,000 callers wait in one queue: order, cancellation, deadline
 	scripts/show-waiters.sh
 show-reservations: ## A million random reservations, in memory and on Redis: the bound holds, nothing is settled twice
 	scripts/show-reservations.sh
+show-sketch-bounds: ## No key exceeds its bound in a sketch: adversarial streams, eight threads, loom
+	scripts/show-sketch-bounds.sh
+show-sketch-refusals: ## Wrong refusals of sketches that are too small, against the formula
+	scripts/show-sketch-refusals.sh
+show-sketch-memory: ## A billion different keys through a sketch of 64 MB: memory, and the bounds of other keys
+	scripts/show-sketch-memory.sh
+show-sketch-speed: ## Speed of sketches, against pingora-limits and against exact states
+	scripts/show-sketch-speed.sh
+show-sketch-edge: ## What a sketch admits at the edge of two windows
+	scripts/show-sketch-edge.sh
 show-redis-recipes: ## Tests of limiters that people often build on Redis by hand
 	scripts/show-redis-recipes.sh
 show-quota-changes: ## Several limits on one key never admit more than the largest limit

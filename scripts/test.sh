@@ -13,7 +13,7 @@ scripts/valkey.sh
 # loom runs the code of the memory store's locks in every order in which threads can take turns. The tests bound only
 # the number of preemptions (switches away from a thread that could continue), to 1, 2 or 3.
 RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --config 'profile.dev.package.loom.opt-level=3' \
-    --package spillgate --lib --locked memory::shards::tests::model
+    --package spillgate --lib --locked tests::model
 RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps --locked
 
 # Tests of the server's crate check links, snippets and tables of the book. Here the book only has to build.
