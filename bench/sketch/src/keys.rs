@@ -136,7 +136,7 @@ fn progress(done: f64) {
     let mut error = std::io::stderr();
     let end = if error.is_terminal() { "\r" } else { "\n" };
     // A terminal gets a bar that moves. A log file gets a line for each tenth of the run.
-    if end == "\r" || (done * 100.0).round() as u64 % 10 == 0 {
+    if end == "\r" || ((done * 100.0).round() as u64).is_multiple_of(10) {
         let _ = write!(error, "[{}{}] {:.0} %{end}", "#".repeat(filled), " ".repeat(50 - filled.min(50)), 100.0 * done);
     }
 }

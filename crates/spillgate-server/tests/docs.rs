@@ -80,6 +80,7 @@ pages! {
     how_to_proxies: "docs/src/how-to/proxies.md",
     how_to_reference_server: "docs/src/how-to/reference-server.md",
     how_to_safety: "docs/src/how-to/safety.md",
+    how_to_sketches: "docs/src/how-to/sketches.md",
     how_to_test_limits: "docs/src/how-to/test-limits.md",
     how_to_testing: "docs/src/how-to/testing.md",
     introduction: "docs/src/introduction.md",

@@ -67,9 +67,25 @@
 //!   `src/memory/tests.rs`: `the_bytes_of_logs_are_bounded`, `the_bytes_of_token_buckets_that_fit_no_slot_are_bounded`;
 //!   `src/memory/tests/compared.rs`: `removed_states_free_their_bytes_in_the_slab`.
 //! * A full store still counts the keys that it has. [`OnFull`] says whether requests with other keys are refused
-//!   without a charge, or are allowed without being counted.
+//!   without a charge, allowed without being counted, or limited by a sketch.
 //!   `src/memory/tests.rs`: `a_full_store_refuses_new_keys_and_keeps_the_old_ones`,
 //!   `a_request_without_capacity_charges_none_of_its_limits`, `a_full_store_that_allows_counts_nothing`.
+//! * With [`OnFull::Sketch`], no new key of a full store exceeds its limit, and a key that gets a state later does not
+//!   begin anew.
+//!   `src/memory/tests/overflow.rs`:
+//!   `no_key_is_admitted_above_its_bound_while_the_store_is_full_again_and_again`,
+//!   `a_key_that_gets_a_state_starts_with_what_it_has_used`,
+//!   `threads_on_new_keys_of_a_full_store_admit_exactly_the_limit`.
+//! * No key of a [`Sketch`](sketch::Sketch) is admitted above the bound of its limit, on any number of threads.
+//!   `src/sketch/tests/bounds.rs`: `no_key_is_admitted_above_its_bound_while_all_keys_share_a_few_cells`,
+//!   `eight_threads_on_one_key_admit_exactly_the_limit`,
+//!   `eight_threads_on_many_keys_with_the_same_cells_keep_every_bound`,
+//!   `eight_threads_keep_every_bound_while_windows_change`, `a_rotation_admits_nothing_again`;
+//!   `src/sketch/tests/model.rs`: `two_threads_on_a_key_admit_exactly_the_limit`,
+//!   `keys_with_the_same_cells_and_other_locks_never_lower_a_cell`.
+//! * A key of a sketch that shares its cells with no other key is decided as by the core.
+//!   `src/sketch/tests/exact.rs`: `a_key_with_cells_of_its_own_is_decided_as_by_the_kernel`,
+//!   `a_request_of_several_hits_is_decided_as_by_the_kernel`.
 //! * A state is removed after it has expired, and never before.
 //!   `src/memory/tests.rs`: `expired_states_are_swept_as_new_keys_come`;
 //!   `src/memory/tests/threads.rs`: `live_keys_admit_no_more_while_other_keys_come_and_expire`;

@@ -67,11 +67,13 @@ pub(super) fn read(matches: &ArgMatches) -> Size {
     }
 }
 
+/// Reads a count. Here `1B` means a billion, as `1G` does.
 fn at_least_one(text: &str) -> Result<u64, String> {
-    match parse_count(text) {
+    let billions = text.strip_suffix(['B', 'b']).map(|number| format!("{number}G"));
+    match parse_count(billions.as_deref().unwrap_or(text)) {
         Ok(0) => Err("write 1 or more".to_owned()),
         Ok(count) => Ok(count),
-        Err(error) => Err(format!("{error}: write a number such as 500, 10k, 1M or 1G")),
+        Err(error) => Err(format!("{error}: write a number such as 500, 10k, 1M or 1B")),
     }
 }
 
@@ -100,6 +102,7 @@ mod tests {
         assert_eq!(limit("10/s"), seconds(10, 1));
         assert_eq!(limit("100/day"), seconds(100, 86_400));
         assert_eq!(limit("1k / 10s"), seconds(1_000, 10));
+        assert_eq!(limit("1B/s"), seconds(1_000_000_000, 1));
         for wrong in ["10", "/s", "0/s", "10/0s", "10/year", "10/s/s", "-1/s"] {
             assert!(limit(wrong).is_err(), "{wrong}");
         }

@@ -48,7 +48,7 @@ fn rows(size: &Size) -> Result<Vec<Row>, Problem> {
     let invalid = |error: QuotaError| Problem::new(format!("this limit is not possible: {error}"), "correct --limit");
     let build = |builder: QuotaBuilder| builder.build().map_err(invalid);
     let bucket = Quota::token_bucket(size.limit, size.window);
-    let bucket = build(size.burst.map_or_else(|| bucket.clone(), |burst| bucket.clone().burst(burst)))?;
+    let bucket = build(size.burst.map_or(bucket, |burst| bucket.burst(burst)))?;
     let counter = build(Quota::sliding_window_counter(size.limit, size.window))?;
     let (rate, window, interval) = (size.rate as f64, size.window.as_secs_f64(), bucket.interval_ns() as f64 / 1e9);
     // A unit keeps the state of its key alive for some time. There are at most as many live keys as live units.

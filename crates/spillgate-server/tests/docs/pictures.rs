@@ -7,6 +7,7 @@
 use std::fs;
 use std::time::Duration;
 
+use spillgate::sketch::Sketch;
 use spillgate::{Anchor, Limiter, ManualClock, MemoryOptions, MemoryStore, Quota, Time};
 
 use super::svg::{BLUE, DARK, GREY, RED, Svg};
@@ -15,11 +16,12 @@ use crate::support::root;
 
 type Draw = fn() -> String;
 
-const PICTURES: [(&str, Draw); 8] = [
+const PICTURES: [(&str, Draw); 9] = [
     ("algorithms", algorithms),
     ("window-or-bucket", window_or_bucket),
     ("bound", bound),
     ("cut-limit", cut_limit),
+    ("sketch-errors", sketch_errors),
     ("memory-bucket", diagrams::memory_bucket),
     ("script", diagrams::script),
     ("one-call", diagrams::one_call),
@@ -171,5 +173,45 @@ fn cut_limit() -> String {
     svg.middle((x(12_000), 44.0), "2 in 10 s");
     svg.middle((x(23_000), 44.0), "20 in 10 s again");
     row(&mut svg, 68.0, "one key", &ask(quota, (0, 32_000), 250));
+    svg.finish()
+}
+
+/// Draws the share of wrong refusals of sketches of 1 MiB to 1 GiB, as the library computes it. Both axes are logarithmic.
+fn sketch_errors() -> String {
+    const RATE: f64 = 1e6;
+    let quotas = [
+        ("burst 1", Quota::per_second(10).burst(1).constant(), RED),
+        ("burst 10", Quota::per_second(10).burst(10).constant(), BLUE),
+    ];
+    let counter = Quota::sliding_window_counter(10, seconds(1)).build().expect("the quota is valid");
+    let lines = quotas.into_iter().chain([("sliding_window_counter", counter, DARK)]);
+    // An octave (a factor of 2) of memory is 64 pixels wide, and a factor of 10 of errors is 22 pixels high.
+    let x = |octaves: f64| 120.0 + 64.0 * octaves;
+    let y = |share: f64| 40.0 - 22.0 * share.log10().max(-10.0);
+    let mut svg = Svg::new(880, 310);
+    svg.text((120.0, 20.0), "share of wrong refusals: 10 units a second for each key, a million new keys each second");
+    for octave in (0..=10).step_by(2) {
+        svg.line((x(f64::from(octave)), y(1e-10)), (x(f64::from(octave)), y(1e-10) + 4.0), DARK);
+        svg.middle((x(f64::from(octave)), y(1e-10) + 20.0), &format!("{} MiB", 1 << octave));
+    }
+    for (share, label) in
+        [(1.0, "1"), (1e-2, "1 in 100"), (1e-4, "1 in 10^4"), (1e-6, "1 in 10^6"), (1e-8, "1 in 10^8")]
+    {
+        svg.dashes((x(0.0), y(share)), (x(10.0), y(share)), GREY);
+        svg.end((x(0.0) - 8.0, y(share) + 4.0), label);
+    }
+    svg.line((x(0.0), y(1e-10)), (x(10.0), y(1e-10)), DARK);
+    svg.line((x(0.0), y(1.0)), (x(0.0), y(1e-10)), DARK);
+    for (number, (name, quota, color)) in lines.enumerate() {
+        let share = |octaves: f64| {
+            Sketch::forecast(&quota, (f64::from(1 << 20) * octaves.exp2()) as usize, RATE).wrong_refusals
+        };
+        let points: Vec<(f64, f64)> = (0..=100).map(|step| f64::from(step) / 10.0).map(|at| (at, share(at))).collect();
+        for pair in points.windows(2).filter(|pair| pair[1].1 > 1e-10) {
+            svg.line((x(pair[0].0), y(pair[0].1)), (x(pair[1].0), y(pair[1].1)), color);
+        }
+        svg.bar((640.0, 50.0 + 20.0 * number as f64), (14.0, 4.0), color);
+        svg.text((660.0, 56.0 + 20.0 * number as f64), name);
+    }
     svg.finish()
 }
