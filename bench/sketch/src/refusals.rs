@@ -26,7 +26,7 @@ pub(crate) struct Options {
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Who sends the requests.
+/// The keys of the requests.
 #[derive(Clone, Copy, PartialEq)]
 enum Mix {
     /// All keys are equally frequent.

@@ -71,7 +71,7 @@
 //!   `src/memory/tests.rs`: `a_full_store_refuses_new_keys_and_keeps_the_old_ones`,
 //!   `a_request_without_capacity_charges_none_of_its_limits`, `a_full_store_that_allows_counts_nothing`.
 //! * With [`OnFull::Sketch`], no new key of a full store exceeds its limit, and a key that gets a state later does not
-//!   begin anew.
+//!   begin at zero.
 //!   `src/memory/tests/overflow.rs`:
 //!   `no_key_is_admitted_above_its_bound_while_the_store_is_full_again_and_again`,
 //!   `a_key_that_gets_a_state_starts_with_what_it_has_used`,

@@ -10,7 +10,7 @@ use smallvec::{SmallVec, smallvec};
 use spillgate_core::{Binding, Decision, Hit, Op, OpKind, Quota, Reason, State, Time, Verdict, Wait, decide_late};
 
 use super::options::OnFull;
-use super::overflow::{Lack, stand_in};
+use super::overflow::{Lack, substitute};
 use super::store::MemoryStore;
 
 impl MemoryStore {
@@ -31,20 +31,20 @@ impl MemoryStore {
         decisions: &mut [Decision],
     ) -> Verdict {
         self.full_requests.fetch_add(1, Ordering::Relaxed);
-        let stand_ins: SmallVec<[Option<Quota>; 1]> = match self.overflow {
+        let substitutes: SmallVec<[Option<Quota>; 1]> = match self.overflow {
             None => smallvec![None; hits.len()],
-            Some(_) => hits.iter().zip(state_of).map(|(hit, j)| stand_in_of(hit, lacks[*j])).collect(),
+            Some(_) => hits.iter().zip(state_of).map(|(hit, j)| substitute_of(hit, lacks[*j])).collect(),
         };
         let refuses = |i: usize| {
             let take = hits[i].op.kind() == OpKind::Take && hits[i].binding != Binding::Shadow;
-            let lacking = lacks[state_of[i]] != Lack::Nothing && stand_ins[i].is_none();
+            let lacking = lacks[state_of[i]] != Lack::Nothing && substitutes[i].is_none();
             lacking && take && self.on_full != OnFull::Allow
         };
         let Some(first) = (0..hits.len()).find(|&i| refuses(i)) else {
             return match &self.overflow {
                 None => decide_late(states, state_of, hits, now, newest, decisions),
                 Some(overflow) => {
-                    overflow.decide((now, newest), (hits, &stand_ins), (states, state_of), lacks, decisions)
+                    overflow.decide((now, newest), (hits, &substitutes), (states, state_of), lacks, decisions)
                 }
             };
         };
@@ -68,10 +68,9 @@ impl MemoryStore {
 }
 
 /// Returns the quota by which a sketch decides the hit, or `None` if the hit is not decided by a sketch.
-fn stand_in_of(hit: &Hit<'_>, lack: Lack) -> Option<Quota> {
-    let stand_in = matches!(lack, Lack::Slot(_)).then(|| stand_in(hit.quota)).flatten()?;
-    // A larger take could fit the limit, but never its stand-in.
-    let is_too_large =
-        matches!(hit.op, Op::Take { cost, .. } if cost > stand_in.hard_capacity() && cost <= hit.quota.hard_capacity());
-    (!is_too_large).then_some(stand_in)
+fn substitute_of(hit: &Hit<'_>, lack: Lack) -> Option<Quota> {
+    let substitute = matches!(lack, Lack::Slot(_)).then(|| substitute(hit.quota)).flatten()?;
+    // A larger take could fit the limit, but never its substitute.
+    let is_too_large = matches!(hit.op, Op::Take { cost, .. } if cost > substitute.hard_capacity() && cost <= hit.quota.hard_capacity());
+    (!is_too_large).then_some(substitute)
 }

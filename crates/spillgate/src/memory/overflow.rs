@@ -1,9 +1,9 @@
 //! Limits new keys while the store is full: a sketch (cells that all keys share) has their debts.
 //!
 //! The sketch keeps one time for each key, the time at which its debt is paid. The debt is the time that a bucket needs to
-//! refill. So every limit is decided as a token bucket, its stand-in, which never admits more than the limit itself:
+//! refill. So every limit is decided as a token bucket, its substitute, which never admits more than the limit itself:
 //!
-//! | limit | its stand-in |
+//! | limit | its substitute |
 //! |---|---|
 //! | token bucket, queue | the same bucket or queue |
 //! | window, log or counter: L units in W | a bucket with the burst B = ceil(L/2), and one unit every T = ceil(W/(floor(L/2) + 1)) |
@@ -46,7 +46,7 @@ pub(super) struct Overflow {
 }
 
 /// Returns the quota by which the sketch limits a new key, or `None` if a sketch cannot do that.
-pub(super) fn stand_in(quota: &Quota) -> Option<Quota> {
+pub(super) fn substitute(quota: &Quota) -> Option<Quota> {
     let is_bucket = matches!(quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket);
     let limit = quota.hard_capacity();
     let (burst, interval_ns) = match quota.algorithm() {
@@ -83,36 +83,36 @@ impl Overflow {
             // All these limits forget a unit at the latest one window and one segment after it was admitted.
             _ => now_ns.saturating_sub(quota.window_ns() + quota.interval_ns()),
         };
-        let Some(stand_in) = stand_in(quota) else { return State::default() };
-        let units = paid_at.saturating_sub(since) / stand_in.interval_ns();
+        let Some(substitute) = substitute(quota) else { return State::default() };
+        let units = paid_at.saturating_sub(since) / substitute.interval_ns();
         counted(quota, units.min(quota.hard_capacity()), now)
     }
 
     /// Decides a request. `lacks[j]` says what the store lacks for `states[j]`. Each hit whose key gets no slot has a
-    /// quota in `stand_ins`.
+    /// quota in `substitutes`.
     pub(super) fn decide(
         &self,
         (now, newest): (Time, Time),
-        (hits, stand_ins): (&[Hit<'_>], &[Option<Quota>]),
+        (hits, substitutes): (&[Hit<'_>], &[Option<Quota>]),
         (states, state_of): (&mut [State], &[usize]),
         lacks: &[Lack],
         decisions: &mut [Decision],
     ) -> Verdict {
         let replaced: SmallVec<[Hit<'_>; 4]> = hits
             .iter()
-            .zip(stand_ins)
-            .map(|(hit, stand_in)| stand_in.as_ref().map_or(*hit, |quota| hit.with_quota(quota)))
+            .zip(substitutes)
+            .map(|(hit, substitute)| substitute.as_ref().map_or(*hit, |quota| hit.with_quota(quota)))
             .collect();
         let first_hit = |state: usize| {
-            let hit = (0..hits.len()).find(|&i| state_of[i] == state && stand_ins[i].is_some())?;
-            Some((hits[hit].quota, stand_ins[hit].as_ref()?))
+            let hit = (0..hits.len()).find(|&i| state_of[i] == state && substitutes[i].is_some())?;
+            Some((hits[hit].quota, substitutes[hit].as_ref()?))
         };
         let mut debts: SmallVec<[Option<Debt>; 4]> = SmallVec::new();
         for (j, lack) in lacks.iter().enumerate() {
             debts.push(match (lack, first_hit(j)) {
-                (Lack::Slot(key), Some((_, stand_in))) => {
+                (Lack::Slot(key), Some((_, substitute))) => {
                     let debt = self.debt(*key);
-                    states[j] = State::owing_until(stand_in, Time::from_nanos(debt.paid_at));
+                    states[j] = State::owing_until(substitute, Time::from_nanos(debt.paid_at));
                     Some(debt)
                 }
                 _ => None,
@@ -120,12 +120,12 @@ impl Overflow {
         }
         let verdict = decide_late(states, state_of, &replaced, now, newest, decisions);
         for (j, debt) in debts.iter().enumerate() {
-            if let (Some(debt), Some((quota, stand_in))) = (debt, first_hit(j)) {
-                self.raise(debt, states[j].expires_at(stand_in), quota);
+            if let (Some(debt), Some((quota, substitute))) = (debt, first_hit(j)) {
+                self.raise(debt, states[j].expires_at(substitute), quota);
             }
         }
-        for ((decision, hit), stand_in) in decisions.iter_mut().zip(hits).zip(stand_ins) {
-            if stand_in.is_some() {
+        for ((decision, hit), substitute) in decisions.iter_mut().zip(hits).zip(substitutes) {
+            if substitute.is_some() {
                 // The client sees its own limit. The units cannot be given back.
                 *decision = decision.without_receipt();
                 decision.limit = hit.quota.capacity();

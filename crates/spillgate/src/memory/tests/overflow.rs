@@ -6,7 +6,7 @@ use spillgate_core::{Algorithm, Anchor, Denied, QuotaBuilder};
 use spillgate_testkit::Random;
 
 use super::*;
-use crate::memory::overflow::stand_in;
+use crate::memory::overflow::substitute;
 
 fn full_store(max_keys: usize, bytes: usize) -> MemoryStore {
     store(max_keys, OnFull::Sketch { bytes })
@@ -16,7 +16,7 @@ fn build(builder: QuotaBuilder) -> Quota {
     builder.build().expect("the quota is valid")
 }
 
-/// Returns limits of all algorithms for which a sketch has a stand-in.
+/// Returns limits of all algorithms for which a sketch has a substitute.
 fn quotas() -> Vec<Quota> {
     let limits = [1, 2, 5, 12];
     let of = |limit| {
@@ -123,7 +123,7 @@ fn a_key_that_gets_a_state_starts_with_what_it_has_used() {
         assert!(hit(&store, 1, &second, at(1)).allowed);
         let now = Time::from_nanos(1_990_000_000);
         let first = taken(now);
-        assert!(first == stand_in(&quota).map_or(0, |quota| quota.capacity()) && first >= 6, "{first}: {quota:?}");
+        assert!(first == substitute(&quota).map_or(0, |quota| quota.capacity()) && first >= 6, "{first}: {quota:?}");
         let later = Time::from_nanos(2_000_000_000);
         let more = taken(later);
         assert_eq!(store.len(), 1, "the key has a state now");
@@ -150,14 +150,14 @@ fn a_request_of_several_keys_is_all_or_nothing_in_the_sketch_too() {
 }
 
 #[test]
-fn what_has_no_stand_in_is_refused_as_without_a_sketch() {
+fn what_has_no_substitute_is_refused_as_without_a_sketch() {
     let store = full_store(1, 1 << 20);
     let window = build(Quota::fixed_window(10, SECOND));
     assert!(hit(&store, 0, &window, at(1)).allowed);
     let permits = build(Quota::concurrency(3));
     assert_eq!(hit(&store, 1, &permits, at(1)).reason, Reason::StoreFull);
     let take = |cost| store.hit_now(at(1), &Hit::new(1, &window, Op::take(cost), Binding::Enforce)).reason;
-    assert_eq!(take(6), Reason::StoreFull, "the stand-in admits five units at once");
+    assert_eq!(take(6), Reason::StoreFull, "the substitute admits five units at once");
     assert_eq!(take(11), Reason::CostAboveCapacity);
     assert_eq!(take(5), Reason::Fits);
     let closed = build(Quota::fixed_window(0, SECOND));

@@ -75,7 +75,7 @@ fn keys_with_the_same_cells_and_other_locks_never_lower_a_cell() {
 /// A request in the window 6 reads the counts of the window 5, while another request begins the window 7. The windows 5
 /// and 7 have the same cells.
 #[test]
-fn a_window_that_begins_meanwhile_admits_nobody_to_the_window_before() {
+fn a_window_that_begins_meanwhile_admits_no_more_to_the_window_before() {
     check(3, || {
         let quota = counter();
         let sketch = Arc::new(Sketch::with_cells(&quota, 0));
