@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn a_part_of_each_case_keeps_the_formula_and_every_bound() {
         for (number, case) in CASES.iter().enumerate() {
-            let counted = measure(case, 40, number as u64 + 1).expect("the case is valid");
+            let counted = measure(case, 10, number as u64 + 1).expect("the case is valid");
             assert!(counted.holds(), "case {number}: {} wrong, {} expected", counted.wrong, counted.expected);
         }
     }
