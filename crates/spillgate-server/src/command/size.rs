@@ -50,7 +50,8 @@ fn rows(size: &Size) -> Result<Vec<Row>, Problem> {
     let bucket = Quota::token_bucket(size.limit, size.window);
     let bucket = build(size.burst.map_or(bucket, |burst| bucket.burst(burst)))?;
     let counter = build(Quota::sliding_window_counter(size.limit, size.window))?;
-    let (rate, window, interval) = (size.rate as f64, size.window.as_secs_f64(), bucket.interval_ns() as f64 / 1e9);
+    let (window, interval) = (size.window.as_secs_f64(), bucket.interval_ns() as f64 / 1e9);
+    let rate = possible_rate(size);
     // A unit keeps the state of its key alive for some time. There are at most as many live keys as live units.
     let live = |life: f64| (rate * life).min(size.keys as f64);
     let exact = |algorithm, life: f64, bytes: f64| Row {
@@ -78,18 +79,24 @@ fn rows(size: &Size) -> Result<Vec<Row>, Problem> {
     Ok(rows.into_iter().map(|row| checked(size, row)).collect())
 }
 
+/// Returns the units that all keys together can use in a second: the rate that was asked for, or less if the keys are few.
+fn possible_rate(size: &Size) -> f64 {
+    (size.rate as f64).min(size.keys as f64 * size.limit as f64 / size.window.as_secs_f64())
+}
+
 fn sketch(size: &Size, representation: &'static str, algorithm: &'static str, quota: &Quota) -> Row {
-    let needed = Sketch::bytes_for(quota, size.rate as f64) as u64;
+    let rate = possible_rate(size);
+    let needed = Sketch::bytes_for(quota, rate) as u64;
     let bytes = size.memory.unwrap_or(needed);
-    let forecast = Sketch::forecast(quota, usize::try_from(bytes).unwrap_or(usize::MAX), size.rate as f64);
+    let forecast = Sketch::forecast(quota, usize::try_from(bytes).unwrap_or(usize::MAX), rate);
     let fault = match SketchError::check(quota) {
         Err(error) => Some(error.to_string()),
         Ok(()) if forecast.wrong_refusals > MOST_WRONG => Some(format!(
-            "a sketch of {} can admit about {:.0} units a second, not {}; {} would be enough",
+            "a sketch of {} can admit about {:.0} units a second, not {:.0}; {} would be enough",
             format_bytes(bytes),
             forecast.units_per_second,
-            size.rate,
-            format_bytes(needed.next_multiple_of(1 << 20))
+            rate.ceil(),
+            format_bytes(needed.checked_next_multiple_of(1 << 20).unwrap_or(needed))
         )),
         Ok(()) => None,
     };
@@ -189,7 +196,12 @@ fn advice(size: &Size, best: Option<&Row>) -> String {
         "exact" => format!("algorithm: {}, without `representation`", best.algorithm),
         "redis" => format!("algorithm: {}, with `--store redis://HOST:PORT`", best.algorithm),
         _ => {
-            let memory = format_bytes(best.bytes.next_multiple_of(1 << 20));
+            // A size in a rules file is a whole number. It must not be above --memory.
+            let whole = best.bytes.checked_next_multiple_of(1 << 20).unwrap_or(best.bytes);
+            let memory = match size.memory {
+                Some(memory) if !memory.is_multiple_of(1 << 20) => format!("{}KiB", best.bytes >> 10),
+                _ => format_bytes(whole),
+            };
             format!("algorithm: {}, representation: sketch, sketch_memory: {memory}", best.algorithm)
         }
     };
@@ -201,4 +213,70 @@ fn advice(size: &Size, best: Option<&Row>) -> String {
         _ => "",
     };
     format!("\nIn the rule: {line}\n{note}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// 10 units a second for each key.
+    const SIZE: Size = Size {
+        limit: 10,
+        window: Duration::from_secs(1),
+        burst: None,
+        rate: 1_000_000,
+        keys: 1_000_000_000,
+        memory: None,
+        json: false,
+    };
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    fn row<'r>(rows: &'r [Row], representation: &str, algorithm: &str) -> &'r Row {
+        rows.iter().find(|row| (row.representation, row.algorithm) == (representation, algorithm)).expect("a row")
+    }
+
+    #[test]
+    fn memory_grows_with_the_rate_and_the_time_that_a_unit_counts() {
+        let rows = rows(&SIZE).expect("the limit is valid");
+        // A million units a second live for 0.1 s in a bucket, and for 1 s in a window.
+        assert_eq!(row(&rows, "exact", "token_bucket").bytes, 3_100_000);
+        assert_eq!(row(&rows, "exact", "fixed_window").bytes, 31_000_000);
+        // A twentieth of the cells of a row have a debt, and a cell of each of four rows has 8 bytes.
+        let sketch = row(&rows, "gcra sketch", "token_bucket");
+        assert_eq!(sketch.bytes / 1_000_000, 64);
+        assert!(sketch.fault.is_none() && sketch.wrong_refusals < 1e-12);
+    }
+
+    #[test]
+    fn what_cannot_work_says_why_and_is_not_recommended() {
+        let size = Size { limit: 100, window: DAY, memory: Some(64 << 20), ..SIZE };
+        let rows = rows(&size).expect("the limit is valid");
+        assert!(recommended(&size, &rows).is_none());
+        let fault = row(&rows, "gcra sketch", "token_bucket").fault.as_deref().unwrap_or_default();
+        assert!(fault.starts_with("a sketch of 64MiB can admit about 121 units a second, not 1000000"), "{fault}");
+        assert!(advice(&size, None).contains("raise --memory"));
+    }
+
+    #[test]
+    fn a_recommended_sketch_is_a_valid_rule_and_fits_the_memory() {
+        // Exact states of all keys do not fit, because the window is long.
+        let size = Size { limit: 1_000, window: Duration::from_secs(60), memory: Some(1_500_000), ..SIZE };
+        let rows = rows(&size).expect("the limit is valid");
+        let best = recommended(&size, &rows).expect("something fits");
+        let memory = advice(&size, Some(best)).split("sketch_memory: ").nth(1).map(|rest| rest.trim().to_owned());
+        let bytes = memory.map(|memory| spillgate::units::parse_bytes(&memory));
+        assert_eq!(bytes, Some(Ok(1_500_000 / 1_024 * 1_024)));
+    }
+
+    #[test]
+    fn few_keys_cannot_use_a_high_rate_and_huge_numbers_do_not_overflow() {
+        let one = rows(&Size { rate: u64::MAX, keys: 1, window: DAY, ..SIZE }).expect("the limit is valid");
+        assert!(one.iter().all(|row| row.fault.is_none() && row.bytes <= 128 << 10));
+        let size = Size { rate: u64::MAX, keys: u64::MAX, window: DAY, memory: Some(128 << 10), ..SIZE };
+        let all = rows(&size).expect("the limit is valid");
+        let fault = row(&all, "gcra sketch", "token_bucket").fault.as_deref().unwrap_or_default();
+        assert!(fault.ends_with("GiB would be enough"), "{fault}");
+    }
 }
