@@ -54,12 +54,13 @@ const ROUNDED: Duration = Duration::from_secs(1);
 ///
 /// # The pace
 ///
-/// The pace begins at the fastest pace, and without a burst. These fields of an answer change it:
+/// The pace begins at the fastest pace, and without a burst. It is never faster than this. These fields of an answer change
+/// it:
 ///
 /// | answer | what changes |
 /// |---|---|
 /// | a limit and its window | the pace becomes this limit, minus the headroom |
-/// | units that are left, and a time | the pace spreads these units over this time |
+/// | units that are left, and a time, but no window | the pace spreads these units over this time |
 /// | no units are left | no call goes until the time that the answer says |
 /// | 429 or 503 with `Retry-After` | no call goes for this time |
 /// | 429 without such fields | the pace is halved |
@@ -67,9 +68,9 @@ const ROUNDED: Duration = Duration::from_secs(1);
 /// The fields that are read, and how a time is read, are in the page "Keep the limits of another service" of the book.
 /// Every second, the pace rises by 1 %, until the next answer says something else.
 ///
-/// The pace of each key lies in the store. So all programs on one Redis have one pace, and one program learns from the
-/// answers of the others. Redis needs scripts for it. While the store fails, a call gets an error, also with a
-/// [`FallbackStore`](crate::FallbackStore).
+/// The store keeps the pace of each key. So all programs on one Redis have one pace, and one program learns from the
+/// answers of the others. This needs a Redis that allows scripts. While the store fails, a call gets an error, even with
+/// a [`FallbackStore`](crate::FallbackStore).
 ///
 /// All clones share their queues.
 pub struct FarSide<S = MemoryStore, C = SystemClock> {
