@@ -306,7 +306,10 @@ fn wrong_keys_are_reported_with_their_place_and_the_nearest_key() {
             "admin_token: x",
             "1:1 unknown key `admin_token`; put the secret into a file and name the file: `admin_token_file`",
         ),
-        ("memory: {on_full: sketch}", "1:19 `sketch` is not a value of `memory.on_full`; write one of: deny, allow"),
+        (
+            "memory: {on_full: drop}",
+            "1:19 `drop` is not a value of `memory.on_full`; write one of: deny, allow, sketch",
+        ),
         ("allow: {everything: true}", "1:9 unknown key `allow.everything`; the keys here are: grpc, http"),
         ("http: off\nhttp: off", "2:1 `http` is here twice; keep one; the first is on line 1"),
         ("[http]: off", "1:1 a key must be a word; write `key: value`"),

@@ -33,7 +33,9 @@ impl fmt::Display for PaceError {
             PaceError::Full => f.write_str("too many callers wait; raise max_waiters, or call less often"),
             PaceError::Never => f.write_str("no wait helps: the call needs more units than the quota can have"),
             PaceError::Store(error) => write!(f, "the store failed: {error}"),
-            PaceError::Stopped => f.write_str("the runtime that served the queue has ended, or has no timers (enable_time)"),
+            PaceError::Stopped => {
+                f.write_str("the runtime that served the queue has ended, or has no timers (enable_time)")
+            }
         }
     }
 }
