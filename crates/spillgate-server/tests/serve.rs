@@ -284,3 +284,22 @@ descriptors:
         "{output:?}"
     );
 }
+
+#[test]
+fn a_reset_of_a_key_in_the_sketch_of_a_full_store_is_an_error() {
+    let text = "domain: api\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 10}}]\n";
+    let folder = Folder::new(&[("rules.yaml", text)]);
+    let arguments = ["--memory-max-keys", "1", "--memory-on-full", "sketch"];
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &arguments);
+    let check = |body: &str| http::request(server.http(), "POST", "/v1/check", &[], body).expect("the server answers");
+    for user in ["ann", "bob"] {
+        let body = format!(r#"{{"domain":"api","descriptors":[{{"user":"{user}"}}]}}"#);
+        assert_eq!(check(&body).status, 200);
+        let reset = http::request(server.admin(), "POST", "/reset", &[], &body).expect("the server answers");
+        match user {
+            "ann" => assert_eq!((reset.status, reset.body.as_str()), (200, r#"{"reset":1}"#)),
+            _ => assert!(reset.status == 400 && reset.body.contains("raise memory.max_keys"), "{}", reset.body),
+        }
+        assert_eq!(check(&body).status, 200);
+    }
+}

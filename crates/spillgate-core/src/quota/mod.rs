@@ -151,6 +151,20 @@ impl Quota {
         matches!(self.denied, Denied::Free) && self.penalty_ns == 0
     }
 
+    /// Returns the same quota with refusals that change nothing: they cost no units, and they start no penalty.
+    ///
+    /// ```
+    /// use spillgate_core::{Denied, Quota};
+    ///
+    /// let quota = Quota::per_second(10).denied(Denied::Charged).constant();
+    /// assert!(quota.with_free_refusals().refusal_is_free());
+    /// ```
+    #[must_use]
+    pub const fn with_free_refusals(mut self) -> Quota {
+        (self.denied, self.penalty_ns) = (Denied::Free, 0);
+        self
+    }
+
     /// Returns what to answer while the shared store fails.
     #[must_use]
     pub const fn on_store_failure(&self) -> OnStoreFailure {

@@ -14,6 +14,7 @@ use crate::protocol::http::hit::WireHit;
 use crate::protocol::http::json::{Entries, Text, object};
 use crate::protocol::http::problem::Problem;
 use crate::protocol::http::read_body;
+use crate::service::not_reset;
 
 use super::{AdminState, BODY_BYTES};
 
@@ -59,6 +60,6 @@ async fn reset_hit<C: Clock>(state: &AdminState<C>, body: &[u8]) -> Result<usize
     let wire = WireHit::parse(body)?;
     let quota = wire.quota()?;
     let hits = [Hit::new(wire.key(&state.service)?, &quota, Op::Reset, Binding::Enforce)];
-    state.service.hit(Some(wire.names()), &hits, &mut [Decision::default()]).await?;
-    Ok(1)
+    let verdict = state.service.hit(Some(wire.names()), &hits, &mut [Decision::default()]).await?;
+    if verdict.allowed { Ok(1) } else { Err(not_reset().into()) }
 }

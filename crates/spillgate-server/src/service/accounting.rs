@@ -48,7 +48,7 @@ impl<C: Clock> Service<C> {
         if due && self.full.logged_ns.compare_exchange(logged_ns, now_ns, order, order).is_ok() {
             tracing::warn!(
                 requests,
-                "the memory store is full: requests that do not fit are refused or not counted, as memory.on_full says; \
+                "the memory store is full: new keys are refused, not counted, or limited by a sketch, as memory.on_full says; \
                  raise memory.max_keys or memory.max_heap"
             );
         }

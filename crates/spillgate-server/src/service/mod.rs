@@ -38,6 +38,7 @@ pub use answer::{Answer, LimitDecision, Status};
 pub use backend::Backend;
 pub use error::ServiceError;
 pub use loaded::{Loaded, UNMATCHED};
+pub use named_limits::not_reset;
 pub use options::{Bounds, ServiceOptions};
 pub use peer::Peer;
 pub use readiness::Readiness;

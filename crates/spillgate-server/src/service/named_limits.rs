@@ -90,11 +90,23 @@ impl<C: Clock> Service<C> {
                 hit.op = Op::Reset;
             }
             let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); plan.hits.len()];
-            self.decide_hits(self.limiter.now(), None, &plan.hits, &mut decisions).await?;
+            let verdict = self.decide_hits(self.limiter.now(), None, &plan.hits, &mut decisions).await?;
+            if !verdict.allowed {
+                return Err(not_reset());
+            }
             reset += plan.hits.len();
         }
         Ok(reset)
     }
+}
+
+/// The error for a reset of a key that the full memory store has in its sketch.
+pub fn not_reset() -> ServiceError {
+    ServiceError::BadRequest(
+        "the memory for counts is full, and the sketch that limits this key cannot give units back: wait until the key has \
+         its units again, or raise memory.max_keys"
+            .into(),
+    )
 }
 
 /// Returns whether the hit asks for permission, so that it can be allowed or refused.

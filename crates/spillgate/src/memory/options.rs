@@ -26,7 +26,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum OnFull {
-    /// A request is refused if the store has no capacity for one of its takes. Such a request charges nothing, not even
+    /// A request is refused if the store has no capacity for one of its takes, also for a take of cost 0. Such a request charges nothing, not even
     /// its forces (operations that count units without a check). A take in shadow mode never causes this refusal,
     /// because a shadow hit never refuses its request.
     #[default]
@@ -34,8 +34,8 @@ pub enum OnFull {
     /// A hit for which the store has no capacity is decided, but not counted. A client that uses a new key for each
     /// request is then not limited.
     Allow,
-    /// A new key for which the store has no capacity is limited by a [sketch](crate::sketch). No such key is admitted above the bound of its limit, and some are
-    /// refused too early. When the store has capacity again, the key gets a state with at least what it has used.
+    /// A new key for which the store has no capacity is limited by a [sketch](crate::sketch). No such key is admitted above
+    /// the bound of its limit, and some are refused too early. When the store has capacity again, the key gets a state with at least what it has used.
     ///
     /// | limit | how the sketch limits a new key |
     /// |---|---|
@@ -43,12 +43,13 @@ pub enum OnFull {
     /// | window, log or counter of L units in W | by a token bucket: ceil(L/2) units at once, and then one unit every W/(floor(L/2) + 1), rounded up |
     /// | concurrency | the key is refused, as with [`Deny`](OnFull::Deny) |
     ///
-    /// A penalty does not start, and refusals cost nothing. Units cannot be given back. A take of more units than the
+    /// A penalty does not start, and refusals cost nothing. A refund or a reset of such a key is
+    /// [unsupported](spillgate_core::Reason::Unsupported), because units cannot be given back. A take of more units than the
     /// token bucket admits at once is refused as with [`Deny`](OnFull::Deny), and so is a state that is in the store but
     /// cannot grow.
     Sketch {
-        /// The bytes of the sketch. They are a part of [`max_heap_bytes`](MemoryOptions::max_heap_bytes), and are used
-        /// from the start.
+        /// The bytes of the sketch. They are a part of [`max_heap_bytes`](MemoryOptions::max_heap_bytes), and the process
+        /// has them from the start.
         bytes: usize,
     },
 }

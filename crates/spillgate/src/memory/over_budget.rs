@@ -1,8 +1,8 @@
 //! Decides a request that needs more capacity (space for keys and bytes) than the store has.
 //!
 //! The store must neither drop a live state nor exceed its bounds. [`OnFull`] says whether such a request is refused,
-//! decided without being counted, or limited by a sketch. In all cases, a state for which there is no capacity is not changed, because
-//! its hits are decided on a copy. If no table can have a free slot for a key, its request is decided in the same way.
+//! decided without being counted, or limited by a sketch. In all cases, a state for which there is no capacity is not
+//! changed, because its hits are decided on a copy. If no table can have a free slot for a key, its request is decided in the same way.
 
 use std::sync::atomic::Ordering;
 
@@ -10,7 +10,7 @@ use smallvec::{SmallVec, smallvec};
 use spillgate_core::{Binding, Decision, Hit, Op, OpKind, Quota, Reason, State, Time, Verdict, Wait, decide_late};
 
 use super::options::OnFull;
-use super::overflow::{Lack, substitute};
+use super::overflow::{Lack, keep_one_rate, substitute};
 use super::store::MemoryStore;
 
 impl MemoryStore {
@@ -33,10 +33,15 @@ impl MemoryStore {
         self.full_requests.fetch_add(1, Ordering::Relaxed);
         let substitutes: SmallVec<[Option<Quota>; 1]> = match self.overflow {
             None => smallvec![None; hits.len()],
-            Some(_) => hits.iter().zip(state_of).map(|(hit, j)| substitute_of(hit, lacks[*j])).collect(),
+            Some(_) => {
+                let of = |(hit, j): (&Hit<'_>, &usize)| substitute_of(hit, lacks[*j]);
+                let mut substitutes: SmallVec<[Option<Quota>; 1]> = hits.iter().zip(state_of).map(of).collect();
+                keep_one_rate(&mut substitutes, state_of);
+                substitutes
+            }
         };
         let refuses = |i: usize| {
-            let take = hits[i].op.kind() == OpKind::Take && hits[i].binding != Binding::Shadow;
+            let take = matches!(hits[i].op, Op::Take { .. }) && hits[i].binding != Binding::Shadow;
             let lacking = lacks[state_of[i]] != Lack::Nothing && substitutes[i].is_none();
             lacking && take && self.on_full != OnFull::Allow
         };

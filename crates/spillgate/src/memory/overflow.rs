@@ -5,7 +5,7 @@
 //!
 //! | limit | its substitute |
 //! |---|---|
-//! | token bucket, queue | the same bucket or queue |
+//! | token bucket, queue | the same bucket or queue, whose refusals cost nothing and start no penalty |
 //! | window, log or counter: L units in W | a bucket with the burst B = ceil(L/2), and one unit every T = ceil(W/(floor(L/2) + 1)) |
 //! | concurrency | none: a new key is refused |
 //!
@@ -13,7 +13,11 @@
 //! most ceil(L/2) + floor(L/2) + 1 - 1 = L. A bucket with the burst L and the rate L/W would admit nearly 2 * L.
 //!
 //! When the store has space again, a key gets a state that has at least as many units as the key has used. T, B and the
-//! time of the sketch say how many these are at most: after the time t, at most (paid_at - t)/T units were admitted.
+//! time of the sketch say how many these are at most: after the time t, at most (paid_at - t)/T units were admitted. So a key
+//! that has used nothing, but shares its cells with busy keys, gets up to about L/2 units of a window.
+//!
+//! A debt is a time, so it has a meaning only for one T. If a request has several limits with different T that count in the
+//! same state, there is no substitute for them.
 //!
 //! No locks are needed here. A request has the lock of the bucket in which its key would be, so no other request decides
 //! on the same key.
@@ -22,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use spillgate_core::{Algorithm, Binding, Decision, Hit, Op, Quota, State, Time, Verdict, decide, decide_late};
+use spillgate_core::{Algorithm, Anchor, Binding, Decision, Hit, Op, Quota, State, Time, Verdict, decide, decide_late};
 
 use super::shards::Fingerprint;
 use crate::sketch::{Debt, Debts};
@@ -43,24 +47,27 @@ pub(super) struct Overflow {
     debts: Debts,
     /// After this time, in nanoseconds since the epoch, no debt matters any more.
     matters_until: AtomicU64,
+    /// The newest time at which a unit was admitted, in nanoseconds since the epoch. A late request counts at this time.
+    newest: AtomicU64,
 }
 
 /// Returns the quota by which the sketch limits a new key, or `None` if a sketch cannot do that.
 pub(super) fn substitute(quota: &Quota) -> Option<Quota> {
-    let is_bucket = matches!(quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket);
-    let limit = quota.hard_capacity();
-    let (burst, interval_ns) = match quota.algorithm() {
-        _ if quota.limit() == 0 || quota.algorithm() == Algorithm::Concurrency => return None,
-        _ if is_bucket && quota.refusal_is_free() => return Some(quota.clone()),
-        _ if is_bucket => (limit, quota.interval_ns()),
-        _ => (limit.div_ceil(2), quota.window_ns().div_ceil(limit / 2 + 1)),
-    };
-    Quota::token_bucket(1, Duration::from_nanos(interval_ns)).burst(burst).build().ok()
+    match quota.algorithm() {
+        _ if quota.limit() == 0 => None,
+        Algorithm::Concurrency => None,
+        Algorithm::TokenBucket | Algorithm::LeakyBucket => Some(quota.clone().with_free_refusals()),
+        _ => {
+            let limit = quota.hard_capacity();
+            let interval_ns = quota.window_ns().div_ceil(limit / 2 + 1);
+            Quota::token_bucket(1, Duration::from_nanos(interval_ns)).burst(limit.div_ceil(2)).build().ok()
+        }
+    }
 }
 
 impl Overflow {
     pub(super) fn with_bytes(bytes: usize) -> Overflow {
-        Overflow { debts: Debts::with_bytes(bytes), matters_until: AtomicU64::new(0) }
+        Overflow { debts: Debts::with_bytes(bytes), matters_until: AtomicU64::new(0), newest: AtomicU64::new(0) }
     }
 
     fn debt(&self, key: Fingerprint) -> Debt {
@@ -75,17 +82,35 @@ impl Overflow {
             return State::default();
         }
         let paid_at = self.debt(key).paid_at;
-        let since = match quota.algorithm() {
-            Algorithm::TokenBucket | Algorithm::LeakyBucket if paid_at > now_ns => {
+        let now_ns = now_ns.max(self.newest.load(Ordering::Relaxed));
+        let window_ns = quota.window_ns();
+        let (start, segments) = match quota.algorithm() {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket if paid_at > now.as_nanos() => {
                 return State::owing_until(quota, Time::from_nanos(paid_at));
             }
             Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Concurrency => return State::default(),
-            // All these limits forget a unit at the latest one window and one segment after it was admitted.
-            _ => now_ns.saturating_sub(quota.window_ns() + quota.interval_ns()),
+            Algorithm::FixedWindow(Anchor::Epoch) => (now_ns - now_ns % window_ns, 0),
+            Algorithm::SlidingWindowCounter { segments } => (now_ns - now_ns % quota.interval_ns(), segments.into()),
+            // A log, and a window that begins now: one window after a unit was admitted, it no longer counts.
+            _ => (now_ns.saturating_sub(window_ns), 0),
         };
         let Some(substitute) = substitute(quota) else { return State::default() };
-        let units = paid_at.saturating_sub(since) / substitute.interval_ns();
-        counted(quota, units.min(quota.hard_capacity()), now)
+        let units_since = |start: u64| paid_at.saturating_sub(start) / substitute.interval_ns();
+        // Forces have used more than the limit. A take of cost 0 is then refused.
+        if paid_at.saturating_sub(now_ns) > substitute.capacity() * substitute.interval_ns() {
+            let mut state = State::default();
+            force(&mut state, quota, quota.hard_capacity() + 1, Time::from_nanos(now_ns));
+            return state;
+        }
+        let mut state = State::default();
+        // The oldest segment first. As many units as possible are in the later segments, where they count longer.
+        for segment in (0..=segments).rev() {
+            let at = start.saturating_sub(segment * quota.interval_ns());
+            let later = if segment == 0 { 0 } else { units_since(at + quota.interval_ns()) };
+            let time = if segment == 0 { now_ns } else { at };
+            force(&mut state, quota, units_since(at) - later, Time::from_nanos(time));
+        }
+        state
     }
 
     /// Decides a request. `lacks[j]` says what the store lacks for `states[j]`. Each hit whose key gets no slot has a
@@ -121,7 +146,7 @@ impl Overflow {
         let verdict = decide_late(states, state_of, &replaced, now, newest, decisions);
         for (j, debt) in debts.iter().enumerate() {
             if let (Some(debt), Some((quota, substitute))) = (debt, first_hit(j)) {
-                self.raise(debt, states[j].expires_at(substitute), quota);
+                self.raise(debt, states[j].expires_at(substitute), quota, now);
             }
         }
         for ((decision, hit), substitute) in decisions.iter_mut().zip(hits).zip(substitutes) {
@@ -129,26 +154,40 @@ impl Overflow {
                 // The client sees its own limit. The units cannot be given back.
                 *decision = decision.without_receipt();
                 decision.limit = hit.quota.capacity();
+                decision.remaining = decision.remaining.min(decision.limit);
             }
         }
         verdict
     }
 
-    fn raise(&self, debt: &Debt, paid_at: u64, quota: &Quota) {
+    fn raise(&self, debt: &Debt, paid_at: u64, quota: &Quota, now: Time) {
         if paid_at <= debt.paid_at {
             return;
         }
+        // A counter forgets a unit one window and one segment after it was admitted. Other limits forget it earlier.
         let forgotten_after = quota.window_ns() + quota.interval_ns();
+        self.newest.fetch_max(now.as_nanos(), Ordering::Relaxed);
         self.matters_until.fetch_max(paid_at.saturating_add(forgotten_after), Ordering::Relaxed);
         self.debts.raise(debt, paid_at);
     }
 }
 
-/// Returns a state in which `units` units were used at `now`.
-fn counted(quota: &Quota, units: u64, now: Time) -> State {
-    let mut state = [State::default()];
-    let hit = Hit::new(0, quota, Op::Force { cost: units }, Binding::Shadow);
-    let _ = decide(&mut state, &[0], &[hit], now, &mut [Decision::default()]);
-    let [state] = state;
-    state
+/// Adds `units` units to a state, but at most one more than the limit.
+fn force(state: &mut State, quota: &Quota, units: u64, now: Time) {
+    if units > 0 {
+        let cost = units.min(quota.hard_capacity() + 1);
+        let hit = Hit::new(0, quota, Op::Force { cost }, Binding::Shadow);
+        let _ = decide(std::slice::from_mut(state), &[0], &[hit], now, &mut [Decision::default()]);
+    }
+}
+
+/// Removes the substitutes of hits that count in one state, but at different rates.
+pub(super) fn keep_one_rate(substitutes: &mut [Option<Quota>], state_of: &[usize]) {
+    for i in 1..substitutes.len() {
+        let rate = |i: usize| substitutes[i].as_ref().map(Quota::interval_ns);
+        if (0..i).any(|other| state_of[other] == state_of[i] && rate(other) != rate(i)) {
+            let mixed = state_of[i];
+            substitutes.iter_mut().zip(state_of).filter(|(_, j)| **j == mixed).for_each(|(quota, _)| *quota = None);
+        }
+    }
 }

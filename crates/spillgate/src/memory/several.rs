@@ -14,7 +14,7 @@ use super::entry::Entry;
 use super::overflow::Lack;
 use super::retry::GiveUpOn;
 use super::shards::{Fingerprint, LockedBuckets, Obstacle, Table};
-use super::single::charging;
+use super::single::{charging, refuse_to_give_back};
 use super::store::{MemoryStore, ShardRef};
 
 /// A state that the request uses. Several hits can use the same state.
@@ -121,6 +121,12 @@ impl MemoryStore {
                 self.load_state(used.shard, &locks[*lock], (used.key, entry), (used.quota, request.now))
             })
             .collect();
+        let in_sketch: SmallVec<[usize; 4]> = match self.overflow {
+            None => SmallVec::new(),
+            Some(_) => (0..states.len())
+                .filter(|j| entries[*j].1.position.is_none() && self.is_in_sketch(&states[*j]))
+                .collect(),
+        };
         let now = request.now;
         let newest = used_entries().map(|(used, (lock, entry))| self.newest(&locks[*lock], entry, used.quota, now));
         let newest = newest.max().unwrap_or(now);
@@ -134,6 +140,12 @@ impl MemoryStore {
         // states, even if the last charge of the state itself was earlier.
         for ((used, (lock, entry)), state) in used_entries().zip(states) {
             self.store_state(used.shard, &locks[*lock], (used.key, entry), state, (used.quota, newest));
+        }
+        if !in_sketch.is_empty() {
+            let decided = request.hits.iter().zip(decisions).zip(&request.state_of);
+            decided
+                .filter(|(_, j)| in_sketch.contains(j))
+                .for_each(|((hit, decision), _)| refuse_to_give_back(hit, decision));
         }
         Ok((verdict, entries.iter().map(|(_, entry)| entry.new).collect()))
     }

@@ -6,7 +6,7 @@
 
 use std::slice;
 
-use spillgate_core::{Decision, Hit, Op, OpKind, Quota, Time, decide_late};
+use spillgate_core::{Decision, Hit, Op, Quota, Reason, State, Time, Wait, decide_late};
 
 use super::retry::GiveUpOn;
 use super::shards::{Fingerprint, LockedBuckets, Obstacle, Table};
@@ -16,14 +16,21 @@ use super::store::{MemoryStore, ShardRef};
 /// `None`.
 #[inline]
 pub(super) fn charging<'q>(hit: &Hit<'q>) -> Option<&'q Quota> {
-    // A take of cost 0 uses nothing, but its refusal can start a penalty, and the penalty needs a slot.
-    let punishes = || matches!(hit.op, Op::Take { cost: 0, .. }) && hit.quota.penalty_ns() > 0;
-    let counts = match hit.op.kind() {
-        OpKind::Take | OpKind::Force => true,
-        OpKind::Settle => matches!(hit.op, Op::Settle { change: 1.., .. }),
-        _ => punishes(),
+    let counts = match hit.op {
+        // A take of cost 0 asks whether work may begin whose units are counted later, by a force. If there is no space to
+        // count them, it is refused. A limit of 0 never admits a take.
+        Op::Take { .. } => hit.quota.limit() > 0 || !hit.quota.refusal_is_free(),
+        Op::Force { .. } | Op::Settle { change: 1.., .. } => true,
+        _ => false,
     };
     counts.then_some(hit.quota)
+}
+
+/// Refuses an operation that would give back units of a key in the sketch. Other keys may have raised the same cells.
+pub(super) fn refuse_to_give_back(hit: &Hit<'_>, decision: &mut Decision) {
+    if matches!(hit.op, Op::Refund { .. } | Op::Reset) {
+        *decision = Decision::refuse(hit.quota.capacity(), Reason::Unsupported, Wait::Never);
+    }
 }
 
 impl MemoryStore {
@@ -82,6 +89,7 @@ impl MemoryStore {
     ) -> Result<bool, Obstacle> {
         let entry = self.find_or_claim(shard, locked, key, charging(hit), give_up_on)?;
         let mut state = self.load_state(shard, locked, (key, &entry), (hit.quota, now));
+        let in_sketch = entry.position.is_none() && self.is_in_sketch(&state);
         let (states, hits, decisions) = (slice::from_mut(&mut state), slice::from_ref(hit), slice::from_mut(decision));
         let newest = self.newest(locked, &entry, hit.quota, now);
         if entry.over_budget {
@@ -90,6 +98,14 @@ impl MemoryStore {
             decide_late(states, &[0], hits, now, newest, decisions);
         }
         self.store_state(shard, locked, (key, &entry), state, (hit.quota, now));
+        if in_sketch {
+            refuse_to_give_back(hit, &mut decisions[0]);
+        }
         Ok(entry.new)
+    }
+
+    /// Returns whether a state that is not in the store comes from the sketch of a full store.
+    pub(super) fn is_in_sketch(&self, state: &State) -> bool {
+        self.overflow.is_some() && *state != State::default()
     }
 }

@@ -161,7 +161,119 @@ fn what_has_no_substitute_is_refused_as_without_a_sketch() {
     assert_eq!(take(11), Reason::CostAboveCapacity);
     assert_eq!(take(5), Reason::Fits);
     let closed = build(Quota::fixed_window(0, SECOND));
-    assert_eq!(hit(&store, 1, &closed, at(1)).reason, Reason::StoreFull);
+    let refused = hit(&store, 1, &closed, at(1));
+    assert_eq!(refused.reason, Reason::CostAboveCapacity, "a limit of 0 needs no space");
+}
+
+#[test]
+fn limits_of_one_state_with_different_rates_are_refused() {
+    let store = full_store(1, 1 << 20);
+    let (slow, fast) =
+        (build(Quota::token_bucket(1, SECOND).burst(20)), build(Quota::token_bucket(10, SECOND).burst(20)));
+    assert!(hit(&store, 0, &slow, at(1)).allowed);
+    assert!((0..10).all(|_| hit(&store, 1, &slow, at(1)).allowed));
+    let hits = [Hit::new(1, &slow, Op::Peek, Binding::Enforce), Hit::new(1, &fast, Op::take(1), Binding::Enforce)];
+    let mut decisions = [Decision::default(); 2];
+    let verdict = store.decide_now(at(1), &hits, &mut decisions).expect("the request is well formed");
+    assert!(!verdict.allowed);
+    assert_eq!(decisions[1].reason, Reason::StoreFull);
+    let left = (0..20).filter(|_| hit(&store, 1, &slow, at(1)).allowed).count();
+    assert_eq!(left, 10, "the debt is still there");
+}
+
+#[test]
+fn a_key_that_gets_a_state_keeps_most_of_its_limit_if_it_has_used_little() {
+    let second = Quota::fixed_window(1, SECOND);
+    let windows = [
+        Quota::fixed_window(100, SECOND * 60),
+        Quota::sliding_window_log(100, SECOND * 60),
+        Quota::sliding_window_counter(100, SECOND * 60),
+        Quota::sliding_window_counter(100, SECOND * 60).segments(4),
+    ];
+    for quota in windows.map(build) {
+        let store = full_store(1, 2048);
+        assert!(hit(&store, 1, &build(second), at(119)).allowed);
+        // With 2 KiB, new keys raise all cells.
+        assert!((2..300).all(|key| hit(&store, key, &quota, at(119)).allowed));
+        let left = (0..200).filter(|_| hit(&store, 5_000, &quota, at(120)).allowed).count();
+        assert_eq!(store.len(), 1);
+        assert!((45..=100).contains(&left), "{left} of 100: {quota:?}");
+    }
+}
+
+#[test]
+fn units_of_the_sketch_count_in_the_window_in_which_they_were_admitted() {
+    let (quota, minute) = (build(Quota::fixed_window(10, SECOND)), build(Quota::fixed_window(1, SECOND * 60)));
+    let store = full_store(1, 1 << 20);
+    assert!(hit(&store, 1, &minute, at(9)).allowed);
+    let take = |now| (0..20).filter(|_| hit(&store, 7, &quota, Time::from_nanos(now)).allowed).count();
+    let after_the_edge = take(10_000_000_000);
+    let reset = Hit::new(1, &minute, Op::Reset, Binding::Enforce);
+    assert!(store.hit_now(at(10), &reset).allowed);
+    // The clock of these late requests was read before the window began. The key gets a state from them.
+    let late = take(9_999_900_000);
+    assert_eq!((after_the_edge, late, take(10_000_000_001)), (5, 5, 0));
+}
+
+/// A limit that is charged after the work: a take of cost 0 before it, and a force after it.
+#[test]
+fn work_that_is_charged_later_is_limited_in_a_full_store_too() {
+    let builders = [Quota::fixed_window(10, SECOND * 60), Quota::token_bucket(10, SECOND * 60)];
+    for quota in builders.map(build) {
+        for (units, most) in [(1, 11), (10, 2), (1_000, 1)] {
+            let store = full_store(1, 1 << 20);
+            assert!(hit(&store, 0, &quota, at(60)).allowed);
+            let ask = |now| store.hit_now(now, &Hit::new(7, &quota, Op::take(0), Binding::Enforce));
+            let work = || {
+                let begins = ask(at(60)).allowed;
+                let _ = store.hit_now(at(60), &Hit::new(7, &quota, Op::Force { cost: units }, Binding::Enforce));
+                begins
+            };
+            let begun = (0..50).filter(|_| work()).count();
+            assert!((1..=most).contains(&begun), "{begun} of {most}: {quota:?}");
+            let reset = Hit::new(0, &quota, Op::Reset, Binding::Enforce);
+            assert!(store.hit_now(at(60), &reset).allowed);
+            assert!(!ask(at(60)).allowed, "with a state of its own, the key is over its limit too: {quota:?}");
+        }
+        let store = store(1, OnFull::Deny);
+        assert!(hit(&store, 0, &quota, at(60)).allowed);
+        let ask = store.hit_now(at(60), &Hit::new(7, &quota, Op::take(0), Binding::Enforce));
+        assert_eq!(ask.reason, Reason::StoreFull, "the units could not be counted later");
+        assert!(store.hit_now(at(60), &Hit::new(7, &quota, Op::Peek, Binding::Enforce)).allowed);
+    }
+}
+
+#[test]
+fn a_key_in_the_sketch_gets_nothing_back_and_the_caller_knows_it() {
+    let quota = build(Quota::token_bucket(10, SECOND));
+    let store = full_store(1, 1 << 20);
+    assert!(hit(&store, 0, &quota, at(1)).allowed && hit(&store, 7, &quota, at(1)).allowed);
+    for op in [Op::Reset, Op::Refund { cost: 1, receipt: None }] {
+        let back = |key| Hit::new(key, &quota, op, Binding::Enforce);
+        assert_eq!(store.hit_now(at(1), &back(7)).reason, Reason::Unsupported);
+        assert!(store.hit_now(at(1), &back(0)).allowed && store.hit_now(at(1), &back(8)).allowed);
+        let mut decisions = [Decision::default(); 2];
+        let _ = store.decide_now(at(1), &[back(0), back(7)], &mut decisions).expect("the request is well formed");
+        assert_eq!(decisions.map(|decision| decision.allowed), [true, false]);
+    }
+}
+
+#[test]
+fn a_queue_with_a_penalty_still_delays_and_a_soft_limit_has_no_more_left_than_it_is() {
+    let store = full_store(1, 1 << 20);
+    let queue = build(Quota::leaky_bucket(10, SECOND).queue(3).penalty(SECOND));
+    assert!(hit(&store, 0, &queue, at(1)).allowed);
+    let take = |quota: &Quota, key| {
+        store.hit_now(at(1), &Hit::new(key, quota, Op::Take { cost: 1, max_wait_ns: u64::MAX }, Binding::Enforce))
+    };
+    let delays: Vec<_> = (0..3).map(|_| take(&queue, 1).delay_ns).collect();
+    assert!(delays.is_sorted() && delays[0] < delays[2], "{delays:?}");
+    let soft = build(Quota::token_bucket(10, SECOND).soft_ppm(500_000).penalty(SECOND));
+    let window = build(Quota::fixed_window(2, SECOND).soft_ppm(4_000_000));
+    for (key, quota) in [(2, &soft), (3, &window)] {
+        let first = take(quota, key);
+        assert!(first.allowed && first.remaining <= first.limit, "{first:?}");
+    }
 }
 
 #[test]
