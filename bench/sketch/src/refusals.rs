@@ -136,7 +136,6 @@ fn measure(case: &Case, part: u64, seed: u64) -> Result<Counted, String> {
     // The expected share of wrong refusals for keys whose own debt is 0, T/8, 2T/8 and so on.
     let mut shares = vec![0.0; 8 * case.burst as usize];
     let eighth = quota.interval_ns() / 8;
-    let mut honest = 0;
     let between = (requests / 100).max(1);
     for request in 0..requests {
         let now = 1_000 * SECOND + request * SECOND / case.rate;
@@ -151,10 +150,7 @@ fn measure(case: &Case, part: u64, seed: u64) -> Result<Counted, String> {
         let key = match case.mix {
             Mix::Uniform => rng.random_range(0..case.keys),
             Mix::Zipf => drawn[request as usize],
-            Mix::Attack if request % 101 == 0 => {
-                honest = (honest + 1) % case.keys;
-                honest
-            }
+            Mix::Attack if request % 101 == 0 => rng.random_range(0..case.keys),
             Mix::Attack => {
                 let _ = sketch.take_now(at, &quota, u128::from(request) << 40 | 1 << 100, 1);
                 continue;
@@ -198,7 +194,8 @@ mod tests {
     #[test]
     fn a_part_of_each_case_keeps_the_formula_and_every_bound() {
         for (number, case) in CASES.iter().enumerate() {
-            let counted = measure(case, 10, number as u64 + 1).expect("the case is valid");
+            let counted = measure(case, 8, number as u64 + 1).expect("the case is valid");
+            assert!(counted.expected >= 100.0, "case {number}: only {} expected", counted.expected);
             assert!(counted.holds(), "case {number}: {} wrong, {} expected", counted.wrong, counted.expected);
         }
     }

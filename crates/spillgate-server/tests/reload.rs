@@ -52,6 +52,24 @@ fn a_reload_keeps_what_was_used() {
 }
 
 #[test]
+fn a_sketch_for_which_there_is_no_memory_stops_the_reload_and_not_the_server() {
+    let sketch = |memory| {
+        let limit = "{unit: second, limit: 10, algorithm: token_bucket, representation: sketch, sketch_memory: ";
+        format!("domain: api\ndescriptors: [{{key: user_id, rate_limit: {limit}{memory}}}}}]\n")
+    };
+    let folder = Folder::new(&[("rules.yaml", &sketch("1MiB"))]);
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &["--memory-max-heap", "64GiB"]);
+    let id = server.process.id().to_string();
+    let limited = Command::new("prlimit").args(["--pid", &id, "--as=8000000000"]).status();
+    assert!(limited.is_ok_and(|status| status.success()), "prlimit sets the memory of the server");
+    folder.write("rules.yaml", &sketch("40GiB"));
+    signal(server.process.id(), "HUP");
+    let line = server.process.logged("no memory for a sketch of 40GiB");
+    assert!(line.contains("rules.yaml:2"), "{line}");
+    assert_eq!(check(&server), (10, 9), "the earlier rules stay in use");
+}
+
+#[test]
 fn a_bad_reload_changes_nothing_and_says_why() {
     let folder = Folder::new(&[("rules/a.yaml", &rules(5))]);
     let server = Spillgate::serve(&folder.path("rules"), &[]);

@@ -43,6 +43,8 @@ struct Limit<'a> {
     window_ns: Option<u64>,
     /// The burst of a token bucket, the queue length plus 1 of a leaky bucket, or otherwise the limit.
     capacity: u64,
+    /// The size of the sketch. `None` if the limit is counted exactly.
+    sketch_bytes: Option<usize>,
     line: Option<u32>,
 }
 
@@ -76,6 +78,7 @@ impl<'a> From<&'a rules::Limit> for Limit<'a> {
             limit: quota.limit(),
             window_ns: Some(quota.window_ns()).filter(|window_ns| *window_ns > 0),
             capacity: quota.capacity(),
+            sketch_bytes: limit.sketch.as_ref().map(|sketch| sketch.bytes),
             line: limit.origin.as_ref().map(|origin| origin.line),
         }
     }

@@ -3,18 +3,21 @@
 use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Command};
+use spillgate::MAX_UNITS;
 use spillgate::units::{parse_bytes, parse_count, parse_duration};
 
 use super::arguments::{EXIT_CODES, json_argument};
 use super::verb::Size;
 
 /// Names of windows with the duration that each of them means.
-const WINDOWS: [(&str, &str); 10] = [
+const WINDOWS: [(&str, &str); 12] = [
     ("second", "1s"),
     ("minute", "1m"),
     ("hour", "1h"),
     ("day", "1d"),
     ("week", "1w"),
+    ("month", "30d"),
+    ("year", "365d"),
     ("s", "1s"),
     ("m", "1m"),
     ("h", "1h"),
@@ -72,6 +75,7 @@ fn at_least_one(text: &str) -> Result<u64, String> {
     let billions = text.strip_suffix(['B', 'b']).map(|number| format!("{number}G"));
     match parse_count(billions.as_deref().unwrap_or(text)) {
         Ok(0) => Err("write 1 or more".to_owned()),
+        Ok(count) if count > MAX_UNITS => Err(format!("write at most {MAX_UNITS}")),
         Ok(count) => Ok(count),
         Err(error) => Err(format!("{error}: write a number such as 500, 10k, 1M or 1B")),
     }
@@ -88,8 +92,9 @@ fn limit(text: &str) -> Result<(u64, Duration), String> {
     let (count, window) = text.split_once('/').ok_or_else(|| help.to_owned())?;
     let count = at_least_one(count.trim())?;
     let named = WINDOWS.iter().find(|(name, _)| *name == window.trim());
-    let window = parse_duration(named.map_or(window, |(_, duration)| duration)).map_err(|_| help.to_owned())?;
-    if window.is_zero() { Err(help.to_owned()) } else { Ok((count, window)) }
+    let duration = parse_duration(named.map_or(window.trim(), |(_, duration)| duration));
+    let duration = duration.map_err(|error| format!("the window `{window}` is wrong: {error}; {help}"))?;
+    if duration.is_zero() { Err(format!("the window is 0; {help}")) } else { Ok((count, duration)) }
 }
 
 #[cfg(test)]
@@ -102,8 +107,9 @@ mod tests {
         assert_eq!(limit("10/s"), seconds(10, 1));
         assert_eq!(limit("100/day"), seconds(100, 86_400));
         assert_eq!(limit("1k / 10s"), seconds(1_000, 10));
+        assert_eq!(limit("10/month"), seconds(10, 30 * 86_400));
         assert_eq!(limit("1B/s"), seconds(1_000_000_000, 1));
-        for wrong in ["10", "/s", "0/s", "10/0s", "10/year", "10/s/s", "-1/s"] {
+        for wrong in ["10", "/s", "0/s", "10/0s", "10/decade", "10/s/s", "-1/s"] {
             assert!(limit(wrong).is_err(), "{wrong}");
         }
     }

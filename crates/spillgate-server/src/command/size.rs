@@ -4,6 +4,7 @@
 //! the rule goes live.
 
 use serde_json::{Value, json};
+use spillgate::rules::LimitSketch;
 use spillgate::sketch::{Sketch, SketchError};
 use spillgate::units::{format_bytes, format_duration};
 use spillgate::{Quota, QuotaBuilder, QuotaError};
@@ -17,6 +18,8 @@ const BYTES_PER_KEY: f64 = 31.0;
 const BYTES_PER_COUNTER: f64 = 52.0;
 /// The bytes of a key in Redis, whatever the algorithm is, except for a log and for permits.
 const BYTES_IN_REDIS: f64 = 177.0;
+/// The largest `sketch_memory` of a rule.
+const MAX_SKETCH_BYTES: u64 = LimitSketch::MAX_BYTES;
 /// A sketch with a higher share of wrong refusals cannot work.
 const MOST_WRONG: f64 = 0.001;
 /// Without `--memory`, an exact limit is recommended up to this memory, which is the default of `memory.max_keys`.
@@ -45,7 +48,8 @@ pub(super) fn run(size: &Size, terminal: &mut Terminal) -> u8 {
 }
 
 fn rows(size: &Size) -> Result<Vec<Row>, Problem> {
-    let invalid = |error: QuotaError| Problem::new(format!("this limit is not possible: {error}"), "correct --limit");
+    let wrong = if size.burst.is_some() { "correct --limit or --burst" } else { "correct --limit" };
+    let invalid = |error: QuotaError| Problem::new(format!("this limit is not possible: {error}"), wrong);
     let build = |builder: QuotaBuilder| builder.build().map_err(invalid);
     let bucket = Quota::token_bucket(size.limit, size.window);
     let bucket = build(size.burst.map_or(bucket, |burst| bucket.burst(burst)))?;
@@ -87,20 +91,29 @@ fn possible_rate(size: &Size) -> f64 {
 fn sketch(size: &Size, representation: &'static str, algorithm: &'static str, quota: &Quota) -> Row {
     let rate = possible_rate(size);
     let needed = Sketch::bytes_for(quota, rate) as u64;
-    let bytes = size.memory.unwrap_or(needed);
+    let bytes = size.memory.unwrap_or(needed).min(MAX_SKETCH_BYTES);
     let forecast = Sketch::forecast(quota, usize::try_from(bytes).unwrap_or(usize::MAX), rate);
     let fault = match SketchError::check(quota) {
         Err(error) => Some(error.to_string()),
         Ok(()) if forecast.wrong_refusals > MOST_WRONG => Some(format!(
-            "a sketch of {} can admit about {:.0} units a second, not {:.0}; {} would be enough",
+            "a sketch of {} can admit about {:.0} units a second, not {:.0}; {}",
             format_bytes(bytes),
             forecast.units_per_second,
             rate.ceil(),
-            format_bytes(needed.checked_next_multiple_of(1 << 20).unwrap_or(needed))
+            match needed {
+                needed if needed <= MAX_SKETCH_BYTES => format!("{} would be enough", whole_mib(needed)),
+                _ => format!("it would need more than {}, the maximum", format_bytes(MAX_SKETCH_BYTES)),
+            }
         )),
         Ok(()) => None,
     };
     Row { representation, algorithm, bytes, wrong_refusals: forecast.wrong_refusals, fault, is_local: true }
+}
+
+/// Prints a size that a rules file can have: a whole number, rounded up.
+fn whole_mib(bytes: u64) -> String {
+    let mib = bytes.div_ceil(1 << 20);
+    if mib.is_multiple_of(1 << 10) { format!("{}GiB", mib >> 10) } else { format!("{mib}MiB") }
 }
 
 /// Notes in the row that its memory is larger than allowed.
@@ -192,17 +205,18 @@ fn advice(size: &Size, best: Option<&Row>) -> String {
     let Some(best) = best else {
         return "\nNothing fits: raise --memory, shorten the window, or share the counts in Redis.\n".to_owned();
     };
+    let burst = size.burst.filter(|_| best.algorithm == "token_bucket");
+    let algorithm = burst.map_or(best.algorithm.to_owned(), |burst| format!("{}, burst: {burst}", best.algorithm));
     let line = match best.representation {
-        "exact" => format!("algorithm: {}, without `representation`", best.algorithm),
-        "redis" => format!("algorithm: {}, with `--store redis://HOST:PORT`", best.algorithm),
+        "exact" => format!("algorithm: {algorithm}, without `representation`"),
+        "redis" => format!("algorithm: {algorithm}, with `--store redis://HOST:PORT`"),
         _ => {
             // A size in a rules file is a whole number. It must not be above --memory.
-            let whole = best.bytes.checked_next_multiple_of(1 << 20).unwrap_or(best.bytes);
             let memory = match size.memory {
                 Some(memory) if !memory.is_multiple_of(1 << 20) => format!("{}KiB", best.bytes >> 10),
-                _ => format_bytes(whole),
+                _ => whole_mib(best.bytes),
             };
-            format!("algorithm: {}, representation: sketch, sketch_memory: {memory}", best.algorithm)
+            format!("algorithm: {algorithm}, representation: sketch, sketch_memory: {memory}")
         }
     };
     let note = match (best.representation, size.memory) {
@@ -268,6 +282,7 @@ mod tests {
         let memory = advice(&size, Some(best)).split("sketch_memory: ").nth(1).map(|rest| rest.trim().to_owned());
         let bytes = memory.map(|memory| spillgate::units::parse_bytes(&memory));
         assert_eq!(bytes, Some(Ok(1_500_000 / 1_024 * 1_024)));
+        assert_eq!((whole_mib(1_536 << 20), whole_mib((3 << 30) - 5)), ("1536MiB".to_owned(), "3GiB".to_owned()));
     }
 
     #[test]
@@ -277,6 +292,6 @@ mod tests {
         let size = Size { rate: u64::MAX, keys: u64::MAX, window: DAY, memory: Some(128 << 10), ..SIZE };
         let all = rows(&size).expect("the limit is valid");
         let fault = row(&all, "gcra sketch", "token_bucket").fault.as_deref().unwrap_or_default();
-        assert!(fault.ends_with("GiB would be enough"), "{fault}");
+        assert!(fault.ends_with("it would need more than 64GiB, the maximum"), "{fault}");
     }
 }

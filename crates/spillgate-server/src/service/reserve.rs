@@ -4,12 +4,12 @@
 
 use smallvec::{SmallVec, smallvec};
 use spillgate::reservation::record_key;
-use spillgate::rules::{Plan, Request};
+use spillgate::rules::{Limit, Plan, Request};
 use spillgate::{Algorithm, Binding, Clock, Decision, Hit, Op, Quota, Receipt, Verdict};
 use tracing::Level;
 
 use super::answer::{self, Answer, AnswerView};
-use super::sketched::refuse_sketches;
+use super::sketched::{place_of, refuse_sketches};
 use super::{Loaded, Service, ServiceError};
 use crate::settings::Grants;
 
@@ -83,17 +83,20 @@ impl<C: Clock> Service<C> {
 
     /// Adds one record for each key of the plan.
     fn add_records<'p>(&self, plan: &mut Plan<'p>, estimate: u64, record: &'p Quota) -> Result<(), ServiceError> {
-        let bad = |text: &str| Err(ServiceError::BadRequest(text.into()));
         if estimate == 0 {
-            return bad("an estimate of 0 units reserves nothing: estimate at least 1 unit");
+            let text = "an estimate of 0 units reserves nothing: estimate at least 1 unit";
+            return Err(ServiceError::BadRequest(text.into()));
+        }
+        let has_units = |quota: &Quota| !matches!(quota.algorithm(), Algorithm::Concurrency | Algorithm::LeakyBucket);
+        if !plan.hits.iter().all(|hit| has_units(hit.quota)) {
+            let place = place_of(plan, |limit: &Limit| !has_units(&limit.quota));
+            return Err(ServiceError::BadRequest(format!(
+                "{place}: a limit with permits (concurrency) or turns (leaky_bucket) cannot be reserved: ask for them with \
+                 /v1/check"
+            )));
         }
         let mut keys: SmallVec<[u128; 4]> = SmallVec::new();
         for hit in &mut plan.hits {
-            match hit.quota.algorithm() {
-                Algorithm::Concurrency => return bad("a concurrency limit has permits: ask for them with /v1/check"),
-                Algorithm::LeakyBucket => return bad("a leaky_bucket has turns: ask for them with /v1/check"),
-                _ => {}
-            }
             if let Op::Force { cost } = hit.op {
                 hit.op = Op::take(cost);
             }

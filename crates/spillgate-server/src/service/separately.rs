@@ -44,7 +44,7 @@ impl<C: Clock> Service<C> {
                 let verdict = if plan.sketched {
                     let beside = plan.descriptors[index].hits.iter().map(|(hit, _)| sketches[*hit]);
                     let beside: SmallVec<[Option<&Sketch>; 4]> = beside.collect();
-                    self.decide_beside(now, timeout, (&beside, hits), &mut own).await?
+                    self.decide_beside(now, timeout, plan, (&beside, hits), &mut own).await?
                 } else {
                     self.decide_hits(now, timeout, hits, &mut own).await?
                 };

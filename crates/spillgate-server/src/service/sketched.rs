@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use spillgate::rules::Plan;
+use spillgate::rules::{Limit, Plan};
 use spillgate::sketch::Sketch;
 use spillgate::{Clock, Decision, Hit, MAX_HITS, Store as _, Time, Timing, Verdict};
 
@@ -13,15 +13,28 @@ use super::validate::within;
 use super::{Service, ServiceError};
 
 /// The error for a request that gives units back to a sketch.
-pub(super) fn unsupported() -> ServiceError {
-    ServiceError::BadRequest(
-        "a limit with representation: sketch cannot give units back: it has no refunds, resets and reservations".into(),
-    )
+fn unsupported(plan: &Plan<'_>) -> ServiceError {
+    let place = place_of(plan, |limit| limit.sketch.is_some());
+    ServiceError::BadRequest(format!(
+        "{place}: its limit has representation: sketch, which cannot give units back: send it no refund, no reset and no \
+         reservation"
+    ))
 }
 
 /// Returns an error if the plan has a hit on a sketch, for an operation that no sketch supports.
 pub(super) fn refuse_sketches(plan: &Plan<'_>) -> Result<(), ServiceError> {
-    if plan.sketched { Err(unsupported()) } else { Ok(()) }
+    if plan.sketched { Err(unsupported(plan)) } else { Ok(()) }
+}
+
+/// Names the first descriptor that has such a limit, for the text of an error.
+pub(super) fn place_of(plan: &Plan<'_>, is_meant: impl Fn(&Limit) -> bool) -> String {
+    let mut planned = plan.descriptors.iter().enumerate();
+    let found = planned.find(|(_, planned)| planned.hits.iter().any(|(_, limit)| is_meant(limit)));
+    let (index, rule) = found.map_or((0, None), |(index, planned)| (index, planned.rule));
+    match rule {
+        Some(rule) => format!("descriptor {} (rule `{}`)", index + 1, rule.path),
+        None => format!("descriptor {}", index + 1),
+    }
 }
 
 /// Decides a request that has one hit, if a sketch decides it. Returns `None` for every other request.
@@ -36,7 +49,7 @@ pub(super) fn decide_single(
     let ([hit], [decision]) = (&plan.hits[..], decisions) else { return None };
     let [Some(sketch)] = plan.sketches()[..] else { return None };
     if !sketch.supports(hit.quota, hit.op.kind()) {
-        return Some(Err(unsupported()));
+        return Some(Err(unsupported(plan)));
     }
     *decision = sketch.hit_now(now, hit);
     Some(Ok(Verdict::of(std::slice::from_ref(hit), std::slice::from_ref(decision), now)))
@@ -51,14 +64,15 @@ impl<C: Clock> Service<C> {
         plan: &Plan<'_>,
         decisions: &mut [Decision],
     ) -> Result<Verdict, ServiceError> {
-        self.decide_beside(now, timeout, (&plan.sketches(), &plan.hits), decisions).await
+        self.decide_beside(now, timeout, plan, (&plan.sketches(), &plan.hits), decisions).await
     }
 
-    /// Decides `hits`. If `sketches[i]` is a sketch, it decides `hits[i]`. The store decides all other hits.
+    /// Decides some hits of the plan, `hits`. If `sketches[i]` is a sketch, it decides `hits[i]`. The store decides all other hits.
     pub(super) async fn decide_beside(
         &self,
         now: Time,
         timeout: Option<Duration>,
+        plan: &Plan<'_>,
         (sketches, hits): (&[Option<&Sketch>], &[Hit<'_>]),
         decisions: &mut [Decision],
     ) -> Result<Verdict, ServiceError> {
@@ -66,7 +80,7 @@ impl<C: Clock> Service<C> {
         let store = self.limiter.store();
         for (sketch, hit) in sketches.iter().zip(hits) {
             match sketch {
-                Some(sketch) if !sketch.supports(hit.quota, hit.op.kind()) => return Err(unsupported()),
+                Some(sketch) if !sketch.supports(hit.quota, hit.op.kind()) => return Err(unsupported(plan)),
                 Some(_) => {}
                 None => {
                     if let Some(error) = store.unsupported(std::slice::from_ref(hit)) {

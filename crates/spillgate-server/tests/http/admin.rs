@@ -94,10 +94,11 @@ fn rules_are_shown_with_the_line_they_were_written_on() {
         "domain": "api", "rule": "user_id", "file": "rules/api.yaml", "line": 4, "unlimited": false,
         "shadow_mode": false, "quota_mode": false,
         "limits": [{"name": "per_user", "algorithm": "fixed_window", "limit": 3, "window_ns": 3_600_000_000_000_u64,
-                    "capacity": 3, "line": 5}],
+                    "capacity": 3, "sketch_bytes": null, "line": 5}],
     });
     assert_eq!(*rule, expected);
     assert!(rules.iter().any(|rule| rule["rule"] == "outer > inner"), "{listing}");
+    assert!(rules.iter().any(|rule| rule["limits"][0]["sketch_bytes"].is_u64()), "{listing}");
 }
 
 #[test]

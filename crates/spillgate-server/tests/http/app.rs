@@ -139,7 +139,7 @@ impl App {
     pub(crate) fn with(options: HttpOptions, service_options: ServiceOptions) -> App {
         let files = [RulesFile { name: "rules/api.yaml".into(), text: RULES.into() }];
         let mut rules = Rules::parse(&files).unwrap_or_else(|errors| panic!("{errors:?}"));
-        rules.open_sketches(None, NonZeroU32::MIN);
+        rules.open_sketches(None, NonZeroU32::MIN).expect("there is memory for the sketches");
         let clock = ManualClock::at(Time::EPOCH.after(Duration::from_secs(START_S)));
         let store = Backend::Memory(MemoryStore::new(MemoryOptions::default()));
         let limiter = Limiter::with_clock(store, clock.clone());

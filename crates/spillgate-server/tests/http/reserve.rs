@@ -130,8 +130,11 @@ fn limits_without_units_and_bad_bodies_are_explained() {
         let problem = reply.problem(400);
         assert!(problem.contains(text), "{problem}");
     };
-    bad(reserve(&app, &json!([{"job": "x"}]), 1), "a concurrency limit has permits");
-    bad(reserve(&app, &json!([{"queued": "x"}]), 1), "a leaky_bucket has turns");
+    bad(reserve(&app, &json!([{"job": "x"}]), 1), "descriptor 1 (rule `job`): a limit with permits (concurrency)");
+    bad(
+        reserve(&app, &json!([{"queued": "x"}]), 1),
+        "descriptor 1 (rule `queued`): a limit with permits (concurrency) or turns",
+    );
     bad(reserve(&app, &json!([{"tokens": "red"}]), 0), "estimate at least 1 unit");
     bad(app.post("/v1/reserve", r#"{"domain":"api","descriptors":[{"tokens":"red"}]}"#), "missing field `estimate`");
     bad(app.post("/v1/reserve", r#"{"domain":"api","descriptors":[],"estimate":1,"cost":1}"#), "unknown field `cost`");

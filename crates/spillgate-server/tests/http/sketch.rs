@@ -76,7 +76,8 @@ fn what_a_sketch_cannot_do_is_an_error_that_says_so() {
     ];
     for reply in replies {
         assert_eq!(reply.status, 400, "{}", reply.body);
-        assert!(reply.body.contains("a limit with representation: sketch cannot give units back"), "{}", reply.body);
+        let text = "descriptor 1 (rule `sketched`): its limit has representation: sketch, which cannot give units back";
+        assert!(reply.body.contains(text), "{}", reply.body);
     }
     assert_eq!(left(&app, &json!({"sketched": "ann"})), [3]);
 }

@@ -60,6 +60,8 @@ fn a_server_without_the_number_of_servers_does_not_start() {
     assert!(error.contains("set `store.expected_nodes`"), "{error}");
     let error = run(&["--store-expected-nodes", "2", "--memory-max-heap", "1MiB"]);
     assert!(error.contains("all sketches together need 2MiB, but memory.max_heap is 1MiB"), "{error}");
+    let error = run(&["--store-expected-nodes", "1000"]);
+    assert!(error.contains("rules.yaml:4: with 1000 servers, the sketch of each server can admit only"), "{error}");
 }
 
 #[test]
@@ -74,7 +76,7 @@ fn a_reload_keeps_the_sketch_of_a_limit_that_has_not_changed() {
     folder.write("rules.yaml", &text.replace("limit: 10", "limit: 12"));
     signal(server.process.id(), "HUP");
     let line = logged(&server.process, "start again at zero");
-    assert!(line.contains("a limit with a sketch, of api: address"), "{line}");
+    assert!(line.contains("the sketch (its representation, limit or size) of api: address"), "{line}");
     assert_eq!(admitted(&server, "address", "ann", 9), 6, "another limit has a new sketch");
 }
 

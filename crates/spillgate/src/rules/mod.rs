@@ -82,7 +82,7 @@ use std::num::NonZeroU32;
 pub use index::{How, Outcome, Rules, Step};
 pub use model::{
     Defaults, Domain, Limit, LimitSketch, MAX_DEPTH, MAX_FILE_BYTES, MAX_LIMITS, MAX_PATH_BYTES, MAX_RULES, Metadata,
-    Origin, Rule, RuleStep, RulesErrors, RulesFile, Unit, Unreleased,
+    NoMemory, Origin, Rule, RuleStep, RulesErrors, RulesFile, Unit, Unreleased,
 };
 pub use plan::{Action, Descriptor, Plan, Planned, Request};
 pub use read::read_files;
@@ -165,12 +165,15 @@ impl Rules {
     /// let limit = "{unit: second, limit: 10, algorithm: token_bucket, representation: sketch, sketch_memory: 1MiB}";
     /// let text = format!("domain: api\ndescriptors: [{{key: address, rate_limit: {limit}}}]");
     /// let mut rules = Rules::parse(&[RulesFile { name: "api.yaml".into(), text }])?;
-    /// rules.open_sketches(None, NonZeroU32::MIN);
+    /// rules.open_sketches(None, NonZeroU32::MIN)?;
     /// let rule = rules.find("api", &[("address", "192.0.2.1")]).expect("a rule");
     /// assert!(rule.limits[0].sketch.as_ref().is_some_and(|sketch| sketch.opened().is_some()));
-    /// # Ok::<(), spillgate::rules::RulesErrors>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn open_sketches(&mut self, before: Option<&Rules>, nodes: NonZeroU32) {
+    ///
+    /// # Errors
+    /// The operating system has not enough memory for a sketch. Some sketches are then not open, so do not use the rules.
+    pub fn open_sketches(&mut self, before: Option<&Rules>, nodes: NonZeroU32) -> Result<(), NoMemory> {
         let earlier: HashMap<(&str, &str), &Rule> = before
             .into_iter()
             .flat_map(Rules::rules)
@@ -179,8 +182,9 @@ impl Rules {
             .collect();
         for rule in &mut self.rules {
             let before = earlier.get(&(&*rule.domain, &*rule.path)).copied();
-            open_sketches(rule, before, nodes);
+            open_sketches(rule, before, nodes)?;
         }
+        Ok(())
     }
 
     /// Returns the bytes of all sketches of these rules.

@@ -1,7 +1,8 @@
 //! A request that has hits on sketches and hits on a store.
 //!
 //! The sketches are asked first, because they are in this process and answer at once. So a request that a sketch refuses
-//! does not reach Redis, however many such requests come.
+//! does not reach Redis, however many such requests come. There is one exception: a request that has an effect although it is
+//! refused, because it has a force, a penalty, or a limit that charges refusals.
 //!
 //! | store | a sketch refuses | the store refuses |
 //! |---|---|---|
@@ -12,7 +13,7 @@
 //! that the store refuses is charged by its sketches. No bound is exceeded by that.
 
 use smallvec::{SmallVec, smallvec};
-use spillgate_core::{Decision, Hit, Op, Reason, Store, StoreError, Time, Timing, Verdict};
+use spillgate_core::{Decision, Hit, MAX_HITS, Op, Reason, Store, StoreError, Time, Timing, Verdict};
 
 use super::Sketch;
 use super::request::{LockedRequest, refusing};
@@ -116,6 +117,9 @@ impl Sketch {
     ) -> Result<Verdict, StoreError> {
         if hits.len() != decisions.len() || hits.len() != sketches.len() {
             return Err(StoreError::malformed("hits, sketches and decisions differ in length"));
+        }
+        if hits.len() > MAX_HITS {
+            return Err(StoreError::malformed("more hits than one request can have"));
         }
         let parts = Parts::of(sketches, hits);
         let supported = |(sketch, hit): (&&Sketch, &Hit<'_>)| sketch.supports(hit.quota, hit.op.kind());

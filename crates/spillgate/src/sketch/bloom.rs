@@ -10,6 +10,7 @@
 //! Source of the blocks: Putze, Sanders and Singler, "Cache-, hash- and space-efficient Bloom filters", 2007.
 
 use super::mixer::Mixed;
+use super::rows::PAGE_BYTES;
 use crate::sync::{AtomicU64, Ordering};
 
 /// The bits of each key.
@@ -40,7 +41,10 @@ impl Filter {
     /// Makes an empty filter in at most `bytes` bytes, but at least one line.
     pub(super) fn with_bytes(bytes: usize) -> Filter {
         let lines = (bytes / size_of::<Line>()).clamp(1, u32::MAX as usize);
-        Filter((0..lines).map(|_| Line::default()).collect())
+        let lines: Box<[Line]> = (0..lines).map(|_| Line::default()).collect();
+        // Memory of zeros can come without pages. A page comes when it is written.
+        lines.iter().step_by(PAGE_BYTES / LINE_BYTES).for_each(|line| line.0[0].store(0, Ordering::Relaxed));
+        Filter(lines)
     }
 
     pub(super) fn bytes(&self) -> usize {

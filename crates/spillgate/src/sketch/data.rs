@@ -85,14 +85,11 @@ impl BloomFilter {
 pub(super) fn wrong_hits(keys: u64, lines: u64) -> f64 {
     let mean = keys as f64 / lines as f64;
     let full = |keys: f64| 1.0 - (1.0 - 1.0 / f64::from(LINE_BITS)).powf(BITS_PER_KEY as f64 * keys);
-    if mean > 10_000.0 {
-        return 1.0;
-    }
-    let (mut probability, mut sum) = ((-mean).exp(), 0.0);
-    if probability == 0.0 {
-        // The mean is above 700. Nearly all lines have nearly this number of keys.
+    if mean > 500.0 {
+        // Nearly all lines have nearly this number of keys. The smallest terms of the sum would be too small for a float.
         return full(mean).powi(BITS_PER_KEY as i32);
     }
+    let (mut probability, mut sum) = ((-mean).exp(), 0.0);
     for keys in 0..(mean + 12.0 * mean.sqrt() + 30.0) as u32 {
         sum += probability * full(f64::from(keys)).powi(BITS_PER_KEY as i32);
         probability *= mean / f64::from(keys + 1);
@@ -100,7 +97,7 @@ pub(super) fn wrong_hits(keys: u64, lines: u64) -> f64 {
     sum
 }
 
-/// Counts for keys without number: an estimate is never below the true count of its key.
+/// Counts for any number of keys: an estimate is never below the true count of its key.
 ///
 /// A key has a cell in each of four rows, and its estimate is the smallest of these cells. Only the cells that are too
 /// low are raised (conservative update). Any number of threads can count: a lock that the key chooses is held meanwhile.
@@ -134,10 +131,11 @@ impl CountMin {
     }
 
     /// Makes the smallest sketch whose estimates are more than `error` * N too high with a probability of at most
-    /// `probability`. N is the sum of everything that was added. Both arguments are moved into the range from 10^-9 to 1.
+    /// `probability`. N is the sum of everything that was added. Both arguments are moved into the range from 10^-6 to 1.
+    /// The sketch has 32 / (error * probability^(1/4)) bytes, which are at most a gigabyte.
     #[must_use]
     pub fn for_error(error: f64, probability: f64) -> CountMin {
-        let bounded = |x: f64| if x.is_nan() { 1e-9 } else { x.clamp(1e-9, 1.0) };
+        let bounded = |x: f64| if x.is_nan() { 1e-6 } else { x.clamp(1e-6, 1.0) };
         let width = (1.0 / (bounded(error) * bounded(probability).powf(1.0 / DEPTH as f64))).ceil();
         CountMin::with_bytes(width as usize * DEPTH * size_of::<u64>())
     }

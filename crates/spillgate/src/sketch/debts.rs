@@ -6,7 +6,7 @@
 use super::mixer::Mixer;
 use super::rows::{Places, Rows};
 
-/// For keys without number: the times at which their debts are paid. The debt is the time that a bucket needs to refill.
+/// For any number of keys: the times at which their debts are paid. The debt is the time that a bucket needs to refill.
 pub(crate) struct Debts {
     mixer: Mixer,
     rows: Rows,

@@ -185,14 +185,12 @@ impl Sketch {
 }
 
 impl Store for Sketch {
-    /// Returns whether the sketch supports the operation for `quota`. It supports takes, peeks and forces, for the quota
-    /// that it was made for, and for quotas that count in the same state.
+    /// Returns whether the sketch supports the operation for `quota`. It supports takes, peeks and forces, for quotas with
+    /// the algorithm and the rate of its own quota (buckets and queues), or with its algorithm and its window.
     #[inline]
     fn supports(&self, quota: &Quota, op: OpKind) -> bool {
-        let same = match self.cells {
-            Cells::Buckets(_) => quota.algorithm() == self.algorithm,
-            Cells::Windows(_) => quota.identity() == self.identity,
-        };
+        // A debt of another rate would have to be converted, and a cell cannot become smaller.
+        let same = quota.algorithm() == self.algorithm && quota.interval_ns() == self.interval_ns;
         same && matches!(op, OpKind::Take | OpKind::Peek | OpKind::Force) && SketchError::check(quota).is_ok()
     }
 

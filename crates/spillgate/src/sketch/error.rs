@@ -9,7 +9,7 @@ use spillgate_core::{Algorithm, Anchor, Denied, Quota};
 
 use super::counts::MAX_COUNT;
 
-/// What a quota needs, and a sketch does not have.
+/// What a quota needs, and a sketch does not have, or why there is no memory for it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -39,6 +39,8 @@ pub enum SketchError {
     Charged,
     /// The cells of a window count at most 2^32 - 2 units.
     TooManyUnits,
+    /// The operating system does not give the program so much memory.
+    Memory,
 }
 
 impl SketchError {
@@ -85,6 +87,7 @@ impl fmt::Display for SketchError {
             SketchError::Charged => {
                 "a sketch cannot charge refused requests, because keys that share its cells would refuse each other"
             }
+            SketchError::Memory => "the operating system has not so much memory for a sketch: make it smaller",
             SketchError::TooManyUnits => "a sketch counts at most 4294967294 units in a window",
         })
     }

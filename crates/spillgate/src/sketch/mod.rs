@@ -1,4 +1,4 @@
-//! Limits for keys without number, in memory that never grows.
+//! Limits for any number of keys, in memory that never grows.
 //!
 //! The memory store keeps a state for each key. An attacker who sends a billion different keys fills it. A [`Sketch`]
 //! has a fixed number of cells instead, and each key shares its cells with other keys. So it never knows exactly how
@@ -55,6 +55,7 @@ mod windows;
 pub(crate) use debts::{Debt, Debts};
 
 use std::fmt;
+use std::hint::black_box;
 
 use spillgate_core::{Algorithm, Quota, Time};
 
@@ -70,7 +71,22 @@ use windows::Windows;
 /// The smallest sketch, in bytes. The locks use half of it.
 pub(crate) const MIN_BYTES: usize = 128 << 10;
 
-/// A store of fixed size for one limit, and for keys without number. The [module](self) says what it promises.
+/// Returns whether the operating system gives the program so much memory now. The memory is not kept.
+///
+/// ```
+/// assert!(spillgate::sketch::has_memory(1 << 20));
+/// assert!(!spillgate::sketch::has_memory(usize::MAX));
+/// ```
+#[must_use]
+pub fn has_memory(bytes: usize) -> bool {
+    let mut tried = Vec::<u8>::new();
+    let is_there = tried.try_reserve_exact(bytes).is_ok();
+    // Without this, the compiler may remove an allocation that nothing uses.
+    drop(black_box(tried));
+    is_there
+}
+
+/// A store of fixed size for one limit, and for any number of keys. The [module](self) says what it promises.
 ///
 /// It is a [`Store`](spillgate_core::Store), so a [`Limiter`](crate::Limiter) can use it:
 ///
@@ -93,9 +109,9 @@ pub struct Sketch {
     mixer: Mixer,
     locks: Locks,
     cells: Cells,
-    /// The identity of the quotas that it supports. A sketch of buckets supports all token buckets, or all queues.
-    identity: u128,
     algorithm: Algorithm,
+    /// T of a bucket or a queue, or W of a window, in nanoseconds. The cells have no meaning for quotas with another one.
+    interval_ns: u64,
 }
 
 enum Cells {
@@ -112,9 +128,14 @@ impl Sketch {
     ///
     /// # Errors
     /// The quota needs what a sketch does not have: leases, a penalty, charged refusals, a log, several segments, windows
-    /// that start at the first hit of a key, or counts above 2^32 - 2.
+    /// that start at the first hit of a key, or counts above 2^32 - 2. Or the operating system does not give the program so
+    /// much memory.
     pub fn new(quota: &Quota, bytes: usize) -> Result<Sketch, SketchError> {
         SketchError::check(quota)?;
+        // If the program cannot have so much memory, the allocation below would end it.
+        if !has_memory(bytes) {
+            return Err(SketchError::Memory);
+        }
         Ok(Sketch::with_cells(quota, bytes.max(MIN_BYTES) - Locks::BYTES - size_of::<Sketch>()))
     }
 
@@ -124,8 +145,8 @@ impl Sketch {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => Cells::Buckets(Rows::with_bytes(bytes)),
             _ => Cells::Windows(Windows::new(quota, bytes)),
         };
-        let (identity, algorithm) = (quota.identity(), quota.algorithm());
-        Sketch { mixer: Mixer::random(), locks: Locks::new(), cells, identity, algorithm }
+        let (algorithm, interval_ns) = (quota.algorithm(), quota.interval_ns());
+        Sketch { mixer: Mixer::random(), locks: Locks::new(), cells, algorithm, interval_ns }
     }
 
     /// Returns the number of bytes that the sketch uses.

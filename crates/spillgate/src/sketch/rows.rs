@@ -11,6 +11,9 @@ use crate::sync::{AtomicU64, Ordering};
 /// rows of the same length would cost time, and more rows in the same memory would be shorter.
 pub(super) const DEPTH: usize = 4;
 
+/// The smallest page of memory that an operating system gives to a process.
+pub(super) const PAGE_BYTES: usize = 4096;
+
 /// The highest number of cells in a row. A lane of [`Mixed`] cannot choose among more.
 const MAX_WIDTH: usize = u32::MAX as usize;
 
@@ -29,7 +32,9 @@ impl Rows {
     /// memory of the process does not grow later.
     pub(super) fn with_bytes(bytes: usize) -> Rows {
         let width = (bytes / size_of::<AtomicU64>() / DEPTH).clamp(1, MAX_WIDTH);
-        let cells = (0..width * DEPTH).map(|_| AtomicU64::new(0)).collect();
+        let cells: Box<[AtomicU64]> = (0..width * DEPTH).map(|_| AtomicU64::new(0)).collect();
+        // Memory of zeros can come without pages. A page comes when it is written.
+        cells.iter().step_by(PAGE_BYTES / size_of::<AtomicU64>()).for_each(|cell| cell.store(0, Ordering::Relaxed));
         Rows { cells, width: width as u32 }
     }
 

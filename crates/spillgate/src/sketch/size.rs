@@ -31,8 +31,10 @@ impl Sketch {
     /// * A sketch of buckets: let c_1 = 1 - e^(-a) be the share of cells with a debt, and c_k = 1 - e^(-a * c_(k-1)^4) the
     ///   share of cells whose debt is longer than (k - 1) * T. A key is refused with the probability c_B^4.
     /// * A sketch of windows with the limit L: a cell has a mean of n = rate * W * p / w units, because only keys that the
-    ///   Bloom filter seems to know are counted, and p is its share of such keys. By Markov's inequality, a cell has L
-    ///   units or more with a probability of at most n/L. A key is refused with a probability of at most p * (n/L)^4.
+    ///   Bloom filter seems to know are counted, and p is its share of such keys. Such a key has an estimate of 1 plus the
+    ///   smallest of its cells, so it is refused if each of them has L - 1 units or more. By Markov's inequality, this has a
+    ///   probability of at most n/(L - 1) for each cell. So a window refuses a key with a probability of at most
+    ///   r = p * (n/(L - 1))^4, or p if L is 1. A sliding counter counts two windows: 1 - (1 - r)^2.
     ///
     /// Keys that come more than once make more cells higher. So these figures are for an attack with new keys.
     ///
@@ -63,8 +65,15 @@ impl Sketch {
         let (filter, width) = (generation / FILTER_PART, width(generation - generation / FILTER_PART));
         let seen = wrong_hits((rate * window) as u64, (filter / LINE_BYTES).max(1) as u64);
         let count = rate * window * seen / width;
-        let wrong_refusals = if quota.limit() == 0 { 1.0 } else { seen * (count / limit).min(1.0).powi(DEPTH as i32) };
-        Forecast { wrong_refusals, units_per_second: LOAD * width * limit / window }
+        let beyond_first = (limit - 1.0).max(1.0);
+        let high = if limit < 2.0 { 1.0 } else { (count / beyond_first).min(1.0) };
+        let in_window = seen * high.powi(DEPTH as i32);
+        let wrong_refusals = match quota.algorithm() {
+            _ if quota.limit() == 0 => 1.0,
+            Algorithm::SlidingWindowCounter { .. } => 1.0 - (1.0 - in_window).powi(2),
+            _ => in_window,
+        };
+        Forecast { wrong_refusals, units_per_second: LOAD * width * beyond_first / window }
     }
 }
 
@@ -87,7 +96,8 @@ impl Sketch {
         let cells = if matches!(quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket) {
             row(rate * quota.interval_ns() as f64 / 1e9 / LOAD)
         } else {
-            let width = rate * quota.window_ns() as f64 / 1e9 / LOAD / quota.hard_capacity().max(1) as f64;
+            let beyond_first = quota.hard_capacity().saturating_sub(1).max(1) as f64;
+            let width = rate * quota.window_ns() as f64 / 1e9 / LOAD / beyond_first;
             // There are two windows, and the filter has a part of each.
             2.0 * row(width) * FILTER_PART as f64 / (FILTER_PART - 1) as f64
         };

@@ -1,4 +1,4 @@
-//! Counts of windows, for keys without number: a Bloom filter and a Count-Min sketch for each of two windows.
+//! Counts of windows, for any number of keys: a Bloom filter and a Count-Min sketch for each of two windows.
 //!
 //! The Bloom filter says whether a key has a unit in the window at all. The Count-Min sketch counts all units of a key
 //! except its first. So a key that comes once uses a few bits of the filter, and no cell of the sketch. The estimate of
@@ -95,7 +95,7 @@ impl Windows {
         self.generations.iter().map(|generation| generation.seen.bytes() + generation.counts.bytes()).sum()
     }
 
-    /// Returns the share of new keys that have no `free` units left at `now`, although they have used nothing.
+    /// Returns the share of new keys that seem to have more than `free` units at `now`, although they have used nothing.
     pub(super) fn wrong_refusals(&self, now: Time, free: u64) -> f64 {
         let window = now.as_nanos() / self.window_ns;
         let elapsed = (now.as_nanos() % self.window_ns) as f64 / self.window_ns as f64;

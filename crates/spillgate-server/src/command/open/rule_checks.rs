@@ -3,7 +3,10 @@
 //! Rules and settings can each be valid and still not fit together. For example, the store cannot count a limit, or no
 //! rule limits a forward-auth request. Without these checks, such a fault would show only when requests come.
 
+use std::num::NonZeroU32;
+
 use spillgate::rules::{Limit, Rule, RuleStep, Rules, Unreleased};
+use spillgate::sketch::Sketch;
 use spillgate::text::nearest;
 use spillgate::units::format_bytes;
 use spillgate::{OnFull, OnStoreFailure, OpKind};
@@ -151,6 +154,9 @@ fn sketches(settings: &Settings, rules: &Rules) -> Vec<Problem> {
         );
         found.push(Problem::new(message, "set `store.expected_nodes` to the highest number of servers"));
     }
+    if let (true, Some(nodes)) = (is_shared, settings.store.expected_nodes.and_then(NonZeroU32::new)) {
+        found.extend(limits(rules).filter_map(|limit| too_small(limit, nodes)));
+    }
     let overflow = if matches!(settings.memory.on_full, OnFull::Sketch { .. }) { settings.memory.sketch } else { 0 };
     let (bytes, most) = (rules.sketch_bytes().saturating_add(overflow), settings.memory.max_heap);
     if bytes > most {
@@ -161,6 +167,23 @@ fn sketches(settings: &Settings, rules: &Rules) -> Vec<Problem> {
         found.push(Problem::new(message, help));
     }
     found
+}
+
+/// A sketch that can admit fewer units in a second is an error. It would refuse nearly all keys.
+const LEAST_UNITS_PER_SECOND: f64 = 1.0;
+
+/// Returns an error for a sketch that is too small for the share of one server. The share of a bucket has a longer T.
+fn too_small(limit: &Limit, nodes: NonZeroU32) -> Option<Problem> {
+    let share = limit.quota.share(nodes);
+    let can = Sketch::forecast(&share, limit.sketch.as_ref()?.bytes, 0.0).units_per_second;
+    (share.limit() > 0 && can < LEAST_UNITS_PER_SECOND).then(|| {
+        let message = format!(
+            "{}: with {nodes} servers, the sketch of each server can admit only {can:.3} units of this limit in a second, from all \
+             keys together",
+            origin(limit)
+        );
+        Problem::new(message, "raise `sketch_memory`, shorten the window, or remove `representation`")
+    })
 }
 
 fn limits(rules: &Rules) -> impl Iterator<Item = &Limit> {

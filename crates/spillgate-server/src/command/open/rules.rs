@@ -42,13 +42,21 @@ pub(crate) fn parse(settings: &Settings, files: &[RulesFile]) -> Result<Rules, P
 
 /// Opens the sketches of the rules, which need their memory from then on. Limits that have not changed since the rules
 /// `before` keep their sketches.
-pub(crate) fn open_sketches(settings: &Settings, before: Option<&Rules>, rules: &mut Rules, store: &MemoryStore) {
+pub(crate) fn open_sketches(
+    settings: &Settings,
+    before: Option<&Rules>,
+    rules: &mut Rules,
+    store: &MemoryStore,
+) -> Result<(), Problem> {
     let nodes = match settings.store.url {
         StoreUrl::Memory => None,
         StoreUrl::Shared(_) => settings.store.expected_nodes.and_then(NonZeroU32::new),
     };
+    let help = "lower its `sketch_memory`, or give the server more memory";
+    let opened = rules.open_sketches(before, nodes.unwrap_or(NonZeroU32::MIN));
+    opened.map_err(|error| Problem::new(error.to_string(), help))?;
     store.reserve_heap(rules.sketch_bytes());
-    rules.open_sketches(before, nodes.unwrap_or(NonZeroU32::MIN));
+    Ok(())
 }
 
 /// Returns the error without its lines if they contain a URL with a password. This happens if a user passes a settings file

@@ -5,6 +5,8 @@
 use std::num::NonZeroU32;
 use std::thread;
 
+use spillgate::sketch::has_memory;
+use spillgate::units::format_bytes;
 use spillgate::{FallbackStore, Limiter, MemoryOptions, MemoryStore, OnFull, OnStoreFailure};
 
 use super::snapshot_file::LockedFile;
@@ -24,6 +26,13 @@ pub(super) fn open(settings: &Settings, snapshot: Option<&LockedFile>) -> Result
             on_full => on_full,
         },
     };
+    if let OnFull::Sketch { bytes } = memory.on_full {
+        // If the process cannot have so much memory, making the store would end it.
+        if !has_memory(bytes) {
+            let message = format!("the operating system has no memory for a sketch of {}", format_bytes(bytes as u64));
+            return Err(Problem::new(message, "lower `memory.sketch`, or give the server more memory"));
+        }
+    }
     if settings.store.url == StoreUrl::Memory {
         return snapshot::limiter(memory, snapshot);
     }

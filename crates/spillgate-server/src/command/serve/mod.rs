@@ -118,7 +118,7 @@ fn service(settings: &Settings, mut rules: Rules, file: Option<&LockedFile>) -> 
     for note in rule_checks::notes(settings, &rules) {
         tracing::info!("{note}");
     }
-    rules::open_sketches(settings, None, &mut rules, limiter.store().memory());
+    rules::open_sketches(settings, None, &mut rules, limiter.store().memory())?;
     let metrics = Metrics::with_rule_values(settings.limits.metric_values);
     let options = ServiceOptions::from(settings);
     Ok(Arc::new(Service::new(rules, limiter, options, Arc::new(metrics))))

@@ -74,15 +74,18 @@ impl Reloader {
             let files = files?;
             Ok((self.checked(rules::parse(&self.resolved.settings, &files)?)?, files.len()))
         });
-        let (mut rules, files) = match loaded {
-            Ok(loaded) => loaded,
+        let memory = self.service.limiter().store().memory();
+        let opened = loaded.and_then(|(mut rules, files)| {
+            rules::open_sketches(&self.resolved.settings, Some(&self.service.rules()), &mut rules, memory)?;
+            Ok((rules, files))
+        });
+        let (rules, files) = match opened {
+            Ok(opened) => opened,
             Err(problems) => {
                 problems.lines().for_each(|line| tracing::error!("{line}"));
                 return false;
             }
         };
-        let memory = self.service.limiter().store().memory();
-        rules::open_sketches(&self.resolved.settings, Some(&self.service.rules()), &mut rules, memory);
         log_lost_counts(&self.service.rules(), &rules);
         let Loaded { domains, rules: count, warnings, .. } = Loaded::of(&rules, files);
         self.service.replace_rules(rules);

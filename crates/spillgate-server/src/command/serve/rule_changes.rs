@@ -26,8 +26,9 @@ pub(super) fn log_lost_counts(before: &Rules, after: &Rules) {
 }
 
 /// Returns each rule that loses counts, and what has changed in the rule. Only rules that exist before and after the
-/// reload are returned. A limit with a sketch loses them if anything of its quota or its size changes. Any other limit keeps its counts if only its number of units or its burst changes. A queue
-/// (`leaky_bucket`) is an exception: it loses its counts if its rate changes.
+/// reload are returned. A limit with a sketch loses them if anything of its quota or its size changes. Any other limit
+/// keeps its counts if only its number of units or its burst changes. A queue (`leaky_bucket`) is an exception: it loses
+/// its counts if its rate changes.
 fn lost_counts(before: &Rules, after: &Rules) -> Vec<(String, &'static str)> {
     let was: HashMap<_, _> = before.rules().map(|rule| ((&*rule.domain, &*rule.path), rule)).collect();
     let changed = after.rules().filter_map(|rule| {
@@ -56,7 +57,7 @@ fn changed(before: &Rule, after: &Rule) -> Option<&'static str> {
         (None, None) => true,
         _ => b.shares_sketch(a),
     };
-    is_new(same_place).then_some("the representation, or a limit with a sketch,")
+    is_new(same_place).then_some("the sketch (its representation, limit or size)")
 }
 
 /// Returns an error for each domain that had limits before the reload and has none after it, if its file still defines

@@ -15,7 +15,7 @@ pub use errors::RulesErrors;
 pub use limit::{Limit, Unit, Unreleased};
 pub use load::{Defaults, MAX_DEPTH, MAX_FILE_BYTES, MAX_LIMITS, MAX_PATH_BYTES, MAX_RULES, RulesFile};
 pub use rule::{Domain, Metadata, Origin, Rule, RuleStep};
-pub use sketch::LimitSketch;
+pub use sketch::{LimitSketch, NoMemory};
 
 pub(super) use bound::never_binds;
 pub(super) use errors::MAX_WARNINGS;

@@ -3,11 +3,14 @@
 //! A rules file says only how large the sketch is. The program makes it when it begins to use the rules, because a check
 //! of the rules must not need this memory.
 
+use std::error::Error;
+use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use super::{Limit, Rule};
-use crate::sketch::Sketch;
+use super::{Limit, Origin, Rule};
+use crate::sketch::{Sketch, SketchError};
+use crate::units::format_bytes;
 
 /// The sketch of a limit, for any number of keys. [`Rules::open_sketches`](crate::rules::Rules::open_sketches) has an
 /// example.
@@ -20,6 +23,8 @@ pub struct LimitSketch {
 }
 
 impl LimitSketch {
+    /// The largest sketch in bytes: 64 GiB.
+    pub const MAX_BYTES: u64 = 64 << 30;
     /// The size of a sketch without `sketch_memory`.
     pub(in super::super) const DEFAULT_BYTES: usize = 64 << 20;
 
@@ -47,15 +52,44 @@ impl Limit {
     }
 }
 
+/// The operating system has not enough memory for a sketch of the rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NoMemory {
+    /// The place of the limit in the rules.
+    pub origin: Option<Origin>,
+    /// The size of its sketch in bytes.
+    pub bytes: usize,
+}
+
+impl fmt::Display for NoMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(origin) = &self.origin {
+            write!(f, "{origin}: ")?;
+        }
+        write!(f, "the operating system has no memory for a sketch of {}", format_bytes(self.bytes as u64))
+    }
+}
+
+impl Error for NoMemory {}
+
 /// Opens the sketches of a rule. If a limit has not changed since `before`, it keeps its sketch.
-pub(in super::super) fn open(rule: &mut Rule, before: Option<&Rule>, nodes: NonZeroU32) {
+pub(in super::super) fn open(rule: &mut Rule, before: Option<&Rule>, nodes: NonZeroU32) -> Result<(), NoMemory> {
     for limit in &mut rule.limits {
         let Some(bytes) = limit.sketch.as_ref().map(|sketch| sketch.bytes) else { continue };
         limit.quota = limit.quota.share(nodes);
         let earlier = before.into_iter().flat_map(|rule| &rule.limits).find(|before| limit.shares_sketch(before));
         let earlier = earlier.and_then(|limit| limit.sketch.as_ref()?.opened.clone());
-        // The reader of the rules has checked the quota. A share has the same options.
-        let opened = earlier.or_else(|| Sketch::new(&limit.quota, bytes).ok().map(Arc::new));
+        let opened = match earlier {
+            Some(earlier) => Some(earlier),
+            None => match Sketch::new(&limit.quota, bytes) {
+                Ok(sketch) => Some(Arc::new(sketch)),
+                Err(SketchError::Memory) => return Err(NoMemory { origin: limit.origin.clone(), bytes }),
+                // The reader of the rules has checked the quota. A share has the same options.
+                Err(_) => None,
+            },
+        };
         limit.sketch = Some(LimitSketch { bytes, opened });
     }
+    Ok(())
 }

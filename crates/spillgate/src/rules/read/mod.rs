@@ -411,7 +411,10 @@ impl FileReader<'_> {
     /// because they would share one counter. A limit must not replace a limit of the same descriptor.
     fn check_together(&mut self, limits: &[(At, Limit)]) {
         for (i, (at, limit)) in limits.iter().enumerate() {
-            let same = limits[..i].iter().find(|(_, other)| other.quota.identity() == limit.quota.identity());
+            // Each sketch has cells of its own.
+            let shares = |other: &Limit| other.sketch.is_none() && limit.sketch.is_none();
+            let same_counter = |other: &Limit| other.quota.identity() == limit.quota.identity() && shares(other);
+            let same = limits[..i].iter().find(|(_, other)| same_counter(other));
             if let Some((first, other)) = same {
                 let of = |limit: &Limit| limit.requests_per_unit;
                 let (strict, loose) = if of(limit) < of(other) { (limit, other) } else { (other, limit) };

@@ -13,9 +13,6 @@ use crate::rules::model::LimitSketch;
 use crate::sketch::{MIN_BYTES, Sketch, SketchError};
 use crate::units::format_bytes;
 
-/// The largest sketch in bytes: 64 GiB.
-const MAX_BYTES: u64 = 64 << 30;
-
 /// A sketch that can admit fewer units in a second is an error.
 const LEAST_UNITS_PER_SECOND: f64 = 1.0;
 /// A sketch that can admit fewer units in a second gets a warning.
@@ -45,7 +42,7 @@ pub(super) fn read(
         return None;
     };
     let bytes = match memory {
-        Some(node) => bytes(node, "sketch_memory", (MIN_BYTES as u64, MAX_BYTES), reporter)?,
+        Some(node) => bytes(node, "sketch_memory", (MIN_BYTES as u64, LimitSketch::MAX_BYTES), reporter)?,
         None => LimitSketch::DEFAULT_BYTES as u64,
     };
     for (key, why) in [
@@ -77,6 +74,7 @@ fn cause(error: SketchError) -> (&'static [&'static str], &'static str) {
         SketchError::FirstHit => (&["anchor"], "remove `anchor`, or remove `representation`"),
         SketchError::Penalty => (&["penalty"], "remove `penalty`, or remove `representation`"),
         SketchError::Charged => (&["denied"], "write `denied: free`, or remove `representation`"),
+        SketchError::Memory => (&["sketch_memory"], "lower it"),
         SketchError::TooManyUnits => (&["requests_per_unit", "limit"], "lower it, or write `algorithm: token_bucket`"),
     }
 }

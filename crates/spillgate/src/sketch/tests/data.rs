@@ -1,11 +1,13 @@
 //! The Bloom filter and the Count-Min sketch against their formulas.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
+use spillgate_core::{Quota, Time};
 use spillgate_testkit::Random;
 
 use crate::sketch::data::wrong_hits;
-use crate::sketch::{BloomFilter, CountMin};
+use crate::sketch::{BloomFilter, CountMin, Sketch};
 
 #[test]
 fn a_filter_finds_every_key_that_it_has() {
@@ -39,7 +41,31 @@ fn the_sizes_of_filters_have_bounds() {
     assert_eq!(BloomFilter::for_keys(10, 1.0).bytes(), 64);
     assert!(BloomFilter::for_keys(10, f64::NAN).bytes() < 1 << 20);
     assert!((wrong_hits(1_000_000, 1) - 1.0).abs() < 1e-9);
-    assert!(wrong_hits(800, 1) > 0.99 && wrong_hits(800, 1) <= 1.0);
+    assert!(wrong_hits(800, 1) > 0.99);
+    let shares: Vec<f64> = (1..900).map(|keys| wrong_hits(keys, 1)).collect();
+    assert!(shares.is_sorted() && shares.iter().all(|share| (0.0..=1.0).contains(share)), "more keys, more wrong hits");
+    assert!(CountMin::for_error(f64::NAN, 1.0).bytes() < 1 << 26, "the smallest error is 10^-6");
+}
+
+#[test]
+fn a_window_refuses_no_more_new_keys_than_its_forecast_says() {
+    let minute = Duration::from_secs(60);
+    for limit in [1, 2, 10] {
+        for builder in [Quota::fixed_window(limit, minute), Quota::sliding_window_counter(limit, minute)] {
+            let quota = builder.build().expect("the quota is valid");
+            let (bytes, rate) = (1 << 20, 2_000);
+            let sketch = Sketch::new(&quota, bytes).expect("a window can have a sketch");
+            for request in 0..90 * rate {
+                let now = Time::from_nanos(600_000_000_000 + request * (1_000_000_000 / rate));
+                let _ = sketch.take_now(now, &quota, u128::from(request) << 80 | 7, 1);
+            }
+            let now = Time::from_nanos(690_000_000_000);
+            let (wrong, forecast) =
+                (sketch.wrong_refusals(now, &quota, 1), Sketch::forecast(&quota, bytes, rate as f64));
+            assert!(wrong <= forecast.wrong_refusals, "{wrong}, {forecast:?}: {quota:?}");
+            assert!(limit > 1 || wrong > 0.0, "{wrong}, {forecast:?}: {quota:?}");
+        }
+    }
 }
 
 #[test]

@@ -84,7 +84,15 @@ fn what_a_sketch_cannot_do_is_refused() {
     let quota = &quotas(5, SECOND)[0];
     let other = crate::Quota::fixed_window(5, std::time::Duration::from_secs(1)).build().expect("the quota is valid");
     let sketch = Sketch::new(quota, 0).expect("a bucket can have a sketch");
-    for (quota, op) in [(quota, Op::Refund { cost: 1, receipt: None }), (quota, Op::Reset), (&other, Op::take(1))] {
+    let faster = crate::Quota::per_second(quota.limit() * 10).burst(quota.capacity()).constant();
+    let refused = [
+        (quota, Op::Refund { cost: 1, receipt: None }),
+        (quota, Op::Reset),
+        (&other, Op::take(1)),
+        // A debt of this rate is shorter for the same units, and a cell cannot become smaller.
+        (&faster, Op::take(1)),
+    ];
+    for (quota, op) in refused {
         let hit = Hit::new(7, quota, op, Binding::Enforce);
         assert!(!sketch.supports(quota, op.kind()));
         assert_eq!(sketch.hit_now(Time::EPOCH, &hit).reason, crate::Reason::Unsupported);
@@ -92,5 +100,5 @@ fn what_a_sketch_cannot_do_is_refused() {
             sketch.decide_now(Time::EPOCH, &[hit], &mut [Decision::default()]).expect_err("it is not supported");
         assert_eq!(error.kind(), crate::StoreErrorKind::Malformed);
     }
-    assert_eq!(sketch.bytes() / 1024, 127, "the smallest sketch has nearly 128 KiB");
+    assert_eq!(sketch.bytes(), 128 << 10, "the smallest sketch has 128 KiB");
 }

@@ -1,7 +1,7 @@
 //! Why each key has a lock: two variants without locks, which admit too much.
 //!
 //! The steps of several threads are written down here one after the other, in an order in which they can happen.
-//! `model.rs` has the proof that the real sketch has no such order.
+//! `model.rs` searches for such orders in the real sketch and finds nothing.
 
 const LIMIT: u64 = 50;
 const ROWS: usize = 4;
