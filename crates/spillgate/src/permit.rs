@@ -19,7 +19,8 @@ use crate::{Clock, Key, Limiter};
 impl<S: Store + 'static, C: Clock + 'static> Limiter<S, C> {
     /// Takes one permit of a [concurrency limit](Quota::concurrency), and renews it until it is dropped.
     ///
-    /// Returns the decision, and the permit if the decision allows it.
+    /// Returns the decision, and a permit if it allows the work. If the store fails and the limit has
+    /// [`OnStoreFailure::Allow`](crate::OnStoreFailure::Allow), the permit is not counted anywhere.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -60,8 +61,12 @@ impl<S: Store + 'static, C: Clock + 'static> Limiter<S, C> {
         let lease = Duration::from_nanos(quota.lease_ns());
         let asked = Instant::now();
         let decision = self.decide_one(Hit::new(key, quota, Op::take(1), Binding::Enforce)).await?;
-        let Some(receipt) = decision.receipt else { return Ok((decision, None)) };
+        if !decision.allowed {
+            return Ok((decision, None));
+        }
         let held = Arc::new(AtomicBool::new(true));
+        // A decision without a receipt has counted nothing, so there is nothing to renew or to release.
+        let Some(receipt) = decision.receipt else { return Ok((decision, Some(Permit { release: None, held }))) };
         let (release, released) = oneshot::channel();
         let lent = Lent { limiter: Arc::clone(self), quota: quota.clone(), key, receipt, held: Arc::clone(&held) };
         runtime.spawn(lent.keep(asked + lease, lease, released));
@@ -82,10 +87,12 @@ type Reply = oneshot::Sender<Result<Decision, StoreError>>;
 ///   runtime. If the store fails at this moment, the permit becomes free when its lease ends.
 /// * **Cancellation.** If the future of [`Limiter::hold`] is dropped before it returns, the store may have lent a
 ///   permit that is never renewed. It becomes free when its lease ends.
+/// * **Without a count.** While the store fails, a policy can allow the work without counting it. Such a permit has no
+///   lease, so it is held until it is dropped.
 /// * **End of the runtime.** If the runtime ends first, its tasks end too. The permit then becomes free when its lease
 ///   ends. The same is true if the process crashes.
 pub struct Permit {
-    /// Tells the task to release the permit. Always `Some`, until `release` takes it.
+    /// Tells the task to release the permit. `None` if the permit is not counted, or after `release` has taken it.
     release: Option<oneshot::Sender<Reply>>,
     held: Arc<AtomicBool>,
 }
@@ -93,8 +100,8 @@ pub struct Permit {
 impl Permit {
     /// Returns whether the permit is still held.
     ///
-    /// The result is `false` after the lease ended without a renewal, for example because Redis failed for longer than
-    /// the lease. More callers than the limit allows may then work at the same time. The result is also `false` as soon
+    /// The result is `false` as soon as the lease has ended without a renewal, for example because Redis failed for longer
+    /// than the lease. More callers than the limit allows may then work at the same time. The result is also `false` as soon
     /// as the runtime has ended, because nothing renews the permit after that.
     #[must_use]
     pub fn is_held(&self) -> bool {
@@ -103,7 +110,7 @@ impl Permit {
 
     /// Releases the permit, and waits until the store has released it. A drop does not wait.
     ///
-    /// Returns `None` if the permit was lost before, or if the runtime that renewed it has ended.
+    /// Returns `None` if the permit was lost before, if the runtime that renewed it has ended, or if it was not counted.
     ///
     /// # Errors
     /// The store failed. The permit becomes free when its lease ends.
@@ -138,9 +145,11 @@ impl<S: Store, C: Clock> Lent<S, C> {
     async fn keep(self, mut ends: Instant, lease: Duration, mut released: oneshot::Receiver<Reply>) {
         while Instant::now() < ends {
             // After a failed renewal, the next one follows after a third of the time that is left. The pause has a
-            // minimum. Without it, a store that fails at once would soon be asked again and again without a pause.
-            let pause = (ends - Instant::now()) / 3;
-            if let Ok(reply) = timeout(pause.max(lease / 30), &mut released).await {
+            // minimum. Without it, a store that fails at once would soon be asked again and again without a pause. But
+            // no pause is longer than the lease, because the permit is lost when the lease ends.
+            let now = Instant::now();
+            let next = now + ((ends - now) / 3).max(lease / 30);
+            if let Ok(reply) = timeout_at(next.min(ends), &mut released).await {
                 let result = self.apply(Op::Refund { cost: 1, receipt: Some(self.receipt) }).await;
                 if let Ok(reply) = reply {
                     // The caller may have stopped waiting.

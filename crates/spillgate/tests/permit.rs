@@ -2,14 +2,15 @@
 //!
 //! Most tests pause the time of tokio, so that a lease of 30 s takes no time.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use spillgate::{
-    Decision, Hit, Limiter, MemoryOptions, MemoryStore, OpKind, Quota, Store, StoreError, StoreErrorKind, Timing,
-    TokioClock, Verdict,
+    Decision, FallbackStore, Hit, Limiter, MemoryOptions, MemoryStore, OnStoreFailure, OpKind, Quota, Store, StoreError,
+    StoreErrorKind, Timing, TokioClock, Verdict,
 };
 
 const ONE: Quota = Quota::concurrency(1).lease(Duration::from_secs(30)).constant();
@@ -45,11 +46,12 @@ impl Store for Switched {
 }
 
 fn limiter() -> Arc<Limiter<Switched, TokioClock>> {
+    Arc::new(Limiter::with_clock(switched(), TokioClock::start()))
+}
+
+fn switched() -> Switched {
     let store = MemoryStore::new(MemoryOptions::default());
-    Arc::new(Limiter::with_clock(
-        Switched { store, fails: AtomicBool::new(false), hangs: AtomicBool::new(false) },
-        TokioClock::start(),
-    ))
+    Switched { store, fails: AtomicBool::new(false), hangs: AtomicBool::new(false) }
 }
 
 async fn free(limiter: &Limiter<Switched, TokioClock>) -> u64 {
@@ -117,6 +119,31 @@ async fn a_permit_is_lost_with_its_lease_while_the_store_does_not_answer() {
     limiter.store().hangs.store(true, Ordering::Relaxed);
     tokio::time::sleep(LEASE + Duration::from_millis(1)).await;
     assert!(permit.is_some_and(|permit| !permit.is_held()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permit_ends_with_its_lease_while_the_store_fails_at_once() {
+    let limiter = limiter();
+    let (_, permit) = limiter.hold(&ONE, "job").await.expect("the store answers");
+    limiter.store().fails.store(true, Ordering::Relaxed);
+    tokio::time::sleep(LEASE + Duration::from_millis(1)).await;
+    assert!(permit.is_some_and(|permit| !permit.is_held()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_store_whose_policy_allows_gives_permits_that_are_not_counted() {
+    const ALLOW: Quota = Quota::concurrency(1).on_store_failure(OnStoreFailure::Allow).constant();
+    let shared = Switched { fails: AtomicBool::new(true), ..switched() };
+    let local = MemoryStore::new(MemoryOptions::default());
+    let limiter =
+        Arc::new(Limiter::with_clock(FallbackStore::new(shared, local, NonZeroU32::MIN), TokioClock::start()));
+    for _ in 0..3 {
+        let (decision, permit) = limiter.hold(&ALLOW, "job").await.expect("the policy answers");
+        let permit = permit.expect("the policy allows it");
+        tokio::time::sleep(LEASE * 2).await;
+        assert!(decision.allowed && permit.is_held());
+        assert_eq!(permit.release().await, Ok(None), "nothing is counted, so nothing is given back");
+    }
 }
 
 #[tokio::test(start_paused = true)]
