@@ -6,10 +6,21 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::KeyBuilder;
 
-/// These tags distinguish numbers and addresses from text with the same bytes.
+/// These tags distinguish numbers, addresses and domains of rules from text with the same bytes.
 const UNSIGNED: u64 = 1;
 const NEGATIVE: u64 = 2;
 const ADDRESS: u64 = 3;
+#[cfg(feature = "rules")]
+const DOMAIN: u64 = 4;
+
+#[cfg(feature = "rules")]
+impl KeyBuilder {
+    /// Adds the domain of a rule. The keys of rules begin with it, and no [`Key`] can add one. So a rule shares no count
+    /// with a key of the program.
+    pub(crate) fn domain(&mut self, name: &str) -> &mut KeyBuilder {
+        self.tagged(DOMAIN, name.as_bytes())
+    }
+}
 
 /// What a limit counts by: a user, an address, a group and a user, and so on.
 ///
@@ -17,7 +28,7 @@ const ADDRESS: u64 = 3;
 /// |---|---|
 /// | `&str`, `String`, `&[u8]`, `Vec<u8>`, `[u8; N]` | by its bytes. The text `a` and the bytes `a` are the same key |
 /// | integers | by the value. `7_u8` and `7_u64` are the same key. The text `7` is another key |
-/// | [`IpAddr`], [`Ipv4Addr`], [`Ipv6Addr`] | by the address. `::ffff:10.0.0.7` is the same key as `10.0.0.7` |
+/// | [`IpAddr`], [`Ipv4Addr`], [`Ipv6Addr`] | by the whole address. `::ffff:10.0.0.7` is the same key as `10.0.0.7`. An IPv6 client usually has a whole network, so count clients by [`network_of`](crate::network_of) |
 /// | a tuple of 1 to 6 keys | by its parts and their order. `("ab", "c")` and `("a", "bc")` are different keys |
 ///
 /// A tuple in a tuple is the same key as one long tuple. The first part of a tuple can name a group, so that the same

@@ -4,6 +4,7 @@
 //! another client's key, and use up that client's limit.
 
 mod kinds;
+mod network;
 
 use std::fmt;
 use std::hash::Hasher as _;
@@ -11,6 +12,7 @@ use std::hash::Hasher as _;
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
 pub use kinds::Key;
+pub use network::network_of;
 
 /// Hashes keys with a secret: SipHash-1-3 with 128 bits of output (Aumasson and Bernstein, 2012).
 ///

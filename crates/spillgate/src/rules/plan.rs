@@ -355,7 +355,7 @@ impl Counter<'_> {
     /// Returns the key of the counter: a hash of the domain, and of the key and value of each entry.
     fn state_key<'e>(&self, counted: impl Iterator<Item = (&'e str, &'e str)>) -> u128 {
         let mut builder = self.keys.start();
-        builder.part(self.domain.name.as_bytes());
+        builder.domain(&self.domain.name);
         for (key, value) in counted {
             builder.part(key.as_bytes()).part(value.as_bytes());
         }

@@ -14,7 +14,8 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 ///
 /// X-Forwarded-For is read from right to left, because each proxy adds the address of its peer on the right. The first
 /// address from the right that is not in `trusted` is the address of the client. If all addresses are trusted, the
-/// leftmost address is the client's. If an entry is not an address, the result is the address of the proxy that added
+/// leftmost address is the client's. So `trusted` must have only the addresses of proxies: a client with such an address
+/// can write any address into the field. If an entry is not an address, the result is the address of the proxy that added
 /// this entry.
 ///
 /// `::ffff:a.b.c.d` is returned as a.b.c.d. Otherwise all IPv4 addresses in this form would be in one IPv6 network, and
@@ -24,7 +25,7 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// use http::HeaderMap;
 /// use spillgate::tower::client_address;
 ///
-/// let trusted = ["10.0.0.0/8".parse()?];
+/// let trusted = ["10.0.0.0/24".parse()?];
 /// let mut headers = HeaderMap::new();
 /// headers.insert("x-forwarded-for", "1.1.1.1, 203.0.113.7, 10.0.0.2".parse()?);
 /// let client = client_address("10.0.0.1".parse()?, &headers, &trusted);
@@ -60,28 +61,6 @@ pub(super) fn unmapped(network: IpNet) -> IpNet {
 
 fn is_trusted(address: IpAddr, trusted: &[IpNet]) -> bool {
     trusted.iter().any(|net| net.contains(&address))
-}
-
-/// Returns the address by which a client is counted. An IPv4 address is returned as it is. An IPv6 address keeps
-/// only its first `ipv6_prefix` bits, because one client usually has a whole network.
-///
-/// ```
-/// use std::net::IpAddr;
-/// use spillgate::tower::network_of;
-///
-/// let address: IpAddr = "2001:db8:1:2:aaaa::1".parse()?;
-/// assert_eq!(network_of(address, 64), "2001:db8:1:2::".parse::<IpAddr>()?);
-/// # Ok::<(), std::net::AddrParseError>(())
-/// ```
-#[must_use]
-pub fn network_of(address: IpAddr, ipv6_prefix: u8) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(v6) => {
-            let mask = u128::MAX.checked_shl(128_u32.saturating_sub(u32::from(ipv6_prefix))).unwrap_or(0);
-            IpAddr::V6(Ipv6Addr::from(u128::from(v6) & mask))
-        }
-        v4 => v4,
-    }
 }
 
 /// Parses an address, with or without a port. Some proxies write `192.0.2.7:4711` or `[2001:db8::7]:4711`.

@@ -14,7 +14,7 @@ use super::layer::Options;
 pub struct RequestHead<'r> {
     /// The method.
     pub method: &'r Method,
-    /// The URI, as the client sent it.
+    /// The URI that the layer gets. In a nested router of axum, its path lacks the prefix of that router.
     pub uri: &'r Uri,
     /// The header fields.
     pub headers: &'r HeaderMap,

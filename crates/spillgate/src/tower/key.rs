@@ -8,9 +8,8 @@ use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue};
 
-use crate::{Key, KeyBuilder};
+use crate::{Key, KeyBuilder, network_of};
 
-use super::client_address::network_of;
 use super::head::RequestHead;
 
 /// What the requests of one limit are counted by. Functions of this module make it, and [`and`](RequestKey::and) joins
@@ -73,7 +72,9 @@ pub fn header(name: &'static str) -> RequestKey {
     RequestKey(vec![Part::Header(HeaderName::from_static(name))])
 }
 
-/// Counts by the path of the URI, as the client sent it. Two paths that lead to one route count separately.
+/// Counts by the path of the URI. Two paths that lead to one route count separately.
+///
+/// In a nested router of axum, the path lacks the prefix of that router. So count by `matched_path` there.
 #[must_use]
 pub fn path() -> RequestKey {
     RequestKey(vec![Part::Path])
@@ -136,7 +137,8 @@ pub fn extension<T: Key + Send + Sync + 'static>() -> RequestKey {
 ///
 /// // By the tenant, the first part of the host: `acme` of `acme.example.com`.
 /// let by = key::from_request(|request, key| {
-///     let host = request.headers.get("host")?.to_str().ok()?;
+///     // Over HTTP/2 the URI has the host, and over HTTP/1.1 a header field has it.
+///     let host = request.uri.host().or_else(|| request.headers.get("host")?.to_str().ok())?;
 ///     key.key(host.split('.').next()?);
 ///     Some(())
 /// });

@@ -33,7 +33,7 @@ mod service;
 pub use body::LimitedBody;
 #[cfg(feature = "rules")]
 pub use by_rules::Descriptors;
-pub use client_address::{client_address, network_of};
+pub use client_address::client_address;
 pub use head::RequestHead;
 pub use ipnet::IpNet;
 pub use layer::{Charge, RateLimitLayer};

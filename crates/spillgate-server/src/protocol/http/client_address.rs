@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use http::HeaderMap;
 use ipnet::IpNet;
-use spillgate::tower::network_of;
+use spillgate::network_of;
 
 use crate::service::Peer;
 
