@@ -9,8 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use spillgate::{
-    Decision, FallbackStore, Hit, Limiter, MemoryOptions, MemoryStore, OnStoreFailure, OpKind, Quota, Store, StoreError,
-    StoreErrorKind, Timing, TokioClock, Verdict,
+    Decision, FallbackStore, Hit, Limiter, MemoryOptions, MemoryStore, OnStoreFailure, OpKind, Quota, Store,
+    StoreError, StoreErrorKind, Timing, TokioClock, Verdict,
 };
 
 const ONE: Quota = Quota::concurrency(1).lease(Duration::from_secs(30)).constant();

@@ -2,8 +2,16 @@
 
 #[path = "tower/answers.rs"]
 mod answers;
+#[path = "tower/by_rules.rs"]
+mod by_rules;
+#[path = "tower/charges.rs"]
+mod charges;
+#[path = "tower/cors.rs"]
+mod cors;
 #[path = "tower/edges.rs"]
 mod edges;
+#[path = "tower/keys.rs"]
+mod keys;
 #[path = "tower/real.rs"]
 mod real;
 #[path = "tower/stores.rs"]
@@ -31,8 +39,11 @@ const TWO: Quota = Quota::per_minute(2).constant();
 
 /// A limiter whose clock stands still.
 fn limiter() -> Limiter<MemoryStore, ManualClock> {
-    let clock = ManualClock::at(Time::from_nanos(1_790_000_000_000_000_000));
-    Limiter::with_clock(MemoryStore::new(MemoryOptions::default()), clock)
+    limiter_on(MemoryStore::new(MemoryOptions::default()))
+}
+
+fn limiter_on<S: Store>(store: S) -> Limiter<S, ManualClock> {
+    Limiter::with_clock(store, ManualClock::at(Time::from_nanos(1_790_000_000_000_000_000)))
 }
 
 fn request() -> Request<Empty<Bytes>> {

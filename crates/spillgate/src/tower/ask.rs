@@ -4,9 +4,9 @@ use std::net::IpAddr;
 use std::slice;
 
 use smallvec::SmallVec;
-use spillgate_core::{Algorithm, Binding, Decision, Hit, MAX_HITS, OnStoreFailure, Op, Store, StoreError, Verdict};
+use spillgate_core::{Algorithm, Binding, Decision, Hit, MAX_HITS, Op, Reason, Store, StoreError, Verdict};
 
-use crate::{Clock, Limiter};
+use crate::Clock;
 
 use super::head::RequestHead;
 use super::layer::{Charge, Config, Options, QuotaOf};
@@ -18,6 +18,7 @@ pub(super) type Asked = SmallVec<[LimitOutcome; 1]>;
 pub(super) const TOO_MANY: &str = "the request has more limits than one request can have, which is 256";
 pub(super) const CONCURRENCY: &str =
     "a layer cannot hold the permits of a concurrency limit; use Limiter::hold in the handler";
+const NO_REFUND: &str = "the store counts with a sketch, which cannot give back the units of this request";
 
 impl Options {
     /// Returns whether the request is never limited.
@@ -47,9 +48,9 @@ impl<S: Store, C: Clock> Config<S, C> {
             if quota.algorithm() == Algorithm::Concurrency {
                 return Err(CONCURRENCY);
             }
-            let binding = if options.is_shadow { Binding::Shadow } else { limit.binding };
-            let (name, decision) = (Some(limit.name.clone()), Decision::default());
-            asked.push(LimitOutcome { name, quota, decision, key: key.finish(), op: Op::take(cost), binding });
+            let binding = if options.is_shadow { Binding::Shadow } else { Binding::Enforce };
+            let (name, key, decision) = (Some(limit.name.clone()), key.finish(), Decision::default());
+            asked.push(LimitOutcome { name, quota, decision, exposed: true, key, op: Op::take(cost), binding });
         }
         #[cfg(feature = "rules")]
         if let Some(rules) = &options.rules {
@@ -100,29 +101,15 @@ fn fill(asked: &mut Asked, decisions: &[Decision]) {
     }
 }
 
-/// What the quotas of a request say about a store that fails.
-pub(super) enum WithoutStore {
-    Pass,
-    Refuse,
-    Error,
-}
-
-impl WithoutStore {
-    pub(super) fn of(asked: &Asked) -> WithoutStore {
-        let mut found = WithoutStore::Pass;
-        for limit in asked {
-            match limit.quota.on_store_failure() {
-                OnStoreFailure::Allow => {}
-                OnStoreFailure::Deny => found = WithoutStore::Refuse,
-                OnStoreFailure::Error | OnStoreFailure::Local => return WithoutStore::Error,
-            }
-        }
-        found
-    }
+/// Returns whether the units of an allowed request were counted, but cannot be given back. A sketch counts so.
+fn is_counted_for_good(limit: &LimitOutcome) -> bool {
+    let decision = &limit.decision;
+    let is_counted = decision.allowed && decision.reason == Reason::Fits && limit.taken().is_some_and(|cost| cost > 0);
+    is_counted && decision.receipt.is_none()
 }
 
 /// Returns the hits that change the charge of an allowed request.
-pub(super) fn settling(outcome: &Outcome, charge: Charge) -> SmallVec<[Hit<'_>; 4]> {
+fn settling(outcome: &Outcome, charge: Charge) -> SmallVec<[Hit<'_>; 4]> {
     let op = |limit: &LimitOutcome| match charge {
         Charge::Refund => Some(Op::Refund { cost: limit.taken()?, receipt: Some(limit.decision.receipt?) }),
         Charge::Add(cost) => Some(Op::Force { cost }),
@@ -132,27 +119,37 @@ pub(super) fn settling(outcome: &Outcome, charge: Charge) -> SmallVec<[Hit<'_>; 
     asked.filter_map(|limit| Some(Hit::new(limit.key, &limit.quota, op(limit)?, Binding::Enforce))).collect()
 }
 
-/// Changes the charge of an allowed request at once, if the store never waits.
-pub(super) fn try_settle<S: Store, C: Clock>(
-    limiter: &Limiter<S, C>,
-    outcome: &Outcome,
-    charge: Charge,
-) -> Option<Result<(), StoreError>> {
-    let hits = settling(outcome, charge);
-    if hits.is_empty() {
-        return Some(Ok(()));
+impl<S: Store, C: Clock> Config<S, C> {
+    /// Reports a refund that the store cannot make.
+    pub(super) fn report_lost(&self, outcome: &Outcome, charge: Charge) {
+        if charge == Charge::Refund && outcome.limits.iter().any(is_counted_for_good) {
+            self.report(&StoreError::malformed(NO_REFUND));
+        }
     }
-    let mut decisions: SmallVec<[Decision; 4]> = SmallVec::from_elem(Decision::default(), hits.len());
-    Some(limiter.try_decide(&hits, &mut decisions)?.map(drop))
-}
 
-/// Changes the charge of an allowed request.
-pub(super) async fn settle<S: Store, C: Clock>(
-    limiter: &Limiter<S, C>,
-    outcome: &Outcome,
-    charge: Charge,
-) -> Result<(), StoreError> {
-    let hits = settling(outcome, charge);
-    let mut decisions: SmallVec<[Decision; 4]> = SmallVec::from_elem(Decision::default(), hits.len());
-    limiter.decide(&hits, &mut decisions).await.map(drop)
+    /// Changes the charge of an allowed request at once. Returns whether the store could do so without waiting.
+    pub(super) fn try_settle(&self, outcome: &Outcome, charge: Charge) -> bool {
+        let hits = settling(outcome, charge);
+        let mut decisions: SmallVec<[Decision; 4]> = SmallVec::from_elem(Decision::default(), hits.len());
+        if hits.is_empty() {
+            return true;
+        }
+        let settled = self.limiter.try_decide(&hits, &mut decisions);
+        if let Some(Err(error)) = &settled {
+            self.report(error);
+        }
+        settled.is_some()
+    }
+
+    /// Changes the charge of an allowed request.
+    pub(super) async fn settle(&self, outcome: &Outcome, charge: Charge) {
+        let hits = settling(outcome, charge);
+        let mut decisions: SmallVec<[Decision; 4]> = SmallVec::from_elem(Decision::default(), hits.len());
+        if hits.is_empty() {
+            return;
+        }
+        if let Err(error) = self.limiter.decide(&hits, &mut decisions).await {
+            self.report(&error);
+        }
+    }
 }

@@ -92,10 +92,18 @@ impl ByRules {
         if plan.too_large {
             return Err(TOO_MANY);
         }
-        let first = asked.len();
-        for hit in &plan.hits {
-            if hit.quota.algorithm() == Algorithm::Concurrency {
-                return Err(CONCURRENCY);
+        // Equal hits of several limits are one hit. It has the name of the last of these limits, and one hidden limit
+        // hides it.
+        let mut names: SmallVec<[(Option<&str>, bool); 4]> = SmallVec::from_elem((None, true), plan.hits.len());
+        for (index, limit) in plan.descriptors.iter().flat_map(|descriptor| &descriptor.hits) {
+            names[*index] = (limit.name.as_deref(), names[*index].1 && limit.exposed);
+        }
+        for (hit, (name, exposed)) in plan.hits.iter().zip(names) {
+            match (hit.quota.algorithm(), hit.binding) {
+                // A rule in shadow mode never refuses.
+                (Algorithm::Concurrency, Binding::Shadow) => continue,
+                (Algorithm::Concurrency, _) => return Err(CONCURRENCY),
+                _ => {}
             }
             // A post-paid limit would count the cost after the work, and refuse nothing. The layer asks before the
             // work.
@@ -104,12 +112,9 @@ impl ByRules {
                 op => op,
             };
             let binding = if is_shadow { Binding::Shadow } else { hit.binding };
-            let (quota, decision) = (hit.quota.clone().into(), Decision::default());
-            asked.push(LimitOutcome { name: None, quota, decision, key: hit.key, op, binding });
-        }
-        let named = plan.descriptors.iter().flat_map(|descriptor| &descriptor.hits);
-        for (index, limit) in named {
-            asked[first + index].name = limit.name.as_deref().map(|name| Cow::Owned(name.to_owned()));
+            let name = name.map(|name| Cow::Owned(name.to_owned()));
+            let (quota, decision, key) = (hit.quota.clone().into(), Decision::default(), hit.key);
+            asked.push(LimitOutcome { name, quota, decision, exposed, key, op, binding });
         }
         Ok(())
     }

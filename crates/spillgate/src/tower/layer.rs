@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use ipnet::IpNet;
-use spillgate_core::{Algorithm, Binding, MAX_HITS, Store, StoreError};
+use spillgate_core::{Algorithm, MAX_HITS, Store, StoreError};
 use tower_layer::Layer;
 
 use crate::headers::HeaderStyle;
@@ -42,11 +42,16 @@ use super::{Outcome, QuotaRef, RateLimitService};
 /// # When the store fails
 ///
 /// The memory store never fails. If it is full, it refuses requests with new keys, unless its
-/// [options](crate::MemoryOptions) say otherwise. If another store fails, the layer does what each quota says
+/// [options](crate::MemoryOptions) say otherwise. If a shared store fails, the layer does what each quota says
 /// ([`on_store_failure`](crate::QuotaBuilder::on_store_failure)): `Allow` lets the request pass, and `Deny` refuses it.
 /// `Error` answers 503. `Local`, the default, needs a [`FallbackStore`](crate::FallbackStore), which decides locally.
 /// Without one, `Local` answers 503 too. If the limits of a request say different things, one limit is enough for a
-/// 503. Without a 503, one limit is enough for a refusal. Header fields need a decision, so these answers have none.
+/// 503. Without a 503, one limit is enough for a refusal. A limit in shadow mode says nothing. Header fields need a
+/// decision, so these answers have none.
+///
+/// A store that works, but does not support a limit, has not failed. An example is a [`Sketch`](crate::sketch::Sketch)
+/// that gets a quota with another rate. The program has to be changed, so such a request is answered with 500, and
+/// [`on_error`](RateLimitLayer::on_error) gets the reason.
 pub struct RateLimitLayer<S = crate::MemoryStore, C = crate::SystemClock> {
     pub(super) config: Arc<Config<S, C>>,
 }
@@ -77,7 +82,8 @@ pub(super) struct Options {
 
 type SkipIf = dyn Fn(&RequestHead<'_>) -> bool + Send + Sync;
 type Cost = dyn Fn(&RequestHead<'_>) -> u64 + Send + Sync;
-type ChargeAfter = dyn Fn(&http::response::Parts, Option<u64>) -> Charge + Send + Sync;
+/// Gets no answer if the service returned an error.
+type ChargeAfter = dyn Fn(Option<&http::response::Parts>, Option<u64>) -> Charge + Send + Sync;
 type Refusal = dyn Fn(&RequestHead<'_>, &Outcome) -> Response<Bytes> + Send + Sync;
 type OnError = dyn Fn(&StoreError) + Send + Sync;
 
@@ -89,7 +95,6 @@ pub(super) struct Limit {
     pub(super) start: KeyBuilder,
     pub(super) quota: QuotaOf,
     pub(super) key: RequestKey,
-    pub(super) binding: Binding,
 }
 
 /// The quota of a limit, which can depend on the request.
@@ -104,7 +109,9 @@ pub(super) enum QuotaOf {
 pub enum Charge {
     /// The units that were taken stay taken.
     Keep,
-    /// All units that were taken are given back.
+    /// All units that were taken are given back. A sketch cannot give units back: they stay counted, and
+    /// [`on_error`](RateLimitLayer::on_error) reports it. A [`Sketch`](crate::sketch::Sketch) is such a store, and so is a
+    /// full memory store with [`OnFull::Sketch`](crate::OnFull::Sketch) for new keys.
     Refund,
     /// This many further units are counted, even if they do not fit. A token bucket counts at most twice its burst, so
     /// for large sizes use another algorithm, for example a fixed window.
@@ -137,8 +144,13 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
     /// Adds a limit.
     ///
     /// `name` distinguishes this limit from all other limits that the limiter counts, also in other layers. Two layers
-    /// count together if they use the same name, the same key, and quotas with the same algorithm and window. Clients
-    /// see the name in the header fields.
+    /// count together if they use the same limiter, the same name, the same key, and quotas with the same algorithm and
+    /// window. Clients see the name in the header fields.
+    ///
+    /// The limiter counts by the tuple of the name and the parts of the key. So the program can look at the count, or
+    /// change it. For the limit "client" with [`key::address()`](super::key::address), a handler calls
+    /// `limiter.peek(&QUOTA, ("client", address))`. A header field has two parts: its value, and 1 (0 if the field is
+    /// missing). If the program takes units by such a tuple, they count for the limit of the layer too.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -204,10 +216,13 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
         assert!(self.config.options.limits.len() < MAX_HITS, "a layer can have at most {MAX_HITS} limits");
         let mut start = self.config.limiter.keys().start();
         start.part(name.as_bytes());
-        self.with(|options| options.limits.push(Limit { name, start, quota, key, binding: Binding::Enforce }))
+        self.with(|options| options.limits.push(Limit { name, start, quota, key }))
     }
 
     /// Also asks the limits that rules files have for a request.
+    ///
+    /// No limit of the rules shares a count with a limit of a layer or a key of the program. A concurrency limit in the
+    /// rules is an error, because a layer does not hold permits. If its rule is in shadow mode, the limit is left out.
     ///
     /// A limit with `post_paid` is charged before the answer, like all limits of a layer. If the cost is known only
     /// afterwards, use a [`cost`](RateLimitLayer::cost) of 0 and [`charge_after`](RateLimitLayer::charge_after).
@@ -243,13 +258,14 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
         self.with(|options| options.rules = Some(rules))
     }
 
-    /// Sets the networks of the proxies in front of this server. Only their X-Forwarded-For is believed.
+    /// Sets the networks of the proxies in front of this server. Only their X-Forwarded-For is believed. Name only the
+    /// addresses of proxies: a client in one of these networks can write any address into the field.
     ///
     /// ```
     /// use spillgate::Limiter;
     /// use spillgate::tower::RateLimitLayer;
     ///
-    /// let layer = RateLimitLayer::new(Limiter::in_memory()).trusted_proxies(["10.0.0.0/8".parse()?]);
+    /// let layer = RateLimitLayer::new(Limiter::in_memory()).trusted_proxies(["10.0.0.0/24".parse()?]);
     /// # let _ = layer;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -299,8 +315,8 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
     /// The charge of all limits of the layer is changed. For a charge of one limit only, use a second layer. The header
     /// fields show the state before the change. The change is made before the answer is sent, so with Redis a change
     /// takes one more round trip. If the store fails, the change is lost, and
-    /// [`on_store_error`](RateLimitLayer::on_store_error) reports it. If the client closes the connection before the
-    /// answer, nothing is changed.
+    /// [`on_error`](RateLimitLayer::on_error) reports it. If the client closes the connection before the answer, nothing
+    /// is changed. The same is true if the service returns an error instead of an answer.
     ///
     /// ```
     /// use spillgate::Limiter;
@@ -317,6 +333,7 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
         self,
         charge: impl Fn(&http::response::Parts, Option<u64>) -> Charge + Send + Sync + 'static,
     ) -> RateLimitLayer<S, C> {
+        let charge = move |answer: Option<&_>, bytes| answer.map_or(Charge::Keep, |answer| charge(answer, bytes));
         self.with(|options| options.charge_after = Some(Arc::new(charge)))
     }
 
@@ -325,8 +342,9 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
     /// because their answers have the status 200 too.
     ///
     /// A request takes its units before the service is called. If its answer is no failure, the units are given back.
-    /// So the failures never exceed the limit, even if many requests arrive at once. Requests in progress count too. If
-    /// the client closes the connection before the answer, the request counts as a failure.
+    /// So the failures never exceed the limit, even if many requests arrive at once. Requests in progress count too. A
+    /// request without an answer counts as a failure: the client closed the connection, or the service returned an error.
+    /// A sketch cannot give units back, so with a sketch [every request counts](Charge::Refund).
     ///
     /// ```
     /// use http::StatusCode;
@@ -342,16 +360,21 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
         self.charge_after(move |answer, _| if failed(answer.status) { Charge::Keep } else { Charge::Refund })
     }
 
-    /// Gives the units of a request back if the service fails, that is, if its answer has a status 5xx. This is a form
-    /// of [`charge_after`](RateLimitLayer::charge_after), and replaces it. This option does not find failures of gRPC,
-    /// because their answers have the status 200 too.
+    /// Gives the units of a request back if the service fails: its answer has a status 5xx, or it returns an error instead
+    /// of an answer. This is a form of [`charge_after`](RateLimitLayer::charge_after), and replaces it. This option does not
+    /// find failures of gRPC, because their answers have the status 200 too. A sketch [cannot](Charge::Refund) give units
+    /// back.
     #[must_use]
     pub fn refund_server_errors(self) -> RateLimitLayer<S, C> {
-        self.charge_after(|answer, _| if answer.status.is_server_error() { Charge::Refund } else { Charge::Keep })
+        let charge = |answer: Option<&http::response::Parts>, _| match answer {
+            Some(answer) if !answer.status.is_server_error() => Charge::Keep,
+            Some(_) | None => Charge::Refund,
+        };
+        self.with(|options| options.charge_after = Some(Arc::new(charge)))
     }
 
     /// Makes the layer a shadow: it decides and charges, but it refuses nothing and shows nothing to clients. A request
-    /// that lacks what a limit counts by passes too, and [`on_store_error`](RateLimitLayer::on_store_error) reports it.
+    /// that lacks what a limit counts by passes too.
     ///
     /// With [`outcome_in_extensions`](RateLimitLayer::outcome_in_extensions), a handler or a layer behind this one sees
     /// what would have been refused.
@@ -366,8 +389,12 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
         self.with(|options| options.fields.style = style)
     }
 
-    /// Lets JavaScript of other sites read the header fields about the limits (`Access-Control-Expose-Headers` of
-    /// CORS).
+    /// Names the header fields about the limits in `Access-Control-Expose-Headers` of CORS, so that JavaScript of other
+    /// sites can read them.
+    ///
+    /// This works only with a CORS layer outside of this layer: with axum, a layer that is added after this one. A CORS
+    /// layer inside adds nothing to refusals. If the CORS layer has a list of exposed fields, such as that of
+    /// `tower_http`, its list replaces this one. Then add the fields to that list.
     #[must_use]
     pub fn expose_headers(self, expose: bool) -> RateLimitLayer<S, C> {
         self.with(|options| options.fields.exposed = expose)
@@ -399,9 +426,10 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
         self.with(|options| options.refusal = Some(Arc::new(refusal)))
     }
 
-    /// Calls `report` with each error of the store, for example to log it.
+    /// Calls `report` with each error, for example to log it: the store failed, the store does not support a limit or a
+    /// refund, or a request lacks what a limit counts by.
     #[must_use]
-    pub fn on_store_error(self, report: impl Fn(&StoreError) + Send + Sync + 'static) -> RateLimitLayer<S, C> {
+    pub fn on_error(self, report: impl Fn(&StoreError) + Send + Sync + 'static) -> RateLimitLayer<S, C> {
         self.with(|options| options.on_error = Some(Arc::new(report)))
     }
 

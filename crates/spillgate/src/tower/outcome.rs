@@ -33,6 +33,8 @@ pub struct LimitOutcome {
     pub quota: QuotaRef,
     /// The decision of the limit.
     pub decision: Decision,
+    /// Whether clients see the limit. A limit of a rules file is hidden with `expose: false`.
+    pub exposed: bool,
     /// The hashed key that was counted.
     pub(super) key: u128,
     /// The operation on the limit.
@@ -80,11 +82,12 @@ impl Outcome {
     }
 
     /// Returns the limits that a client sees, and the index of the one that determines the answer. Limits in
-    /// shadow mode are left out.
+    /// shadow mode and hidden limits are left out.
     pub(super) fn policies(&self) -> (SmallVec<[Policy<'_>; 2]>, Option<usize>) {
         let mut policies = SmallVec::new();
         let mut binding = None;
-        for (index, limit) in self.limits.iter().enumerate().filter(|(_, limit)| limit.binding != Binding::Shadow) {
+        let is_seen = |limit: &LimitOutcome| limit.exposed && limit.binding != Binding::Shadow;
+        for (index, limit) in self.limits.iter().enumerate().filter(|(_, limit)| is_seen(limit)) {
             if self.verdict.binding == Some(index) {
                 binding = Some(policies.len());
             }

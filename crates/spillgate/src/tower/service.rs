@@ -11,13 +11,13 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use pin_project_lite::pin_project;
-use spillgate_core::{Store, StoreError, Verdict};
+use spillgate_core::{Binding, OnStoreFailure, Store, StoreError, StoreErrorKind, Verdict};
 use tower_service::Service;
 
 use crate::Clock;
 use crate::headers::HeaderStyle;
 
-use super::ask::{WithoutStore, settle, try_settle};
+use super::ask::Asked;
 use super::body::LimitedBody;
 use super::fields::Fields;
 use super::head::RequestHead;
@@ -77,11 +77,8 @@ impl<S: Store, C: Clock> Config<S, C> {
             return Way::Pass;
         }
         if let Err(what) = self.limits_of(request, &mut outcome.limits) {
-            if self.options.is_shadow {
-                self.report(&StoreError::malformed(what));
-                return Way::Pass;
-            }
-            return Way::Lacks(what);
+            self.report(&StoreError::malformed(what));
+            return if self.options.is_shadow { Way::Pass } else { Way::Lacks(what) };
         }
         if outcome.limits.is_empty() {
             return Way::Pass;
@@ -100,12 +97,7 @@ impl<S: Store, C: Clock> Config<S, C> {
             }
             Err(error) => {
                 self.report(&error);
-                match WithoutStore::of(&outcome.limits) {
-                    _ if self.options.is_shadow => Way::Pass,
-                    WithoutStore::Pass => Way::Pass,
-                    WithoutStore::Refuse => Way::RefuseByPolicy,
-                    WithoutStore::Error => Way::StoreFailed,
-                }
+                way_without_store(&outcome.limits, &error)
             }
         }
     }
@@ -154,6 +146,26 @@ impl<S: Store, C: Clock> Config<S, C> {
     }
 }
 
+const UNDECIDABLE: &str = "the store cannot decide a limit of this request; the layer's `on_error` gets the reason";
+
+/// Returns what the layer does with a request that the store has not decided. The limits in shadow mode never refuse,
+/// so they say nothing about it.
+fn way_without_store(limits: &Asked, error: &StoreError) -> Way {
+    let mut way = Way::Pass;
+    for limit in limits.iter().filter(|limit| limit.binding != Binding::Shadow) {
+        // The store works, but it does not support a limit of the program. The policies are for a store that fails.
+        if error.kind() == StoreErrorKind::Malformed {
+            return Way::Lacks(UNDECIDABLE);
+        }
+        match limit.quota.on_store_failure() {
+            OnStoreFailure::Allow => {}
+            OnStoreFailure::Deny => way = Way::RefuseByPolicy,
+            OnStoreFailure::Error | OnStoreFailure::Local => return Way::StoreFailed,
+        }
+    }
+    way
+}
+
 /// What the layer does with the answer of the service.
 struct Follow<S, C> {
     outcome: Outcome,
@@ -163,19 +175,31 @@ struct Follow<S, C> {
 }
 
 impl<S: Store, C: Clock> Follow<S, C> {
-    fn answer<B>(&self, mut response: Response<B>) -> Response<LimitedBody<B>> {
+    fn answer<B, E>(&self, answered: Result<Response<B>, E>) -> Result<Response<LimitedBody<B>>, E> {
+        let mut response = answered?;
         self.fields.add(&self.outcome, response.headers_mut());
-        response.map(LimitedBody::service)
+        Ok(response.map(LimitedBody::service))
     }
 }
 
 impl<S: Store, C: Clock> Config<S, C> {
-    /// Returns what the answer changes about the charge.
-    fn charge_of<B: Body>(&self, response: Response<B>) -> (Response<B>, Charge) {
-        let Some(charge_after) = &self.options.charge_after else { return (response, Charge::Keep) };
-        let (parts, body) = response.into_parts();
-        let charge = charge_after(&parts, body.size_hint().exact());
-        (Response::from_parts(parts, body), charge)
+    /// Returns what the answer of the service, or its error, changes about the charge.
+    fn charge_of<B: Body, E>(
+        &self,
+        outcome: &Outcome,
+        answered: Result<Response<B>, E>,
+    ) -> (Result<Response<B>, E>, Charge) {
+        let Some(charge_after) = &self.options.charge_after else { return (answered, Charge::Keep) };
+        let (answered, charge) = match answered {
+            Ok(response) => {
+                let (parts, body) = response.into_parts();
+                let charge = charge_after(Some(&parts), body.size_hint().exact());
+                (Ok(Response::from_parts(parts, body)), charge)
+            }
+            Err(error) => (Err(error), charge_after(None, None)),
+        };
+        self.report_lost(outcome, charge);
+        (answered, charge)
     }
 }
 
@@ -241,25 +265,11 @@ where
             None => None,
         },
     };
-    let response = inner.call(request).await?;
-    let Some(follow) = follow else { return Ok(response.map(LimitedBody::service)) };
-    let (response, charge) = config.charge_of(response);
-    Ok(settle_and_answer(&config, &follow, charge, response).await)
-}
-
-/// Changes the charge as the answer says, and adds the header fields.
-async fn settle_and_answer<S: Store, C: Clock, B>(
-    config: &Config<S, C>,
-    follow: &Follow<S, C>,
-    charge: Charge,
-    response: Response<B>,
-) -> Response<LimitedBody<B>> {
-    if charge != Charge::Keep
-        && let Err(error) = settle(&config.limiter, &follow.outcome, charge).await
-    {
-        config.report(&error);
-    }
-    follow.answer(response)
+    let answered = inner.call(request).await;
+    let Some(follow) = follow else { return answered.map(|response| response.map(LimitedBody::service)) };
+    let (answered, charge) = config.charge_of(&follow.outcome, answered);
+    config.settle(&follow.outcome, charge).await;
+    follow.answer(answered)
 }
 
 type Boxed<B, E> = Pin<Box<dyn Future<Output = Result<Response<LimitedBody<B>>, E>> + Send>>;
@@ -267,7 +277,7 @@ type Boxed<B, E> = Pin<Box<dyn Future<Output = Result<Response<LimitedBody<B>>, 
 pin_project! {
     /// The future of a limited request.
     ///
-    /// With a store that never waits, it allocates no memory of its own.
+    /// It is boxed only if the store has to wait.
     pub struct RateLimitFuture<F, S, C, B, E> {
         #[pin]
         state: State<F, S, C, B, E>,
@@ -306,18 +316,19 @@ where
             }
             StateProjection::Waiting { future } => return future.as_mut().poll(cx),
             StateProjection::Service { future, follow } => {
-                let response = ready!(future.poll(cx))?;
-                let Some(follow) = follow else { return Poll::Ready(Ok(response.map(LimitedBody::service))) };
-                let Some(config) = follow.config.take() else { return Poll::Ready(Ok(follow.answer(response))) };
-                let (response, charge) = config.charge_of(response);
-                if let Some(settled) = try_settle(&config.limiter, &follow.outcome, charge) {
-                    if let Err(error) = settled {
-                        config.report(&error);
-                    }
-                    return Poll::Ready(Ok(follow.answer(response)));
+                let answered = ready!(future.poll(cx));
+                let Some(mut follow) = follow.take() else {
+                    return Poll::Ready(answered.map(|response| response.map(LimitedBody::service)));
+                };
+                let Some(config) = follow.config.take() else { return Poll::Ready(follow.answer(answered)) };
+                let (answered, charge) = config.charge_of(&follow.outcome, answered);
+                if config.try_settle(&follow.outcome, charge) {
+                    return Poll::Ready(follow.answer(answered));
                 }
-                let follow = Follow { outcome: follow.outcome.clone(), fields: follow.fields, config: None };
-                Box::pin(async move { Ok(settle_and_answer(&config, &follow, charge, response).await) })
+                Box::pin(async move {
+                    config.settle(&follow.outcome, charge).await;
+                    follow.answer(answered)
+                })
             }
         };
         self.as_mut().project().state.set(State::Waiting { future: settled });
