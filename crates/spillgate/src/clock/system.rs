@@ -88,12 +88,13 @@ impl SystemClock {
         let offset = self.offset_ns.load(Ordering::Relaxed);
         let drift = wall_ns() - (offset + i64::try_from(mono_ns).unwrap_or(i64::MAX));
         let step = correction_ns(drift, mono_ns - synced_ns);
-        if step.abs() > STEP_NS {
-            (self.on_step)(step);
-        }
         // `store` replaces the offset. If `fetch_add` added `step` to it instead, a thread that was delayed here could
         // apply a step that another thread has applied already.
         self.offset_ns.store(offset + step, Ordering::Relaxed);
+        // The report comes last, so that the step is made even if the function of the program panics.
+        if step.abs() > STEP_NS {
+            (self.on_step)(step);
+        }
     }
 }
 

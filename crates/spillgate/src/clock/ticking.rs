@@ -3,6 +3,7 @@
 //! On today's processors, reading an exact clock takes longer than a decision. A program that decides in a hot loop can
 //! let one thread read the exact clock for all others.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::{self, Thread};
@@ -33,7 +34,8 @@ use super::{Clock, SystemClock};
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// All clones of a clock use the same thread. The thread ends after the last clone is dropped.
+/// All clones of a clock use the same thread. The thread ends after the last clone is dropped. If a reading of the exact
+/// clock panics, Rust prints the panic, and the thread reads the clock again in the next tick.
 #[derive(Clone)]
 pub struct TickingClock(Arc<Shared>);
 
@@ -80,7 +82,11 @@ impl TickingClock {
 /// Stores the time in each tick, until no clock is left.
 fn tick(clock: &impl Clock, shared: &Weak<Shared>) {
     while let Some(shared) = shared.upgrade() {
-        shared.now_ns.store(clock.now().as_nanos(), Ordering::Relaxed);
+        // A reading can call a function of the program, such as that of `SystemClock::on_step`. If its panic ended this
+        // thread, the time would stand still, and the limits would refuse all requests sooner or later.
+        if let Ok(now) = catch_unwind(AssertUnwindSafe(|| clock.now())) {
+            shared.now_ns.store(now.as_nanos(), Ordering::Relaxed);
+        }
         drop(shared);
         thread::park_timeout(TickingClock::TICK);
     }
@@ -123,6 +129,22 @@ mod tests {
                 thread::yield_now();
             }
             assert_eq!(ticking.now(), target);
+        }
+    }
+
+    #[test]
+    fn a_ticking_clock_goes_on_after_a_panic_of_the_exact_clock() {
+        struct PanicsAt(u64, AtomicU64);
+        impl Clock for PanicsAt {
+            fn now(&self) -> Time {
+                let reading = self.1.fetch_add(1, Ordering::Relaxed);
+                assert_ne!(reading, self.0, "this panic is a part of the test");
+                Time::from_nanos(reading)
+            }
+        }
+        let clock = TickingClock::follow(PanicsAt(3, AtomicU64::new(0))).expect("a thread starts");
+        while clock.now() < Time::from_nanos(5) {
+            thread::yield_now();
         }
     }
 
