@@ -2,6 +2,9 @@
 //!
 //! Each call makes a [`Quota`] from its arguments. A program that makes the same call often should make its quota once,
 //! and call the [`Limiter`] itself.
+//!
+//! The recipes count separately: the key of [`is_action_allowed`] is `("action", action, user)`, and that of [`hit`] is
+//! `("hit", bucket, key)`. With such a key, the program can peek at a count or reset it.
 
 use std::time::Duration;
 
@@ -37,7 +40,7 @@ pub async fn is_action_allowed<S: Store, C: Clock>(
     max: u64,
 ) -> Result<bool, StoreError> {
     let quota = checked(Quota::sliding_window_log(max, period).denied(Denied::Charged))?;
-    Ok(limiter.take(&quota, (action, user), 1).await?.allowed)
+    Ok(limiter.take(&quota, ("action", action, user), 1).await?.allowed)
 }
 
 /// Does what [`is_action_allowed`] does, in memory and without a future.
@@ -64,7 +67,7 @@ pub fn is_action_allowed_now<C: Clock>(
     max: u64,
 ) -> Result<bool, StoreError> {
     let quota = checked(Quota::sliding_window_log(max, period).denied(Denied::Charged))?;
-    Ok(limiter.take_now(&quota, (action, user), 1).allowed)
+    Ok(limiter.take_now(&quota, ("action", action, user), 1).allowed)
 }
 
 /// Counts one hit of `key`: at most `limit` hits in any `window`. A refused hit does not count. `bucket` is the name of
@@ -95,7 +98,7 @@ pub async fn hit<S: Store, C: Clock>(
     window: Duration,
 ) -> Result<Decision, StoreError> {
     let quota = checked(Quota::sliding_window_log(limit, window))?;
-    limiter.take(&quota, (bucket, key), 1).await
+    limiter.take(&quota, ("hit", bucket, key), 1).await
 }
 
 /// Does what [`hit`] does, in memory and without a future.
@@ -121,10 +124,27 @@ pub fn hit_now<C: Clock>(
     window: Duration,
 ) -> Result<Decision, StoreError> {
     let quota = checked(Quota::sliding_window_log(limit, window))?;
-    Ok(limiter.take_now(&quota, (bucket, key), 1))
+    Ok(limiter.take_now(&quota, ("hit", bucket, key), 1))
 }
 
 /// Builds the quota. If a value is wrong, returns the same kind of error as for a wrong request.
 fn checked(builder: QuotaBuilder) -> Result<Quota, StoreError> {
     builder.build().map_err(|error| StoreError::new(StoreErrorKind::Malformed, error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_recipes_count_separately_and_a_program_peeks_by_their_tuples() {
+        const MINUTE: Duration = Duration::from_secs(60);
+        const QUOTA: Quota = Quota::sliding_window_log(2, MINUTE).constant();
+        let limiter = Limiter::in_memory();
+        assert!(hit_now(&limiter, "search", "ann", 1, MINUTE).is_ok_and(|hit| hit.allowed));
+        assert_eq!(limiter.peek_now(&QUOTA, ("hit", "search", "ann")).remaining, 1);
+        assert_eq!(is_action_allowed_now(&limiter, "ann", "search", MINUTE, 1), Ok(true));
+        assert_eq!(limiter.peek_now(&QUOTA, ("action", "search", "ann")).remaining, 1);
+        assert_eq!(limiter.peek_now(&QUOTA, ("search", "ann")).remaining, 2);
+    }
 }
