@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use axum::routing::{get, post};
 use axum::{Extension, Router};
@@ -15,14 +16,15 @@ use tokio::net::TcpListener;
 
 /// Five requests at once, then one each second.
 const PER_CLIENT: Quota = Quota::per_second(1).burst(5).constant();
-/// An export is expensive: two a day for each customer.
+/// An export is expensive: two a day for each client.
 const EXPORTS: Quota = Quota::per_day(2).constant();
 
 fn app() -> Router {
-    let limits = RateLimitLayer::new(Limiter::in_memory())
+    let limiter = Arc::new(Limiter::in_memory());
+    let limits = RateLimitLayer::new(Arc::clone(&limiter))
         .limit("client", &PER_CLIENT, key::address())
         .outcome_in_extensions(true);
-    let exports = RateLimitLayer::new(Limiter::in_memory()).limit("exports", &EXPORTS, key::header("x-customer"));
+    let exports = RateLimitLayer::new(limiter).limit("exports", &EXPORTS, key::address());
     Router::new()
         .route("/", get(hello))
         .route("/export", post(|| async { "here is everything\n" }).layer(exports))

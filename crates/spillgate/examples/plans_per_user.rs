@@ -27,7 +27,7 @@ impl Plan {
 /// How many requests the whole service can serve.
 const CAPACITY: Quota = Quota::per_second(1_000).constant();
 
-/// Asks the limit of the plan and the limit of the service. If one of them refuses, neither is charged.
+/// Asks the limit of the plan and the limit of the service. If one of them refuses, the other one is not charged.
 fn may_pass(limiter: &Limiter, user: u64, plan: Plan) -> Result<bool, StoreError> {
     let hits = [limiter.hit(plan.quota(), ("user", user), 1), limiter.hit(&CAPACITY, "all", 1)];
     let (verdict, [of_plan, _]) = limiter.decide_all_now(hits)?;

@@ -7,6 +7,7 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 
 use spillgate::{FallbackStore, KeyHasher, Limiter, MemoryOptions, MemoryStore, Quota, SystemClock};
 use spillgate_redis::{RedisStore, Settings};
@@ -19,7 +20,8 @@ const CLEAN_UP: Quota = Quota::concurrency(1).constant();
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let url = std::env::args().nth(1).unwrap_or_else(|| "redis://127.0.0.1/".into());
-    let redis = RedisStore::new(&Settings::new(url))?;
+    // The default timeout is 10 ms. A job can wait longer for its turn.
+    let redis = RedisStore::new(&Settings { timeout: Duration::from_secs(5), ..Settings::new(url) })?;
     // While Redis fails, each of two programs admits half of a limit.
     let programs = NonZeroU32::new(2).ok_or("at least one program")?;
     let store = FallbackStore::new(redis, MemoryStore::new(MemoryOptions::default()), programs);

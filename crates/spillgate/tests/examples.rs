@@ -74,6 +74,15 @@ fn axum() {
     assert!(refused.contains("retry-after: 1\r\n") && refused.contains("quota-exceeded"), "{refused}");
 }
 
+#[test]
+fn a_client_of_the_axum_example_does_not_choose_its_limit_of_exports() {
+    let server = Serving::start("axum");
+    for (customer, expected) in [("a", 200), ("b", 200), ("c", 429)] {
+        let answer = server.request(&format!("POST /export HTTP/1.1\r\nx-customer: {customer}"));
+        assert!(answer.starts_with(&format!("HTTP/1.1 {expected}")), "{answer}");
+    }
+}
+
 #[tokio::test]
 async fn tonic() {
     let server = Serving::start("tonic");
@@ -129,6 +138,7 @@ fn login_guard() {
     assert!(answers[5].starts_with("attempt 6: TryLater"), "{output}");
     assert!(answers[6].starts_with("the right password, too late: TryLater"), "{output}");
     assert_eq!(answers[7], "another account: Welcome");
+    assert_eq!(answers[8], "a client with 100 addresses of one network tried 20 passwords");
 }
 
 #[test]
