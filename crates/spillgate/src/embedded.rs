@@ -1,6 +1,6 @@
 //! Functions of a limiter with a memory store or a sketch. None of them returns a future.
 //!
-//! These stores never wait for a network. A program that uses it therefore needs no async runtime.
+//! These stores never wait for a network. A program that uses only these functions needs no async runtime.
 
 use smallvec::SmallVec;
 use spillgate_core::{Decision, Hit, Op, Quota, Receipt, StoreError, Verdict};

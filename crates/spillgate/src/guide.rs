@@ -17,6 +17,7 @@ use crate::{Decision, FallbackStore, Limiter, ManualClock, Quota, TickingClock};
 ///
 /// L is the limit, W its window, B the burst, T the time in which a unit comes back, c the largest cost of a request,
 /// and N the number of permits. The bounds of the fixed window and of the counter are those of their default settings.
+/// A span includes its first and its last instant. A window does not include the instant at which it ends.
 ///
 /// ```
 /// use std::time::Duration;

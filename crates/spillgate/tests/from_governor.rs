@@ -15,7 +15,7 @@ use http_body_util::BodyExt as _;
 use spillgate::headers::HeaderStyle;
 use spillgate::pace::Pacer;
 use spillgate::tower::{RateLimitLayer, key};
-use spillgate::{Limiter, ManualClock, MemoryOptions, MemoryStore, Quota, Time};
+use spillgate::{Limiter, ManualClock, MemoryOptions, MemoryStore, OnFull, Quota, Time};
 use tower::{Layer as _, ServiceExt as _, service_fn};
 use tower_governor::GovernorLayer;
 use tower_governor::governor::GovernorConfigBuilder;
@@ -108,6 +108,15 @@ fn old_keys_stay_until_retain_recent_is_called() {
     assert!(limiter.store().len() < 1_000, "{} keys are stored", limiter.store().len());
     theirs.retain_recent();
     assert_eq!(theirs.len(), 100);
+}
+
+#[test]
+fn ten_million_keys_are_stored_by_default_and_a_full_store_refuses_new_keys() {
+    let defaults = MemoryOptions::default();
+    assert_eq!((defaults.max_keys, defaults.on_full), (10_000_000, OnFull::Deny));
+    let limiter = Limiter::new(MemoryStore::new(MemoryOptions { max_keys: 1, ..defaults }));
+    assert!(limiter.take_now(&OURS, "ann", 1).allowed && limiter.take_now(&OURS, "ann", 1).allowed);
+    assert!(!limiter.take_now(&OURS, "bob", 1).allowed);
 }
 
 #[tokio::test]

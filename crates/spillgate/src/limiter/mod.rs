@@ -31,7 +31,7 @@ use crate::{Clock, Key, KeyHasher, MemoryStore, SystemClock};
 /// | count units that were used already | [`force`](Limiter::force) | [`force_now`](Limiter::force_now) |
 /// | give units back | [`refund`](Limiter::refund) | [`refund_now`](Limiter::refund_now) |
 /// | forget what was counted | [`reset`](Limiter::reset) | [`reset_now`](Limiter::reset_now) |
-/// | several limits or keys, all or nothing | [`decide_all`](Limiter::decide_all) | [`decide_all_now`](Limiter::decide_all_now) |
+/// | several limits or keys: if one refuses, those that would allow the request are not charged | [`decide_all`](Limiter::decide_all) | [`decide_all_now`](Limiter::decide_all_now) |
 /// | many keys, each by itself | | [`take_batch_now`](Limiter::take_batch_now) |
 ///
 /// Two calls for the same key can have different quotas. Both calls use the same count if their quotas have the same

@@ -25,6 +25,17 @@ async fn a_client_sees_its_limit_and_then_a_refusal_that_says_when_to_come_back(
 }
 
 #[tokio::test]
+async fn the_body_of_a_refusal_is_that_of_the_page() {
+    let page = include_str!("../../../../docs/src/how-to/middleware.md");
+    let block = page.split("```json").nth(1).and_then(|rest| rest.split("```").next()).expect("the page has a body");
+    let expected: serde_json::Value = serde_json::from_str(block).expect("the block is JSON");
+    let layer = RateLimitLayer::new(limiter()).limit("client", &TWO, key::address());
+    assert_eq!([status(&layer, request()).await, status(&layer, request()).await], [200, 200]);
+    let refused = body(ask(&layer, request()).await).await;
+    assert_eq!(serde_json::from_slice::<serde_json::Value>(&refused).expect("the body is JSON"), expected);
+}
+
+#[tokio::test]
 async fn names_of_limits_are_escaped_in_the_body() {
     const NONE: Quota = Quota::per_minute(0).constant();
     let layer = RateLimitLayer::new(limiter()).limit("a \"b\"\\\n\u{1}ü", &NONE, key::everything());

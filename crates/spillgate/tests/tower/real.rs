@@ -1,14 +1,18 @@
-//! The layer in a real server of axum, over real connections.
+//! The layer in real servers of axum and hyper, over real connections.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tower::ServiceBuilder;
 
 use super::*;
 
@@ -20,8 +24,7 @@ async fn serve() -> SocketAddr {
     let app = Router::new()
         .route("/a", get(|| async { "a" }).layer(layer.clone()))
         .route("/b", get(|| async { "b" }).layer(layer));
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("an address");
+    let (address, listener) = listen().await;
     let app = app.into_make_service_with_connect_info::<SocketAddr>();
     tokio::spawn(async move { axum::serve(listener, app).await });
     address
@@ -32,9 +35,8 @@ async fn serve() -> SocketAddr {
 async fn passed(server: SocketAddr, connections: usize, requests: usize) -> usize {
     let mut answers = JoinSet::new();
     for connection in 0..connections {
-        let stream = TokioIo::new(TcpStream::connect(server).await.expect("the server listens"));
-        let (sender, driver) =
-            hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await.expect("it speaks HTTP/2");
+        let stream = connect(server).await;
+        let (sender, driver) = http2::handshake(TokioExecutor::new(), stream).await.expect("it speaks HTTP/2");
         tokio::spawn(driver);
         for request in 0..requests {
             let mut sender = sender.clone();
@@ -67,5 +69,71 @@ async fn connections_routes_and_forged_addresses_share_one_limit() {
         let bound = bound(started.elapsed());
         println!("1,600 requests on {connections} connections: {passed} passed, the bound is {bound}");
         assert!((5..=bound).contains(&passed), "{connections} connections: {passed} passed, the bound is {bound}");
+    }
+}
+
+/// Returns an address that a server listens on, and its listener.
+async fn listen() -> (SocketAddr, TcpListener) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    (listener.local_addr().expect("an address"), listener)
+}
+
+async fn connect(server: SocketAddr) -> TokioIo<TcpStream> {
+    TokioIo::new(TcpStream::connect(server).await.expect("the server listens"))
+}
+
+/// Sends one request to a host over HTTP/1.1, on a connection of its own.
+async fn status_over_http1(server: SocketAddr, host: &str) -> u16 {
+    let (mut sender, driver) = http1::handshake(connect(server).await).await.expect("it speaks HTTP/1.1");
+    tokio::spawn(driver);
+    let request = Request::get("/").header("host", host).body(Empty::<Bytes>::new()).expect("a request");
+    sender.send_request(request).await.expect("an answer").status().as_u16()
+}
+
+/// Sends one request to a host over HTTP/2, on a connection of its own.
+async fn status_over_http2(server: SocketAddr, host: &str) -> u16 {
+    let (mut sender, driver) =
+        http2::handshake(TokioExecutor::new(), connect(server).await).await.expect("it speaks HTTP/2");
+    tokio::spawn(driver);
+    let request = Request::get(format!("http://{host}/")).body(Empty::<Bytes>::new()).expect("a request");
+    sender.send_request(request).await.expect("an answer").status().as_u16()
+}
+
+#[tokio::test]
+async fn a_key_by_the_host_works_over_both_versions_of_http() {
+    let by_tenant = key::from_request(|request, key| {
+        let host = request.uri.host().or_else(|| request.headers.get("host")?.to_str().ok())?;
+        key.key(host.split('.').next()?);
+        Some(())
+    });
+    let layer = RateLimitLayer::new(limiter()).limit("tenant", &TWO, by_tenant);
+    let (server, listener) = listen().await;
+    let app = Router::new().route("/", get(|| async { "hello" })).layer(layer);
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    assert_eq!(status_over_http2(server, "acme.example.com").await, 200);
+    assert_eq!(status_over_http1(server, "acme.example.com").await, 200);
+    assert_eq!(status_over_http2(server, "acme.example.com").await, 429);
+    assert_eq!(status_over_http2(server, "other.example.com").await, 200);
+}
+
+#[tokio::test]
+async fn a_service_of_hyper_is_limited_by_the_addresses_of_its_connections() {
+    let layer = RateLimitLayer::new(limiter()).limit("client", &TWO, key::address());
+    let (server, listener) = listen().await;
+    tokio::spawn(async move {
+        while let Ok((stream, peer)) = listener.accept().await {
+            let service = ServiceBuilder::new()
+                .map_request(move |mut request: Request<Incoming>| {
+                    request.extensions_mut().insert(peer);
+                    request
+                })
+                .layer(layer.clone())
+                .service_fn(|_| async { Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello"))) });
+            let builder = hyper::server::conn::http1::Builder::new();
+            tokio::spawn(builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)));
+        }
+    });
+    for expected in [200, 200, 429] {
+        assert_eq!(status_over_http1(server, "example").await, expected);
     }
 }
