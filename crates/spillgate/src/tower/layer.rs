@@ -149,8 +149,9 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
     ///
     /// The limiter counts by the tuple of the name and the parts of the key. So the program can look at the count, or
     /// change it. For the limit "client" with [`key::address()`](super::key::address), a handler calls
-    /// `limiter.peek(&QUOTA, ("client", address))`. A header field has two parts: its value, and 1 (0 if the field is
-    /// missing). If the program takes units by such a tuple, they count for the limit of the layer too.
+    /// `limiter.peek(&QUOTA, ("client", network_of(address, 64)))`, with [`network_of`](crate::network_of). A header field
+    /// has two parts: its value, and 1 (0 if the field is missing). If the program takes units by such a tuple, they count
+    /// for the limit of the layer too.
     ///
     /// ```
     /// use std::sync::Arc;

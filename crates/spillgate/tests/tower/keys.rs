@@ -3,7 +3,7 @@
 use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
-use spillgate::{Key, KeyBuilder};
+use spillgate::{Key, KeyBuilder, network_of};
 
 use super::*;
 
@@ -105,18 +105,20 @@ async fn a_function_counts_by_the_host_whatever_the_version_of_http() {
 #[tokio::test]
 async fn a_program_peeks_at_a_limit_of_a_layer_by_its_name_and_its_key() {
     let limiter = Arc::new(limiter());
-    let layer = RateLimitLayer::new(Arc::clone(&limiter)).limit("client", &TWO, key::address()).limit(
-        "route",
-        &TWO,
-        key::text("api").and(key::method()),
-    );
-    assert_eq!(status(&layer, request()).await, 200);
-    let client: std::net::IpAddr = "198.51.100.7".parse().expect("an address");
-    assert_eq!(limiter.peek_now(&TWO, ("client", client)).remaining, 1);
-    assert_eq!(limiter.peek_now(&TWO, ("route", "api", "GET")).remaining, 1);
-    assert_eq!(limiter.peek_now(&TWO, ("other", client)).remaining, 2);
-    limiter.reset_now(&TWO, ("client", client));
-    assert_eq!(limiter.peek_now(&TWO, ("client", client)).remaining, 2);
+    let layer = RateLimitLayer::new(Arc::clone(&limiter))
+        .limit("client", &TWO, key::address())
+        .limit("route", &TWO, key::text("api").and(key::method()))
+        .limit("key", &TWO, key::header("x-key").and(key::header("x-other")));
+    for (address, used) in [("198.51.100.7", 1), ("2001:db8:1:2::3", 2)] {
+        assert_eq!(status(&layer, with(from(address), &[("x-key", address)])).await, 200);
+        let client = network_of(address.parse().expect("an address"), 64);
+        assert_eq!(limiter.peek_now(&TWO, ("client", client)).remaining, 1);
+        assert_eq!(limiter.peek_now(&TWO, ("key", (address, 1), ("", 0))).remaining, 1);
+        assert_eq!(limiter.peek_now(&TWO, ("route", "api", "GET")).remaining, 2 - used);
+        assert_eq!(limiter.peek_now(&TWO, ("other", client)).remaining, 2);
+        limiter.reset_now(&TWO, ("client", client));
+        assert_eq!(limiter.peek_now(&TWO, ("client", client)).remaining, 2);
+    }
 }
 
 #[tokio::test]
