@@ -29,8 +29,8 @@
 //! | `token_bucket`, `leaky_bucket` | the time at which all debt of a key is paid (a GCRA sketch) |
 //! | `fixed_window`, `sliding_window_counter` of one segment | counts of the current window and of the window before it: a [Bloom filter](BloomFilter) and a [Count-Min sketch](CountMin) for each |
 //!
-//! Why the bound holds for every key: a cell only rises. So each cell of a key is at least what the key has used, and
-//! the smallest one is too. The kernel (the decision code) decides on this smallest cell. Requests on one key are
+//! Why the bound holds for every key: while the clock is not set back, a cell only rises. So each cell of a key is at least
+//! what the key has used, and the smallest one is too. The kernel (the decision code) decides on this smallest cell. Requests on one key are
 //! decided one after the other, because a lock that the key chooses is held meanwhile.
 //!
 //! A sketch cannot give units back, because other keys may have raised the same cells. So it supports no refund, no
@@ -53,6 +53,7 @@ mod tests;
 mod windows;
 
 pub(crate) use debts::{Debt, Debts};
+pub(crate) use mixer::Mixer;
 
 use std::fmt;
 use std::hint::black_box;
@@ -64,8 +65,7 @@ pub use error::SketchError;
 pub use size::Forecast;
 
 use locks::Locks;
-use mixer::Mixer;
-use rows::{DEPTH, Rows};
+use rows::DEPTH;
 use windows::Windows;
 
 /// The smallest sketch, in bytes. The locks use half of it.
@@ -103,8 +103,14 @@ pub fn has_memory(bytes: usize) -> bool {
 /// # }
 /// ```
 ///
-/// Time never goes back for a sketch of windows: a request with an earlier time is decided at the start of the newest
-/// window. If the clock of a sketch of buckets is set back, keys are refused until the clock reaches the old time.
+/// A clock that is set back does no lasting harm. B * T is the time in which a bucket refills, and W is the length of a
+/// window:
+///
+/// * In a sketch of buckets or queues, a cell that is later than any key can owe is lowered when a key reads it. So the
+///   old time refuses a key for less than 2 * (2 * B * T + 1 s).
+/// * A sketch of windows decides a request with an earlier time at the start of the newest window. But if the newest
+///   window begins more than W + 1 s after the time of the request, all keys continue in the window of the request. They
+///   can then have up to one limit more.
 pub struct Sketch {
     mixer: Mixer,
     locks: Locks,
@@ -115,8 +121,7 @@ pub struct Sketch {
 }
 
 enum Cells {
-    /// When the debt of a key is paid, in nanoseconds since the epoch.
-    Buckets(Rows),
+    Buckets(Debts),
     Windows(Windows),
 }
 
@@ -142,7 +147,7 @@ impl Sketch {
     /// Makes a sketch whose cells have at most this many bytes, but at least one cell in each row.
     fn with_cells(quota: &Quota, bytes: usize) -> Sketch {
         let cells = match quota.algorithm() {
-            Algorithm::TokenBucket | Algorithm::LeakyBucket => Cells::Buckets(Rows::with_bytes(bytes)),
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => Cells::Buckets(Debts::with_bytes(bytes)),
             _ => Cells::Windows(Windows::new(quota, bytes)),
         };
         let (algorithm, interval_ns) = (quota.algorithm(), quota.interval_ns());
@@ -153,7 +158,7 @@ impl Sketch {
     #[must_use]
     pub fn bytes(&self) -> usize {
         let cells = match &self.cells {
-            Cells::Buckets(rows) => rows.bytes(),
+            Cells::Buckets(debts) => debts.rows.bytes(),
             Cells::Windows(windows) => windows.bytes(),
         };
         size_of::<Sketch>() + Locks::BYTES + cells
@@ -179,7 +184,7 @@ impl Sketch {
     pub fn wrong_refusals(&self, now: Time, quota: &Quota, cost: u64) -> f64 {
         let Some(free) = quota.hard_capacity().checked_sub(cost) else { return 1.0 };
         match &self.cells {
-            Cells::Buckets(rows) => {
+            Cells::Buckets(Debts { rows, .. }) => {
                 let highest = now.as_nanos().saturating_add(free.saturating_mul(quota.interval_ns()));
                 rows.share(|paid_at| paid_at > highest).powi(DEPTH as i32)
             }
