@@ -36,6 +36,7 @@
 //! A sketch cannot give units back, because other keys may have raised the same cells. So it supports no refund, no
 //! reset, no lease and no penalty.
 
+mod available;
 mod beside;
 mod bloom;
 mod counts;
@@ -56,10 +57,10 @@ pub(crate) use debts::{Debt, Debts};
 pub(crate) use mixer::Mixer;
 
 use std::fmt;
-use std::hint::black_box;
 
 use spillgate_core::{Algorithm, Quota, Time};
 
+pub use available::has_memory;
 pub use data::{BloomFilter, CountMin};
 pub use error::SketchError;
 pub use size::Forecast;
@@ -70,21 +71,6 @@ use windows::Windows;
 
 /// The smallest sketch, in bytes. The locks use half of it.
 pub(crate) const MIN_BYTES: usize = 128 << 10;
-
-/// Returns whether the operating system gives the program so much memory now. The memory is not kept.
-///
-/// ```
-/// assert!(spillgate::sketch::has_memory(1 << 20));
-/// assert!(!spillgate::sketch::has_memory(usize::MAX));
-/// ```
-#[must_use]
-pub fn has_memory(bytes: usize) -> bool {
-    let mut tried = Vec::<u8>::new();
-    let is_there = tried.try_reserve_exact(bytes).is_ok();
-    // Without this, the compiler may remove an allocation that nothing uses.
-    drop(black_box(tried));
-    is_there
-}
 
 /// A store of fixed size for one limit, and for any number of keys. The [module](self) says what it promises.
 ///
@@ -133,11 +119,10 @@ impl Sketch {
     ///
     /// # Errors
     /// The quota needs what a sketch does not have: leases, a penalty, charged refusals, a log, several segments, windows
-    /// that start at the first hit of a key, or counts above 2^32 - 2. Or the operating system does not give the program so
-    /// much memory.
+    /// that start at the first hit of a key, or counts above 2^32 - 2. Or the machine [has not](has_memory) so much memory.
     pub fn new(quota: &Quota, bytes: usize) -> Result<Sketch, SketchError> {
         SketchError::check(quota)?;
-        // If the program cannot have so much memory, the allocation below would end it.
+        // If the machine has less memory, the allocation below would end the program.
         if !has_memory(bytes) {
             return Err(SketchError::Memory);
         }
