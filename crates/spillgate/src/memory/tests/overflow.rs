@@ -1,8 +1,10 @@
 //! Tests of a full store that limits new keys by a sketch.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use spillgate_core::{Algorithm, Anchor, Denied, QuotaBuilder};
 use spillgate_testkit::Random;
 
@@ -420,5 +422,52 @@ fn a_request_that_takes_a_permit_is_refused_in_place_of_being_limited_by_the_ske
         };
         assert_eq!(request(Op::take(1)), (false, true), "{max_keys} keys");
         assert_eq!((store.len(), hit(&store, 7, &quota, at(60)).remaining), (1, 9), "nothing was taken");
+    }
+}
+
+/// The threads share a clock. They wait for a thread that falls behind, so no request is late by a second.
+#[test]
+fn eight_threads_keep_every_bound_while_keys_get_and_lose_states() {
+    const KEYS: u64 = 16;
+    for quota in quotas().into_iter().filter(|quota| quota.limit() == 5) {
+        let (store, start) = (full_store(4, 1 << 14), 1_000_000_000_000);
+        let clock = AtomicU64::new(start);
+        let times: [AtomicU64; 8] = std::array::from_fn(|_| AtomicU64::new(start));
+        let is_far_ahead = |now| times.iter().any(|time| time.load(Ordering::Acquire) + 500_000_000 < now);
+        let admitted: Vec<Mutex<Vec<(u64, u64)>>> = (0..KEYS).map(|_| Mutex::default()).collect();
+        std::thread::scope(|scope| {
+            for (worker, time) in (1..).zip(&times) {
+                let (store, quota, clock, admitted, is_far_ahead) = (&store, &quota, &clock, &admitted, &is_far_ahead);
+                scope.spawn(move || {
+                    let mut random = Random(worker);
+                    for _ in 0..2_000 {
+                        let now = clock.fetch_add(random.below(10_000_000), Ordering::Relaxed);
+                        time.store(now, Ordering::Release);
+                        while is_far_ahead(now) {
+                            std::thread::yield_now();
+                        }
+                        let key = random.below(KEYS);
+                        let op = Op::Take { cost: 1, max_wait_ns: u64::MAX };
+                        let hit = Hit::new(key.into(), quota, op, Binding::Enforce);
+                        if store.hit_now(Time::from_nanos(now), &hit).allowed {
+                            let after = clock.load(Ordering::Relaxed).max(now);
+                            admitted[key as usize].lock().push((after, now));
+                        }
+                    }
+                    time.store(u64::MAX / 2, Ordering::Release);
+                });
+            }
+        });
+        assert!(store.full_requests() > 100, "{quota:?}");
+        for times in admitted {
+            let mut times = times.into_inner();
+            times.sort_unstable();
+            for (_, from) in times.iter().step_by(3) {
+                for (units, (after, _)) in (1..).zip(times.iter().filter(|(_, now)| now >= from)) {
+                    let bound = most(&quota, after - from);
+                    assert!(units <= bound, "{units} of {bound} in {} ns: {quota:?}", after - from);
+                }
+            }
+        }
     }
 }
