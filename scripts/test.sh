@@ -10,8 +10,8 @@ scripts/features.sh
 # With --no-fail-fast, one run names all failures.
 cargo test --workspace --locked --no-fail-fast
 scripts/valkey.sh
-# loom runs the code of the memory store's locks in every order in which threads can take turns. The tests bound only
-# the number of preemptions (switches away from a thread that could continue), to 1, 2 or 3.
+# loom runs the code of the memory store's locks and of the sketches in every order in which threads can take turns. The
+# tests bound only the number of preemptions (switches away from a thread that could continue), to 1, 2 or 3.
 RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --config 'profile.dev.package.loom.opt-level=3' \
     --package spillgate --lib --locked tests::model
 RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps --locked

@@ -303,3 +303,26 @@ fn a_reset_of_a_key_in_the_sketch_of_a_full_store_is_an_error() {
         assert_eq!(check(&body).status, 200);
     }
 }
+
+#[test]
+fn a_full_store_with_a_sketch_refuses_reservations_of_new_keys_and_says_why() {
+    let text = "domain: api\ndescriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 100, algorithm: token_bucket}}]\n";
+    let folder = Folder::new(&[("rules.yaml", text)]);
+    // With two keys, one state is free: the limit or its record could have it, but not both.
+    for max_keys in ["1", "2"] {
+        let arguments = ["--memory-max-keys", max_keys, "--memory-on-full", "sketch", "--memory-sketch", "1MiB"];
+        let server = Spillgate::serve(&folder.path("rules.yaml"), &arguments);
+        let ask = |path: &str, user: &str, more: &str| {
+            let body = format!(r#"{{"domain":"api","descriptors":[{{"user":"{user}"}}]{more}}}"#);
+            http::request(server.http(), "POST", path, &[], &body).expect("the server answers")
+        };
+        assert_eq!(ask("/v1/check", "ann", "").status, 200);
+        for user in ["bob", "eve", "joe", "max", "sue"] {
+            let refused = ask("/v1/reserve", user, r#","estimate":10"#);
+            assert_eq!(refused.status, 429, "{}", refused.body);
+            assert!(refused.body.contains("the memory for counts is full"), "{}", refused.body);
+            let left = ask("/v1/check", user, r#","cost":0"#);
+            assert!(left.body.contains(r#""remaining":100"#), "a refusal takes nothing: {}", left.body);
+        }
+    }
+}

@@ -179,3 +179,13 @@ fn the_example_is_valid_and_says_the_defaults() {
         assert_eq!(by_file[key]["value"], set["value"], "{key}");
     }
 }
+
+#[test]
+fn the_size_of_a_sketch_that_does_not_exist_is_an_error() {
+    let folder = Folder::new(&[RULES, ("s.yaml", "memory: {sketch: 512MiB, max_keys: 5}\n")]);
+    let output = folder.run("validate rules.yaml -c s.yaml");
+    assert_eq!(output.code, 2, "{output:?}");
+    assert!(output.stderr.contains("`memory.sketch` has no effect without `memory.on_full: sketch`"), "{output:?}");
+    let shown = folder.run("serve rules.yaml -c s.yaml --memory-on-full sketch --show-settings");
+    assert_eq!(shown.code, 0, "{shown:?}");
+}

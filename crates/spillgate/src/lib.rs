@@ -71,11 +71,12 @@
 //!   `src/memory/tests.rs`: `a_full_store_refuses_new_keys_and_keeps_the_old_ones`,
 //!   `a_request_without_capacity_charges_none_of_its_limits`, `a_full_store_that_allows_counts_nothing`.
 //! * With [`OnFull::Sketch`], no new key of a full store exceeds its limit, and a key that gets a state later does not
-//!   begin at zero.
+//!   begin at zero. A limit of a day does not disturb shorter limits.
 //!   `src/memory/tests/overflow.rs`:
 //!   `no_key_is_admitted_above_its_bound_while_the_store_is_full_again_and_again`,
 //!   `a_key_that_gets_a_state_starts_with_what_it_has_used`,
-//!   `threads_on_new_keys_of_a_full_store_admit_exactly_the_limit`.
+//!   `threads_on_new_keys_of_a_full_store_admit_exactly_the_limit`,
+//!   `a_limit_of_a_day_does_not_disturb_shorter_limits_in_the_sketch`.
 //! * No key of a [`Sketch`](sketch::Sketch) is admitted above the bound of its limit, on any number of threads.
 //!   `src/sketch/tests/bounds.rs`: `no_key_is_admitted_above_its_bound_while_all_keys_share_a_few_cells`,
 //!   `eight_threads_on_one_key_admit_exactly_the_limit`,
@@ -83,6 +84,11 @@
 //!   `eight_threads_keep_every_bound_while_windows_change`, `a_rotation_admits_nothing_again`;
 //!   `src/sketch/tests/model.rs`: `two_threads_on_a_key_admit_exactly_the_limit`,
 //!   `keys_with_the_same_cells_and_other_locks_never_lower_a_cell`.
+//! * A clock that is set back gives a key of a sketch at most one limit more, and stops it only for a short time.
+//!   `src/sketch/tests/clocks.rs`: `a_clock_that_is_set_back_gives_a_key_at_most_one_limit_more`,
+//!   `a_clock_that_was_ahead_once_stops_no_key_for_longer_than_exact_states`;
+//!   `src/memory/tests/overflow.rs`: `a_clock_that_was_ahead_once_refuses_keys_of_the_sketch_only_for_a_short_time`,
+//!   `a_clock_that_is_set_back_gives_no_key_of_the_sketch_a_second_limit_in_a_window`.
 //! * A key of a sketch that shares its cells with no other key is decided as by the core.
 //!   `src/sketch/tests/exact.rs`: `a_key_with_cells_of_its_own_is_decided_as_by_the_kernel`,
 //!   `a_request_of_several_hits_is_decided_as_by_the_kernel`.

@@ -119,8 +119,9 @@ impl State {
         State { body, ..State::default() }
     }
 
-    /// Returns the state of a bucket or a queue that `quota` charged last, and whose debt is paid at `paid_at`. The debt
-    /// is the time that a bucket needs to refill.
+    /// Returns the state of a bucket or a queue that `quota` charged last, and whose debt is paid at `paid_at`, in
+    /// nanoseconds since the epoch. The debt is the time that a bucket needs to refill. So `paid_at` can be later than
+    /// [`Time::MAX`], as [`expires_at`](State::expires_at) can.
     ///
     /// A store that keeps only this time, for example in a table that many keys share, makes a state from it.
     ///
@@ -130,18 +131,18 @@ impl State {
     /// let quota = Quota::per_second(10).build()?; // one unit every 100 ms
     /// let hits = [Hit::new(7, &quota, Op::Peek, Binding::Enforce)];
     /// let mut decisions = [Decision::default()];
-    /// let state = State::owing_until(&quota, Time::from_nanos(300_000_000));
+    /// let state = State::owing_until(&quota, 300_000_000);
     /// let _ = decide(&mut [state], &[0], &hits, Time::EPOCH, &mut decisions);
     /// assert_eq!(decisions[0].remaining, 7);
     /// # Ok::<(), spillgate_core::QuotaError>(())
     /// ```
     #[must_use]
     #[inline]
-    pub fn owing_until(quota: &Quota, paid_at: Time) -> State {
+    pub fn owing_until(quota: &Quota, paid_at: u64) -> State {
         let is_bucket = matches!(quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket);
         // A quota of 0 units has no T, and no state.
         let body = if is_bucket && quota.limit() > 0 {
-            Body::Bucket(Bucket::owing_until(paid_at.as_nanos(), quota))
+            Body::Bucket(Bucket::owing_until(paid_at, quota))
         } else {
             Body::Empty
         };

@@ -66,10 +66,21 @@ impl<C: Clock> Service<C> {
             _ => None,
         };
         let claims = verdict.allowed.then(|| plan.hits.iter().zip(&decisions).filter_map(claim).collect());
-        if verdict.allowed {
-            // A record has no share left that a caller should see.
-            let seen = Verdict::of(&plan.hits[..limits], &decisions[..limits], verdict.now);
+        // A caller sees limits, and no records. So the limits get the refusal of a record.
+        let (of_limits, of_records) = decisions.split_at_mut(limits);
+        let refused_record = of_records.iter().find(|record| !record.allowed).filter(|_| !verdict.allowed);
+        if let Some(record) = refused_record {
+            for decision in of_limits.iter_mut().filter(|decision| decision.allowed) {
+                let limit = decision.limit;
+                *decision = *record;
+                decision.limit = limit;
+            }
+        }
+        if verdict.allowed || refused_record.is_some() {
+            let seen = Verdict::of(&plan.hits[..limits], of_limits, verdict.now);
+            let allowed = verdict.allowed;
             verdict = seen.with_source(verdict.source);
+            verdict.allowed = allowed;
         }
         let statuses = answer::statuses(&plan, &decisions);
         let view = AnswerView { verdict: &verdict, statuses: &statuses, plan: &plan, decisions: &decisions };

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use spillgate::OnFull;
 use spillgate::text::{Diagnostic, Source};
 
 use super::blank;
@@ -292,6 +293,11 @@ impl Resolver {
         if is_whole && auth.domain.is_none() && !auth.descriptors.is_empty() {
             let help = "set `forward_auth.domain` to the domain of the rules for these descriptors";
             found.push(("forward_auth.descriptors", "forward_auth has descriptors but no domain".to_owned(), help));
+        }
+        let is_sketch = matches!(s.memory.on_full, OnFull::Sketch { .. });
+        if !self.wrong_groups.contains("memory") && !is_sketch && self.changed().contains(&"memory.sketch") {
+            let message = "`memory.sketch` has no effect without `memory.on_full: sketch`".to_owned();
+            found.push(("memory.sketch", message, "add `memory.on_full: sketch`, or remove `memory.sketch`"));
         }
         self.add_errors(found);
     }

@@ -35,7 +35,11 @@ pub enum OnFull {
     /// request is then not limited.
     Allow,
     /// A new key for which the store has no capacity is limited by a [sketch](crate::sketch). No such key is admitted above
-    /// the bound of its limit, and some are refused too early. When the store has capacity again, the key gets a state with at least what it has used.
+    /// the bound of its limit, and some are refused too early. When the store has capacity again, the key gets a state with
+    /// at least what it has used. If other keys have raised its cells, this can be its whole limit.
+    ///
+    /// The sketch has four parts of equal size: for windows of at most 10 s, 10 min, 10 h, and longer ones. Limits in
+    /// different parts do not disturb each other.
     ///
     /// | limit | how the sketch limits a new key |
     /// |---|---|
@@ -43,10 +47,15 @@ pub enum OnFull {
     /// | window, log or counter of L units in W | by a token bucket: ceil(L/2) units at once, and then one unit every W/(floor(L/2) + 1), rounded up |
     /// | concurrency | the key is refused, as with [`Deny`](OnFull::Deny) |
     ///
-    /// A penalty does not start, and refusals cost nothing. A refund or a reset of such a key is
-    /// [unsupported](spillgate_core::Reason::Unsupported), because units cannot be given back. A take of more units than the
-    /// token bucket admits at once is refused as with [`Deny`](OnFull::Deny), and so is a state that is in the store but
-    /// cannot grow.
+    /// A penalty does not start, and refusals cost nothing. Units of the sketch cannot be given back. So while the sketch
+    /// still counts units for a key, a reset of the key is [unsupported](spillgate_core::Reason::Unsupported), and so is a
+    /// refund. There is one exception: if the key has a state, a refund with a receipt gives back units of this state.
+    ///
+    /// These requests are refused as with [`Deny`](OnFull::Deny):
+    ///
+    /// * a take of more units than the token bucket admits at once
+    /// * an operation on a state that is in the store but cannot grow
+    /// * a take on a new key, if the request also takes a permit or makes a reservation
     Sketch {
         /// The bytes of the sketch. They are a part of [`max_heap_bytes`](MemoryOptions::max_heap_bytes), and the process
         /// has them from the start.

@@ -7,7 +7,9 @@
 use std::sync::atomic::Ordering;
 
 use smallvec::{SmallVec, smallvec};
-use spillgate_core::{Binding, Decision, Hit, Op, OpKind, Quota, Reason, State, Time, Verdict, Wait, decide_late};
+use spillgate_core::{
+    Algorithm, Binding, Decision, Hit, Op, OpKind, Quota, Reason, State, Time, Verdict, Wait, decide_late,
+};
 
 use super::options::OnFull;
 use super::overflow::{Lack, keep_one_rate, substitute};
@@ -34,7 +36,10 @@ impl MemoryStore {
         let substitutes: SmallVec<[Option<Quota>; 1]> = match self.overflow {
             None => smallvec![None; hits.len()],
             Some(_) => {
-                let of = |(hit, j): (&Hit<'_>, &usize)| substitute_of(hit, lacks[*j]);
+                let takes_permit = hits
+                    .iter()
+                    .any(|hit| hit.quota.algorithm() == Algorithm::Concurrency && matches!(hit.op, Op::Take { .. }));
+                let of = |(hit, j): (&Hit<'_>, &usize)| substitute_of(hit, lacks[*j]).filter(|_| !takes_permit);
                 let mut substitutes: SmallVec<[Option<Quota>; 1]> = hits.iter().zip(state_of).map(of).collect();
                 keep_one_rate(&mut substitutes, state_of);
                 substitutes

@@ -13,11 +13,16 @@
 //! most ceil(L/2) + floor(L/2) + 1 - 1 = L. A bucket with the burst L and the rate L/W would admit nearly 2 * L.
 //!
 //! When the store has space again, a key gets a state that has at least as many units as the key has used. T, B and the
-//! time of the sketch say how many these are at most: after the time t, at most (paid_at - t)/T units were admitted. So a key
-//! that has used nothing, but shares its cells with busy keys, gets up to about L/2 units of a window.
+//! time of the sketch say how many these are at most: after the time t, at most (paid_at - t)/T units were admitted. A key
+//! that has used nothing, but shares its cells with busy keys, can get a state with a whole limit of used units.
+//!
+//! The cells are divided into parts, by the windows of the limits ([`PARTS`]). Without these parts, one unit of a limit of
+//! a day would make its cells useless to a limit of a second, for minutes. All quotas that count in one state have the same
+//! window, so they use the same part.
 //!
 //! A debt is a time, so it has a meaning only for one T. If a request has several limits with different T that count in the
-//! same state, there is no substitute for them.
+//! same state, there is no substitute for them. A request that takes a permit of a concurrency limit has no
+//! substitutes either. Such a request can be a reservation, and the sketch could not correct its estimate later.
 //!
 //! No locks are needed here. A request has the lock of the bucket in which its key would be, so no other request decides
 //! on the same key.
@@ -26,10 +31,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use spillgate_core::{Algorithm, Anchor, Binding, Decision, Hit, Op, Quota, State, Time, Verdict, decide, decide_late};
+use spillgate_core::{
+    Algorithm, Anchor, Binding, Decision, Hit, MAX_LATE_NS, Op, Quota, State, Time, Verdict, decide, decide_late,
+};
 
 use super::shards::Fingerprint;
-use crate::sketch::{Debt, Debts};
+use crate::sketch::{Debt, Debts, Mixer};
 
 /// What the store lacks for a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,9 +49,15 @@ pub(super) enum Lack {
     Slot(Fingerprint),
 }
 
+/// The longest window of each part of the cells, in nanoseconds: 10 s, 10 min, 10 h, and any length. So limits of a
+/// second, a minute, an hour and a day are in different parts. Each part has the same memory. More parts would separate
+/// limits better, and would be smaller.
+const PARTS: [u64; 4] = [10_000_000_000, 600_000_000_000, 36_000_000_000_000, u64::MAX];
+
 /// The debts of keys that are not in the store.
 pub(super) struct Overflow {
-    debts: Debts,
+    mixer: Mixer,
+    parts: [Debts; PARTS.len()],
     /// After this time, in nanoseconds since the epoch, no debt matters any more.
     matters_until: AtomicU64,
     /// The newest time at which a unit was admitted, in nanoseconds since the epoch. A late request counts at this time.
@@ -67,11 +80,26 @@ pub(super) fn substitute(quota: &Quota) -> Option<Quota> {
 
 impl Overflow {
     pub(super) fn with_bytes(bytes: usize) -> Overflow {
-        Overflow { debts: Debts::with_bytes(bytes), matters_until: AtomicU64::new(0), newest: AtomicU64::new(0) }
+        let parts = PARTS.map(|_| Debts::with_bytes(bytes / PARTS.len()));
+        Overflow { mixer: Mixer::random(), parts, matters_until: AtomicU64::new(0), newest: AtomicU64::new(0) }
     }
 
-    fn debt(&self, key: Fingerprint) -> Debt {
-        self.debts.of(u128::from(key.high) << 64 | u128::from(key.low))
+    /// Returns the part of the cells for states of `quota`.
+    fn part(&self, quota: &Quota) -> &Debts {
+        let shorter = PARTS.partition_point(|longest| *longest < quota.window_ns());
+        &self.parts[shorter.min(PARTS.len() - 1)]
+    }
+
+    fn debt(&self, key: Fingerprint, quota: &Quota, now: Time) -> Debt {
+        let key = self.mixer.mix(u128::from(key.high) << 64 | u128::from(key.low));
+        self.part(quota).of(key, now)
+    }
+
+    /// Returns the newest time at which a unit was admitted, or `now_ns` if that is later. A time that is later by more
+    /// than the greatest lateness is left out, because the clock was set back.
+    fn newest_ns(&self, now_ns: u64) -> u64 {
+        let newest = self.newest.load(Ordering::Relaxed);
+        if newest > now_ns + MAX_LATE_NS { now_ns } else { newest.max(now_ns) }
     }
 
     /// Returns a state for a key that is not in the store. It has at least the units that the key has used while the store
@@ -81,12 +109,12 @@ impl Overflow {
         if self.matters_until.load(Ordering::Relaxed) <= now_ns {
             return State::default();
         }
-        let paid_at = self.debt(key).paid_at;
-        let now_ns = now_ns.max(self.newest.load(Ordering::Relaxed));
+        let paid_at = self.debt(key, quota, now).paid_at;
+        let now_ns = self.newest_ns(now_ns);
         let window_ns = quota.window_ns();
         let (start, segments) = match quota.algorithm() {
             Algorithm::TokenBucket | Algorithm::LeakyBucket if paid_at > now.as_nanos() => {
-                return State::owing_until(quota, Time::from_nanos(paid_at));
+                return State::owing_until(quota, paid_at);
             }
             Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Concurrency => return State::default(),
             Algorithm::FixedWindow(Anchor::Epoch) => (now_ns - now_ns % window_ns, 0),
@@ -135,9 +163,9 @@ impl Overflow {
         let mut debts: SmallVec<[Option<Debt>; 4]> = SmallVec::new();
         for (j, lack) in lacks.iter().enumerate() {
             debts.push(match (lack, first_hit(j)) {
-                (Lack::Slot(key), Some((_, substitute))) => {
-                    let debt = self.debt(*key);
-                    states[j] = State::owing_until(substitute, Time::from_nanos(debt.paid_at));
+                (Lack::Slot(key), Some((quota, substitute))) => {
+                    let debt = self.debt(*key, quota, now);
+                    states[j] = State::owing_until(substitute, debt.paid_at);
                     Some(debt)
                 }
                 _ => None,
@@ -146,7 +174,7 @@ impl Overflow {
         let verdict = decide_late(states, state_of, &replaced, now, newest, decisions);
         for (j, debt) in debts.iter().enumerate() {
             if let (Some(debt), Some((quota, substitute))) = (debt, first_hit(j)) {
-                self.raise(debt, states[j].expires_at(substitute), quota, now);
+                self.raise(debt, states[j].expires_at(substitute), (quota, substitute), now);
             }
         }
         for ((decision, hit), substitute) in decisions.iter_mut().zip(hits).zip(substitutes) {
@@ -160,15 +188,18 @@ impl Overflow {
         verdict
     }
 
-    fn raise(&self, debt: &Debt, paid_at: u64, quota: &Quota, now: Time) {
+    fn raise(&self, debt: &Debt, paid_at: u64, (quota, substitute): (&Quota, &Quota), now: Time) {
         if paid_at <= debt.paid_at {
             return;
         }
         // A counter forgets a unit one window and one segment after it was admitted. Other limits forget it earlier.
         let forgotten_after = quota.window_ns() + quota.interval_ns();
-        self.newest.fetch_max(now.as_nanos(), Ordering::Relaxed);
+        let now_ns = now.as_nanos();
+        let is_other = |newest| newest < now_ns || newest > now_ns + MAX_LATE_NS;
+        let newer = |newest| is_other(newest).then_some(now_ns);
+        let _ = self.newest.fetch_update(Ordering::Relaxed, Ordering::Relaxed, newer);
         self.matters_until.fetch_max(paid_at.saturating_add(forgotten_after), Ordering::Relaxed);
-        self.debts.raise(debt, paid_at);
+        self.part(quota).raise(debt, paid_at, substitute);
     }
 }
 

@@ -4,17 +4,18 @@
 //! charge. Other requests must not see the states of this request between two of its charges. The request therefore
 //! keeps the locks of all its buckets until all its states are stored.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use arc_swap::Guard;
 use smallvec::SmallVec;
-use spillgate_core::{Decision, Hit, Quota, State, Time, Verdict, decide_late};
+use spillgate_core::{Decision, Hit, Op, Quota, State, Time, Verdict, decide_late};
 
 use super::entry::Entry;
 use super::overflow::Lack;
 use super::retry::GiveUpOn;
 use super::shards::{Fingerprint, LockedBuckets, Obstacle, Table};
-use super::single::{charging, refuse_to_give_back};
+use super::single::{cannot_give_back, charging};
 use super::store::{MemoryStore, ShardRef};
 
 /// A state that the request uses. Several hits can use the same state.
@@ -121,31 +122,31 @@ impl MemoryStore {
                 self.load_state(used.shard, &locks[*lock], (used.key, entry), (used.quota, request.now))
             })
             .collect();
-        let in_sketch: SmallVec<[usize; 4]> = match self.overflow {
-            None => SmallVec::new(),
-            Some(_) => (0..states.len())
-                .filter(|j| entries[*j].1.position.is_none() && self.is_in_sketch(&states[*j]))
-                .collect(),
-        };
         let now = request.now;
+        let is_kept = |i: usize| {
+            let j = request.state_of[i];
+            self.is_kept_by_sketch(&request.hits[i], (request.used[j].key, &entries[j].1), now)
+        };
+        let kept: SmallVec<[usize; 4]> = (0..request.hits.len()).filter(|i| is_kept(*i)).collect();
+        let mut hits = Cow::Borrowed(request.hits);
+        for i in &kept {
+            hits.to_mut()[*i] = hits[*i].with_op(Op::Peek);
+        }
         let newest = used_entries().map(|(used, (lock, entry))| self.newest(&locks[*lock], entry, used.quota, now));
         let newest = newest.max().unwrap_or(now);
         let verdict = if entries.iter().any(|(_, entry)| entry.over_budget) {
             let lacks: SmallVec<[Lack; 4]> = used_entries().map(|(used, (_, entry))| entry.lack(used.key)).collect();
-            self.decide_over_budget((now, newest), request.hits, (&mut states, &request.state_of), &lacks, decisions)
+            self.decide_over_budget((now, newest), &hits, (&mut states, &request.state_of), &lacks, decisions)
         } else {
-            decide_late(&mut states, &request.state_of, request.hits, now, newest, decisions)
+            decide_late(&mut states, &request.state_of, &hits, now, newest, decisions)
         };
         // `decide_late` uses one time, `newest`, for all states of the request. So `newest` is noted for each of these
         // states, even if the last charge of the state itself was earlier.
         for ((used, (lock, entry)), state) in used_entries().zip(states) {
             self.store_state(used.shard, &locks[*lock], (used.key, entry), state, (used.quota, newest));
         }
-        if !in_sketch.is_empty() {
-            let decided = request.hits.iter().zip(decisions).zip(&request.state_of);
-            decided
-                .filter(|(_, j)| in_sketch.contains(j))
-                .for_each(|((hit, decision), _)| refuse_to_give_back(hit, decision));
+        for i in kept {
+            decisions[i] = cannot_give_back(&request.hits[i]);
         }
         Ok((verdict, entries.iter().map(|(_, entry)| entry.new).collect()))
     }

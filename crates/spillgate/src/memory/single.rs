@@ -8,6 +8,7 @@ use std::slice;
 
 use spillgate_core::{Decision, Hit, Op, Quota, Reason, State, Time, Wait, decide_late};
 
+use super::entry::Entry;
 use super::retry::GiveUpOn;
 use super::shards::{Fingerprint, LockedBuckets, Obstacle, Table};
 use super::store::{MemoryStore, ShardRef};
@@ -26,11 +27,9 @@ pub(super) fn charging<'q>(hit: &Hit<'q>) -> Option<&'q Quota> {
     counts.then_some(hit.quota)
 }
 
-/// Refuses an operation that would give back units of a key in the sketch. Other keys may have raised the same cells.
-pub(super) fn refuse_to_give_back(hit: &Hit<'_>, decision: &mut Decision) {
-    if matches!(hit.op, Op::Refund { .. } | Op::Reset) {
-        *decision = Decision::refuse(hit.quota.capacity(), Reason::Unsupported, Wait::Never);
-    }
+/// Returns the answer to an operation that cannot give units back, because a sketch counts them.
+pub(super) fn cannot_give_back(hit: &Hit<'_>) -> Decision {
+    Decision::refuse(hit.quota.capacity(), Reason::Unsupported, Wait::Never)
 }
 
 impl MemoryStore {
@@ -89,7 +88,8 @@ impl MemoryStore {
     ) -> Result<bool, Obstacle> {
         let entry = self.find_or_claim(shard, locked, key, charging(hit), give_up_on)?;
         let mut state = self.load_state(shard, locked, (key, &entry), (hit.quota, now));
-        let in_sketch = entry.position.is_none() && self.is_in_sketch(&state);
+        let is_kept = self.is_kept_by_sketch(hit, (key, &entry), now);
+        let hit = if is_kept { &hit.with_op(Op::Peek) } else { hit };
         let (states, hits, decisions) = (slice::from_mut(&mut state), slice::from_ref(hit), slice::from_mut(decision));
         let newest = self.newest(locked, &entry, hit.quota, now);
         if entry.over_budget {
@@ -98,14 +98,23 @@ impl MemoryStore {
             decide_late(states, &[0], hits, now, newest, decisions);
         }
         self.store_state(shard, locked, (key, &entry), state, (hit.quota, now));
-        if in_sketch {
-            refuse_to_give_back(hit, &mut decisions[0]);
+        if is_kept {
+            decisions[0] = cannot_give_back(hit);
         }
         Ok(entry.new)
     }
 
-    /// Returns whether a state that is not in the store comes from the sketch of a full store.
-    pub(super) fn is_in_sketch(&self, state: &State) -> bool {
-        self.overflow.is_some() && *state != State::default()
+    /// Returns whether `hit` would give back units that the sketch of a full store still counts. The sketch cannot forget
+    /// them, because other keys may have raised the same cells. The key would have them again in its next state.
+    #[inline]
+    pub(super) fn is_kept_by_sketch(&self, hit: &Hit<'_>, (key, entry): (Fingerprint, &Entry), now: Time) -> bool {
+        let Some(overflow) = &self.overflow else { return false };
+        let gives_back = match hit.op {
+            Op::Reset | Op::Refund { receipt: None, .. } => true,
+            // A receipt is for units of a state in the store, and the sketch counts none of them.
+            Op::Refund { receipt: Some(_), .. } => entry.position.is_none(),
+            Op::Take { .. } | Op::Peek | Op::Force { .. } | Op::Renew { .. } | Op::Settle { .. } => false,
+        };
+        gives_back && overflow.state(key, hit.quota, now) != State::default()
     }
 }

@@ -87,7 +87,7 @@ impl MemoryStore {
     }
 
     /// Returns the number of requests that needed more capacity than the store had. [`OnFull`] says whether such
-    /// requests are refused or not counted.
+    /// requests are refused, not counted, or limited by a sketch.
     ///
     /// If this number grows, [`MemoryOptions::max_keys`] or [`MemoryOptions::max_heap_bytes`] is too low for the
     /// traffic.

@@ -13,17 +13,12 @@ use spillgate_core::{
 
 use super::mixer::Mixed;
 use super::request::LockedRequest;
-use super::rows::Places;
 use super::windows::Counted;
-use super::{Cells, Sketch, SketchError};
+use super::{Cells, Debt, Debts, Sketch, SketchError};
 
 /// What a sketch knows about a key.
 pub(super) enum Known {
-    /// The cells of a bucket, and the smallest of them.
-    Bucket {
-        places: Places,
-        paid_at: u64,
-    },
+    Bucket(Debt),
     Window(Counted),
 }
 
@@ -32,7 +27,7 @@ impl Known {
     #[inline]
     pub(super) fn now(&self, now: Time) -> Time {
         match self {
-            Known::Bucket { .. } => now,
+            Known::Bucket(_) => now,
             Known::Window(counted) => counted.now,
         }
     }
@@ -40,7 +35,7 @@ impl Known {
     #[inline]
     pub(super) fn state(&self, quota: &Quota) -> State {
         match self {
-            Known::Bucket { paid_at, .. } => State::owing_until(quota, Time::from_nanos(*paid_at)),
+            Known::Bucket(debt) => State::owing_until(quota, debt.paid_at),
             Known::Window(counted) => State::unpack(counted.state, quota),
         }
     }
@@ -81,7 +76,7 @@ impl Sketch {
             && packed.decide(hit, at, &mut decision)
         {
             if decision.allowed {
-                self.raise(key, &known, packed);
+                self.raise(key, &known, packed, hit.quota);
             }
         } else {
             self.decide_state(at, hit, (key, &known), state, &mut decision);
@@ -140,7 +135,7 @@ impl Sketch {
     #[inline]
     fn fetch(&self, key: Mixed) {
         match &self.cells {
-            Cells::Buckets(rows) => drop(black_box(rows.places(key).map(|place| rows.get(place)))),
+            Cells::Buckets(Debts { rows, .. }) => drop(black_box(rows.places(key).map(|place| rows.get(place)))),
             Cells::Windows(windows) => windows.fetch(&self.mixer, key),
         }
     }
@@ -149,19 +144,16 @@ impl Sketch {
     #[inline]
     pub(super) fn load(&self, key: Mixed, now: Time) -> Known {
         match &self.cells {
-            Cells::Buckets(rows) => {
-                let places = rows.places(key);
-                Known::Bucket { places, paid_at: rows.least(&places) }
-            }
+            Cells::Buckets(debts) => Known::Bucket(debts.of(key, now)),
             Cells::Windows(windows) => Known::Window(windows.load(&self.mixer, key, now)),
         }
     }
 
     /// Raises the cells of a key to a state that has more units than before. The caller has the lock of the key.
     #[inline]
-    fn raise(&self, key: Mixed, known: &Known, state: Packed) {
+    fn raise(&self, key: Mixed, known: &Known, state: Packed, quota: &Quota) {
         match (&self.cells, known) {
-            (Cells::Buckets(rows), Known::Bucket { places, .. }) => rows.raise(places, state.expires_at),
+            (Cells::Buckets(debts), Known::Bucket(debt)) => debts.raise(debt, state.expires_at, quota),
             (Cells::Windows(windows), Known::Window(counted)) => windows.raise(&self.mixer, key, counted, state.first),
             _ => {}
         }
@@ -171,15 +163,15 @@ impl Sketch {
     pub(super) fn store(&self, key: Mixed, known: &Known, state: &State, quota: &Quota) {
         let packed = match known {
             // A bucket of some shares has no packed form. Only its time is needed.
-            Known::Bucket { .. } => Packed { expires_at: state.expires_at(quota), ..Packed::default() },
+            Known::Bucket(_) => Packed { expires_at: state.expires_at(quota), ..Packed::default() },
             Known::Window(_) => state.pack(quota).unwrap_or_default(),
         };
         let more = match known {
-            Known::Bucket { paid_at, .. } => packed.expires_at > *paid_at,
+            Known::Bucket(debt) => packed.expires_at > debt.paid_at,
             Known::Window(counted) => packed.first > counted.state.first,
         };
         if more {
-            self.raise(key, known, packed);
+            self.raise(key, known, packed, quota);
         }
     }
 }

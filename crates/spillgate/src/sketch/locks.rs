@@ -10,8 +10,8 @@
 use super::mixer::Mixed;
 use crate::sync::{AtomicU64, Ordering, relax};
 
-/// The number of locks. With 1024 locks and 8 threads, at most 7 locks are taken by other threads. A request on another
-/// key then finds its lock taken in less than one of 100 cases.
+/// The number of locks. If 8 threads decide requests of one key, at most 7 of 1024 locks are taken by other threads. A
+/// request on another key then finds its lock taken in less than one of 100 cases.
 const LOCKS: u32 = if cfg!(loom) { 2 } else { 1 << 10 };
 
 /// The lane of a mixed key that chooses its lock. The first lanes choose its cells.

@@ -5,13 +5,13 @@
 //! their cells in one window therefore have different cells in the next one.
 
 /// The secret of a sketch.
-pub(super) struct Mixer {
+pub(crate) struct Mixer {
     secret: [u64; 3],
 }
 
 /// A key, mixed with the secret. It chooses the cells of the key.
 #[derive(Clone, Copy)]
-pub(super) struct Mixed(u64);
+pub(crate) struct Mixed(u64);
 
 /// Odd numbers without a pattern: the first bits of the fractions of e and of pi.
 const LANES: [(u64, u64); 4] = [
@@ -33,7 +33,7 @@ impl Mixer {
     ///
     /// # Panics
     /// Panics if the operating system returns no random bytes. A sketch without a secret is not safe.
-    pub(super) fn random() -> Mixer {
+    pub(crate) fn random() -> Mixer {
         let mut bytes = [7; 24];
         // Loom repeats a model many times, and the model has to do the same each time.
         if !cfg!(loom) {
@@ -45,7 +45,7 @@ impl Mixer {
 
     /// Mixes `key`.
     #[inline]
-    pub(super) fn mix(&self, key: u128) -> Mixed {
+    pub(crate) fn mix(&self, key: u128) -> Mixed {
         Mixed(fold(key as u64 ^ self.secret[0], (key >> 64) as u64 ^ self.secret[1]))
     }
 

@@ -29,13 +29,14 @@
 //! | `token_bucket`, `leaky_bucket` | the time at which all debt of a key is paid (a GCRA sketch) |
 //! | `fixed_window`, `sliding_window_counter` of one segment | counts of the current window and of the window before it: a [Bloom filter](BloomFilter) and a [Count-Min sketch](CountMin) for each |
 //!
-//! Why the bound holds for every key: a cell only rises. So each cell of a key is at least what the key has used, and
-//! the smallest one is too. The kernel (the decision code) decides on this smallest cell. Requests on one key are
+//! Why the bound holds for every key: while the clock is not set back, a cell only rises. So each cell of a key is at least
+//! what the key has used, and the smallest one is too. The kernel (the decision code) decides on this smallest cell. Requests on one key are
 //! decided one after the other, because a lock that the key chooses is held meanwhile.
 //!
 //! A sketch cannot give units back, because other keys may have raised the same cells. So it supports no refund, no
 //! reset, no lease and no penalty.
 
+mod available;
 mod beside;
 mod bloom;
 mod counts;
@@ -53,38 +54,23 @@ mod tests;
 mod windows;
 
 pub(crate) use debts::{Debt, Debts};
+pub(crate) use mixer::Mixer;
 
 use std::fmt;
-use std::hint::black_box;
 
 use spillgate_core::{Algorithm, Quota, Time};
 
+pub use available::has_memory;
 pub use data::{BloomFilter, CountMin};
 pub use error::SketchError;
 pub use size::Forecast;
 
 use locks::Locks;
-use mixer::Mixer;
-use rows::{DEPTH, Rows};
+use rows::DEPTH;
 use windows::Windows;
 
 /// The smallest sketch, in bytes. The locks use half of it.
 pub(crate) const MIN_BYTES: usize = 128 << 10;
-
-/// Returns whether the operating system gives the program so much memory now. The memory is not kept.
-///
-/// ```
-/// assert!(spillgate::sketch::has_memory(1 << 20));
-/// assert!(!spillgate::sketch::has_memory(usize::MAX));
-/// ```
-#[must_use]
-pub fn has_memory(bytes: usize) -> bool {
-    let mut tried = Vec::<u8>::new();
-    let is_there = tried.try_reserve_exact(bytes).is_ok();
-    // Without this, the compiler may remove an allocation that nothing uses.
-    drop(black_box(tried));
-    is_there
-}
 
 /// A store of fixed size for one limit, and for any number of keys. The [module](self) says what it promises.
 ///
@@ -103,8 +89,14 @@ pub fn has_memory(bytes: usize) -> bool {
 /// # }
 /// ```
 ///
-/// Time never goes back for a sketch of windows: a request with an earlier time is decided at the start of the newest
-/// window. If the clock of a sketch of buckets is set back, keys are refused until the clock reaches the old time.
+/// A clock that is set back does no lasting harm. B * T is the time in which a bucket refills, and W is the length of a
+/// window:
+///
+/// * In a sketch of buckets or queues, a cell that is later than any key can owe is lowered when a key reads it. So the
+///   old time refuses a key for less than 2 * (2 * B * T + 1 s).
+/// * A sketch of windows decides a request with an earlier time at the start of the newest window. But if the newest
+///   window begins more than W + 1 s after the time of the request, all keys continue in the window of the request. They
+///   can then have up to one limit more.
 pub struct Sketch {
     mixer: Mixer,
     locks: Locks,
@@ -115,8 +107,7 @@ pub struct Sketch {
 }
 
 enum Cells {
-    /// When the debt of a key is paid, in nanoseconds since the epoch.
-    Buckets(Rows),
+    Buckets(Debts),
     Windows(Windows),
 }
 
@@ -128,11 +119,10 @@ impl Sketch {
     ///
     /// # Errors
     /// The quota needs what a sketch does not have: leases, a penalty, charged refusals, a log, several segments, windows
-    /// that start at the first hit of a key, or counts above 2^32 - 2. Or the operating system does not give the program so
-    /// much memory.
+    /// that start at the first hit of a key, or counts above 2^32 - 2. Or the machine [has not](has_memory) so much memory.
     pub fn new(quota: &Quota, bytes: usize) -> Result<Sketch, SketchError> {
         SketchError::check(quota)?;
-        // If the program cannot have so much memory, the allocation below would end it.
+        // If the machine has less memory, the allocation below would end the program.
         if !has_memory(bytes) {
             return Err(SketchError::Memory);
         }
@@ -142,7 +132,7 @@ impl Sketch {
     /// Makes a sketch whose cells have at most this many bytes, but at least one cell in each row.
     fn with_cells(quota: &Quota, bytes: usize) -> Sketch {
         let cells = match quota.algorithm() {
-            Algorithm::TokenBucket | Algorithm::LeakyBucket => Cells::Buckets(Rows::with_bytes(bytes)),
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => Cells::Buckets(Debts::with_bytes(bytes)),
             _ => Cells::Windows(Windows::new(quota, bytes)),
         };
         let (algorithm, interval_ns) = (quota.algorithm(), quota.interval_ns());
@@ -153,7 +143,7 @@ impl Sketch {
     #[must_use]
     pub fn bytes(&self) -> usize {
         let cells = match &self.cells {
-            Cells::Buckets(rows) => rows.bytes(),
+            Cells::Buckets(debts) => debts.rows.bytes(),
             Cells::Windows(windows) => windows.bytes(),
         };
         size_of::<Sketch>() + Locks::BYTES + cells
@@ -179,7 +169,7 @@ impl Sketch {
     pub fn wrong_refusals(&self, now: Time, quota: &Quota, cost: u64) -> f64 {
         let Some(free) = quota.hard_capacity().checked_sub(cost) else { return 1.0 };
         match &self.cells {
-            Cells::Buckets(rows) => {
+            Cells::Buckets(Debts { rows, .. }) => {
                 let highest = now.as_nanos().saturating_add(free.saturating_mul(quota.interval_ns()));
                 rows.share(|paid_at| paid_at > highest).powi(DEPTH as i32)
             }

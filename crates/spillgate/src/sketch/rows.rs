@@ -1,8 +1,7 @@
 //! The cells of a sketch: a few rows of atomic numbers.
 //!
-//! Each key has one cell in each row, and shares it with other keys. A cell only rises, so a key reads at least the
-//! value that it wrote, in each of its cells. The smallest of these cells is therefore never below the value of the
-//! key, and it is the best estimate of this value.
+//! Each key has one cell in each row, and shares it with other keys. A cell is never below the value of any of its keys.
+//! The smallest cell of a key is therefore the best estimate of the value of the key.
 
 use super::mixer::Mixed;
 use crate::sync::{AtomicU64, Ordering};
@@ -77,7 +76,24 @@ impl Rows {
             let cell = &self.cells[*place];
             // Another thread may raise the cell at the same time, for a key that shares it.
             if cell.load(Ordering::Relaxed) < value {
-                cell.fetch_max(value, Ordering::Relaxed);
+                cell.fetch_max(value, Ordering::Release);
+            }
+        }
+    }
+
+    /// Lowers a cell to `highest()` if it is higher, and returns its new value. `highest` is called after the cell was
+    /// read.
+    pub(super) fn lower(&self, place: usize, highest: impl Fn() -> u64) -> u64 {
+        let cell = &self.cells[place];
+        let mut old = cell.load(Ordering::Acquire);
+        loop {
+            let new = old.min(highest());
+            if new == old {
+                return old;
+            }
+            match cell.compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return new,
+                Err(changed) => old = changed,
             }
         }
     }

@@ -6,6 +6,8 @@ mod beside;
 #[cfg(not(loom))]
 mod bounds;
 #[cfg(not(loom))]
+mod clocks;
+#[cfg(not(loom))]
 mod data;
 #[cfg(not(loom))]
 mod exact;

@@ -15,7 +15,7 @@
 
 use std::hint::black_box;
 
-use spillgate_core::{Algorithm, Packed, Quota, Time};
+use spillgate_core::{Algorithm, MAX_LATE_NS, Packed, Quota, Time};
 
 use super::bloom::Filter;
 use super::counts::Counts;
@@ -64,7 +64,8 @@ impl Generation {
 pub(super) struct Windows {
     /// The window with the number n uses the generation n mod 2.
     generations: [Generation; 2],
-    /// The number of the newest window in which a request was decided. A cell is written only after this number.
+    /// The number of the newest window in which a request was decided. A cell is written only after this number. It falls
+    /// only if the clock was set back by more than a window.
     newest: AtomicU64,
     /// The length of a window.
     window_ns: u64,
@@ -118,30 +119,44 @@ impl Windows {
     #[inline]
     pub(super) fn fetch(&self, mixer: &Mixer, key: Mixed) {
         let newest = self.newest.load(Ordering::Relaxed);
-        black_box(self.load_in(mixer, key, Time::EPOCH, newest).state);
+        black_box(self.count(mixer, key, Time::EPOCH, newest).state);
     }
 
     /// Returns the counts of `key` at `now`. The caller has the lock of the key.
     ///
     /// If a later window has begun, a request with an earlier time is decided at the start of this window. The cells of
-    /// its own window may already count the units of the later window.
+    /// its own window may already count the units of the later window. But if this start is more than a window and the
+    /// greatest lateness after `now`, the clock was set back. The window of `now` is then the newest one again.
     #[inline]
     pub(super) fn load(&self, mixer: &Mixer, key: Mixed, now: Time) -> Counted {
         loop {
-            let counted = self.load_in(mixer, key, now, self.newest.load(Ordering::Acquire));
+            let window = self.window_at(now);
+            let counted = self.count(mixer, key, now, window);
             // If a later window began meanwhile, its units may have replaced units of the previous window.
-            if self.newest.load(Ordering::Acquire) == counted.window {
+            if self.newest.load(Ordering::Acquire) == window {
                 return counted;
             }
         }
     }
 
+    /// Returns the window in which a request at `now` is decided. It becomes the newest window.
     #[inline]
-    fn load_in(&self, mixer: &Mixer, key: Mixed, now: Time, newest: u64) -> Counted {
-        let window = (now.as_nanos() / self.window_ns).max(newest);
+    fn window_at(&self, now: Time) -> u64 {
+        let (window, newest) = (now.as_nanos() / self.window_ns, self.newest.load(Ordering::Acquire));
         if window > newest {
             self.newest.fetch_max(window, Ordering::AcqRel);
+        } else if newest * self.window_ns <= now.as_nanos() + self.window_ns + MAX_LATE_NS {
+            return newest;
+        } else {
+            // If another thread has changed the number, the caller tries again.
+            let _ = self.newest.compare_exchange(newest, window, Ordering::AcqRel, Ordering::Acquire);
         }
+        window
+    }
+
+    /// Returns the counts of a key in `window`.
+    #[inline]
+    fn count(&self, mixer: &Mixer, key: Mixed, now: Time, window: u64) -> Counted {
         let start = window * self.window_ns;
         let estimate = |window| self.generation(window).estimate(mixer.in_window(key, window), window);
         let first = estimate(window);
@@ -162,7 +177,9 @@ impl Windows {
     #[inline]
     pub(super) fn raise(&self, mixer: &Mixer, key: Mixed, counted: &Counted, units: u64) {
         // Two windows later, the same cells have the units of a newer window, and the units of this one no longer count.
-        let is_older = || self.newest.load(Ordering::Acquire) < counted.window + 2;
+        // They do not count either if the clock was set back meanwhile.
+        let newest = || self.newest.load(Ordering::Acquire);
+        let is_older = || (counted.window..counted.window + 2).contains(&newest());
         let key = mixer.in_window(key, counted.window);
         self.generation(counted.window).raise(key, counted.window, units, is_older);
     }

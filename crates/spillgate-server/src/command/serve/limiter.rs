@@ -27,7 +27,7 @@ pub(super) fn open(settings: &Settings, snapshot: Option<&LockedFile>) -> Result
         },
     };
     if let OnFull::Sketch { bytes } = memory.on_full {
-        // If the process cannot have so much memory, making the store would end it.
+        // If the machine has less memory, making the store would end the process.
         if !has_memory(bytes) {
             let message = format!("the operating system has no memory for a sketch of {}", format_bytes(bytes as u64));
             return Err(Problem::new(message, "lower `memory.sketch`, or give the server more memory"));

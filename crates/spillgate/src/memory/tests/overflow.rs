@@ -1,7 +1,10 @@
 //! Tests of a full store that limits new keys by a sketch.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use spillgate_core::{Algorithm, Anchor, Denied, QuotaBuilder};
 use spillgate_testkit::Random;
 
@@ -182,7 +185,7 @@ fn limits_of_one_state_with_different_rates_are_refused() {
 }
 
 #[test]
-fn a_key_that_gets_a_state_keeps_most_of_its_limit_if_it_has_used_little() {
+fn a_key_that_gets_a_state_keeps_nearly_half_of_its_limit_if_its_cells_have_few_units() {
     let second = Quota::fixed_window(1, SECOND);
     let windows = [
         Quota::fixed_window(100, SECOND * 60),
@@ -191,9 +194,9 @@ fn a_key_that_gets_a_state_keeps_most_of_its_limit_if_it_has_used_little() {
         Quota::sliding_window_counter(100, SECOND * 60).segments(4),
     ];
     for quota in windows.map(build) {
-        let store = full_store(1, 2048);
+        let store = full_store(1, 8192);
         assert!(hit(&store, 1, &build(second), at(119)).allowed);
-        // With 2 KiB, new keys raise all cells.
+        // With 2 KiB for windows of a minute, new keys raise all cells.
         assert!((2..300).all(|key| hit(&store, key, &quota, at(119)).allowed));
         let left = (0..200).filter(|_| hit(&store, 5_000, &quota, at(120)).allowed).count();
         assert_eq!(store.len(), 1);
@@ -296,4 +299,175 @@ fn threads_on_new_keys_of_a_full_store_admit_exactly_the_limit() {
         workers.into_iter().map(|worker| worker.join().expect("no worker panics")).sum()
     });
     assert_eq!(admitted, 100);
+}
+
+/// Returns limits of all algorithms: 100 in a window.
+fn hundred_in(window: Duration) -> Vec<Quota> {
+    let builders = [
+        Quota::token_bucket(100, window),
+        Quota::fixed_window(100, window),
+        Quota::fixed_window(100, window).anchor(Anchor::FirstHit),
+        Quota::sliding_window_log(100, window),
+        Quota::sliding_window_counter(100, window),
+        Quota::sliding_window_counter(100, window).segments(4),
+    ];
+    builders.into_iter().map(build).collect()
+}
+
+/// Removes the state of the key 0, so that the store has space for another key.
+fn make_space(store: &MemoryStore, quota: &Quota, now: Time) {
+    let reset = Hit::new(0, quota, Op::Reset, Binding::Enforce);
+    assert!(store.hit_now(now, &reset).allowed && store.is_empty());
+}
+
+#[test]
+fn a_limit_of_a_day_does_not_disturb_shorter_limits_in_the_sketch() {
+    let (day, holder) = (build(Quota::fixed_window(100, SECOND * 86_400)), build(Quota::fixed_window(1, SECOND * 900)));
+    let shorter = [1, 60, 3_600].map(|seconds| hundred_in(SECOND * seconds)).concat();
+    for quota in shorter {
+        let (store, now) = (full_store(1, 1 << 16), at(200_000));
+        assert!(hit(&store, 0, &holder, now).allowed);
+        let admitted = (1..=10_000).filter(|key| hit(&store, *key, &day, now).allowed).count();
+        assert!(admitted > 9_000, "the cells of the limit of a day are full, and it refuses some: {admitted}");
+        assert!((20_000..20_100).all(|key| hit(&store, key, &quota, now).allowed), "{quota:?}");
+        make_space(&store, &holder, now);
+        let left = (0..200).filter(|_| hit(&store, 30_000, &quota, now).allowed).count();
+        assert!(store.len() == 1 && left >= 95, "a new key starts with {left} of 100: {quota:?}");
+    }
+}
+
+#[test]
+fn a_clock_that_is_set_back_gives_no_key_of_the_sketch_a_second_limit_in_a_window() {
+    for quota in hundred_in(SECOND * 60) {
+        let (store, holder) = (full_store(1, 1 << 20), build(Quota::fixed_window(1, SECOND * 5)));
+        assert!(hit(&store, 0, &holder, at(3_700)).allowed);
+        assert!(hit(&store, 1, &quota, at(3_700)).allowed, "another key is in the sketch");
+        make_space(&store, &holder, at(3_700));
+        // Between these times, all states expire.
+        for start in [120, 300, 480] {
+            let take = |now| (0..300).filter(|_| hit(&store, 7 + start, &quota, now).allowed).count();
+            assert!(hit(&store, 0, &holder, at(start)).allowed);
+            let in_the_sketch = take(at(start));
+            make_space(&store, &holder, at(start));
+            let more = take(Time::from_nanos(start * 1_000_000_000 + 1_000));
+            assert!(in_the_sketch >= 50 && in_the_sketch + more <= 100, "{in_the_sketch} and {more}: {quota:?}");
+        }
+    }
+}
+
+/// Exact states owe at most 2^37 ns here, the bound in `docs/src/guarantees/clocks.md`. The limit is 60 units in 60 s.
+#[test]
+fn a_clock_that_was_ahead_once_refuses_keys_of_the_sketch_only_for_a_short_time() {
+    let (quota, holder) = (build(Quota::token_bucket(60, SECOND * 60)), build(Quota::fixed_window(1, SECOND * 86_400)));
+    let (store, years) = (full_store(1, 1 << 16), at(1_000_000 + 4 * 365 * 86_400));
+    // The one state belongs to another key. It was charged at the wrong time, so that it does not expire either.
+    assert!(hit(&store, 0, &holder, years).allowed);
+    assert!((0..60).all(|_| hit(&store, 7, &quota, years).allowed), "a key uses its limit at a wrong time");
+    assert!(!hit(&store, 7, &quota, at(1_000_000)).allowed);
+    let admitted: Vec<u64> = (1_000_000..1_000_400).filter(|now| hit(&store, 7, &quota, at(*now)).allowed).collect();
+    assert!(admitted[0] <= 1_000_000 + 138 && admitted.len() >= 260, "{} from {}", admitted.len(), admitted[0]);
+    let exact: Vec<(u64, u64)> = admitted.iter().map(|now| (now * 1_000_000_000, 1)).collect();
+    check(&quota, &exact);
+}
+
+#[test]
+fn at_the_end_of_time_a_new_key_of_a_full_store_is_still_limited() {
+    let (quota, store) = (build(Quota::token_bucket(10, SECOND)), full_store(1, 1 << 16));
+    assert!(hit(&store, 0, &quota, Time::MAX).allowed);
+    assert_eq!((0..100).filter(|_| hit(&store, 7, &quota, Time::MAX).allowed).count(), 10);
+}
+
+#[test]
+fn a_reset_that_the_sketch_would_undo_is_refused() {
+    for quota in hundred_in(SECOND * 60) {
+        let store = full_store(1, 1 << 20);
+        let take = |times: usize| (0..times).filter(|_| hit(&store, 7, &quota, at(60)).allowed).count();
+        let one = |op| store.hit_now(at(60), &Hit::new(7, &quota, op, Binding::Enforce));
+        assert!(hit(&store, 0, &quota, at(60)).allowed);
+        let in_the_sketch = take(40);
+        make_space(&store, &quota, at(60));
+        let last = one(Op::take(1));
+        assert_eq!(store.len(), 1, "the key has a state now");
+        for op in [Op::Reset, Op::Refund { cost: 100, receipt: None }] {
+            assert_eq!(one(op).reason, Reason::Unsupported, "{quota:?}");
+            let hits = [Hit::new(7, &quota, op, Binding::Enforce), Hit::new(8, &quota, Op::Reset, Binding::Enforce)];
+            let mut decisions = [Decision::default(); 2];
+            let _ = store.decide_now(at(60), &hits, &mut decisions).expect("the request is well formed");
+            assert_eq!(decisions.map(|decision| decision.allowed), [false, true]);
+        }
+        assert_eq!(one(Op::Peek).remaining, last.remaining, "nothing was given back: {quota:?}");
+        if last.allowed {
+            let refund = one(Op::Refund { cost: 1, receipt: last.receipt });
+            assert_eq!((refund.allowed, refund.remaining), (true, last.remaining + 1), "units of the state: {quota:?}");
+        }
+        assert!(in_the_sketch + take(200) <= 100);
+        let reset = store.hit_now(at(500), &Hit::new(7, &quota, Op::Reset, Binding::Enforce));
+        assert!(reset.allowed, "the sketch counts nothing any more: {quota:?}");
+    }
+}
+
+/// A reservation takes a permit too. Its units in the sketch could not be corrected later.
+#[test]
+fn a_request_that_takes_a_permit_is_refused_in_place_of_being_limited_by_the_sketch() {
+    let (quota, permits) = (build(Quota::token_bucket(10, SECOND * 60)), build(Quota::concurrency(3)));
+    for max_keys in [1, 2] {
+        let store = full_store(max_keys, 1 << 16);
+        assert!(hit(&store, 0, &quota, at(60)).allowed);
+        let request = |op| {
+            let hits =
+                [Hit::new(7, &quota, op, Binding::Enforce), Hit::new(8, &permits, Op::take(1), Binding::Enforce)];
+            let mut decisions = [Decision::default(); 2];
+            let verdict = store.decide_now(at(60), &hits, &mut decisions).expect("the request is well formed");
+            (verdict.allowed, decisions.iter().any(|decision| decision.reason == Reason::StoreFull))
+        };
+        assert_eq!(request(Op::take(1)), (false, true), "{max_keys} keys");
+        assert_eq!((store.len(), hit(&store, 7, &quota, at(60)).remaining), (1, 9), "nothing was taken");
+    }
+}
+
+/// The threads share a clock. They wait for a thread that falls behind, so no request is late by a second.
+#[test]
+fn eight_threads_keep_every_bound_while_keys_get_and_lose_states() {
+    const KEYS: u64 = 16;
+    for quota in quotas().into_iter().filter(|quota| quota.limit() == 5) {
+        let (store, start) = (full_store(4, 1 << 14), 1_000_000_000_000);
+        let clock = AtomicU64::new(start);
+        let times: [AtomicU64; 8] = std::array::from_fn(|_| AtomicU64::new(start));
+        let is_far_ahead = |now| times.iter().any(|time| time.load(Ordering::Acquire) + 500_000_000 < now);
+        let admitted: Vec<Mutex<Vec<(u64, u64)>>> = (0..KEYS).map(|_| Mutex::default()).collect();
+        std::thread::scope(|scope| {
+            for (worker, time) in (1..).zip(&times) {
+                let (store, quota, clock, admitted, is_far_ahead) = (&store, &quota, &clock, &admitted, &is_far_ahead);
+                scope.spawn(move || {
+                    let mut random = Random(worker);
+                    for _ in 0..2_000 {
+                        let now = clock.fetch_add(random.below(10_000_000), Ordering::Relaxed);
+                        time.store(now, Ordering::Release);
+                        while is_far_ahead(now) {
+                            std::thread::yield_now();
+                        }
+                        let key = random.below(KEYS);
+                        let op = Op::Take { cost: 1, max_wait_ns: u64::MAX };
+                        let hit = Hit::new(key.into(), quota, op, Binding::Enforce);
+                        if store.hit_now(Time::from_nanos(now), &hit).allowed {
+                            let after = clock.load(Ordering::Relaxed).max(now);
+                            admitted[key as usize].lock().push((after, now));
+                        }
+                    }
+                    time.store(u64::MAX / 2, Ordering::Release);
+                });
+            }
+        });
+        assert!(store.full_requests() > 100, "{quota:?}");
+        for times in admitted {
+            let mut times = times.into_inner();
+            times.sort_unstable();
+            for (_, from) in times.iter().step_by(3) {
+                for (units, (after, _)) in (1..).zip(times.iter().filter(|(_, now)| now >= from)) {
+                    let bound = most(&quota, after - from);
+                    assert!(units <= bound, "{units} of {bound} in {} ns: {quota:?}", after - from);
+                }
+            }
+        }
+    }
 }
