@@ -72,9 +72,13 @@
 //! * If several takes of one request count in the same state, all of them together keep the bound. `tests/requests.rs`:
 //!   `hits_on_one_state_keep_the_bound`.
 //! * Units that are given back can be admitted once more, but not twice. Units that have expired cannot be given back.
-//!   Token buckets are an exception: they do not know which units have expired, so they give back units of any age.
+//!   Token buckets are an exception: without a receipt, they give back units of any age. With the receipt of a take, they
+//!   give back at most the debt that was there after this take and that time has not paid yet.
 //!   `tests/properties.rs`: `what_is_given_back_is_admitted_once_more_at_most`,
-//!   `a_refund_gives_back_its_cost_and_never_more`, `a_refund_of_expired_units_changes_nothing`.
+//!   `a_refund_gives_back_its_cost_and_never_more`, `a_refund_of_expired_units_changes_nothing`;
+//!   `tests/given_back.rs`: `a_busy_bucket_gets_the_whole_difference_back`,
+//!   `time_and_a_settlement_never_give_back_the_same_units`, `reservations_of_a_bucket_keep_its_bound`,
+//!   `reservations_one_after_another_keep_the_bound_of_the_bucket`.
 //! * A force (an operation for units that were used already) counts its units even if they do not fit. Even with
 //!   forces, takes get no more units than the bound allows. Fixed windows and counters count all units of a force, up
 //!   to [`MAX_UNITS`]. A log keeps at most one unit more than its hard capacity, or as many units as it had before the

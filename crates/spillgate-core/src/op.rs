@@ -44,7 +44,7 @@ pub enum Op {
     ///
     /// | algorithm | what a refund with a receipt gives back | what a refund without a receipt gives back |
     /// |---|---|---|
-    /// | `token_bucket` | units of any age | units of any age |
+    /// | `token_bucket` | units of the take, without those that time has given back | units of any age |
     /// | `fixed_window` | units of the take's window, until this window ends | units of the current window |
     /// | `sliding_window_counter` | units of the take's segment, until it expires | units of the newest segment |
     /// | `sliding_window_log` | units of the take, until they expire | the oldest units that have not expired |

@@ -89,7 +89,7 @@ const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 /// * Without [scripts](Settings::scripts) nothing is refunded. If one slot refuses the request, the units that the
 ///   other slots charged stay charged. A refused request in one slot stays charged as well. `refunds_lost` does not
 ///   count these units.
-/// * A lease is renewed even if another slot refuses the request.
+/// * A lease is renewed, and an estimate is settled, even if another slot refuses the request.
 ///
 /// # Failover
 ///
@@ -300,6 +300,12 @@ impl RedisStore {
                 }
             }
         }
+    }
+
+    /// Returns whether these hits are decided in one atomic step: in a cluster, if all of them are in one slot.
+    #[must_use]
+    pub fn is_atomic(&self, hits: &[Hit<'_>]) -> bool {
+        matches!(self.inner.topology, Topology::Single { .. }) || cross_slot::is_in_one_slot(hits)
     }
 
     /// Returns the state of the circuit breaker, which says whether requests are sent to the server now.

@@ -66,8 +66,9 @@
 //!   state for each thread, plus the counts of windows above 2^38 units.
 //!   `src/memory/tests.rs`: `the_bytes_of_logs_are_bounded`, `the_bytes_of_token_buckets_that_fit_no_slot_are_bounded`;
 //!   `src/memory/tests/compared.rs`: `removed_states_free_their_bytes_in_the_slab`.
-//! * A full store still counts the keys that it has. [`OnFull`] says whether requests with other keys are refused
-//!   without a charge, allowed without being counted, or limited by a sketch.
+//! * A full store still counts the keys that it has, but makes no record of a new reservation, because a record is a new
+//!   key. [`OnFull`] says whether requests with other keys are refused without a charge, allowed without being counted, or
+//!   limited by a sketch.
 //!   `src/memory/tests.rs`: `a_full_store_refuses_new_keys_and_keeps_the_old_ones`,
 //!   `a_request_without_capacity_charges_none_of_its_limits`, `a_full_store_that_allows_counts_nothing`.
 //! * With [`OnFull::Sketch`], no new key of a full store exceeds its limit, and a key that gets a state later does not
@@ -121,11 +122,12 @@
 //!   the caller gets the error.
 //!   `tests/fallback.rs`: `a_local_take_is_refunded_locally`, `local_leases_are_renewed_and_released_locally`,
 //!   `no_policy_refunds_renews_or_resets_takes_of_the_store`, `a_reset_applies_to_both_stores`.
-//! * A reservation is settled at most once, and only before its life ends. In a time of length s, reservations admit at
-//!   most f(s + life) units, if no commit is larger than its estimate.
+//! * A reservation is settled at most once, and only before its life ends. If no commit is larger than its estimate, the
+//!   reservations of an interval of length s use at most f(s) units. For token buckets, the units that are given back in the
+//!   interval of earlier reservations come on top.
 //!   `tests/reservation.rs`: `only_the_first_settlement_changes_something`, `a_reservation_is_gone_when_its_life_ends`;
 //!   `../spillgate-redis/tests/sources/reservations.rs`: `random_reservations_keep_the_bound_in_memory`,
-//!   `random_reservations_keep_the_bound_on_redis`.
+//!   `random_reservations_keep_the_bound_on_redis`, `time_and_a_settlement_never_give_back_the_same_units`.
 //! * The callers of a pacer go in the order in which they came. Each turn that was reserved is used, or counted as lost.
 //!   `tests/pace.rs`: `cancelled_turns_go_to_the_next_caller`;
 //!   `tests/waiters.rs`: `deadlines_are_met_among_ten_thousand_callers`.

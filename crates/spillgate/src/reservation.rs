@@ -12,7 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
-use spillgate_core::{Algorithm, Binding, Decision, Hit, Op, Quota, QuotaError, Receipt, Store, StoreError};
+use spillgate_core::{
+    Algorithm, Binding, Decision, Hit, Op, Quota, QuotaError, Reason, Receipt, Store, StoreError, Wait,
+};
 use tokio::runtime::Handle;
 
 use crate::{Clock, Key, Limiter, MemoryStore, SystemClock};
@@ -73,10 +75,26 @@ pub fn record_key(key: u128) -> u128 {
 ///
 /// # What is guaranteed
 ///
-/// Let f(s) be the largest number of units that a quota allows in a time of length s ([`Quota`] has f for each
-/// algorithm). If no commit is larger than its estimate, the units of all reservations that were made in a time of
-/// length s are at most f(s + [life](Reservations::life)). Units that are given back do not count. A commit that is larger
-/// than its estimate is counted in full, and can exceed the quota by the difference.
+/// Let f(s) be the largest number of units that a quota admits in an interval of length s ([`Quota`] has f for each
+/// algorithm). Units that are given back do not count. If no commit is larger than its estimate, the reservations that were
+/// made in an interval of length s have at most this many units:
+///
+/// * For windows, counters and logs: f(s).
+/// * For token buckets: f(s), plus the units that were reserved before the interval and are given back in it. These are at
+///   most the estimates of the reservations that were open when the interval began.
+///
+/// A commit that is larger than its estimate is counted even if it does not fit, so it can exceed the quota by the
+/// difference. There are two exceptions: a log counts at most one unit more than its limit, and a token bucket counts at
+/// most twice its burst.
+///
+/// A token bucket gives back what time has not given back yet. A commit after the bucket has refilled what was taken up to
+/// the reservation gives nothing back.
+///
+/// # A full memory store
+///
+/// Each reservation needs a record, which is a new key. A full [`MemoryStore`] therefore refuses every reservation. The
+/// reason is then [`StoreFull`](Reason::StoreFull). With [`OnFull::Allow`](crate::OnFull::Allow), it allows
+/// the reservation without a record: the estimate stays charged if the key is known, and cannot be settled.
 pub struct Reservations<S = MemoryStore, C = SystemClock> {
     limiter: Arc<Limiter<S, C>>,
     quotas: Vec<Quota>,
@@ -99,11 +117,16 @@ impl<S: Store + 'static, C: Clock + 'static> Reservations<S, C> {
     /// quota must differ from those of the other quotas, so that it counts separately.
     ///
     /// # Panics
-    /// As for [`new`](Reservations::new).
+    /// As for [`new`](Reservations::new), and if the quota would count in the state of another one.
     #[must_use]
     pub fn and(mut self, quota: Quota) -> Reservations<S, C> {
         assert!(quota.algorithm() != Algorithm::Concurrency, "a concurrency limit has permits; use Limiter::hold");
         assert!(quota.algorithm() != Algorithm::LeakyBucket, "a leaky bucket has turns; use pace::Pacer");
+        let is_new = self.quotas.iter().all(|other| other.identity() != quota.identity());
+        assert!(
+            is_new,
+            "a quota with the same window and algorithm counts the same units; give them different windows"
+        );
         self.quotas.push(quota);
         self
     }
@@ -124,7 +147,7 @@ impl<S: Store + 'static, C: Clock + 'static> Reservations<S, C> {
     /// Reserves `estimate` units for `key`, if they fit all quotas.
     ///
     /// Returns the decision of the quota that refuses, or of the one with the smallest share left. If it allows, the
-    /// reservation comes with it.
+    /// reservation comes with it. If the store has no capacity for the record of the reservation, the first quota refuses.
     ///
     /// If this future is dropped before it returns, the estimate can be taken and stays charged.
     ///
@@ -146,7 +169,13 @@ impl<S: Store + 'static, C: Clock + 'static> Reservations<S, C> {
         let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); claims.len()];
         let verdict = self.limiter.decide(&takes(&claims), &mut decisions).await?;
         if !verdict.allowed {
-            let refusing = verdict.binding.map_or_else(Decision::default, |index| decisions[index]);
+            let refusing = match verdict.binding.and_then(|index| Some((claims.get(index)?, decisions[index]))) {
+                // The store has no capacity for the record.
+                Some((claim, _)) if claim.quota == self.record => {
+                    Decision::refuse(self.quotas[0].capacity(), Reason::StoreFull, Wait::Unknown)
+                }
+                refusing => refusing.map_or_else(Decision::default, |(_, decision)| decision),
+            };
             return Ok((refusing, None));
         }
         for (claim, decision) in claims.iter_mut().zip(&decisions) {
@@ -180,7 +209,7 @@ struct Claim {
     key: u128,
     quota: Quota,
     taken: u64,
-    /// `None` if the store failed and the quota allowed the take without counting it.
+    /// `None` if the take was allowed without being counted: the store failed, or it was full.
     receipt: Option<Receipt>,
 }
 
@@ -203,10 +232,11 @@ pub struct Reservation<S: Store + 'static = MemoryStore, C: Clock + 'static = Sy
 impl<S: Store + 'static, C: Clock + 'static> Reservation<S, C> {
     /// Counts `used` units instead of the estimate.
     ///
-    /// If `used` is smaller than the estimate, the difference is given back. If it is larger, the difference is counted
-    /// even if it does not fit, because it was used already.
+    /// If `used` is smaller than the estimate, the difference is given back, except what time has given back already. If it
+    /// is larger, the difference is counted even if it does not fit, because it was used already. [`Reservations`] has two
+    /// exceptions.
     ///
-    /// Returns `None` if the reservation is gone: it was settled before, its life has ended, or the store has lost its
+    /// Returns `None` if the reservation is gone: it was settled before, its life has ended, or the store does not have its
     /// record.
     ///
     /// # Errors
@@ -218,7 +248,7 @@ impl<S: Store + 'static, C: Clock + 'static> Reservation<S, C> {
         settle(&self.limiter, &self.claims, used).await
     }
 
-    /// Gives the whole estimate back.
+    /// Gives the whole estimate back, except what time has given back already.
     ///
     /// Returns `None` if the reservation is gone, as for [`commit`](Reservation::commit).
     ///
@@ -233,7 +263,7 @@ impl<S: Store + 'static, C: Clock + 'static> Reservation<S, C> {
 
 impl<S: Store + 'static, C: Clock + 'static> Drop for Reservation<S, C> {
     fn drop(&mut self) {
-        if !self.cancels_on_drop {
+        if !self.cancels_on_drop || !has_record(&self.claims) {
             return;
         }
         let hits = settlement(&self.claims, 0);
@@ -262,6 +292,11 @@ fn takes(claims: &Claims) -> SmallVec<[Hit<'_>; 4]> {
     claims.iter().map(|claim| Hit::new(claim.key, &claim.quota, take(claim), Binding::Enforce)).collect()
 }
 
+/// Returns whether the store has made a record of the reservation. Without it, the reservation could be settled twice.
+fn has_record(claims: &Claims) -> bool {
+    claims.last().is_some_and(|record| record.receipt.is_some())
+}
+
 /// Returns the hits of a settlement. The record comes last, as in the reservation.
 fn settlement(claims: &Claims, used: u64) -> SmallVec<[Hit<'_>; 4]> {
     let (last, claims) = claims.split_last().expect("invariant: a reservation has a record");
@@ -276,6 +311,9 @@ async fn settle<S: Store, C: Clock>(
     claims: &Claims,
     used: u64,
 ) -> Result<Option<Decision>, StoreError> {
+    if !has_record(claims) {
+        return Ok(None);
+    }
     let hits = settlement(claims, used);
     let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); hits.len()];
     let verdict = limiter.decide(&hits, &mut decisions).await?;

@@ -1,7 +1,7 @@
 //! An estimate is taken first and corrected later, at most once.
 //!
-//! The tests pause the time of tokio, so that a life of ten minutes takes no time. `bench/reservations` asks a million
-//! random questions of the same kind.
+//! The tests pause the time of tokio, so that a life of ten minutes takes no time. Random reservations are tested in the
+//! crate `spillgate-redis`, in `tests/sources/reservations.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,8 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use spillgate::{
-    Decision, Hit, Limiter, MemoryOptions, MemoryStore, OnStoreFailure, OpKind, Quota, Reason, Reservations, Store,
-    StoreError, StoreErrorKind, Timing, TokioClock, Verdict,
+    Decision, Hit, Limiter, MemoryOptions, MemoryStore, OnFull, OnStoreFailure, OpKind, Quota, Reason, Reservations,
+    Store, StoreError, StoreErrorKind, Timing, TokioClock, Verdict,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -186,6 +186,8 @@ fn quotas_without_units_to_give_back_are_refused() {
         let text = panics(quota).downcast_ref::<&str>().copied().unwrap_or_default().to_owned();
         assert!(text.contains("use Limiter::hold") || text.contains("use pace::Pacer"), "{text}");
     }
+    let twice = std::panic::catch_unwind(|| Reservations::new(Limiter::in_memory(), TOKENS).and(TOKENS));
+    assert!(twice.is_err(), "each estimate would be taken twice from one state");
     let zero = std::panic::catch_unwind(|| Reservations::new(Limiter::in_memory(), TOKENS).life(Duration::ZERO));
     assert!(zero.is_err(), "a life of 0 would settle nothing");
 }
@@ -206,4 +208,41 @@ async fn while_the_shared_store_fails_reservations_follow_the_policies() {
     limiter.store().shared().fails.store(true, Ordering::Relaxed);
     assert!(tokens.reserve("red", 41).await.expect("the policies answer").1.is_none());
     assert!(tokens.reserve("red", 40).await.expect("the policies answer").0.allowed, "10 of the share of 50 are used");
+}
+
+fn full(on_full: OnFull) -> Arc<Limiter<MemoryStore, TokioClock>> {
+    let options = MemoryOptions { max_keys: 1, on_full, ..MemoryOptions::default() };
+    Arc::new(Limiter::with_clock(MemoryStore::new(options), TokioClock::start()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_store_refuses_a_reservation_as_its_quota() {
+    let limiter = full(OnFull::Deny);
+    limiter.take(&TOKENS, "red", 51).await.expect("the store answers");
+    let (decision, reservation) =
+        Reservations::new(Arc::clone(&limiter), TOKENS).reserve("red", 20).await.expect("it answers");
+    assert!(reservation.is_none());
+    assert_eq!((decision.allowed, decision.reason, decision.limit), (false, Reason::StoreFull, 100));
+    assert_eq!(left(&limiter).await, 49);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_record_nothing_can_be_settled() {
+    let limiter = full(OnFull::Allow);
+    limiter.take(&TOKENS, "red", 51).await.expect("the store answers");
+    let tokens = Reservations::new(Arc::clone(&limiter), TOKENS);
+    let mut reservation = tokens.reserve("red", 20).await.expect("the store answers").1.expect("a full store allows");
+    assert_eq!((reservation.commit(5).await, reservation.cancel().await), (Ok(None), Ok(None)));
+    drop(tokens.reserve("red", 9).await.expect("the store answers").1.expect("a full store allows"));
+    assert_eq!(left(&limiter).await, 100 - 51 - 20 - 9, "the estimates stay charged");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_above_the_estimate_counts_at_most_two_bursts_of_a_bucket() {
+    let (limiter, bucket) = (local(), Quota::token_bucket(100, MINUTE).constant());
+    let tokens = Reservations::new(Arc::clone(&limiter), bucket.clone());
+    let mut reservation = tokens.reserve("red", 10).await.expect("the store answers").1.expect("it fits");
+    reservation.commit(1_000).await.expect("the store answers");
+    let used = limiter.peek(&bucket, "red").await.expect("the store answers").reset_after_ns;
+    assert_eq!(used, 2 * MINUTE.as_nanos() as u64);
 }

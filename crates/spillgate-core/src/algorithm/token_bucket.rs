@@ -161,13 +161,19 @@ impl Bucket {
 
     /// Gives units back. The units are counted in the T of the state, and T does not change.
     ///
+    /// At the mark of a receipt, all debt up to this take is paid. Until then, a refund with this receipt gives back at most
+    /// the time that is left until the mark, so it gives nothing back that time has given back already.
+    ///
     /// A queue gives back only its last turn, and only with the receipt of that turn. An earlier turn cannot be given
     /// back, because callers with later turns already wait for exact times.
     pub(crate) fn refund(&mut self, quota: &Quota, cost: u64, receipt: Option<Receipt>, now: u64) -> bool {
-        let queue = quota.algorithm() == Algorithm::LeakyBucket;
-        let stays = queue && receipt.is_none_or(|receipt| receipt.mark != self.tat);
-        let less = if stays { 0 } else { cost.saturating_mul(self.interval_ns) };
-        let debt = self.debt(now).saturating_sub(less);
+        let mark = receipt.map_or(0, |receipt| receipt.mark);
+        let most = match mark {
+            mark if quota.algorithm() == Algorithm::LeakyBucket && mark != self.tat => 0,
+            0 => u64::MAX,
+            mark => mark.saturating_sub(now),
+        };
+        let debt = self.debt(now).saturating_sub(cost.saturating_mul(self.interval_ns).min(most));
         self.tat = now + debt;
         debt > 0
     }

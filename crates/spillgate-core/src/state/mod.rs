@@ -242,8 +242,7 @@ impl State {
         }
     }
 
-    /// Gives `cost` units back. Units that have expired cannot be given back, except in a token bucket, which does not
-    /// know the age of its units.
+    /// Gives `cost` units back. Units that have expired cannot be given back, except in a token bucket without a receipt.
     pub(crate) fn refund(&mut self, quota: &Quota, cost: u64, receipt: Option<Receipt>, now: Time) {
         if cost == 0 || quota.limit() == 0 {
             return;

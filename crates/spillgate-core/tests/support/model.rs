@@ -196,7 +196,10 @@ impl Used {
             Used::Debt { paid_at, interval_ns, .. } => {
                 let last = receipt.is_some_and(|r| r.mark == *paid_at);
                 if quota.algorithm() == Algorithm::TokenBucket || last {
-                    *paid_at = paid_at.saturating_sub(cost.saturating_mul(*interval_ns)).max(now);
+                    let mark = receipt.map(|r| r.mark).filter(|mark| *mark > 0);
+                    let not_back_by_time = mark.map_or(u64::MAX, |mark| mark.saturating_sub(now));
+                    let back = cost.saturating_mul(*interval_ns).min(not_back_by_time);
+                    *paid_at = paid_at.saturating_sub(back).max(now);
                 }
             }
             Used::Window { start, count } => {

@@ -19,8 +19,8 @@ const LIFE: Duration = Duration::from_secs(2);
 const LIMIT: u64 = 100;
 /// After each quarter of the operations, the size of the store is read.
 const QUARTERS: u64 = 4;
-/// The window of all limits.
-const WINDOW: Duration = Duration::from_secs(10);
+/// The windows of the limits. One is longer than the life of a reservation, and one is shorter.
+const WINDOWS: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(1)];
 
 /// A store that gets its time from the caller.
 #[derive(Debug)]
@@ -53,9 +53,18 @@ impl<S: Store> Store for AtTime<S> {
 /// What has happened to one reservation.
 struct Made {
     at_ns: u64,
+    /// The number of the operation that made it.
+    number: u64,
     estimate: u64,
-    /// `None` until it is settled.
-    used: Option<u64>,
+    /// The number of the operation that settled it, and the units that were used.
+    settled: Option<(u64, u64)>,
+}
+
+impl Made {
+    /// Returns the units that count. A commit that is larger than its estimate may exceed the bound by the difference.
+    fn used(&self) -> u64 {
+        self.settled.map_or(self.estimate, |(_, used)| used.min(self.estimate))
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -95,6 +104,9 @@ struct Task<S: Store + 'static> {
     /// Whether the store cancels a dropped reservation before the next operation.
     drops_at_once: bool,
     clock: ManualClock,
+    window: Duration,
+    /// The number of the current operation.
+    number: u64,
     reservations: Reservations<AtTime<S>, ManualClock>,
     random: Random,
     first_key: u64,
@@ -114,6 +126,8 @@ impl<S: Store + 'static> Task<S> {
             store,
             drops_at_once,
             clock,
+            window: Duration::from_nanos(quota.window_ns()),
+            number: 0,
             reservations: Reservations::new(limiter, quota.clone()).life(LIFE),
             random: Random(number),
             first_key: number * KEYS,
@@ -126,7 +140,13 @@ impl<S: Store + 'static> Task<S> {
 
     async fn run(mut self, operations: u64) -> Task<S> {
         for _ in 0..operations {
-            let pause = if self.random.one_in(100) { LIFE } else { Duration::from_micros(self.random.below(12_000)) };
+            let longest_us = self.window.as_micros() as u64 / 800;
+            let pause = match self.random.below(100) {
+                0 => LIFE,
+                1..6 => LIFE / 4,
+                _ => Duration::from_micros(self.random.below(longest_us)),
+            };
+            self.number += 1;
             self.clock.advance(pause);
             self.expire().await;
             match self.random.below(10) {
@@ -140,14 +160,16 @@ impl<S: Store + 'static> Task<S> {
     }
 
     async fn reserve(&mut self) {
-        let (key, estimate) = (self.random.below(KEYS), 1 + self.random.below(LIMIT / 2));
+        // In a short window, fewer keys are as busy as in a long one.
+        let keys = if self.window < LIFE { KEYS / 5 } else { KEYS };
+        let (key, estimate) = (self.random.below(keys), 1 + self.random.below(LIMIT / 2));
         let (decision, reservation) =
             self.reservations.reserve(self.first_key + key, estimate).await.expect("the store answers");
         assert_eq!(decision.allowed, reservation.is_some());
         let Some(reservation) = reservation else { return self.counts.refused += 1 };
         self.counts.reserved += 1;
         let at_ns = spillgate::Clock::now(&self.clock).as_nanos();
-        self.made[key as usize].push(Made { at_ns, estimate, used: None });
+        self.made[key as usize].push(Made { at_ns, number: self.number, estimate, settled: None });
         self.open.push((self.made[key as usize].len() - 1, key, reservation));
     }
 
@@ -164,11 +186,11 @@ impl<S: Store + 'static> Task<S> {
         };
         let settled = if self.random.one_in(4) {
             self.counts.cancelled += 1;
-            made.used = Some(0);
+            made.settled = Some((self.number, 0));
             reservation.cancel().await
         } else {
             self.counts.committed += 1;
-            made.used = Some(used);
+            made.settled = Some((self.number, used));
             reservation.commit(used).await
         };
         assert!(settled.expect("the store answers").is_some(), "it was open");
@@ -195,7 +217,7 @@ impl<S: Store + 'static> Task<S> {
         }
         let (index, key, reservation) = self.open.swap_remove(self.random.index(self.open.len()));
         if self.drops_at_once && self.random.one_in(2) {
-            self.made[key as usize][index].used = Some(0);
+            self.made[key as usize][index].settled = Some((self.number, 0));
             self.counts.dropped += 1;
             return drop(reservation);
         }
@@ -227,49 +249,52 @@ impl<S: Store + 'static> Task<S> {
 
     /// Checks the bound of each key. Returns the units that were used.
     fn check(&self, quota: &Quota) -> u64 {
-        let mut all = 0;
-        for made in &self.made {
-            let used = made.iter().map(|made| (made.at_ns, made.used.unwrap_or(made.estimate).min(made.estimate)));
-            assert_within_bound(quota, &used.clone().collect::<Vec<_>>());
-            all += used.map(|(_, units)| units).sum::<u64>();
-        }
-        all
+        self.made.iter().for_each(|made| assert_within_bound(quota, made));
+        self.made.iter().flatten().map(Made::used).sum()
     }
 }
 
-/// Checks that no interval of length s has more than f(s + life) units. `used` has the units of each time.
-fn assert_within_bound(quota: &Quota, used: &[(u64, u64)]) {
-    let (window_ns, life_ns) = (u128::from(quota.window_ns()), LIFE.as_nanos());
+/// Checks that the reservations of no interval use more than f(s) units. In a token bucket, the units that are given back of
+/// earlier reservations come on top.
+fn assert_within_bound(quota: &Quota, made: &[Made]) {
+    let window_ns = u128::from(quota.window_ns());
+    // f(s), multiplied by W.
     let bound = |s_ns: u128| match quota.algorithm() {
-        // B + s/T, multiplied by W.
         spillgate::Algorithm::TokenBucket | spillgate::Algorithm::SlidingWindowCounter { .. } => {
             u128::from(LIMIT) * (window_ns + s_ns)
         }
         spillgate::Algorithm::SlidingWindowLog => u128::from(LIMIT) * (s_ns / window_ns + 1) * window_ns,
         _ => u128::from(LIMIT) * (s_ns.div_ceil(window_ns) + 1) * window_ns,
     };
-    for first in 0..used.len() {
+    for (first, begin) in made.iter().enumerate() {
+        let is_open = |it: &&Made| it.settled.is_some_and(|(number, _)| number > begin.number);
+        let given_back = made[..first].iter().filter(is_open).map(|it| it.estimate - it.used()).sum::<u64>();
+        let is_bucket = quota.algorithm() == spillgate::Algorithm::TokenBucket;
+        let more = if is_bucket { u128::from(given_back) * window_ns } else { 0 };
         let mut sum = 0;
-        for (at_ns, units) in &used[first..] {
-            let s_ns = u128::from(at_ns - used[first].0);
+        for it in &made[first..] {
+            let s_ns = u128::from(it.at_ns - begin.at_ns);
             // If each interval of up to three windows keeps the bound, a longer one can exceed it only by what its parts
             // exceed it.
             if s_ns > 3 * window_ns {
                 break;
             }
-            sum += u128::from(*units);
-            assert!(sum * window_ns <= bound(s_ns + life_ns), "{sum} units in {s_ns} ns under {quota:?}");
+            sum += u128::from(it.used());
+            assert!(sum * window_ns <= bound(s_ns) + more, "{sum} units in {s_ns} ns under {quota:?}");
         }
     }
 }
 
-fn quotas() -> [(&'static str, Quota); 4] {
-    [
-        ("token_bucket", build(Quota::token_bucket(LIMIT, WINDOW))),
-        ("fixed_window", build(Quota::fixed_window(LIMIT, WINDOW))),
-        ("sliding_window_log", build(Quota::sliding_window_log(LIMIT, WINDOW))),
-        ("sliding_window_counter", build(Quota::sliding_window_counter(LIMIT, WINDOW).segments(10))),
-    ]
+fn quotas() -> Vec<(&'static str, Quota)> {
+    let of_window = |window| {
+        [
+            ("token_bucket", build(Quota::token_bucket(LIMIT, window))),
+            ("fixed_window", build(Quota::fixed_window(LIMIT, window))),
+            ("sliding_window_log", build(Quota::sliding_window_log(LIMIT, window))),
+            ("sliding_window_counter", build(Quota::sliding_window_counter(LIMIT, window).segments(10))),
+        ]
+    };
+    WINDOWS.into_iter().flat_map(of_window).collect()
 }
 
 /// Runs random reservations. `empty` empties the server, and `make` returns a store for one task. `size` returns the number of keys of all stores, and the
@@ -279,7 +304,7 @@ async fn reserve_at_random<S: Store + 'static>(
     (empty, make): (impl Fn(), impl Fn() -> S),
     size: impl Fn(&[Task<S>]) -> (u64, u64),
 ) {
-    let operations: u64 = std::env::var("RESERVATIONS").map_or(20_000, |text| text.parse().expect("a number"));
+    let operations: u64 = std::env::var("RESERVATIONS").map_or(40_000, |text| text.parse().expect("a number"));
     for (algorithm, quota) in quotas() {
         empty();
         let mut tasks: Vec<Task<S>> =
@@ -300,7 +325,10 @@ async fn reserve_at_random<S: Store + 'static>(
                 *sum = (name, sum.1 + count);
             }
         }
-        println!("{name}, {algorithm}: {used} units were used; keys and bytes after each quarter: {sizes:?}");
+        println!(
+            "{name}, {algorithm} of {} s: {used} units were used; keys and bytes after each quarter: {sizes:?}",
+            quota.window_ns() / 1_000_000_000
+        );
         println!("{}", counts.map(|(name, count)| format!("{name} {count}")).join(", "));
         assert!(counts.iter().all(|(name, count)| *count > 0 || (*name == "dropped" && !drops_at_once)), "{counts:?}");
         let most = sizes[1..].iter().map(|(keys, _)| *keys).max().expect("there are several quarters");
@@ -327,6 +355,33 @@ async fn random_reservations_keep_the_bound_on_redis() {
     };
     let empty = || assert_eq!(reply_to::<String>(&server, &["FLUSHALL"]), "OK");
     reserve_at_random(("Redis", false), (empty, || redis(&server)), size).await;
+}
+
+/// Each step cancels a reservation whose units have come back by time, and reserves them again.
+async fn assert_nothing_comes_back_twice(store: impl Store + 'static) {
+    let clock = ManualClock::at(Time::from_nanos(1_790_000_000_000_000_000));
+    let limiter = Limiter::with_keys(AtTime(Arc::new(store)), clock.clone(), KeyHasher::with_secret([9; 16]));
+    let bucket = build(Quota::token_bucket(LIMIT, SECOND));
+    let reservations = Reservations::new(limiter, bucket).life(Duration::from_millis(1_500));
+    let reserve = async || reservations.reserve("key", LIMIT).await.expect("the store answers").1;
+    let mut open = vec![reserve().await.expect("the bucket is full")];
+    for step in 1..=8 {
+        clock.advance(Duration::from_millis(1_050));
+        let mut made = vec![reserve().await.expect("the bucket is full again")];
+        for mut reservation in open {
+            assert!(reservation.cancel().await.expect("the store answers").is_some(), "its life has not ended");
+            made.extend(reserve().await);
+        }
+        assert_eq!(made.len(), 1, "step {step}");
+        open = made;
+    }
+}
+
+#[tokio::test]
+async fn time_and_a_settlement_never_give_back_the_same_units() {
+    let server = Server::start();
+    assert_nothing_comes_back_twice(memory()).await;
+    assert_nothing_comes_back_twice(redis(&server)).await;
 }
 
 #[tokio::test]

@@ -72,6 +72,11 @@ impl Backend {
         Some(asked.map_or(setting, |asked| asked.min(setting)))
     }
 
+    /// Returns whether the store decides all these hits in one atomic step.
+    pub(super) fn is_atomic(&self, hits: &[Hit<'_>]) -> bool {
+        self.redis().is_none_or(|store| store.is_atomic(hits))
+    }
+
     /// Returns why a shared store does not support one of these hits. Returns `None` if it supports all of them, and
     /// for the memory store.
     #[inline]

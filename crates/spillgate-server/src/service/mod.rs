@@ -25,6 +25,7 @@ mod tests;
 mod validate;
 
 use std::fmt;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::{Arc, Mutex};
 
 use arc_swap::{ArcSwap, Guard};
@@ -42,7 +43,7 @@ pub use named_limits::not_reset;
 pub use options::{Bounds, ServiceOptions};
 pub use peer::Peer;
 pub use readiness::Readiness;
-pub use reserve::{Claim, Reserved};
+pub use reserve::{Claim, Records, Reserved, Settlement};
 
 use accounting::FullLog;
 use readiness::Outage;
@@ -59,6 +60,8 @@ pub struct Service<C = SystemClock> {
     outage: Mutex<Option<Outage>>,
     full: FullLog,
     log: RequestLog,
+    /// A random number that distinguishes this server from other servers, and from itself before a restart.
+    number: u64,
 }
 
 impl<C> fmt::Debug for Service<C> {
@@ -87,6 +90,7 @@ impl<C: Clock> Service<C> {
             outage: Mutex::new(None),
             full: FullLog::default(),
             log: RequestLog::new(),
+            number: RandomState::new().build_hasher().finish(),
         };
         if service.limiter.store().is_shared() {
             service.set_store_error(Some(StoreErrorKind::Disconnected));

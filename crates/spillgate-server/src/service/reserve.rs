@@ -2,16 +2,42 @@
 //!
 //! Each key of a reservation has a record: a lease that a settlement ends. [`spillgate::reservation`] explains this.
 
+use std::time::Duration;
+
 use smallvec::{SmallVec, smallvec};
-use spillgate::reservation::record_key;
+use spillgate::reservation::{record, record_key};
 use spillgate::rules::{Limit, Plan, Request};
-use spillgate::{Algorithm, Binding, Clock, Decision, Hit, Op, Quota, Receipt, Verdict};
+use spillgate::{
+    Algorithm, Binding, Clock, Decision, Hit, OnStoreFailure, Op, OpKind, Quota, QuotaError, Reason, Receipt, Source,
+    Store as _, Verdict, Wait,
+};
 use tracing::Level;
 
 use super::answer::{self, Answer, AnswerView};
 use super::sketched::{place_of, refuse_sketches};
 use super::{Loaded, Service, ServiceError};
 use crate::settings::Grants;
+
+/// The limits of the records of reservations.
+#[derive(Clone, Debug)]
+pub struct Records {
+    /// The limit of a record that the server makes in its own memory while the shared store fails.
+    local: Quota,
+    /// The limit of a record that is not made while the shared store fails. No limit of its key counts then.
+    shared: Quota,
+}
+
+impl Records {
+    /// Returns the limits of the records of reservations that can be settled during `life`.
+    ///
+    /// # Errors
+    /// `life` is 0, or longer than a lease can be.
+    pub fn new(life: Duration) -> Result<Records, QuotaError> {
+        let local = record(life)?;
+        let shared = Quota::concurrency(local.limit()).lease(life).on_store_failure(OnStoreFailure::Allow).build()?;
+        Ok(Records { local, shared })
+    }
+}
 
 /// Units that a limit has counted for a reservation, or the lease of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,69 +57,70 @@ pub struct Claim {
 pub struct Reserved {
     /// The units that the caller has estimated.
     pub estimate: u64,
+    /// The server whose own memory has counted the estimate, because the shared store failed. `None` if the store of the
+    /// settings has counted it.
+    pub server: Option<u64>,
     /// What was taken. The list is empty if no limit counts the request.
     pub claims: Vec<Claim>,
 }
 
+/// What a settlement has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settlement {
+    /// The estimate was corrected.
+    Settled,
+    /// Nothing was changed: the reservation was settled before, or its life has ended.
+    Gone,
+    /// Nothing was changed: the estimate is in the memory of another server.
+    Elsewhere,
+}
+
 impl<C: Clock> Service<C> {
     /// Takes an estimate from all limits that match the request, or from none. All takes of `request` have the cost
-    /// `estimate`. `record` is the limit of the records. The reservation is `None` if the request is refused.
+    /// `estimate`. The reservation is `None` if the request is refused.
     ///
     /// A limit that is `post_paid` takes the estimate too, and refuses it if it does not fit.
     ///
     /// # Errors
     /// The request is malformed, exceeds a bound or is not allowed on its listener, a limit has permits or turns instead
-    /// of units, or the store failed.
+    /// of units, the store cannot keep records, or the store failed.
     pub async fn reserve<'p, 'q: 'p>(
         &self,
         loaded: &'p Loaded,
         request: &Request<'q>,
         grants: Grants,
-        (estimate, record): (u64, &'p Quota),
+        (estimate, records): (u64, &'p Records),
     ) -> Result<(Answer<'p>, Option<Reserved>), ServiceError> {
         let mut plan = self.plan(loaded, request, grants).map_err(|error| self.rejected(error))?;
-        refuse_sketches(&plan).map_err(|error| self.rejected(error))?;
         let limits = plan.hits.len();
-        self.add_records(&mut plan, estimate, record).map_err(|error| self.rejected(error))?;
+        let keys = self.add_records(&mut plan, estimate, records).map_err(|error| self.rejected(error))?;
         let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); plan.hits.len()];
         let now = self.limiter.now();
         let decided = self.decide_hits(now, None, &plan.hits, &mut decisions).await;
-        let mut verdict = decided.map_err(|error| self.rejected(error))?;
-        let claim = |(hit, decision): (&Hit<'_>, &Decision)| match (hit.op, decision.receipt) {
-            (Op::Take { cost: taken, .. }, Some(receipt)) => {
-                Some(Claim { key: hit.key, quota: hit.quota.clone(), taken, receipt })
-            }
-            _ => None,
-        };
-        let claims = verdict.allowed.then(|| plan.hits.iter().zip(&decisions).filter_map(claim).collect());
-        // A caller sees limits, and no records. So the limits get the refusal of a record.
-        let (of_limits, of_records) = decisions.split_at_mut(limits);
-        let refused_record = of_records.iter().find(|record| !record.allowed).filter(|_| !verdict.allowed);
-        if let Some(record) = refused_record {
-            for decision in of_limits.iter_mut().filter(|decision| decision.allowed) {
-                let limit = decision.limit;
-                *decision = *record;
-                decision.limit = limit;
-            }
-        }
-        if verdict.allowed || refused_record.is_some() {
-            let seen = Verdict::of(&plan.hits[..limits], of_limits, verdict.now);
-            let allowed = verdict.allowed;
-            verdict = seen.with_source(verdict.source);
-            verdict.allowed = allowed;
-        }
+        let decided = decided.map_err(|error| self.rejected(error))?;
+        let verdict = without_records(&plan.hits, (limits, &keys), &mut decisions, decided);
+        let reserved = verdict.allowed.then(|| Reserved {
+            estimate,
+            server: (verdict.source == Source::Local).then_some(self.number),
+            claims: claims(&plan.hits, (limits, &keys), &decisions),
+        });
         let statuses = answer::statuses(&plan, &decisions);
         let view = AnswerView { verdict: &verdict, statuses: &statuses, plan: &plan, decisions: &decisions };
         self.count(now, loaded, request, view);
         if tracing::enabled!(Level::DEBUG) {
             self.log.request(now, request, view);
         }
-        let reserved = claims.map(|claims| Reserved { estimate, claims });
         Ok((Answer::new(verdict, statuses, plan, decisions), reserved))
     }
 
-    /// Adds one record for each key of the plan.
-    fn add_records<'p>(&self, plan: &mut Plan<'p>, estimate: u64, record: &'p Quota) -> Result<(), ServiceError> {
+    /// Adds one record for each key of the plan. Returns the keys, in the order of the records.
+    fn add_records<'p>(
+        &self,
+        plan: &mut Plan<'p>,
+        estimate: u64,
+        records: &'p Records,
+    ) -> Result<SmallVec<[u128; 4]>, ServiceError> {
+        refuse_sketches(plan)?;
         if estimate == 0 {
             let text = "an estimate of 0 units reserves nothing: estimate at least 1 unit";
             return Err(ServiceError::BadRequest(text.into()));
@@ -106,6 +133,10 @@ impl<C: Clock> Service<C> {
                  /v1/check"
             )));
         }
+        if !self.limiter.store().supports(&records.local, OpKind::Take) {
+            let text = "reservations need scripts in the store, and this server has store.scripts: off";
+            return Err(ServiceError::BadRequest(text.into()));
+        }
         let mut keys: SmallVec<[u128; 4]> = SmallVec::new();
         for hit in &mut plan.hits {
             if let Op::Force { cost } = hit.op {
@@ -115,20 +146,23 @@ impl<C: Clock> Service<C> {
                 keys.push(hit.key);
             }
         }
-        let binding = if self.options.shadow { Binding::Shadow } else { Binding::Enforce };
-        plan.hits.extend(keys.into_iter().map(|key| Hit::new(record_key(key), record, Op::take(1), binding)));
-        Ok(())
+        let of_keys: SmallVec<[Hit<'p>; 4]> = keys.iter().map(|key| record_hit(&plan.hits, *key, records)).collect();
+        plan.hits.extend(of_keys);
+        Ok(keys)
     }
 
-    /// Counts `used` units instead of the estimate. Returns whether the reservation was still open. If not, nothing is
-    /// changed.
+    /// Counts `used` units instead of the estimate. [`Settlement`] says whether the reservation was still open.
     ///
-    /// In a Redis Cluster, the limits of one reservation can be in several slots. Then each slot settles its part by
-    /// itself, and the result is true only if all parts were open.
+    /// In a Redis Cluster, the limits of one reservation can be in several slots. The record in the slot of the first
+    /// limit then decides: it is settled alone, together with the limits of its slot. Only the settlement that wins this
+    /// record goes on, and settles all other slots. If the store fails after that, the estimate stays charged there.
     ///
     /// # Errors
     /// The store failed.
-    pub async fn settle(&self, reserved: &Reserved, used: u64) -> Result<bool, ServiceError> {
+    pub async fn settle(&self, reserved: &Reserved, used: u64) -> Result<Settlement, ServiceError> {
+        if reserved.server.is_some_and(|server| server != self.number) {
+            return Ok(Settlement::Elsewhere);
+        }
         let settle = |claim: &Claim| match claim.quota.algorithm() {
             Algorithm::Concurrency => Op::settle(claim.taken, 0, claim.receipt),
             // Two descriptors with the same counter have taken the estimate twice.
@@ -142,7 +176,76 @@ impl<C: Clock> Service<C> {
             Hit::new(claim.key, &claim.quota, op, Binding::Enforce)
         });
         let hits: SmallVec<[Hit<'_>; 4]> = hits.collect();
-        let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); hits.len()];
-        Ok(self.hit(None, &hits, &mut decisions).await?.allowed)
+        let (first, others) = if self.limiter.store().is_atomic(&hits) {
+            (hits, SmallVec::new())
+        } else {
+            let slot = |hit: &Hit<'_>| hit.key >> Hit::SLOT_SHIFT;
+            let first_slot = hits.first().map(slot);
+            hits.into_iter().partition(|hit| Some(slot(hit)) == first_slot)
+        };
+        let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); first.len()];
+        if !self.hit(None, &first, &mut decisions).await?.allowed {
+            return Ok(Settlement::Gone);
+        }
+        if !others.is_empty() {
+            decisions.resize(others.len(), Decision::default());
+            // A slot refuses its part if the life has ended meanwhile. The estimate then stays charged there.
+            self.hit(None, &others, &mut decisions).await?;
+        }
+        Ok(Settlement::Settled)
     }
+}
+
+/// Returns the hit on the record of `key`. `hits` are the hits on the limits.
+fn record_hit<'p>(hits: &[Hit<'p>], key: u128, records: &'p Records) -> Hit<'p> {
+    let of_key = || hits.iter().filter(|hit| hit.key == key);
+    let is_local = of_key().any(|hit| hit.quota.on_store_failure() == OnStoreFailure::Local);
+    let quota = if is_local { &records.local } else { &records.shared };
+    // If no limit of the key refuses requests, its record refuses none either.
+    let is_shadow = of_key().all(|hit| hit.binding == Binding::Shadow);
+    let binding = if is_shadow { Binding::Shadow } else { Binding::Enforce };
+    Hit::new(record_key(key), quota, Op::take(1), binding)
+}
+
+/// Returns the verdict that the caller sees. The first `limits` hits are those on limits, and the records of `keys` follow.
+///
+/// A caller should not see a record. Only a full memory store refuses one: it has no capacity for a new key. The limits of
+/// the record's key then refuse for this reason.
+fn without_records(
+    hits: &[Hit<'_>],
+    (limits, keys): (usize, &[u128]),
+    decisions: &mut [Decision],
+    decided: Verdict,
+) -> Verdict {
+    let (of_limits, of_records) = decisions.split_at_mut(limits);
+    for (key, _) in keys.iter().zip(of_records).filter(|(_, record)| !record.allowed) {
+        for (hit, decision) in hits.iter().zip(&mut *of_limits).filter(|(hit, _)| hit.key == *key) {
+            if decision.allowed {
+                *decision = Decision::refuse(hit.quota.capacity(), Reason::StoreFull, Wait::Unknown);
+            }
+        }
+    }
+    let mut verdict = Verdict::of(&hits[..limits], of_limits, decided.now).with_source(decided.source);
+    if verdict.allowed && !decided.allowed {
+        // Limits with `quota_mode` allow a request if one of them does. But a full store refuses the whole request.
+        let refusing = of_limits.iter().position(|decision| !decision.allowed);
+        (verdict.allowed, verdict.binding, verdict.retry_after) = (false, refusing, decided.retry_after);
+    }
+    verdict
+}
+
+/// Returns what was taken. The records come last. What was taken under a key without a record cannot be settled.
+fn claims(hits: &[Hit<'_>], (limits, keys): (usize, &[u128]), decisions: &[Decision]) -> Vec<Claim> {
+    let has_record = |hit: &Hit<'_>| {
+        let record = keys.iter().position(|key| *key == hit.key);
+        record.is_none_or(|record| decisions[limits + record].receipt.is_some())
+    };
+    let taken = hits.iter().zip(decisions).filter(|(hit, _)| has_record(hit));
+    let claim = |(hit, decision): (&Hit<'_>, &Decision)| match (hit.op, decision.receipt) {
+        (Op::Take { cost: taken, .. }, Some(receipt)) => {
+            Some(Claim { key: hit.key, quota: hit.quota.clone(), taken, receipt })
+        }
+        _ => None,
+    };
+    taken.filter_map(claim).collect()
 }

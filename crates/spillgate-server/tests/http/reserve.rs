@@ -4,7 +4,10 @@
 
 use std::time::Duration;
 
+use axum::body::Body;
+use axum::http::Request;
 use serde_json::{Value, json};
+use spillgate::{MemoryOptions, OnFull};
 use spillgate_server::service::ServiceOptions;
 
 use crate::app::{App, Reply, options};
@@ -163,4 +166,43 @@ fn in_shadow_mode_a_reservation_is_never_refused() {
     assert_eq!(left(&app, &red), 20);
     assert_eq!(commit(&app, &first, 10).status, 200);
     assert_eq!((left(&app, &red), commit(&app, &first, 10).status), (90, 410));
+}
+
+/// Returns a server that has one state, of the limit for `descriptor`, and no capacity for another one.
+fn full(descriptor: &str, on_full: OnFull) -> App {
+    let memory = MemoryOptions { max_keys: 1, on_full, ..MemoryOptions::default() };
+    let app = App::with_memory(options(), ServiceOptions::default(), memory);
+    let body = json!({ "domain": "api", "descriptors": [{ descriptor: "red" }] });
+    assert_eq!(app.post("/v1/check", &body.to_string()).status, 200);
+    app
+}
+
+#[test]
+fn a_full_store_refuses_a_reservation_as_its_limit() {
+    let app = full("tokens", OnFull::Deny);
+    let refused = reserve(&app, &json!([{"tokens": "red"}]), 20);
+    assert!(refused.problem(429).contains("the memory for counts is full"), "{}", refused.body);
+    let answer = refused.json();
+    assert_eq!((&answer["rule"], &answer["limit"], &answer["remaining"]), (&json!("tokens"), &json!(100), &json!(0)));
+    assert_eq!(answer["violated-policies"], json!(["tokens"]));
+    assert_eq!(answer["reservation_id"], Value::Null);
+    assert_eq!(left(&app, &json!({"tokens": "red"})), 99);
+    let request = Request::get("/metrics").body(Body::empty()).expect("the request is valid");
+    let metrics = app.admin(None, "127.0.0.1:1", request).body;
+    assert!(metrics.contains(r#"rule="tokens",outcome="refused"} 1"#), "{metrics}");
+}
+
+#[test]
+fn a_full_store_that_allows_makes_no_reservation_that_could_be_settled() {
+    let app = full("tokens", OnFull::Allow);
+    let allowed = reserve(&app, &json!([{"tokens": "red"}]), 20);
+    assert_eq!((allowed.status, &allowed.json()["reservation_id"]), (200, &Value::Null));
+    assert_eq!(left(&app, &json!({"tokens": "red"})), 79, "the estimate stays charged");
+}
+
+#[test]
+fn a_full_store_refuses_no_reservation_of_a_rule_in_shadow_mode() {
+    let app = full("shadowed", OnFull::Deny);
+    let allowed = reserve(&app, &json!([{"shadowed": "red"}]), 1);
+    assert_eq!((allowed.status, &allowed.json()["reservation_id"]), (200, &Value::Null));
 }

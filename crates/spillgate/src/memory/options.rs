@@ -31,8 +31,8 @@ pub enum OnFull {
     /// because a shadow hit never refuses its request.
     #[default]
     Deny,
-    /// A hit for which the store has no capacity is decided, but not counted. A client that uses a new key for each
-    /// request is then not limited.
+    /// A hit for which the store has no capacity is decided, but not counted, and a take has no receipt. A client that uses
+    /// a new key for each request is then not limited.
     Allow,
     /// A new key for which the store has no capacity is limited by a [sketch](crate::sketch). No such key is admitted above
     /// the bound of its limit, and some are refused too early. When the store has capacity again, the key gets a state with

@@ -51,12 +51,17 @@ impl MemoryStore {
             lacking && take && self.on_full != OnFull::Allow
         };
         let Some(first) = (0..hits.len()).find(|&i| refuses(i)) else {
-            return match &self.overflow {
+            let verdict = match &self.overflow {
                 None => decide_late(states, state_of, hits, now, newest, decisions),
                 Some(overflow) => {
                     overflow.decide((now, newest), (hits, &substitutes), (states, state_of), lacks, decisions)
                 }
             };
+            // What the store does not keep can be neither given back nor released.
+            for (decision, _) in decisions.iter_mut().zip(state_of).filter(|(_, j)| lacks[**j] != Lack::Nothing) {
+                *decision = decision.without_receipt();
+            }
+            return verdict;
         };
         // The whole request is refused. Its takes, forces and settlements become peeks (operations that only read), so
         // that the request charges nothing and settles nothing.

@@ -126,14 +126,19 @@ local function load_bucket()
     if more_s > 0 or more_ns > 0 then owe(b, quota, plus(s, ns, more_s, more_ns)) end
   end
 
-  -- Subtracts cost * T from the debt, with the T of the state. Here quota.cost_s and quota.cost_ns encode units, not
-  -- time. A queue refunds a take only if no other take has joined the queue after it. In this case TAT still equals the
-  -- mark, which is the TAT that the receipt of the take contains.
+  -- Subtracts cost * T from the debt, with the T of the state. Here quota.cost_s and quota.cost_ns encode units, not time.
+  -- The mark is the TAT right after the take, which the receipt of the take contains. It is 0 without a receipt. Time has
+  -- given back what was due before now, so at most mark - now is subtracted. A queue refunds a take only if no other take
+  -- has joined the queue after it. In this case TAT still equals the mark.
   local function refund(b, quota)
     if b.none then return end
     if quota.queue and (b.tat_s ~= quota.mark_s or b.tat_ns ~= quota.mark_ns) then return end
     local s, ns = debt(b)
-    set(b, minus(s, ns, converted(quota.cost_s, quota.cost_ns, b.t_s, b.t_ns, 0, 1, s, ns)))
+    local most_s, most_ns = s, ns
+    if quota.mark_s > 0 or quota.mark_ns > 0 then
+      most_s, most_ns = least(s, ns, minus(quota.mark_s, quota.mark_ns, now_s, now_ns))
+    end
+    set(b, minus(s, ns, converted(quota.cost_s, quota.cost_ns, b.t_s, b.t_ns, 0, 1, most_s, most_ns)))
   end
 
   local function ends(b)

@@ -31,11 +31,10 @@ use http_body::Body;
 use http_body_util::Full;
 use ipnet::IpNet;
 use spillgate::headers::HeaderStyle;
-use spillgate::reservation::record;
-use spillgate::{Clock, Quota, SystemClock};
+use spillgate::{Clock, SystemClock};
 use tower::BoxError;
 
-use crate::service::{Peer, Readiness, Service};
+use crate::service::{Peer, Readiness, Records, Service};
 use crate::settings::{self, Grants, Settings};
 
 pub(crate) use body::read_body;
@@ -118,8 +117,7 @@ struct HttpContext<C: Clock> {
     max_wait: Duration,
     lease_key: LeaseKey,
     reservation_key: ReservationKey,
-    /// The limit of the records of reservations.
-    record: Quota,
+    records: Records,
 }
 
 impl<C: Clock> HttpState<C> {
@@ -136,7 +134,7 @@ impl<C: Clock> HttpState<C> {
         let forward_auth = ForwardAuth::try_from(forward_auth)?;
         let lease_key = LeaseKey::of(service.limiter().keys());
         let reservation_key = ReservationKey::of(service.limiter().keys());
-        let record = record(reservation_life).map_err(HttpError::ReservationLife)?;
+        let records = Records::new(reservation_life).map_err(HttpError::ReservationLife)?;
         Ok(HttpState(Arc::new(HttpContext {
             service,
             headers,
@@ -147,7 +145,7 @@ impl<C: Clock> HttpState<C> {
             max_wait,
             lease_key,
             reservation_key,
-            record,
+            records,
         })))
     }
 }

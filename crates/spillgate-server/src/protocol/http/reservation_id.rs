@@ -10,8 +10,10 @@ use spillgate::{Algorithm, Anchor, KeyHasher, MAX_HITS, Quota, QuotaBuilder, Rec
 use super::signature::{BadId, Signer};
 use crate::service::{Claim, Reserved};
 
-const VERSION: u8 = 1;
-const HEAD_BYTES: usize = 1 + 8;
+const VERSION: u8 = 2;
+/// The version, the estimate, and the number of the server that has the estimate in its own memory. The number is 0 if the
+/// estimate is in the store.
+const HEAD_BYTES: usize = 1 + 2 * 8;
 /// Two bytes say the algorithm. The key has 16 bytes. The limit, the window or the lease, the capacity, the units, and the
 /// time and the mark of the receipt have 8 bytes each.
 const CLAIM_BYTES: usize = 2 + 16 + 6 * 8;
@@ -32,6 +34,7 @@ impl ReservationKey {
         let mut bytes = Vec::with_capacity(HEAD_BYTES + reserved.claims.len() * CLAIM_BYTES + 16);
         bytes.push(VERSION);
         bytes.extend_from_slice(&reserved.estimate.to_be_bytes());
+        bytes.extend_from_slice(&reserved.server.unwrap_or(0).to_be_bytes());
         for Claim { key, quota, taken, receipt } in &reserved.claims {
             bytes.extend_from_slice(&algorithm_bytes(quota.algorithm()));
             bytes.extend_from_slice(&key.to_be_bytes());
@@ -47,10 +50,12 @@ impl ReservationKey {
     pub(crate) fn open(&self, id: &str) -> Result<Reserved, BadId> {
         let bytes = self.0.open(id, MAX_BYTES)?;
         let (&VERSION, bytes) = bytes.split_first().ok_or(BadId)? else { return Err(BadId) };
-        let (estimate, claims) = bytes.split_first_chunk::<8>().ok_or(BadId)?;
+        let (estimate, bytes) = bytes.split_first_chunk::<8>().ok_or(BadId)?;
+        let (server, claims) = bytes.split_first_chunk::<8>().ok_or(BadId)?;
         let (claims, []) = claims.as_chunks::<CLAIM_BYTES>() else { return Err(BadId) };
         let claims = claims.iter().map(read).collect::<Result<_, _>>()?;
-        Ok(Reserved { estimate: u64::from_be_bytes(*estimate), claims })
+        let server = Some(u64::from_be_bytes(*server)).filter(|server| *server > 0);
+        Ok(Reserved { estimate: u64::from_be_bytes(*estimate), server, claims })
     }
 }
 
@@ -124,7 +129,7 @@ mod tests {
             taken: 3 * i as u64,
             receipt: Receipt::new(Time::from_nanos(i as u64), u64::MAX - i as u64),
         };
-        Reserved { estimate: 3, claims: quotas.into_iter().enumerate().map(claim).collect() }
+        Reserved { estimate: 3, server: Some(u64::MAX), claims: quotas.into_iter().enumerate().map(claim).collect() }
     }
 
     #[test]
@@ -132,7 +137,7 @@ mod tests {
         let key = ReservationKey::of(&KeyHasher::random());
         let made = reserved(quotas());
         let read = key.open(&key.sign(&made)).expect("the id is valid");
-        assert_eq!((read.estimate, read.claims.len()), (made.estimate, made.claims.len()));
+        assert_eq!((read.estimate, read.server, read.claims.len()), (made.estimate, made.server, made.claims.len()));
         for (read, made) in read.claims.iter().zip(&made.claims) {
             assert_eq!((read.key, read.taken, read.receipt), (made.key, made.taken, made.receipt));
             let parts = |quota: &Quota| {
@@ -156,9 +161,9 @@ mod tests {
         for junk in ["", "A", "not an id", "\u{1F980}", &"A".repeat(2 * MAX_BYTES), &other] {
             assert!(key.open(junk).is_err(), "{junk:.20}");
         }
-        for cut in [0, 1, 8, 9, 10, 74] {
+        for cut in [0, 1, 8, 9, 16, 17, 18, 82] {
             let bytes = vec![VERSION; cut];
-            assert!(cut == 9 || key.open(&key.0.sign(bytes)).is_err(), "{cut} bytes");
+            assert!(cut == HEAD_BYTES || key.open(&key.0.sign(bytes)).is_err(), "{cut} bytes");
         }
     }
 }

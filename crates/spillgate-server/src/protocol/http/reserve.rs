@@ -13,6 +13,7 @@ use super::json::{self, Entries, Text};
 use super::problem::{Failure, Problem};
 use super::response::object;
 use super::{HttpState, Response};
+use crate::service::Settlement;
 
 const RESERVE_EXAMPLE: &str = r#"{"domain":"llm","descriptors":[{"team":"red"}],"estimate":3000}"#;
 const COMMIT_EXAMPLE: &str = r#"{"reservation_id":"AQ...","used":2150}"#;
@@ -63,7 +64,7 @@ pub(super) async fn reserve<C: Clock>(
     for descriptor in &wire.descriptors {
         request.add(descriptor.iter(), Action::Take(wire.estimate), None);
     }
-    let asked = (wire.estimate, &context.record);
+    let asked = (wire.estimate, &context.records);
     let (answer, reserved) = context.service.reserve(&rules, &request, context.grants, asked).await?;
     let mut summary = Summary::of(&answer);
     let reserved = reserved.filter(|reserved| !reserved.claims.is_empty());
@@ -88,9 +89,18 @@ async fn settle<C: Clock>(state: &HttpState<C>, id: &str, used: u64) -> Result<R
             "send a reservation_id as it was returned; a server that restarted without a snapshot does not know its old ids",
         )
     })?;
-    if state.0.service.settle(&reserved, used).await? {
-        return Ok(object(&Settled { settled: true, used }));
+    match state.0.service.settle(&reserved, used).await? {
+        Settlement::Settled => Ok(object(&Settled { settled: true, used })),
+        Settlement::Gone => {
+            let help = "nothing was changed; if it was not settled before, its estimate stays charged";
+            let detail = "the reservation was settled before, or its life has ended";
+            Err(Problem::new(StatusCode::GONE, detail, help).into())
+        }
+        Settlement::Elsewhere => {
+            let help = "nothing was changed; send this request to the server that made the reservation; if that server was \
+                        restarted, its estimate is not counted any more";
+            let detail = "another server has this reservation in its own memory, because the shared store failed";
+            Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, detail, help).into())
+        }
     }
-    let help = "nothing was changed; if it was not settled before, its estimate stays charged";
-    Err(Problem::new(StatusCode::GONE, "the reservation was settled before, or its life has ended", help).into())
 }

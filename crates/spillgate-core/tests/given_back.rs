@@ -1,0 +1,148 @@
+//! What a token bucket gives back when an estimate is corrected after its work.
+//!
+//! Time gives back the units of a bucket too. If a correction gave back the same units once more, a bucket could admit any
+//! number of units at once.
+
+mod support;
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use spillgate_core::{Op, Quota, Receipt, State};
+use support::{ask, cases, take};
+
+/// The number of units of the bucket.
+const BURST: u64 = 100;
+/// The time between two units, in nanoseconds.
+const INTERVAL_NS: u64 = 10;
+/// The time in which an empty bucket becomes full.
+const FULL_NS: u64 = BURST * INTERVAL_NS;
+
+fn bucket() -> Quota {
+    Quota::token_bucket(BURST, Duration::from_nanos(FULL_NS)).build().expect("the quota is valid")
+}
+
+fn reserve(state: &mut State, units: u64, now: u64) -> Option<Receipt> {
+    ask(state, &bucket(), take(units), now).receipt
+}
+
+/// Corrects an estimate. Returns the units that are left then.
+fn settle(state: &mut State, (estimate, receipt): (u64, Receipt), used: u64, now: u64) -> u64 {
+    ask(state, &bucket(), Op::settle(estimate, used, receipt), now).remaining
+}
+
+#[test]
+fn a_busy_bucket_gets_the_whole_difference_back() {
+    let mut state = State::default();
+    let mut now = 1_000;
+    assert!(reserve(&mut state, BURST - 10, now).is_some());
+    for _ in 0..50 {
+        let receipt = reserve(&mut state, 10, now).expect("10 units are left");
+        now += FULL_NS / 2;
+        let left = settle(&mut state, (10, receipt), 3, now);
+        assert_eq!(left, BURST / 2 + 7, "time gives back one half, and the settlement 7 units");
+        assert!(reserve(&mut state, left - 10, now).is_some());
+    }
+}
+
+#[test]
+fn time_and_a_settlement_never_give_back_the_same_units() {
+    let mut state = State::default();
+    let mut open = vec![reserve(&mut state, BURST, 1_000).expect("the bucket is full")];
+    for step in 1..20 {
+        let now = 1_000 + step * (FULL_NS + 5);
+        let mut made = vec![reserve(&mut state, BURST, now).expect("the bucket is full again")];
+        for receipt in open {
+            assert_eq!(settle(&mut state, (BURST, receipt), 0, now), 0);
+            made.extend(reserve(&mut state, BURST, now));
+        }
+        assert_eq!(made.len(), 1, "one burst is open");
+        open = made;
+    }
+}
+
+/// A reservation of the property test.
+struct Made {
+    at: u64,
+    /// The number of the step in which it was made.
+    step: usize,
+    estimate: u64,
+    /// The step in which it was settled, and the units that were used.
+    settled: Option<(usize, u64)>,
+}
+
+impl Made {
+    fn used(&self) -> u64 {
+        self.settled.map_or(self.estimate, |(_, used)| used)
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(2000))]
+
+    /// In every interval, at most f(s) units are used, plus what is given back of earlier reservations.
+    #[test]
+    fn reservations_of_a_bucket_keep_its_bound(
+        steps in prop::collection::vec((0..FULL_NS / 4, any::<bool>(), 1..=BURST, any::<prop::sample::Index>()), 1..80),
+    ) {
+        let (mut state, mut now) = (State::default(), 1_000);
+        let (mut made, mut open): (Vec<Made>, Vec<(usize, Receipt)>) = (Vec::new(), Vec::new());
+        for (step, (gap, reserves, units, which)) in steps.into_iter().enumerate() {
+            // Half of the steps come at the same time as the step before.
+            now += if units % 2 == 0 { 0 } else { gap };
+            if reserves || open.is_empty() {
+                if let Some(receipt) = reserve(&mut state, units, now) {
+                    open.push((made.len(), receipt));
+                    made.push(Made { at: now, step, estimate: units, settled: None });
+                }
+            } else {
+                let (index, receipt) = open.swap_remove(which.index(open.len()));
+                let Made { estimate, settled, .. } = &mut made[index];
+                let used = units % (*estimate + 1);
+                *settled = Some((step, used));
+                settle(&mut state, (*estimate, receipt), used, now);
+            }
+        }
+        for first in 0..made.len() {
+            let begins = &made[first];
+            let is_open = |it: &&Made| it.settled.is_some_and(|(step, _)| step > begins.step);
+            let given_back: u64 = made[..first].iter().filter(is_open).map(|it| it.estimate - it.used()).sum();
+            let mut sum = 0;
+            for it in &made[first..] {
+                sum += it.used();
+                let bound = BURST + (it.at - begins.at) / INTERVAL_NS + given_back;
+                prop_assert!(sum <= bound, "{sum} units, at most {bound} are allowed");
+            }
+        }
+    }
+
+    /// Reservations that are made and settled one after another keep f(s) alone, while others take units from the bucket.
+    #[test]
+    fn reservations_one_after_another_keep_the_bound_of_the_bucket(
+        steps in prop::collection::vec((0..FULL_NS / 2, 0..FULL_NS, 1..=BURST, 0..=BURST, 0..=BURST), 1..40),
+    ) {
+        let (mut state, mut now) = (State::default(), 1_000);
+        let mut used: Vec<(u64, u64)> = Vec::new();
+        for (pause, work, estimate, units, other) in steps {
+            now += pause;
+            let receipt = reserve(&mut state, estimate, now);
+            if receipt.is_some() {
+                used.push((now, units % (estimate + 1)));
+            }
+            now += work;
+            if other > 0 && reserve(&mut state, other, now).is_some() {
+                used.push((now, other));
+            }
+            if let Some(receipt) = receipt {
+                settle(&mut state, (estimate, receipt), units % (estimate + 1), now);
+            }
+        }
+        for first in 0..used.len() {
+            let mut sum = 0;
+            for (at, units) in &used[first..] {
+                sum += units;
+                prop_assert!(sum <= BURST + (at - used[first].0) / INTERVAL_NS);
+            }
+        }
+    }
+}
