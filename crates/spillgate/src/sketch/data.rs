@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::bloom::{BITS_PER_KEY, Filter, LINE_BITS, LINE_BYTES};
-use super::counts::Counts;
+use super::counts::{Counts, MAX_COUNT};
 use super::locks::Locks;
 use super::mixer::Mixer;
 use super::rows::DEPTH;
@@ -97,7 +97,7 @@ pub(super) fn wrong_hits(keys: u64, lines: u64) -> f64 {
     sum
 }
 
-/// Counts for any number of keys: an estimate is never below the true count of its key.
+/// Counts for any number of keys: an estimate is never below the true count of its key, if this count is below 2^32.
 ///
 /// A key has a cell in each of four rows, and its estimate is the smallest of these cells. Only the cells that are too
 /// low are raised (conservative update). Any number of threads can count: a lock that the key chooses is held meanwhile.
@@ -114,7 +114,8 @@ pub(super) fn wrong_hits(keys: u64, lines: u64) -> f64 {
 /// ```
 ///
 /// Let N be the sum of everything that was added, and w the number of cells in a row. An estimate is more than e * N too
-/// high with a probability of at most (1/(e * w))^4, by Markov's inequality for each row. Counts stop at 2^32 - 1.
+/// high with a probability of at most (1/(e * w))^4, by Markov's inequality for each row. Estimates stop at 2^32 - 1, so a
+/// higher count has an estimate that is too low.
 ///
 /// Sources: Cormode and Muthukrishnan, 2005. Estan and Varghese, 2002 (conservative update).
 pub struct CountMin {
@@ -146,7 +147,7 @@ impl CountMin {
     pub fn add(&self, key: u128, units: u32) -> u64 {
         let key = self.mixer.mix(key);
         let _lock = self.locks.lock(self.locks.index_of(key));
-        let count = self.counts.estimate(key, 0) + u64::from(units);
+        let count = (self.counts.estimate(key, 0) + u64::from(units)).min(MAX_COUNT);
         self.counts.raise(key, 0, count, || true);
         count
     }

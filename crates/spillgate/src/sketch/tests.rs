@@ -9,6 +9,8 @@ mod bounds;
 mod data;
 #[cfg(not(loom))]
 mod exact;
+#[cfg(not(loom))]
+mod forecast;
 #[cfg(loom)]
 mod model;
 #[cfg(not(loom))]
