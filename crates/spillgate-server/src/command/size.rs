@@ -131,16 +131,14 @@ fn checked(size: &Size, mut row: Row) -> Row {
     row
 }
 
-/// Returns the best of the representations that work: an exact one if it is small, then a sketch, then Redis.
+/// Returns the best of the representations that work: an exact one if it is small, then a sketch, then the smallest one.
 fn recommended<'r>(size: &Size, rows: &'r [Row]) -> Option<&'r Row> {
-    let works = |row: &&Row| row.fault.is_none();
     let usual = size.memory.unwrap_or(USUAL_BYTES);
-    let exact = rows.iter().filter(works).find(|row| row.representation == "exact" && row.bytes <= usual);
-    let sketches = rows.iter().filter(works).filter(|row| row.is_local && row.representation != "exact");
-    let others = rows.iter().filter(works).filter(|row| row.representation == "exact" || !row.is_local);
-    let smallest = |rows: Vec<&'r Row>| rows.into_iter().min_by_key(|row| row.bytes);
-    let local = exact.or_else(|| smallest(sketches.filter(|row| row.bytes <= usual).collect()));
-    local.or_else(|| if size.memory.is_some() { None } else { smallest(others.collect()) })
+    let working = || rows.iter().filter(|row| row.fault.is_none());
+    let small = || working().filter(|row| row.is_local && row.bytes <= usual);
+    let exact = small().find(|row| row.representation == "exact");
+    let local = exact.or_else(|| small().min_by_key(|row| row.bytes));
+    local.or_else(|| if size.memory.is_some() { None } else { working().min_by_key(|row| row.bytes) })
 }
 
 fn print(size: &Size, rows: &[Row], terminal: &mut Terminal) -> u8 {
@@ -183,7 +181,7 @@ fn counted(number: u64, thing: &str) -> String {
 
 fn table(rows: &[Row], is_best: impl Fn(&Row) -> bool, terminal: &Terminal) -> String {
     let mut table = Table::new(0);
-    let titles = ["representation", "algorithm", "memory", "wrong refusals, at most", "verdict"];
+    let titles = ["representation", "algorithm", "memory", "new keys refused, at most", "verdict"];
     table.row(titles.map(|title| (Tone::Faint, title.to_owned())));
     for row in rows {
         let (tone, verdict) = match &row.fault {
@@ -229,15 +227,15 @@ fn advice(size: &Size, best: Option<&Row>) -> String {
             format!("algorithm: {algorithm}, representation: sketch, sketch_memory: {memory}")
         }
     };
-    let note = match (best.representation, size.memory) {
-        ("exact", _) => {
-            "A state is removed after its units have expired. While more keys come than `memory.max_keys`, \
+    let note = match best.representation {
+        "exact" => {
+            "A state is removed after its units have expired. While more keys come than `memory.max_keys` (10M), \
              `memory.on_full` says what happens to new ones.\n"
         }
-        ("redis", _) => "",
+        "redis" => "",
         _ => {
-            "The wrong refusals are those of an attack with keys that come once. Keys that use up their limits can cause \
-             more of them.\n"
+            "The refusals of new keys are those of an attack with keys that come once. Keys that use up their limits can \
+             cause more of them.\n"
         }
     };
     format!("\nIn the rule: {line}\n{note}")
@@ -324,6 +322,15 @@ mod tests {
         let bytes = memory.map(spillgate::units::parse_bytes);
         assert_eq!(bytes, Some(Ok(1_500_000 / 1_024 * 1_024)));
         assert_eq!((whole_mib(1_536 << 20), whole_mib((3 << 30) - 5)), ("1536MiB".to_owned(), "3GiB".to_owned()));
+    }
+
+    #[test]
+    fn the_smallest_representation_is_recommended_if_none_is_small() {
+        let size = Size { limit: 100, window: DAY, ..SIZE };
+        let rows = rows(&size).expect("the limit is valid");
+        let best = recommended(&size, &rows).expect("something works");
+        assert_eq!((best.representation, best.bytes >> 30), ("gcra sketch", 12));
+        assert!(advice(&size, Some(best)).contains("keys that come once"));
     }
 
     #[test]

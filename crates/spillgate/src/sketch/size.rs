@@ -40,8 +40,9 @@ impl Sketch {
     ///   Bloom filter seems to know are counted, and p is its share of such keys. Such a key has an estimate of 1 plus the
     ///   smallest of its cells. So it has an estimate of u or more if each of these cells has u - 1 units or more. By
     ///   Markov's inequality, this has a probability of at most q(u) = p * (n/(u - 1))^4, and q(1) = p. A fixed window
-    ///   refuses at most q(L). A sliding counter refuses only if one of its two windows has at least half of L, so it
-    ///   refuses at most 2 * q(L/2), where L/2 is rounded up.
+    ///   refuses at most q(L). A sliding counter refuses only if one of its two windows has at least L, or if one of them has
+    ///   at least half of L and the other one at least 1. So it refuses at most 2 * q(L) + 2 * q(L/2) * q(1), where L/2 is
+    ///   rounded up.
     ///
     /// ```
     /// use spillgate::Quota;
@@ -59,7 +60,9 @@ impl Sketch {
         let (bytes, rate, limit) = (Sketch::cell_bytes(bytes), rate.max(0.0), quota.hard_capacity());
         let in_windows = |units| in_window(bytes / 2, rate * quota.window_ns() as f64 / 1e9, units);
         match quota.algorithm() {
-            Algorithm::SlidingWindowCounter { .. } => (2.0 * in_windows(limit.div_ceil(2))).min(1.0),
+            Algorithm::SlidingWindowCounter { .. } => {
+                (2.0 * in_windows(limit) + 2.0 * in_windows(limit.div_ceil(2)) * in_windows(1)).min(1.0)
+            }
             Algorithm::FixedWindow(_) => in_windows(limit),
             algorithm => {
                 let load = rate * quota.interval_ns() as f64 / 1e9 / Rows::width_of(bytes) as f64;

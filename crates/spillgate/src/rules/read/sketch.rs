@@ -71,7 +71,10 @@ fn cause(error: SketchError) -> (&'static [&'static str], &'static str) {
         SketchError::Segments => (&["segments"], "remove `segments`, or remove `representation`"),
         SketchError::FirstHit => (&["anchor"], "remove `anchor`, or remove `representation`"),
         SketchError::Penalty => (&["penalty"], "remove `penalty`, or remove `representation`"),
-        SketchError::Charged => (&["denied"], "write `denied: free`, or remove `representation`"),
+        SketchError::Charged => (
+            &["denied"],
+            "write `denied: free`, or remove `representation`; with `compat: envoy`, the default of `denied` is `charged`",
+        ),
         SketchError::Memory => (&["sketch_memory"], "lower it"),
         SketchError::TooManyUnits => (&["requests_per_unit", "limit"], "lower it, or write `algorithm: token_bucket`"),
     }
