@@ -71,7 +71,10 @@ use windows::Windows;
 /// The smallest sketch, in bytes. The locks use half of it.
 pub(crate) const MIN_BYTES: usize = 128 << 10;
 
-/// Returns whether the operating system gives the program so much memory now. The memory is not kept.
+/// Returns whether the operating system promises the program so much memory now. The memory is not kept.
+///
+/// The promise is about addresses. A system that overcommits can promise more than it has, and a container can have a
+/// lower limit. Then the program is ended when the memory is used.
 ///
 /// ```
 /// assert!(spillgate::sketch::has_memory(1 << 20));
@@ -128,8 +131,8 @@ impl Sketch {
     ///
     /// # Errors
     /// The quota needs what a sketch does not have: leases, a penalty, charged refusals, a log, several segments, windows
-    /// that start at the first hit of a key, or counts above 2^32 - 2. Or the operating system does not give the program so
-    /// much memory.
+    /// that start at the first hit of a key, or counts above 2^32 - 2. Or the operating system does not
+    /// [promise](has_memory) the program so much memory.
     pub fn new(quota: &Quota, bytes: usize) -> Result<Sketch, SketchError> {
         SketchError::check(quota)?;
         // If the program cannot have so much memory, the allocation below would end it.
