@@ -6,7 +6,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use spillgate::sketch::{BloomFilter, CountMin, Sketch};
+use spillgate::sketch::{BloomFilter, CountMin, Sketch, SketchError};
 use spillgate::{Binding, Hit, MemoryOptions, MemoryStore, Op, Quota, Time};
 
 const SECOND: u64 = 1_000_000_000;
@@ -26,15 +26,17 @@ struct Forgetful {
 }
 
 impl Forgetful {
-    fn empty(window: u64) -> Forgetful {
-        Forgetful { window, seen: BloomFilter::for_keys(u64::from(KEYS), 0.001), counts: CountMin::with_bytes(1 << 20) }
+    fn empty(window: u64) -> Result<Forgetful, SketchError> {
+        let (seen, counts) = (BloomFilter::for_keys(u64::from(KEYS), 0.001)?, CountMin::with_bytes(1 << 20)?);
+        Ok(Forgetful { window, seen, counts })
     }
 }
 
 impl Limiter for Forgetful {
     fn allows(&mut self, key: u32, now: u64) -> bool {
         if now / SECOND != self.window {
-            *self = Forgetful::empty(now / SECOND);
+            let Ok(empty) = Forgetful::empty(now / SECOND) else { return false };
+            *self = empty;
         }
         let key = u128::from(key);
         if !self.seen.contains(key) {
@@ -81,9 +83,10 @@ pub(crate) fn run() -> Result<String, String> {
     let quota =
         Quota::sliding_window_counter(LIMIT, Duration::from_secs(1)).build().map_err(|error| error.to_string())?;
     let sketch = Sketch::new(&quota, 4 << 20).map_err(|error| error.to_string())?;
+    let forgetful = Forgetful::empty(0).map_err(|error| error.to_string())?;
     let store = MemoryStore::new(MemoryOptions::default());
     let limiters: [(&str, Box<dyn Limiter>); 3] = [
-        ("filter and sketch that begin empty in each window", Box::new(Forgetful::empty(0))),
+        ("filter and sketch that begin empty in each window", Box::new(forgetful)),
         ("spillgate sketch, sliding_window_counter, 4 MiB", Box::new(Sketched(sketch, quota.clone()))),
         ("spillgate memory store, sliding_window_counter", Box::new(Stored(store, quota))),
     ];

@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn a_part_of_each_case_keeps_the_formula_and_every_bound() {
         for (number, case) in CASES.iter().enumerate() {
-            let counted = measure(case, 8, number as u64 + 1).expect("the case is valid");
+            let counted = measure(case, 6, number as u64 + 1).expect("the case is valid");
             assert!(counted.expected >= 100.0, "case {number}: only {} expected", counted.expected);
             assert!(counted.holds(), "case {number}: {} wrong, {} expected", counted.wrong, counted.expected);
         }

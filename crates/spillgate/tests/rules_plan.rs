@@ -68,6 +68,21 @@ fn equal_hits_are_merged() {
 }
 
 #[test]
+fn a_hit_of_a_sketch_is_not_merged_with_an_equal_hit_of_the_store() {
+    let limit = "{unit: second, limit: 10, algorithm: token_bucket}";
+    let sketched = "{unit: second, limit: 10, algorithm: token_bucket, representation: sketch, sketch_memory: 1MiB}";
+    let mut rules = rules(&format!("domain: d\ndescriptors: [{{key: a, rate_limits: [{sketched}, {limit}]}}]"));
+    rules.open_sketches(None, std::num::NonZeroU32::MIN).expect("there is memory");
+    let twice = [asked(&[("a", "1")], Action::Take(1)), asked(&[("a", "1")], Action::Take(2))];
+    let plan = plan(&rules, &twice);
+    let costs: Vec<Op> = plan.hits.iter().map(|hit| hit.op).collect();
+    let both = Op::Take { cost: 3, max_wait_ns: 9 };
+    assert_eq!(costs, [both, both], "each counter counts both descriptors");
+    let are_sketches: Vec<bool> = plan.sketches().iter().map(Option::is_some).collect();
+    assert_eq!(are_sketches, [true, false]);
+}
+
+#[test]
 fn costs_add_up_without_wrapping() {
     let rules = rules(SEVERAL);
     let all = asked(&[("user", "7")], Action::Take(u64::MAX));

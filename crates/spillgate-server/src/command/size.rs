@@ -20,8 +20,6 @@ const BYTES_PER_COUNTER: f64 = 52.0;
 const BYTES_IN_REDIS: f64 = 177.0;
 /// The largest `sketch_memory` of a rule.
 const MAX_SKETCH_BYTES: u64 = LimitSketch::MAX_BYTES;
-/// A sketch with a higher share of wrong refusals cannot work.
-const MOST_WRONG: f64 = 0.001;
 /// Without `--memory`, an exact limit is recommended up to this memory, which is the default of `memory.max_keys`.
 const USUAL_BYTES: u64 = 310_000_000;
 
@@ -89,16 +87,18 @@ fn possible_rate(size: &Size) -> f64 {
 }
 
 fn sketch(size: &Size, representation: &'static str, algorithm: &'static str, quota: &Quota) -> Row {
-    let rate = possible_rate(size);
+    // A rules file can only have a sketch that is large enough for this rate.
+    let rate = possible_rate(size).max(LimitSketch::LEAST_UNITS_PER_SECOND);
     let needed = Sketch::bytes_for(quota, rate) as u64;
     let bytes = size.memory.unwrap_or(needed).min(MAX_SKETCH_BYTES);
-    let forecast = Sketch::forecast(quota, usize::try_from(bytes).unwrap_or(usize::MAX), rate);
+    let in_memory = usize::try_from(bytes).unwrap_or(usize::MAX);
+    let wrong_refusals = Sketch::forecast(quota, in_memory, rate);
     let fault = match SketchError::check(quota) {
         Err(error) => Some(error.to_string()),
-        Ok(()) if forecast.wrong_refusals > MOST_WRONG => Some(format!(
-            "a sketch of {} can admit about {:.0} units a second, not {:.0}; {}",
+        Ok(()) if wrong_refusals > Sketch::FEW_WRONG_REFUSALS => Some(format!(
+            "a sketch of {} is large enough for {} a second, not {:.0}; {}",
             format_bytes(bytes),
-            forecast.units_per_second,
+            units(Sketch::highest_rate(quota, in_memory)),
             rate.ceil(),
             match needed {
                 needed if needed <= MAX_SKETCH_BYTES => format!("{} would be enough", whole_mib(needed)),
@@ -107,7 +107,12 @@ fn sketch(size: &Size, representation: &'static str, algorithm: &'static str, qu
         )),
         Ok(()) => None,
     };
-    Row { representation, algorithm, bytes, wrong_refusals: forecast.wrong_refusals, fault, is_local: true }
+    Row { representation, algorithm, bytes, wrong_refusals, fault, is_local: true }
+}
+
+/// Prints a number of units, rounded down.
+fn units(number: f64) -> String {
+    if number < 1.0 { "less than 1 unit".to_owned() } else { counted(number as u64, "unit") }
 }
 
 /// Prints a size that a rules file can have: a whole number, rounded up.
@@ -126,16 +131,14 @@ fn checked(size: &Size, mut row: Row) -> Row {
     row
 }
 
-/// Returns the best of the representations that work: an exact one if it is small, then a sketch, then Redis.
+/// Returns the best of the representations that work: an exact one if it is small, then a sketch, then the smallest one.
 fn recommended<'r>(size: &Size, rows: &'r [Row]) -> Option<&'r Row> {
-    let works = |row: &&Row| row.fault.is_none();
     let usual = size.memory.unwrap_or(USUAL_BYTES);
-    let exact = rows.iter().filter(works).find(|row| row.representation == "exact" && row.bytes <= usual);
-    let sketches = rows.iter().filter(works).filter(|row| row.is_local && row.representation != "exact");
-    let others = rows.iter().filter(works).filter(|row| row.representation == "exact" || !row.is_local);
-    let smallest = |rows: Vec<&'r Row>| rows.into_iter().min_by_key(|row| row.bytes);
-    let local = exact.or_else(|| smallest(sketches.filter(|row| row.bytes <= usual).collect()));
-    local.or_else(|| if size.memory.is_some() { None } else { smallest(others.collect()) })
+    let working = || rows.iter().filter(|row| row.fault.is_none());
+    let small = || working().filter(|row| row.is_local && row.bytes <= usual);
+    let exact = small().find(|row| row.representation == "exact");
+    let local = exact.or_else(|| small().min_by_key(|row| row.bytes));
+    local.or_else(|| if size.memory.is_some() { None } else { working().min_by_key(|row| row.bytes) })
 }
 
 fn print(size: &Size, rows: &[Row], terminal: &mut Terminal) -> u8 {
@@ -159,11 +162,11 @@ fn print(size: &Size, rows: &[Row], terminal: &mut Terminal) -> u8 {
         terminal.json(&json!({ "representations": rows }));
     } else {
         let heading = format!(
-            "{} units in {} for each key; {} units a second from {} keys\n\n",
-            size.limit,
+            "{} in {} for each key; {} a second from {}\n\n",
+            counted(size.limit, "unit"),
             format_duration(size.window),
-            size.rate,
-            size.keys
+            counted(size.rate, "unit"),
+            counted(size.keys, "key"),
         );
         let text = heading + &table(rows, is_best, terminal) + &advice(size, best);
         terminal.print(&text);
@@ -171,9 +174,14 @@ fn print(size: &Size, rows: &[Row], terminal: &mut Terminal) -> u8 {
     if best.is_some() { EXIT_OK } else { EXIT_DENIED }
 }
 
+/// Prints a number of things: 1 unit, 2 units.
+fn counted(number: u64, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
 fn table(rows: &[Row], is_best: impl Fn(&Row) -> bool, terminal: &Terminal) -> String {
     let mut table = Table::new(0);
-    let titles = ["representation", "algorithm", "memory", "wrong refusals", "verdict"];
+    let titles = ["representation", "algorithm", "memory", "new keys refused, at most", "verdict"];
     table.row(titles.map(|title| (Tone::Faint, title.to_owned())));
     for row in rows {
         let (tone, verdict) = match &row.fault {
@@ -192,7 +200,7 @@ fn table(rows: &[Row], is_best: impl Fn(&Row) -> bool, terminal: &Terminal) -> S
     table.text(true, terminal)
 }
 
-/// Prints a share such as 0, 1 in 17,000 or 12%.
+/// Prints a share: none, 1 in 17000 or 12 in 100.
 fn share(share: f64) -> String {
     match share {
         share if share <= 1e-12 => "none".to_owned(),
@@ -203,7 +211,7 @@ fn share(share: f64) -> String {
 
 fn advice(size: &Size, best: Option<&Row>) -> String {
     let Some(best) = best else {
-        return "\nNothing fits: raise --memory, shorten the window, or share the counts in Redis.\n".to_owned();
+        return "\nNothing fits into --memory. Raise it, shorten the window, or count in Redis.\n".to_owned();
     };
     let burst = size.burst.filter(|_| best.algorithm == "token_bucket");
     let algorithm = burst.map_or(best.algorithm.to_owned(), |burst| format!("{}, burst: {burst}", best.algorithm));
@@ -219,12 +227,16 @@ fn advice(size: &Size, best: Option<&Row>) -> String {
             format!("algorithm: {algorithm}, representation: sketch, sketch_memory: {memory}")
         }
     };
-    let note = match (best.representation, size.memory) {
-        ("exact", _) => {
-            "A state is removed after its units have expired. While more keys come than `memory.max_keys`, \
+    let note = match best.representation {
+        "exact" => {
+            "A state is removed after its units have expired. While more keys come than `memory.max_keys` (10M), \
              `memory.on_full` says what happens to new ones.\n"
         }
-        _ => "",
+        "redis" => "",
+        _ => {
+            "The refusals of new keys are those of an attack with keys that come once. Keys that use up their limits can \
+             cause more of them.\n"
+        }
     };
     format!("\nIn the rule: {line}\n{note}")
 }
@@ -257,10 +269,33 @@ mod tests {
         // A million units a second live for 0.1 s in a bucket, and for 1 s in a window.
         assert_eq!(row(&rows, "exact", "token_bucket").bytes, 3_100_000);
         assert_eq!(row(&rows, "exact", "fixed_window").bytes, 31_000_000);
-        // A twentieth of the cells of a row have a debt, and a cell of each of four rows has 8 bytes.
+        // With this burst, a cell of a row is enough for two units in 0.1 s. A cell of each of four rows has 8 bytes.
         let sketch = row(&rows, "gcra sketch", "token_bucket");
-        assert_eq!(sketch.bytes / 1_000_000, 64);
-        assert!(sketch.fault.is_none() && sketch.wrong_refusals < 1e-12);
+        assert_eq!(sketch.bytes / 100_000, 16);
+        assert!(sketch.fault.is_none() && sketch.wrong_refusals <= 1e-5);
+    }
+
+    #[test]
+    fn a_sketch_works_up_to_the_rate_and_from_the_size_that_its_error_names() {
+        for (limit, window, burst) in [(100, DAY, None), (10, Duration::from_secs(1), Some(1))] {
+            for name in ["gcra sketch", "count-min"] {
+                let fault = |rate, memory| {
+                    let rows = rows(&Size { limit, window, burst, rate, memory: Some(memory), ..SIZE });
+                    rows.ok()?.into_iter().find(|row| row.representation == name)?.fault
+                };
+                let number = |fault: &str, before: &str, after: &str| -> Option<u64> {
+                    fault.split_once(before)?.1.split_once(after)?.0.parse().ok()
+                };
+                let error = fault(10_000_000, 1 << 20).expect("the sketch is too small");
+                let rate = number(&error, "large enough for ", " unit").expect("the error names a rate");
+                assert_eq!(fault(rate, 1 << 20), None, "{error}");
+                assert!(fault(rate + 1, 1 << 20).is_some(), "{error}");
+                let error = fault(3 * rate, 1 << 20).expect("the sketch is too small");
+                let mib = number(&error, "; ", "MiB would be enough").expect("the error names a size");
+                assert_eq!(fault(3 * rate, mib << 20), None, "{error}");
+                assert!(fault(3 * rate, (mib - 1) << 20).is_some(), "{error}");
+            }
+        }
     }
 
     #[test]
@@ -269,8 +304,11 @@ mod tests {
         let rows = rows(&size).expect("the limit is valid");
         assert!(recommended(&size, &rows).is_none());
         let fault = row(&rows, "gcra sketch", "token_bucket").fault.as_deref().unwrap_or_default();
-        assert!(fault.starts_with("a sketch of 64MiB can admit about 121 units a second, not 1000000"), "{fault}");
-        assert!(advice(&size, None).contains("raise --memory"));
+        assert!(
+            fault.starts_with("a sketch of 64MiB is large enough for 4849 units a second, not 1000000; "),
+            "{fault}"
+        );
+        assert!(advice(&size, None).contains("Nothing fits into --memory"));
     }
 
     #[test]
@@ -279,16 +317,26 @@ mod tests {
         let size = Size { limit: 1_000, window: Duration::from_secs(60), memory: Some(1_500_000), ..SIZE };
         let rows = rows(&size).expect("the limit is valid");
         let best = recommended(&size, &rows).expect("something fits");
-        let memory = advice(&size, Some(best)).split("sketch_memory: ").nth(1).map(|rest| rest.trim().to_owned());
-        let bytes = memory.map(|memory| spillgate::units::parse_bytes(&memory));
+        let text = advice(&size, Some(best));
+        let memory = text.split("sketch_memory: ").nth(1).and_then(|rest| rest.lines().next());
+        let bytes = memory.map(spillgate::units::parse_bytes);
         assert_eq!(bytes, Some(Ok(1_500_000 / 1_024 * 1_024)));
         assert_eq!((whole_mib(1_536 << 20), whole_mib((3 << 30) - 5)), ("1536MiB".to_owned(), "3GiB".to_owned()));
     }
 
     #[test]
+    fn the_smallest_representation_is_recommended_if_none_is_small() {
+        let size = Size { limit: 100, window: DAY, ..SIZE };
+        let rows = rows(&size).expect("the limit is valid");
+        let best = recommended(&size, &rows).expect("something works");
+        assert_eq!((best.representation, best.bytes >> 30), ("gcra sketch", 12));
+        assert!(advice(&size, Some(best)).contains("keys that come once"));
+    }
+
+    #[test]
     fn few_keys_cannot_use_a_high_rate_and_huge_numbers_do_not_overflow() {
         let one = rows(&Size { rate: u64::MAX, keys: 1, window: DAY, ..SIZE }).expect("the limit is valid");
-        assert!(one.iter().all(|row| row.fault.is_none() && row.bytes <= 128 << 10));
+        assert!(one.iter().all(|row| row.fault.is_none() && row.bytes <= 2 << 20));
         let size = Size { rate: u64::MAX, keys: u64::MAX, window: DAY, memory: Some(128 << 10), ..SIZE };
         let all = rows(&size).expect("the limit is valid");
         let fault = row(&all, "gcra sketch", "token_bucket").fault.as_deref().unwrap_or_default();

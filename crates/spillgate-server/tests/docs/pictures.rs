@@ -189,7 +189,10 @@ fn sketch_errors() -> String {
     let x = |octaves: f64| 120.0 + 64.0 * octaves;
     let y = |share: f64| 40.0 - 22.0 * share.log10().max(-10.0);
     let mut svg = Svg::new(880, 310);
-    svg.text((120.0, 20.0), "share of wrong refusals: 10 units a second for each key, a million new keys each second");
+    svg.text(
+        (120.0, 20.0),
+        "share of wrong refusals, at most: 10 units a second for each key, a million new keys each second",
+    );
     for octave in (0..=10).step_by(2) {
         svg.line((x(f64::from(octave)), y(1e-10)), (x(f64::from(octave)), y(1e-10) + 4.0), DARK);
         svg.middle((x(f64::from(octave)), y(1e-10) + 20.0), &format!("{} MiB", 1 << octave));
@@ -203,9 +206,7 @@ fn sketch_errors() -> String {
     svg.line((x(0.0), y(1e-10)), (x(10.0), y(1e-10)), DARK);
     svg.line((x(0.0), y(1.0)), (x(0.0), y(1e-10)), DARK);
     for (number, (name, quota, color)) in lines.enumerate() {
-        let share = |octaves: f64| {
-            Sketch::forecast(&quota, (f64::from(1 << 20) * octaves.exp2()) as usize, RATE).wrong_refusals
-        };
+        let share = |octaves: f64| Sketch::forecast(&quota, (f64::from(1 << 20) * octaves.exp2()) as usize, RATE);
         let points: Vec<(f64, f64)> = (0..=100).map(|step| f64::from(step) / 10.0).map(|at| (at, share(at))).collect();
         for pair in points.windows(2).filter(|pair| pair[1].1 > 1e-10) {
             svg.line((x(pair[0].0), y(pair[0].1)), (x(pair[1].0), y(pair[1].1)), color);

@@ -61,7 +61,10 @@ fn a_server_without_the_number_of_servers_does_not_start() {
     let error = run(&["--store-expected-nodes", "2", "--memory-max-heap", "1MiB"]);
     assert!(error.contains("all sketches together need 2MiB, but memory.max_heap is 1MiB"), "{error}");
     let error = run(&["--store-expected-nodes", "1000"]);
-    assert!(error.contains("rules.yaml:4: with 1000 servers, the sketch of each server can admit only"), "{error}");
+    assert!(
+        error.contains("rules.yaml:4: with 1000 servers, the sketch of each server is large enough for only"),
+        "{error}"
+    );
 }
 
 #[test]

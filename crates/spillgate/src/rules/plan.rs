@@ -287,7 +287,7 @@ impl<'p> Plan<'p> {
             let op = operation(asked.action, limit.post_paid, max_wait_ns);
             let binding = rule.map(Rule::binding).unwrap_or_default();
             let mergeable = if compat_envoy { first_of_descriptor } else { 0 };
-            match self.place(Hit::new(key, quota, op, binding), mergeable) {
+            match self.place(Hit::new(key, quota, op, binding), limit, mergeable) {
                 Some(index) => {
                     self.sketched |= limit.sketch.is_some();
                     self.descriptors[at].hits.push((index, limit));
@@ -301,11 +301,16 @@ impl<'p> Plan<'p> {
     ///
     /// Two descriptors of a request can have the same counter. If their hits differ only in their costs, the hits are
     /// merged, and the cost of the merged hit is the sum of both costs. Only hits at the index `first` or later are
-    /// merged with `hit`.
-    fn place(&mut self, hit: Hit<'p>, first: usize) -> Option<usize> {
+    /// merged with `hit`. A hit that a sketch counts is never merged with a hit that the store counts.
+    fn place(&mut self, hit: Hit<'p>, limit: &Limit, first: usize) -> Option<usize> {
+        let counter = |limit: &Limit| limit.sketch.as_ref().and_then(LimitSketch::opened).map(std::ptr::from_ref);
+        let placed = || self.descriptors.iter().flat_map(|planned| &planned.hits);
+        let has_counter = |index| placed().any(|(at, other)| *at == index && counter(other) == counter(limit));
         let same_key = |there: &Hit<'p>| if there.key == hit.key { there.merged(&hit) } else { None };
         for (index, there) in self.hits.iter_mut().enumerate().skip(first) {
-            if let Some(merged) = same_key(there) {
+            if let Some(merged) = same_key(there)
+                && has_counter(index)
+            {
                 *there = merged;
                 return Some(index);
             }

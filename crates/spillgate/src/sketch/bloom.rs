@@ -40,11 +40,15 @@ const fn tag(window: u64) -> u64 {
 impl Filter {
     /// Makes an empty filter in at most `bytes` bytes, but at least one line.
     pub(super) fn with_bytes(bytes: usize) -> Filter {
-        let lines = (bytes / size_of::<Line>()).clamp(1, u32::MAX as usize);
-        let lines: Box<[Line]> = (0..lines).map(|_| Line::default()).collect();
+        let lines: Box<[Line]> = (0..Filter::lines_of(bytes)).map(|_| Line::default()).collect();
         // Memory of zeros can come without pages. A page comes when it is written.
         lines.iter().step_by(PAGE_BYTES / LINE_BYTES).for_each(|line| line.0[0].store(0, Ordering::Relaxed));
         Filter(lines)
+    }
+
+    /// Returns the number of lines of a filter of this size.
+    pub(super) fn lines_of(bytes: usize) -> usize {
+        (bytes / LINE_BYTES).clamp(1, u32::MAX as usize)
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -6,6 +6,8 @@
 //! Only the lowest 32 bits of the number are stored. A cell that was not written for 2^32 windows is read as if it were
 //! new. The estimate is then too high, and never too low.
 
+use std::collections::BTreeMap;
+
 use super::mixer::Mixed;
 use super::rows::{DEPTH, Rows};
 use crate::sync::Ordering;
@@ -33,10 +35,22 @@ impl Counts {
         self.0.width()
     }
 
-    /// Returns the share of keys whose estimate is above `count`, although they were never counted.
-    pub(super) fn share_above(&self, window: u64, count: u64) -> f64 {
-        let is_high = |cell| cell >> 32 == window & MAX_COUNT && cell & MAX_COUNT > count;
-        self.0.share(is_high).powi(DEPTH as i32)
+    /// Returns each count of a cell in the window, from low to high, with the share of keys that have at least this
+    /// estimate although they were never counted.
+    pub(super) fn shares(&self, window: u64) -> Vec<(u64, f64)> {
+        let mut cells = BTreeMap::new();
+        for cell in self.0.values().filter(|cell| cell >> 32 == window & MAX_COUNT && cell & MAX_COUNT > 0) {
+            *cells.entry(cell & MAX_COUNT).or_insert(0_u64) += 1;
+        }
+        let all = (self.width() * DEPTH as u64) as f64;
+        let mut higher = 0;
+        let shares = cells.into_iter().rev().map(|(count, cells)| {
+            higher += cells;
+            (count, (higher as f64 / all).powi(DEPTH as i32))
+        });
+        let mut shares: Vec<_> = shares.collect();
+        shares.reverse();
+        shares
     }
 
     /// Returns an estimate of the count of `key` in the window. It is never too low, if the true count is at most

@@ -3,10 +3,11 @@
 use std::fmt;
 
 use super::bloom::{BITS_PER_KEY, Filter, LINE_BITS, LINE_BYTES};
-use super::counts::Counts;
+use super::counts::{Counts, MAX_COUNT};
 use super::locks::Locks;
 use super::mixer::Mixer;
 use super::rows::DEPTH;
+use super::{SketchError, has_memory};
 
 /// A set that can only say "perhaps": a key that was inserted is always found, and few other keys are found too.
 ///
@@ -16,11 +17,12 @@ use super::rows::DEPTH;
 /// use spillgate::KeyHasher;
 /// use spillgate::sketch::BloomFilter;
 ///
-/// let filter = BloomFilter::for_keys(100_000, 0.01);
+/// let filter = BloomFilter::for_keys(100_000, 0.01)?;
 /// let keys = KeyHasher::random();
 /// filter.insert(keys.start().key("ann").finish());
 /// assert!(filter.contains(keys.start().key("ann").finish()));
 /// assert!(filter.bytes() < 200_000);
+/// # Ok::<(), spillgate::sketch::SketchError>(())
 /// ```
 ///
 /// Let n be the number of different keys in the filter, and m its number of cache lines, which have 384 bits each. A key
@@ -39,22 +41,30 @@ pub struct BloomFilter {
 
 impl BloomFilter {
     /// Makes an empty filter of at most `bytes` bytes, but at least 64 bytes.
-    #[must_use]
-    pub fn with_bytes(bytes: usize) -> BloomFilter {
-        BloomFilter { mixer: Mixer::random(), filter: Filter::with_bytes(bytes) }
+    ///
+    /// # Errors
+    /// The operating system does not promise the program so much memory.
+    pub fn with_bytes(bytes: usize) -> Result<BloomFilter, SketchError> {
+        if !has_memory(bytes) {
+            return Err(SketchError::Memory);
+        }
+        Ok(BloomFilter { mixer: Mixer::random(), filter: Filter::with_bytes(bytes) })
     }
 
     /// Makes the smallest filter that finds at most the share `error` of other keys, when `keys` different keys are in it.
     /// An `error` that is not between 10^-9 and 1 is moved into this range.
-    #[must_use]
-    pub fn for_keys(keys: u64, error: f64) -> BloomFilter {
+    ///
+    /// # Errors
+    /// The filter would need more than 256 GiB, or more memory than the operating system promises the program.
+    pub fn for_keys(keys: u64, error: f64) -> Result<BloomFilter, SketchError> {
         let error = if error.is_nan() { 1e-9 } else { error.clamp(1e-9, 1.0) };
         let (mut lowest, mut highest) = (1, keys.saturating_mul(32).max(1));
         while lowest < highest {
             let lines = lowest + (highest - lowest) / 2;
             if wrong_hits(keys, lines) <= error { highest = lines } else { lowest = lines + 1 }
         }
-        BloomFilter::with_bytes(usize::try_from(lowest).unwrap_or(usize::MAX).saturating_mul(LINE_BYTES))
+        let bytes = usize::try_from(lowest).unwrap_or(usize::MAX).saturating_mul(LINE_BYTES);
+        if Filter::lines_of(bytes) as u64 == lowest { BloomFilter::with_bytes(bytes) } else { Err(SketchError::Memory) }
     }
 
     /// Inserts a key. The key is a hash, as [`KeyHasher`](crate::KeyHasher) makes it.
@@ -97,7 +107,7 @@ pub(super) fn wrong_hits(keys: u64, lines: u64) -> f64 {
     sum
 }
 
-/// Counts for any number of keys: an estimate is never below the true count of its key.
+/// Counts for any number of keys: an estimate is never below the true count of its key, if this count is below 2^32.
 ///
 /// A key has a cell in each of four rows, and its estimate is the smallest of these cells. Only the cells that are too
 /// low are raised (conservative update). Any number of threads can count: a lock that the key chooses is held meanwhile.
@@ -106,15 +116,17 @@ pub(super) fn wrong_hits(keys: u64, lines: u64) -> f64 {
 /// use spillgate::KeyHasher;
 /// use spillgate::sketch::CountMin;
 ///
-/// let counts = CountMin::for_error(0.001, 0.01);
+/// let counts = CountMin::for_error(0.001, 0.01)?;
 /// let keys = KeyHasher::random();
 /// let ann = keys.start().key("ann").finish();
 /// assert_eq!(counts.add(ann, 3), 3);
 /// assert_eq!(counts.estimate(ann), 3);
+/// # Ok::<(), spillgate::sketch::SketchError>(())
 /// ```
 ///
 /// Let N be the sum of everything that was added, and w the number of cells in a row. An estimate is more than e * N too
-/// high with a probability of at most (1/(e * w))^4, by Markov's inequality for each row. Counts stop at 2^32 - 1.
+/// high with a probability of at most (1/(e * w))^4, by Markov's inequality for each row. Estimates stop at 2^32 - 1, so a
+/// higher count has an estimate that is too low.
 ///
 /// Sources: Cormode and Muthukrishnan, 2005. Estan and Varghese, 2002 (conservative update).
 pub struct CountMin {
@@ -125,16 +137,23 @@ pub struct CountMin {
 
 impl CountMin {
     /// Makes a sketch with cells of at most `bytes` bytes, but at least four cells.
-    #[must_use]
-    pub fn with_bytes(bytes: usize) -> CountMin {
-        CountMin { mixer: Mixer::random(), locks: Locks::new(), counts: Counts::with_bytes(bytes) }
+    ///
+    /// # Errors
+    /// The operating system does not promise the program so much memory.
+    pub fn with_bytes(bytes: usize) -> Result<CountMin, SketchError> {
+        if !has_memory(bytes) {
+            return Err(SketchError::Memory);
+        }
+        Ok(CountMin { mixer: Mixer::random(), locks: Locks::new(), counts: Counts::with_bytes(bytes) })
     }
 
     /// Makes the smallest sketch whose estimates are more than `error` * N too high with a probability of at most
     /// `probability`. N is the sum of everything that was added. Both arguments are moved into the range from 10^-6 to 1.
     /// The sketch has 32 / (error * probability^(1/4)) bytes, which are at most a gigabyte.
-    #[must_use]
-    pub fn for_error(error: f64, probability: f64) -> CountMin {
+    ///
+    /// # Errors
+    /// The operating system does not promise the program so much memory.
+    pub fn for_error(error: f64, probability: f64) -> Result<CountMin, SketchError> {
         let bounded = |x: f64| if x.is_nan() { 1e-6 } else { x.clamp(1e-6, 1.0) };
         let width = (1.0 / (bounded(error) * bounded(probability).powf(1.0 / DEPTH as f64))).ceil();
         CountMin::with_bytes(width as usize * DEPTH * size_of::<u64>())
@@ -146,7 +165,7 @@ impl CountMin {
     pub fn add(&self, key: u128, units: u32) -> u64 {
         let key = self.mixer.mix(key);
         let _lock = self.locks.lock(self.locks.index_of(key));
-        let count = self.counts.estimate(key, 0) + u64::from(units);
+        let count = (self.counts.estimate(key, 0) + u64::from(units)).min(MAX_COUNT);
         self.counts.raise(key, 0, count, || true);
         count
     }

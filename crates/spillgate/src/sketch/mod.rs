@@ -5,7 +5,8 @@
 //! much a key has used. But it never believes too little:
 //!
 //! * No key is ever admitted above the bound of its limit. The bounds are those of [`Algorithm`].
-//! * Its errors are wrong refusals only. [`Sketch::wrong_refusals`] says how many there are.
+//! * Its errors are wrong refusals only. [`Sketch::wrong_refusals`] says how many there are, and [`Sketch::forecast`] says
+//!   how many there can be in a sketch of some size.
 //!
 //! ```
 //! use spillgate::sketch::Sketch;
@@ -63,7 +64,6 @@ use spillgate_core::{Algorithm, Quota, Time};
 pub use available::has_memory;
 pub use data::{BloomFilter, CountMin};
 pub use error::SketchError;
-pub use size::Forecast;
 
 use locks::Locks;
 use rows::DEPTH;
@@ -126,7 +126,7 @@ impl Sketch {
         if !has_memory(bytes) {
             return Err(SketchError::Memory);
         }
-        Ok(Sketch::with_cells(quota, bytes.max(MIN_BYTES) - Locks::BYTES - size_of::<Sketch>()))
+        Ok(Sketch::with_cells(quota, Sketch::cell_bytes(bytes)))
     }
 
     /// Makes a sketch whose cells have at most this many bytes, but at least one cell in each row.
@@ -149,12 +149,13 @@ impl Sketch {
         size_of::<Sketch>() + Locks::BYTES + cells
     }
 
-    /// Returns the share of new keys (0 to 1) whose take of `cost` units would be refused at `now`, although such keys
-    /// have used nothing.
+    /// Returns the share of new keys (0 to 1) whose take of `cost` units [`take_now`](Sketch::take_now) would refuse at `now`,
+    /// although such keys have used nothing.
     ///
-    /// It reads all cells, so call it now and then, and not for each request. Let h be the share of cells that are too
-    /// high for the take. A key is refused if all its four cells are too high, so the result is about h^4. A key that has
-    /// used units of its own is wrongly refused more often.
+    /// It reads all cells, so call it now and then, and not for each request. In a sketch of buckets, let h be the share
+    /// of cells that are too high for the take. A key is refused if all its four cells are too high, so the result is
+    /// about h^4. A key that has used units of its own is wrongly refused more often. In a queue, a take that can wait for
+    /// its turn is refused less often.
     ///
     /// ```
     /// use spillgate::sketch::Sketch;
@@ -170,7 +171,10 @@ impl Sketch {
         let Some(free) = quota.hard_capacity().checked_sub(cost) else { return 1.0 };
         match &self.cells {
             Cells::Buckets(Debts { rows, .. }) => {
-                let highest = now.as_nanos().saturating_add(free.saturating_mul(quota.interval_ns()));
+                // In a queue, a take that does not wait is refused if the key seems to have any debt.
+                let in_queue = quota.algorithm() == Algorithm::LeakyBucket && cost > 0;
+                let debt_ns = if in_queue { 0 } else { free.saturating_mul(quota.interval_ns()) };
+                let highest = now.as_nanos().saturating_add(debt_ns);
                 rows.share(|paid_at| paid_at > highest).powi(DEPTH as i32)
             }
             Cells::Windows(windows) => windows.wrong_refusals(now, free),

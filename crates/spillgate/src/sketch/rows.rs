@@ -30,11 +30,16 @@ impl Rows {
     /// Makes rows of cells that are 0, in at most `bytes` bytes. All pages of this memory are written now, so that the
     /// memory of the process does not grow later.
     pub(super) fn with_bytes(bytes: usize) -> Rows {
-        let width = (bytes / size_of::<AtomicU64>() / DEPTH).clamp(1, MAX_WIDTH);
+        let width = Rows::width_of(bytes);
         let cells: Box<[AtomicU64]> = (0..width * DEPTH).map(|_| AtomicU64::new(0)).collect();
         // Memory of zeros can come without pages. A page comes when it is written.
         cells.iter().step_by(PAGE_BYTES / size_of::<AtomicU64>()).for_each(|cell| cell.store(0, Ordering::Relaxed));
         Rows { cells, width: width as u32 }
+    }
+
+    /// Returns the number of cells in a row, if all rows have at most this many bytes.
+    pub(super) fn width_of(bytes: usize) -> usize {
+        (bytes / size_of::<AtomicU64>() / DEPTH).clamp(1, MAX_WIDTH)
     }
 
     /// Returns the number of cells in a row.
@@ -98,9 +103,13 @@ impl Rows {
         }
     }
 
+    /// Returns the values of all cells.
+    pub(super) fn values(&self) -> impl Iterator<Item = u64> {
+        self.cells.iter().map(|cell| cell.load(Ordering::Relaxed))
+    }
+
     /// Returns the share of the cells for which `is_high` returns true.
     pub(super) fn share(&self, is_high: impl Fn(u64) -> bool) -> f64 {
-        let high = self.cells.iter().filter(|cell| is_high(cell.load(Ordering::Relaxed))).count();
-        high as f64 / self.cells.len() as f64
+        self.values().filter(|cell| is_high(*cell)).count() as f64 / self.cells.len() as f64
     }
 }

@@ -2,84 +2,104 @@
 
 use spillgate_core::{Algorithm, Quota};
 
-use super::bloom::LINE_BYTES;
+use super::bloom::Filter;
 use super::data::wrong_hits;
 use super::locks::Locks;
-use super::rows::DEPTH;
+use super::rows::{DEPTH, Rows};
 use super::windows::FILTER_PART;
 use super::{MIN_BYTES, Sketch};
 
-/// While a sketch admits this part of a unit for each cell of a row and each T, about 5 % of its cells are too high.
-const LOAD: f64 = 0.05;
-
-/// What a sketch of some size does under some load, as [`Sketch::forecast`] computes it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct Forecast {
-    /// The share of keys (0 to 1) that are refused although they have used nothing.
-    pub wrong_refusals: f64,
-    /// The units that the sketch can admit in a second while at most about 5 % of its cells are too high.
-    pub units_per_second: f64,
-}
+/// A sketch cannot use more bytes: it has at most 2^32 - 1 cells in a row.
+const MAX_BYTES: u64 = 1 << 40;
+/// Whatever the burst is, a sketch of buckets admits this number of units for each cell of a row and each T, and a little
+/// more.
+const ADMITTED: f64 = 2.0;
 
 impl Sketch {
-    /// Computes what a sketch of `bytes` bytes does if it admits `rate` units each second, from keys that each come once.
+    /// A sketch is large enough for a rate if at most this share of new keys is refused wrongly: 1 in 100,000.
+    pub const FEW_WRONG_REFUSALS: f64 = 1e-5;
+
+    /// Computes an upper bound of the wrong refusals of a sketch of `bytes` bytes: the share of new keys (0 to 1) that are
+    /// refused although they have used nothing.
+    ///
+    /// Each second, all keys together ask for `rate` units. The bound is for a steady rate, and for keys that each come
+    /// once and take one unit: an attack with new keys. Keys that come more often make some cells higher. A rate below 0
+    /// counts as 0.
     ///
     /// The letters: T is the time between two units at the full rate of the limit, B is the burst, w is the number of
-    /// cells in a row, and a = rate * T / w.
+    /// cells in a row, and a = `rate` * T / w is the load.
     ///
-    /// * A sketch of buckets: let c_1 = 1 - e^(-a) be the share of cells with a debt, and c_k = 1 - e^(-a * c_(k-1)^4) the
-    ///   share of cells whose debt is longer than (k - 1) * T. A key is refused with the probability c_B^4.
-    /// * A sketch of windows with the limit L: a cell has a mean of n = rate * W * p / w units, because only keys that the
+    /// * A sketch of buckets: let c_1 = 1 - e^(-a), and c_k = 1 - e^(-a * c_(k-1)^4). The result is c_B^4, or 1 - 2/a if that is
+    ///   more. For B = 1, this is proved: a cell has a debt only if a key with this cell was admitted within the last T. So
+    ///   at most the share c_1 of the cells is too high. For a larger B, it is measured by the test
+    ///   `buckets_refuse_no_more_new_keys_than_their_forecast_says`. The sketch admits up to about 2.1 units for each cell of
+    ///   a row and each T. Below this load, less than the share c_k of the cells has a debt above (k - 1) * T.
+    /// * A queue: the same with B = 1, because [`take_now`](Sketch::take_now) does not wait for a turn. It is the bound for
+    ///   queues in which no caller waits.
+    /// * A sketch of windows with the limit L: a cell has a mean of n = `rate` * W * p / w units, because only keys that the
     ///   Bloom filter seems to know are counted, and p is its share of such keys. Such a key has an estimate of 1 plus the
-    ///   smallest of its cells, so it is refused if each of them has L - 1 units or more. By Markov's inequality, this has a
-    ///   probability of at most n/(L - 1) for each cell. So a window refuses a key with a probability of at most
-    ///   r = p * (n/(L - 1))^4, or p if L is 1. A sliding counter counts two windows: 1 - (1 - r)^2.
-    ///
-    /// Keys that come more than once make more cells higher. So these figures are for an attack with new keys.
+    ///   smallest of its cells. So it has an estimate of u or more if each of these cells has u - 1 units or more. By
+    ///   Markov's inequality, this has a probability of at most q(u) = p * (n/(u - 1))^4, and q(1) = p. A fixed window
+    ///   refuses at most q(L). A sliding counter refuses only if one of its two windows has at least L, or if one of them has
+    ///   at least half of L and the other one at least 1. So it refuses at most 2 * q(L) + 2 * q(L/2) * q(1), where L/2 is
+    ///   rounded up.
     ///
     /// ```
     /// use spillgate::Quota;
     /// use spillgate::sketch::Sketch;
     ///
-    /// let forecast = Sketch::forecast(&Quota::per_second(10).burst(1).constant(), 64 << 20, 1_000_000.0);
-    /// assert!(forecast.wrong_refusals < 1e-5);
-    /// assert!(forecast.units_per_second > 1_000_000.0);
+    /// const QUOTA: Quota = Quota::per_second(10).constant();
+    /// assert!(Sketch::forecast(&QUOTA, 2 << 20, 1_000_000.0) < 1e-5);
+    /// assert!(Sketch::forecast(&QUOTA, 1 << 20, 1_000_000.0) > 0.3);
     /// ```
     #[must_use]
-    pub fn forecast(quota: &Quota, bytes: usize, rate: f64) -> Forecast {
-        let bytes = bytes.max(MIN_BYTES) - Locks::BYTES;
-        let limit = quota.hard_capacity() as f64;
-        if matches!(quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket) {
-            let (interval, width) = (quota.interval_ns() as f64 / 1e9, width(bytes));
-            let load = rate * interval / width;
-            let mut share = 1.0 - (-load).exp();
-            // With each further unit of the burst, the share becomes smaller. After a few of them, it no longer changes.
-            for _ in 1..quota.hard_capacity().min(64) {
-                share = 1.0 - (-load * share.powi(DEPTH as i32)).exp();
-            }
-            let wrong_refusals = if quota.limit() == 0 { 1.0 } else { share.powi(DEPTH as i32) };
-            return Forecast { wrong_refusals, units_per_second: LOAD * width / interval };
+    pub fn forecast(quota: &Quota, bytes: usize, rate: f64) -> f64 {
+        if quota.limit() == 0 {
+            return 1.0;
         }
-        let (window, generation) = (quota.window_ns() as f64 / 1e9, bytes / 2);
-        let (filter, width) = (generation / FILTER_PART, width(generation - generation / FILTER_PART));
-        let seen = wrong_hits((rate * window) as u64, (filter / LINE_BYTES).max(1) as u64);
-        let count = rate * window * seen / width;
-        let beyond_first = (limit - 1.0).max(1.0);
-        let high = if limit < 2.0 { 1.0 } else { (count / beyond_first).min(1.0) };
-        let in_window = seen * high.powi(DEPTH as i32);
-        let wrong_refusals = match quota.algorithm() {
-            _ if quota.limit() == 0 => 1.0,
-            Algorithm::SlidingWindowCounter { .. } => 1.0 - (1.0 - in_window).powi(2),
-            _ => in_window,
-        };
-        Forecast { wrong_refusals, units_per_second: LOAD * width * beyond_first / window }
+        let (bytes, rate, limit) = (Sketch::cell_bytes(bytes), rate.max(0.0), quota.hard_capacity());
+        let in_windows = |units| in_window(bytes / 2, rate * quota.window_ns() as f64 / 1e9, units);
+        match quota.algorithm() {
+            Algorithm::SlidingWindowCounter { .. } => {
+                (2.0 * in_windows(limit) + 2.0 * in_windows(limit.div_ceil(2)) * in_windows(1)).min(1.0)
+            }
+            Algorithm::FixedWindow(_) => in_windows(limit),
+            algorithm => {
+                let load = rate * quota.interval_ns() as f64 / 1e9 / Rows::width_of(bytes) as f64;
+                in_buckets(load, if algorithm == Algorithm::LeakyBucket { 1 } else { limit })
+            }
+        }
     }
-}
 
-impl Sketch {
-    /// Returns the number of bytes with which a sketch can admit `rate` units each second, while at most about 5 % of its
-    /// cells are too high. [`Forecast::units_per_second`] is the inverse.
+    /// Returns the highest rate, in units a second, for which a sketch of `bytes` bytes is large enough: its
+    /// [forecast](Sketch::forecast) is at most [`FEW_WRONG_REFUSALS`](Sketch::FEW_WRONG_REFUSALS).
+    ///
+    /// ```
+    /// use spillgate::Quota;
+    /// use spillgate::sketch::Sketch;
+    ///
+    /// // A bucket of 10 units a second, of which one can be used at once.
+    /// let rate = Sketch::highest_rate(&Quota::per_second(10).burst(1).constant(), 64 << 20);
+    /// assert_eq!(rate as u64 / 10_000, 121);
+    /// ```
+    #[must_use]
+    pub fn highest_rate(quota: &Quota, bytes: usize) -> f64 {
+        if quota.limit() == 0 {
+            return 0.0;
+        }
+        // The exponents of the rate. Each step halves the range.
+        let (mut low, mut high) = (-64.0_f64, 128.0_f64);
+        for _ in 0..64 {
+            let middle = low.midpoint(high);
+            let is_few = Sketch::forecast(quota, bytes, middle.exp2()) <= Sketch::FEW_WRONG_REFUSALS;
+            if is_few { low = middle } else { high = middle }
+        }
+        low.exp2()
+    }
+
+    /// Returns the number of bytes of the smallest sketch that is large enough for `rate` units in a second: its
+    /// [forecast](Sketch::forecast) is at most [`FEW_WRONG_REFUSALS`](Sketch::FEW_WRONG_REFUSALS). Returns `usize::MAX` if no
+    /// sketch is large enough.
     ///
     /// ```
     /// use spillgate::Quota;
@@ -87,25 +107,45 @@ impl Sketch {
     ///
     /// const QUOTA: Quota = Quota::per_second(10).constant();
     /// let bytes = Sketch::bytes_for(&QUOTA, 1_000_000.0);
-    /// assert_eq!(bytes / 1_000_000, 64);
-    /// assert!(Sketch::forecast(&QUOTA, bytes, 0.0).units_per_second >= 1_000_000.0);
+    /// assert_eq!(bytes / 100_000, 16);
+    /// assert!(Sketch::highest_rate(&QUOTA, bytes) >= 999_999.0);
     /// ```
     #[must_use]
     pub fn bytes_for(quota: &Quota, rate: f64) -> usize {
-        let row = |width: f64| width.ceil() * (size_of::<u64>() * DEPTH) as f64;
-        let cells = if matches!(quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket) {
-            row(rate * quota.interval_ns() as f64 / 1e9 / LOAD)
-        } else {
-            let beyond_first = quota.hard_capacity().saturating_sub(1).max(1) as f64;
-            let width = rate * quota.window_ns() as f64 / 1e9 / LOAD / beyond_first;
-            // There are two windows, and the filter has a part of each.
-            2.0 * row(width) * FILTER_PART as f64 / (FILTER_PART - 1) as f64
+        let is_enough = |bytes: u64| match usize::try_from(bytes) {
+            Ok(bytes) => Sketch::forecast(quota, bytes, rate) <= Sketch::FEW_WRONG_REFUSALS,
+            Err(_) => true,
         };
-        (cells as usize).saturating_add(Locks::BYTES + 64 * DEPTH).max(MIN_BYTES)
+        let (mut lowest, mut highest) = (MIN_BYTES as u64, MAX_BYTES + 1);
+        while lowest < highest {
+            let middle = lowest + (highest - lowest) / 2;
+            if is_enough(middle) { highest = middle } else { lowest = middle + 1 }
+        }
+        if lowest > MAX_BYTES { usize::MAX } else { usize::try_from(lowest).unwrap_or(usize::MAX) }
+    }
+
+    /// Returns the bytes of the cells of a sketch of this size.
+    pub(super) fn cell_bytes(bytes: usize) -> usize {
+        bytes.max(MIN_BYTES) - Locks::BYTES - size_of::<Sketch>()
     }
 }
 
-/// Returns the number of cells in each row.
-fn width(bytes: usize) -> f64 {
-    (bytes / size_of::<u64>() / DEPTH).max(1) as f64
+/// Returns an upper bound of the share of new keys that buckets with this load refuse.
+pub(super) fn in_buckets(load: f64, burst: u64) -> f64 {
+    let mut share = 1.0 - (-load).exp();
+    // After a few units of the burst, the share no longer changes. A smaller burst only makes the bound higher.
+    for _ in 1..burst.min(64) {
+        share = 1.0 - (-load * share.powi(DEPTH as i32)).exp();
+    }
+    share.powi(DEPTH as i32).max(1.0 - ADMITTED / load)
+}
+
+/// Returns an upper bound of the probability that a new key has an estimate of at least `units`, if `keys` keys take one
+/// unit in a window. The window has cells of `bytes` bytes.
+fn in_window(bytes: usize, keys: f64, units: u64) -> f64 {
+    let filter = bytes / FILTER_PART;
+    let seen = wrong_hits(keys as u64, Filter::lines_of(filter) as u64);
+    let mean = keys * seen / Rows::width_of(bytes - filter) as f64;
+    let high = if units < 2 { 1.0 } else { (mean / (units - 1) as f64).min(1.0) };
+    seen * high.powi(DEPTH as i32)
 }

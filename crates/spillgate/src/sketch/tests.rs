@@ -11,6 +11,8 @@ mod clocks;
 mod data;
 #[cfg(not(loom))]
 mod exact;
+#[cfg(not(loom))]
+mod forecast;
 #[cfg(loom)]
 mod model;
 #[cfg(not(loom))]

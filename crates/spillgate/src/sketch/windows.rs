@@ -46,10 +46,12 @@ impl Generation {
         if self.seen.contains(key, window) { 1 + count } else { 0 }
     }
 
-    /// Returns the share of keys that seem to have more than `free` units, although they have none.
-    fn share_above(&self, window: u64, free: u64) -> f64 {
-        let above = if free == 0 { 1.0 } else { self.counts.share_above(window, free - 1) };
-        self.seen.wrong_hits(window) * above
+    /// Returns each possible estimate of the units of a new key, from low to high, with the share of such keys that have
+    /// at least this estimate.
+    fn shares(&self, window: u64) -> Vec<(u64, f64)> {
+        let seen = self.seen.wrong_hits(window);
+        let counted = self.counts.shares(window).into_iter().map(|(count, share)| (1 + count, seen * share));
+        [(0, 1.0), (1, seen)].into_iter().chain(counted).collect()
     }
 
     /// Sets the units of `key` to at least `units`, which must not be 0.
@@ -98,17 +100,20 @@ impl Windows {
 
     /// Returns the share of new keys that seem to have more than `free` units at `now`, although they have used nothing.
     pub(super) fn wrong_refusals(&self, now: Time, free: u64) -> f64 {
-        let window = now.as_nanos() / self.window_ns;
-        let elapsed = (now.as_nanos() % self.window_ns) as f64 / self.window_ns as f64;
-        let current = self.generation(window).share_above(window, free);
-        // The units of the previous window count less and less.
-        let free_before = free as f64 / (1.0 - elapsed);
-        match window.checked_sub(1) {
-            Some(previous) if self.slides => {
-                1.0 - (1.0 - current) * (1.0 - self.generation(previous).share_above(previous, free_before as u64))
-            }
-            _ => current,
-        }
+        let (window, elapsed_ns) = (now.as_nanos() / self.window_ns, now.as_nanos() % self.window_ns);
+        let current = self.generation(window).shares(window);
+        let previous = match window.checked_sub(1) {
+            Some(previous) if self.slides => self.generation(previous).shares(previous),
+            _ => vec![(0, 1.0)],
+        };
+        // A unit of the current window counts as a whole, and a unit of the previous window in part.
+        let (whole, part) = (u128::from(self.window_ns), u128::from(self.window_ns - elapsed_ns));
+        let above = |units: u64| {
+            let fits = |before: u64| u128::from(units) * whole + u128::from(before) * part <= u128::from(free) * whole;
+            previous.get(previous.partition_point(|(before, _)| fits(*before))).map_or(0.0, |(_, share)| *share)
+        };
+        let next = current.iter().skip(1).map(|(_, share)| *share).chain([0.0]);
+        current.iter().zip(next).map(|((units, at_least), more)| (at_least - more) * above(*units)).sum()
     }
 
     fn generation(&self, window: u64) -> &Generation {

@@ -5,7 +5,7 @@
 
 use std::num::NonZeroU32;
 
-use spillgate::rules::{Limit, Rule, RuleStep, Rules, Unreleased};
+use spillgate::rules::{Limit, LimitSketch, Rule, RuleStep, Rules, Unreleased};
 use spillgate::sketch::Sketch;
 use spillgate::text::nearest;
 use spillgate::units::format_bytes;
@@ -169,17 +169,14 @@ fn sketches(settings: &Settings, rules: &Rules) -> Vec<Problem> {
     found
 }
 
-/// A sketch that can admit fewer units in a second is an error. It would refuse nearly all keys.
-const LEAST_UNITS_PER_SECOND: f64 = 1.0;
-
 /// Returns an error for a sketch that is too small for the share of one server. The share of a bucket has a longer T.
 fn too_small(limit: &Limit, nodes: NonZeroU32) -> Option<Problem> {
     let share = limit.quota.share(nodes);
-    let can = Sketch::forecast(&share, limit.sketch.as_ref()?.bytes, 0.0).units_per_second;
-    (share.limit() > 0 && can < LEAST_UNITS_PER_SECOND).then(|| {
+    let can = Sketch::highest_rate(&share, limit.sketch.as_ref()?.bytes);
+    (share.limit() > 0 && can < LimitSketch::LEAST_UNITS_PER_SECOND).then(|| {
         let message = format!(
-            "{}: with {nodes} servers, the sketch of each server can admit only {can:.3} units of this limit in a second, from all \
-             keys together",
+            "{}: with {nodes} servers, the sketch of each server is large enough for only {can:.3} units of this limit in a \
+             second, from all keys together",
             origin(limit)
         );
         Problem::new(message, "raise `sketch_memory`, shorten the window, or remove `representation`")

@@ -25,6 +25,8 @@ pub struct LimitSketch {
 impl LimitSketch {
     /// The largest sketch in bytes: 64 GiB.
     pub const MAX_BYTES: u64 = 64 << 30;
+    /// A sketch whose [`highest_rate`](Sketch::highest_rate) is lower is an error in a rules file.
+    pub const LEAST_UNITS_PER_SECOND: f64 = 1.0;
     /// The size of a sketch without `sketch_memory`.
     pub(in super::super) const DEFAULT_BYTES: usize = 64 << 20;
 

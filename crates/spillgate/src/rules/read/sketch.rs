@@ -13,9 +13,7 @@ use crate::rules::model::LimitSketch;
 use crate::sketch::{MIN_BYTES, Sketch, SketchError};
 use crate::units::format_bytes;
 
-/// A sketch that can admit fewer units in a second is an error.
-const LEAST_UNITS_PER_SECOND: f64 = 1.0;
-/// A sketch that can admit fewer units in a second gets a warning.
+/// A sketch that is not large enough for this rate gets a warning.
 const FEW_UNITS_PER_SECOND: f64 = 1_000.0;
 
 /// Reads the two fields. Returns `None` if the limit has a state for each key, or after an error.
@@ -73,7 +71,10 @@ fn cause(error: SketchError) -> (&'static [&'static str], &'static str) {
         SketchError::Segments => (&["segments"], "remove `segments`, or remove `representation`"),
         SketchError::FirstHit => (&["anchor"], "remove `anchor`, or remove `representation`"),
         SketchError::Penalty => (&["penalty"], "remove `penalty`, or remove `representation`"),
-        SketchError::Charged => (&["denied"], "write `denied: free`, or remove `representation`"),
+        SketchError::Charged => (
+            &["denied"],
+            "write `denied: free`, or remove `representation`; with `compat: envoy`, the default of `denied` is `charged`",
+        ),
         SketchError::Memory => (&["sketch_memory"], "lower it"),
         SketchError::TooManyUnits => (&["requests_per_unit", "limit"], "lower it, or write `algorithm: token_bucket`"),
     }
@@ -82,19 +83,19 @@ fn cause(error: SketchError) -> (&'static [&'static str], &'static str) {
 /// Reports a sketch that is too small for its limit. A long window needs a large sketch, because each admitted unit makes
 /// cells high for a long time.
 fn check_size(quota: &Quota, bytes: usize, fields: &Fields<'_>, around: &Around<'_>, reporter: &mut Reporter<'_>) {
-    let can = Sketch::forecast(quota, bytes, 0.0).units_per_second;
+    let can = Sketch::highest_rate(quota, bytes);
     if quota.limit() == 0 || can >= FEW_UNITS_PER_SECOND {
         return;
     }
     let at = fields.key_at("sketch_memory").or_else(|| fields.key_at("representation")).unwrap_or(around.at);
     let message = format!(
-        "a sketch of {} can admit only {can:.1} units of this limit in a second, from all keys together; beyond that, keys \
-         are refused that have used nothing",
+        "a sketch of {} is large enough for only {can:.1} units of this limit in a second, from all keys together; beyond \
+         that, more than 1 in 100,000 new keys can be refused",
         format_bytes(bytes as u64)
     );
     let help = "raise `sketch_memory`, shorten the window, or remove `representation`; `spillgate size` computes what is \
                 needed";
-    if can < LEAST_UNITS_PER_SECOND {
+    if can < LimitSketch::LEAST_UNITS_PER_SECOND {
         reporter.error(at, message, "too small", help);
     } else {
         reporter.warning(at, message, "small", help.to_owned());
