@@ -313,6 +313,74 @@ async fn a_request_that_would_wait_too_long_is_not_sent() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_retry_without_a_turn_returns_the_last_answer() {
+    let busy = Busy(Arc::new(Mutex::new((9, Vec::new()))));
+    let client = ClientLayer::new(far_side(&TEN)).longest_wait(SECOND).retries(2).layer(busy.clone());
+    let answer = client.oneshot(get()).await.expect("the request was sent, so it has an answer");
+    assert_eq!((answer.status().as_u16(), &answer.headers()["retry-after"]), (503, &"2".parse().expect("a value")));
+    assert_eq!(busy.0.lock().expect("no call panics").1.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn retries_wait_for_a_jitter() {
+    let busy = Busy(Arc::new(Mutex::new((20, Vec::new()))));
+    let client = ClientLayer::new(far_side(&TEN)).retries(20).jitter(SECOND * 3_600).layer(busy);
+    let begun = Instant::now();
+    client.oneshot(get()).await.expect("the far side answers");
+    // Without jitter, the pauses and the pace take less than an hour. Twenty random times have a sum of about ten hours.
+    assert!(begun.elapsed() > SECOND * 3_600, "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_not_ready_collects_no_turns() {
+    for is_below in [true, false] {
+        let (times, start) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
+        let stalls = tower::service_fn({
+            let times = Arc::clone(&times);
+            move |_: Request<Body>| {
+                times.lock().expect("no call panics").push(start.elapsed());
+                async move {
+                    tokio::time::sleep_until((start + SECOND * 5).max(Instant::now() + SECOND / 200)).await;
+                    Ok::<_, Infallible>(Response::new(Body::default()))
+                }
+            }
+        });
+        let (pace, four) = (ClientLayer::new(far_side(&TEN)), tower::limit::ConcurrencyLimitLayer::new(4));
+        let mut calls = JoinSet::new();
+        let (below, above) = (pace.layer(four.layer(stalls.clone())), four.layer(pace.layer(stalls)));
+        for _ in 0..60 {
+            let (below, above) = (below.clone(), above.clone());
+            calls.spawn(async move {
+                if is_below { below.oneshot(get()).await.is_ok() } else { above.oneshot(get()).await.is_ok() }
+            });
+        }
+        assert!(calls.join_all().await.into_iter().all(|is_ok| is_ok));
+        let times = times.lock().expect("no call panics");
+        let most =
+            times.iter().map(|at| times.iter().filter(|other| (*at..*at + SECOND).contains(other)).count()).max();
+        assert!(most <= Some(11), "{most:?} calls in a second, {is_below}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_host_has_one_pace_however_it_is_written() {
+    let busy = Busy(Arc::new(Mutex::new((0, Vec::new()))));
+    let client = ClientLayer::new(far_side(&Quota::per_minute(1).constant())).longest_wait(SECOND).layer(busy);
+    for (uri, host, goes) in [
+        ("https://api.example.com/", "", true),
+        ("https://API.example.com:443/", "", false),
+        ("http://user@api.example.com:80/", "", false),
+        ("/", "Api.Example.Com", false),
+        ("https://api.example.com:8443/", "", true),
+        ("/", "api.example.com:8443", false),
+        ("/", "", true),
+    ] {
+        let request = Request::get(uri).header("host", host).body(Body::default()).expect("the request is valid");
+        assert_eq!(client.clone().oneshot(request).await.is_ok(), goes, "{uri} {host}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn hosts_and_keys_have_a_pace_of_their_own() {
     let busy = Busy(Arc::new(Mutex::new((0, Vec::new()))));
     let api = far_side(&Quota::per_minute(1).constant());

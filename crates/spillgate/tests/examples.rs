@@ -156,4 +156,5 @@ fn outbound() {
     let answers: Vec<&str> = output.lines().collect();
     assert_eq!(answers.iter().filter(|line| line.ends_with(" calls")).count(), 8, "{output}");
     assert_eq!(answers[8], "eight calls took at least 0.7 s: true");
+    assert_eq!(answers[9..], ["a caller with 10 ms learns at once that it is too late"]);
 }

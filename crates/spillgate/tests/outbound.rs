@@ -19,6 +19,7 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper_util::rt::TokioIo;
 use spillgate::client::{ClientLayer, FarSide};
+use spillgate::pace::PaceError;
 use spillgate::{KeyHasher, Limiter, Quota, SystemClock};
 use spillgate_redis::{RedisStore, Settings};
 use spillgate_testkit::RedisServer;
@@ -236,4 +237,26 @@ async fn eight_tasks_in_two_processes_learn_a_limit_and_follow_it() {
     }
     assert!(!exact || refused * 100 <= calls, "{refused} of {calls} calls were refused");
     assert!(refused * 10 <= calls, "{refused} of {calls} calls were refused");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_redis_a_longer_pause_replaces_a_shorter_one_for_all_programs() {
+    let redis = RedisServer::start();
+    let far_side = async || {
+        let settings = Settings { timeout: Duration::from_secs(5), ..Settings::new(redis.url()) };
+        let store = RedisStore::new(&settings).expect("the URL is valid");
+        store.wait_connected().await.expect("Redis answers");
+        let limiter = Limiter::with_keys(store, SystemClock::start(), KeyHasher::with_secret([3; 16]));
+        FarSide::new(limiter, &Quota::per_second(100).constant())
+    };
+    let (one, other) = (far_side().await, far_side().await);
+    let (first, second) = (one.acquire("api").await.expect("a turn"), other.acquire("api").await.expect("a turn"));
+    for (turn, seconds) in [(first, "100"), (second, "1000")] {
+        let headers = HeaderMap::from_iter([(http::header::RETRY_AFTER, seconds.parse().expect("digits are a value"))]);
+        turn.answered(StatusCode::TOO_MANY_REQUESTS, &headers).await.expect("Redis answers");
+    }
+    for far_side in [one, other] {
+        let error = far_side.acquire_within("api", Duration::from_secs(500)).await.map(drop).expect_err("it is paused");
+        assert!(matches!(error, PaceError::TooLate { wait: Some(_) }), "{error}");
+    }
 }

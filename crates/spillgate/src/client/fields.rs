@@ -14,7 +14,7 @@ use http::HeaderMap;
 use sfv::{BareItem, List, ListEntry, Parameters, Parser};
 use smallvec::SmallVec;
 
-use super::reset::{http_date, seconds_or_date, until};
+use super::reset::{Reset, http_date, reset, seconds_or_date};
 
 /// What an answer says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,18 +34,41 @@ pub(super) struct FarLimit {
     window: Option<Duration>,
     /// The units that are left.
     remaining: Option<u64>,
-    /// The time until all units are available again. Whole seconds are rounded up by most services.
-    reset: Option<Duration>,
+    /// When all units are available again.
+    reset: Option<Reset>,
+}
+
+/// The pace that an answer names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Pace {
+    /// The time for one call.
+    pub(super) interval: Duration,
+    /// Whether the right time can be longer.
+    pub(super) is_bound: bool,
 }
 
 impl FarLimit {
-    /// Returns the time for one call at which this limit is kept. `None` if the answer does not say enough.
-    fn interval(&self) -> Option<Duration> {
+    /// Returns the pace at which this limit is kept. `None` if the answer does not say enough. The call took `elapsed`.
+    fn pace(&self, elapsed: Duration) -> Option<Pace> {
+        let pace = |interval| Some(Pace { interval, is_bound: false });
         match (self.limit, self.window, self.remaining, self.reset) {
-            (Some(limit @ 1..), Some(window), ..) if !window.is_zero() => Some(divided(window, limit)),
-            (.., Some(remaining @ 1..), Some(reset)) => Some(divided(reset, remaining)),
+            (Some(limit @ 1..), Some(window), ..) if !window.is_zero() => pace(divided(window, limit)),
+            (.., Some(remaining @ 1..), Some(reset)) if reset.is_exact_after(elapsed) => {
+                pace(divided(reset.after, remaining))
+            }
+            // The window is at least as long as what is left of it.
+            (Some(limit @ 1..), None, _, Some(reset)) if !reset.after.is_zero() => {
+                Some(Pace { interval: divided(reset.after, limit), is_bound: true })
+            }
             _ => None,
         }
+    }
+
+    /// Returns how long no call should go, because this limit is used up. After a refusal, this is the whole time until the
+    /// reset.
+    fn used_up(&self, is_refusal: bool) -> Option<Duration> {
+        let reset = self.reset.filter(|_| self.remaining == Some(0))?;
+        Some(if is_refusal { reset.after } else { reset.after.saturating_sub(reset.rounded()) })
     }
 }
 
@@ -63,19 +86,22 @@ impl Said {
             limits: structured(headers),
         };
         if said.limits.is_empty() {
-            said.limits = FAMILIES.iter().filter_map(|family| family.read(headers, now)).collect();
+            said.limits = FAMILIES.iter().flat_map(|family| family.read(headers, now)).collect();
+            said.limits
+                .extend(headers.get_all("ratelimit-policy").iter().flat_map(|line| policies(line.to_str().ok())));
         }
         said
     }
 
-    /// Returns the time for one call at which all limits are kept.
-    pub(super) fn interval(&self) -> Option<Duration> {
-        self.limits.iter().filter_map(FarLimit::interval).max()
+    /// Returns the pace at which all limits are kept. The call took `elapsed`.
+    pub(super) fn pace(&self, elapsed: Duration) -> Option<Pace> {
+        self.limits.iter().filter_map(|limit| limit.pace(elapsed)).max()
     }
 
-    /// Returns how long no call should go, because a limit is used up.
-    pub(super) fn used_up(&self) -> Option<Duration> {
-        self.limits.iter().filter(|limit| limit.remaining == Some(0)).filter_map(|limit| limit.reset).max()
+    /// Returns how long no call should go, because a limit is used up. If the call was not refused, whole seconds can be
+    /// rounded up.
+    pub(super) fn used_up(&self, is_refusal: bool) -> Option<Duration> {
+        self.limits.iter().filter_map(|limit| limit.used_up(is_refusal)).max()
     }
 }
 
@@ -108,22 +134,28 @@ const FAMILIES: [Family; 6] = [
 ];
 
 impl Family {
-    /// Returns `None` if the answer has no field of this family that says how many units are left, or when.
-    fn read(&self, headers: &HeaderMap, now: Duration) -> Option<FarLimit> {
-        let remaining = text(headers, self.remaining).and_then(leading_number);
-        let reset = text(headers, self.reset).and_then(|text| until(text, now));
-        let limit = text(headers, self.limit)?;
-        // Older drafts write the policies behind the limit: `10, 10;w=1`. Some services write only `100;w=21600`.
-        let window = limit.split([';', ',']).find_map(|part| part.trim().strip_prefix("w=")).and_then(leading_number);
-        let window = window.map(Duration::from_secs);
-        (reset.is_some() || window.is_some()).then(|| FarLimit {
-            name: String::new(),
-            limit: leading_number(limit),
-            window,
-            remaining,
-            reset,
-        })
+    /// Returns the limits that the fields of this family name. The units that are left, and the reset, belong to the first
+    /// one. Older drafts write the policies behind it: `10, 10;w=1, 50;w=60`. Some services write only `100;w=21600`.
+    fn read(&self, headers: &HeaderMap, now: Duration) -> SmallVec<[FarLimit; 2]> {
+        let mut limits = policies(text(headers, self.limit));
+        if limits.is_empty() {
+            limits.push(FarLimit::default());
+        }
+        limits[0].remaining = text(headers, self.remaining).and_then(leading_number);
+        limits[0].reset = text(headers, self.reset).and_then(|text| reset(text, now));
+        limits.retain(|limit| limit.reset.is_some() || limit.window.is_some());
+        limits
     }
+}
+
+/// Reads a list of limits such as `10, 10;w=1, 50;w=60`. At most 16 items are read.
+fn policies(list: Option<&str>) -> SmallVec<[FarLimit; 2]> {
+    let read = |item: &str| {
+        let window = item.split(';').find_map(|part| part.trim().strip_prefix("w=")).and_then(leading_number);
+        let limit = Some(leading_number(item)?);
+        Some(FarLimit { limit, window: window.map(Duration::from_secs), ..FarLimit::default() })
+    };
+    list.unwrap_or_default().split(',').take(16).filter_map(read).collect()
 }
 
 /// Reads the whole number at the beginning of a text, such as `598.0` or `100;w=60`.
@@ -141,7 +173,7 @@ fn structured(headers: &HeaderMap) -> SmallVec<[FarLimit; 2]> {
         limits.push(FarLimit { name, limit, window, ..FarLimit::default() });
     }
     for (name, parameters) in items(headers, "ratelimit") {
-        let (remaining, reset) = (whole(&parameters, "r"), whole(&parameters, "t").map(Duration::from_secs));
+        let (remaining, reset) = (whole(&parameters, "r"), whole(&parameters, "t").map(Reset::after_seconds));
         match limits.iter_mut().find(|limit| limit.name == name) {
             Some(limit) => (limit.remaining, limit.reset) = (remaining, reset),
             None => limits.push(FarLimit { name, remaining, reset, ..FarLimit::default() }),
@@ -179,6 +211,7 @@ mod tests {
     use super::*;
 
     const NOW: Duration = Duration::from_secs(1_769_854_830);
+    const SECOND: Duration = Duration::from_secs(1);
 
     fn said(fields: &[(&'static str, &'static str)]) -> Said {
         let fields =
@@ -190,10 +223,13 @@ mod tests {
         Said::read(&headers, NOW)
     }
 
-    /// Returns the time for one call, and the time until units are there again if none is left, in milliseconds.
+    /// Returns the time for one call, and the pause after a refusal if no unit is left, in milliseconds.
     fn ms(fields: &[(&'static str, &'static str)]) -> (Option<u128>, Option<u128>) {
         let said = said(fields);
-        (said.interval().map(|time| time.as_millis()), said.used_up().map(|time| time.as_millis()))
+        (
+            said.pace(Duration::ZERO).map(|pace| pace.interval.as_millis()),
+            said.used_up(true).map(|time| time.as_millis()),
+        )
     }
 
     #[test]
@@ -202,7 +238,7 @@ mod tests {
             [("x-ratelimit-limit", "5000"), ("x-ratelimit-remaining", left), ("x-ratelimit-reset", "1769858430")]
         };
         assert_eq!(ms(&github("3600")), (Some(1_000), None), "GitHub: an hour for 3,600 calls");
-        assert_eq!(ms(&github("0")), (None, Some(3_600_000)));
+        assert_eq!(ms(&github("0")), (Some(720), Some(3_600_000)), "the window has at least an hour");
         let openai = [
             ("x-ratelimit-limit-requests", "60"),
             ("x-ratelimit-remaining-requests", "30"),
@@ -214,21 +250,22 @@ mod tests {
             ("anthropic-ratelimit-requests-remaining", "0"),
             ("anthropic-ratelimit-requests-reset", "2026-01-31T10:21:00Z"),
         ];
-        assert_eq!(ms(&anthropic), (None, Some(30_000)));
+        assert_eq!(ms(&anthropic), (Some(600), Some(30_000)));
         let docker = [("ratelimit-limit", "100;w=21600"), ("ratelimit-remaining", "76;w=21600")];
         assert_eq!(ms(&docker), (Some(216_000), None));
         let draft_3 =
             [("ratelimit-limit", "10, 10;w=1, 50;w=60"), ("ratelimit-remaining", "9"), ("ratelimit-reset", "1")];
-        assert_eq!(ms(&draft_3), (Some(100), None));
-        let reddit = [("x-ratelimit-limit", "600"), ("x-ratelimit-remaining", "598.0"), ("x-ratelimit-reset", "598")];
-        assert_eq!(ms(&reddit), (Some(1_000), None));
+        assert_eq!(ms(&draft_3), (Some(1_200), None), "50 a minute are slower than 10 a second");
+        let reddit = |left| [("x-ratelimit-used", "2"), ("x-ratelimit-remaining", left), ("x-ratelimit-reset", "598")];
+        assert_eq!(ms(&reddit("598.0")), (Some(1_000), None));
+        assert_eq!(ms(&reddit("0.0")), (None, Some(598_000)));
         let discord = [
             ("x-ratelimit-limit", "5"),
             ("x-ratelimit-remaining", "0"),
             ("x-ratelimit-reset", "1769854831.250"),
             ("x-ratelimit-reset-after", "1.250"),
         ];
-        assert_eq!(ms(&discord), (None, Some(1_250)));
+        assert_eq!(ms(&discord), (Some(250), Some(1_250)));
     }
 
     #[test]
@@ -244,6 +281,57 @@ mod tests {
     }
 
     #[test]
+    fn each_limit_of_an_older_list_has_its_own_window() {
+        let list = "10, 10;w=1, 50;w=60, 1000;w=3600, 5000;w=86400";
+        let drafts = [("ratelimit-limit", list), ("ratelimit-remaining", "9"), ("ratelimit-reset", "1")];
+        assert_eq!(ms(&drafts), (Some(17_280), None), "5,000 a day are the slowest");
+        let closest = [
+            ("ratelimit-limit", "5000, 1000;w=3600, 5000;w=86400"),
+            ("ratelimit-remaining", "100"),
+            ("ratelimit-reset", "36000"),
+        ];
+        assert_eq!(ms(&closest), (Some(360_000), None), "the first number is the limit that is closest");
+        let policy = [
+            ("ratelimit-limit", "10"),
+            ("ratelimit-remaining", "9"),
+            ("ratelimit-reset", "9"),
+            ("ratelimit-policy", "10;w=10, 20;w=60"),
+        ];
+        assert_eq!(ms(&policy), (Some(3_000), None));
+    }
+
+    #[test]
+    fn only_a_reset_in_whole_seconds_can_be_earlier() {
+        let pause = |reset| {
+            let said = said(&[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset-after", reset)]);
+            (said.used_up(false).map(|time| time.as_millis()), said.used_up(true).map(|time| time.as_millis()))
+        };
+        assert_eq!(pause("3"), (Some(2_000), Some(3_000)));
+        assert_eq!(pause("0.9"), (Some(900), Some(900)));
+        assert_eq!(pause("990ms"), (Some(990), Some(990)));
+    }
+
+    #[test]
+    fn a_reset_now_is_no_pace_and_a_limit_of_one_call_is_one() {
+        let x = |limit, left, reset| {
+            [("x-ratelimit-limit", limit), ("x-ratelimit-remaining", left), ("x-ratelimit-reset-after", reset)]
+        };
+        assert_eq!(ms(&x("60", "5", "0")), (None, None));
+        let bound = said(&x("1", "0", "0.500")).pace(SECOND);
+        assert_eq!(bound, Some(Pace { interval: SECOND / 2, is_bound: true }));
+    }
+
+    #[test]
+    fn units_are_spread_only_over_a_time_that_is_known_well_enough() {
+        let left = [("x-ratelimit-remaining", "6"), ("x-ratelimit-reset-after", "3.000")];
+        assert_eq!(said(&left).pace(SECOND / 2), Some(Pace { interval: SECOND / 2, is_bound: false }));
+        assert_eq!(said(&left).pace(SECOND), None, "the call took too long");
+        assert_eq!(said(&[left[0], ("x-ratelimit-reset-after", "3")]).pace(SECOND / 2), None, "it can be 2 s");
+        let limit = ("x-ratelimit-limit", "12");
+        assert_eq!(said(&[limit, left[0], left[1]]).pace(SECOND), Some(Pace { interval: SECOND / 4, is_bound: true }));
+    }
+
+    #[test]
     fn the_clock_of_the_far_side_counts() {
         let fields = [
             ("date", "Sat, 31 Jan 2026 11:20:30 GMT"),
@@ -252,7 +340,7 @@ mod tests {
             ("x-ratelimit-reset", "1769858435"),
             ("retry-after", "Sat, 31 Jan 2026 11:20:33 GMT"),
         ];
-        assert_eq!(ms(&fields), (None, Some(5_000)));
+        assert_eq!(ms(&fields), (Some(500), Some(5_000)));
         assert_eq!(said(&fields).retry_after, Some(Duration::from_secs(3)));
     }
 
@@ -265,7 +353,11 @@ mod tests {
             [("x-ratelimit-remaining", "0"), ("retry-after", "later")],
         ] {
             let said = said(&fields);
-            assert_eq!((said.interval(), said.used_up(), said.retry_after), (None, None, None), "{fields:?}");
+            assert_eq!(
+                (said.pace(Duration::ZERO), said.used_up(true), said.retry_after),
+                (None, None, None),
+                "{fields:?}"
+            );
         }
     }
 }

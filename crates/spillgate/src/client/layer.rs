@@ -8,13 +8,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::request::Parts;
-use http::{Request, Response, StatusCode};
+use http::uri::Authority;
+use http::{Request, Response};
 use http_body::Body;
 use spillgate_core::Store;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::{FarSide, Turn};
+use super::{FarSide, Turn, is_refusal};
 use crate::pace::PaceError;
 use crate::{Clock, KeyBuilder, MemoryStore, SystemClock};
 
@@ -51,7 +52,8 @@ type KeyOf = dyn Fn(&Parts, &mut KeyBuilder) + Send + Sync;
 /// long, set a [longest wait](ClientLayer::longest_wait).
 ///
 /// The layer has no limit for calls at the same time. If the far side needs long to answer, many calls can be open.
-/// `tower::limit::ConcurrencyLimitLayer` bounds them.
+/// `tower::limit::ConcurrencyLimitLayer` bounds them, above this layer or below it: a request waits until the client is
+/// ready, then takes its turn, and is sent at once. Only a retry takes its turn first.
 pub struct ClientLayer<S = MemoryStore, C = SystemClock> {
     far_side: FarSide<S, C>,
     options: Options,
@@ -66,15 +68,11 @@ struct Options {
 }
 
 impl<S, C> ClientLayer<S, C> {
-    /// Makes a layer that paces requests by their host.
+    /// Makes a layer that paces requests by their host, and by their port if it is not that of HTTP or HTTPS. Small and
+    /// large letters of a host are the same.
     #[must_use]
     pub fn new(far_side: FarSide<S, C>) -> ClientLayer<S, C> {
-        let key = |parts: &Parts, key: &mut KeyBuilder| {
-            let host = parts.uri.authority().map(|authority| authority.as_str().as_bytes());
-            let named = || parts.headers.get(http::header::HOST).map(|host| host.as_bytes());
-            key.part(host.or_else(named).unwrap_or_default());
-        };
-        let options = Options { key: Arc::new(key), longest_wait: None, retries: 0, jitter: JITTER };
+        let options = Options { key: Arc::new(host_of), longest_wait: None, retries: 0, jitter: JITTER };
         ClientLayer { far_side, options }
     }
 
@@ -109,7 +107,8 @@ impl<S, C> ClientLayer<S, C> {
     /// Sets how often a request is sent again after 429 or 503. The default is 0.
     ///
     /// Only requests that are idempotent (`GET`, `HEAD`, `OPTIONS`, `TRACE`, `PUT`, `DELETE`) and have no body are sent
-    /// again. A retry waits for a turn like any other request.
+    /// again. A retry waits for a turn like any other request. If it gets none, for example because the turn comes after
+    /// the [longest wait](ClientLayer::longest_wait), the caller gets the last answer of the far side.
     #[must_use]
     pub const fn retries(mut self, retries: u32) -> ClientLayer<S, C> {
         self.options.retries = retries;
@@ -123,6 +122,22 @@ impl<S, C> ClientLayer<S, C> {
     pub const fn jitter(mut self, jitter: Duration) -> ClientLayer<S, C> {
         self.options.jitter = jitter;
         self
+    }
+}
+
+/// Adds the host to a key. It is that of the URI, or of the field `Host`.
+fn host_of(parts: &Parts, key: &mut KeyBuilder) {
+    let named = || parts.headers.get(http::header::HOST)?.to_str().ok()?.parse::<Authority>().ok();
+    let Some(authority) = parts.uri.authority().cloned().or_else(named) else {
+        key.part(b"");
+        return;
+    };
+    key.part(authority.host().to_ascii_lowercase().as_bytes());
+    match authority.port_u16() {
+        None | Some(80 | 443) => {}
+        Some(port) => {
+            key.part(&port.to_be_bytes());
+        }
     }
 }
 
@@ -225,25 +240,35 @@ where
         Box::pin(async move {
             let mut retries = if body.is_end_stream() && parts.method.is_idempotent() { options.retries } else { 0 };
             let (mut parts, mut body) = (parts, Some(body));
+            until_ready(&mut inner).await?;
+            let mut turn = far_side.turn(key, options.longest_wait).await.map_err(ClientError::Pace)?;
             loop {
-                let turn = far_side.turn(key, options.longest_wait).await.map_err(ClientError::Pace)?;
                 let again = (retries > 0).then(|| parts.clone());
                 let request = Request::from_parts(parts, body.take().unwrap_or_default());
                 let response = send(&mut inner, request, turn).await?;
-                let is_busy =
-                    [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE].contains(&response.status());
-                match again.filter(|_| is_busy) {
+                match again.filter(|_| is_refusal(response.status())) {
                     Some(again) => parts = again,
                     None => return Ok(response),
                 }
                 retries -= 1;
                 tokio::time::sleep(random_below(options.jitter)).await;
+                match far_side.turn(key, options.longest_wait).await {
+                    Ok(next) => turn = next,
+                    Err(_) => return Ok(response),
+                }
+                // The client may be ready only after the last answer is dropped.
+                drop(response);
+                until_ready(&mut inner).await?;
             }
         })
     }
 }
 
-/// Sends a request when the client is ready, and tells the turn what the far side has answered.
+async fn until_ready<I: Service<Request<B>>, B>(inner: &mut I) -> Result<(), ClientError<I::Error>> {
+    poll_fn(|context| inner.poll_ready(context)).await.map_err(ClientError::Client)
+}
+
+/// Sends a request, and tells the turn what the far side has answered. The client must be ready.
 async fn send<I, B, R, S, C>(
     inner: &mut I,
     request: Request<B>,
@@ -254,7 +279,6 @@ where
     S: Store + 'static,
     C: Clock + 'static,
 {
-    poll_fn(|context| inner.poll_ready(context)).await.map_err(ClientError::Client)?;
     let response = inner.call(request).await.map_err(ClientError::Client)?;
     // If the store fails here, the pace stays as it is. The answer is more important.
     let _ = turn.answered(response.status(), response.headers()).await;

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
-use spillgate_core::{Quota, Store, StoreError};
+use spillgate_core::{Quota, Store, StoreError, Time};
 
 pub use layer::{ClientError, ClientLayer, ClientService};
 
-use crate::pace::learned::{Learned, MAX_LEVEL};
+use crate::pace::learned::{Change, Learned};
 use crate::pace::{PaceError, Pacer};
 use crate::{Clock, Key, Limiter, MemoryStore, SystemClock};
 use fields::Said;
@@ -25,12 +25,6 @@ use fields::Said;
 const HEADROOM: u64 = 5;
 /// The default of [`FarSide::longest_pause`].
 const LONGEST_PAUSE: Duration = Duration::from_secs(3_600);
-/// A refusal that does not say which limit was exceeded halves the pace: 70 levels of 1 %.
-const HALVED: u64 = 70;
-/// A refusal although the pace keeps the limit that the far side says makes the pace 5 % slower.
-const A_LITTLE: u64 = 5;
-/// Fields in whole seconds are rounded up, so a reset can be one second earlier than they say.
-const ROUNDED: Duration = Duration::from_secs(1);
 
 /// Lets calls to another service go at a pace that this service accepts.
 ///
@@ -60,13 +54,18 @@ const ROUNDED: Duration = Duration::from_secs(1);
 /// | answer | what changes |
 /// |---|---|
 /// | a limit and its window | the pace becomes this limit, minus the headroom |
-/// | units that are left, and a time, but no window | the pace spreads these units over this time |
+/// | units that are left, and a time, but no window | the pace spreads these units over this time, if it is long enough |
+/// | a limit, and a time, but no window | the pace becomes at most this limit in this time, minus the headroom |
 /// | no units are left | no call goes until the time that the answer says |
-/// | 429 or 503 with `Retry-After` | no call goes for this time |
-/// | 429 without such fields | the pace is halved |
+/// | 429 or 503 with one of the first two rows | the pace is also at least 20 % slower than that of the refused call |
+/// | 429 or 503 without them | the pace is at most half as fast as that of the refused call |
+/// | 429 or 503 with `Retry-After` | no call goes for this time too. A longer pause replaces a shorter one |
 ///
 /// The fields that are read, and how a time is read, are in the page "Keep the limits of another service" of the book.
-/// Every second, the pace rises by 1 %, until the next answer says something else.
+/// Calls that were under way together are refused at one pace, so they make it slower only once.
+///
+/// Every second, the pace rises by 1 %, until the next answer says something else. If a call is refused although its pace
+/// has kept what the answer names, or if the answer names nothing, no answer makes the pace rise faster for 25 seconds.
 ///
 /// The store keeps the pace of each key. So all programs on one Redis have one pace, and one program learns from the
 /// answers of the others. This needs a Redis that allows scripts. While the store fails, a call gets an error, even with
@@ -157,7 +156,7 @@ impl<S: Store + 'static, C: Clock + 'static> FarSide<S, C> {
 
     async fn turn(&self, key: u128, longest: Option<Duration>) -> Result<Turn<S, C>, PaceError> {
         let level = self.pacer.turn(key, 1, longest).await?;
-        Ok(Turn { far_side: self.clone(), key, level })
+        Ok(Turn { far_side: self.clone(), key, level, taken: self.limiter.now() })
     }
 
     /// Returns the pacer, which says how many callers wait.
@@ -190,56 +189,40 @@ pub struct Turn<S = MemoryStore, C = SystemClock> {
     key: u128,
     /// The level of the pace at which the turn was taken.
     level: u64,
+    taken: Time,
 }
 
 impl<S: Store + 'static, C: Clock + 'static> Turn<S, C> {
-    /// Changes the pace as an answer says. Most answers say nothing new, and then the store is not asked.
+    /// Changes the pace as an answer says. If the answer says nothing new, the store is usually not asked.
     ///
     /// # Errors
-    /// The store failed. The pace stays as it is.
+    /// The store failed. The pace stays as it is, or the answer takes effect nevertheless.
     pub async fn answered(self, status: StatusCode, headers: &HeaderMap) -> Result<(), StoreError> {
         let FarSide { limiter, learned, longest_pause, .. } = &self.far_side;
-        let now = Duration::from_nanos(limiter.now().as_nanos());
-        let said = Said::read(headers, now);
-        let change = self.change(status, &said);
-        if let Some(pause) = change.pause {
-            learned.pause(limiter, self.key, pause.min(*longest_pause)).await?;
-        }
-        learned.change(limiter, self.key, (self.level, change.level)).await
-    }
-
-    fn change(&self, status: StatusCode, said: &Said) -> Change {
-        let refused = status == StatusCode::TOO_MANY_REQUESTS;
-        let is_busy = refused || status == StatusCode::SERVICE_UNAVAILABLE;
+        let now = limiter.now();
+        let said = Said::read(headers, Duration::from_nanos(now.as_nanos()));
+        let is_refusal = is_refusal(status);
         // A refusal says when to come back. Other answers say at most that nothing is left.
-        let pause = match said.used_up() {
-            _ if is_busy && said.retry_after.is_some() => said.retry_after,
-            Some(reset) if refused => Some(reset),
-            Some(reset) => Some(reset.saturating_sub(ROUNDED)),
-            None => None,
-        };
-        let target = said.interval().map(|interval| self.far_side.learned.level_of(interval));
-        let level = match target {
-            Some(target) if refused => target.max(self.level + A_LITTLE),
-            // A step of 1 % is not worth a call of the store.
-            Some(target) if target.abs_diff(self.level) <= 1 => self.level,
-            Some(target) => target,
-            None if refused && pause.is_none() => self.level + HALVED,
-            None => self.level,
-        };
-        Change { pause: pause.filter(|pause| !pause.is_zero()), level: level.min(MAX_LEVEL) }
+        let pause = said.retry_after.filter(|_| is_refusal).or_else(|| said.used_up(is_refusal));
+        let pause = pause.map(|pause| pause.min(*longest_pause)).filter(|pause| !pause.is_zero());
+        let elapsed = Duration::from_nanos(now.as_nanos().saturating_sub(self.taken.as_nanos()));
+        let pace = said.pace(elapsed);
+        let named = pace.map(|pace| learned.level_of(pace.interval));
+        // The level falls by one each second. If it was not changed otherwise, it is this one now.
+        let level = self.level.saturating_sub(elapsed.as_secs());
+        let named = named.filter(|named| is_refusal || named.abs_diff(level) > 1);
+        let is_bound = pace.is_some_and(|pace| pace.is_bound);
+        learned.change(limiter, self.key, &Change { taken_at: self.level, named, is_bound, is_refusal, pause }).await
     }
+}
+
+/// Returns whether the far side has refused a call because it gets too many.
+fn is_refusal(status: StatusCode) -> bool {
+    matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE)
 }
 
 impl<S, C> fmt::Debug for Turn<S, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Turn").field("level", &self.level).finish_non_exhaustive()
     }
-}
-
-/// How the pace changes after an answer.
-#[derive(Debug, PartialEq, Eq)]
-struct Change {
-    pause: Option<Duration>,
-    level: u64,
 }

@@ -21,9 +21,49 @@ const LEAST_EPOCH_MS: u64 = 100_000_000_000;
 const LEAST_EPOCH_S: u64 = 1_000_000_000;
 const LEAST_DELTA_MS: u64 = 2_678_400;
 
+/// When a limit ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reset {
+    /// The time until then.
+    pub(super) after: Duration,
+    /// Whether the text has only whole seconds. Most services round them up, so the limit can end one second earlier.
+    pub(super) is_whole: bool,
+}
+
+/// A reset in whole seconds can be one second earlier than it says.
+const ROUNDED: Duration = Duration::from_secs(1);
+/// A time is known well enough if it is longer than this many times its error.
+const EXACT: u32 = 4;
+
+impl Reset {
+    /// Returns how much earlier the limit can end.
+    pub(super) const fn rounded(self) -> Duration {
+        if self.is_whole { ROUNDED } else { Duration::ZERO }
+    }
+
+    /// Returns whether the time is still known well enough when the next calls arrive, if a call takes `elapsed`.
+    pub(super) fn is_exact_after(self, elapsed: Duration) -> bool {
+        self.after > (elapsed + self.rounded()).saturating_mul(EXACT)
+    }
+
+    /// Returns a reset that is a whole number of seconds away.
+    pub(super) const fn after_seconds(seconds: u64) -> Reset {
+        Reset { after: Duration::from_secs(seconds), is_whole: true }
+    }
+}
+
+/// Reads when a limit ends.
+pub(super) fn reset(text: &str, now: Duration) -> Option<Reset> {
+    let is_ms = match number(text.trim()) {
+        Some((whole, _)) => whole >= LEAST_EPOCH_MS || (LEAST_DELTA_MS..LEAST_EPOCH_S).contains(&whole),
+        None => text.contains("ms"),
+    };
+    until(text, now).map(|after| Reset { after, is_whole: !is_ms && !text.contains('.') })
+}
+
 /// Reads the time from `now` until the time that `text` names. A time in the past is 0. `now` is the clock of the far side,
 /// as a time since 1970.
-pub(super) fn until(text: &str, now: Duration) -> Option<Duration> {
+fn until(text: &str, now: Duration) -> Option<Duration> {
     let text = text.trim();
     let at = |at: Duration| at.saturating_sub(now);
     let found = if let Some((whole, ns)) = number(text) {
@@ -163,6 +203,19 @@ mod tests {
             ("a date in the past", "2026-01-31T10:20:29.5Z", 0),
         ] {
             assert_eq!(ms(text), Some(expected), "{service}: {text}");
+        }
+    }
+
+    #[test]
+    fn only_whole_seconds_can_be_rounded_up() {
+        let is_whole = |text: &str| reset(text, NOW).map(|reset| reset.is_whole);
+        for text in ["58", "1769854890", "1s", "6m0s", "2026-01-31T10:21:00Z", "Sat, 31 Jan 2026 10:20:45 GMT"] {
+            assert_eq!(is_whole(text), Some(true), "{text}");
+        }
+        for text in
+            ["1.375", "2.000", "1769854831.125", "1769854831000", "3600000", "990ms", "1.5s", "2026-01-31T10:20:31.5Z"]
+        {
+            assert_eq!(is_whole(text), Some(false), "{text}");
         }
     }
 

@@ -16,6 +16,8 @@ use crate::Clock;
 const BATCH: usize = 32;
 /// After a refusal that gives no time, the store is asked again after this time.
 const UNKNOWN: Duration = Duration::from_millis(100);
+/// The level of a learned pace falls by one in this time, so after a longer wait it is read again.
+const LEVEL_IS_OLD: Duration = Duration::from_secs(1);
 
 /// The decision of the store.
 struct Decided {
@@ -59,20 +61,23 @@ impl<S: Store + 'static, C: Clock + 'static> Driver<S, C> {
 
     /// Gives the answer of the store to the callers. Returns when the store may be asked again, and for how many
     /// callers at a time.
-    fn settle(&self, ask: &Ask, decided: Result<Decided, StoreError>) -> (Instant, usize) {
+    fn settle(&mut self, ask: &Ask, decided: Result<Decided, StoreError>) -> (Instant, usize) {
         let (now, batch) = (Instant::now(), self.shared.batch());
         let mut lines = self.shared.lines.lock();
         let Decided { verdict, queue_refuses, level } = match decided {
             Ok(decided) => decided,
             Err(error) => {
-                lines.refuse(self.key, ask, PaceError::Store(error));
+                if error.kind().may_have_been_applied() {
+                    lines.lose(ask.cost());
+                }
+                lines.refuse(self.key, ask, &PaceError::Store(error));
                 return (now, batch);
             }
         };
         if verdict.allowed {
             // The delay counts from the time of the decision. That was before now, so no turn is early.
             let first = now + Duration::from_nanos(verdict.delay_ns);
-            lines.reserved(self.key, ask, (first, self.shared.interval(ask.units)), level);
+            lines.reserved(self.key, ask, first, level);
             return (now, batch);
         }
         // The store can still allow the turn of one caller.
@@ -83,7 +88,7 @@ impl<S: Store + 'static, C: Clock + 'static> Driver<S, C> {
             Wait::After(ns) => Duration::from_nanos(ns),
             Wait::Unknown => UNKNOWN,
             Wait::Never => {
-                lines.refuse(self.key, ask, PaceError::Never);
+                lines.refuse(self.key, ask, &PaceError::Never);
                 return (now, batch);
             }
         };
@@ -92,9 +97,12 @@ impl<S: Store + 'static, C: Clock + 'static> Driver<S, C> {
             // wait in a full queue, or by the longest wait that the caller accepts, if this is shorter.
             let queued = if queue_refuses { self.shared.longest_queue().min(left) } else { Duration::ZERO };
             if wait + queued >= left {
-                lines.refuse(self.key, ask, PaceError::TooLate { wait: Some(wait + queued) });
+                lines.refuse(self.key, ask, &PaceError::TooLate { wait: Some(wait + queued) });
                 return (now, batch);
             }
+        }
+        if wait >= LEVEL_IS_OLD {
+            self.level = None;
         }
         (now + wait, 1)
     }
@@ -106,7 +114,7 @@ impl<S: Store, C: Clock> Driver<S, C> {
         let (shared, key) = (&self.shared, self.key);
         let longest = ask.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let max_wait_ns = longest.map_or(u64::MAX, |longest| u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX));
-        let op = Op::Take { cost: ask.units.saturating_mul(ask.callers as u64), max_wait_ns };
+        let op = Op::Take { cost: ask.cost(), max_wait_ns };
         let level = match (&shared.learned, self.level) {
             (None, _) => 0,
             (Some(_), Some(level)) => level,
@@ -171,21 +179,13 @@ impl<S: Store, C: Clock> Shared<S, C> {
         decided.map(|verdict| verdict.allowed.then_some(level)).map_err(PaceError::Store)
     }
 
-    fn queue(&self) -> Option<&Quota> {
-        self.quotas.iter().find(|quota| is_queue(quota))
-    }
-
-    /// Returns the time between two turns that the store has reserved with one call.
-    fn interval(&self, units: u64) -> Duration {
-        Duration::from_nanos(self.queue().map_or(0, |quota| quota.interval_ns().saturating_mul(units)))
-    }
-
     /// Returns how long the last caller of a full queue waits.
     fn longest_queue(&self) -> Duration {
-        Duration::from_nanos(self.queue().map_or(0, |quota| quota.interval_ns().saturating_mul(quota.capacity())))
+        let queue = self.quotas.iter().find(|quota| is_queue(quota));
+        Duration::from_nanos(queue.map_or(0, |quota| quota.interval_ns().saturating_mul(quota.capacity())))
     }
 }
 
-fn is_queue(quota: &Quota) -> bool {
+pub(super) fn is_queue(quota: &Quota) -> bool {
     quota.algorithm() == Algorithm::LeakyBucket
 }

@@ -1,21 +1,24 @@
 //! A pace that is learned from the answers of the far side, and lies in the store beside the queue.
 //!
-//! Each key of a learned pace has four states in the store, so that all programs on one store have one pace:
+//! Each key of a learned pace has five states in the store, so that all programs on one store have one pace:
 //!
 //! | state | limit | what it means |
 //! |---|---|---|
 //! | pace | a token bucket for 1.1 calls | a call takes more units, the slower the pace is |
 //! | level | a token bucket that loses one unit each second | how slow the pace is: each unit makes it 1 % slower |
 //! | pause | a penalty | no call goes before its end |
-//! | change | four units a second | the level is lowered at most this often |
+//! | change | four units a second | answers lower the level at most this often |
+//! | hold | a penalty | no answer lowers the level before its end |
 //!
 //! A request for a turn takes from the pace, and reads the level and the pause, in one atomic step. The level falls by
-//! itself, so the pace rises again by 1 % each second.
+//! itself, so the pace rises again by 1 % each second. After a refusal that no named limit explains, it rises only so for 25
+//! seconds, whatever other answers say.
 
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use spillgate_core::{
-    Binding, Decision, Hit, OnStoreFailure, Op, Quota, QuotaBuilder, QuotaError, Receipt, Store, StoreError,
+    Binding, Decision, Denied, Hit, OnStoreFailure, Op, Quota, QuotaBuilder, QuotaError, Receipt, Store, StoreError,
 };
 
 use crate::{Clock, Limiter};
@@ -25,16 +28,36 @@ const SECOND: Duration = Duration::from_secs(1);
 const CALL: u64 = 100;
 /// The largest level. There the pace is ten thousand times slower than the fastest one.
 pub(crate) const MAX_LEVEL: u64 = 926;
-/// How much slower each level is.
-const STEP: f64 = 1.01;
+/// A refusal makes the pace 20 % slower if it names the limit.
+const A_LITTLE: u64 = 20;
+/// A refusal that does not name the limit halves the pace: 70 levels of 1 %.
+const HALVED: u64 = 70;
+/// For this time after a refusal at a pace that keeps the named limit, no answer lowers the level. It falls by itself, and
+/// reaches the level of the refusal again before. Otherwise a far side that allows less than it names would often refuse.
+const HOLD: Duration = Duration::from_secs(A_LITTLE + 5);
+/// For each level, how many times slower it is than level 0, in units of 1 / 2^32.
+const TIMES_SLOWER: [u64; MAX_LEVEL as usize + 1] = times_slower();
+const TIMES_SLOWER_BITS: u32 = 32;
 
-/// The four states of a key.
+const fn times_slower() -> [u64; MAX_LEVEL as usize + 1] {
+    let mut table = [1 << TIMES_SLOWER_BITS; MAX_LEVEL as usize + 1];
+    let mut level = 1;
+    while level < table.len() {
+        // The last value is about ten thousand times the first one, so the product has less than 53 bits.
+        table[level] = table[level - 1] * 101 / 100;
+        level += 1;
+    }
+    table
+}
+
+/// The five states of a key.
 #[derive(Clone, Copy)]
 enum Kind {
     Pace = 1,
     Level = 2,
     Pause = 3,
     Change = 4,
+    Hold = 5,
 }
 
 /// Returns the key of a state. Buckets of one key with the same window would be one state, so each state has a key of its
@@ -45,7 +68,42 @@ const fn key_of(key: u128, kind: Kind) -> u128 {
     key ^ MIXED.wrapping_mul(kind as u128) & ((1 << Hit::SLOT_SHIFT) - 1)
 }
 
-/// The limits of the four states.
+/// What an answer of the far side says about the pace.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    /// The level at which the turn of the call was taken.
+    pub(crate) taken_at: u64,
+    /// The level that keeps the limits that the answer names.
+    pub(crate) named: Option<u64>,
+    /// Whether the pace can have to be slower than named.
+    pub(crate) is_bound: bool,
+    /// Whether the far side refused the call because of too many calls.
+    pub(crate) is_refusal: bool,
+    /// How long no call should go.
+    pub(crate) pause: Option<Duration>,
+}
+
+impl Change {
+    /// Returns the level that the answer asks for.
+    fn level(&self) -> Option<u64> {
+        let refused = self.taken_at + if self.named.is_some() && !self.is_bound { A_LITTLE } else { HALVED };
+        let level = if self.is_refusal { Some(refused.max(self.named.unwrap_or(0))) } else { self.named };
+        level.map(|level| level.min(MAX_LEVEL))
+    }
+
+    /// Returns whether the call was refused although its pace has kept what the answer names.
+    fn is_unexplained(&self) -> bool {
+        self.is_refusal && self.named.is_none_or(|named| named <= self.taken_at + A_LITTLE)
+    }
+
+    /// Returns the levels by which the pace rises during the pause of a refusal. They are added, so that the pace is
+    /// slower after the pause.
+    fn levels_of_pause(&self) -> u64 {
+        if self.is_refusal { self.pause.map_or(0, |pause| pause.as_secs()) } else { 0 }
+    }
+}
+
+/// The limits of the five states.
 #[derive(Clone, Debug)]
 pub(crate) struct Learned {
     /// The fastest pace.
@@ -54,6 +112,7 @@ pub(crate) struct Learned {
     call: u64,
     level: Quota,
     change: Quota,
+    hold: Quota,
     pause: Quota,
 }
 
@@ -69,7 +128,8 @@ impl Learned {
             call: CALL + headroom_percent,
             level: constant(Quota::token_bucket(1, SECOND).burst(MAX_LEVEL)),
             change: constant(Quota::token_bucket(4, SECOND).burst(1)),
-            pause: constant(Quota::fixed_window(1, SECOND).penalty(SECOND)),
+            hold: constant(penalty(HOLD)),
+            pause: constant(penalty(SECOND)),
         };
         for level in [0, MAX_LEVEL] {
             let valid = learned.bucket_at(level);
@@ -84,17 +144,19 @@ impl Learned {
 
     /// Returns the units of one call at this level.
     fn cost(&self, level: u64) -> u64 {
-        // The product is below 2^53, so every program computes the same number.
-        (self.call as f64 * STEP.powi(i32::try_from(level.min(MAX_LEVEL)).unwrap_or(0))) as u64
+        let times_slower = TIMES_SLOWER[level.min(MAX_LEVEL) as usize];
+        // The headroom is at most 1,000 %, so the product has less than 64 bits.
+        (self.call * times_slower) >> TIMES_SLOWER_BITS
     }
 
     /// Returns the level at which one call goes in each `interval`, with the headroom. A pace that is faster than the
     /// fastest one has the level 0.
     pub(crate) fn level_of(&self, interval: Duration) -> u64 {
-        let fastest_ns = self.fastest.window_ns() as f64 / self.fastest.limit() as f64;
-        let slower = interval.as_nanos() as f64 / fastest_ns;
         // The headroom is in `call`, so it counts at every level.
-        (slower.max(1.0).ln() / STEP.ln()).ceil().min(MAX_LEVEL as f64) as u64
+        let (calls, window_ns) = (u128::from(self.fastest.limit()), u128::from(self.fastest.window_ns()));
+        let wanted = interval.as_nanos().saturating_mul(calls).saturating_mul(1 << TIMES_SLOWER_BITS);
+        let is_too_fast = |slower: &u64| u128::from(*slower) * window_ns < wanted;
+        (TIMES_SLOWER.partition_point(is_too_fast) as u64).min(MAX_LEVEL)
     }
 
     /// Returns the bucket of the pace at this level. It has units for 1.1 calls, so that a turn that was taken late does
@@ -128,65 +190,73 @@ impl Learned {
         Hit::new(key_of(key, Kind::Level), &self.level, Op::Peek, Binding::Enforce)
     }
 
-    /// Slows the pace from `level` to `target`. If another program has slowed it meanwhile, nothing changes.
-    async fn slow_down<S: Store, C: Clock>(
-        &self,
-        limiter: &Limiter<S, C>,
-        key: u128,
-        (level, target): (u64, u64),
-    ) -> Result<(), StoreError> {
-        // The take fits only if at most `level` units are used.
-        let capped = build(Quota::token_bucket(1, SECOND).burst(target)).expect("invariant: a level is a valid burst");
-        let hits = [Hit::new(key_of(key, Kind::Level), &capped, Op::take(target - level), Binding::Enforce)];
-        limiter.decide(&hits, &mut [Decision::default()]).await.map(drop)
-    }
-
-    /// Lets the pace rise from `level` to `target`, at most four times a second for all programs together.
-    async fn speed_up<S: Store, C: Clock>(
-        &self,
-        limiter: &Limiter<S, C>,
-        key: u128,
-        (level, target): (u64, u64),
-    ) -> Result<(), StoreError> {
-        // A settlement takes effect only if the request is allowed. A token bucket does not need its receipt.
-        let op = Op::settle(level, target, Receipt::new(limiter.now(), 0));
-        let hits = [
-            Hit::new(key_of(key, Kind::Change), &self.change, Op::take(1), Binding::Enforce),
-            Hit::new(key_of(key, Kind::Level), &self.level, op, Binding::Enforce),
-        ];
-        limiter.decide(&hits, &mut [Decision::default(); 2]).await.map(drop)
-    }
-
-    /// Changes the pace from `level` to `target`.
+    /// Changes the pace as an answer says, in one atomic step after the level is read.
     pub(crate) async fn change<S: Store, C: Clock>(
         &self,
         limiter: &Limiter<S, C>,
         key: u128,
-        (level, target): (u64, u64),
+        change: &Change,
     ) -> Result<(), StoreError> {
-        let target = target.min(MAX_LEVEL);
-        if target > level {
-            self.slow_down(limiter, key, (level, target)).await
-        } else if target < level {
-            self.speed_up(limiter, key, (level, target)).await
-        } else {
-            Ok(())
+        let pause = change.pause.and_then(|pause| build(penalty(pause.max(Duration::from_nanos(1)))).ok());
+        // A settlement takes effect only if the request is allowed. A token bucket does not need its receipt.
+        let receipt = Receipt::new(limiter.now(), 0);
+        let (capped, bucket);
+        let mut hits = SmallVec::<[Hit<'_>; 4]>::new();
+        match self.levels(limiter, key, change).await? {
+            Some((level, asked, target)) if target > level => {
+                // The take fits only if at most `level` units are used, so two answers never slow the pace twice.
+                capped =
+                    build(Quota::token_bucket(1, SECOND).burst(target)).expect("invariant: a level is a valid burst");
+                hits.push(Hit::new(key_of(key, Kind::Level), &capped, Op::take(target - level), Binding::Enforce));
+                // The call was too early by this, so the next one is later.
+                bucket = self.bucket(asked);
+                let op = Op::settle(self.cost(change.taken_at).min(self.cost(asked)), self.cost(asked), receipt);
+                hits.push(Hit::new(key_of(key, Kind::Pace), &bucket, op, Binding::Enforce));
+            }
+            Some((level, _, target)) if target < level && !change.is_refusal && !change.is_bound => {
+                let op = Op::settle(level, target, receipt);
+                hits.push(Hit::new(key_of(key, Kind::Hold), &self.hold, Op::Peek, Binding::Enforce));
+                hits.push(Hit::new(key_of(key, Kind::Change), &self.change, Op::take(1), Binding::Enforce));
+                hits.push(Hit::new(key_of(key, Kind::Level), &self.level, op, Binding::Enforce));
+            }
+            _ => {}
         }
+        // A take that never fits starts a penalty. It is charged, because only then a longer penalty replaces a shorter one.
+        let mut punish = |kind, quota| hits.push(Hit::new(key_of(key, kind), quota, Op::take(2), Binding::Shadow));
+        if change.is_unexplained() {
+            punish(Kind::Hold, &self.hold);
+        }
+        if let Some(pause) = &pause {
+            punish(Kind::Pause, pause);
+        }
+        if hits.is_empty() {
+            return Ok(());
+        }
+        let mut decisions = SmallVec::<[Decision; 4]>::from_elem(Decision::default(), hits.len());
+        limiter.decide(&hits, &mut decisions).await.map(drop)
     }
 
-    /// Lets no call go for `pause`. A pause that ends later stays.
-    pub(crate) async fn pause<S: Store, C: Clock>(
+    /// Returns the level in the store, the level that the answer asks for, and the level that follows from both. Returns None
+    /// if the answer asks for no other level.
+    async fn levels<S: Store, C: Clock>(
         &self,
         limiter: &Limiter<S, C>,
         key: u128,
-        pause: Duration,
-    ) -> Result<(), StoreError> {
-        let penalty = pause.max(Duration::from_nanos(1));
-        let Ok(quota) = build(Quota::fixed_window(1, SECOND).penalty(penalty)) else { return Ok(()) };
-        // A take that can never fit starts the penalty.
-        let hits = [Hit::new(key_of(key, Kind::Pause), &quota, Op::take(2), Binding::Shadow)];
-        limiter.decide(&hits, &mut [Decision::default()]).await.map(drop)
+        change: &Change,
+    ) -> Result<Option<(u64, u64, u64)>, StoreError> {
+        let Some(asked) = change.level() else { return Ok(None) };
+        // Other answers may have changed the level since the turn was taken.
+        let mut seen = [Decision::default()];
+        limiter.decide(&[self.peek(key)], &mut seen).await?;
+        let (level, target) = (Learned::level_in(&seen), (asked + change.levels_of_pause()).min(MAX_LEVEL));
+        // A step of 1 % is not worth a call of the store.
+        Ok((target.abs_diff(level) > 1).then_some((level, asked, target)))
     }
+}
+
+/// Returns a quota whose refusals start a penalty. Its window is so short that the units of a refusal never count.
+const fn penalty(duration: Duration) -> QuotaBuilder {
+    Quota::fixed_window(1, Duration::from_micros(1)).penalty(duration).denied(Denied::Charged)
 }
 
 /// Builds a limit. If a shared store fails, its caller gets an error: a part of the pace for each node would be wrong as

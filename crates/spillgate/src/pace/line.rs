@@ -1,4 +1,7 @@
 //! The queues of a pacer, one for each key: the callers that wait, and the turns that are reserved for them.
+//!
+//! Callers and turns are matched by units, in their order: the first caller goes as soon as the turns that have come have
+//! enough units. So no unit is lost while callers wait, whatever turns the callers had asked for before they went away.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,13 +13,15 @@ use tokio::time::Instant;
 use super::PaceError;
 
 /// All queues of a pacer.
-#[derive(Default)]
 pub(super) struct Lines {
     by_key: HashMap<u128, Line>,
     /// How many callers wait in all queues. Callers that have gone away do not count.
     waiting: usize,
+    /// The units of all turns that no caller got.
     lost: u64,
     next_id: u64,
+    /// The time between two units of a leaky bucket. It is 0 if the pacer has none.
+    interval_ns: u64,
 }
 
 /// The queue of one key. It exists while callers wait.
@@ -25,8 +30,12 @@ struct Line {
     waiters: VecDeque<Waiter>,
     /// How many of `waiters` have gone away.
     gone: usize,
-    /// The turns that are reserved, in the order of time. The first caller gets the first turn.
+    /// The turns that are reserved, in the order of time.
     turns: VecDeque<Turn>,
+    /// The units of `turns` suffice for this many of the first `waiters`. A caller that has gone away needs none.
+    covered: usize,
+    /// The units of `turns` that are left after that.
+    spare: u64,
     /// Wakes the task of this queue.
     changed: Arc<Notify>,
 }
@@ -61,16 +70,28 @@ pub(super) enum Step {
 /// A request to the store for the turns of some callers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ask {
-    /// The id of the first of these callers.
-    pub(super) first: u64,
+    /// The ids of the first and the last one of these callers.
+    first: u64,
+    last: u64,
     pub(super) callers: usize,
-    /// How many units each of them takes.
+    /// How many units each of them still needs.
     pub(super) units: u64,
     /// The turn must come before this time. A request with a deadline is for only one caller.
     pub(super) deadline: Option<Instant>,
 }
 
+impl Ask {
+    /// Returns the units that the request takes.
+    pub(super) const fn cost(&self) -> u64 {
+        self.units.saturating_mul(self.callers as u64)
+    }
+}
+
 impl Lines {
+    pub(super) fn new(interval_ns: u64) -> Lines {
+        Lines { by_key: HashMap::new(), waiting: 0, lost: 0, next_id: 0, interval_ns }
+    }
+
     pub(super) const fn waiting(&self) -> usize {
         self.waiting
     }
@@ -79,67 +100,73 @@ impl Lines {
         self.lost
     }
 
+    /// Counts the units of turns that no caller gets.
+    pub(super) const fn lose(&mut self, units: u64) {
+        self.lost = self.lost.saturating_add(units);
+    }
+
     pub(super) fn has(&self, key: u128) -> bool {
         self.by_key.contains_key(&key)
     }
 
-    /// Adds a caller. Returns whether the queue is new, so that it needs a task.
-    pub(super) fn push(&mut self, key: u128, units: u64, deadline: Option<Instant>, reply: Reply) -> bool {
-        let is_new = !self.has(key);
+    /// Adds a caller. Returns its id, and whether the queue is new, so that it needs a task.
+    pub(super) fn push(&mut self, key: u128, units: u64, deadline: Option<Instant>, reply: Reply) -> (u64, bool) {
+        let (id, is_new) = (self.next_id, !self.has(key));
         let line = self.by_key.entry(key).or_default();
-        line.waiters.push_back(Waiter { id: self.next_id, units, deadline, reply });
+        line.waiters.push_back(Waiter { id, units, deadline, reply });
         line.changed.notify_one();
         self.next_id += 1;
         self.waiting += 1;
-        is_new
+        (id, is_new)
     }
 
     /// A caller goes away before it is answered.
-    pub(super) fn leave(&mut self, key: u128) {
+    pub(super) fn leave(&mut self, key: u128, id: u64) {
         let Some(line) = self.by_key.get_mut(&key) else { return };
+        let Ok(index) = line.waiters.binary_search_by_key(&id, |waiter| waiter.id) else { return };
+        if index < line.covered {
+            line.spare = line.spare.saturating_add(line.waiters[index].units);
+        }
         line.gone += 1;
         self.waiting -= 1;
         // Callers that have gone away stay in the queue until they are more than half of it. On average, removing one
         // of them then costs little.
         if 2 * line.gone > line.waiters.len() {
+            line.covered = line.waiters.range(..line.covered).filter(|waiter| !waiter.reply.is_closed()).count();
             line.waiters.retain(|waiter| !waiter.reply.is_closed());
             line.gone = 0;
         }
         line.changed.notify_one();
     }
 
-    /// A caller goes away after it was granted a turn. The next caller gets this turn.
+    /// A caller goes away after it was granted a turn. The next callers get this turn.
     pub(super) fn give_back(&mut self, key: u128, units: u64, level: u64) {
         match self.by_key.get_mut(&key) {
             Some(line) => {
                 line.turns.push_front(Turn { at: Instant::now(), units, level });
+                line.spare = line.spare.saturating_add(units);
                 line.changed.notify_one();
             }
-            None => self.lost += 1,
+            None => self.lose(units),
         }
     }
 
     /// Grants all turns that have come, and returns what to do next. The store is not asked before `ask_at`. One call
-    /// of the store reserves at most `batch` turns.
+    /// of the store reserves the turns of at most `batch` callers.
     pub(super) fn step(&mut self, key: u128, ask_at: Instant, batch: usize) -> Step {
         let Some(line) = self.by_key.get_mut(&key) else { return Step::End };
         let now = Instant::now();
-        while let Some(turn) = line.turns.pop_front() {
-            if turn.at > now {
-                line.turns.push_front(turn);
-                break;
-            }
-            match line.grant(&turn) {
-                true => self.waiting -= 1,
-                false => self.lost += 1,
-            }
+        while line.grant(now, self.interval_ns) {
+            self.waiting -= 1;
         }
         if line.waiters.len() == line.gone {
-            self.lost += line.turns.len() as u64;
+            let units = line.reserved_units();
             self.by_key.remove(&key);
+            self.lose(units);
             return Step::End;
         }
-        let turn = line.turns.front().map(|turn| turn.at);
+        // A turn that has come and is still there is too small for the first caller, so there is no reason to wake for it.
+        let turn = line.turns.front().map(|turn| turn.at).filter(|at| *at > now);
         match line.ask(batch) {
             Some(ask) if ask_at <= now => Step::Ask(ask),
             Some(_) => Step::Sleep(turn.map_or(ask_at, |turn| turn.min(ask_at)), Arc::clone(&line.changed)),
@@ -148,25 +175,29 @@ impl Lines {
     }
 
     /// Adds the turns that the store has reserved for `ask`. The first one is at `first`, but not before the last turn
-    /// of the queue. Each further one comes `interval` later.
-    pub(super) fn reserved(&mut self, key: u128, ask: &Ask, (first, interval): (Instant, Duration), level: u64) {
+    /// of the queue.
+    pub(super) fn reserved(&mut self, key: u128, ask: &Ask, first: Instant, level: u64) {
         let Some(line) = self.by_key.get_mut(&key) else {
-            self.lost += ask.callers as u64;
+            self.lose(ask.cost());
             return;
         };
         let mut at = line.turns.back().map_or(first, |last| last.at.max(first));
         for _ in 0..ask.callers {
             line.turns.push_back(Turn { at, units: ask.units, level });
-            at += interval;
+            at += time_of(self.interval_ns, ask.units);
         }
+        line.spare = line.spare.saturating_add(ask.cost());
     }
 
-    /// If the first caller of `ask` still waits, tells it that it gets no turn.
-    pub(super) fn refuse(&mut self, key: u128, ask: &Ask, error: PaceError) {
+    /// Tells the callers of `ask` that they get no turn. A caller that has gone away, or that other turns suffice for by
+    /// now, is left out.
+    pub(super) fn refuse(&mut self, key: u128, ask: &Ask, error: &PaceError) {
         let Some(line) = self.by_key.get_mut(&key) else { return };
-        let Ok(index) = line.waiters.binary_search_by_key(&ask.first, |waiter| waiter.id) else { return };
-        if let Some(waiter) = line.waiters.remove(index) {
-            match waiter.reply.send(Err(error)) {
+        line.cover();
+        let first = line.waiters.partition_point(|waiter| waiter.id < ask.first).max(line.covered);
+        let end = line.waiters.partition_point(|waiter| waiter.id <= ask.last).max(first);
+        for waiter in line.waiters.drain(first..end) {
+            match waiter.reply.send(Err(error.clone())) {
                 Ok(()) => self.waiting -= 1,
                 Err(_) => line.gone -= 1,
             }
@@ -178,21 +209,29 @@ impl Lines {
     pub(super) fn abandon(&mut self, key: u128) {
         if let Some(line) = self.by_key.remove(&key) {
             self.waiting -= line.waiters.len() - line.gone;
-            self.lost += line.turns.len() as u64;
+            self.lose(line.reserved_units());
         }
     }
 }
 
 impl Line {
-    /// Gives a turn to the first caller. Returns false if the turn is lost: no caller waits, or the first caller needs
-    /// more units.
-    fn grant(&mut self, turn: &Turn) -> bool {
-        while let Some(waiter) = self.waiters.pop_front() {
-            if !waiter.reply.is_closed() && waiter.units > turn.units {
-                self.waiters.push_front(waiter);
-                return false;
-            }
-            if waiter.reply.send(Ok(turn.level)).is_ok() {
+    fn reserved_units(&self) -> u64 {
+        self.turns.iter().fold(0, |sum, turn| sum.saturating_add(turn.units))
+    }
+
+    /// Grants a turn to the first caller, if one has come that is large enough. The units that are left are a turn of their
+    /// own, as if it had been reserved separately. Returns whether a caller went.
+    fn grant(&mut self, now: Instant, interval_ns: u64) -> bool {
+        self.cover();
+        while let Some(waiter) = self.waiters.front() {
+            let level = if waiter.reply.is_closed() {
+                0
+            } else {
+                let Some(level) = self.use_turn(waiter.units, now, interval_ns) else { return false };
+                level
+            };
+            self.covered = self.covered.saturating_sub(1);
+            if self.waiters.pop_front().is_some_and(|waiter| waiter.reply.send(Ok(level)).is_ok()) {
                 return true;
             }
             self.gone -= 1;
@@ -200,20 +239,52 @@ impl Line {
         false
     }
 
-    /// Returns what to ask the store, if callers without a turn wait.
-    fn ask(&self, batch: usize) -> Option<Ask> {
-        let reserved = self.turns.len();
-        // Usually no caller has gone away, and then the callers with a turn need not be counted.
-        let skipped = if self.gone == 0 { reserved.min(self.waiters.len()) } else { 0 };
-        let waiting = self.waiters.range(skipped..).filter(|waiter| !waiter.reply.is_closed());
-        let mut waiting = waiting.skip(reserved - skipped);
-        let first = waiting.next()?;
-        let ask = Ask { first: first.id, callers: 1, units: first.units, deadline: first.deadline };
-        if first.deadline.is_some() {
-            return Some(ask);
+    /// Uses units of the first turns. Returns the level of the turn, or None if too few units have come.
+    fn use_turn(&mut self, units: u64, now: Instant, interval_ns: u64) -> Option<u64> {
+        if units == 0 {
+            return Some(self.turns.front().map_or(0, |turn| turn.level));
         }
-        let alike =
-            waiting.take(batch - 1).take_while(|waiter| waiter.deadline.is_none() && waiter.units == first.units);
-        Some(Ask { callers: 1 + alike.count(), ..ask })
+        // Turns that are too small become a part of the next one.
+        while self.turns.len() > 1 && self.turns[0].units < units {
+            let small = self.turns.pop_front().map_or(0, |turn| turn.units);
+            self.turns[0].units = self.turns[0].units.saturating_add(small);
+        }
+        let turn = self.turns.front_mut().filter(|turn| turn.units >= units && turn.at <= now)?;
+        let level = turn.level;
+        turn.units -= units;
+        turn.at += time_of(interval_ns, units);
+        if turn.units == 0 {
+            self.turns.pop_front();
+        }
+        Some(level)
     }
+
+    /// Counts for which callers the units of the turns suffice.
+    fn cover(&mut self) {
+        while let Some(waiter) = self.waiters.get(self.covered) {
+            let units = if waiter.reply.is_closed() { 0 } else { waiter.units };
+            let Some(spare) = self.spare.checked_sub(units) else { return };
+            (self.covered, self.spare) = (self.covered + 1, spare);
+        }
+    }
+
+    /// Returns what to ask the store, if the units of the turns do not suffice for all callers.
+    fn ask(&mut self, batch: usize) -> Option<Ask> {
+        self.cover();
+        let mut waiting = self.waiters.range(self.covered..).filter(|waiter| !waiter.reply.is_closed());
+        let Waiter { id, units, deadline, .. } = *waiting.next()?;
+        let mut ask = Ask { first: id, last: id, callers: 1, units: units - self.spare, deadline };
+        if deadline.is_none() && self.spare == 0 {
+            let alike = waiting.take(batch - 1).take_while(|waiter| waiter.deadline.is_none() && waiter.units == units);
+            for waiter in alike {
+                (ask.last, ask.callers) = (waiter.id, ask.callers + 1);
+            }
+        }
+        Some(ask)
+    }
+}
+
+/// Returns the time that a leaky bucket needs for some units.
+const fn time_of(interval_ns: u64, units: u64) -> Duration {
+    Duration::from_nanos(interval_ns.saturating_mul(units))
 }

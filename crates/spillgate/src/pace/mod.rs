@@ -16,12 +16,13 @@ use parking_lot::Mutex;
 use spillgate_core::{Algorithm, Quota, Store};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::TryRecvError;
 use tokio::time::{Instant, timeout_at};
 
 pub use error::PaceError;
 
 use crate::{Clock, Key, Limiter, MemoryStore, SystemClock};
-use drive::Driver;
+use drive::{Driver, is_queue};
 use learned::Learned;
 use line::{Answer, Lines};
 
@@ -62,9 +63,9 @@ const MAX_WAITERS: usize = 100_000;
 /// # Order and cancellation
 ///
 /// Within a program, the callers of one key go in the order in which they came. A caller may drop its future at any
-/// time. A turn that was reserved for it goes to the next caller of the same key. The turn is lost if no other caller
-/// waits, or if the next caller needs more units: the other service then gets one call less than it allows.
-/// [`lost`](Pacer::lost) counts such turns.
+/// time. A turn that was reserved for it goes to the next callers of the same key. If these need more units or fewer, the
+/// rest is kept for the turn after it. The turn is lost only if no other caller waits: the other service then gets less
+/// than it allows. [`lost`](Pacer::lost) counts such units.
 ///
 /// All clones of a pacer share its queues.
 pub struct Pacer<S = MemoryStore, C = SystemClock> {
@@ -84,7 +85,7 @@ impl<S: Store + 'static, C: Clock + 'static> Pacer<S, C> {
     /// Makes a pacer with one quota.
     ///
     /// # Panics
-    /// Panics if the quota is a concurrency limit, which has no turns.
+    /// Panics if the quota is a concurrency limit, which has no turns, or if its refusals cost units or start a penalty.
     #[must_use]
     pub fn new(limiter: impl Into<Arc<Limiter<S, C>>>, quota: Quota) -> Pacer<S, C> {
         Pacer::with(limiter.into(), Vec::new(), None, MAX_WAITERS).and(quota)
@@ -107,14 +108,22 @@ impl<S: Store + 'static, C: Clock + 'static> Pacer<S, C> {
     /// separately.
     ///
     /// # Panics
-    /// Panics if the quota is a concurrency limit, or if the pacer would have two leaky buckets. The slower one would
-    /// space out all calls. Use a token bucket for it.
+    /// Panics in these cases:
+    ///
+    /// * The quota is a concurrency limit.
+    /// * Its refusals cost units or start a penalty. A pacer asks until the quota allows, so it would use up the quota by
+    ///   its own refusals. [`Quota::with_free_refusals`] makes a quota without them.
+    /// * The pacer has a quota with the same algorithm and window, so both would be one counter.
+    /// * The pacer would have two leaky buckets. The slower one would space out all calls. Use a token bucket for it.
     #[must_use]
     pub fn and(self, quota: Quota) -> Pacer<S, C> {
         assert!(quota.algorithm() != Algorithm::Concurrency, "a concurrency limit has no turns; use Limiter::hold");
+        assert!(quota.refusal_is_free(), "a pacer is refused often, so refusals must be free; use with_free_refusals");
         let mut quotas = self.shared.quotas.clone();
+        let counts_twice = quotas.iter().any(|other| other.identity() == quota.identity());
+        assert!(!counts_twice, "two quotas with the same algorithm and window are one counter; keep the smaller one");
         quotas.push(quota);
-        let queues = quotas.iter().filter(|quota| quota.algorithm() == Algorithm::LeakyBucket).count();
+        let queues = quotas.iter().filter(|quota| is_queue(quota)).count();
         assert!(queues <= 1, "two leaky buckets would space out all calls by the slower one; make it a token bucket");
         Pacer::with(Arc::clone(&self.shared.limiter), quotas, self.shared.learned.clone(), self.shared.max_waiters)
     }
@@ -132,9 +141,9 @@ impl<S: Store + 'static, C: Clock + 'static> Pacer<S, C> {
         learned: Option<Learned>,
         max_waiters: usize,
     ) -> Pacer<S, C> {
-        Pacer {
-            shared: Arc::new(Shared { limiter, quotas, learned, max_waiters, lines: Mutex::new(Lines::default()) }),
-        }
+        let interval_ns = quotas.iter().find(|quota| is_queue(quota)).map_or(0, Quota::interval_ns);
+        let lines = Mutex::new(Lines::new(interval_ns));
+        Pacer { shared: Arc::new(Shared { limiter, quotas, learned, max_waiters, lines }) }
     }
 
     /// Waits until a call for `key` may go.
@@ -218,7 +227,11 @@ impl<S: Store + 'static, C: Clock + 'static> Pacer<S, C> {
         self.shared.lines.lock().waiting()
     }
 
-    /// Returns how many reserved turns no caller got, for example because all callers went away.
+    /// Returns how many reserved units no caller got, for example because all callers went away. A call of
+    /// [`acquire`](Pacer::acquire) has one unit.
+    ///
+    /// If the store failed so that its answer was lost, for example by a timeout, it may have reserved the units that it was
+    /// asked for. They count too.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.shared.lines.lock().lost()
@@ -241,6 +254,7 @@ impl<S, C> std::fmt::Debug for Pacer<S, C> {
 struct Waiting<S, C> {
     shared: Arc<Shared<S, C>>,
     key: u128,
+    id: u64,
     units: u64,
     reply: oneshot::Receiver<Answer>,
     is_answered: bool,
@@ -273,11 +287,12 @@ impl<S: Store + 'static, C: Clock + 'static> Waiting<S, C> {
         // Without a runtime, this panics before the caller joins.
         let runtime = Handle::current();
         let (sender, reply) = oneshot::channel();
-        if lines.push(key, units, deadline, sender) {
+        let (id, is_new) = lines.push(key, units, deadline, sender);
+        if is_new {
             runtime.spawn(Driver::new(Arc::clone(&shared), key).run());
         }
         drop(lines);
-        Ok(Joined::Waits(Waiting { shared, key, units, reply, is_answered: false }))
+        Ok(Joined::Waits(Waiting { shared, key, id, units, reply, is_answered: false }))
     }
 }
 
@@ -288,11 +303,14 @@ impl<S, C> Drop for Waiting<S, C> {
         }
         // Answers are sent while this lock is held.
         let mut lines = self.shared.lines.lock();
-        self.reply.close();
         match self.reply.try_recv() {
             Ok(Ok(level)) => lines.give_back(self.key, self.units, level),
-            Ok(Err(_)) => {}
-            Err(_) => lines.leave(self.key),
+            Err(TryRecvError::Empty) => {
+                self.reply.close();
+                lines.leave(self.key, self.id);
+            }
+            // The caller was refused, or its queue was abandoned. Another queue of this key does not know the caller.
+            Ok(Err(_)) | Err(TryRecvError::Closed) => {}
         }
     }
 }
