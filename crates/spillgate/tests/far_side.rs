@@ -266,20 +266,25 @@ async fn old_answers_do_not_make_the_pace_faster_than_the_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_in_spite_of_the_named_limit_is_not_undone_by_the_next_answer() {
+async fn two_refusals_in_spite_of_the_named_limit_are_not_undone_by_the_next_answer() {
     let (api, policy) = (new_far_side(&HUNDRED), fields(&[("ratelimit-policy", "\"calls\";q=100;w=1")]));
     let answer = async |status| {
         let turn = api.acquire("api").await.expect("a turn comes");
         turn.answered(status, &policy).await.expect("the store answers");
     };
     answer(StatusCode::TOO_MANY_REQUESTS).await;
-    let mut intervals = Vec::new();
-    for _ in 0..7 {
+    let interval_ms = async || {
         let start = Instant::now();
         for _ in 0..100 {
             answer(StatusCode::OK).await;
         }
-        intervals.push(start.elapsed().as_millis() / 100);
+        start.elapsed().as_millis() / 100
+    };
+    assert_eq!(interval_ms().await, 10, "one refusal can be a limit that has just changed");
+    answer(StatusCode::TOO_MANY_REQUESTS).await;
+    let mut intervals = Vec::new();
+    for _ in 0..7 {
+        intervals.push(interval_ms().await);
         sleep(SECOND * 4).await;
     }
     // The pace is 20 % slower, rises by 1 % each second, and is what the answers say after 25 seconds.

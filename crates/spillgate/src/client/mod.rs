@@ -64,8 +64,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(3_600);
 /// The fields that are read, and how a time is read, are in the page "Keep the limits of another service" of the book.
 /// Calls that were under way together are refused at one pace, so they make it slower only once.
 ///
-/// Every second, the pace rises by 1 %, until the next answer says something else. If a call is refused although its pace
-/// has kept what the answer names, or if the answer names nothing, no answer makes the pace rise faster for 25 seconds.
+/// Every second, the pace rises by 1 %, until the next answer says something else. A call can be refused although its pace
+/// has kept what the answer names, or the answer can name nothing. After two such refusals within 25 seconds, no answer makes
+/// the pace rise faster for 25 seconds.
 ///
 /// The store keeps the pace of each key. So all programs on one Redis have one pace, and one program learns from the
 /// answers of the others. This needs a Redis that allows scripts. While the store fails, a call gets an error, even with

@@ -8,11 +8,11 @@
 //! | level | a token bucket that loses one unit each second | how slow the pace is: each unit makes it 1 % slower |
 //! | pause | a penalty | no call goes before its end |
 //! | change | four units a second | answers lower the level at most this often |
-//! | hold | a penalty | no answer lowers the level before its end |
+//! | hold | one unit in 25 seconds, and a penalty | no answer lowers the level before the end of the penalty |
 //!
 //! A request for a turn takes from the pace, and reads the level and the pause, in one atomic step. The level falls by
-//! itself, so the pace rises again by 1 % each second. After a refusal that no named limit explains, it rises only so for 25
-//! seconds, whatever other answers say.
+//! itself, so the pace rises again by 1 % each second. After two refusals within 25 seconds that no named limit explains, it
+//! rises only so for 25 seconds, whatever other answers say.
 
 use std::time::Duration;
 
@@ -32,8 +32,9 @@ pub(crate) const MAX_LEVEL: u64 = 926;
 const A_LITTLE: u64 = 20;
 /// A refusal that does not name the limit halves the pace: 70 levels of 1 %.
 const HALVED: u64 = 70;
-/// For this time after a refusal at a pace that keeps the named limit, no answer lowers the level. It falls by itself, and
+/// For this time after two refusals at a pace that keeps the named limit, no answer lowers the level. It falls by itself, and
 /// reaches the level of the refusal again before. Otherwise a far side that allows less than it names would often refuse.
+/// A single refusal says less: the far side may have lowered its limit while calls were on their way.
 const HOLD: Duration = Duration::from_secs(A_LITTLE + 5);
 /// For each level, how many times slower it is than level 0, in units of 1 / 2^32.
 const TIMES_SLOWER: [u64; MAX_LEVEL as usize + 1] = times_slower();
@@ -128,7 +129,7 @@ impl Learned {
             call: CALL + headroom_percent,
             level: constant(Quota::token_bucket(1, SECOND).burst(MAX_LEVEL)),
             change: constant(Quota::token_bucket(4, SECOND).burst(1)),
-            hold: constant(penalty(HOLD)),
+            hold: constant(Quota::token_bucket(1, HOLD).burst(1).penalty(HOLD)),
             pause: constant(penalty(SECOND)),
         };
         for level in [0, MAX_LEVEL] {
@@ -221,13 +222,12 @@ impl Learned {
             }
             _ => {}
         }
-        // A take that never fits starts a penalty. It is charged, because only then a longer penalty replaces a shorter one.
-        let mut punish = |kind, quota| hits.push(Hit::new(key_of(key, kind), quota, Op::take(2), Binding::Shadow));
         if change.is_unexplained() {
-            punish(Kind::Hold, &self.hold);
+            hits.push(Hit::new(key_of(key, Kind::Hold), &self.hold, Op::take(1), Binding::Shadow));
         }
+        // A take that never fits starts a penalty. It is charged, because only then a longer penalty replaces a shorter one.
         if let Some(pause) = &pause {
-            punish(Kind::Pause, pause);
+            hits.push(Hit::new(key_of(key, Kind::Pause), pause, Op::take(2), Binding::Shadow));
         }
         if hits.is_empty() {
             return Ok(());
