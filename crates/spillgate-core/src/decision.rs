@@ -88,7 +88,7 @@ pub enum Reason {
     WaitTooLong,
     /// The lease to renew is unknown or has expired.
     LeaseExpired,
-    /// The store has no space for a new key, and it is set to refuse new keys in this case.
+    /// The store has no space for a new key. It refuses the hit, or allows it without counting it, as it is set to do.
     StoreFull,
     /// The algorithm does not support this operation.
     Unsupported,

@@ -58,8 +58,12 @@ impl MemoryStore {
                 }
             };
             // What the store does not keep can be neither given back nor released.
-            for (decision, _) in decisions.iter_mut().zip(state_of).filter(|(_, j)| lacks[**j] != Lack::Nothing) {
-                *decision = decision.without_receipt();
+            let lacking = |i: &usize| lacks[state_of[*i]] != Lack::Nothing;
+            for i in (0..hits.len()).filter(lacking) {
+                let decision = &mut decisions[i];
+                let is_lost = decision.receipt.is_some() && substitutes[i].is_none();
+                let reason = if is_lost { Reason::StoreFull } else { decision.reason };
+                *decision = decision.with_reason(reason).without_receipt();
             }
             return verdict;
         };
