@@ -29,6 +29,7 @@
 //! |---|---|---|
 //! | `rules` | `rules`: rules files in YAML that turn requests into limits; `text`: the errors in rules files, each with its line and a fix | `serde`, `serde-saphyr` |
 //! | `headers` | `headers`: header fields that tell an HTTP client its limits | `itoa` |
+//! | `insight` | `insight`: what a limit does to its callers, with a verdict | `serde` |
 //! | `snapshot` | `Limiter::save` and `Limiter::restored`: the memory store in a file | nothing |
 //! | `tokio` | `Limiter::hold`: permits that are renewed while they are held; `Reservations`: estimates that are corrected later; `TokioClock`: a clock for tests that pause tokio's time | `tokio` |
 //! | `pace` | `pace`: callers wait for their turn, in the order in which they came | `tokio` |
@@ -155,6 +156,8 @@ mod fallback;
 pub mod guide;
 #[cfg(feature = "headers")]
 pub mod headers;
+#[cfg(feature = "insight")]
+pub mod insight;
 mod key;
 mod limiter;
 #[cfg_attr(

@@ -1,0 +1,81 @@
+//! What a limit did: how many requests and units were allowed and refused, and how long refused callers have to wait.
+//!
+//! Counts are kept in slots of time. A slot is short in the last minute and longer before it, so an hour needs few slots.
+
+use spillgate_core::Wait;
+
+use super::SPANS_NS;
+use super::reading::Counts;
+use super::waits::Waits;
+
+/// The length of the slots of each span, and their number: one more than fits, because a span begins within a slot.
+const SLOTS: [(u64, usize); SPANS_NS.len()] = [(10_000_000_000, 7), (60_000_000_000, 11), (300_000_000_000, 13)];
+/// The length of the shortest slot in nanoseconds.
+pub(super) const SLOT_NS: u64 = SLOTS[0].0;
+
+/// The counts of one slot, while requests are added.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Slot {
+    pub(super) counts: Counts,
+    pub(super) waits: Waits,
+}
+
+impl Slot {
+    /// Counts a take. `wait` is the wait in the answer to a refused caller.
+    #[inline]
+    pub(super) fn count(&mut self, units: u64, refused: Option<Wait>) {
+        let counts = &mut self.counts;
+        counts.requests += 1;
+        counts.units = counts.units.saturating_add(units);
+        if let Some(wait) = refused {
+            counts.refused_requests += 1;
+            counts.refused_units = counts.refused_units.saturating_add(units);
+            self.waits.add(wait);
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: &Slot) {
+        self.counts.merge(&other.counts);
+        self.waits.merge(&other.waits);
+    }
+}
+
+/// The slots of all spans.
+#[derive(Debug)]
+pub(super) struct Slots {
+    rings: [Vec<(u64, Slot)>; SPANS_NS.len()],
+}
+
+impl Slots {
+    pub(super) fn new() -> Slots {
+        Slots { rings: SLOTS.map(|(_, count)| vec![(0, Slot::default()); count]) }
+    }
+
+    /// Adds the counts of the shortest slot that has the time `at_ns`.
+    pub(super) fn add(&mut self, at_ns: u64, slot: &Slot) {
+        for (ring, (slot_ns, count)) in self.rings.iter_mut().zip(SLOTS) {
+            let number = at_ns / slot_ns;
+            let (there, counts) = &mut ring[number as usize % count];
+            if *there < number {
+                (*there, *counts) = (number, Slot::default());
+            }
+            // A slot that is older than the whole ring has no place any more.
+            if *there == number {
+                counts.merge(slot);
+            }
+        }
+    }
+
+    /// Returns the counts of the span with the index `span`, which ends at `now_ns`. The span can be longer by one slot.
+    pub(super) fn read(&self, now_ns: u64, span: usize) -> Slot {
+        let (slot_ns, _) = SLOTS[span];
+        let first = now_ns.saturating_sub(SPANS_NS[span]) / slot_ns;
+        let mut sum = Slot::default();
+        for (number, slot) in &self.rings[span] {
+            if (first..=now_ns / slot_ns).contains(number) {
+                sum.merge(slot);
+            }
+        }
+        sum
+    }
+}

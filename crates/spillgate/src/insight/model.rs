@@ -1,0 +1,79 @@
+//! What insight needs to know of a limit: its rate, its burst, and how it counts.
+//!
+//! Insight compares what callers ask for with these numbers. It never decides a request.
+
+use serde::{Deserialize, Serialize};
+use spillgate_core::{Algorithm, Anchor, Quota};
+
+/// A caller is above the rate only if it was busy for this many times the time in which a burst is refilled.
+const BUSY_BURSTS: f64 = 10.0;
+
+/// How a limit counts in windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Windows {
+    /// The limit is a bucket or a queue, and has no windows.
+    None,
+    /// Windows begin at multiples of their length.
+    Aligned,
+    /// A window begins at the first request of a caller.
+    FirstHit,
+    /// The window ends at each request. Its count is between those of one and of two aligned windows.
+    Sliding,
+}
+
+/// The numbers of a limit that insight compares with. A reading has them, so that it can be judged elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Model {
+    /// The units in each window, or the permits of a concurrency limit.
+    pub(super) limit: u64,
+    /// The burst of a token bucket, the queue length plus 1 of a queue, or else the limit.
+    pub(super) capacity: u64,
+    pub(super) is_bucket: bool,
+    /// Units per nanosecond. 0 if the limit has no rate.
+    pub(super) rate: f64,
+    /// The most units that can be used at once, with the soft share.
+    pub(super) burst: f64,
+    /// The window in nanoseconds. 0 if the limit has none.
+    pub(super) window_ns: u64,
+    /// How long a caller must be busy before it is above the rate.
+    pub(super) judged_ns: u64,
+    pub(super) windows: Windows,
+}
+
+impl Model {
+    pub(super) fn of(quota: &Quota) -> Model {
+        let windows = match quota.algorithm() {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Concurrency => Windows::None,
+            Algorithm::FixedWindow(Anchor::Epoch) => Windows::Aligned,
+            Algorithm::FixedWindow(Anchor::FirstHit) => Windows::FirstHit,
+            Algorithm::SlidingWindowLog | Algorithm::SlidingWindowCounter { .. } => Windows::Sliding,
+        };
+        let rate = match quota.algorithm() {
+            _ if quota.limit() == 0 => 0.0,
+            Algorithm::Concurrency => 0.0,
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => 1.0 / quota.interval_ns() as f64,
+            Algorithm::FixedWindow(_) | Algorithm::SlidingWindowLog | Algorithm::SlidingWindowCounter { .. } => {
+                quota.limit() as f64 / quota.window_ns() as f64
+            }
+        };
+        let burst = quota.hard_capacity() as f64;
+        let refill_ns = if rate > 0.0 { BUSY_BURSTS * burst / rate } else { 0.0 };
+        let judged_ns = (refill_ns as u64).max(quota.window_ns());
+        Model {
+            limit: quota.limit(),
+            capacity: quota.capacity(),
+            is_bucket: quota.algorithm() == Algorithm::TokenBucket,
+            rate,
+            burst,
+            window_ns: quota.window_ns(),
+            judged_ns,
+            windows,
+        }
+    }
+
+    /// Returns whether the limit is a token bucket whose burst was chosen.
+    pub(super) const fn has_own_burst(&self) -> bool {
+        self.is_bucket && self.capacity != self.limit
+    }
+}

@@ -1,0 +1,290 @@
+//! What insight has counted for one limit at one time. Readings of several servers can be merged.
+//!
+//! A reading has the figures of single callers, which the merging needs. [`Report`](super::Report) sums them up.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::SPANS_NS;
+use super::model::Model;
+use super::waits::Waits;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// What insight has counted for one limit.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Reading {
+    pub(super) limit: Model,
+    /// The time of the reading, in nanoseconds since the epoch.
+    pub now_ns: u64,
+    /// When the counting began, in nanoseconds since the epoch.
+    pub since_ns: u64,
+    /// The last minute, ten minutes and hour.
+    pub spans: [Span; SPANS_NS.len()],
+    /// The callers with the most allowed units.
+    pub top_allowed: TopCallers,
+    /// The callers with the most refused units.
+    pub top_refused: TopCallers,
+}
+
+/// What insight has counted in a span of time that ended with the reading.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Span {
+    /// Requests and units. They are of a time that is at most one sixth longer than the span.
+    pub counts: Counts,
+    /// How long refused callers have to wait.
+    pub waits: Waits,
+    /// The callers.
+    pub sampled: Sampled,
+}
+
+/// Numbers of requests and units.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Requests that asked this limit.
+    pub requests: u64,
+    /// Requests that this limit refused.
+    pub refused_requests: u64,
+    /// Units that requests asked for.
+    pub units: u64,
+    /// Units that this limit refused.
+    pub refused_units: u64,
+}
+
+/// The sampled callers of a limit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Sampled {
+    /// The sample has every caller of the span whose hash is below this number. If the number is the largest one, the
+    /// sample has every caller.
+    pub threshold: u64,
+    /// The callers.
+    pub callers: Vec<SampledCaller>,
+}
+
+/// A caller in the sample of a limit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct SampledCaller {
+    /// The hash of its key.
+    pub id: CallerId,
+    /// Whether the limit refused a request of the caller.
+    pub refused: bool,
+    /// Whether the caller was above the rate, if refused units count once.
+    pub above_lower: bool,
+    /// Whether the caller was above the rate, if all units count.
+    pub above_upper: bool,
+    /// Whether the rate has made up for all that the caller asked for.
+    pub paid: bool,
+    /// The burst that lets all requests of the caller pass: at least, and at most.
+    pub burst: (u32, u32),
+    /// The highest count of a window, if the limit has windows: at least, and at most.
+    pub window: Option<(u32, u32)>,
+    /// The units that the caller asked for, in at least half of the span.
+    pub asked: u32,
+    /// The most that the caller used of its limit at one time, in thousandths.
+    pub used_permille: u16,
+}
+
+/// The callers with the most units. Their counts lose half of their value in ten minutes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct TopCallers {
+    /// The units of all callers.
+    pub units: u64,
+    /// Each count is too low by this many units, at most. A caller with more units is in the list.
+    pub missing: u64,
+    /// The callers, those with the most units first.
+    pub callers: Vec<TopCaller>,
+}
+
+/// A caller that takes many units.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct TopCaller {
+    /// The hash of its key.
+    pub id: CallerId,
+    /// The beginning of its name, if names are kept.
+    pub name: Option<String>,
+    /// The number of units, at least.
+    pub units: u64,
+}
+
+/// The hash of a caller's key. It is shown as 16 hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallerId(pub u64);
+
+/// The beginning of a caller's name: at most 64 bytes, which need no allocation.
+#[derive(Clone, Copy)]
+pub struct CallerName {
+    bytes: [u8; CallerName::BYTES],
+    length: u8,
+}
+
+impl Reading {
+    pub(super) fn new(limit: Model, since_ns: u64, now_ns: u64) -> Reading {
+        let (top_allowed, top_refused) = Default::default();
+        Reading { limit, now_ns, since_ns, spans: Default::default(), top_allowed, top_refused }
+    }
+
+    /// Adds the reading of another server with the same limit.
+    ///
+    /// Callers with the same id become one. The servers must therefore hash keys with the same secret. A caller whose
+    /// requests went to several servers has a burst of at least the highest lower figure, and of at most the sum of the
+    /// upper figures.
+    pub fn merge(&mut self, other: &Reading) {
+        self.now_ns = self.now_ns.max(other.now_ns);
+        self.since_ns = self.since_ns.max(other.since_ns);
+        for (span, other) in self.spans.iter_mut().zip(&other.spans) {
+            span.counts.merge(&other.counts);
+            span.waits.merge(&other.waits);
+            span.sampled.merge(&other.sampled);
+        }
+        self.top_allowed.merge(&other.top_allowed);
+        self.top_refused.merge(&other.top_refused);
+    }
+}
+
+impl Counts {
+    pub(super) fn merge(&mut self, other: &Counts) {
+        self.requests = self.requests.saturating_add(other.requests);
+        self.refused_requests = self.refused_requests.saturating_add(other.refused_requests);
+        self.units = self.units.saturating_add(other.units);
+        self.refused_units = self.refused_units.saturating_add(other.refused_units);
+    }
+}
+
+impl Default for Sampled {
+    fn default() -> Sampled {
+        Sampled { threshold: u64::MAX, callers: Vec::new() }
+    }
+}
+
+impl Sampled {
+    /// Adds callers that other hashes belong to, with the threshold of their sample.
+    pub(super) fn add(&mut self, threshold: u64, callers: impl Iterator<Item = SampledCaller>) {
+        self.callers.extend(callers);
+        self.lower_threshold(threshold);
+    }
+
+    fn lower_threshold(&mut self, threshold: u64) {
+        self.threshold = self.threshold.min(threshold);
+        let threshold = self.threshold;
+        self.callers.retain(|caller| caller.id.0 < threshold || threshold == u64::MAX);
+    }
+
+    fn merge(&mut self, other: &Sampled) {
+        self.add(other.threshold, other.callers.iter().cloned());
+        self.callers.sort_by_key(|caller| caller.id);
+        self.callers.dedup_by(|caller, same| {
+            caller.id == same.id && {
+                same.merge(caller);
+                true
+            }
+        });
+    }
+}
+
+impl SampledCaller {
+    fn merge(&mut self, other: &SampledCaller) {
+        let both = |a: (u32, u32), b: (u32, u32)| (a.0.max(b.0), a.1.saturating_add(b.1));
+        self.burst = both(self.burst, other.burst);
+        self.window = match (self.window, other.window) {
+            (Some(a), Some(b)) => Some(both(a, b)),
+            (a, b) => a.or(b),
+        };
+        self.refused |= other.refused;
+        self.above_lower |= other.above_lower;
+        self.above_upper |= other.above_upper;
+        self.paid &= other.paid;
+        self.asked = self.asked.saturating_add(other.asked);
+        self.used_permille = self.used_permille.max(other.used_permille);
+    }
+}
+
+impl TopCallers {
+    /// Sorts the callers, those with the most units first.
+    pub(super) fn sort(&mut self) {
+        self.callers.sort_by_key(|caller| (std::cmp::Reverse(caller.units), caller.id));
+    }
+
+    fn merge(&mut self, other: &TopCallers) {
+        self.units = self.units.saturating_add(other.units);
+        self.missing = self.missing.saturating_add(other.missing);
+        self.callers.extend(other.callers.iter().cloned());
+        self.callers.sort_by_key(|caller| caller.id);
+        self.callers.dedup_by(|caller, same| {
+            caller.id == same.id && {
+                same.units = same.units.saturating_add(caller.units);
+                same.name = same.name.take().or_else(|| caller.name.take());
+                true
+            }
+        });
+        self.sort();
+    }
+}
+
+impl fmt::Display for CallerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl FromStr for CallerId {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<CallerId, Self::Err> {
+        u64::from_str_radix(text, 16).map(CallerId)
+    }
+}
+
+impl Serialize for CallerId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for CallerId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<CallerId, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl CallerName {
+    /// The number of bytes of a name that are kept.
+    pub const BYTES: usize = 64;
+
+    /// Keeps the beginning of the parts of a name, one after the other.
+    ///
+    /// ```
+    /// use spillgate::insight::CallerName;
+    /// assert_eq!(CallerName::of(["user", "=", "7"]).to_string(), "user=7");
+    /// ```
+    pub fn of<'a>(parts: impl IntoIterator<Item = &'a str>) -> CallerName {
+        let (mut bytes, mut length) = ([0; CallerName::BYTES], 0);
+        for part in parts {
+            let kept = &part[..part.floor_char_boundary(CallerName::BYTES - length)];
+            bytes[length..length + kept.len()].copy_from_slice(kept.as_bytes());
+            length += kept.len();
+            if kept.len() < part.len() {
+                break;
+            }
+        }
+        CallerName { bytes, length: length as u8 }
+    }
+}
+
+impl fmt::Display for CallerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(std::str::from_utf8(&self.bytes[..usize::from(self.length)]).unwrap_or_default())
+    }
+}
+
+impl fmt::Debug for CallerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.to_string(), f)
+    }
+}

@@ -1,0 +1,189 @@
+//! A reading, summed up for people: percentiles, estimates and a verdict.
+
+use serde::Serialize;
+
+use super::SPANS_NS;
+use super::model::{Model, Windows};
+use super::reading::{Counts, Reading, Sampled, SampledCaller, Span, TopCallers};
+use super::verdict::{Judged, Suggestion, Verdict};
+
+/// What a limit did to its callers in the last minute, ten minutes and hour, and a verdict.
+///
+/// [`Reading::report`] makes a report. The [module](super) has an example.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Report {
+    /// Whether the limit works.
+    pub verdict: Verdict,
+    /// Why this is the verdict, in one or two sentences.
+    pub reason: String,
+    /// A limit that is probably better. `None` if no change is advised.
+    pub suggestion: Option<Suggestion>,
+    /// How long the limit has been watched, in nanoseconds.
+    pub watched_ns: u64,
+    /// The figures of each span in [`SPANS_NS`].
+    pub spans: [SpanReport; SPANS_NS.len()],
+    /// The callers with the most allowed units.
+    pub top_allowed: TopCallers,
+    /// The callers with the most refused units.
+    pub top_refused: TopCallers,
+}
+
+/// The figures of one span.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct SpanReport {
+    /// The length of the span in nanoseconds.
+    pub span_ns: u64,
+    /// Requests and units.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// How long refused callers have to wait.
+    pub waits: Option<WaitPercentiles>,
+    /// Distinct callers.
+    pub callers: Callers,
+    /// The burst that lets all requests of a caller pass. `None` if the limit has no rate, or no caller is known.
+    pub burst_needed: Option<Percentiles>,
+    /// The highest count of a window, if the limit has windows.
+    pub window_count: Option<Percentiles>,
+    /// How much of its limit a caller uses at its highest: 1 is the whole limit. Both ends of each range are equal.
+    pub use_share: Option<Percentiles>,
+}
+
+/// Distinct callers of a span.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Callers {
+    /// Callers that asked.
+    pub asked: Estimate,
+    /// Callers that the limit refused at least once.
+    pub refused: Estimate,
+    /// Callers that were above the rate, even if refused units count once.
+    pub above_rate: Estimate,
+}
+
+/// An estimated number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Estimate {
+    /// The number.
+    pub value: f64,
+    /// The standard error of the number, relative to it. 0 if the number is exact.
+    pub relative_error: f64,
+}
+
+/// A figure of which only two ends are known.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Range {
+    /// The figure is not smaller.
+    pub at_least: f64,
+    /// The figure is not larger.
+    pub at_most: f64,
+}
+
+/// A figure of the callers of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Percentiles {
+    /// Half of the callers have no more.
+    pub median: Range,
+    /// 99 of 100 callers have no more.
+    pub p99: Range,
+    /// No caller of the sample has more.
+    pub highest: Range,
+}
+
+/// How long refused callers have to wait, in nanoseconds. Each is rounded up by a quarter at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct WaitPercentiles {
+    /// The median.
+    pub median_ns: u64,
+    /// Nine of ten waits are not longer.
+    pub p90_ns: u64,
+    /// 99 of 100 waits are not longer.
+    pub p99_ns: u64,
+}
+
+impl Reading {
+    /// Sums up the reading.
+    #[must_use]
+    pub fn report(self) -> Report {
+        let model = self.limit;
+        let judged = Judged::of(&self);
+        Report {
+            verdict: judged.verdict,
+            reason: judged.reason,
+            suggestion: judged.suggestion,
+            watched_ns: self.now_ns.saturating_sub(self.since_ns),
+            spans: std::array::from_fn(|index| SpanReport::of(&self.spans[index], SPANS_NS[index], &model)),
+            top_allowed: self.top_allowed,
+            top_refused: self.top_refused,
+        }
+    }
+}
+
+impl SpanReport {
+    fn of(span: &Span, span_ns: u64, model: &Model) -> SpanReport {
+        let sampled = &span.sampled;
+        let percentiles = |figure: &dyn Fn(&SampledCaller) -> Option<(f64, f64)>| Percentiles::of(sampled, figure);
+        SpanReport {
+            span_ns,
+            counts: span.counts,
+            waits: WaitPercentiles::of(span),
+            callers: Callers {
+                asked: Estimate::of(sampled, |_| true),
+                refused: Estimate::of(sampled, |caller| caller.refused),
+                above_rate: Estimate::of(sampled, |caller| caller.above_lower && caller.above_upper),
+            },
+            burst_needed: percentiles(&|caller| (model.rate > 0.0).then(|| whole(caller.burst))),
+            window_count: percentiles(&|caller| caller.window.filter(|_| model.windows != Windows::None).map(whole)),
+            use_share: percentiles(&|caller| {
+                let share = f64::from(caller.used_permille) / 1000.0;
+                Some((share, share))
+            }),
+        }
+    }
+}
+
+fn whole((at_least, at_most): (u32, u32)) -> (f64, f64) {
+    (f64::from(at_least), f64::from(at_most))
+}
+
+impl WaitPercentiles {
+    fn of(span: &Span) -> Option<WaitPercentiles> {
+        let wait = |share| span.waits.quantile_ns(share);
+        Some(WaitPercentiles { median_ns: wait(0.5)?, p90_ns: wait(0.9)?, p99_ns: wait(0.99)? })
+    }
+}
+
+impl Estimate {
+    /// Estimates how many callers of the span there are for which `counts` returns true.
+    fn of(sampled: &Sampled, counts: impl Fn(&SampledCaller) -> bool) -> Estimate {
+        let found = sampled.callers.iter().filter(|caller| counts(caller)).count() as f64;
+        if sampled.threshold == u64::MAX {
+            return Estimate { value: found, relative_error: 0.0 };
+        }
+        let share = sampled.threshold as f64 / u64::MAX as f64;
+        Estimate { value: found / share, relative_error: if found > 2.0 { (found - 2.0).sqrt().recip() } else { 1.0 } }
+    }
+}
+
+impl Percentiles {
+    fn of(sampled: &Sampled, figure: &dyn Fn(&SampledCaller) -> Option<(f64, f64)>) -> Option<Percentiles> {
+        let figures: Vec<_> = sampled.callers.iter().filter_map(figure).collect();
+        let mut lower: Vec<f64> = figures.iter().map(|figure| figure.0).collect();
+        let mut upper: Vec<f64> = figures.iter().map(|figure| figure.1).collect();
+        lower.sort_by(f64::total_cmp);
+        upper.sort_by(f64::total_cmp);
+        let at = |share| Some(Range { at_least: quantile(&lower, share)?, at_most: quantile(&upper, share)? });
+        Some(Percentiles { median: at(0.5)?, p99: at(0.99)?, highest: at(1.0)? })
+    }
+}
+
+/// Returns the number that this share of the sorted numbers does not exceed.
+pub(super) fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
+    let wanted = (sorted.len() as f64 * share).ceil().max(1.0) as usize;
+    sorted.get(wanted - 1).copied()
+}

@@ -1,0 +1,137 @@
+//! A fair sample of the callers of a limit: those with the smallest hashes (bottom-k).
+//!
+//! The hashes are secret, so no caller can choose whether it is in the sample. While the limit has at most k callers, the
+//! sample has all of them. The source of the estimate is Cohen and Kaplan, "Summarizing data using bottom-k sketches"
+//! (2007).
+
+use super::caller::{Caller, Seen};
+use super::model::Model;
+use super::places::Places;
+use super::reading::Sampled;
+use super::{LONGEST_SPAN_NS, SPANS_NS};
+
+const MINUTE_NS: u64 = 60_000_000_000;
+/// One more than the minutes of the longest span, because a span begins within a minute.
+const MINUTES: usize = (LONGEST_SPAN_NS / MINUTE_NS) as usize + 1;
+
+/// The callers with the smallest hashes.
+#[derive(Debug)]
+pub(super) struct Sample {
+    /// Every caller that asked since the beginning of its spans, and whose hash is below the threshold.
+    callers: Vec<Caller>,
+    places: Places,
+    /// The number of callers that stay if the list is full.
+    kept: usize,
+    threshold: u64,
+    /// The lowest threshold of each minute. The index is the number of the minute since the epoch, modulo the length.
+    thresholds: [u64; MINUTES],
+    minute: u64,
+    /// The hashes of all callers, while they are ordered.
+    hashes: Vec<u64>,
+}
+
+impl Sample {
+    /// Makes a sample of `kept` callers, at least.
+    pub(super) fn new(kept: usize) -> Sample {
+        // A quarter more, so that the list is ordered only after that many new callers.
+        let capacity = kept + kept.div_ceil(4);
+        Sample {
+            callers: Vec::with_capacity(capacity),
+            places: Places::new(capacity),
+            kept,
+            threshold: u64::MAX,
+            thresholds: [u64::MAX; MINUTES],
+            minute: 0,
+            hashes: Vec::with_capacity(capacity),
+        }
+    }
+
+    /// Counts a take of the caller with the hash `hash`, if the caller is in the sample.
+    #[inline]
+    pub(super) fn count(&mut self, model: &Model, hash: u64, seen: Seen) {
+        if seen.now_ns / MINUTE_NS > self.minute {
+            self.next_minute(seen.now_ns);
+        }
+        if hash >= self.threshold {
+            return;
+        }
+        let position = match self.places.find(hash, |position| self.callers[position].hash) {
+            Some(position) => position,
+            None => match self.add(hash, seen.now_ns) {
+                Some(position) => position,
+                None => return,
+            },
+        };
+        self.callers[position].count(model, seen);
+    }
+
+    /// Adds a caller. Returns `None` if its hash is not among the smallest.
+    #[cold]
+    fn add(&mut self, hash: u64, now_ns: u64) -> Option<usize> {
+        if self.callers.len() == self.callers.capacity() {
+            self.shrink(now_ns);
+            if hash >= self.threshold {
+                return None;
+            }
+        }
+        self.callers.push(Caller::new(hash));
+        self.places.add(hash, self.callers.len() - 1);
+        Some(self.callers.len() - 1)
+    }
+
+    /// Removes callers that no span has any more and, if too many are left, those with the largest hashes.
+    fn shrink(&mut self, now_ns: u64) {
+        self.forget(now_ns);
+        if self.callers.len() > self.kept {
+            self.hashes.clear();
+            self.hashes.extend(self.callers.iter().map(|caller| caller.hash));
+            let threshold = *self.hashes.select_nth_unstable(self.kept).1;
+            self.lower_threshold(threshold);
+            self.callers.retain(|caller| caller.hash < threshold);
+        }
+        self.places.rebuild(self.callers.iter().map(|caller| caller.hash));
+    }
+
+    fn forget(&mut self, now_ns: u64) {
+        let begin_ns = now_ns.saturating_sub(LONGEST_SPAN_NS);
+        self.callers.retain(|caller| caller.last_asked_ns >= begin_ns);
+    }
+
+    fn lower_threshold(&mut self, threshold: u64) {
+        self.threshold = threshold;
+        let minute = self.minute as usize % MINUTES;
+        self.thresholds[minute] = self.thresholds[minute].min(threshold);
+    }
+
+    /// Begins a minute. If callers left, the threshold rises, so that others take their places.
+    #[cold]
+    fn next_minute(&mut self, now_ns: u64) {
+        let minute = now_ns / MINUTE_NS;
+        self.forget(now_ns);
+        self.places.rebuild(self.callers.iter().map(|caller| caller.hash));
+        let missed = (minute - self.minute).min(MINUTES as u64);
+        if self.callers.len() < self.kept / 2 {
+            self.threshold = if self.threshold > u64::MAX / 2 { u64::MAX } else { 2 * self.threshold };
+        }
+        for passed in 0..missed {
+            self.thresholds[(minute - passed) as usize % MINUTES] = self.threshold;
+        }
+        self.minute = minute;
+    }
+
+    /// Adds the callers of the span with the index `span`, which ends at `now_ns`, to `sampled`.
+    pub(super) fn read(&self, model: &Model, now_ns: u64, span: usize, sampled: &mut Sampled) {
+        let threshold = self.threshold_of(now_ns, SPANS_NS[span]);
+        let below = self.callers.iter().filter(|caller| caller.hash < threshold);
+        sampled.add(threshold, below.filter_map(|caller| caller.read(model, now_ns, span)));
+    }
+
+    /// Returns the lowest threshold in the span that ends at `now_ns`. All callers of the span that are below it were
+    /// counted from their first request in the span.
+    fn threshold_of(&self, now_ns: u64, span_ns: u64) -> u64 {
+        let first = now_ns.saturating_sub(span_ns) / MINUTE_NS;
+        let known = self.minute.saturating_sub(MINUTES as u64 - 1);
+        let minutes = first.max(known)..=self.minute;
+        minutes.map(|minute| self.thresholds[minute as usize % MINUTES]).min().unwrap_or(u64::MAX).min(self.threshold)
+    }
+}

@@ -1,0 +1,80 @@
+//! A part of the callers of a limit, which one lock protects.
+//!
+//! The hash of a caller chooses its shard. Threads that count different callers therefore seldom wait for each other.
+
+use spillgate_core::Wait;
+
+use super::caller::Seen;
+use super::counts::{SLOT_NS, Slot, Slots};
+use super::model::Model;
+use super::reading::{CallerName, Span, TopCallers};
+use super::sample::Sample;
+use super::top::Top;
+
+/// The callers of one shard.
+#[derive(Debug)]
+pub(super) struct Shard {
+    sample: Sample,
+    allowed: Top,
+    refused: Top,
+    /// The counts of the slot of time that is now.
+    slot: Slot,
+    slot_ns: u64,
+}
+
+/// A take, and the wait in its answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counted {
+    pub(super) seen: Seen,
+    pub(super) units: u64,
+    pub(super) wait: Wait,
+}
+
+impl Shard {
+    pub(super) fn new(callers: usize, named: bool) -> Shard {
+        Shard {
+            sample: Sample::new(callers),
+            allowed: Top::new(named),
+            refused: Top::new(named),
+            slot: Slot::default(),
+            slot_ns: 0,
+        }
+    }
+
+    /// Counts a take. If a slot of time ended, returns when it began, and its counts.
+    #[inline]
+    pub(super) fn count(
+        &mut self,
+        model: &Model,
+        hash: u64,
+        take: Counted,
+        name: impl FnOnce() -> CallerName,
+    ) -> Option<(u64, Slot)> {
+        let Counted { seen, units, wait } = take;
+        let ended = (seen.now_ns >= self.slot_ns + SLOT_NS).then(|| {
+            let began_ns = std::mem::replace(&mut self.slot_ns, seen.now_ns - seen.now_ns % SLOT_NS);
+            (began_ns, std::mem::take(&mut self.slot))
+        });
+        self.slot.count(units, seen.refused.then_some(wait));
+        self.sample.count(model, hash, seen);
+        if units > 0 {
+            let top = if seen.refused { &mut self.refused } else { &mut self.allowed };
+            top.add(seen.now_ns, hash, units, name);
+        }
+        ended
+    }
+
+    /// Adds the counts of the slot that has not ended to `slots`.
+    pub(super) fn flush(&mut self, slots: &mut Slots) {
+        slots.add(self.slot_ns, &std::mem::take(&mut self.slot));
+    }
+
+    pub(super) fn read(&mut self, model: &Model, now_ns: u64, spans: &mut [Span], tops: [&mut TopCallers; 2]) {
+        for (index, span) in spans.iter_mut().enumerate() {
+            self.sample.read(model, now_ns, index, &mut span.sampled);
+        }
+        let [allowed, refused] = tops;
+        self.allowed.read(now_ns, allowed);
+        self.refused.read(now_ns, refused);
+    }
+}

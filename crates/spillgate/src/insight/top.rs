@@ -1,0 +1,132 @@
+//! The callers that take the most, in memory of fixed size.
+//!
+//! A list has a count for each of its callers. When it is full, the median count is subtracted from all of them, and
+//! callers without a count leave. Counts are therefore too low, by at most the sum of what was subtracted. This sum is
+//! below N / [`KEPT`] for N units in all, because each subtraction takes its amount from at least [`KEPT`] callers. So every
+//! caller with more than N / [`KEPT`] units is in the list.
+//!
+//! This is the algorithm of Misra and Gries (1982) with the faster subtraction of Anderson and others, "A high-performance
+//! algorithm for identifying frequent items in data streams" (2017). Space-Saving gives the same guarantee, but it searches
+//! for the smallest count at each new caller.
+
+use super::places::Places;
+use super::reading::{CallerId, CallerName, TopCaller, TopCallers};
+
+/// The number of callers that have a count above 0 after a subtraction, at most.
+pub(super) const KEPT: usize = 48;
+const CAPACITY: usize = 2 * KEPT;
+/// Counts lose half of their value in this time, so that old units do not hide new ones.
+pub(super) const HALF_LIFE_NS: u64 = 600_000_000_000;
+
+/// The callers with the most units.
+#[derive(Debug)]
+pub(super) struct Top {
+    counted: Vec<Counted>,
+    places: Places,
+    /// The names of the callers, at the same positions. Empty if names are not kept.
+    names: Vec<CallerName>,
+    /// The sum of what was subtracted from each count. Counts are too low by this much, at most.
+    missing: u64,
+    units: u64,
+    half_life: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    hash: u64,
+    units: u64,
+}
+
+impl Top {
+    /// Makes a list. `named` says whether it keeps the names of callers.
+    pub(super) fn new(named: bool) -> Top {
+        Top {
+            counted: Vec::with_capacity(CAPACITY),
+            places: Places::new(CAPACITY),
+            names: Vec::with_capacity(if named { CAPACITY } else { 0 }),
+            missing: 0,
+            units: 0,
+            half_life: 0,
+        }
+    }
+
+    /// Adds units of a caller. `name` writes its name, if the list keeps names.
+    #[inline]
+    pub(super) fn add(&mut self, now_ns: u64, hash: u64, units: u64, name: impl FnOnce() -> CallerName) {
+        self.decay(now_ns);
+        self.units = self.units.saturating_add(units);
+        if let Some(position) = self.places.find(hash, |position| self.counted[position].hash) {
+            let counted = &mut self.counted[position];
+            counted.units = counted.units.saturating_add(units);
+            return;
+        }
+        if self.counted.len() == CAPACITY {
+            self.subtract_median();
+        }
+        self.places.add(hash, self.counted.len());
+        self.counted.push(Counted { hash, units });
+        if self.names.capacity() > 0 {
+            self.names.push(name());
+        }
+    }
+
+    fn subtract_median(&mut self) {
+        let mut counts = [0; CAPACITY];
+        for (count, counted) in counts.iter_mut().zip(&self.counted) {
+            *count = counted.units;
+        }
+        let (_, median, _) = counts.select_nth_unstable(KEPT);
+        let median = *median;
+        self.missing = self.missing.saturating_add(median);
+        self.keep(|units| units.saturating_sub(median));
+    }
+
+    #[inline]
+    fn decay(&mut self, now_ns: u64) {
+        let half_life = now_ns / HALF_LIFE_NS;
+        if half_life > self.half_life {
+            self.halve(half_life);
+        }
+    }
+
+    #[cold]
+    fn halve(&mut self, half_life: u64) {
+        let halvings = (half_life - self.half_life).min(63) as u32;
+        self.half_life = half_life;
+        // Rounded up, so that the error is never reported too small.
+        self.missing = (self.missing >> halvings) + u64::from(self.missing > 0);
+        self.units = (self.units >> halvings) + u64::from(self.units > 0);
+        self.keep(|units| units >> halvings);
+    }
+
+    /// Replaces each count by `changed` of it, and removes the callers whose count is then 0.
+    fn keep(&mut self, changed: impl Fn(u64) -> u64) {
+        let mut kept = 0;
+        for position in 0..self.counted.len() {
+            let Counted { hash, units } = self.counted[position];
+            let units = changed(units);
+            if units > 0 {
+                self.counted[kept] = Counted { hash, units };
+                if !self.names.is_empty() {
+                    self.names[kept] = self.names[position];
+                }
+                kept += 1;
+            }
+        }
+        self.counted.truncate(kept);
+        self.names.truncate(kept);
+        self.places.rebuild(self.counted.iter().map(|counted| counted.hash));
+    }
+
+    /// Adds the callers of this list to `top`.
+    pub(super) fn read(&mut self, now_ns: u64, top: &mut TopCallers) {
+        self.decay(now_ns);
+        top.units = top.units.saturating_add(self.units);
+        top.missing = top.missing.max(self.missing);
+        top.callers.extend(self.counted.iter().enumerate().map(|(position, counted)| TopCaller {
+            id: CallerId(counted.hash),
+            name: self.names.get(position).map(CallerName::to_string),
+            units: counted.units,
+        }));
+    }
+}

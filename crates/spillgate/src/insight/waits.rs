@@ -1,0 +1,110 @@
+//! How long refused callers have to wait, in a table of fixed size.
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use spillgate_core::Wait;
+
+/// Waits below 2^20 ns, about a millisecond, are counted as one length.
+const SHORTEST_BITS: u32 = 20;
+/// Each doubling is divided into this many lengths.
+const STEPS: u32 = 4;
+/// The lengths end above a year.
+const LENGTHS: usize = 36 * STEPS as usize;
+
+/// How many refused callers have to wait how long. A length is exact to a quarter.
+///
+/// ```
+/// use spillgate::Wait;
+/// use spillgate::insight::Waits;
+/// let mut waits = Waits::default();
+/// (1..=100).for_each(|secs| waits.add(Wait::After(secs * 1_000_000_000)));
+/// let median_secs = waits.quantile_ns(0.5).unwrap() as f64 / 1e9;
+/// assert!((50.0..63.0).contains(&median_secs));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waits([u32; LENGTHS]);
+
+impl Default for Waits {
+    fn default() -> Waits {
+        Waits([0; LENGTHS])
+    }
+}
+
+impl Waits {
+    /// Counts the wait of a refused caller. A wait that is not known is not counted.
+    #[inline]
+    pub fn add(&mut self, wait: Wait) {
+        if let Some(ns) = wait.nanos() {
+            let count = &mut self.0[index(ns)];
+            *count = count.saturating_add(1);
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: &Waits) {
+        for (count, other) in self.0.iter_mut().zip(other.0) {
+            *count = count.saturating_add(other);
+        }
+    }
+
+    /// Returns the wait in nanoseconds that this share of the counted waits does not exceed, rounded up. Returns `None` if
+    /// no wait was counted.
+    #[must_use]
+    pub fn quantile_ns(&self, share: f64) -> Option<u64> {
+        let all: u64 = self.0.iter().map(|count| u64::from(*count)).sum();
+        let wanted = (all as f64 * share).ceil().max(1.0) as u64;
+        let mut sum = 0;
+        self.0.iter().zip(0..).find_map(|(count, index)| {
+            sum += u64::from(*count);
+            (sum >= wanted).then(|| longest_ns(index))
+        })
+    }
+}
+
+/// Returns the index of the length that a wait of `ns` nanoseconds belongs to.
+fn index(ns: u64) -> usize {
+    let Some(doublings) = (ns >> SHORTEST_BITS).checked_ilog2() else { return 0 };
+    let step = (ns >> (SHORTEST_BITS + doublings - 2)) as u32 % STEPS;
+    ((doublings * STEPS + step) as usize + 1).min(LENGTHS - 1)
+}
+
+/// Returns the longest wait of the length with the index `index`, in nanoseconds.
+fn longest_ns(index: u32) -> u64 {
+    u64::from(STEPS + index % STEPS) << (SHORTEST_BITS + index / STEPS - 2)
+}
+
+/// The counts up to the last one that is not 0.
+impl Serialize for Waits {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let used = self.0.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
+        self.0[..used].serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Waits {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Waits, D::Error> {
+        let counts = Vec::<u32>::deserialize(deserializer)?;
+        let mut waits = Waits::default();
+        match waits.0.get_mut(..counts.len()) {
+            Some(used) => used.copy_from_slice(&counts),
+            None => return Err(D::Error::custom(format!("there are at most {LENGTHS} lengths of waits"))),
+        }
+        Ok(waits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_at_most_a_quarter_below_its_length() {
+        for bits in 20..54 {
+            for ns in [1 << bits, (1 << bits) + 1, (1_u64 << bits) * 9 / 8, (1 << bits) * 15 / 8] {
+                let longest = longest_ns(index(ns) as u32);
+                assert!(ns <= longest && longest <= ns + ns / 4 + 1, "{ns} ns are shown as {longest}");
+            }
+        }
+        assert_eq!((index(0), index((1 << 20) - 1)), (0, 0));
+        assert_eq!(index(u64::MAX), LENGTHS - 1);
+    }
+}
