@@ -86,6 +86,7 @@ pages! {
     introduction: "docs/src/introduction.md",
     operating_alerts: "docs/src/operating/alerts.md",
     operating_deploy: "docs/src/operating/deploy.md",
+    operating_insight: "docs/src/operating/insight.md",
     operating_least_rights: "docs/src/operating/least-rights.md",
     operating_redis: "docs/src/operating/redis.md",
     operating_reload: "docs/src/operating/reload.md",

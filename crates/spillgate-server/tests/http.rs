@@ -12,6 +12,8 @@ mod check;
 mod forward_auth;
 #[path = "http/hit.rs"]
 mod hit;
+#[path = "http/insight.rs"]
+mod insight;
 #[path = "http/lease.rs"]
 mod lease;
 #[path = "http/random.rs"]

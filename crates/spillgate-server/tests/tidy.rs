@@ -99,7 +99,8 @@ const LAYERS: [Layer; 9] = [
 
 /// Only files whose paths begin with one of these texts are allowed to name serde. These files convert bytes to data,
 /// or data to bytes.
-const SERDE: [&str; 5] = [
+const SERDE: [&str; 6] = [
+    "crates/spillgate/src/insight",
     "crates/spillgate/src/text/yaml",
     "crates/spillgate-server/src/settings",
     "crates/spillgate-server/src/protocol/http",

@@ -6,6 +6,7 @@
 //! Without an admin token, everyone who can connect to the listener can read, but only programs on this machine can write
 //! (reset counts).
 
+mod insight;
 mod metrics;
 mod page;
 mod reset;
@@ -79,6 +80,8 @@ pub fn router<C: Clock + 'static>(state: AdminState<C>) -> Router {
     Router::new()
         .route("/metrics", get(metrics::metrics::<C>))
         .route("/rules", get(rules::rules::<C>))
+        .route("/insight", get(insight::insight::<C>))
+        .route("/top", get(insight::top::<C>))
         .route("/reset", post(reset::reset::<C>))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
@@ -92,7 +95,7 @@ async fn wrong_method(method: Method, uri: Uri) -> Problem {
 }
 
 async fn unknown_path(uri: Uri) -> Problem {
-    let help = "use GET /metrics, /rules, /healthz or /readyz, or POST /reset";
+    let help = "use GET /metrics, /rules, /insight, /top, /healthz or /readyz, or POST /reset";
     Problem::new(StatusCode::NOT_FOUND, format!("there is nothing at {}", uri.path()), help)
 }
 

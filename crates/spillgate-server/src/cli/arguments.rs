@@ -48,6 +48,7 @@ fn heading(key: &Key) -> &'static str {
         Some(("store" | "memory", _)) => "Store",
         Some(("forward_auth", _)) => "Forward-auth",
         Some(("allow", _)) => "What clients may do",
+        Some(("insight", _)) => "What is remembered of callers",
         Some(("limits", _)) => "Bounds on clients",
         _ => "Settings",
     }

@@ -20,6 +20,8 @@ pub enum Verb {
     Key(KeyNames),
     /// Examines a shared store.
     Doctor(Doctor),
+    /// Shows what the limits of servers do.
+    Insight(Insight),
     /// Computes the memory of a limit.
     Size(Size),
     /// Prints the JSON Schema of rules files.
@@ -90,6 +92,15 @@ pub struct KeyNames {
 pub struct Doctor {
     pub config: Option<PathBuf>,
     pub flags: Vec<Setting>,
+    pub json: bool,
+}
+
+/// `spillgate insight`
+#[derive(Debug)]
+pub struct Insight {
+    /// The addresses of admin listeners.
+    pub admin: Vec<String>,
+    pub admin_token_file: Option<PathBuf>,
     pub json: bool,
 }
 

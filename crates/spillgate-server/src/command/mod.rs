@@ -5,6 +5,7 @@
 
 mod check;
 mod doctor;
+mod insight;
 mod key;
 mod open;
 mod schema;
@@ -32,6 +33,7 @@ pub fn run(verb: &Verb) -> ExitCode {
         Verb::Check(check) => check::run(check, &mut terminal),
         Verb::Key(key) => key::run(key, &mut terminal),
         Verb::Doctor(doctor) => doctor::run(doctor, &mut terminal),
+        Verb::Insight(insight) => insight::run(insight, &mut terminal),
         Verb::Size(size) => size::run(size, &mut terminal),
         Verb::Schema => schema::run(&mut terminal),
     };

@@ -64,6 +64,7 @@ impl<C: Clock> Service<C> {
     /// Counts a request and each of its descriptors.
     pub(super) fn count(&self, now: Time, loaded: &Loaded, request: &Request<'_>, answer: AnswerView<'_, '_>) {
         self.count_verdict(answer.verdict);
+        self.watch(loaded, request, answer);
         for (index, (status, descriptor)) in answer.statuses.iter().zip(request.descriptors()).enumerate() {
             if matches!(descriptor.action, Action::Refund(_)) {
                 self.metrics.refunds.inc();

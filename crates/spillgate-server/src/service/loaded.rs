@@ -6,9 +6,10 @@ use std::ops::Deref;
 
 use parking_lot::Mutex;
 use spillgate::rules::{Action, Limit, Plan, Request, Rules, Unit};
-use spillgate::{Binding, Hit, Op};
+use spillgate::{Binding, Hit, Op, Time};
 
 use super::ServiceOptions;
+use super::insight::Insights;
 use super::readiness::Policies;
 use crate::metrics::{Metrics, RuleCounters};
 
@@ -21,6 +22,7 @@ pub struct Loaded {
     pub(super) rules: Rules,
     pub(super) counters: Box<[RuleCounters]>,
     pub(super) policies: Policies,
+    pub(super) insights: Insights,
     /// Locked while refusals are written to the log.
     pub(super) writing: Mutex<()>,
     /// A limit of 0 for descriptors without a matching rule. `None` if the options allow such descriptors.
@@ -28,7 +30,13 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    pub(super) fn new(rules: Rules, metrics: &Metrics, options: &ServiceOptions) -> Loaded {
+    pub(super) fn new(
+        rules: Rules,
+        metrics: &Metrics,
+        options: &ServiceOptions,
+        previous: Option<&Loaded>,
+        now: Time,
+    ) -> Loaded {
         let unmatched = || {
             let mut limit = Limit::overriding(Unit::Second, 0);
             limit.name = Some(UNMATCHED.into());
@@ -37,6 +45,7 @@ impl Loaded {
         Loaded {
             counters: metrics.for_rules(&rules),
             policies: Policies::of(&rules),
+            insights: Insights::new(&rules, options.insight, previous, now),
             rules,
             writing: Mutex::new(()),
             unmatched: options.deny_unmatched.then(unmatched),

@@ -8,6 +8,7 @@ mod answer;
 mod backend;
 mod decide;
 mod error;
+mod insight;
 mod loaded;
 mod named_limits;
 mod options;
@@ -38,6 +39,7 @@ use crate::metrics::Metrics;
 pub use answer::{Answer, LimitDecision, Status};
 pub use backend::Backend;
 pub use error::ServiceError;
+pub use insight::Watched;
 pub use loaded::{Loaded, UNMATCHED};
 pub use named_limits::not_reset;
 pub use options::{Bounds, ServiceOptions};
@@ -82,7 +84,7 @@ impl<C: Clock> Service<C> {
         metrics: Arc<Metrics>,
     ) -> Service<C> {
         let service = Service {
-            loaded: ArcSwap::from_pointee(Loaded::new(rules, &metrics, &options)),
+            loaded: ArcSwap::from_pointee(Loaded::new(rules, &metrics, &options, None, limiter.now())),
             limiter,
             options,
             metrics,
@@ -106,7 +108,8 @@ impl<C: Clock> Service<C> {
 
     /// Replaces the current rules. Requests that are being decided now are still decided by the old rules.
     pub fn replace_rules(&self, rules: Rules) {
-        self.loaded.store(Arc::new(Loaded::new(rules, &self.metrics, &self.options)));
+        let (before, now) = (self.loaded.load(), self.limiter.now());
+        self.loaded.store(Arc::new(Loaded::new(rules, &self.metrics, &self.options, Some(&before), now)));
         self.metrics.reloads.inc();
         self.update_readiness();
     }

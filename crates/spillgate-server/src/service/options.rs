@@ -4,7 +4,7 @@
 
 use spillgate::OnStoreFailure;
 
-use crate::settings::{Limits, Settings};
+use crate::settings::{Insight, Limits, Settings};
 
 /// How large one request can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub struct ServiceOptions {
     pub on_store_failure: OnStoreFailure,
     /// How large one request can be.
     pub bounds: Bounds,
+    /// What is remembered of the callers of each limit.
+    pub insight: Insight,
 }
 
 impl From<&Settings> for ServiceOptions {
@@ -57,6 +59,7 @@ impl From<&Settings> for ServiceOptions {
             deny_unmatched: settings.deny_unmatched,
             on_store_failure: settings.on_store_failure,
             bounds: Bounds::from(&settings.limits),
+            insight: settings.insight,
         }
     }
 }

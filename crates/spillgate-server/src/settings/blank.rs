@@ -10,7 +10,10 @@ use spillgate::headers::HeaderStyle;
 use spillgate::{OnFull, OnStoreFailure};
 use spillgate_redis::LogForm;
 
-use super::{Allow, ForwardAuth, Grants, Limits, LogFormat, Memory, Settings, Snapshot, Store, StoreTls, StoreUrl};
+use super::{
+    Allow, CallerKeys, ForwardAuth, Grants, Insight, Limits, LogFormat, Memory, Settings, Snapshot, Store, StoreTls,
+    StoreUrl,
+};
 
 /// Returns the settings to start with. A value stays only if its key has no default, and the user sets no value.
 pub(super) fn settings() -> Settings {
@@ -55,6 +58,7 @@ pub(super) fn settings() -> Settings {
         trusted_proxies: Vec::new(),
         forward_auth: ForwardAuth { domain: None, deny_status: 0, ipv6_prefix: 0, descriptors: Vec::new() },
         allow: Allow { grpc: Grants::default(), http: Grants::default() },
+        insight: Insight { max_callers: 0, keys: CallerKeys::Off },
         limits: Limits {
             connections: 0,
             streams: 0,

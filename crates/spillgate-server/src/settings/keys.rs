@@ -11,7 +11,7 @@ use spillgate_redis::LogForm;
 
 use super::error::Wrong;
 use super::values::Value;
-use super::{LogFormat, Settings, StoreUrl};
+use super::{CallerKeys, LogFormat, Settings, StoreUrl};
 
 /// How a value is written in a flag or a variable. In a file it is YAML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,11 +82,11 @@ pub const KEYS: &[Key] = &[
         "Address of the gRPC listener (Envoy RLS v3): IP:PORT, unix:/path or off",
         |s, v| s.grpc = v.listen()?),
     key!("admin", One "ADDRESS", "127.0.0.1:6070",
-        "Address of the admin listener (/metrics, /rules, /reset, /healthz, /readyz): IP:PORT, unix:/path or off",
+        "Address of the admin listener (/metrics, /rules, /insight, /top, /reset, /healthz, /readyz): IP:PORT, unix:/path or off",
         |s, v| s.admin = v.listen()?),
     key!("admin_token_file", One "FILE", "",
-        "File with the bearer token of the admin listener. Callers of /metrics, /rules and /reset must send this token. Without a \
-         token, every caller may use /metrics and /rules, but only callers on this machine may use /reset",
+        "File with the bearer token of the admin listener. Callers of all its paths except /healthz and /readyz must send this \
+         token. Without a token, every caller may read, but only callers on this machine may use /reset",
         |s, v| s.admin_token_file = Some(v.path_buf()?)),
     key!("rules", List "PATHS", "",
         "Rules files, or folders with *.yaml and *.yml files",
@@ -237,6 +237,16 @@ pub const KEYS: &[Key] = &[
     key!("allow.http", List "GRANTS", "[]",
         "What HTTP clients may do: override (send their own limit), refund (give units back)",
         |s, v| s.allow.http = v.grants()?),
+    key!("insight.max_callers", One "COUNT|off", "65536",
+        "How many callers the server watches to say what the limits do (/insight, /top): 4096 for each limit, or fewer if there are \
+         many limits. A caller takes about 500 bytes. off means that the server watches no caller",
+        |s, v| s.insight.max_callers = v.count_or("off", 64..=10_000_000)?.map_or(0, as_usize)),
+    key!("insight.keys", One "FORM", "hashed",
+        "How /insight and /top show the callers with the most units: off, hashed, or plain (the first 64 bytes of the descriptor, \
+         which can be personal data)",
+        |s, v| s.insight.keys = v.word(&[
+            ("off", CallerKeys::Off), ("hashed", CallerKeys::Hashed), ("plain", CallerKeys::Plain),
+        ])?),
     key!("limits.connections", One "COUNT", "10000",
         "How many connections each listener accepts at once",
         |s, v| s.limits.connections = as_usize(v.count(1..=10_000_000)?)),

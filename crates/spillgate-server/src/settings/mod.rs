@@ -71,6 +71,8 @@ pub struct Settings {
     pub forward_auth: ForwardAuth,
     /// Which listeners allow refunds and overrides.
     pub allow: Allow,
+    /// What the server remembers of the callers of each limit.
+    pub insight: Insight,
     /// Limits on what clients can send and use.
     pub limits: Limits,
 }
@@ -169,6 +171,27 @@ pub struct Grants {
     pub refund: bool,
     /// Whether clients may send a limit of their own (`limit` in a descriptor).
     pub overriding: bool,
+}
+
+/// What the server remembers of the callers of each limit, to say what the limits do. The default is nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Insight {
+    /// The maximum number of callers in the samples of all limits together. 0 means that nothing is remembered.
+    pub max_callers: usize,
+    /// How callers are shown.
+    pub keys: CallerKeys,
+}
+
+/// How the callers with the most units are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CallerKeys {
+    /// They are not shown.
+    #[default]
+    Off,
+    /// By a hash.
+    Hashed,
+    /// By the beginning of their descriptors.
+    Plain,
 }
 
 /// Limits on what clients can send and use.

@@ -38,11 +38,11 @@ fn defaults_are_the_documented_ones() {
     assert_eq!((settings.memory.max_keys, settings.memory.on_full), (10_000_000, OnFull::Deny));
     assert_eq!(settings.memory.snapshot, Snapshot { path: None, interval: Duration::from_secs(30) });
     assert_eq!(settings.headers, HeaderStyle::Draft11);
-    assert_eq!(settings.allow.grpc, Grants { overriding: true, refund: false });
-    assert_eq!(settings.allow.http, Grants::default());
-    let limits = settings.limits;
-    assert_eq!((limits.connections, limits.body, limits.descriptors), (10_000, 64 << 10, 32));
-    assert_eq!((limits.entries, limits.key, limits.value), (16, 256, 1024));
+    assert_eq!(settings.insight, Insight { max_callers: 65_536, keys: CallerKeys::Hashed });
+    let grants = Grants { overriding: true, refund: false };
+    assert_eq!((settings.allow.grpc, settings.allow.http), (grants, Grants::default()));
+    let Limits { connections, body, descriptors, entries, key, value, .. } = settings.limits;
+    assert_eq!((connections, body, descriptors, entries, key, value), (10_000, 64 << 10, 32, 16, 256, 1024));
 }
 
 #[test]

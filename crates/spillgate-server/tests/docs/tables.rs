@@ -69,12 +69,13 @@ fn sentence(text: &str) -> String {
 }
 
 /// The groups of settings. Each entry has the name of a group in a settings file, and a heading.
-const GROUPS: [(&str, &str); 6] = [
+const GROUPS: [(&str, &str); 7] = [
     ("", "General"),
     ("store", "The shared store"),
     ("memory", "The memory store"),
     ("forward_auth", "Forward-auth"),
     ("allow", "What callers may do"),
+    ("insight", "What is remembered of callers"),
     ("limits", "Bounds on clients"),
 ];
 

@@ -191,24 +191,23 @@ fn an_empty_token_is_refused_at_the_start() {
     }
 }
 
-/// The book names the routes of the admin listener. The book and the help of `admin_token_file` say that `/metrics`
-/// needs the token.
+/// The book names the routes of the admin listener. The book and the help of `admin_token_file` say which of them do not
+/// need the token.
 #[test]
 fn book_and_help_name_the_routes_and_what_the_token_guards() {
     let app = App::new();
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let page = std::fs::read_to_string(root.join("docs/src/reference/http.md")).expect("the page exists");
     let section = page.split("## The admin listener").nth(1).expect("the page has a section about the admin listener");
-    for (route, guarded) in
-        [("/metrics", true), ("/rules", true), ("/reset", true), ("/healthz", false), ("/readyz", false)]
-    {
+    let guarded = ["/metrics", "/rules", "/insight", "/top", "/reset"].map(|route| (route, true));
+    for (route, guarded) in guarded.into_iter().chain([("/healthz", false), ("/readyz", false)]) {
         assert!(section.contains(route), "{route}: {section}");
         let method = if route == "/reset" { "POST" } else { "GET" };
         let request = Request::builder().method(method).uri(route).body(Body::empty()).expect("the request is valid");
         assert_eq!(app.admin(Some("token"), LOCAL, request).status == 401, guarded, "{route}");
     }
-    assert!(section.contains("A caller of `/metrics`"), "{section}");
+    assert!(section.contains("every route, except `/healthz` and `/readyz`"), "{section}");
     let token =
         spillgate_server::settings::KEYS.iter().find(|key| key.path == "admin_token_file").expect("the setting exists");
-    assert!(token.help.contains("/metrics"), "{}", token.help);
+    assert!(token.help.contains("except /healthz and /readyz"), "{}", token.help);
 }

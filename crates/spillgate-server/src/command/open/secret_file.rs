@@ -28,14 +28,19 @@ pub(crate) fn read(path: &Path, what: &str, setting: &str) -> Result<Option<Vec<
 
 /// Reads the bearer token of the admin listener. Returns `None` if the settings name no token, or no admin listener.
 pub(crate) fn admin_token(settings: &Settings) -> Result<Option<String>, Problem> {
-    let Some(path) = settings.admin_token_file.as_ref().filter(|_| settings.admin.is_some()) else { return Ok(None) };
-    let read = read(path, "admin token", "admin_token_file")?;
+    let path = settings.admin_token_file.as_ref().filter(|_| settings.admin.is_some());
+    path.map(|path| token(path, "admin_token_file")).transpose()
+}
+
+/// Reads a file with an admin token, which the setting or the flag `setting` names.
+pub(crate) fn token(path: &Path, setting: &str) -> Result<String, Problem> {
+    let read = read(path, "admin token", setting)?;
     let token = read.filter(|token| token.trim_ascii().iter().all(u8::is_ascii_graphic));
     let token = token.ok_or_else(|| {
         let help = "write one line of printable characters without spaces into it, 4 KiB at most, such as the output of `openssl rand -hex 32`";
         Problem::new(format!("{} holds no token", path.display()), help)
     })?;
-    Ok(Some(String::from_utf8_lossy(token.trim_ascii()).into_owned()))
+    Ok(String::from_utf8_lossy(token.trim_ascii()).into_owned())
 }
 
 /// Reads sixteen bytes that are written as 32 hexadecimal digits.

@@ -1,0 +1,135 @@
+//! Asks the admin listener of a server.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, StatusCode, header};
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::command::terminal::Problem;
+
+/// A server has to answer within this time.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The most bytes of an answer. A page with the readings of 16 full samples has about a tenth of this.
+const MAX_BYTES: usize = 256 << 20;
+
+/// The address of an admin listener.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Admin {
+    Tcp(String),
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Admin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Admin::Tcp(address) => write!(f, "http://{address}"),
+            Admin::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl Admin {
+    /// Reads `http://HOST:PORT`, `HOST:PORT` or `unix:/path`.
+    pub(super) fn parse(url: &str) -> Result<Admin, Problem> {
+        if let Some(path) = url.strip_prefix("unix:") {
+            return Ok(Admin::Unix(path.into()));
+        }
+        let address = url.strip_prefix("http://").unwrap_or(url).trim_end_matches('/');
+        let port = address.rsplit_once(':').map(|(host, port)| (host, port.parse::<u16>()));
+        match port {
+            Some((host, Ok(_))) if !host.is_empty() && !host.contains(['/', '@']) => Ok(Admin::Tcp(address.to_owned())),
+            _ => {
+                let help = "write http://HOST:PORT or unix:/path. An admin listener has no TLS";
+                Err(Problem::new(format!("`{url}` is no address of an admin listener"), help))
+            }
+        }
+    }
+}
+
+/// Returns the body of the answer to `GET path`.
+pub(super) fn get(admin: &Admin, path: &str, token: Option<&str>) -> Result<String, Problem> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime =
+        runtime.map_err(|error| Problem::new(format!("the runtime cannot start: {error}"), "free some memory"))?;
+    runtime.block_on(async {
+        let answer = tokio::time::timeout(TIMEOUT, exchange(admin, path, token)).await;
+        let late = || Problem::new(format!("{admin} did not answer within {} s", TIMEOUT.as_secs()), HELP);
+        let (status, body) = answer.map_err(|_| late())??;
+        match status {
+            StatusCode::OK => Ok(body),
+            StatusCode::UNAUTHORIZED => Err(Problem::new(
+                format!("{admin} needs its admin token"),
+                "give --admin-token-file a file with the text of the server's admin_token_file",
+            )),
+            status => Err(Problem::new(format!("{admin} answered {status}"), HELP)),
+        }
+    })
+}
+
+const HELP: &str = "check that spillgate serves its admin listener there: the setting `admin` is its address";
+
+async fn exchange(admin: &Admin, path: &str, token: Option<&str>) -> Result<(StatusCode, String), Problem> {
+    let unreachable = |error: std::io::Error| Problem::new(format!("{admin} cannot be reached: {error}"), HELP);
+    match admin {
+        Admin::Tcp(address) => {
+            let stream = TcpStream::connect(address).await.map_err(unreachable)?;
+            ask(stream, admin, address, path, token).await
+        }
+        Admin::Unix(file) => {
+            let stream = UnixStream::connect(file).await.map_err(unreachable)?;
+            ask(stream, admin, "localhost", path, token).await
+        }
+    }
+}
+
+async fn ask<S>(
+    stream: S,
+    admin: &Admin,
+    host: &str,
+    path: &str,
+    token: Option<&str>,
+) -> Result<(StatusCode, String), Problem>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let broken = |error: &dyn fmt::Display| Problem::new(format!("{admin} broke off: {error}"), HELP);
+    let mut request = Request::get(path).header(header::HOST, host);
+    if let Some(token) = token {
+        let value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|error| broken(&error))?;
+        request = request.header(header::AUTHORIZATION, value);
+    }
+    let request = request.body(Empty::<Bytes>::new()).map_err(|error| broken(&error))?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| broken(&error))?;
+    // The runtime ends with the answer, and this task with it.
+    tokio::spawn(connection);
+    let response = sender.send_request(request).await.map_err(|error| broken(&error))?;
+    let status = response.status();
+    let body = Limited::new(response.into_body(), MAX_BYTES).collect().await.map_err(|error| broken(&error))?;
+    Ok((status, String::from_utf8_lossy(&body.to_bytes()).into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_admin_listeners_are_read() {
+        let tcp = |address: &str| Admin::Tcp(address.to_owned());
+        assert_eq!(Admin::parse("http://127.0.0.1:6070").ok(), Some(tcp("127.0.0.1:6070")));
+        assert_eq!(Admin::parse("http://[::1]:6070/").ok(), Some(tcp("[::1]:6070")));
+        assert_eq!(Admin::parse("admin.internal:6070").ok(), Some(tcp("admin.internal:6070")));
+        assert_eq!(Admin::parse("unix:/run/a.sock").ok(), Some(Admin::Unix("/run/a.sock".into())));
+        for wrong in
+            ["", "http://", "https://a:1", "http://a", "http://a:x", "http://a:6070/insight", "http://u:p@a:1", ":1"]
+        {
+            assert!(Admin::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

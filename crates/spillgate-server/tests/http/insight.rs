@@ -1,0 +1,127 @@
+//! Tests of `GET /insight` and `GET /top`.
+
+use axum::body::Body;
+use axum::http::Request;
+use serde_json::{Value, json};
+use spillgate::rules::{Rules, RulesFile};
+use spillgate_server::service::ServiceOptions;
+use spillgate_server::settings::{CallerKeys, Insight};
+
+use crate::app::{App, RULES, options};
+
+fn app(keys: CallerKeys) -> App {
+    let insight = Insight { max_callers: 2000, keys };
+    App::with(options(), ServiceOptions { insight, ..ServiceOptions::default() })
+}
+
+fn read(app: &App, path: &str) -> Value {
+    let request = Request::get(path).body(Body::empty()).expect("the request is valid");
+    let reply = app.admin(None, "203.0.113.9:4711", request);
+    assert_eq!((reply.status, reply.header("content-type")), (200, Some("application/json")), "{}", reply.body);
+    reply.json()
+}
+
+/// Returns what a page says about the limit of the rule with the path `rule`.
+fn limit(app: &App, path: &str, rule: &str) -> Value {
+    let page = read(app, path);
+    let limits = page["limits"].as_array().expect("the page has a list").iter();
+    limits.into_iter().find(|limit| limit["rule"] == rule).unwrap_or_else(|| panic!("{rule}: {page}")).clone()
+}
+
+fn check(app: &App, body: &str) -> u16 {
+    app.post("/v1/check", body).status
+}
+
+#[test]
+fn insight_has_the_requests_of_each_limit() {
+    let app = app(CallerKeys::Hashed);
+    let body = r#"{"domain":"api","descriptors":[{"user_id":"7"}]}"#;
+    assert_eq!([0; 5].map(|_| check(&app, body)), [200, 200, 200, 429, 429]);
+    check(&app, r#"{"domain":"api","descriptors":[{"user_id":"8"}],"cost":2}"#);
+    check(&app, r#"{"domain":"api","descriptors":[{"user_id":"8"}],"cost":0}"#);
+    let found = limit(&app, "/insight", "user_id");
+    assert_eq!(
+        (&found["name"], &found["file"], &found["limit"]),
+        (&json!("per_user"), &json!("rules/api.yaml"), &json!(3))
+    );
+    for span in found["spans"].as_array().expect("there are spans") {
+        let counts = ["requests", "refused_requests", "units", "refused_units"].map(|name| span[name].as_u64());
+        assert_eq!(counts, [6, 2, 7, 2].map(Some), "a peek that is allowed is no request: {span}");
+        assert_eq!(
+            (&span["callers"]["asked"]["value"], &span["callers"]["refused"]["value"]),
+            (&json!(2.0), &json!(1.0))
+        );
+        assert_eq!(
+            span["burst_needed"]["highest"],
+            json!({"at_least": 4.0, "at_most": 5.0}),
+            "three units passed, and two came once or twice"
+        );
+        assert_eq!(span["window_count"]["highest"], json!({"at_least": 4.0, "at_most": 5.0}));
+        assert_eq!(span["use_share"]["highest"]["at_most"], json!(1.0));
+    }
+    assert_eq!(found["verdict"], "too_little_to_tell");
+    assert_eq!(found["reading"], Value::Null, "readings are only for those who ask for them");
+    assert!(limit(&app, "/insight?readings=true", "user_id")["reading"].is_object());
+}
+
+#[test]
+fn the_callers_with_the_most_units_are_shown_as_the_settings_say() {
+    for (keys, callers) in [(CallerKeys::Off, 0), (CallerKeys::Hashed, 1), (CallerKeys::Plain, 1)] {
+        let app = app(keys);
+        check(&app, r#"{"domain":"api","descriptors":[{"user_id":"7\u0000<b>"}],"cost":2}"#);
+        for (page, member) in [("/top", "allowed"), ("/insight", "top_allowed")] {
+            let top = &limit(&app, page, "user_id")[member];
+            assert_eq!((&top["units"], &top["missing"]), (&json!(2), &json!(0)));
+            let shown = top["callers"].as_array().expect("it is a list");
+            assert_eq!(shown.len(), callers, "{keys:?}");
+            let name = (keys == CallerKeys::Plain).then_some("user_id=7\0<b>");
+            assert!(shown.iter().all(|caller| caller["name"].as_str() == name && caller["units"] == 2), "{shown:?}");
+        }
+    }
+}
+
+#[test]
+fn a_request_counts_once_for_each_counter() {
+    let app = app(CallerKeys::Hashed);
+    check(&app, r#"{"domain":"api","descriptors":[{"user_id":"7"},{"user_id":"7"},{"pair":"x"}]}"#);
+    let hour = |rule| limit(&app, "/insight", rule)["spans"][2].clone();
+    assert_eq!((&hour("user_id")["requests"], &hour("user_id")["units"]), (&json!(1), &json!(2)));
+    let page = read(&app, "/insight");
+    let pair = page["limits"].as_array().expect("it is a list").iter().filter(|limit| limit["rule"] == "pair");
+    assert_eq!(pair.map(|limit| limit["spans"][2]["requests"].as_u64()).collect::<Vec<_>>(), [Some(1), Some(1)]);
+}
+
+#[test]
+fn a_reload_keeps_the_insight_of_limits_that_have_not_changed() {
+    let app = app(CallerKeys::Hashed);
+    for key in ["user_id", "remote_address"] {
+        check(&app, &format!(r#"{{"domain":"api","descriptors":[{{"{key}":"7"}}]}}"#));
+    }
+    let text = RULES.replace(
+        "name: per_address, unit: minute, requests_per_unit: 2",
+        "name: per_address, unit: minute, requests_per_unit: 3",
+    );
+    assert_ne!(text, RULES);
+    let mut rules = Rules::parse(&[RulesFile { name: "rules/api.yaml".into(), text }]).expect("the rules are valid");
+    rules.open_sketches(None, std::num::NonZeroU32::MIN).expect("there is memory");
+    app.service.replace_rules(rules);
+    let requests = |rule| limit(&app, "/insight", rule)["spans"][2]["requests"].as_u64();
+    assert_eq!((requests("user_id"), requests("remote_address")), (Some(1), Some(0)));
+}
+
+#[test]
+fn without_watched_callers_the_pages_are_empty() {
+    let app = App::new();
+    check(&app, r#"{"domain":"api","descriptors":[{"user_id":"7"}]}"#);
+    assert_eq!(read(&app, "/insight"), json!({"limits": []}));
+    assert_eq!(read(&app, "/top"), json!({"limits": []}));
+}
+
+#[test]
+fn a_wrong_query_is_an_error_that_says_what_is_right() {
+    for query in ["readings=maybe", "reading=true"] {
+        let request = Request::get(format!("/insight?{query}")).body(Body::empty()).expect("the request is valid");
+        let problem = app(CallerKeys::Off).admin(None, "127.0.0.1:1", request).problem(400);
+        assert!(problem.contains("/insight?readings=true"), "{problem}");
+    }
+}
