@@ -73,6 +73,10 @@ show-sketch-speed: ## Speed of sketches, against pingora-limits and against exac
 	scripts/show-sketch-speed.sh
 show-sketch-edge: ## What a sketch admits at the edge of two windows
 	scripts/show-sketch-edge.sh
+show-insight: ## What insight says about traffic whose truth is known: verdicts, bursts, callers
+	scripts/show-insight.sh
+show-insight-cost: ## CPU time per decision of a server with insight, against the same server without it
+	scripts/show-insight-cost.sh
 show-redis-recipes: ## Tests of limiters that people often build on Redis by hand
 	scripts/show-redis-recipes.sh
 show-quota-changes: ## Several limits on one key never admit more than the largest limit

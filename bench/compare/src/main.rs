@@ -53,6 +53,9 @@ struct Cli {
     /// The rules that spillgate serves in the scenario shared
     #[arg(long, default_value = "rules-shared.yaml")]
     shared_rules: PathBuf,
+    /// The rules that refuse nearly all requests, for the scenario insight-refused
+    #[arg(long, default_value = "rules-refusing.yaml")]
+    refusing_rules: PathBuf,
     /// The rules with sketches that spillgate serves in the scenario sketch. They are compared with the option --rules
     #[arg(long, default_value = "rules-sketch.yaml")]
     sketch_rules: PathBuf,

@@ -20,6 +20,11 @@ pub(crate) enum Scenario {
     Shared,
     /// gRPC on many connections with two cores: spillgate with two workers against spillgate with one worker
     Scaling,
+    /// gRPC on many connections with two workers: spillgate that watches its callers against spillgate that does not. A
+    /// million callers are allowed
+    Insight,
+    /// The same with 1,000 callers, nearly all of whose requests are refused
+    InsightRefused,
     /// gRPC on one connection: spillgate with sketches against spillgate with exact states
     Sketch,
 }
@@ -63,6 +68,14 @@ impl Scenario {
             }
             Scenario::Http => Ok(vec![self.contender(cli, CHECK)?, self.limit(cli, "axum", CHECK)?]),
             Scenario::Scaling => Ok(vec![self.workers(cli, 2)?, self.workers(cli, 1)?]),
+            Scenario::Insight => {
+                let million = &["rls", "--keys", "1000000"];
+                Ok(vec![self.insight(cli, "off", million)?, self.insight(cli, "65536", million)?])
+            }
+            Scenario::InsightRefused => {
+                let thousand = &["rls", "--keys", "1000"];
+                Ok(vec![self.insight(cli, "off", thousand)?, self.insight(cli, "65536", thousand)?])
+            }
             Scenario::Sketch => {
                 let rules = |name: &str, rules: &Path| self.serve(cli, name, &cli.spillgate, rules, &[], RLS);
                 Ok(vec![rules("with sketches", &cli.sketch_rules)?, rules("with exact states", &cli.rules)?])
@@ -73,7 +86,11 @@ impl Scenario {
     /// Starts spillgate from the binary of one commit.
     fn release(self, cli: &Cli, name: &str, program: &Path) -> Result<Server, String> {
         match self {
-            Scenario::Grpc | Scenario::Scaling | Scenario::Sketch => self.spillgate(cli, name, program, &[], RLS),
+            Scenario::Grpc
+            | Scenario::Scaling
+            | Scenario::Sketch
+            | Scenario::Insight
+            | Scenario::InsightRefused => self.spillgate(cli, name, program, &[], RLS),
             Scenario::Http => self.spillgate(cli, name, program, &[], CHECK),
             Scenario::Shared => self.shared(cli, name, program),
         }
@@ -90,6 +107,12 @@ impl Scenario {
     fn workers(self, cli: &Cli, workers: u32) -> Result<Server, String> {
         let count = workers.to_string();
         self.spillgate(cli, &format!("spillgate --workers {count}"), &cli.spillgate, &["--workers", &count], RLS)
+    }
+
+    /// Starts spillgate with two workers and this many watched callers.
+    fn insight(self, cli: &Cli, callers: &str, request: &'static [&'static str]) -> Result<Server, String> {
+        let settings = ["--workers", "2", "--insight-max-callers", callers];
+        self.spillgate(cli, &format!("insight.max_callers {callers}"), &cli.spillgate, &settings, request)
     }
 
     /// Starts one server of the folder `limits`, which sends the same answer as spillgate without a decision.
@@ -126,7 +149,11 @@ impl Scenario {
 
     /// Returns the file of rules that spillgate serves.
     fn rules(self, cli: &Cli) -> &Path {
-        if self == Scenario::Shared { &cli.shared_rules } else { &cli.rules }
+        match self {
+            Scenario::Shared => &cli.shared_rules,
+            Scenario::InsightRefused => &cli.refusing_rules,
+            _ => &cli.rules,
+        }
     }
 
     fn contender(self, cli: &Cli, request: &'static [&'static str]) -> Result<Server, String> {
@@ -174,14 +201,14 @@ impl Scenario {
 
     pub(crate) fn server_cores(self, cli: &Cli) -> String {
         match self {
-            Scenario::Scaling => format!("{},{}", cli.server_core, cli.client_core),
+            Scenario::Scaling | Scenario::Insight | Scenario::InsightRefused => format!("{},{}", cli.server_core, cli.client_core),
             _ => cli.server_core.to_string(),
         }
     }
 
     pub(crate) fn client_cores(self, cli: &Cli) -> String {
         match self {
-            Scenario::Scaling => self.server_cores(cli),
+            Scenario::Scaling | Scenario::Insight | Scenario::InsightRefused => self.server_cores(cli),
             _ => cli.client_core.to_string(),
         }
     }
@@ -192,7 +219,7 @@ impl Scenario {
             Scenario::Grpc | Scenario::Shared | Scenario::Sketch => (1, cli.concurrency),
             Scenario::Http => (cli.concurrency, cli.concurrency),
             // Four requests are in flight on each connection, as if many proxies were connected.
-            Scenario::Scaling => (cli.concurrency, cli.concurrency * 4),
+            Scenario::Scaling | Scenario::Insight | Scenario::InsightRefused => (cli.concurrency, cli.concurrency * 4),
         }
     }
 
@@ -207,7 +234,7 @@ impl Scenario {
                 Redis on the client's core; token buckets"
             ),
             Scenario::Http => format!("HTTP `POST /v1/check`, {connections} connections, server on one core"),
-            Scenario::Scaling => format!(
+            Scenario::Scaling | Scenario::Insight | Scenario::InsightRefused => format!(
                 "gRPC, {in_flight} requests in flight on {connections} connections; the server and the client share two cores"
             ),
         }
