@@ -45,7 +45,11 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Verb, clap
 /// setting.
 fn with_suggestion(mut error: clap::Error) -> clap::Error {
     let Some(ContextValue::String(written)) = error.get(ContextKind::InvalidArg) else { return error };
-    let is_key = |key: &&Key| written.strip_prefix("--") == Some(&*key.path.replace(['.', '_'], "-"));
+    // A flag that is written correctly, but belongs to another command, has no better form.
+    let is_key = |key: &&Key| {
+        let flag = written.strip_prefix("--");
+        flag == Some(&*key.path.replace(['.', '_'], "-")) && flag != Some(&*key.flag())
+    };
     if let Some(key) = KEYS.iter().find(is_key) {
         error.insert(ContextKind::SuggestedArg, ContextValue::String(format!("--{}", key.flag())));
     }

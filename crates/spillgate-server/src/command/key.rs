@@ -68,7 +68,7 @@ fn print(key: &KeyNames, terminal: &mut Terminal) -> Result<u8, Problems> {
             ]);
         }
         if named.is_empty() {
-            terminal.complain("no rule limits these descriptors, so they have no keys in the store");
+            terminal.complain("no rule limits these descriptors in the store, so they have no keys there");
         } else {
             let text = table.text(true, terminal);
             terminal.print(&text);
@@ -103,6 +103,10 @@ fn named<'r>(
         let hits = plan.descriptors.iter().flat_map(|planned| &planned.hits);
         // The limits are taken from the rule, because the limits of the plan do not live long enough.
         for (at, ((hit, _), limit)) in hits.zip(&rule.limits).enumerate() {
+            // The counts of a sketch are in the memory of each server, and not in the store.
+            if limit.sketch.is_some() {
+                continue;
+            }
             let key = modes.key(&plan.hits[*hit]);
             all.push(Named { descriptor: number, limit, label: limit_label(limit, at), key });
         }

@@ -269,3 +269,23 @@ fn key_prints_the_redis_keys_that_a_server_uses() {
     let zset = folder.run("key rules.yaml -c s.yaml -d api -e user=7 --store-log zset");
     assert!(zset.stdout.lines().any(|line| line.contains("log") && line.contains("}/")), "{}", zset.stdout);
 }
+
+#[test]
+fn limits_with_a_sketch_have_no_key_and_no_answer_of_the_store() {
+    let limits = "rate_limits: [{name: a, unit: second, requests_per_unit: 5, algorithm: token_bucket, representation: sketch, \
+                  sketch_memory: 1MiB}, {name: b, unit: day, requests_per_unit: 9}]";
+    let folder = Folder::new(&[("rules.yaml", &format!("domain: api\ndescriptors:\n  - key: user\n    {limits}\n"))]);
+    let redis = Redis::start();
+    let output = folder.run("key rules.yaml -d api -e user=7 --json");
+    let keys = serde_json::from_str::<serde_json::Value>(&output.stdout).expect("it is JSON")["keys"].clone();
+    assert!(keys.as_array().is_some_and(|keys| keys.len() == 1 && keys[0]["limit"] == "b"), "{keys}");
+    folder.write("s.yaml", &format!("store: {{url: '{}', expected_nodes: 1}}", redis.url()));
+    for takes in ["", " --take"] {
+        let asked = folder.run(&format!("check rules.yaml -c s.yaml -d api -e user=7{takes}"));
+        assert_eq!(asked.code, 2, "{asked:?}");
+        assert!(asked.stderr.contains("rules.yaml:4: this limit has a sketch"), "{}", asked.stderr);
+        assert!(asked.stderr.contains("leave out --store"), "{}", asked.stderr);
+    }
+    assert!(redis.keys(&[]).is_empty(), "nothing was taken");
+    assert_eq!(folder.run("check rules.yaml -d api -e user=7").code, 0);
+}

@@ -133,6 +133,9 @@ fn answer<C: Clock>(
         }
         (cost, request)
     };
+    if settings.is_some() {
+        no_sketches(&loaded, check, &pairs).map_err(|problem| wrong(problem.into()))?;
+    }
     let questions: Vec<(u64, Request<'_>)> = check.costs.iter().map(|cost| describe(*cost)).collect();
     let asked = ask_all(check, service, set, settings, &loaded, &questions)?;
     if check.json {
@@ -142,6 +145,18 @@ fn answer<C: Clock>(
         terminal.print(&(store_line(check, settings.map(|it| &it.store.url), terminal) + &text));
     }
     Ok(if asked.iter().all(|asked| asked.verdict.allowed) { EXIT_OK } else { EXIT_DENIED })
+}
+
+/// The counts of a sketch are in the memory of each server, so the store cannot answer for it.
+fn no_sketches(loaded: &Loaded, check: &Check, descriptors: &Pairs<'_>) -> Result<(), Problem> {
+    let rules = descriptors.iter().filter_map(|entries| loaded.find(&check.domain, entries));
+    let Some(limit) = rules.flat_map(|rule| &rule.limits).find(|limit| limit.sketch.is_some()) else { return Ok(()) };
+    let at = limit.origin.as_ref().map(|origin| format!("{origin}: ")).unwrap_or_default();
+    let help = "ask a server with cost 0 (POST /v1/check), or leave out --store to try the rules without a store";
+    Err(Problem::new(
+        format!("{at}this limit has a sketch in the memory of each server, so the store does not know it"),
+        help,
+    ))
 }
 
 fn store_line(check: &Check, url: Option<&StoreUrl>, terminal: &Terminal) -> String {
