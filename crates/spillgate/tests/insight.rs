@@ -334,3 +334,21 @@ fn readings_of_servers_merge_and_survive_json() {
     assert_eq!(report.top_allowed.callers[0].units, 7);
     assert!(hour.waits.is_some_and(|waits| waits.median_ns >= 1_000_000));
 }
+
+#[test]
+fn a_clock_that_was_ahead_once_does_no_lasting_harm() {
+    let (quota, begin) = (Quota::fixed_window(10, SECOND).constant(), Time::from_nanos(BEGIN_NS));
+    let insight = LimitInsight::new(&quota, Options::default(), begin);
+    let count = |now| insight.count(now, 7, &Take::of(1, &decision(true)));
+    let years = begin.after(Duration::from_secs(4 * 365 * 86_400));
+    (0..3).for_each(|_| count(years));
+    for secs in 0..20 {
+        count(begin.after(Duration::from_secs(secs)));
+    }
+    let reading = insight.read(begin.after(Duration::from_secs(20)));
+    for span in &reading.spans {
+        assert_eq!((span.counts.requests, span.sampled.callers.len()), (20, 1));
+        assert_eq!(span.sampled.callers[0].burst, (1, 1));
+    }
+    assert_eq!(reading.top_allowed.units, 20);
+}

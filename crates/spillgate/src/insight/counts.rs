@@ -4,9 +4,9 @@
 
 use spillgate_core::Wait;
 
-use super::SPANS_NS;
 use super::reading::Counts;
 use super::waits::Waits;
+use super::{LONGEST_SPAN_NS, SPANS_NS};
 
 /// The length of the slots of each span, and their number: one more than fits, because a span begins within a slot.
 const SLOTS: [(u64, usize); SPANS_NS.len()] = [(10_000_000_000, 7), (60_000_000_000, 11), (300_000_000_000, 13)];
@@ -51,15 +51,16 @@ impl Slots {
         Slots { rings: SLOTS.map(|(_, count)| vec![(0, Slot::default()); count]) }
     }
 
-    /// Adds the counts of the shortest slot that has the time `at_ns`.
-    pub(super) fn add(&mut self, at_ns: u64, slot: &Slot) {
+    /// Adds the counts of the shortest slot that has the time `at_ns`. Now it is `now_ns`.
+    pub(super) fn add(&mut self, at_ns: u64, slot: &Slot, now_ns: u64) {
         for (ring, (slot_ns, count)) in self.rings.iter_mut().zip(SLOTS) {
             let number = at_ns / slot_ns;
             let (there, counts) = &mut ring[number as usize % count];
-            if *there < number {
+            // A slot that is much later than now was counted before the clock was set back.
+            if *there < number || *there > (now_ns + LONGEST_SPAN_NS) / slot_ns {
                 (*there, *counts) = (number, Slot::default());
             }
-            // A slot that is older than the whole ring has no place any more.
+            // A slot that is older than the whole ring is not counted.
             if *there == number {
                 counts.merge(slot);
             }

@@ -147,7 +147,7 @@ impl LimitInsight {
         let ended = shard.count(&self.model, hash, Counted { seen, units, wait }, name);
         drop(shard);
         if let Some((began_ns, slot)) = ended {
-            self.slots.lock().add(began_ns, &slot);
+            self.slots.lock().add(began_ns, &slot, now.as_nanos());
         }
     }
 
@@ -158,7 +158,7 @@ impl LimitInsight {
         let mut reading = Reading::new(self.model, self.since_ns, now_ns);
         for shard in &self.shards {
             let mut shard = shard.lock();
-            shard.flush(&mut self.slots.lock());
+            shard.flush(&mut self.slots.lock(), now_ns);
             let tops = [&mut reading.top_allowed, &mut reading.top_refused];
             shard.read(&self.model, now_ns, &mut reading.spans, tops);
         }

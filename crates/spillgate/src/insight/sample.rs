@@ -46,6 +46,14 @@ impl Sample {
         }
     }
 
+    /// Forgets all callers.
+    pub(super) fn clear(&mut self) {
+        self.callers.clear();
+        self.places.rebuild(std::iter::empty());
+        (self.threshold, self.minute) = (u64::MAX, 0);
+        self.thresholds.fill(u64::MAX);
+    }
+
     /// Counts a take of the caller with the hash `hash`, if the caller is in the sample.
     #[inline]
     pub(super) fn count(&mut self, model: &Model, hash: u64, seen: Seen) {

@@ -4,6 +4,7 @@
 
 use spillgate_core::Wait;
 
+use super::LONGEST_SPAN_NS;
 use super::caller::Seen;
 use super::counts::{SLOT_NS, Slot, Slots};
 use super::model::Model;
@@ -51,6 +52,10 @@ impl Shard {
         name: impl FnOnce() -> CallerName,
     ) -> Option<(u64, Slot)> {
         let Counted { seen, units, wait } = take;
+        // A clock that is set back by more than all spans was wrong before, and so is all that was counted.
+        if self.slot_ns > seen.now_ns + LONGEST_SPAN_NS {
+            self.clear();
+        }
         let ended = (seen.now_ns >= self.slot_ns + SLOT_NS).then(|| {
             let began_ns = std::mem::replace(&mut self.slot_ns, seen.now_ns - seen.now_ns % SLOT_NS);
             (began_ns, std::mem::take(&mut self.slot))
@@ -64,9 +69,17 @@ impl Shard {
         ended
     }
 
+    #[cold]
+    fn clear(&mut self) {
+        self.sample.clear();
+        self.allowed.clear();
+        self.refused.clear();
+        (self.slot, self.slot_ns) = (Slot::default(), 0);
+    }
+
     /// Adds the counts of the slot that has not ended to `slots`.
-    pub(super) fn flush(&mut self, slots: &mut Slots) {
-        slots.add(self.slot_ns, &std::mem::take(&mut self.slot));
+    pub(super) fn flush(&mut self, slots: &mut Slots, now_ns: u64) {
+        slots.add(self.slot_ns, &std::mem::take(&mut self.slot), now_ns);
     }
 
     pub(super) fn read(&mut self, model: &Model, now_ns: u64, spans: &mut [Span], tops: [&mut TopCallers; 2]) {

@@ -50,6 +50,12 @@ impl Top {
         }
     }
 
+    /// Forgets all callers.
+    pub(super) fn clear(&mut self) {
+        self.keep(|_| 0);
+        (self.missing, self.units, self.half_life) = (0, 0, 0);
+    }
+
     /// Adds units of a caller. `name` writes its name, if the list keeps names.
     #[inline]
     pub(super) fn add(&mut self, now_ns: u64, hash: u64, units: u64, name: impl FnOnce() -> CallerName) {
