@@ -86,11 +86,9 @@ impl Scenario {
     /// Starts spillgate from the binary of one commit.
     fn release(self, cli: &Cli, name: &str, program: &Path) -> Result<Server, String> {
         match self {
-            Scenario::Grpc
-            | Scenario::Scaling
-            | Scenario::Sketch
-            | Scenario::Insight
-            | Scenario::InsightRefused => self.spillgate(cli, name, program, &[], RLS),
+            Scenario::Grpc | Scenario::Scaling | Scenario::Sketch | Scenario::Insight | Scenario::InsightRefused => {
+                self.spillgate(cli, name, program, &[], RLS)
+            }
             Scenario::Http => self.spillgate(cli, name, program, &[], CHECK),
             Scenario::Shared => self.shared(cli, name, program),
         }
@@ -201,7 +199,9 @@ impl Scenario {
 
     pub(crate) fn server_cores(self, cli: &Cli) -> String {
         match self {
-            Scenario::Scaling | Scenario::Insight | Scenario::InsightRefused => format!("{},{}", cli.server_core, cli.client_core),
+            Scenario::Scaling | Scenario::Insight | Scenario::InsightRefused => {
+                format!("{},{}", cli.server_core, cli.client_core)
+            }
             _ => cli.server_core.to_string(),
         }
     }
