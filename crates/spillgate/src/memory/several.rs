@@ -4,7 +4,6 @@
 //! charge. Other requests must not see the states of this request between two of its charges. The request therefore
 //! keeps the locks of all its buckets until all its states are stored.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use arc_swap::Guard;
@@ -127,18 +126,24 @@ impl MemoryStore {
             let j = request.state_of[i];
             self.is_kept_by_sketch(&request.hits[i], (request.used[j].key, &entries[j].1), now)
         };
-        let kept: SmallVec<[usize; 4]> = (0..request.hits.len()).filter(|i| is_kept(*i)).collect();
-        let mut hits = Cow::Borrowed(request.hits);
-        for i in &kept {
-            hits.to_mut()[*i] = hits[*i].with_op(Op::Peek);
+        // These lists are empty for nearly all requests, and then they allocate no memory.
+        let kept: Vec<usize> = match self.overflow {
+            None => Vec::new(),
+            Some(_) => (0..request.hits.len()).filter(|i| is_kept(*i)).collect(),
+        };
+        let mut replaced = Vec::new();
+        if !kept.is_empty() {
+            replaced.extend_from_slice(request.hits);
+            kept.iter().for_each(|i| replaced[*i] = replaced[*i].with_op(Op::Peek));
         }
+        let hits = if kept.is_empty() { request.hits } else { &replaced };
         let newest = used_entries().map(|(used, (lock, entry))| self.newest(&locks[*lock], entry, used.quota, now));
         let newest = newest.max().unwrap_or(now);
         let verdict = if entries.iter().any(|(_, entry)| entry.over_budget) {
             let lacks: SmallVec<[Lack; 4]> = used_entries().map(|(used, (_, entry))| entry.lack(used.key)).collect();
-            self.decide_over_budget((now, newest), &hits, (&mut states, &request.state_of), &lacks, decisions)
+            self.decide_over_budget((now, newest), hits, (&mut states, &request.state_of), &lacks, decisions)
         } else {
-            decide_late(&mut states, &request.state_of, &hits, now, newest, decisions)
+            decide_late(&mut states, &request.state_of, hits, now, newest, decisions)
         };
         // `decide_late` uses one time, `newest`, for all states of the request. So `newest` is noted for each of these
         // states, even if the last charge of the state itself was earlier.
