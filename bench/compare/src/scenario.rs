@@ -1,6 +1,7 @@
 //! The scenarios: which servers are compared, on which cores they run, and which requests they get.
 
 use std::path::Path;
+use std::process::Command;
 
 use clap::ValueEnum;
 use kit::{Redis, free_address, pinned};
@@ -60,7 +61,7 @@ impl Scenario {
                 Ok(servers)
             }
             Scenario::Shared => {
-                let mut servers = vec![self.shared(cli, "spillgate", &cli.spillgate)?];
+                let mut servers = vec![self.shared(cli, "spillgate", &cli.spillgate, &[])?];
                 for connections in [1, POOL] {
                     servers.push(self.script(cli, connections)?);
                 }
@@ -83,23 +84,26 @@ impl Scenario {
         }
     }
 
-    /// Starts spillgate from the binary of one commit.
+    /// Starts spillgate from the binary of one commit, without insight. Older commits have no insight, and its cost is
+    /// measured in scenarios of its own.
     fn release(self, cli: &Cli, name: &str, program: &Path) -> Result<Server, String> {
+        let settings: &[&str] = if knows_insight(program)? { &["--insight-max-callers", "off"] } else { &[] };
         match self {
             Scenario::Grpc | Scenario::Scaling | Scenario::Sketch | Scenario::Insight | Scenario::InsightRefused => {
-                self.spillgate(cli, name, program, &[], RLS)
+                self.spillgate(cli, name, program, settings, RLS)
             }
-            Scenario::Http => self.spillgate(cli, name, program, &[], CHECK),
-            Scenario::Shared => self.shared(cli, name, program),
+            Scenario::Http => self.spillgate(cli, name, program, settings, CHECK),
+            Scenario::Shared => self.shared(cli, name, program, settings),
         }
     }
 
     /// Starts spillgate with a Redis of its own.
-    fn shared(self, cli: &Cli, name: &str, program: &Path) -> Result<Server, String> {
+    fn shared(self, cli: &Cli, name: &str, program: &Path, settings: &[&str]) -> Result<Server, String> {
         let redis = Redis::start(cli.client_core, free_address()?, &[])?;
+        let url = redis.url();
         // The deadline is long, so that an answer that comes late on a busy machine is not an error.
-        let store = ["--store", &redis.url(), "--store-expected-nodes", "1", "--store-deadline", "1s"];
-        Ok(self.spillgate(cli, name, program, &store, RLS)?.with(redis))
+        let store = ["--store", &url, "--store-expected-nodes", "1", "--store-deadline", "1s"];
+        Ok(self.spillgate(cli, name, program, &[&store, settings].concat(), RLS)?.with(redis))
     }
 
     fn workers(self, cli: &Cli, workers: u32) -> Result<Server, String> {
@@ -239,4 +243,11 @@ impl Scenario {
             ),
         }
     }
+}
+
+/// Returns whether the binary `program` has the settings of insight.
+fn knows_insight(program: &Path) -> Result<bool, String> {
+    let help = Command::new(program).args(["serve", "--help"]).output();
+    let help = help.map_err(|error| format!("{}: {error}", program.display()))?;
+    Ok(String::from_utf8_lossy(&help.stdout).contains("--insight-max-callers"))
 }

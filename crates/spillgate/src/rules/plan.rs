@@ -7,9 +7,9 @@ use smallvec::{SmallVec, smallvec};
 use spillgate_core::{Hit, MAX_HITS, Op};
 
 use super::index::Rules;
-use super::model::{Domain, Limit, LimitSketch, Rule};
-use crate::KeyHasher;
+use super::model::{Limit, LimitSketch, Rule};
 use crate::sketch::Sketch;
+use crate::{KeyBuilder, KeyHasher};
 
 /// A request: a domain and one or more descriptors. A descriptor is a list of entries, and an entry is a key with a value.
 /// Every protocol builds requests of this type.
@@ -225,8 +225,11 @@ impl Rules {
             plan.descriptors.push(Planned { rule, unlimited, ..Planned::default() });
         }
         self.drop_replaced(number, &mut plan.descriptors);
+        let mut key = keys.start();
+        key.domain(&domain.name);
+        let counter = Counter { key, compat_envoy: domain.compat_envoy, value_bytes };
         for (at, descriptor) in request.descriptors().enumerate() {
-            plan.add(&Counter { keys, domain, value_bytes }, &descriptor, at, request.max_wait_ns);
+            plan.add(&counter, &descriptor, at, request.max_wait_ns);
         }
         plan
     }
@@ -257,7 +260,7 @@ impl<'p> Plan<'p> {
     }
 
     /// Adds the hits of the descriptor with the index `at`. There is one hit for each limit that is not replaced.
-    fn add(&mut self, counter: &Counter<'_>, asked: &Descriptor<'_, 'p>, at: usize, max_wait_ns: u64) {
+    fn add(&mut self, counter: &Counter, asked: &Descriptor<'_, 'p>, at: usize, max_wait_ns: u64) {
         let planned = &self.descriptors[at];
         let (rule, replaced) = (planned.rule, planned.replaced);
         let limits = match (asked.limit, rule) {
@@ -268,7 +271,7 @@ impl<'p> Plan<'p> {
         if limits.is_empty() {
             return;
         }
-        let compat_envoy = counter.domain.compat_envoy;
+        let compat_envoy = counter.compat_envoy;
         let key = counter.state_key(counter.counted(rule, asked.entries));
         let first_of_descriptor = self.hits.len();
         for limit in limits {
@@ -329,16 +332,17 @@ fn is_replaced(planned: &[Planned<'_>], name: &str) -> bool {
 }
 
 /// Makes the keys of counters.
-struct Counter<'k> {
-    /// The hasher. It has a secret, so that clients cannot find two values with the same key.
-    keys: &'k KeyHasher,
-    /// The domain of the request. Its name is part of the hashed text.
-    domain: &'k Domain,
+struct Counter {
+    /// The beginning of all keys of the request: the name of its domain. Each key is a hash with a secret, so clients
+    /// cannot find two values with the same key.
+    key: KeyBuilder,
+    /// Whether the domain has `compat: envoy`.
+    compat_envoy: bool,
     /// How many bytes of each value are part of the key. The rest of a longer value is ignored.
     value_bytes: usize,
 }
 
-impl Counter<'_> {
+impl Counter {
     /// Returns the entries that identify the counter. Each entry is a key with its value in the request. If all values
     /// that match a wildcard share one counter (`share_threshold`), the entry has the wildcard instead of the value.
     ///
@@ -359,8 +363,7 @@ impl Counter<'_> {
 
     /// Returns the key of the counter: a hash of the domain, and of the key and value of each entry.
     fn state_key<'e>(&self, counted: impl Iterator<Item = (&'e str, &'e str)>) -> u128 {
-        let mut builder = self.keys.start();
-        builder.domain(&self.domain.name);
+        let mut builder = self.key.clone();
         for (key, value) in counted {
             builder.part(key.as_bytes()).part(value.as_bytes());
         }

@@ -4,6 +4,9 @@
 //! rules, a search does one or two hash look-ups for the entry, and compares the value of the entry with each wildcard
 //! of its key on this level. A search allocates no memory.
 //!
+//! The hash has a random seed, but it is not as strong as that of the standard library. Here it is safe: clients only
+//! search, so they cannot fill a map with keys that collide.
+//!
 //! A node is a rule in the index. Here a slot is the list of all nodes on one level that have the same key.
 //!
 //! ```text
@@ -19,8 +22,9 @@ mod rules;
 mod steps;
 mod work;
 
-use std::collections::HashMap;
 use std::sync::Arc;
+
+use foldhash::HashMap;
 
 use self::work::Work;
 use super::model::{Pattern, Rule};
@@ -154,7 +158,7 @@ impl Index {
     /// text.
     pub(super) fn finish_level(&mut self, level: u32, as_declared: bool) -> Option<(Arc<str>, String, &'static str)> {
         for slot in self.levels[level as usize].keys.values_mut() {
-            slot.patterns = HashMap::new();
+            slot.patterns = HashMap::default();
             if !as_declared {
                 slot.wildcards.sort_by_key(|wildcard| std::cmp::Reverse(wildcard.pattern.literals()));
             }

@@ -3,7 +3,7 @@
 //! Rules are written once, when files are loaded. After that, requests only read them. A program can therefore share rules
 //! between threads without a lock.
 
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 use super::steps::Step;
 use super::{Explained, Index};
