@@ -133,6 +133,13 @@ impl MemoryStore {
         self.budget.remove_key();
     }
 
+    /// Returns the time at which a request of this entry is decided. This is `now`, unless the key has no state and the
+    /// request is late.
+    #[inline]
+    pub(super) fn not_before(&self, shard: ShardRef<'_>, entry: &Entry, now: Time) -> Time {
+        if entry.position.is_some() && !entry.new { now } else { shard.shards.not_before(shard.index, now) }
+    }
+
     /// Loads the state. The caller must [store](MemoryStore::store_state) the state again before it gives up its locks.
     #[inline]
     pub(super) fn load_state(

@@ -116,12 +116,13 @@ impl MemoryStore {
     ) -> Attempt {
         let LockedEntries { locks, entries } = self.lock_entries(request, tables, give_up_on)?;
         let used_entries = || request.used.iter().zip(&entries);
+        let times = used_entries().map(|(used, (_, entry))| self.not_before(used.shard, entry, request.now));
+        let now = times.max().unwrap_or(request.now);
         let mut states: SmallVec<[State; 4]> = used_entries()
             .map(|(used, (lock, entry))| {
-                self.load_state(used.shard, &locks[*lock], (used.key, entry), (used.quota, request.now))
+                self.load_state(used.shard, &locks[*lock], (used.key, entry), (used.quota, now))
             })
             .collect();
-        let now = request.now;
         let is_kept = |i: usize| {
             let j = request.state_of[i];
             self.is_kept_by_sketch(&request.hits[i], (request.used[j].key, &entries[j].1), now)

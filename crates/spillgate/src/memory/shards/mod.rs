@@ -25,10 +25,11 @@ mod slot;
 mod table;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
+use spillgate_core::{MAX_LATE_NS, Time};
 
 use fingerprint::{first_rank_of_bucket, home_bucket_of_rank};
 
@@ -76,6 +77,8 @@ pub(super) struct Shards {
 struct Shard {
     /// The number of entries, including expired entries.
     entries: AtomicUsize,
+    /// The latest time at which a state expired that was removed, in nanoseconds since the epoch.
+    forgotten_until: AtomicU64,
     /// The home bucket that is swept next. A thread that replaces the table has the lock of this cursor.
     sweep_cursor: Mutex<usize>,
     /// The states that do not fit a slot. A thread that has the lock of a bucket is allowed to lock the slab. A
@@ -125,6 +128,25 @@ impl Shards {
     /// Counts that an entry of `shard` was removed.
     pub(super) fn uncount_entry(&self, shard: usize) {
         self.shards[shard].entries.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Counts that an expired state was removed. The caller has the lock of its bucket.
+    fn forget(&self, shard: usize, content: Content) {
+        self.uncount_entry(shard);
+        self.shards[shard].forgotten_until.fetch_max(content.expires_at(), Ordering::Relaxed);
+    }
+
+    /// Returns the time at which a request for a key without a state is decided. The caller has the lock of its bucket.
+    ///
+    /// This is `now`, unless the request is late: a state that expired after `now` was removed already, and it can have
+    /// been the state of this key. Such a request is decided at the time at which the state expired. A time more than the
+    /// greatest lateness after `now` is left out, because the clock was set back.
+    pub(super) fn not_before(&self, shard: usize, now: Time) -> Time {
+        let forgotten_until = self.shards[shard].forgotten_until.load(Ordering::Relaxed);
+        match forgotten_until.checked_sub(now.as_nanos()) {
+            Some(1..=MAX_LATE_NS) => Time::from_nanos(forgotten_until),
+            _ => now,
+        }
     }
 
     /// Returns the number of slots in all home buckets.
@@ -209,7 +231,7 @@ impl Shards {
             // The check without a lock comes first, because a lock costs more and usually nothing has expired.
             if table.may_have_expired(*cursor, now_ns) {
                 let swept = LockedBuckets::starting_at(&table, *cursor).remove_expired(now_ns, |content| {
-                    self.uncount_entry(shard);
+                    self.forget(shard, content);
                     removed(content);
                 });
                 // No thread can replace the table while this thread has the lock of the cursor.
@@ -240,7 +262,7 @@ impl Shards {
         let size = self.size_above(shard, if larger { wanted.max(old.home_buckets()) } else { wanted });
         let mut new = Table::new(self.width, self.bits, size);
         old.move_entries_to(&mut new, now_ns, |content| {
-            self.uncount_entry(shard);
+            self.forget(shard, content);
             removed(content);
         });
         *cursor = 0;

@@ -64,8 +64,13 @@ pub(crate) enum Content {
 impl Content {
     /// Returns whether the state has expired at `now_ns`. A hit on an expired state is decided as on an empty state.
     pub(crate) fn has_expired(self, now_ns: u64) -> bool {
+        has_expired(self.expires_at(), now_ns)
+    }
+
+    /// Returns the time when the state expires, in nanoseconds.
+    pub(super) fn expires_at(self) -> u64 {
         let (Content::Inline { expires_at, .. } | Content::InSlab { expires_at, .. }) = self;
-        has_expired(expires_at, now_ns)
+        expires_at
     }
 }
 

@@ -1,5 +1,8 @@
 //! Tests of a store that grows, shrinks and sweeps, and of keys that have the same home bucket in a table of any size.
 
+use spillgate_testkit::Random;
+
+use super::overflow::{most, quotas};
 use super::*;
 
 /// The number of buckets in which an entry can be. The first of them is its home bucket, which its key chooses.
@@ -42,6 +45,69 @@ fn a_store_shrinks_when_its_keys_have_expired() {
         }
         assert!(store.len() < 10_000, "there are {} states", store.len());
         assert!(store.slots() < slots / 4, "{} slots of {slots} are left", store.slots());
+    }
+}
+
+/// A thread reads the clock, and another thread removes the expired state of the key before the first thread decides.
+#[test]
+fn a_late_request_does_not_get_a_limit_again_whose_state_was_removed() {
+    let brief = Quota::token_bucket(1, Duration::from_micros(1)).build().expect("the quota is valid");
+    let generous = Quota::token_bucket(1_000, SECOND).build().expect("the quota is valid");
+    let late = Time::from_nanos(at(1_000).as_nanos() + 100_000_000);
+    let of_five = quotas().into_iter().filter(|quota| quota.limit() == 5);
+    for (quota, second) in of_five.flat_map(|quota| [(quota.clone(), None), (quota, Some(&generous))]) {
+        for end in [1_001, 1_002] {
+            let store = store(1_000_000, OnFull::Deny);
+            let take_all = |now| {
+                let request = || {
+                    let hits = [Some(&quota), second].map(|quota| {
+                        quota.map(|quota| {
+                            Hit::new(7, quota, Op::Take { cost: 1, max_wait_ns: u64::MAX }, Binding::Enforce)
+                        })
+                    });
+                    let hits: Vec<Hit<'_>> = hits.into_iter().flatten().collect();
+                    let mut decisions = vec![Decision::default(); hits.len()];
+                    store.decide_now(now, &hits, &mut decisions).expect("the request is well formed").allowed
+                };
+                (0..100).filter(|_| request()).count() as u64
+            };
+            let mut admitted = take_all(at(1_000));
+            (1_000..6_000).for_each(|key| assert!(hit(&store, key, &brief, at(end)).allowed));
+            // A request is late by at most a second.
+            let late = if end == 1_001 { late } else { at(end - 1) };
+            admitted += take_all(late) + take_all(at(end));
+            let bound = most(&quota, at(end).as_nanos() - at(1_000).as_nanos());
+            assert!(admitted <= bound, "{admitted} of {bound} until {end}: {quota:?}");
+        }
+    }
+}
+
+/// Requests read the clock up to half a second before they are decided. Each bound holds for the time from the reading of
+/// the first request to the decision of the last one.
+#[test]
+fn late_requests_keep_every_bound_while_states_are_removed() {
+    const KEYS: u64 = 16;
+    let mut random = Random(77);
+    for (quota, max_keys) in quotas().into_iter().flat_map(|quota| [(quota.clone(), 4), (quota, 1_000)]) {
+        let store = store(max_keys, OnFull::Sketch { bytes: 1 << 14 });
+        let (mut clock, mut admitted) = (1_000_000_000_000, vec![Vec::new(); KEYS as usize]);
+        for _ in 0..4_000 {
+            clock += random.below(20_000_000);
+            let now = clock - random.below(500_000_000) * random.below(2);
+            let key = random.below(KEYS);
+            let op = Op::Take { cost: 1, max_wait_ns: u64::MAX };
+            if store.hit_now(Time::from_nanos(now), &Hit::new(key.into(), &quota, op, Binding::Enforce)).allowed {
+                admitted[key as usize].push((clock, now));
+            }
+        }
+        for times in admitted {
+            for (first, (_, from)) in times.iter().enumerate() {
+                for (units, (until, _)) in (1..).zip(times[first..].iter().filter(|(_, now)| now >= from)) {
+                    let bound = most(&quota, until - from);
+                    assert!(units <= bound, "{units} of {bound} in {} ns: {quota:?}", until - from);
+                }
+            }
+        }
     }
 }
 

@@ -20,7 +20,7 @@ fn build(builder: QuotaBuilder) -> Quota {
 }
 
 /// Returns limits of all algorithms for which a sketch has a substitute.
-fn quotas() -> Vec<Quota> {
+pub(super) fn quotas() -> Vec<Quota> {
     let limits = [1, 2, 5, 12];
     let of = |limit| {
         [
@@ -41,7 +41,7 @@ fn quotas() -> Vec<Quota> {
 }
 
 /// Returns the most units that are admitted in a time of `s` that includes both its ends. `Algorithm` has the formulas.
-fn most(quota: &Quota, s: u64) -> u64 {
+pub(super) fn most(quota: &Quota, s: u64) -> u64 {
     let (limit, window, interval) = (quota.hard_capacity(), quota.window_ns(), quota.interval_ns());
     match quota.algorithm() {
         Algorithm::TokenBucket | Algorithm::LeakyBucket => limit + s / interval,
