@@ -2,23 +2,10 @@
 //!
 //! A caller is everything that has one key, for example one user. Its figures take the same memory however much it asks.
 
-use super::SPANS_NS;
 use super::demand::Demand;
 use super::model::Model;
 use super::reading::{CallerId, SampledCaller};
-
-/// One take, as a limit decided it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Seen {
-    pub(super) now_ns: u64,
-    pub(super) units: f64,
-    /// Whether this limit refused.
-    pub(super) refused: bool,
-    /// Whether the caller was refused, by this limit or by another one. The caller may then ask again.
-    pub(super) may_return: bool,
-    /// The part of the limit that is used after the request, from 0 to 1.
-    pub(super) used: f64,
-}
+use super::{SPANS_NS, Take};
 
 /// A caller in the sample of a limit.
 #[derive(Clone, Debug)]
@@ -64,8 +51,12 @@ struct Halves {
 }
 
 /// Returns the smallest whole number of units that is enough. The sums have rounding errors, which are far below 1e-9.
+///
+/// `f64::ceil` would be a call of a function, because not every processor has an instruction for it.
 fn whole(units: f64) -> u32 {
-    (units - 1e-9).ceil() as u32
+    let units = units - 1e-9;
+    let below = units as u32;
+    below.saturating_add(u32::from(units > f64::from(below)))
 }
 
 impl Caller {
@@ -84,31 +75,32 @@ impl Caller {
     }
 
     /// Counts a take.
-    pub(super) fn count(&mut self, model: &Model, seen: Seen) {
-        self.last_asked_ns = self.last_asked_ns.max(seen.now_ns);
-        let upper = self.upper.add(model, seen.now_ns, seen.units, seen.refused);
-        let repeated = self.unmet.min(seen.units);
-        let lower = self.lower.add(model, seen.now_ns, seen.units - repeated, seen.refused);
+    pub(super) fn count(&mut self, model: &Model, now_ns: u64, take: &Take) {
+        let units = take.units as f64;
+        self.last_asked_ns = self.last_asked_ns.max(now_ns);
+        let upper = self.upper.add(model, now_ns, units, take.refused);
+        let repeated = self.unmet.min(units);
+        let lower = self.lower.add(model, now_ns, units - repeated, take.refused);
         self.unmet -= repeated;
-        if seen.refused {
-            self.last_refused_ns = self.last_refused_ns.max(seen.now_ns);
+        if take.refused {
+            self.last_refused_ns = self.last_refused_ns.max(now_ns);
         }
-        if seen.may_return {
-            self.unmet += seen.units;
+        if take.may_return {
+            self.unmet += units;
             self.returned = true;
         }
         // The first refusal of a caller proves that it needed more than the burst. Later refusals may have another
         // cause: a retry that came together with a new request.
-        let proved = |need: f64| if self.returned { need.min(model.burst + 1.0) } else { need }.max(seen.units);
+        let proved = |need: f64| if self.returned { need.min(model.burst + 1.0) } else { need }.max(units);
         let peak = Peak {
             burst_lower: whole(proved(lower.burst)),
             burst_upper: whole(upper.burst),
             window_lower: whole(proved(lower.window.at_least)),
             window_upper: whole(upper.window.at_most),
-            asked: whole(seen.units),
-            used: (seen.used * 1000.0) as u16,
+            asked: u32::try_from(take.units).unwrap_or(u32::MAX),
+            used: take.used_permille(),
         };
-        let half = seen.now_ns / HALF_NS;
+        let half = now_ns / HALF_NS;
         if half > self.recent.half {
             self.end_half();
         }

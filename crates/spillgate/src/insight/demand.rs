@@ -50,10 +50,11 @@ impl Demand {
     pub(super) fn add(&mut self, model: &Model, now_ns: u64, units: f64, refused: bool) -> Need {
         // Requests can arrive late. They count as of the newest time.
         let now_ns = now_ns.max(self.at_ns);
-        if self.is_idle(model, now_ns) {
+        let debt = self.debt_at(model, now_ns);
+        if debt <= 0.0 && self.is_idle(model, now_ns) {
             self.busy_since_ns = now_ns;
         }
-        self.debt = self.debt_at(model, now_ns);
+        self.debt = debt;
         self.at_ns = now_ns;
         self.debt += units;
         // A window admits its limit and no more, so units that are counted once never exceed the rate by a burst.
@@ -77,7 +78,7 @@ impl Demand {
     }
 
     fn debt_at(&self, model: &Model, now_ns: u64) -> f64 {
-        (self.debt - (now_ns - self.at_ns) as f64 * model.rate).max(0.0)
+        (self.debt - float(now_ns - self.at_ns) * model.rate).max(0.0)
     }
 }
 
@@ -99,4 +100,9 @@ impl Window {
         let part = if model.windows == Windows::Sliding { self.before } else { 0.0 };
         WindowCount { at_least: self.count, at_most: self.count + part }
     }
+}
+
+/// Returns a duration of less than 292 years as a float. The processor converts signed integers faster than unsigned ones.
+fn float(ns: u64) -> f64 {
+    ns.min(i64::MAX as u64) as i64 as f64
 }

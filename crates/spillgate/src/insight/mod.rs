@@ -43,10 +43,9 @@ mod yaml;
 use parking_lot::Mutex;
 use spillgate_core::{Decision, Quota, Time, Wait};
 
-use caller::Seen;
 use counts::Slots;
 use model::Model;
-use shard::{Counted, Shard};
+use shard::Shard;
 
 pub use reading::{CallerId, CallerName, Counts, Reading, Sampled, SampledCaller, Span, TopCaller, TopCallers};
 pub use report::{Callers, Estimate, Percentiles, Range, Report, SpanReport, WaitPercentiles};
@@ -89,9 +88,12 @@ pub struct LimitInsight {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Take {
     units: u64,
+    /// Whether this limit refused.
     refused: bool,
+    /// Whether the caller was refused, by this limit or by another one. The caller may then ask again.
     may_return: bool,
-    used: f64,
+    limit: u64,
+    remaining: u64,
     wait: Wait,
 }
 
@@ -99,9 +101,9 @@ impl Take {
     /// Makes a take of `units` units that `decision` decided. If it was refused, the caller knows that, and may ask again.
     #[must_use]
     pub fn of(units: u64, decision: &Decision) -> Take {
-        let used = decision.limit.saturating_sub(decision.remaining) as f64 / decision.limit.max(1) as f64;
+        let Decision { limit, remaining, retry_after, .. } = *decision;
         let refused = !decision.allowed;
-        Take { units, refused, may_return: refused, used, wait: decision.retry_after }
+        Take { units, refused, may_return: refused, limit, remaining, wait: retry_after }
     }
 
     /// Returns the same take, of a request that passed or not. A caller whose request was refused may ask again, even if
@@ -109,6 +111,12 @@ impl Take {
     #[must_use]
     pub const fn of_request(self, passed: bool) -> Take {
         Take { may_return: !passed, ..self }
+    }
+
+    /// Returns the part of the limit that is used after the request, in thousandths.
+    fn used_permille(&self) -> u16 {
+        let used = self.limit.saturating_sub(self.remaining);
+        (used as f64 / self.limit.max(1) as f64 * 1000.0) as u16
     }
 }
 
@@ -141,10 +149,8 @@ impl LimitInsight {
     pub fn count_named(&self, now: Time, key: u128, take: &Take, name: impl FnOnce() -> CallerName) {
         // The number of shards is a power of two. The highest bits choose the slot of a Redis Cluster, so other callers can have the same ones.
         let hash = key as u64;
-        let Take { units, refused, may_return, used, wait } = *take;
-        let seen = Seen { now_ns: now.as_nanos(), units: units as f64, refused, may_return, used };
         let mut shard = self.shards[hash as usize & (self.shards.len() - 1)].lock();
-        let ended = shard.count(&self.model, hash, Counted { seen, units, wait }, name);
+        let ended = shard.count(&self.model, now.as_nanos(), hash, take, name);
         drop(shard);
         if let Some((began_ns, slot)) = ended {
             self.slots.lock().add(began_ns, &slot, now.as_nanos());

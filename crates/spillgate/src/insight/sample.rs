@@ -4,11 +4,11 @@
 //! sample has all of them. The source of the estimate is Cohen and Kaplan, "Summarizing data using bottom-k sketches"
 //! (2007).
 
-use super::caller::{Caller, Seen};
+use super::caller::Caller;
 use super::model::Model;
 use super::places::Places;
 use super::reading::Sampled;
-use super::{LONGEST_SPAN_NS, SPANS_NS};
+use super::{LONGEST_SPAN_NS, SPANS_NS, Take};
 
 const MINUTE_NS: u64 = 60_000_000_000;
 /// One more than the minutes of the longest span, because a span begins within a minute.
@@ -56,21 +56,21 @@ impl Sample {
 
     /// Counts a take of the caller with the hash `hash`, if the caller is in the sample.
     #[inline]
-    pub(super) fn count(&mut self, model: &Model, hash: u64, seen: Seen) {
-        if seen.now_ns / MINUTE_NS > self.minute {
-            self.next_minute(seen.now_ns);
+    pub(super) fn count(&mut self, model: &Model, now_ns: u64, hash: u64, take: &Take) {
+        if now_ns / MINUTE_NS > self.minute {
+            self.next_minute(now_ns);
         }
         if hash >= self.threshold {
             return;
         }
         let position = match self.places.find(hash, |position| self.callers[position].hash) {
             Some(position) => position,
-            None => match self.add(hash, seen.now_ns) {
+            None => match self.add(hash, now_ns) {
                 Some(position) => position,
                 None => return,
             },
         };
-        self.callers[position].count(model, seen);
+        self.callers[position].count(model, now_ns, take);
     }
 
     /// Adds a caller. Returns `None` if its hash is not among the smallest.

@@ -2,15 +2,12 @@
 //!
 //! The hash of a caller chooses its shard. Threads that count different callers therefore seldom wait for each other.
 
-use spillgate_core::Wait;
-
-use super::LONGEST_SPAN_NS;
-use super::caller::Seen;
 use super::counts::{SLOT_NS, Slot, Slots};
 use super::model::Model;
 use super::reading::{CallerName, Span, TopCallers};
 use super::sample::Sample;
 use super::top::Top;
+use super::{LONGEST_SPAN_NS, Take};
 
 /// The callers of one shard.
 #[derive(Debug)]
@@ -21,14 +18,6 @@ pub(super) struct Shard {
     /// The counts of the slot of time that is now.
     slot: Slot,
     slot_ns: u64,
-}
-
-/// A take, and the wait in its answer.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Counted {
-    pub(super) seen: Seen,
-    pub(super) units: u64,
-    pub(super) wait: Wait,
 }
 
 impl Shard {
@@ -47,24 +36,24 @@ impl Shard {
     pub(super) fn count(
         &mut self,
         model: &Model,
+        now_ns: u64,
         hash: u64,
-        take: Counted,
+        take: &Take,
         name: impl FnOnce() -> CallerName,
     ) -> Option<(u64, Slot)> {
-        let Counted { seen, units, wait } = take;
         // A clock that is set back by more than all spans was wrong before, and so is all that was counted.
-        if self.slot_ns > seen.now_ns + LONGEST_SPAN_NS {
+        if self.slot_ns > now_ns + LONGEST_SPAN_NS {
             self.clear();
         }
-        let ended = (seen.now_ns >= self.slot_ns + SLOT_NS).then(|| {
-            let began_ns = std::mem::replace(&mut self.slot_ns, seen.now_ns - seen.now_ns % SLOT_NS);
+        let ended = (now_ns >= self.slot_ns + SLOT_NS).then(|| {
+            let began_ns = std::mem::replace(&mut self.slot_ns, now_ns - now_ns % SLOT_NS);
             (began_ns, std::mem::take(&mut self.slot))
         });
-        self.slot.count(units, seen.refused.then_some(wait));
-        self.sample.count(model, hash, seen);
-        if units > 0 {
-            let top = if seen.refused { &mut self.refused } else { &mut self.allowed };
-            top.add(seen.now_ns, hash, units, name);
+        self.slot.count(take.units, take.refused.then_some(take.wait));
+        self.sample.count(model, now_ns, hash, take);
+        if take.units > 0 {
+            let top = if take.refused { &mut self.refused } else { &mut self.allowed };
+            top.add(now_ns, hash, take.units, name);
         }
         ended
     }
