@@ -33,7 +33,7 @@ mod places;
 mod reading;
 mod report;
 mod sample;
-mod shard;
+mod tally;
 mod top;
 mod verdict;
 mod waits;
@@ -45,7 +45,8 @@ use spillgate_core::{Decision, Quota, Time, Wait};
 
 use counts::Slots;
 use model::Model;
-use shard::Shard;
+use sample::SharedSample;
+use tally::Tally;
 
 pub use reading::{CallerId, CallerName, Counts, Reading, Sampled, SampledCaller, Span, TopCaller, TopCallers};
 pub use report::{Callers, Estimate, Percentiles, Range, Report, SpanReport, WaitPercentiles};
@@ -56,9 +57,9 @@ pub use waits::Waits;
 pub const SPANS_NS: [u64; 3] = [60_000_000_000, 600_000_000_000, 3_600_000_000_000];
 const LONGEST_SPAN_NS: u64 = SPANS_NS[SPANS_NS.len() - 1];
 
-/// The sample of one shard has at least this many callers, if the sample has more than one shard.
-const SHARD_CALLERS: usize = 256;
-const MAX_SHARDS: usize = 16;
+/// A sample is divided into parts of at least this many callers, so that threads seldom wait for each other.
+const PART_CALLERS: usize = 256;
+const MAX_PARTS: usize = 16;
 
 /// How much memory insight uses for a limit, and what it keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +81,10 @@ impl Default for Options {
 pub struct LimitInsight {
     model: Model,
     since_ns: u64,
-    shards: Box<[Mutex<Shard>]>,
+    /// The lowest bits of a caller's hash choose its sample.
+    samples: Box<[SharedSample]>,
+    /// The number of a thread chooses its tally.
+    tallies: Box<[Mutex<Tally>]>,
     slots: Mutex<Slots>,
 }
 
@@ -125,12 +129,14 @@ impl LimitInsight {
     #[must_use]
     pub fn new(quota: &Quota, options: Options, now: Time) -> LimitInsight {
         let callers = options.callers.clamp(1, 1 << 16);
-        let shards = (callers / SHARD_CALLERS).clamp(1, MAX_SHARDS).next_power_of_two();
-        let shard = || Mutex::new(Shard::new(callers.div_ceil(shards), options.names));
+        let parts = (callers / PART_CALLERS).clamp(1, MAX_PARTS).next_power_of_two();
+        let sample = || SharedSample::new(callers.div_ceil(parts));
+        let tally = || Mutex::new(Tally::new(options.names));
         LimitInsight {
             model: Model::of(quota),
             since_ns: now.as_nanos(),
-            shards: std::iter::repeat_with(shard).take(shards).collect(),
+            samples: std::iter::repeat_with(sample).take(parts).collect(),
+            tallies: std::iter::repeat_with(tally).take(parts.min(tally::threads())).collect(),
             slots: Mutex::new(Slots::new()),
         }
     }
@@ -147,14 +153,14 @@ impl LimitInsight {
     /// units.
     #[inline]
     pub fn count_named(&self, now: Time, key: u128, take: &Take, name: impl FnOnce() -> CallerName) {
-        // The number of shards is a power of two. The highest bits choose the slot of a Redis Cluster, so other callers can have the same ones.
-        let hash = key as u64;
-        let mut shard = self.shards[hash as usize & (self.shards.len() - 1)].lock();
-        let ended = shard.count(&self.model, now.as_nanos(), hash, take, name);
-        drop(shard);
+        // The highest bits choose the slot of a Redis Cluster, so other callers can have the same ones.
+        let (now_ns, hash) = (now.as_nanos(), key as u64);
+        let ended = self.tallies[tally::thread_number() % self.tallies.len()].lock().count(now_ns, hash, take, name);
         if let Some((began_ns, slot)) = ended {
-            self.slots.lock().add(began_ns, &slot, now.as_nanos());
+            self.slots.lock().add(began_ns, &slot, now_ns);
         }
+        // The number of samples is a power of two.
+        self.samples[hash as usize & (self.samples.len() - 1)].count(&self.model, now_ns, hash, take);
     }
 
     /// Returns what was counted until `now`.
@@ -162,19 +168,21 @@ impl LimitInsight {
     pub fn read(&self, now: Time) -> Reading {
         let now_ns = now.as_nanos();
         let mut reading = Reading::new(self.model, self.since_ns, now_ns);
-        for shard in &self.shards {
-            let mut shard = shard.lock();
-            shard.flush(&mut self.slots.lock(), now_ns);
+        for sample in &self.samples {
+            for (index, span) in reading.spans.iter_mut().enumerate() {
+                sample.read(&self.model, now_ns, index, &mut span.sampled);
+            }
+        }
+        for tally in &self.tallies {
+            let mut tally = tally.lock();
             let tops = [&mut reading.top_allowed, &mut reading.top_refused];
-            shard.read(&self.model, now_ns, &mut reading.spans, tops);
+            tally.read(now_ns, &mut self.slots.lock(), tops);
         }
         let slots = self.slots.lock();
         for (index, span) in reading.spans.iter_mut().enumerate() {
             let sum = slots.read(now_ns, index);
             (span.counts, span.waits) = (sum.counts, sum.waits);
         }
-        reading.top_allowed.sort();
-        reading.top_refused.sort();
         reading
     }
 }

@@ -205,12 +205,8 @@ impl SampledCaller {
 }
 
 impl TopCallers {
-    /// Sorts the callers, those with the most units first.
-    pub(super) fn sort(&mut self) {
-        self.callers.sort_by_key(|caller| (std::cmp::Reverse(caller.units), caller.id));
-    }
-
-    fn merge(&mut self, other: &TopCallers) {
+    /// Adds other counts. The callers with the most units are then first.
+    pub(super) fn merge(&mut self, other: &TopCallers) {
         self.units = self.units.saturating_add(other.units);
         self.missing = self.missing.saturating_add(other.missing);
         self.callers.extend(other.callers.iter().cloned());
@@ -222,7 +218,7 @@ impl TopCallers {
                 true
             }
         });
-        self.sort();
+        self.callers.sort_by_key(|caller| (std::cmp::Reverse(caller.units), caller.id));
     }
 }
 

@@ -4,6 +4,10 @@
 //! sample has all of them. The source of the estimate is Cohen and Kaplan, "Summarizing data using bottom-k sketches"
 //! (2007).
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
 use super::caller::Caller;
 use super::model::Model;
 use super::places::Places;
@@ -14,9 +18,56 @@ const MINUTE_NS: u64 = 60_000_000_000;
 /// One more than the minutes of the longest span, because a span begins within a minute.
 const MINUTES: usize = (LONGEST_SPAN_NS / MINUTE_NS) as usize + 1;
 
+/// A sample that threads share. Few callers of a large limit are in the sample, and for the others a thread only reads.
+#[derive(Debug)]
+pub(super) struct SharedSample {
+    known: Known,
+    sample: Mutex<Sample>,
+}
+
+/// The threshold and the minute of a sample. They have a cache line of their own, which seldom changes.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Known {
+    threshold: AtomicU64,
+    minute: AtomicU64,
+}
+
+impl SharedSample {
+    /// Makes a sample of `kept` callers, at least.
+    pub(super) fn new(kept: usize) -> SharedSample {
+        let known = Known { threshold: AtomicU64::new(u64::MAX), minute: AtomicU64::new(0) };
+        SharedSample { known, sample: Mutex::new(Sample::new(kept)) }
+    }
+
+    /// Counts a take of the caller with the hash `hash`, if the caller is in the sample.
+    #[inline]
+    pub(super) fn count(&self, model: &Model, now_ns: u64, hash: u64, take: &Take) {
+        // The threshold rises only when a minute begins. A thread that sees the minute sees its threshold too.
+        let same_minute = self.known.minute.load(Ordering::Acquire) == now_ns / MINUTE_NS;
+        if same_minute && hash >= self.known.threshold.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut sample = self.sample.lock();
+        sample.count(model, now_ns, hash, take);
+        let (threshold, minute) = (sample.threshold, sample.minute);
+        if self.known.threshold.load(Ordering::Relaxed) != threshold {
+            self.known.threshold.store(threshold, Ordering::Relaxed);
+        }
+        if self.known.minute.load(Ordering::Relaxed) != minute {
+            self.known.minute.store(minute, Ordering::Release);
+        }
+    }
+
+    /// Adds the callers of the span with the index `span`, which ends at `now_ns`, to `sampled`.
+    pub(super) fn read(&self, model: &Model, now_ns: u64, span: usize, sampled: &mut Sampled) {
+        self.sample.lock().read(model, now_ns, span, sampled);
+    }
+}
+
 /// The callers with the smallest hashes.
 #[derive(Debug)]
-pub(super) struct Sample {
+struct Sample {
     /// Every caller that asked since the beginning of its spans, and whose hash is below the threshold.
     callers: Vec<Caller>,
     places: Places,
@@ -31,8 +82,7 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// Makes a sample of `kept` callers, at least.
-    pub(super) fn new(kept: usize) -> Sample {
+    fn new(kept: usize) -> Sample {
         // A quarter more, so that the list is ordered only after that many new callers.
         let capacity = kept + kept.div_ceil(4);
         Sample {
@@ -47,16 +97,18 @@ impl Sample {
     }
 
     /// Forgets all callers.
-    pub(super) fn clear(&mut self) {
+    fn clear(&mut self) {
         self.callers.clear();
         self.places.rebuild(std::iter::empty());
         (self.threshold, self.minute) = (u64::MAX, 0);
         self.thresholds.fill(u64::MAX);
     }
 
-    /// Counts a take of the caller with the hash `hash`, if the caller is in the sample.
-    #[inline]
-    pub(super) fn count(&mut self, model: &Model, now_ns: u64, hash: u64, take: &Take) {
+    fn count(&mut self, model: &Model, now_ns: u64, hash: u64, take: &Take) {
+        // A clock that is set back by more than all spans was wrong before, and so is all that was counted.
+        if self.minute > now_ns / MINUTE_NS + MINUTES as u64 {
+            self.clear();
+        }
         if now_ns / MINUTE_NS > self.minute {
             self.next_minute(now_ns);
         }
@@ -127,8 +179,7 @@ impl Sample {
         self.minute = minute;
     }
 
-    /// Adds the callers of the span with the index `span`, which ends at `now_ns`, to `sampled`.
-    pub(super) fn read(&self, model: &Model, now_ns: u64, span: usize, sampled: &mut Sampled) {
+    fn read(&self, model: &Model, now_ns: u64, span: usize, sampled: &mut Sampled) {
         let threshold = self.threshold_of(now_ns, SPANS_NS[span]);
         let below = self.callers.iter().filter(|caller| caller.hash < threshold);
         sampled.add(threshold, below.filter_map(|caller| caller.read(model, now_ns, span)));

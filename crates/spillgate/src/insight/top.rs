@@ -124,15 +124,14 @@ impl Top {
         self.places.rebuild(self.counted.iter().map(|counted| counted.hash));
     }
 
-    /// Adds the callers of this list to `top`.
-    pub(super) fn read(&mut self, now_ns: u64, top: &mut TopCallers) {
+    /// Returns the callers of this list, in no order.
+    pub(super) fn read(&mut self, now_ns: u64) -> TopCallers {
         self.decay(now_ns);
-        top.units = top.units.saturating_add(self.units);
-        top.missing = top.missing.max(self.missing);
-        top.callers.extend(self.counted.iter().enumerate().map(|(position, counted)| TopCaller {
+        let callers = self.counted.iter().enumerate().map(|(position, counted)| TopCaller {
             id: CallerId(counted.hash),
             name: self.names.get(position).map(CallerName::to_string),
             units: counted.units,
-        }));
+        });
+        TopCallers { units: self.units, missing: self.missing, callers: callers.collect() }
     }
 }

@@ -1,0 +1,89 @@
+//! The counts of a limit by some of the threads, which one lock protects.
+//!
+//! Each thread has a tally, so threads do not wait for each other, and the counts stay in the cache of one processor. A
+//! reading adds up the tallies.
+
+use std::num::NonZero;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use super::counts::{SLOT_NS, Slot, Slots};
+use super::reading::{CallerName, TopCallers};
+use super::top::Top;
+use super::{LONGEST_SPAN_NS, Take};
+
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static NUMBER: usize = THREADS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Returns the number of this thread: threads that count are numbered in turn.
+#[inline]
+pub(super) fn thread_number() -> usize {
+    NUMBER.with(|number| *number)
+}
+
+/// Returns how many threads can run at the same time.
+pub(super) fn threads() -> usize {
+    static THREADS: LazyLock<usize> = LazyLock::new(|| thread::available_parallelism().map_or(1, NonZero::get));
+    *THREADS
+}
+
+/// The counts of some threads. Tallies are in different cache lines.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Tally {
+    allowed: Top,
+    refused: Top,
+    /// The counts of the slot of time that is now.
+    slot: Slot,
+    slot_ns: u64,
+}
+
+impl Tally {
+    pub(super) fn new(named: bool) -> Tally {
+        Tally { allowed: Top::new(named), refused: Top::new(named), slot: Slot::default(), slot_ns: 0 }
+    }
+
+    /// Counts a take. If a slot of time ended, returns when it began, and its counts.
+    #[inline]
+    pub(super) fn count(
+        &mut self,
+        now_ns: u64,
+        hash: u64,
+        take: &Take,
+        name: impl FnOnce() -> CallerName,
+    ) -> Option<(u64, Slot)> {
+        // A clock that is set back by more than all spans was wrong before, and so is all that was counted.
+        if self.slot_ns > now_ns.saturating_add(LONGEST_SPAN_NS) {
+            self.clear();
+        }
+        let ended = (now_ns >= self.slot_ns.saturating_add(SLOT_NS)).then(|| {
+            let began_ns = std::mem::replace(&mut self.slot_ns, now_ns - now_ns % SLOT_NS);
+            (began_ns, std::mem::take(&mut self.slot))
+        });
+        self.slot.count(take.units, take.refused.then_some(take.wait));
+        if take.units > 0 {
+            let top = if take.refused { &mut self.refused } else { &mut self.allowed };
+            top.add(now_ns, hash, take.units, name);
+        }
+        ended
+    }
+
+    #[cold]
+    fn clear(&mut self) {
+        self.allowed.clear();
+        self.refused.clear();
+        (self.slot, self.slot_ns) = (Slot::default(), 0);
+    }
+
+    /// Adds the counts of the slot that has not ended to `slots`, and the callers with the most units to `tops`.
+    pub(super) fn read(&mut self, now_ns: u64, slots: &mut Slots, tops: [&mut TopCallers; 2]) {
+        slots.add(self.slot_ns, &std::mem::take(&mut self.slot), now_ns);
+        let [allowed, refused] = tops;
+        allowed.merge(&self.allowed.read(now_ns));
+        refused.merge(&self.refused.read(now_ns));
+    }
+}
