@@ -22,7 +22,7 @@ use spillgate::client::{ClientLayer, FarSide};
 use spillgate::pace::PaceError;
 use spillgate::{KeyHasher, Limiter, Quota, SystemClock};
 use spillgate_redis::{RedisStore, Settings};
-use spillgate_testkit::RedisServer;
+use spillgate_testkit::{DEADLINE, RedisServer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tower::{Layer as _, ServiceExt as _, service_fn};
@@ -109,6 +109,21 @@ impl Far {
         let mut times: Vec<Duration> = counter.calls.iter().map(|(.., time)| *time).collect();
         times.sort_unstable();
         (times[times.len() / 2], times[times.len() - 1])
+    }
+
+    /// Waits until the calls of the last two seconds use most of `limit`, and hardly more. So the callers follow the limit,
+    /// however long a busy machine needs for that.
+    async fn until_followed(&self, limit: u64) {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            let now = self.0.lock().expect("no call panics").start.elapsed();
+            let calls = self.calls(now.saturating_sub(Duration::from_secs(2)), now).0 as u64;
+            if (limit * 2 * 2 / 3..=limit * 2 + 2).contains(&calls) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{calls} calls in two seconds at {limit}/s");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     }
 
     async fn until_called(&self) {
@@ -207,7 +222,8 @@ async fn eight_tasks_in_two_processes_keep_a_known_limit() {
         assert_eq!(refused, 0);
         assert!(used >= 92.0, "{used} % is too little");
     }
-    assert!(refused <= 3 && used > 50.0 && used < 101.0, "{calls} calls, {refused} refused");
+    // A busy machine stops the processes for a while, and then they make their late calls together.
+    assert!(refused * 4 <= calls && used < 110.0, "{calls} calls, {refused} refused");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -215,28 +231,40 @@ async fn eight_tasks_in_two_processes_learn_a_limit_and_follow_it() {
     let (seconds, exact) = seconds(12);
     let redis = RedisServer::start();
     let (far, address) = Far::serve(true).await;
-    let _callers = callers(&redis, address, 100, seconds + 10);
+    let _callers = callers(&redis, address, 100, seconds + 10 + 3 * DEADLINE.as_secs());
     far.until_called().await;
     far.restart();
     let third = Duration::from_secs(seconds) / 3;
-    for limit in [LIMIT, LIMIT / 2, LIMIT] {
+    let limits = [LIMIT, LIMIT / 2, LIMIT];
+    for limit in limits {
         far.set_limit(limit);
-        tokio::time::sleep(third).await;
+        if exact {
+            tokio::time::sleep(third).await;
+        } else {
+            far.until_followed(limit).await;
+        }
     }
-    let (first, end) = (Duration::from_secs(5).min(third), third * 3);
-    let (calls, refused) = far.calls(first, end);
-    println!("{calls} calls after the first {first:?}, {refused} refused");
-    for (part, limit) in [(0, LIMIT), (1, LIMIT / 2), (2, LIMIT)] {
+    if exact {
+        check_thirds(&far, third, limits);
+    } else {
+        let (calls, refused) = far.calls(Duration::ZERO, DEADLINE * 3);
+        assert!(refused * 4 <= calls, "{refused} of {calls} calls were refused");
+    }
+}
+
+/// Checks that the callers used each limit, which was the limit for a third of the time.
+fn check_thirds(far: &Far, third: Duration, limits: [u64; 3]) {
+    let (calls, refused) = far.calls(Duration::from_secs(5).min(third), third * 3);
+    println!("{calls} calls after the first 5 s, {refused} refused");
+    assert!(refused * 100 <= calls, "{refused} of {calls} calls were refused");
+    for (part, limit) in (0..).zip(limits) {
         // The first half of a part is left out, so that the pace has followed.
         let (from, to) = (third * part + third / 2, third * (part + 1));
         let (calls, refused) = far.calls(from, to);
         let used = 100.0 * calls as f64 / (to - from).as_secs_f64() / limit as f64;
         println!("limit {limit}/s: {calls} calls in {:?}, {used:.1} % of the rate, {refused} refused", to - from);
-        assert!(used > 40.0 && used < 115.0, "{used} % at {limit}/s");
-        assert!(!exact || used > 85.0, "{used} % is too little");
+        assert!(used > 85.0 && used < 115.0, "{used} % at {limit}/s");
     }
-    assert!(!exact || refused * 100 <= calls, "{refused} of {calls} calls were refused");
-    assert!(refused * 10 <= calls, "{refused} of {calls} calls were refused");
 }
 
 #[tokio::test(flavor = "multi_thread")]
