@@ -5,11 +5,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use spillgate::rules::{Action, Request};
-use spillgate::{Clock, Time, Verdict};
+use spillgate::{Clock, Time};
 
 use super::answer::AnswerView;
 use super::{Loaded, Service, refusals};
-use crate::metrics::Outcome;
+use crate::metrics::{Outcome, Protocol, ThreadNumber};
 
 /// The minimum time between two log lines about a full memory store.
 const FULL_LOG_EVERY_NS: u64 = 60_000_000_000;
@@ -27,8 +27,8 @@ impl<C: Clock> Service<C> {
     /// Updates the metrics with the numbers that the stores count.
     pub fn update_metrics(&self) {
         let store = self.limiter.store().memory();
-        let counted = self.metrics.store_full.get();
-        self.metrics.store_full.inc_by(store.full_requests().saturating_sub(counted));
+        self.metrics.store_full.raise_to(store.full_requests());
+        self.metrics.store_keys_expired.raise_to(store.expired_keys());
         self.metrics.store_keys.set(i64::try_from(store.len()).unwrap_or(i64::MAX));
         if let Some(health) = self.limiter.store().health() {
             self.metrics.store.update(&health);
@@ -54,17 +54,19 @@ impl<C: Clock> Service<C> {
         }
     }
 
-    /// Counts whether a request was allowed, and the source of its decision, such as the store or the deny cache.
-    pub(super) fn count_verdict(&self, verdict: &Verdict) {
-        let counter = if verdict.allowed { &self.metrics.allowed } else { &self.metrics.refused };
-        counter.inc();
-        self.metrics.store.answered(verdict.source);
-    }
-
     /// Counts a request and each of its descriptors.
-    pub(super) fn count(&self, now: Time, loaded: &Loaded, request: &Request<'_>, answer: AnswerView<'_, '_>) {
-        self.count_verdict(answer.verdict);
+    pub(super) fn count(
+        &self,
+        now: Time,
+        protocol: Protocol,
+        loaded: &Loaded,
+        request: &Request<'_>,
+        answer: AnswerView<'_, '_>,
+    ) {
+        let thread = ThreadNumber::current();
+        self.metrics.count_request(thread, protocol, answer.verdict);
         self.watch(loaded, request, answer);
+        let mut counted = 0;
         for (index, (status, descriptor)) in answer.statuses.iter().zip(request.descriptors()).enumerate() {
             if matches!(descriptor.action, Action::Refund(_)) {
                 self.metrics.refunds.inc();
@@ -75,7 +77,7 @@ impl<C: Clock> Service<C> {
             }
             let Some((rule, counters)) = status.rule.and_then(|rule| Some((rule, loaded.counters.get(rule.index())?)))
             else {
-                self.metrics.unmatched.inc();
+                self.metrics.count_unmatched(thread);
                 self.log.unmatched(now, loaded, request.domain, descriptor.entries);
                 continue;
             };
@@ -85,7 +87,18 @@ impl<C: Clock> Service<C> {
                 (false, _) if status.decision.soft_over => Outcome::SoftOver,
                 (false, _) => Outcome::Allowed,
             };
-            counters.count(&self.metrics, rule, descriptor.entries, outcome);
+            counters.count(thread, &self.metrics, rule, descriptor.entries, outcome);
+            // With `compat: envoy`, units are taken even if another descriptor refuses.
+            let is_taken = answer.verdict.allowed || answer.plan.separately;
+            for (hit, limit) in &answer.plan.descriptors[index].hits {
+                // Descriptors with the same counter share a hit, which is counted once. A plan numbers its hits in the
+                // order of the descriptors, so a hit with a lower number was counted before.
+                if *hit >= counted {
+                    counted = hit + 1;
+                    let (hit, decision) = (&answer.plan.hits[*hit], &answer.decisions[*hit]);
+                    counters.count_hit(thread, (rule, limit), hit, decision, is_taken);
+                }
+            }
             if outcome == Outcome::Refused {
                 refusals::count(counters, rule, answer.limits(index));
             }

@@ -152,7 +152,7 @@ async fn a_descriptor_that_no_rule_matches_is_allowed_without_a_limit() {
         let [status] = &response.statuses[..] else { panic!("an answer has one status for one descriptor") };
         assert!(status.current_limit.is_none() && status.duration_until_reset.is_none());
     }
-    assert_eq!(server.metrics.unmatched.get(), 3);
+    assert_eq!(server.metrics.unmatched(), 3);
 }
 
 #[tokio::test]
@@ -422,7 +422,7 @@ async fn the_global_shadow_mode_allows_everything_and_shows_which_limits_are_ove
             // The request is allowed. So each limit that has enough units left is charged.
             assert_eq!(asked(&mut client, &both).await, (Ok, vec![(Ok, 19 - call), (code, left)]), "call {call}");
         }
-        assert_eq!((server.metrics.allowed.get(), server.metrics.refused.get()), (15, 0));
+        assert_eq!((server.metrics.requests(true), server.metrics.requests(false)), (15, 0));
     })
     .await;
 }
