@@ -36,7 +36,7 @@ use spillgate_server::metrics::Metrics;
 use spillgate_server::protocol::grpc::Grpc;
 use spillgate_server::protocol::http::{HttpOptions, HttpState};
 use spillgate_server::service::{Backend, Client, Service, ServiceOptions};
-use spillgate_server::settings::{Grants, Listen, SettingsFile, Sources, resolve};
+use spillgate_server::settings::{Listen, SettingsFile, Sources, resolve};
 use tower::{Layer as _, Service as _};
 
 use answer::pb;

@@ -4,7 +4,7 @@
 //! are in one cache line for each shard, and their position follows from the position of the limit in its rule. So no
 //! request searches for them.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use spillgate::rules::{Limit, Rule};
@@ -12,22 +12,18 @@ use spillgate::units::format_duration;
 use spillgate::{Binding, Decision, Hit, Op, Reason};
 
 use super::registry::labels;
-use super::sharded::{Sharded, ThreadNumber};
+use super::sharded::Sharded;
 
 /// A label shows at most this many bytes of the name of a limit.
 const NAME_BYTES: usize = 128;
 
-/// What a limit decided for a hit. The values are the positions of the counters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LimitOutcome {
-    Allowed = 0,
-    Refused = 1,
-    ShadowRefused = 2,
-    SoftOver = 3,
-}
-
 /// The outcomes of hits, in the order of their counters.
 pub(super) const HITS: [&str; 4] = ["allowed", "refused", "shadow_refused", "soft_over"];
+/// The positions of these outcomes.
+const ALLOWED: usize = 0;
+const REFUSED: usize = 1;
+const SHADOW_REFUSED: usize = 2;
+const SOFT_OVER: usize = 3;
 /// The position of the counter of hits near the limit.
 pub(super) const NEAR: usize = HITS.len();
 /// The position of the first counter of units.
@@ -35,44 +31,59 @@ pub(super) const FIRST_UNITS: usize = NEAR + 1;
 /// The outcomes of units, in the order of their counters.
 pub(super) const UNITS: [&str; 3] = ["allowed", "refused", "shadow_refused"];
 
-/// The counters of one limit: the hits with each outcome, the hits near the limit, and the units with each outcome.
-pub(super) type LimitCounters = Sharded<{ FIRST_UNITS + UNITS.len() }>;
+const COUNTERS: usize = FIRST_UNITS + UNITS.len();
 
-/// Counts one hit on a limit. `is_taken` says whether the units that the limit allowed were taken, and not given up
-/// because another limit refused.
+/// The counters of one limit: the hits with each outcome, the hits near the limit, and the units with each outcome.
+pub(super) type LimitCounters = Sharded<COUNTERS>;
+
+/// Counts one hit on a limit, in the counters of one shard. `is_taken` says whether the units that the limit allowed were
+/// taken, and not given up because another limit refused.
 #[inline]
-pub(super) fn count(
-    counters: &LimitCounters,
-    thread: ThreadNumber,
-    hit: &Hit<'_>,
-    decision: &Decision,
-    is_taken: bool,
-) {
+pub(super) fn count(counters: &[AtomicU64; COUNTERS], hit: &Hit<'_>, decision: &Decision, is_taken: bool) {
+    // Most hits are takes that are allowed and taken. They need few instructions here.
+    match hit.op {
+        Op::Take { cost: units @ 1.., .. }
+            if decision.allowed && is_taken && decision.reason == Reason::Fits && !decision.soft_over =>
+        {
+            counters[ALLOWED].fetch_add(1, Ordering::Relaxed);
+            counters[FIRST_UNITS + ALLOWED].fetch_add(units, Ordering::Relaxed);
+            if is_near(decision) {
+                counters[NEAR].fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        _ => count_other(counters, hit, decision, is_taken),
+    }
+}
+
+/// Counts any hit. A peek that is allowed takes nothing, so it is not counted.
+#[inline(never)]
+fn count_other(counters: &[AtomicU64; COUNTERS], hit: &Hit<'_>, decision: &Decision, is_taken: bool) {
     let units = match hit.op {
         Op::Take { cost, .. } | Op::Force { cost } => cost,
         _ => 0,
     };
-    // A peek that is allowed takes nothing. For any other reason, the limit itself did not decide.
-    let is_decided = matches!(decision.reason, Reason::Fits | Reason::Exceeded | Reason::CostAboveCapacity)
-        || matches!(decision.reason, Reason::Penalty | Reason::WaitTooLong);
-    let Some(counters) = counters.of(thread).filter(|_| is_decided && (units > 0 || !decision.allowed)) else {
-        return;
-    };
     let add = |index: usize, count: u64| counters[index].fetch_add(count, Ordering::Relaxed);
-    if decision.allowed {
-        let outcome = if decision.soft_over { LimitOutcome::SoftOver } else { LimitOutcome::Allowed };
-        add(outcome as usize, 1);
-        if is_near(decision) {
-            add(NEAR, 1);
-        }
-        if is_taken {
-            add(FIRST_UNITS, units);
-        }
-    } else {
-        let outcome = if hit.binding == Binding::Shadow { LimitOutcome::ShadowRefused } else { LimitOutcome::Refused };
-        add(outcome as usize, 1);
-        add(FIRST_UNITS + outcome as usize, units);
+    if !is_of_limit(decision.reason) || decision.allowed && units == 0 {
+        return;
     }
+    if decision.allowed {
+        add(if decision.soft_over { SOFT_OVER } else { ALLOWED }, 1);
+        add(NEAR, u64::from(is_near(decision)));
+        add(FIRST_UNITS + ALLOWED, if is_taken { units } else { 0 });
+    } else {
+        let outcome = if hit.binding == Binding::Shadow { SHADOW_REFUSED } else { REFUSED };
+        add(outcome, 1);
+        add(FIRST_UNITS + outcome, units);
+    }
+}
+
+/// Returns whether the limit itself has decided, and not, for example, a full store.
+#[inline]
+const fn is_of_limit(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::Fits | Reason::Exceeded | Reason::CostAboveCapacity | Reason::Penalty | Reason::WaitTooLong
+    )
 }
 
 /// Returns whether more than 80 % of the limit is used, but not more than the limit.

@@ -215,7 +215,7 @@ impl Metrics {
             store_errors: reg.counter("store_errors", "Requests that ended with an error of the shared store"),
             store_keys: reg.gauge("store_keys", states, Gauge::default()),
             store_keys_expired: reg
-                .counter("store_keys_expired", "Keys that were removed from the memory store because they had expired"),
+                .counter("store_expired_keys", "Keys that were removed from the memory store because they had expired"),
             store_full: reg.counter("store_full", "Requests that did not fit into the memory store"),
             store: StoreMetrics::new(reg),
             snapshots: reg.counter("snapshots", "Snapshots that were written"),

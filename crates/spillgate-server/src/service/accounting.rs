@@ -9,7 +9,7 @@ use spillgate::{Clock, Time};
 
 use super::answer::AnswerView;
 use super::{Loaded, Service, refusals};
-use crate::metrics::{Outcome, Protocol, ThreadNumber};
+use crate::metrics::{Outcome, Protocol, RuleCounters, ThreadNumber};
 
 /// The minimum time between two log lines about a full memory store.
 const FULL_LOG_EVERY_NS: u64 = 60_000_000_000;
@@ -66,7 +66,9 @@ impl<C: Clock> Service<C> {
         let thread = ThreadNumber::current();
         self.metrics.count_request(thread, protocol, answer.verdict);
         self.watch(loaded, request, answer);
-        let mut counted = 0;
+        if !answer.plan.hits.is_empty() {
+            count_hits(thread, &loaded.counters, answer);
+        }
         for (index, (status, descriptor)) in answer.statuses.iter().zip(request.descriptors()).enumerate() {
             if matches!(descriptor.action, Action::Refund(_)) {
                 self.metrics.refunds.inc();
@@ -88,20 +90,25 @@ impl<C: Clock> Service<C> {
                 (false, _) => Outcome::Allowed,
             };
             counters.count(thread, &self.metrics, rule, descriptor.entries, outcome);
-            // With `compat: envoy`, units are taken even if another descriptor refuses.
-            let is_taken = answer.verdict.allowed || answer.plan.separately;
-            for (hit, limit) in &answer.plan.descriptors[index].hits {
-                // Descriptors with the same counter share a hit, which is counted once. A plan numbers its hits in the
-                // order of the descriptors, so a hit with a lower number was counted before.
-                if *hit >= counted {
-                    counted = hit + 1;
-                    let (hit, decision) = (&answer.plan.hits[*hit], &answer.decisions[*hit]);
-                    counters.count_hit(thread, (rule, limit), hit, decision, is_taken);
-                }
-            }
             if outcome == Outcome::Refused {
                 refusals::count(counters, rule, answer.limits(index));
             }
         }
+    }
+}
+
+/// Counts the hits on the limits of rules. `counters` has the counters of each rule.
+///
+/// This function is not inlined, because the future of a decision would keep its values in memory.
+#[inline(never)]
+fn count_hits(thread: ThreadNumber, counters: &[RuleCounters], answer: AnswerView<'_, '_>) {
+    // With `compat: envoy`, units are taken even if another descriptor refuses.
+    let is_taken = answer.verdict.allowed || answer.plan.separately;
+    let (hits, decisions) = (&answer.plan.hits[..], answer.decisions);
+    let mut counted = 0;
+    for planned in &answer.plan.descriptors {
+        let Some(rule) = planned.rule else { continue };
+        let Some(counters) = counters.get(rule.index()) else { continue };
+        counted = counters.count_hits(thread, (rule, &planned.hits), (hits, decisions), (is_taken, counted));
     }
 }

@@ -35,6 +35,8 @@ use spillgate::rules::Rules;
 use spillgate::{Clock, Limiter, StoreErrorKind, SystemClock, Time};
 use tokio::sync::watch;
 
+pub use crate::metrics::Protocol;
+
 use crate::metrics::Metrics;
 
 pub use answer::{Answer, LimitDecision, Status};

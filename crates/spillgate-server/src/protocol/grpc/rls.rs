@@ -15,9 +15,8 @@ use spillgate::rules::{Action, Limit, Request, Unit};
 use spillgate::{Time, Timing};
 use tonic::Status;
 
-use crate::metrics::Protocol;
 use crate::service::rls::{ReportedLimit, action, overriding};
-use crate::service::{Client, Service, ServiceError, Status as DescriptorAnswer};
+use crate::service::{Client, Protocol, Service, ServiceError, Status as DescriptorAnswer};
 use crate::settings::Grants;
 
 use super::message::{self, Writer};

@@ -34,8 +34,7 @@ use spillgate::headers::HeaderStyle;
 use spillgate::{Clock, SystemClock};
 use tower::BoxError;
 
-use crate::metrics::Protocol;
-use crate::service::{Client, Peer, Readiness, Records, Service};
+use crate::service::{Client, Peer, Protocol, Readiness, Records, Service};
 use crate::settings::{self, Grants, Settings};
 
 pub(crate) use body::read_body;
