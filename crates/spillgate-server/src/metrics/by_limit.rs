@@ -1,8 +1,8 @@
 //! The counters of each limit of a rule.
 //!
 //! A rule can have several limits, and the counters of the rule do not say which of them refused. The counters of a limit
-//! are in one cache line for each shard, and their position follows from the position of the limit in its rule. So no
-//! request searches for them.
+//! are in one cache line for each shard, and they are in the order of the limits of the rule. So a request does not search
+//! for them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use spillgate::units::format_duration;
 use spillgate::{Binding, Decision, Hit, Op, Reason};
 
 use super::registry::labels;
-use super::sharded::Sharded;
+use super::sharded::{Sharded, ThreadNumber};
 
 /// A label shows at most this many bytes of the name of a limit.
 const NAME_BYTES: usize = 128;
@@ -34,24 +34,33 @@ pub(super) const UNITS: [&str; 3] = ["allowed", "refused", "shadow_refused"];
 const COUNTERS: usize = FIRST_UNITS + UNITS.len();
 
 /// The counters of one limit: the hits with each outcome, the hits near the limit, and the units with each outcome.
-pub(super) type LimitCounters = Sharded<COUNTERS>;
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LimitCounters(Sharded<COUNTERS>);
 
-/// Counts one hit on a limit, in the counters of one shard. `is_taken` says whether the units that the limit allowed were
-/// taken, and not given up because another limit refused.
-#[inline]
-pub(super) fn count(counters: &[AtomicU64; COUNTERS], hit: &Hit<'_>, decision: &Decision, is_taken: bool) {
-    // Most hits are takes that are allowed and taken. They need few instructions here.
-    match hit.op {
-        Op::Take { cost: units @ 1.., .. }
-            if decision.allowed && is_taken && decision.reason == Reason::Fits && !decision.soft_over =>
-        {
-            counters[ALLOWED].fetch_add(1, Ordering::Relaxed);
-            counters[FIRST_UNITS + ALLOWED].fetch_add(units, Ordering::Relaxed);
-            if is_near(decision) {
-                counters[NEAR].fetch_add(1, Ordering::Relaxed);
+impl LimitCounters {
+    /// Counts one hit on the limit. `is_taken` says whether the units that the limit allowed were taken, and not given up
+    /// because another limit refused.
+    #[inline]
+    pub(crate) fn count(&self, thread: ThreadNumber, hit: &Hit<'_>, decision: &Decision, is_taken: bool) {
+        let Some(counters) = self.0.of(thread) else { return };
+        // Most hits are takes that are allowed and taken. They need few instructions here.
+        match hit.op {
+            Op::Take { cost: units @ 1.., .. }
+                if decision.allowed && is_taken && decision.reason == Reason::Fits && !decision.soft_over =>
+            {
+                counters[ALLOWED].fetch_add(1, Ordering::Relaxed);
+                counters[FIRST_UNITS + ALLOWED].fetch_add(units, Ordering::Relaxed);
+                if is_near(decision) {
+                    counters[NEAR].fetch_add(1, Ordering::Relaxed);
+                }
             }
+            _ => count_other(counters, hit, decision, is_taken),
         }
-        _ => count_other(counters, hit, decision, is_taken),
+    }
+
+    /// Returns the sum of each counter over all shards.
+    pub(super) fn sums(&self) -> [u64; COUNTERS] {
+        self.0.sums()
     }
 }
 
@@ -90,15 +99,6 @@ const fn is_of_limit(reason: Reason) -> bool {
 #[inline]
 const fn is_near(decision: &Decision) -> bool {
     decision.remaining.saturating_mul(5) < decision.limit && !decision.soft_over
-}
-
-/// Returns the position of `limit` in its rule. `None` if it is a limit of another rule.
-///
-/// The limits of a rule are a slice, so the address of a limit says its position.
-#[inline]
-pub(super) fn position(rule: &Rule, limit: &Limit) -> Option<usize> {
-    let bytes = std::ptr::from_ref(limit).addr().checked_sub(rule.limits.as_ptr().addr())?;
-    Some(bytes / size_of::<Limit>()).filter(|position| *position < rule.limits.len())
 }
 
 /// Returns the text of the labels of each limit of `rule`, as on the page of metrics.

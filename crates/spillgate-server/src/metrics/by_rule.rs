@@ -12,9 +12,8 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
 use spillgate::rules::{Limit, Rule, RuleStep};
-use spillgate::{Decision, Hit};
 
-use super::by_limit::{self, LimitCounters};
+use super::by_limit::LimitCounters;
 use super::registry::labels;
 use super::sharded::{Sharded, ThreadNumber};
 use super::{Counter, Metrics, OUTCOMES, Outcome};
@@ -97,62 +96,16 @@ impl RuleCounters {
         }
     }
 
-    /// Counts the hits of one descriptor that `rule` matched. `planned` has the limits of the descriptor, each with the
-    /// index of its hit. `is_taken` says whether the units that a limit allowed were taken, and not given up because
-    /// another limit refused.
-    ///
-    /// Descriptors with the same counter share a hit, which is counted once. A plan numbers its hits in the order of the
-    /// descriptors, so a hit below `counted` was counted before. Returns the new value of `counted`.
+    /// Returns the counters of each limit of the rule, in the order of the limits.
     #[inline]
-    pub fn count_hits(
-        &self,
-        thread: ThreadNumber,
-        (rule, planned): (&Rule, &[(usize, &Limit)]),
-        (hits, decisions): (&[Hit<'_>], &[Decision]),
-        (is_taken, mut counted): (bool, usize),
-    ) -> usize {
-        // A plan leaves out limits that are replaced. If it has left out none, their order is that of the rule.
-        if planned.len() != self.limits.len() {
-            return self.count_some(thread, (rule, planned), (hits, decisions), (is_taken, counted));
-        }
-        for ((index, _), counters) in planned.iter().zip(&self.limits) {
-            if *index >= counted {
-                counted = index + 1;
-                count_hit(thread, counters, (hits.get(*index), decisions.get(*index)), is_taken);
-            }
-        }
-        counted
+    pub(crate) fn limits(&self) -> &[LimitCounters] {
+        &self.limits
     }
 
-    /// Does what [`count_hits`](RuleCounters::count_hits) does, for a plan that has left out a limit.
-    #[cold]
-    fn count_some(
-        &self,
-        thread: ThreadNumber,
-        (rule, planned): (&Rule, &[(usize, &Limit)]),
-        (hits, decisions): (&[Hit<'_>], &[Decision]),
-        (is_taken, counted): (bool, usize),
-    ) -> usize {
-        for (index, limit) in planned.iter().filter(|(index, _)| *index >= counted) {
-            let position = by_limit::position(rule, limit);
-            if let Some(counters) = position.and_then(|position| self.limits.get(position)) {
-                count_hit(thread, counters, (hits.get(*index), decisions.get(*index)), is_taken);
-            }
-        }
-        planned.iter().map(|(index, _)| index + 1).fold(counted, usize::max)
-    }
-}
-
-/// Counts one hit on the limit with these counters.
-#[inline]
-fn count_hit(
-    thread: ThreadNumber,
-    counters: &LimitCounters,
-    (hit, decision): (Option<&Hit<'_>>, Option<&Decision>),
-    is_taken: bool,
-) {
-    if let (Some(counters), Some(hit), Some(decision)) = (counters.of(thread), hit, decision) {
-        by_limit::count(counters, hit, decision, is_taken);
+    /// Returns the counters of `limit`. `None` if it is a limit of another rule.
+    pub(crate) fn limit(&self, rule: &Rule, limit: &Limit) -> Option<&LimitCounters> {
+        let position = rule.limits.iter().position(|of_rule| std::ptr::eq(of_rule, limit))?;
+        self.limits.get(position)
     }
 }
 

@@ -99,16 +99,56 @@ impl<C: Clock> Service<C> {
 
 /// Counts the hits on the limits of rules. `counters` has the counters of each rule.
 ///
+/// Descriptors with the same counter share a hit, which is counted once. A plan numbers its hits in the order of the
+/// descriptors, so a hit below `counted` was counted before.
+///
 /// This function is not inlined, because the future of a decision would keep its values in memory.
 #[inline(never)]
 fn count_hits(thread: ThreadNumber, counters: &[RuleCounters], answer: AnswerView<'_, '_>) {
-    // With `compat: envoy`, units are taken even if another descriptor refuses.
-    let is_taken = answer.verdict.allowed || answer.plan.separately;
+    let is_taken = is_taken(answer);
     let (hits, decisions) = (&answer.plan.hits[..], answer.decisions);
     let mut counted = 0;
-    for planned in &answer.plan.descriptors {
-        let Some(rule) = planned.rule else { continue };
-        let Some(counters) = counters.get(rule.index()) else { continue };
-        counted = counters.count_hits(thread, (rule, &planned.hits), (hits, decisions), (is_taken, counted));
+    for (at, planned) in answer.plan.descriptors.iter().enumerate() {
+        let of_rule = planned.rule.and_then(|rule| counters.get(rule.index()));
+        let Some(limits) = of_rule.map(RuleCounters::limits) else { continue };
+        // A plan leaves out limits that are replaced. If it has left out none, their order is that of the rule.
+        if planned.hits.len() != limits.len() {
+            return count_rest(thread, counters, answer, (at, counted));
+        }
+        for ((index, _), limit) in planned.hits.iter().zip(limits) {
+            if *index >= counted
+                && let (Some(hit), Some(decision)) = (hits.get(*index), decisions.get(*index))
+            {
+                counted = index + 1;
+                limit.count(thread, hit, decision, is_taken);
+            }
+        }
     }
+}
+
+/// Does what [`count_hits`] does, from the descriptor `first` on, for a plan that has left out limits.
+#[cold]
+fn count_rest(
+    thread: ThreadNumber,
+    counters: &[RuleCounters],
+    answer: AnswerView<'_, '_>,
+    (first, mut counted): (usize, usize),
+) {
+    let is_taken = is_taken(answer);
+    for (at, planned) in answer.plan.descriptors.iter().enumerate().skip(first) {
+        let Some(rule) = planned.rule else { continue };
+        for (decided, (index, _)) in answer.limits(at).zip(&planned.hits) {
+            let limit = counters.get(rule.index()).and_then(|counters| counters.limit(rule, decided.limit));
+            if let (Some(limit), true) = (limit, *index >= counted) {
+                counted = index + 1;
+                limit.count(thread, decided.hit, decided.decision, is_taken);
+            }
+        }
+    }
+}
+
+/// Returns whether the units that limits allowed were taken, and not given up because another limit refused. With
+/// `compat: envoy`, they are taken even if another descriptor refuses.
+fn is_taken(answer: AnswerView<'_, '_>) -> bool {
+    answer.verdict.allowed || answer.plan.separately
 }

@@ -183,3 +183,23 @@ fn a_reload_keeps_the_counts_of_limits_that_stay() {
     assert_eq!(of_limit(&page, HITS, "two", "20/year", "allowed"), 0);
     assert!(!page.text.contains("limit=\"10/year\""), "{}", page.text);
 }
+
+#[test]
+fn a_limit_that_is_replaced_is_not_counted_and_the_others_are() {
+    let rules = "
+domain: d
+descriptors:
+  - key: two
+    rate_limits:
+      - {name: base, unit: year, requests_per_unit: 10, algorithm: token_bucket}
+      - {name: other, unit: year, requests_per_unit: 9, algorithm: fixed_window}
+  - {key: soft, rate_limit: {name: special, unit: year, requests_per_unit: 8, replaces: [{name: base}]}}
+";
+    let server = serve(rules, &[]);
+    Via::Http.send(&server, &[("two", "a"), ("soft", "a")], 1);
+    Via::Http.send(&server, &[("soft", "b"), ("two", "b")], 1);
+    Via::Http.send(&server, &[("two", "c")], 1);
+    let page = Page::of(server.admin());
+    let allowed = |rule, limit| of_limit(&page, HITS, rule, limit, "allowed");
+    assert_eq!([allowed("two", "base"), allowed("two", "other"), allowed("soft", "special")], [1, 3, 2]);
+}
