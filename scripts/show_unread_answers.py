@@ -79,7 +79,8 @@ def resident(pid):
 def decided(admin):
     with urllib.request.urlopen(f"http://{admin}/metrics") as page:
         lines = page.read().decode().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("spillgate_requests_allowed_total "))
+    requests = [line for line in lines if line.startswith("spillgate_requests_total{")]
+    return sum(int(line.split()[-1]) for line in requests if 'outcome="allowed"' in line)
 
 
 def hear_all(clients, until):

@@ -35,8 +35,8 @@ use spillgate_server::listener::{App, Running, Server};
 use spillgate_server::metrics::Metrics;
 use spillgate_server::protocol::grpc::Grpc;
 use spillgate_server::protocol::http::{HttpOptions, HttpState};
-use spillgate_server::service::{Backend, Service, ServiceOptions};
-use spillgate_server::settings::{Grants, Listen, SettingsFile, Sources, resolve};
+use spillgate_server::service::{Backend, Client, Service, ServiceOptions};
+use spillgate_server::settings::{Listen, SettingsFile, Sources, resolve};
 use tower::{Layer as _, Service as _};
 
 use answer::pb;
@@ -171,7 +171,7 @@ fn of_decide(service: &Service) -> f64 {
     request.add([("user_id", "user:7")], Action::Take(1), None);
     each(|| {
         let loaded = service.rules();
-        let answer = pin!(service.decide(&loaded, &request, Grants::default()));
+        let answer = pin!(service.decide(&loaded, &request, Client::default()));
         assert!(answer.poll(&mut Context::from_waker(Waker::noop())).is_ready(), "memory answers at once");
     })
 }

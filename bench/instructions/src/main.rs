@@ -22,8 +22,7 @@ use spillgate::{
     Binding, Clock, Decision, Hit, KeyHasher, Limiter, MemoryOptions, MemoryStore, Op, Quota, QuotaBuilder, Time,
 };
 use spillgate_server::metrics::Metrics;
-use spillgate_server::service::{Backend, Service, ServiceOptions};
-use spillgate_server::settings::Grants;
+use spillgate_server::service::{Backend, Client, Service, ServiceOptions};
 use tracing_subscriber::filter::LevelFilter;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
@@ -135,7 +134,7 @@ fn of_service(request: &str, count: usize) -> Outcome {
             request.add(entries.iter().copied(), Action::Take(1), None);
         }
         let loaded = service.rules();
-        Ok(ready(service.decide(&loaded, &request, Grants::default()))?.verdict.allowed)
+        Ok(ready(service.decide(&loaded, &request, Client::default()))?.verdict.allowed)
     })
 }
 

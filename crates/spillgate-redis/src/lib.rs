@@ -65,6 +65,7 @@ mod deadline;
 mod deny_cache;
 pub mod doctor;
 mod error;
+mod failures;
 mod modes;
 mod node;
 mod not_redis;

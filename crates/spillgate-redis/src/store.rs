@@ -4,7 +4,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -24,9 +24,11 @@ use crate::connect::endpoint::{Endpoint, Location};
 use crate::connect::sentinel::Sentinels;
 use crate::connect::tls::TlsClient;
 use crate::connect::url::{Servers, Url};
+use crate::connection::CallCounters;
 use crate::deadline;
 use crate::deny_cache::{CLUSTER_MAX_AGE, DenyCache};
 use crate::error::Error;
+use crate::failures::Failures;
 use crate::node::Node;
 use crate::node::send::NodeReply;
 use crate::node::status::NodeStatus;
@@ -117,27 +119,11 @@ struct Inner {
     max_in_flight: usize,
     in_flight: AtomicUsize,
     circuit_opened: Arc<Notify>,
+    calls: Arc<CallCounters>,
     /// The quota of probes. The key of a probe lasts for a millisecond.
     probe: Quota,
     /// One element for each kind of error, in the order of [`StoreErrorKind::ALL`].
     failures: [Failures; StoreErrorKind::ALL.len()],
-}
-
-/// The requests that failed with one kind of error.
-#[derive(Default)]
-struct Failures {
-    requests: AtomicU64,
-    /// The first error since [`RedisStore::take_first_error`] was last called.
-    first: ArcSwapOption<Error>,
-}
-
-impl Failures {
-    fn count(&self, error: &Error) {
-        self.requests.fetch_add(1, Ordering::Relaxed);
-        if self.first.load().is_none() {
-            self.first.store(Some(Arc::new(error.clone())));
-        }
-    }
 }
 
 /// Where requests are sent.
@@ -170,6 +156,7 @@ impl RedisStore {
         let has_all_slots = !matches!(url.servers, Servers::Cluster(_));
         let connector = Connector { has_all_slots, ..Connector::new(url.user, tls, settings) };
         let circuit_opened = Arc::clone(&connector.circuit_opened);
+        let calls = Arc::clone(&connector.calls);
         let single = |connector, location| Topology::Single {
             node: Node::new(Endpoint { connector: Arc::new(connector), location }, settings),
             redirected_at: ArcSwapOption::empty(),
@@ -192,6 +179,7 @@ impl RedisStore {
             max_in_flight: settings.max_in_flight,
             in_flight: AtomicUsize::new(0),
             circuit_opened,
+            calls,
             probe: probe_quota(),
             failures: Default::default(),
         };
@@ -372,13 +360,13 @@ impl RedisStore {
     /// Returns the number of requests that failed with this kind of error. Probes are not included.
     #[must_use]
     pub fn failures(&self, kind: StoreErrorKind) -> u64 {
-        self.inner.failures[kind as usize].requests.load(Ordering::Relaxed)
+        self.inner.failures[kind as usize].requests()
     }
 
     /// Returns the first error of this kind since the last call, for the log. Errors of probes are not included.
     #[must_use]
     pub fn take_first_error(&self, kind: StoreErrorKind) -> Option<StoreError> {
-        self.inner.failures[kind as usize].first.swap(None).map(|error| Error::clone(&error).into())
+        self.inner.failures[kind as usize].take_first().map(StoreError::from)
     }
 
     /// Returns how long a request waits if its caller sets no timeout.
@@ -413,6 +401,9 @@ impl RedisStore {
         health.in_flight = self.in_flight();
         health.failures = StoreErrorKind::ALL.iter().map(|&kind| (kind, self.failures(kind))).collect();
         health.refunds_lost = self.refunds_lost();
+        health.calls = self.inner.calls.read();
+        health.deny_cache_entries = self.inner.deny_cache.is_on().then(|| self.inner.deny_cache.entries());
+        health.deny_cache_hits = self.denied_by_cache();
         health
     }
 

@@ -46,7 +46,12 @@ fn a_scrape_takes_no_time_of_a_worker() {
     let before = cpu_ticks(&spillgate, "worker-0");
     for _ in 0..5 {
         let page = http::get(spillgate.admin(), "/metrics", &[]).body;
-        assert_eq!(page.matches("outcome=\"refused\"} 0").count(), RULES);
+        for name in ["decisions", "limit_hits", "limit_units"] {
+            let is_refused = |line: &&str| {
+                line.starts_with(&format!("spillgate_{name}_total{{")) && line.ends_with("outcome=\"refused\"} 0")
+            };
+            assert_eq!(page.lines().filter(is_refused).count(), RULES, "{name}");
+        }
         assert_eq!(http::get(spillgate.admin(), "/rules", &[]).body.matches("\"rule\":").count(), RULES);
     }
     let after = cpu_ticks(&spillgate, "worker-0");

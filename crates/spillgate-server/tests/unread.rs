@@ -134,7 +134,10 @@ fn metric(spillgate: &Spillgate, name: &str) -> usize {
 }
 
 fn decided(spillgate: &Spillgate) -> usize {
-    metric(spillgate, "spillgate_requests_allowed_total ")
+    let metrics = http::get(spillgate.admin(), "/metrics", &[]).body;
+    let allowed = metrics.lines().filter(|line| line.starts_with("spillgate_requests_total{"));
+    let allowed = allowed.filter_map(|line| line.split_once("outcome=\"allowed\"} ")?.1.parse::<usize>().ok());
+    allowed.sum()
 }
 
 /// Opens `connections` clients. Each client sends `requests` requests and reads no answer. Returns the clients, and the growth

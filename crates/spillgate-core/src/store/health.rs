@@ -21,6 +21,58 @@ pub enum Circuit {
     Open,
 }
 
+/// The calls of a store since the start: how many there were, how many requests they carried, and how long they took.
+///
+/// A call is one command that was sent to the store. Under load, one call can carry several requests.
+///
+/// ```
+/// use spillgate_core::StoreCalls;
+///
+/// let mut calls = StoreCalls::default();
+/// (calls.sent, calls.requests) = (2, 7);
+/// assert_eq!(calls.durations.len(), StoreCalls::BOUNDS_NS.len() + 1);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct StoreCalls {
+    /// How many calls were sent.
+    pub sent: u64,
+    /// How many requests these calls carried.
+    pub requests: u64,
+    /// How many answered calls took at most each of the [bounds](StoreCalls::BOUNDS_NS), and more than the bound before.
+    /// The last number is that of the calls which took longer than all bounds.
+    pub durations: [u64; StoreCalls::BOUNDS_NS.len() + 1],
+    /// How long all answered calls took together.
+    pub duration_sum_ns: u64,
+}
+
+impl StoreCalls {
+    /// The upper bounds of the durations that are counted separately.
+    pub const BOUNDS_NS: [u64; 21] = [
+        250,
+        500,
+        1_000,
+        2_500,
+        5_000,
+        10_000,
+        25_000,
+        50_000,
+        100_000,
+        250_000,
+        500_000,
+        1_000_000,
+        2_500_000,
+        5_000_000,
+        10_000_000,
+        25_000_000,
+        50_000_000,
+        100_000_000,
+        250_000_000,
+        500_000_000,
+        1_000_000_000,
+    ];
+}
+
 /// The health of a store outside the process, at the time when the store was asked for it.
 ///
 /// ```
@@ -51,12 +103,18 @@ pub struct StoreHealth {
     /// How many refunds were lost. After a lost refund, a part of the store may have kept the charge of a request that
     /// was not admitted.
     pub refunds_lost: u64,
+    /// The calls of the store. If the store does not count its calls, all numbers are 0.
+    pub calls: StoreCalls,
+    /// How many states are in the deny cache. `None` if the store has no such cache.
+    pub deny_cache_entries: Option<usize>,
+    /// How many requests the deny cache has refused.
+    pub deny_cache_hits: u64,
 }
 
 impl StoreHealth {
     /// Returns the health of a store with this circuit. All counts are zero.
     #[must_use]
-    pub const fn new(circuit: Circuit) -> StoreHealth {
+    pub fn new(circuit: Circuit) -> StoreHealth {
         StoreHealth {
             circuit,
             is_down: false,
@@ -66,6 +124,9 @@ impl StoreHealth {
             in_flight: 0,
             failures: Vec::new(),
             refunds_lost: 0,
+            calls: StoreCalls::default(),
+            deny_cache_entries: None,
+            deny_cache_hits: 0,
         }
     }
 }

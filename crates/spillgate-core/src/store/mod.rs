@@ -12,7 +12,7 @@ use core::future::Future;
 use crate::{Decision, Hit, OpKind, Quota, Verdict};
 
 pub use error::{StoreError, StoreErrorKind};
-pub use health::{Circuit, StoreHealth};
+pub use health::{Circuit, StoreCalls, StoreHealth};
 pub use timing::Timing;
 
 /// A place that keeps states and decides atomically.

@@ -27,7 +27,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
 
 use crate::connect::tls::TlsClient;
-use crate::connection::Connection;
+use crate::connection::{CallCounters, Connection};
 use crate::error::Error;
 use crate::settings::Settings;
 
@@ -57,6 +57,8 @@ pub(crate) struct Connector {
     pub(crate) sentinels_within: Duration,
     /// Notified when the circuit breaker of a server opens. This wakes the task that watches the store.
     pub(crate) circuit_opened: Arc<Notify>,
+    /// The counters of the calls of all connections that requests use.
+    pub(crate) calls: Arc<CallCounters>,
 }
 
 impl Connector {
@@ -81,6 +83,7 @@ impl Connector {
             has_all_slots: true,
             sentinels_within: settings.connect_timeout / 4,
             circuit_opened: Arc::default(),
+            calls: Arc::default(),
         }
     }
 

@@ -146,11 +146,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
     /// # Errors
     /// The bytes are not a reply, or no command waits for a reply. After such an error, later replies cannot be found.
     fn deliver(&mut self) -> io::Result<()> {
+        let mut replies = 0;
         loop {
             let rest = &self.read[self.start..self.end];
-            let Some(length) = self.scanner.length(rest)? else { return Ok(()) };
+            let Some(length) = self.scanner.length(rest)? else {
+                self.shared.count_replies(replies);
+                return Ok(());
+            };
             self.shared.deliver(resp::value(&rest[..length])?)?;
             self.start += length;
+            replies += 1;
         }
     }
 }

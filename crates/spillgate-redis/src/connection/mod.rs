@@ -20,6 +20,7 @@
 //! ```
 
 mod batch;
+mod calls;
 mod driver;
 mod queue;
 mod resp;
@@ -32,6 +33,8 @@ use redis::{Cmd, Pipeline, RedisFuture, RedisResult, Value};
 use crate::command::request::EncodedTake;
 use crate::connection::driver::Driver;
 use crate::connection::queue::Queue;
+
+pub(crate) use calls::CallCounters;
 
 /// Sends commands. The [`Driver`] must be polled for as long as replies are needed.
 ///
@@ -46,6 +49,11 @@ impl Connection {
     pub(crate) fn new<S>(stream: S, waiting_max: usize) -> (Connection, Driver<S>) {
         let shared = Arc::new(Queue::new(waiting_max));
         (Connection(Arc::clone(&shared)), Driver::new(stream, shared))
+    }
+
+    /// Counts all further calls in `counters`. Call this once, after the login and before the connection is used.
+    pub(crate) fn count_calls(&self, counters: &Arc<CallCounters>) {
+        self.0.count_calls(counters);
     }
 
     /// Sends one command and returns its reply. The command is written even if the caller no longer waits.

@@ -12,15 +12,17 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use futures_util::task::AtomicWaker;
 use redis::{ErrorKind as RedisErrorKind, RedisError, RedisResult, Value};
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::command::request::EncodedTake;
 use crate::connection::batch::{Awaited, Batches};
+use crate::connection::calls::{CallCounters, Unanswered};
 
 /// What a connection and its driver share.
 pub(crate) struct Queue {
@@ -28,6 +30,8 @@ pub(crate) struct Queue {
     queue: Mutex<QueueState>,
     /// Wakes the driver when the queue is no longer empty.
     pub(crate) driver: AtomicWaker,
+    /// The counters of calls. Empty until the connection has logged in, because a login is not counted.
+    counters: OnceLock<Arc<CallCounters>>,
 }
 
 /// The contents of a queue.
@@ -39,6 +43,8 @@ pub(crate) struct QueueState {
     /// For each command in `commands` and each written command that has no reply yet, the callers that get its reply.
     /// The reply for a caller that no longer waits is dropped.
     awaited: VecDeque<Awaited>,
+    /// The calls that were written and have no reply yet, if calls are counted.
+    unanswered: Unanswered,
     /// The number of callers whose reply has not come yet. A caller that no longer waits is counted until its reply
     /// comes or its call is skipped.
     waiting: usize,
@@ -85,15 +91,21 @@ impl Queue {
             commands: Vec::new(),
             batches: Batches::default(),
             awaited: VecDeque::new(),
+            unanswered: Unanswered::default(),
             waiting: 0,
             waiting_max,
             ended: None,
         };
-        Queue { queue: Mutex::new(queue), driver: AtomicWaker::new() }
+        Queue { queue: Mutex::new(queue), driver: AtomicWaker::new(), counters: OnceLock::new() }
     }
 
     fn queue(&self) -> MutexGuard<'_, QueueState> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts all further calls in `counters`. No call may wait for its reply now.
+    pub(crate) fn count_calls(&self, counters: &Arc<CallCounters>) {
+        let _ = self.counters.set(Arc::clone(counters));
     }
 
     /// Adds commands or a take with this many replies. The closure `put` adds them under the lock, and returns the
@@ -146,9 +158,15 @@ impl Queue {
     /// Clears `written`, and fills it with the bytes that the driver must write next.
     pub(crate) fn swap_commands(&self, written: &mut Vec<u8>) {
         written.clear();
-        let QueueState { commands, batches, awaited, waiting, .. } = &mut *self.queue();
+        let QueueState { commands, batches, awaited, unanswered, waiting, .. } = &mut *self.queue();
         *waiting -= batches.write(commands, awaited);
         std::mem::swap(written, commands);
+        if let Some(counters) = self.counters.get() {
+            let new = awaited.iter().skip(unanswered.calls());
+            let (calls, requests) =
+                new.fold((0, 0), |(calls, requests), awaited| (calls + 1, requests + awaited.len()));
+            unanswered.write(counters, calls, requests);
+        }
     }
 
     /// Delivers the reply to the callers that wait for the next reply.
@@ -182,6 +200,13 @@ impl Queue {
             let _ = caller.send(value);
         }
         Ok(())
+    }
+
+    /// Counts the replies to the first `replies` calls, which have just come.
+    pub(crate) fn count_replies(&self, replies: usize) {
+        if let Some(counters) = self.counters.get().filter(|_| replies > 0) {
+            self.queue().unanswered.answer(counters, replies, Instant::now());
+        }
     }
 
     /// Ends the queue, because the connection has ended and no further replies come. All callers that wait get the reason

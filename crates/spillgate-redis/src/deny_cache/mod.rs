@@ -150,6 +150,13 @@ impl DenyCache {
         self.refusals.load(Ordering::Relaxed)
     }
 
+    /// Returns the number of entries, with those that no longer refuse. This visits all sets, so call it for metrics, not
+    /// for each request.
+    pub(crate) fn entries(&self) -> usize {
+        let has_entries = |set: &&Set| set.generation.load(Ordering::Acquire) & HAS_ENTRIES != 0;
+        self.sets.iter().filter(has_entries).map(|set| set.entries().len()).sum()
+    }
+
     /// Returns whether the cache is on.
     pub(crate) fn is_on(&self) -> bool {
         !self.sets.is_empty()

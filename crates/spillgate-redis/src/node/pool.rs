@@ -381,6 +381,7 @@ impl Keeper {
     async fn serve(&self, OpenConnection { connection, driver, address }: OpenConnection) {
         let pool = &self.pool;
         let has_all_slots = AtomicBool::new(pool.endpoint.connector.has_all_slots);
+        connection.count_calls(&pool.endpoint.connector.calls);
         let (suspected, abandoned) = (Notify::new(), Notify::new());
         let live = Arc::new(LiveConnection { connection, address, has_all_slots, suspected, abandoned });
         pool.found.send_replace(Some(live.address.clone()));

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use spillgate::{Binding, Clock, Decision, Hit, Op};
 
+use crate::metrics::Protocol;
 use crate::protocol::http::hit::WireHit;
 use crate::protocol::http::json::{Entries, Text, object};
 use crate::protocol::http::problem::Problem;
@@ -60,6 +61,6 @@ async fn reset_hit<C: Clock>(state: &AdminState<C>, body: &[u8]) -> Result<usize
     let wire = WireHit::parse(body)?;
     let quota = wire.quota()?;
     let hits = [Hit::new(wire.key(&state.service)?, &quota, Op::Reset, Binding::Enforce)];
-    let verdict = state.service.hit(Some(wire.names()), &hits, &mut [Decision::default()]).await?;
+    let verdict = state.service.hit(Protocol::Http, Some(wire.names()), &hits, &mut [Decision::default()]).await?;
     if verdict.allowed { Ok(1) } else { Err(not_reset().into()) }
 }

@@ -7,13 +7,15 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
 use std::iter::zip;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
 use spillgate::rules::{Limit, Rule, RuleStep};
 
+use super::by_limit::LimitCounters;
 use super::registry::labels;
+use super::sharded::{Sharded, ThreadNumber};
 use super::{Counter, Metrics, OUTCOMES, Outcome};
 
 /// A label shows at most this many bytes from the beginning of a client's value. Values for which the label shows the
@@ -21,18 +23,7 @@ use super::{Counter, Metrics, OUTCOMES, Outcome};
 const VALUE_BYTES: usize = 128;
 
 /// One counter for each outcome.
-#[derive(Debug, Default)]
-pub(super) struct Outcomes([AtomicU64; OUTCOMES.len()]);
-
-impl Outcomes {
-    fn inc(&self, outcome: Outcome) {
-        self.0[outcome as usize].fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn get(&self) -> [u64; OUTCOMES.len()] {
-        self.0.each_ref().map(|count| count.load(Ordering::Relaxed))
-    }
-}
+pub(super) type Outcomes = Sharded<{ OUTCOMES.len() }>;
 
 /// Returns the text of the labels for the domain `domain` and the rule name `rule`, as on the page of metrics.
 pub(super) fn labels_of(domain: &str, rule: &str) -> Arc<str> {
@@ -43,7 +34,9 @@ pub(super) fn labels_of(domain: &str, rule: &str) -> Arc<str> {
 #[derive(Debug)]
 pub struct RuleCounters {
     /// The counters of the rule itself. Values that have no counters of their own are also counted here.
-    plain: Arc<Outcomes>,
+    plain: Outcomes,
+    /// The counters of each limit of the rule, in the order of the limits.
+    limits: Box<[LimitCounters]>,
     /// The counters of each value. `None` if the rule does not ask for such counters.
     by_value: Option<ByValue>,
     /// The counter of peeks (requests of cost 0) that a limit of the rule never refuses. It is created at the first
@@ -58,14 +51,14 @@ struct ByValue {
     hasher: RandomState,
     /// The key of the map is a hash of the values that the label shows. A request then needs only this hash, and the
     /// text of the label is built only once.
-    counters: RwLock<HashMap<u64, Arc<Outcomes>>>,
+    counters: RwLock<HashMap<u64, Outcomes>>,
 }
 
 impl RuleCounters {
-    pub(super) fn new(rule: &Rule, plain: Arc<Outcomes>) -> RuleCounters {
+    pub(super) fn new(rule: &Rule, plain: Outcomes, limits: Box<[LimitCounters]>) -> RuleCounters {
         let by_value = rule.detailed_metric || rule.steps.iter().any(|step| step.value_to_metric);
         let refused = rule.limits.iter().map(|_| AtomicU64::new(0)).collect();
-        RuleCounters { plain, by_value: by_value.then(ByValue::default), peeks: OnceLock::new(), refused }
+        RuleCounters { plain, limits, by_value: by_value.then(ByValue::default), peeks: OnceLock::new(), refused }
     }
 
     /// Returns each limit of `rule`, with the number of requests that it refused since the last log line about this
@@ -88,16 +81,37 @@ impl RuleCounters {
     }
 
     /// Counts one descriptor that `rule` matched.
-    pub fn count(&self, metrics: &Metrics, rule: &Rule, entries: &[(&str, &str)], outcome: Outcome) {
+    #[inline]
+    pub fn count(
+        &self,
+        thread: ThreadNumber,
+        metrics: &Metrics,
+        rule: &Rule,
+        entries: &[(&str, &str)],
+        outcome: Outcome,
+    ) {
         match &self.by_value {
-            None => self.plain.inc(outcome),
+            None => self.plain.add(thread, outcome as usize, 1),
             Some(by_value) => by_value.count(metrics, rule, entries, outcome, &self.plain),
         }
+    }
+
+    /// Returns the counters of each limit of the rule, in the order of the limits.
+    #[inline]
+    pub(crate) fn limits(&self) -> &[LimitCounters] {
+        &self.limits
+    }
+
+    /// Returns the counters of `limit`. `None` if it is a limit of another rule.
+    pub(crate) fn limit(&self, rule: &Rule, limit: &Limit) -> Option<&LimitCounters> {
+        let position = rule.limits.iter().position(|of_rule| std::ptr::eq(of_rule, limit))?;
+        self.limits.get(position)
     }
 }
 
 impl ByValue {
-    fn count(&self, metrics: &Metrics, rule: &Rule, entries: &[(&str, &str)], outcome: Outcome, plain: &Arc<Outcomes>) {
+    fn count(&self, metrics: &Metrics, rule: &Rule, entries: &[(&str, &str)], outcome: Outcome, plain: &Outcomes) {
+        let thread = ThreadNumber::current();
         let mut hasher = self.hasher.build_hasher();
         for value in named_values(rule, entries).filter_map(|(_, value)| value) {
             value.hash(&mut hasher);
@@ -107,7 +121,7 @@ impl ByValue {
         // That is so for most requests.
         let shared = self.counters.read();
         if let Some(known) = shared.get(&hash).or((shared.len() >= metrics.rule_values).then_some(plain)) {
-            known.inc(outcome);
+            known.add(thread, outcome as usize, 1);
             return;
         }
         drop(shared);
@@ -117,7 +131,7 @@ impl ByValue {
         } else {
             plain
         };
-        counter.inc(outcome);
+        counter.add(thread, outcome as usize, 1);
     }
 }
 
@@ -167,7 +181,7 @@ mod tests {
         for value in values {
             let entries = [("a", value.as_str()), ("b", "x")];
             let rule = rules.find("d", &entries).expect("a rule matches");
-            counters[rule.index()].count(&metrics, rule, &entries, Outcome::Allowed);
+            counters[rule.index()].count(ThreadNumber::current(), &metrics, rule, &entries, Outcome::Allowed);
         }
         let mut page = Page::new(Format::Text);
         std::iter::from_fn(|| page.next(&metrics)).collect()

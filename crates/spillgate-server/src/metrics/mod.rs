@@ -4,10 +4,15 @@
 //! come from the rules and from fixed lists. A value that a client sends becomes a label only if a rule asks for it,
 //! and each rule has a bound on the number of such values.
 
+mod by_limit;
 mod by_rule;
+mod histogram;
 mod page;
 mod peeks;
+mod process;
 mod registry;
+mod requests;
+mod sharded;
 mod store;
 
 use std::collections::BTreeMap;
@@ -15,15 +20,23 @@ use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use spillgate::Verdict;
 use spillgate::rules::Rules;
+use tokio::time::Instant;
 
+use by_limit::LimitCounters;
 use by_rule::{Outcomes, labels_of};
+use histogram::Histogram;
 use peeks::Peeks;
 use registry::Registry;
+use requests::Requests;
+use sharded::is_sampled;
 
 pub use by_rule::RuleCounters;
 pub use page::Page;
 pub use registry::{Counter, Format, Gauge};
+pub use requests::Protocol;
+pub(crate) use sharded::ThreadNumber;
 pub use store::StoreMetrics;
 
 /// By default, at most this many values of one rule have their own counters.
@@ -102,16 +115,14 @@ impl Closed {
 pub struct Metrics {
     registry: Registry,
     /// The counters of decisions. The key of the map is the text of the labels for domain and rule.
-    decisions: Mutex<BTreeMap<Arc<str>, Arc<Outcomes>>>,
+    decisions: Mutex<BTreeMap<Arc<str>, Outcomes>>,
+    /// The counters of limits. The key of the map is the text of the labels for domain, rule and limit.
+    limits: Mutex<BTreeMap<Arc<str>, LimitCounters>>,
     /// The maximum number of values of one rule that have their own counters.
     rule_values: usize,
-    /// Descriptors that no rule matched.
-    pub unmatched: Counter,
     peeks: Peeks,
-    /// Requests that were allowed.
-    pub allowed: Counter,
-    /// Requests that were refused.
-    pub refused: Counter,
+    requests: Requests,
+    decision_durations: Arc<Histogram>,
     rejected: [Counter; Rejection::ALL.len()],
     /// Descriptors that refunded units.
     pub refunds: Counter,
@@ -121,6 +132,9 @@ pub struct Metrics {
     pub store_errors: Counter,
     /// States in the memory of this process. This number is updated when the metrics are read.
     pub store_keys: Gauge,
+    /// States that expired and were removed from the memory of this process. This number is updated when the metrics are
+    /// read.
+    pub store_keys_expired: Counter,
     /// Requests for which the memory store was full. This number is updated when the metrics are read.
     pub store_full: Counter,
     /// Metrics of a shared store.
@@ -134,6 +148,8 @@ pub struct Metrics {
     pub snapshot_time: Gauge,
     /// The number of rules that the server uses.
     pub rules: Gauge,
+    /// The time when rules were last loaded without an error, at the start or by a reload, in seconds since 1970.
+    pub rules_loaded: Gauge,
     /// Reloads after which the server uses changed rules.
     pub reloads: Counter,
     /// Reloads that failed because the rules were invalid. After such a reload, the server still uses the old rules.
@@ -178,12 +194,16 @@ impl Metrics {
         let minted = "Descriptors that gave units back (refund) or had a limit of their own (override)";
         let [refunds, overrides] = reg.counters("minted", minted, "kind", ["refund", "override"]);
         let snapshot_time = Gauge::unknown();
+        reg.build_info();
         let states =
             "Keys in the memory store. With a shared store, these keys were counted while the shared store failed";
         Metrics {
-            unmatched: reg.counter("unmatched_descriptors", "Descriptors that no rule matched"),
-            allowed: reg.counter("requests_allowed", "Requests that were allowed"),
-            refused: reg.counter("requests_refused", "Requests that were refused"),
+            requests: Requests::new(reg),
+            decision_durations: reg.histogram(
+                "decision_duration_seconds",
+                "Time from the beginning of a decision to its result, with the wait for the shared store. One in 16 \
+                 requests is measured, chosen at random",
+            ),
             rejected: reg.counters(
                 "requests_rejected",
                 "Requests that were not decided, by reason",
@@ -194,6 +214,8 @@ impl Metrics {
             overrides,
             store_errors: reg.counter("store_errors", "Requests that ended with an error of the shared store"),
             store_keys: reg.gauge("store_keys", states, Gauge::default()),
+            store_keys_expired: reg
+                .counter("store_expired_keys", "Keys that were removed from the memory store because they had expired"),
             store_full: reg.counter("store_full", "Requests that did not fit into the memory store"),
             store: StoreMetrics::new(reg),
             snapshots: reg.counter("snapshots", "Snapshots that were written"),
@@ -204,6 +226,11 @@ impl Metrics {
                 snapshot_time,
             ),
             rules: reg.gauge("rules", "Rules that the server uses", Gauge::default()),
+            rules_loaded: reg.gauge(
+                "rules_last_reload_success_timestamp_seconds",
+                "When the rules were last loaded without an error, at the start or by a reload, in seconds since 1970",
+                Gauge::unknown(),
+            ),
             reloads: reg.counter("rules_reloads", "Reloads after which the server uses changed rules"),
             reload_failures: reg.counter("rules_reload_failures", "Reloads that failed because the rules were invalid"),
             connections: reg.gauge("connections", "Open connections of all listeners", Gauge::default()),
@@ -217,10 +244,50 @@ impl Metrics {
             accept_errors: reg.counter("accept_errors", "Errors while accepting connections"),
             panics: reg.counter("panics", "Panics of request handlers"),
             decisions: Mutex::default(),
+            limits: Mutex::default(),
             peeks: Peeks::default(),
             rule_values,
             registry,
         }
+    }
+
+    /// Counts one request that was allowed or refused.
+    #[inline]
+    pub(crate) fn count_request(&self, thread: ThreadNumber, protocol: Protocol, verdict: &Verdict) {
+        self.requests.count(thread, protocol, verdict);
+    }
+
+    /// Returns how many requests were allowed, or how many were refused.
+    #[must_use]
+    pub fn requests(&self, allowed: bool) -> u64 {
+        self.requests.count_of(allowed)
+    }
+
+    /// Returns how many descriptors no rule matched.
+    #[must_use]
+    pub fn unmatched(&self) -> u64 {
+        self.requests.unmatched()
+    }
+
+    /// Returns the time if the decision that begins now is measured. One in 16 decisions is, chosen at random: two
+    /// readings of the clock for each of them would cost more than all counters.
+    #[inline]
+    pub(crate) fn begin_decision() -> Option<Instant> {
+        if is_sampled() { Some(Instant::now()) } else { None }
+    }
+
+    /// Counts how long a decision took that began at `begun`, if it is measured.
+    #[inline]
+    pub(crate) fn end_decision(&self, begun: Option<Instant>) {
+        if let Some(begun) = begun {
+            self.decision_durations.observe(begun.elapsed());
+        }
+    }
+
+    /// Counts a descriptor that no rule matched.
+    #[inline]
+    pub(crate) fn count_unmatched(&self, thread: ThreadNumber) {
+        self.requests.count_unmatched(thread);
     }
 
     /// Returns the counter of requests that were not decided because of `reason`.
@@ -237,26 +304,35 @@ impl Metrics {
 
     /// Returns the counters of each rule in `rules`, in the same order. The server calls this when it loads rules.
     ///
-    /// A rule that existed before keeps its counts. The counters of removed rules are dropped. If a rule has counters
-    /// for single values, these counters start again at zero.
+    /// A rule or limit that existed before keeps its counts. The counters of removed rules and limits are dropped. If a
+    /// rule has counters for single values, these counters start again at zero.
     pub fn for_rules(&self, rules: &Rules) -> Box<[RuleCounters]> {
-        let before = self.decisions.lock().clone();
-        let mut after = BTreeMap::new();
+        let (before, limits_before) = (self.decisions.lock().clone(), self.limits.lock().clone());
+        let (mut after, mut limits_after) = (BTreeMap::new(), BTreeMap::new());
         let counters = rules.rules().map(|rule| {
-            let labels = labels_of(&rule.domain, &rule.path);
-            let known = before.get(&labels);
-            let outcomes = after.entry(labels).or_insert_with(|| known.cloned().unwrap_or_default());
-            RuleCounters::new(rule, Arc::clone(outcomes))
+            let outcomes = kept(labels_of(&rule.domain, &rule.path), &before, &mut after);
+            let limits = by_limit::labels_of(rule).into_iter();
+            let limits = limits.map(|labels| kept(labels.into(), &limits_before, &mut limits_after));
+            RuleCounters::new(rule, outcomes, limits.collect())
         });
         let counters: Box<[_]> = counters.collect();
         self.rules.set(i64::try_from(counters.len()).unwrap_or(i64::MAX));
         self.peeks.retain(|labels| after.contains_key(labels));
         *self.decisions.lock() = after;
+        *self.limits.lock() = limits_after;
         counters
     }
 
     /// Returns the counters for the domain `domain` and the rule name `rule`. They are created if they do not exist.
-    fn outcomes(&self, domain: &str, rule: &str) -> Arc<Outcomes> {
-        Arc::clone(self.decisions.lock().entry(labels_of(domain, rule)).or_default())
+    ///
+    /// The name contains values of a client, and there can be many of them. So these counters have one copy each.
+    fn outcomes(&self, domain: &str, rule: &str) -> Outcomes {
+        self.decisions.lock().entry(labels_of(domain, rule)).or_insert_with(Outcomes::single).clone()
     }
+}
+
+/// Returns the counters with these labels: those from before, or new ones. Adds them to `after`.
+fn kept<T: Clone + Default>(labels: Arc<str>, before: &BTreeMap<Arc<str>, T>, after: &mut BTreeMap<Arc<str>, T>) -> T {
+    let counters = before.get(&labels).cloned().unwrap_or_default();
+    after.entry(labels).or_insert(counters).clone()
 }

@@ -11,21 +11,56 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::by_limit::{FIRST_UNITS, HITS, LimitCounters, NEAR, UNITS};
 use super::by_rule::Outcomes;
-use super::registry::{Format, head};
-use super::{Metrics, OUTCOMES};
+use super::registry::{Format, Kind, head};
+use super::{Counter, Metrics, OUTCOMES, process};
 
 /// The approximate size of a piece, in bytes.
 const PIECE_BYTES: usize = 32 * 1024;
-
-/// The names of the two metrics that have lines for each rule. The page is sorted by name, so other metrics come
-/// before, between and after these two metrics.
-const DECISIONS: &str = "decisions";
-const PEEKS: &str = "looks_never_refused";
+/// The approximate size of a line without its labels for the rule, in bytes.
+const LINE_BYTES: usize = 64;
 /// A text that is sorted after all names.
 const END: &str = "~";
-const PEEKS_HELP: &str =
-    "gRPC peeks (hits_addend: 0) at limits that never refuse a peek. With post_paid: true, a limit can refuse a peek";
+
+/// The metrics that have lines for each rule or limit. The page is sorted by name, so other metrics come before, between
+/// and after these metrics.
+const LISTED: [Listed; 5] = [
+    Listed {
+        name: "decisions",
+        help: "Descriptors that a rule matched, by rule and outcome",
+        write: |metrics, after, out| write(&metrics.decisions, after, out, outcomes),
+    },
+    Listed {
+        name: "limit_hits",
+        help: "Hits on a limit, by what this limit decided. A hit is the operation of a request on one limit",
+        write: |metrics, after, out| write(&metrics.limits, after, out, hits),
+    },
+    Listed {
+        name: "limit_near",
+        help: "Hits that a limit allowed, and after which more than 80 % of the limit was used",
+        write: |metrics, after, out| write(&metrics.limits, after, out, near),
+    },
+    Listed {
+        name: "limit_units",
+        help: "Units that hits took from a limit, or that the limit refused",
+        write: |metrics, after, out| write(&metrics.limits, after, out, units),
+    },
+    Listed {
+        name: "peeks_never_refused",
+        help: "gRPC peeks (hits_addend: 0) at limits that never refuse a peek. With post_paid: true, a limit can refuse a \
+               peek",
+        write: |metrics, after, out| write(&metrics.peeks.0, after, out, peeks),
+    },
+];
+
+/// A counter that has lines for each rule or limit.
+struct Listed {
+    name: &'static str,
+    help: &'static str,
+    /// Writes the lines after the labels, as many as fit into one piece. Returns the last labels that were written.
+    write: fn(&Metrics, &str, &mut String) -> Option<Arc<str>>,
+}
 
 /// A page of metrics that a client is reading. A number on the page is from the time when its piece was built.
 #[derive(Debug)]
@@ -34,14 +69,13 @@ pub struct Page {
     next: Next,
 }
 
+/// What the next piece of the page has.
 #[derive(Debug)]
 enum Next {
-    First,
-    /// The decisions of rules. The text has the labels of the last rule that was written.
-    Decisions(Arc<str>),
-    Between,
-    /// The peeks (requests of cost 0) at rules. The text has the labels of the last rule that was written.
-    Peeks(Arc<str>),
+    /// The metrics before the listed metric with this index, and its two lines above the numbers.
+    Before(usize),
+    /// The lines of the listed metric with this index. The text has the last labels that were written.
+    Lines(usize, Arc<str>),
     Last,
     Nothing,
 }
@@ -50,40 +84,32 @@ impl Page {
     /// Makes a page. Its first piece is built next.
     #[must_use]
     pub fn new(format: Format) -> Page {
-        Page { format, next: Next::First }
+        Page { format, next: Next::Before(0) }
     }
 
     /// Returns the next piece. Returns `None` after the last piece.
     pub fn next(&mut self, metrics: &Metrics) -> Option<String> {
         let mut piece = String::new();
+        let name = |index: usize| LISTED.get(index).map_or(END, |listed| listed.name);
         match mem::replace(&mut self.next, Next::Nothing) {
-            Next::First => {
-                metrics.registry.write(""..DECISIONS, self.format, &mut piece);
-                head(DECISIONS, "Descriptors that a rule matched, by rule and outcome", true, self.format, &mut piece);
-                self.next = Next::Decisions("".into());
-            }
-            Next::Decisions(after) => {
-                let series = listed(&metrics.decisions, &after);
-                for (labels, outcomes) in &series {
-                    write(labels, outcomes, &mut piece);
+            Next::Before(index) => {
+                if index == 0 {
+                    process::write(self.format, &mut piece);
                 }
-                self.next = series.into_iter().last().map_or(Next::Between, |(last, _)| Next::Decisions(last));
-            }
-            Next::Between => {
-                metrics.registry.write(DECISIONS..PEEKS, self.format, &mut piece);
-                head(PEEKS, PEEKS_HELP, true, self.format, &mut piece);
-                self.next = Next::Peeks("".into());
-            }
-            Next::Peeks(after) => {
-                let series = listed(&metrics.peeks.0, &after);
-                for (labels, count) in &series {
-                    // Writing to a string cannot fail.
-                    let _ = writeln!(piece, "spillgate_{PEEKS}_total{{{labels}}} {}", count.get());
+                let previous = if index == 0 { "" } else { name(index - 1) };
+                metrics.registry.write(previous..name(index), self.format, &mut piece);
+                if let Some(listed) = LISTED.get(index) {
+                    head(listed.name, listed.help, Kind::Counter, self.format, &mut piece);
                 }
-                self.next = series.into_iter().last().map_or(Next::Last, |(last, _)| Next::Peeks(last));
+                self.next = Next::Lines(index, "".into());
+            }
+            Next::Lines(index, after) => {
+                let last = LISTED.get(index).and_then(|listed| (listed.write)(metrics, &after, &mut piece));
+                let following = if index + 1 < LISTED.len() { Next::Before(index + 1) } else { Next::Last };
+                self.next = last.map_or(following, |last| Next::Lines(index, last));
             }
             Next::Last => {
-                metrics.registry.write(PEEKS..END, self.format, &mut piece);
+                metrics.registry.write(name(LISTED.len() - 1)..END, self.format, &mut piece);
                 if self.format == Format::OpenMetrics {
                     piece.push_str("# EOF\n");
                 }
@@ -94,24 +120,54 @@ impl Page {
     }
 }
 
-/// Returns the series that come after the labels `after`, as many as fit into one piece. A series is a metric with its
-/// labels. The lock is held only while this function runs, so a request that adds a series never waits for a client.
-fn listed<T: Clone>(series: &Mutex<BTreeMap<Arc<str>, T>>, after: &str) -> Vec<(Arc<str>, T)> {
+/// Writes the lines of the series that come after the labels `after`, as many as fit into one piece. A series is a metric
+/// with its labels. Returns the labels of the last one. The lock is held only while the series are listed, so a request
+/// that adds a series never waits for a client.
+fn write<T: Clone>(
+    series: &Mutex<BTreeMap<Arc<str>, T>>,
+    after: &str,
+    out: &mut String,
+    line: fn(&str, &T, &mut String),
+) -> Option<Arc<str>> {
     let mut bytes = 0;
     let after = (Bound::Excluded(after), Bound::Unbounded);
-    let series = series.lock();
-    let piece = series.range::<str, _>(after).take_while(|(labels, _)| {
+    let locked = series.lock();
+    let piece = locked.range::<str, _>(after).take_while(|(labels, _)| {
         let fits = bytes < PIECE_BYTES;
-        bytes += OUTCOMES.len() * (labels.len() + 64);
+        bytes += OUTCOMES.len() * (labels.len() + LINE_BYTES);
         fits
     });
-    piece.map(|(labels, counted)| (Arc::clone(labels), counted.clone())).collect()
+    let piece: Vec<_> = piece.map(|(labels, counted)| (Arc::clone(labels), counted.clone())).collect();
+    drop(locked);
+    piece.iter().for_each(|(labels, counted)| line(labels, counted, out));
+    piece.into_iter().last().map(|(labels, _)| labels)
 }
 
-fn write(labels: &str, outcomes: &Outcomes, out: &mut String) {
-    let mut named: Vec<_> = OUTCOMES.iter().zip(outcomes.get()).collect();
+fn outcomes(labels: &str, counters: &Outcomes, out: &mut String) {
+    let mut named: Vec<_> = OUTCOMES.iter().zip(counters.sums()).collect();
     named.sort_unstable();
     for (outcome, count) in named {
+        // Writing to a string cannot fail.
         let _ = writeln!(out, "spillgate_decisions_total{{{labels},outcome=\"{outcome}\"}} {count}");
     }
+}
+
+fn hits(labels: &str, counters: &LimitCounters, out: &mut String) {
+    for (outcome, count) in HITS.iter().zip(counters.sums()) {
+        let _ = writeln!(out, "spillgate_limit_hits_total{{{labels},outcome=\"{outcome}\"}} {count}");
+    }
+}
+
+fn near(labels: &str, counters: &LimitCounters, out: &mut String) {
+    let _ = writeln!(out, "spillgate_limit_near_total{{{labels}}} {}", counters.sums()[NEAR]);
+}
+
+fn units(labels: &str, counters: &LimitCounters, out: &mut String) {
+    for (outcome, count) in UNITS.iter().zip(&counters.sums()[FIRST_UNITS..]) {
+        let _ = writeln!(out, "spillgate_limit_units_total{{{labels},outcome=\"{outcome}\"}} {count}");
+    }
+}
+
+fn peeks(labels: &str, counter: &Counter, out: &mut String) {
+    let _ = writeln!(out, "spillgate_peeks_never_refused_total{{{labels}}} {}", counter.get());
 }

@@ -7,6 +7,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
+use super::histogram::Histogram;
+use super::sharded::Sharded;
+
 /// The format of a page of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -14,6 +17,14 @@ pub enum Format {
     Text,
     /// OpenMetrics, version 1.0.0.
     OpenMetrics,
+}
+
+/// The type of a metric, as the page names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
 }
 
 /// A number that never gets smaller.
@@ -29,6 +40,11 @@ impl Counter {
     /// Adds `count`.
     pub fn inc_by(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Sets the number to one that was counted elsewhere. A lower number changes nothing.
+    pub(crate) fn raise_to(&self, counted: u64) {
+        self.0.fetch_max(counted, Ordering::Relaxed);
     }
 
     /// Returns the number.
@@ -86,14 +102,20 @@ struct Family {
 
 enum Sample {
     Counter(Counter),
+    /// A counter that is stored elsewhere, for example with a copy for each thread.
+    Read(Box<dyn Fn() -> u64 + Send + Sync>),
     Gauge(Gauge),
+    /// The only sample of its family.
+    Histogram(Arc<Histogram>),
 }
 
 impl Sample {
     fn value(&self) -> Option<i128> {
         match self {
             Sample::Counter(counter) => Some(counter.get().into()),
+            Sample::Read(read) => Some(read().into()),
             Sample::Gauge(gauge) => gauge.known().map(i128::from),
+            Sample::Histogram(_) => None,
         }
     }
 }
@@ -127,9 +149,39 @@ impl Registry {
         counters
     }
 
+    /// Adds the counters of `sharded` from the position `first` on, one for each list of labels.
+    pub(super) fn sharded<const N: usize>(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        labelled: impl Iterator<Item = Vec<(&'static str, &'static str)>>,
+        (sharded, first): (&Sharded<N>, usize),
+    ) {
+        let samples = labelled.zip(first..N).map(|(of_sample, index)| {
+            let sharded = sharded.clone();
+            (labels(&of_sample), Sample::Read(Box::new(move || sharded.sums()[index])))
+        });
+        self.add(Family { name, help, samples: samples.collect() });
+    }
+
     pub(super) fn gauge(&mut self, name: &'static str, help: &'static str, gauge: Gauge) -> Gauge {
         self.add(Family { name, help, samples: vec![(String::new(), Sample::Gauge(gauge.clone()))] });
         gauge
+    }
+
+    /// Adds the gauge that shows the version of the program. Its value is always 1.
+    pub(super) fn build_info(&mut self) {
+        let gauge = Gauge::default();
+        gauge.set(1);
+        let (name, help) = ("build_info", "1, with the version of spillgate as a label");
+        let sample = (labels(&[("version", env!("CARGO_PKG_VERSION"))]), Sample::Gauge(gauge));
+        self.add(Family { name, help, samples: vec![sample] });
+    }
+
+    pub(super) fn histogram(&mut self, name: &'static str, help: &'static str) -> Arc<Histogram> {
+        let histogram = Arc::new(Histogram::default());
+        self.add(Family { name, help, samples: vec![(String::new(), Sample::Histogram(Arc::clone(&histogram)))] });
+        histogram
     }
 
     fn add(&mut self, mut family: Family) {
@@ -141,16 +193,21 @@ impl Registry {
     /// Writes the metrics that have a name in the range `names`.
     pub(super) fn write(&self, names: Range<&str>, format: Format, out: &mut String) {
         for family in self.families.iter().filter(|family| names.contains(&family.name)) {
-            let is_counter = matches!(family.samples.first(), Some((_, Sample::Counter(_))));
+            if let [(_, Sample::Histogram(histogram))] = &family.samples[..] {
+                head(family.name, family.help, Kind::Histogram, format, out);
+                histogram.write(family.name, out);
+                continue;
+            }
+            let is_gauge = matches!(family.samples.first(), Some((_, Sample::Gauge(_))));
             let known: Vec<_> =
                 family.samples.iter().filter_map(|(labels, sample)| Some((labels, sample.value()?))).collect();
             if known.is_empty() {
                 continue;
             }
-            head(family.name, family.help, is_counter, format, out);
+            let (kind, total) = if is_gauge { (Kind::Gauge, "") } else { (Kind::Counter, "_total") };
+            head(family.name, family.help, kind, format, out);
             for (labels, value) in known {
-                let (total, braces) =
-                    (if is_counter { "_total" } else { "" }, if labels.is_empty() { ["", ""] } else { ["{", "}"] });
+                let braces = if labels.is_empty() { ["", ""] } else { ["{", "}"] };
                 // Writing to a string cannot fail.
                 let _ = writeln!(out, "spillgate_{}{total}{}{labels}{} {value}", family.name, braces[0], braces[1]);
             }
@@ -159,11 +216,15 @@ impl Registry {
 }
 
 /// Writes the two lines (`# HELP` and `# TYPE`) above the metrics of one name.
-pub(super) fn head(name: &str, help: &str, is_counter: bool, format: Format, out: &mut String) {
-    let kind = if is_counter { "counter" } else { "gauge" };
+pub(super) fn head(name: &str, help: &str, kind: Kind, format: Format, out: &mut String) {
     // The lines with a counter's numbers have a name that ends in `_total`. In OpenMetrics, the name on the two lines
     // above them has no such suffix. In the older text format, it has the suffix too.
-    let total = if is_counter && format == Format::Text { "_total" } else { "" };
+    let total = if kind == Kind::Counter && format == Format::Text { "_total" } else { "" };
+    let kind = match kind {
+        Kind::Counter => "counter",
+        Kind::Gauge => "gauge",
+        Kind::Histogram => "histogram",
+    };
     let _ = writeln!(out, "# HELP spillgate_{name}{total} {help}.\n# TYPE spillgate_{name}{total} {kind}");
 }
 

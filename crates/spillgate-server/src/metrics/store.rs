@@ -3,8 +3,11 @@
 //! The store itself counts its failures and the requests that wait for it. These numbers are copied into the metrics
 //! when a client reads the page of metrics.
 
-use spillgate::{Circuit, Source, StoreErrorKind, StoreHealth};
+use std::sync::Arc;
 
+use spillgate::{Circuit, StoreErrorKind, StoreHealth};
+
+use super::histogram::Histogram;
 use super::registry::Registry;
 use super::{Counter, Gauge};
 
@@ -16,12 +19,11 @@ pub struct StoreMetrics {
     circuit: Gauge,
     in_flight: Gauge,
     refunds_lost: Counter,
-    /// Requests that the deny cache answered.
-    deny_cache: Counter,
-    /// Requests that the local store of the fallback answered.
-    local: Counter,
-    /// Requests that an `on_store_failure` setting answered.
-    policy: Counter,
+    calls: Counter,
+    call_requests: Counter,
+    call_durations: Arc<Histogram>,
+    deny_cache_entries: Gauge,
+    deny_cache_hits: Counter,
     /// 1 if the store is up, otherwise 0. `command/serve/store_health.rs` says when the store counts as down.
     pub up: Gauge,
     /// How many times the store began to answer again.
@@ -30,13 +32,6 @@ pub struct StoreMetrics {
 
 impl StoreMetrics {
     pub(super) fn new(registry: &mut Registry) -> StoreMetrics {
-        let sources = [Source::DenyCache, Source::Local, Source::Policy].map(Source::as_str);
-        let [deny_cache, local, policy] = registry.counters(
-            "requests_without_store",
-            "Requests that were decided without the shared store, by source of the decision",
-            "source",
-            sources,
-        );
         StoreMetrics {
             failures: registry.counters(
                 "store_failures",
@@ -51,14 +46,32 @@ impl StoreMetrics {
             ),
             in_flight: registry.gauge("store_in_flight", "Requests that wait for the shared store", Gauge::unknown()),
             refunds_lost: registry.counter(
-                "store_give_backs_lost",
+                "store_refunds_lost",
                 "Charges of requests that were not admitted. A reply or a refund was lost, so a hash slot of a cluster may \
                  have kept the charge. With store.scripts: off, refused requests are always charged, and this \
                  metric does not count these charges",
             ),
-            deny_cache,
-            local,
-            policy,
+            calls: registry.counter(
+                "store_calls",
+                "Calls (commands) that were sent to the shared store, with probes and without logins",
+            ),
+            call_requests: registry.counter(
+                "store_call_requests",
+                "Requests in the calls that were sent to the shared store. Under load, one call has several requests",
+            ),
+            call_durations: registry.histogram(
+                "store_duration_seconds",
+                "Time from the write of a call of the shared store to its reply",
+            ),
+            deny_cache_entries: registry.gauge(
+                "deny_cache_entries",
+                "States in the deny cache, with those that no longer refuse",
+                Gauge::unknown(),
+            ),
+            deny_cache_hits: registry.counter(
+                "deny_cache_hits",
+                "Requests that the deny cache refused without a call of the shared store",
+            ),
             up: registry.gauge(
                 "store_up",
                 "1 while the shared store answers probes, 0 while it does not",
@@ -68,24 +81,19 @@ impl StoreMetrics {
         }
     }
 
-    /// Counts a request that `source` decided. Does nothing if the store decided it.
-    pub fn answered(&self, source: Source) {
-        let counter = match source {
-            Source::Store => return,
-            Source::DenyCache => &self.deny_cache,
-            Source::Local => &self.local,
-            Source::Policy => &self.policy,
-        };
-        counter.inc();
-    }
-
     /// Copies the numbers that the store counted.
     pub fn update(&self, health: &StoreHealth) {
         for (kind, failures) in &health.failures {
-            let counter = &self.failures[*kind as usize];
-            counter.inc_by(failures.saturating_sub(counter.get()));
+            self.failures[*kind as usize].raise_to(*failures);
         }
-        self.refunds_lost.inc_by(health.refunds_lost.saturating_sub(self.refunds_lost.get()));
+        self.refunds_lost.raise_to(health.refunds_lost);
+        self.calls.raise_to(health.calls.sent);
+        self.call_requests.raise_to(health.calls.requests);
+        self.call_durations.copy(&health.calls.durations, health.calls.duration_sum_ns);
+        if let Some(entries) = health.deny_cache_entries {
+            self.deny_cache_entries.set(i64::try_from(entries).unwrap_or(i64::MAX));
+        }
+        self.deny_cache_hits.raise_to(health.deny_cache_hits);
         self.in_flight.set(i64::try_from(health.in_flight).unwrap_or(i64::MAX));
         self.circuit.set(match health.circuit {
             Circuit::Closed => 0,

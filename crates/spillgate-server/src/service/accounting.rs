@@ -5,11 +5,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use spillgate::rules::{Action, Request};
-use spillgate::{Clock, Time, Verdict};
+use spillgate::{Clock, Time};
 
 use super::answer::AnswerView;
 use super::{Loaded, Service, refusals};
-use crate::metrics::Outcome;
+use crate::metrics::{Outcome, Protocol, RuleCounters, ThreadNumber};
 
 /// The minimum time between two log lines about a full memory store.
 const FULL_LOG_EVERY_NS: u64 = 60_000_000_000;
@@ -27,8 +27,8 @@ impl<C: Clock> Service<C> {
     /// Updates the metrics with the numbers that the stores count.
     pub fn update_metrics(&self) {
         let store = self.limiter.store().memory();
-        let counted = self.metrics.store_full.get();
-        self.metrics.store_full.inc_by(store.full_requests().saturating_sub(counted));
+        self.metrics.store_full.raise_to(store.full_requests());
+        self.metrics.store_keys_expired.raise_to(store.expired_keys());
         self.metrics.store_keys.set(i64::try_from(store.len()).unwrap_or(i64::MAX));
         if let Some(health) = self.limiter.store().health() {
             self.metrics.store.update(&health);
@@ -54,17 +54,21 @@ impl<C: Clock> Service<C> {
         }
     }
 
-    /// Counts whether a request was allowed, and the source of its decision, such as the store or the deny cache.
-    pub(super) fn count_verdict(&self, verdict: &Verdict) {
-        let counter = if verdict.allowed { &self.metrics.allowed } else { &self.metrics.refused };
-        counter.inc();
-        self.metrics.store.answered(verdict.source);
-    }
-
     /// Counts a request and each of its descriptors.
-    pub(super) fn count(&self, now: Time, loaded: &Loaded, request: &Request<'_>, answer: AnswerView<'_, '_>) {
-        self.count_verdict(answer.verdict);
+    pub(super) fn count(
+        &self,
+        now: Time,
+        protocol: Protocol,
+        loaded: &Loaded,
+        request: &Request<'_>,
+        answer: AnswerView<'_, '_>,
+    ) {
+        let thread = ThreadNumber::current();
+        self.metrics.count_request(thread, protocol, answer.verdict);
         self.watch(loaded, request, answer);
+        if !answer.plan.hits.is_empty() {
+            count_hits(thread, &loaded.counters, answer);
+        }
         for (index, (status, descriptor)) in answer.statuses.iter().zip(request.descriptors()).enumerate() {
             if matches!(descriptor.action, Action::Refund(_)) {
                 self.metrics.refunds.inc();
@@ -75,7 +79,7 @@ impl<C: Clock> Service<C> {
             }
             let Some((rule, counters)) = status.rule.and_then(|rule| Some((rule, loaded.counters.get(rule.index())?)))
             else {
-                self.metrics.unmatched.inc();
+                self.metrics.count_unmatched(thread);
                 self.log.unmatched(now, loaded, request.domain, descriptor.entries);
                 continue;
             };
@@ -85,10 +89,66 @@ impl<C: Clock> Service<C> {
                 (false, _) if status.decision.soft_over => Outcome::SoftOver,
                 (false, _) => Outcome::Allowed,
             };
-            counters.count(&self.metrics, rule, descriptor.entries, outcome);
+            counters.count(thread, &self.metrics, rule, descriptor.entries, outcome);
             if outcome == Outcome::Refused {
                 refusals::count(counters, rule, answer.limits(index));
             }
         }
     }
+}
+
+/// Counts the hits on the limits of rules. `counters` has the counters of each rule.
+///
+/// Descriptors with the same counter share a hit, which is counted once. A plan numbers its hits in the order of the
+/// descriptors, so a hit below `counted` was counted before.
+///
+/// This function is not inlined, because the future of a decision would keep its values in memory.
+#[inline(never)]
+fn count_hits(thread: ThreadNumber, counters: &[RuleCounters], answer: AnswerView<'_, '_>) {
+    let is_taken = is_taken(answer);
+    let (hits, decisions) = (&answer.plan.hits[..], answer.decisions);
+    let mut counted = 0;
+    for (at, planned) in answer.plan.descriptors.iter().enumerate() {
+        let of_rule = planned.rule.and_then(|rule| counters.get(rule.index()));
+        let Some(limits) = of_rule.map(RuleCounters::limits) else { continue };
+        // A plan leaves out limits that are replaced. If it has left out none, their order is that of the rule.
+        if planned.hits.len() != limits.len() {
+            return count_rest(thread, counters, answer, (at, counted));
+        }
+        for ((index, _), limit) in planned.hits.iter().zip(limits) {
+            if *index >= counted
+                && let (Some(hit), Some(decision)) = (hits.get(*index), decisions.get(*index))
+            {
+                counted = index + 1;
+                limit.count(thread, hit, decision, is_taken);
+            }
+        }
+    }
+}
+
+/// Does what [`count_hits`] does, from the descriptor `first` on, for a plan that has left out limits.
+#[cold]
+fn count_rest(
+    thread: ThreadNumber,
+    counters: &[RuleCounters],
+    answer: AnswerView<'_, '_>,
+    (first, mut counted): (usize, usize),
+) {
+    let is_taken = is_taken(answer);
+    for (at, planned) in answer.plan.descriptors.iter().enumerate().skip(first) {
+        let Some(rule) = planned.rule else { continue };
+        for (decided, (index, _)) in answer.limits(at).zip(&planned.hits) {
+            let limit = counters.get(rule.index()).and_then(|counters| counters.limit(rule, decided.limit));
+            if let (Some(limit), true) = (limit, *index >= counted) {
+                counted = index + 1;
+                limit.count(thread, decided.hit, decided.decision, is_taken);
+            }
+        }
+    }
+}
+
+/// Returns whether the units that limits allowed were taken, and not given up because another limit refused. With
+/// `compat: envoy`, they are taken even if another descriptor refuses.
+fn is_taken(answer: AnswerView<'_, '_>) -> bool {
+    answer.verdict.allowed || answer.plan.separately
 }

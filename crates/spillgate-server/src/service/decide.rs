@@ -8,16 +8,18 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use spillgate::rules::{Plan, Request};
 use spillgate::{Binding, Clock, Decision, Hit, MAX_HITS, Time, Timing, Verdict};
+use tokio::time::Instant;
 use tracing::Level;
 
 use super::answer::{self, Answer, AnswerView};
 use super::sketched::decide_single;
 use super::validate::within;
-use super::{Loaded, Service, ServiceError};
+use super::{Client, Loaded, Service, ServiceError};
+use crate::metrics::Metrics;
 use crate::settings::Grants;
 
 impl<C: Clock> Service<C> {
-    /// Decides one request by the current rules. `grants` says what the request's listener allows.
+    /// Decides one request of `client` by the current rules.
     ///
     /// # Errors
     /// The request is malformed, exceeds a bound or is not allowed on its listener, or the store failed. A refusal is
@@ -26,9 +28,9 @@ impl<C: Clock> Service<C> {
         &self,
         loaded: &'p Loaded,
         request: &Request<'q>,
-        grants: Grants,
+        client: Client,
     ) -> impl Future<Output = Result<Answer<'p>, ServiceError>> {
-        self.decide_in(Timing::default(), loaded, request, grants)
+        self.decide_in(Timing::default(), loaded, request, client)
     }
 
     /// Does what [`decide`](Service::decide) does, at the caller's time and within the caller's timeout.
@@ -42,9 +44,10 @@ impl<C: Clock> Service<C> {
         timing: Timing,
         loaded: &'p Loaded,
         request: &Request<'q>,
-        grants: Grants,
+        client: Client,
     ) -> Result<Answer<'p>, ServiceError> {
-        self.validate(request, grants).map_err(|error| self.rejected(error))?;
+        let begun = Metrics::begin_decision();
+        self.validate(request, client.grants).map_err(|error| self.rejected(error))?;
         // The plan is built in its final place. If a function returned it within a `Result`, the plan would be copied
         // once more.
         let mut plan = loaded.rules.plan(self.limiter.keys(), request, self.options.bounds.value_bytes);
@@ -64,13 +67,14 @@ impl<C: Clock> Service<C> {
         } else {
             self.decide_hits(now, timing.timeout, &plan.hits, &mut decisions).await
         };
-        let verdict = decided.map_err(|error| self.rejected(error))?;
+        let verdict = decided.map_err(|error| self.failed(begun, error))?;
         let statuses = answer::statuses(&plan, &decisions);
         let view = AnswerView { verdict: &verdict, statuses: &statuses, plan: &plan, decisions: &decisions };
-        self.count(now, loaded, request, view);
+        self.count(now, client.protocol, loaded, request, view);
         if tracing::enabled!(Level::DEBUG) {
             self.log.request(now, request, view);
         }
+        self.metrics.end_decision(begun);
         Ok(Answer::new(verdict, statuses, plan, decisions))
     }
 
@@ -134,6 +138,13 @@ impl<C: Clock> Service<C> {
         let verdict = self.limiter.decide_at(now, timeout, hits, decisions).await?;
         self.watch_full(verdict.now);
         Ok(verdict)
+    }
+
+    /// Counts a request that was not decided, and how long the decision took that began at `begun`.
+    #[cold]
+    pub(super) fn failed(&self, begun: Option<Instant>, error: ServiceError) -> ServiceError {
+        self.metrics.end_decision(begun);
+        self.rejected(error)
     }
 
     /// Counts a request that was not decided. A protocol calls this function for errors that the protocol finds itself.

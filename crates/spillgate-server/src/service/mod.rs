@@ -6,6 +6,7 @@
 mod accounting;
 mod answer;
 mod backend;
+mod client;
 mod decide;
 mod error;
 mod insight;
@@ -31,13 +32,16 @@ use std::sync::{Arc, Mutex};
 
 use arc_swap::{ArcSwap, Guard};
 use spillgate::rules::Rules;
-use spillgate::{Clock, Limiter, StoreErrorKind, SystemClock};
+use spillgate::{Clock, Limiter, StoreErrorKind, SystemClock, Time};
 use tokio::sync::watch;
+
+pub use crate::metrics::Protocol;
 
 use crate::metrics::Metrics;
 
 pub use answer::{Answer, LimitDecision, Status};
 pub use backend::Backend;
+pub use client::Client;
 pub use error::ServiceError;
 pub use insight::Watched;
 pub use loaded::{Loaded, UNMATCHED};
@@ -83,6 +87,7 @@ impl<C: Clock> Service<C> {
         options: ServiceOptions,
         metrics: Arc<Metrics>,
     ) -> Service<C> {
+        metrics.rules_loaded.set(seconds(limiter.now()));
         let service = Service {
             loaded: ArcSwap::from_pointee(Loaded::new(rules, &metrics, &options, None, limiter.now())),
             limiter,
@@ -111,6 +116,7 @@ impl<C: Clock> Service<C> {
         let (before, now) = (self.loaded.load(), self.limiter.now());
         self.loaded.store(Arc::new(Loaded::new(rules, &self.metrics, &self.options, Some(&before), now)));
         self.metrics.reloads.inc();
+        self.metrics.rules_loaded.set(seconds(now));
         self.update_readiness();
     }
 
@@ -128,4 +134,9 @@ impl<C: Clock> Service<C> {
     pub fn options(&self) -> &ServiceOptions {
         &self.options
     }
+}
+
+/// Returns the time in whole seconds since 1970, as metrics show times.
+fn seconds(time: Time) -> i64 {
+    i64::try_from(time.as_nanos() / 1_000_000_000).unwrap_or(i64::MAX)
 }

@@ -10,6 +10,7 @@ use tracing::Level;
 use super::sketched::refuse_sketches;
 use super::validate::within;
 use super::{Service, ServiceError};
+use crate::metrics::{Metrics, Protocol, ThreadNumber};
 use crate::settings::Grants;
 
 impl<C: Clock> Service<C> {
@@ -37,10 +38,12 @@ impl<C: Clock> Service<C> {
     /// There are too many hits, or the store failed.
     pub async fn hit(
         &self,
+        protocol: Protocol,
         named: Option<(&str, &str)>,
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
     ) -> Result<Verdict, ServiceError> {
+        let begun = Metrics::begin_decision();
         let now = self.limiter.now();
         let decided = if self.options.shadow {
             // Shadow mode allows every request. A renewal is not a request, so shadow mode does not apply to a renewal:
@@ -51,14 +54,15 @@ impl<C: Clock> Service<C> {
         } else {
             self.decide_hits(now, None, hits, decisions).await
         };
-        let verdict = decided.map_err(|error| self.rejected(error))?;
+        let verdict = decided.map_err(|error| self.failed(begun, error))?;
         // Releases, renewals and resets are not requests, so they are not counted as allowed or refused.
         if hits.iter().any(is_request) {
-            self.count_verdict(&verdict);
+            self.metrics.count_request(ThreadNumber::current(), protocol, &verdict);
         }
         if tracing::enabled!(Level::DEBUG) {
             self.log.hit(now, named, hits, &verdict);
         }
+        self.metrics.end_decision(begun);
         Ok(verdict)
     }
 

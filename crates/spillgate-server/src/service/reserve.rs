@@ -15,8 +15,8 @@ use tracing::Level;
 
 use super::answer::{self, Answer, AnswerView};
 use super::sketched::{place_of, refuse_sketches};
-use super::{Loaded, Service, ServiceError};
-use crate::settings::Grants;
+use super::{Client, Loaded, Service, ServiceError};
+use crate::metrics::{Metrics, Protocol};
 
 /// The limits of the records of reservations.
 #[derive(Clone, Debug)]
@@ -88,16 +88,17 @@ impl<C: Clock> Service<C> {
         &self,
         loaded: &'p Loaded,
         request: &Request<'q>,
-        grants: Grants,
+        client: Client,
         (estimate, records): (u64, &'p Records),
     ) -> Result<(Answer<'p>, Option<Reserved>), ServiceError> {
-        let mut plan = self.plan(loaded, request, grants).map_err(|error| self.rejected(error))?;
+        let begun = Metrics::begin_decision();
+        let mut plan = self.plan(loaded, request, client.grants).map_err(|error| self.rejected(error))?;
         let limits = plan.hits.len();
         let keys = self.add_records(&mut plan, estimate, records).map_err(|error| self.rejected(error))?;
         let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); plan.hits.len()];
         let now = self.limiter.now();
         let decided = self.decide_hits(now, None, &plan.hits, &mut decisions).await;
-        let decided = decided.map_err(|error| self.rejected(error))?;
+        let decided = decided.map_err(|error| self.failed(begun, error))?;
         let verdict = without_records(&plan.hits, (limits, &keys), &mut decisions, decided);
         let reserved = verdict.allowed.then(|| Reserved {
             estimate,
@@ -106,10 +107,11 @@ impl<C: Clock> Service<C> {
         });
         let statuses = answer::statuses(&plan, &decisions);
         let view = AnswerView { verdict: &verdict, statuses: &statuses, plan: &plan, decisions: &decisions };
-        self.count(now, loaded, request, view);
+        self.count(now, client.protocol, loaded, request, view);
         if tracing::enabled!(Level::DEBUG) {
             self.log.request(now, request, view);
         }
+        self.metrics.end_decision(begun);
         Ok((Answer::new(verdict, statuses, plan, decisions), reserved))
     }
 
@@ -184,13 +186,13 @@ impl<C: Clock> Service<C> {
             hits.into_iter().partition(|hit| Some(slot(hit)) == first_slot)
         };
         let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); first.len()];
-        if !self.hit(None, &first, &mut decisions).await?.allowed {
+        if !self.hit(Protocol::Http, None, &first, &mut decisions).await?.allowed {
             return Ok(Settlement::Gone);
         }
         if !others.is_empty() {
             decisions.resize(others.len(), Decision::default());
             // A slot refuses its part if the life has ended meanwhile. The estimate then stays charged there.
-            self.hit(None, &others, &mut decisions).await?;
+            self.hit(Protocol::Http, None, &others, &mut decisions).await?;
         }
         Ok(Settlement::Settled)
     }

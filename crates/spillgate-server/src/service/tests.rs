@@ -6,7 +6,7 @@ use spillgate::rules::{Action, Request, RulesFile};
 use spillgate::{Binding, Decision, Hit, MemoryOptions, MemoryStore, Op, Quota, Receipt, Time};
 
 use super::*;
-use crate::settings::Grants;
+use crate::metrics::Protocol;
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 
@@ -41,7 +41,7 @@ async fn a_request_in_compat_mode_is_decided_at_one_time() {
         service("domain: d\ncompat: envoy\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 1}}]");
     let request = request(&[("a", "1")], 2);
     let loaded = service.rules();
-    let answer = service.decide(&loaded, &request, Grants::default()).await.expect("the request is decided");
+    let answer = service.decide(&loaded, &request, Client::default()).await.expect("the request is decided");
     assert_eq!([0, 1].map(|at| answer.statuses[at].over), [false, true]);
 }
 
@@ -50,7 +50,7 @@ async fn allowed(service: &Service<Hasty>, key: &str, value: &str) -> bool {
     let loaded = service.rules();
     let entries = [(key, value)];
     let request = request(&entries, 1);
-    service.decide(&loaded, &request, Grants::default()).await.expect("the request is decided").verdict.allowed
+    service.decide(&loaded, &request, Client::default()).await.expect("the request is decided").verdict.allowed
 }
 
 #[tokio::test]
@@ -89,9 +89,9 @@ async fn a_refund_is_not_counted_as_an_allowed_request() {
     let receipt = Receipt::new(Time::EPOCH, 1);
     for op in [Op::Refund { cost: 1, receipt: Some(receipt) }, Op::Renew { receipt }, Op::Reset, Op::take(1)] {
         let hits = [Hit::new(7, &quota, op, Binding::Shadow)];
-        service.hit(None, &hits, &mut [Decision::default()]).await.expect("the request is decided");
+        service.hit(Protocol::Http, None, &hits, &mut [Decision::default()]).await.expect("the request is decided");
     }
-    assert_eq!(service.metrics().allowed.get(), 1);
+    assert_eq!(service.metrics().requests(true), 1);
 }
 
 #[tokio::test]
@@ -106,7 +106,7 @@ async fn refusals_by_rules_that_were_replaced_meanwhile_are_in_the_log() {
     service.replace_rules(Rules::default());
     let request = request(&[("a", "1")], 3);
     assert!(
-        !service.decide(&loaded, &request, Grants::default()).await.expect("the request is decided").verdict.allowed
+        !service.decide(&loaded, &request, Client::default()).await.expect("the request is decided").verdict.allowed
     );
     drop(loaded);
     let lines = std::fs::read_to_string(log.path()).expect("the log can be read");

@@ -23,7 +23,9 @@ struct Family {
 }
 
 /// Labels whose values come from the rules.
-const OF_RULES: [&str; 2] = ["domain", "rule"];
+const OF_RULES: [&str; 3] = ["domain", "limit", "rule"];
+/// Labels with too many values for the table, or with a value that changes with each version.
+const NOT_LISTED: [&str; 2] = ["le", "version"];
 
 /// All metrics. Some of them exist only with a snapshot, and others only with a shared store, so two servers are started.
 static FAMILIES: LazyLock<BTreeMap<String, Family>> = LazyLock::new(|| {
@@ -54,12 +56,14 @@ fn add(page: &str, families: &mut BTreeMap<String, Family>) {
         } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
             families.entry(name.to_owned()).or_default().kind = kind.to_owned();
         } else if let Some((name, rest)) = line.split_once('{') {
+            // The lines of a histogram have a suffix.
+            let name = name.strip_suffix("_bucket").unwrap_or(name);
             let family = families.get_mut(name).expect("the line `# HELP` comes before the values of a metric");
             let labels = rest.split_once('}').expect("the labels end with a brace").0;
             for (label, value) in labels.split(',').filter_map(|label| label.split_once('=')) {
                 let values = family.labels.entry(label.to_owned()).or_default();
                 let value = value.trim_matches('"').to_owned();
-                if !OF_RULES.contains(&label) && !values.contains(&value) {
+                if !OF_RULES.contains(&label) && !NOT_LISTED.contains(&label) && !values.contains(&value) {
                     values.push(value);
                 }
             }

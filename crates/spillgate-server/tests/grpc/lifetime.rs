@@ -101,7 +101,7 @@ async fn draining_loses_no_request() {
             asker.await.unwrap();
         }
         assert_eq!(drained.connections_cut, 0);
-        assert_eq!(server.metrics.allowed.get(), answered.load(Ordering::Relaxed), "round {round}");
+        assert_eq!(server.metrics.requests(true), answered.load(Ordering::Relaxed), "round {round}");
         assert_eq!(TcpStream::connect(server.address()).unwrap_err().kind(), ErrorKind::ConnectionRefused);
     }
 }

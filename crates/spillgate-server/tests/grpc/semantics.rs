@@ -152,7 +152,7 @@ async fn a_descriptor_that_no_rule_matches_is_allowed_without_a_limit() {
         let [status] = &response.statuses[..] else { panic!("an answer has one status for one descriptor") };
         assert!(status.current_limit.is_none() && status.duration_until_reset.is_none());
     }
-    assert_eq!(server.metrics.unmatched.get(), 3);
+    assert_eq!(server.metrics.unmatched(), 3);
 }
 
 #[tokio::test]
@@ -422,7 +422,7 @@ async fn the_global_shadow_mode_allows_everything_and_shows_which_limits_are_ove
             // The request is allowed. So each limit that has enough units left is charged.
             assert_eq!(asked(&mut client, &both).await, (Ok, vec![(Ok, 19 - call), (code, left)]), "call {call}");
         }
-        assert_eq!((server.metrics.allowed.get(), server.metrics.refused.get()), (15, 0));
+        assert_eq!((server.metrics.requests(true), server.metrics.requests(false)), (15, 0));
     })
     .await;
 }
@@ -453,8 +453,8 @@ async fn decisions_are_counted_by_rule_and_outcome() {
         for line in [
             r#"spillgate_decisions_total{domain="api",rule="tenant",outcome="allowed"} 2"#,
             r#"spillgate_decisions_total{domain="api",rule="tenant",outcome="refused"} 1"#,
-            "spillgate_requests_allowed_total 2",
-            "spillgate_requests_refused_total 1",
+            r#"spillgate_requests_total{protocol="grpc",source="store",outcome="allowed"} 2"#,
+            r#"spillgate_requests_total{protocol="grpc",source="store",outcome="refused"} 1"#,
             r#"spillgate_requests_rejected_total{reason="too_large"} 0"#,
             r#"spillgate_connections_closed_total{reason="idle"} 0"#,
             "spillgate_store_keys 1",
@@ -483,12 +483,12 @@ async fn peeks_at_a_limit_that_never_refuses_them_are_counted_by_rule() {
     let peeks = || -> Vec<String> {
         let text = server.page();
         let mut lines: Vec<_> =
-            text.lines().filter(|line| line.starts_with("spillgate_looks")).map(String::from).collect();
+            text.lines().filter(|line| line.starts_with("spillgate_peeks")).map(String::from).collect();
         lines.sort();
         lines
     };
     let of = |rule: &str, count: u64| {
-        format!(r#"spillgate_looks_never_refused_total{{domain="api",rule="{rule}"}} {count}"#)
+        format!(r#"spillgate_peeks_never_refused_total{{domain="api",rule="{rule}"}} {count}"#)
     };
     assert_eq!(peeks(), [of("minute", 2), of("user", 2)]);
     let reloaded = Rules::parse(&[RulesFile { name: "1.yaml".into(), text: rules("second") }]).unwrap();

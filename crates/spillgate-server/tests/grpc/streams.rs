@@ -219,7 +219,7 @@ async fn a_client_that_reads_no_answers_harms_only_itself_and_may_read_them_late
         stream.send_data(hit("7").into(), true).unwrap();
         answers.push(response);
     }
-    eventually("all calls are decided", || server.metrics.allowed.get() == 128).await;
+    eventually("all calls are decided", || server.metrics.requests(true) == 128).await;
     assert_eq!(left(Raw::connect(&server).await.ask(&hit("9")).await), 999);
     open.send(()).unwrap();
     let mut lefts = Vec::new();
@@ -241,7 +241,7 @@ async fn a_client_that_reads_no_answers_is_closed_as_idle() {
         stream.send_data(hit("7").into(), true).unwrap();
         answers.push(response);
     }
-    eventually("all calls are decided", || server.metrics.allowed.get() == 16).await;
+    eventually("all calls are decided", || server.metrics.requests(true) == 16).await;
     eventually("the connection is closed", || server.metrics.connections.get() == 0).await;
     assert_eq!(server.metrics.closed(Closed::Idle).get(), 1);
     drop((answers, open));
@@ -261,7 +261,7 @@ async fn a_stream_of_answers_waits_for_its_client() {
         // After each change, the test sends a call. When this call is decided, the server has also noticed the change.
         let (_, mut stream) = raw.call(&GRPC).await;
         stream.send_data(hit("7").into(), true).unwrap();
-        eventually("the call is decided", || server.metrics.allowed.get() == change).await;
+        eventually("the call is decided", || server.metrics.requests(true) == change).await;
     }
     open.send(()).unwrap();
     server.service.set_readiness(Readiness::Draining);

@@ -146,7 +146,7 @@ async fn calls_on_a_broken_connection_are_charged_if_they_were_decided() {
     let mut honest = Raw::connect(&server).await;
     let mut decided = 0;
     for round in 1..=10 {
-        let begun = server.metrics.allowed.get();
+        let begun = server.metrics.requests(true);
         let mut raw = Raw::connect(&server).await;
         let mut calls = Vec::new();
         for _ in 0..50 {
@@ -156,13 +156,13 @@ async fn calls_on_a_broken_connection_are_charged_if_they_were_decided() {
         }
         eventually("the connection is accepted", || server.metrics.connections_accepted.get() > round).await;
         if round % 2 == 0 {
-            eventually("some calls are decided", || server.metrics.allowed.get() > begun).await;
+            eventually("some calls are decided", || server.metrics.requests(true) > begun).await;
         }
         drop(raw);
         eventually("the connection has ended", || server.metrics.connections.get() == 1).await;
         // The call of the honest client also takes a unit, and the metric `allowed` counts this call too.
         let used = 1000 - u64::from(left(honest.ask(&hit("7")).await));
-        assert_eq!(used, server.metrics.allowed.get());
+        assert_eq!(used, server.metrics.requests(true));
         assert!(used > decided);
         decided = used;
     }

@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 use tonic::Code;
 
 use crate::cli_support::signal;
-use crate::fleet::{LONG_DEADLINE, client, decided, logged, metric, request, rules, serve, until_store};
+use crate::fleet::{LONG_DEADLINE, client, decided, decided_by, logged, metric, request, rules, serve, until_store};
 use crate::support::redis::{Cluster, Redis};
 use crate::support::spillgate::Spillgate;
 use crate::support::{eventually, http};
@@ -59,7 +59,7 @@ fn each_error_of_a_server_is_a_decision_a_metric_and_a_line() {
         }
         until_store(server.http(), "user", &format!("{class}-after"));
     }
-    assert!(metric(&server, "spillgate_requests_without_store_total{source=\"policy\"}") >= 4);
+    assert!(decided_by(&server, "policy") >= 4);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn units_that_cannot_be_refunded_are_counted() {
             "the refused request took a unit of {user}, and the server refunded it"
         );
     }
-    assert_eq!(metric(&server, "spillgate_store_give_backs_lost_total"), 0);
+    assert_eq!(metric(&server, "spillgate_store_refunds_lost_total"), 0);
     // A refund that makes a limit completely unused deletes the Redis key of its counter. Without the right to use DEL,
     // such a refund fails.
     for node in &cluster.nodes {
@@ -119,7 +119,7 @@ fn units_that_cannot_be_refunded_are_counted() {
         assert_eq!(refused(&format!("b{user}")), 429);
     }
     eventually("the metric counts a unit that was not refunded", || {
-        (metric(&server, "spillgate_store_give_backs_lost_total") > 0).then_some(())
+        (metric(&server, "spillgate_store_refunds_lost_total") > 0).then_some(())
     });
 }
 

@@ -64,6 +64,14 @@ pub(crate) fn metric(server: &Spillgate, name: &str) -> u64 {
     line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("`/metrics` has no {name}: {text}"))
 }
 
+/// Returns the number of requests whose decision came from this source.
+pub(crate) fn decided_by(server: &Spillgate, source: &str) -> u64 {
+    let text = http::get(server.admin(), "/metrics", &[]).body;
+    let source = format!("source=\"{source}\"");
+    let lines = text.lines().filter(|line| line.starts_with("spillgate_requests_total{") && line.contains(&source));
+    lines.map(|line| line.rsplit(' ').next().and_then(|count| count.parse::<u64>().ok()).expect("a count")).sum()
+}
+
 pub(crate) async fn client(server: &Spillgate) -> Client {
     let endpoint = Endpoint::from_shared(format!("http://{}", server.grpc())).expect("the address is valid");
     RateLimitServiceClient::new(endpoint.timeout(DEADLINE).connect().await.expect("the server listens"))

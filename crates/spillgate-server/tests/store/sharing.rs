@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 use crate::cli_support::Folder;
-use crate::fleet::{LONG_DEADLINE, check, client, decided, metric, request, rules, serve, until_store};
+use crate::fleet::{LONG_DEADLINE, check, client, decided, decided_by, request, rules, serve, until_store};
 use crate::support::eventually;
 use crate::support::redis::Redis;
 use crate::support::spillgate::Spillgate;
@@ -63,7 +63,7 @@ fn two_servers_together_admit_as_much_as_one() {
         assert_eq!(one + other, admitted, "{key}: one server admitted {one}, the other {other}");
     }
     for server in &servers {
-        assert_eq!(metric(server, "spillgate_requests_without_store_total{source=\"local\"}"), 0);
+        assert_eq!(decided_by(server, "local"), 0);
     }
 }
 
@@ -102,8 +102,7 @@ fn a_refusal_is_repeated_without_the_store_only_by_the_server_that_received_it()
     let answer = |status, source: &str| (status, source.to_owned());
     assert_eq!([one(), one(), one()], [answer(200, "store"), answer(429, "store"), answer(429, "deny_cache")]);
     assert_eq!([other(), other()], [answer(429, "store"), answer(429, "deny_cache")]);
-    let counted = "spillgate_requests_without_store_total{source=\"deny_cache\"}";
-    assert_eq!(servers.each_ref().map(|server| metric(server, counted)), [1, 1]);
+    assert_eq!(servers.each_ref().map(|server| decided_by(server, "deny_cache")), [1, 1]);
 }
 
 /// Each request uses two limits, `user` and `all`. After the limit `user` has refused a request, the server repeats the
@@ -131,7 +130,7 @@ fn a_limit_beside_a_repeated_refusal_is_reported_as_the_store_answered_or_not_at
         "/json" => check(path, r#"{"entries":[{"key":"user","value":"7"}]},{"entries":[{"key":"all","value":"x"}]}"#),
         _ => check(path, r#"{"user":"7"},{"all":"x"}"#),
     };
-    let by_cache = || metric(&server, "spillgate_requests_without_store_total{source=\"deny_cache\"}");
+    let by_cache = || decided_by(&server, "deny_cache");
     assert_eq!(statuses("7")[1].limit_remaining, 99);
     let refused = statuses("7");
     assert_eq!((refused[0].code(), refused[1].code(), refused[1].limit_remaining), (Code::OverLimit, Code::Ok, 99));

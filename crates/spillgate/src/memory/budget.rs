@@ -3,7 +3,7 @@
 //! All shards (parts of the hash table) share one budget, because the bounds of [`MemoryOptions`](super::MemoryOptions)
 //! apply to the whole store.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// The bounds of a store on keys and on bytes, and how many keys and bytes are in use.
 ///
@@ -18,6 +18,8 @@ pub(super) struct Budget {
     /// The number of bytes of the states in all slabs. Each shard has a slab, a list of the states that do not fit a
     /// slot of its table.
     heap_bytes: AtomicUsize,
+    /// The number of entries that were removed because they had expired.
+    expired: AtomicU64,
     /// Bytes that the program uses elsewhere, as a part of `max_heap_bytes`.
     reserved_bytes: AtomicUsize,
 }
@@ -30,6 +32,7 @@ impl Budget {
             max_heap_bytes,
             keys: AtomicUsize::new(0),
             heap_bytes: AtomicUsize::new(0),
+            expired: AtomicU64::new(0),
             reserved_bytes: AtomicUsize::new(0),
         }
     }
@@ -48,6 +51,17 @@ impl Budget {
     /// Subtracts one key from the count.
     pub(super) fn remove_key(&self) {
         self.keys.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Counts one key less, because it had expired.
+    pub(super) fn remove_expired_key(&self) {
+        self.expired.fetch_add(1, Ordering::Relaxed);
+        self.remove_key();
+    }
+
+    /// Returns the number of keys that were removed because they had expired.
+    pub(super) fn expired(&self) -> u64 {
+        self.expired.load(Ordering::Relaxed)
     }
 
     /// Returns whether a state in a slab is allowed to grow.

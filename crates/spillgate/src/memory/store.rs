@@ -127,6 +127,18 @@ impl MemoryStore {
         self.narrow.entries() + self.wide.entries()
     }
 
+    /// Returns the number of states that were removed because they had expired. Such a state would decide like an empty
+    /// state, so no caller notices its removal.
+    ///
+    /// ```
+    /// use spillgate::{MemoryOptions, MemoryStore};
+    /// assert_eq!(MemoryStore::new(MemoryOptions::default()).expired_keys(), 0);
+    /// ```
+    #[must_use]
+    pub fn expired_keys(&self) -> u64 {
+        self.budget.expired()
+    }
+
     /// Returns whether the store has no states.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -23,7 +23,7 @@ use crate::cli::{Check, Setting};
 use crate::command::open::{rule_checks, rules, settings, store};
 use crate::command::terminal::{EXIT_DENIED, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal, Tone};
 use crate::metrics::Metrics;
-use crate::service::{Backend, Loaded, Service, ServiceError, ServiceOptions};
+use crate::service::{Backend, Client, Loaded, Service, ServiceError, ServiceOptions};
 use crate::settings::{Grants, Settings, StoreUrl};
 use asked::{After, Asked, AskedLimit, Pairs, decided};
 
@@ -240,7 +240,7 @@ async fn ask<'p, C: Clock>(
         let after = dry_run::after(&plan.hits, &decisions, &before, verdict.allowed);
         (verdict, decisions, after)
     } else {
-        let answer = service.decide(loaded, request, Grants::default()).await?;
+        let answer = service.decide(loaded, request, Client::default()).await?;
         decided(answer.verdict.source)?;
         let mut decisions = before.clone();
         for (descriptor, planned) in plan.descriptors.iter().enumerate() {

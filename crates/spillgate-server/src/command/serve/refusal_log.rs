@@ -24,7 +24,7 @@ fn follow(service: &Service) {
     let (mut written_at, mut written) = (None::<Instant>, 0);
     loop {
         thread::park_timeout(CHECK_EVERY);
-        let refused = service.metrics().refused.get();
+        let refused = service.metrics().requests(false);
         if refused != written && written_at.is_none_or(|at| at.elapsed() >= WRITE_EVERY) {
             (written_at, written) = (Some(Instant::now()), refused);
             service.rules().log_refusals();

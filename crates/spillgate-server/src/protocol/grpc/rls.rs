@@ -16,7 +16,7 @@ use spillgate::{Time, Timing};
 use tonic::Status;
 
 use crate::service::rls::{ReportedLimit, action, overriding};
-use crate::service::{Service, ServiceError, Status as DescriptorAnswer};
+use crate::service::{Client, Protocol, Service, ServiceError, Status as DescriptorAnswer};
 use crate::settings::Grants;
 
 use super::message::{self, Writer};
@@ -31,14 +31,19 @@ use super::timeout::CallDeadline;
 #[derive(Debug)]
 pub(super) struct RateLimits {
     service: Arc<Service>,
-    grants: Grants,
+    client: Client,
     max_message_bytes: usize,
     writer: Writer<RateLimitResponse>,
 }
 
 impl RateLimits {
     pub(super) fn new(service: Arc<Service>, grants: Grants, max_message_bytes: usize) -> RateLimits {
-        RateLimits { service, grants, max_message_bytes, writer: Writer::default() }
+        RateLimits {
+            service,
+            client: Client::new(Protocol::Grpc, grants),
+            max_message_bytes,
+            writer: Writer::default(),
+        }
     }
 
     /// Returns the time now, by the clock of the limiter.
@@ -107,7 +112,7 @@ impl RateLimits {
         }
         let mut timing = Timing::default();
         (timing.now, timing.timeout) = (now, deadline.left());
-        let answer = self.service.decide_in(timing, &rules, &request, self.grants).await;
+        let answer = self.service.decide_in(timing, &rules, &request, self.client).await;
         let answer = answer.map_err(|error| status(&error))?;
         if request.descriptors().any(|descriptor| descriptor.action == Action::Take(0)) {
             self.service.count_peeks(&rules, &request, &answer);

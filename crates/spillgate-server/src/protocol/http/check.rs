@@ -116,6 +116,6 @@ async fn decide<C: Clock, R>(
     for descriptor in &check.descriptors {
         request.add(descriptor.iter(), Action::Take(check.cost), None);
     }
-    let answer = state.0.service.decide(&rules, &request, state.0.grants).await?;
+    let answer = state.0.service.decide(&rules, &request, state.0.client).await?;
     Ok((write(&Summary::of(&answer)), answer.verdict.delay_ns))
 }

@@ -94,7 +94,7 @@ pub(super) async fn forward_auth<C: Clock>(
     for entries in &values {
         request.add(entries.iter().map(|(key, value)| (*key, &**value)), Action::Take(1), None);
     }
-    let answer = state.0.service.decide(&rules, &request, state.0.grants).await?;
+    let answer = state.0.service.decide(&rules, &request, state.0.client).await?;
     Ok(Summary::of(&answer).respond(state.0.headers, auth.deny_status, None, HeaderMap::new()))
 }
 

@@ -12,7 +12,7 @@ use smallvec::{SmallVec, smallvec};
 use spillgate::headers::Policy;
 use spillgate::{Algorithm, Anchor, Binding, Clock, Decision, Denied, Hit, MAX_HITS, Op, Quota, QuotaBuilder};
 
-use crate::service::{Service, ServiceError};
+use crate::service::{Protocol, Service, ServiceError};
 
 use super::answer::Summary;
 use super::json::{self, Scalar, Text};
@@ -140,7 +140,7 @@ pub(super) async fn hit<C: Clock>(
     let mut decisions = [Decision::default()];
     let op = if cost == 0 { Op::Peek } else { Op::Take { cost, max_wait_ns } };
     let hits = [Hit::new(key, &quota, op, Binding::Enforce)];
-    let verdict = state.0.service.hit(Some(wire.names()), &hits, &mut decisions).await?;
+    let verdict = state.0.service.hit(Protocol::Http, Some(wire.names()), &hits, &mut decisions).await?;
     let [decision] = decisions;
     let lease = decision.receipt.filter(|_| is_leased(&quota));
     let summary = Summary {
@@ -195,7 +195,7 @@ pub(super) async fn release<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Resu
             })
             .collect();
         let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); hits.len()];
-        state.0.service.hit(None, &hits, &mut decisions).await?;
+        state.0.service.hit(Protocol::Http, None, &hits, &mut decisions).await?;
         let alive = leases.iter().zip(decisions.chunks(2)).filter(|(_, of_lease)| of_lease[0].allowed);
         for (lease, _) in alive {
             released = Some(released.unwrap_or(0).saturating_add(lease.permits));
@@ -219,7 +219,7 @@ pub(super) async fn renew<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Result
         })
         .collect();
     let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); hits.len()];
-    if !state.0.service.hit(None, &hits, &mut decisions).await?.allowed {
+    if !state.0.service.hit(Protocol::Http, None, &hits, &mut decisions).await?.allowed {
         return Err(gone("ask for a new lease").into());
     }
     let shortest_ns = leases.iter().map(|lease| lease.quota.lease_ns()).min().unwrap_or(0);

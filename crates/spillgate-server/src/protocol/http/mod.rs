@@ -34,7 +34,7 @@ use spillgate::headers::HeaderStyle;
 use spillgate::{Clock, SystemClock};
 use tower::BoxError;
 
-use crate::service::{Peer, Readiness, Records, Service};
+use crate::service::{Client, Peer, Protocol, Readiness, Records, Service};
 use crate::settings::{self, Grants, Settings};
 
 pub(crate) use body::read_body;
@@ -112,7 +112,7 @@ struct HttpContext<C: Clock> {
     headers: HeaderStyle,
     trusted_proxies: Vec<IpNet>,
     forward_auth: ForwardAuth,
-    grants: Grants,
+    client: Client,
     body_bytes: usize,
     max_wait: Duration,
     lease_key: LeaseKey,
@@ -140,7 +140,7 @@ impl<C: Clock> HttpState<C> {
             headers,
             trusted_proxies,
             forward_auth,
-            grants,
+            client: Client::new(Protocol::Http, grants),
             body_bytes,
             max_wait,
             lease_key,

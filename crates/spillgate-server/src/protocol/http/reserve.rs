@@ -65,7 +65,7 @@ pub(super) async fn reserve<C: Clock>(
         request.add(descriptor.iter(), Action::Take(wire.estimate), None);
     }
     let asked = (wire.estimate, &context.records);
-    let (answer, reserved) = context.service.reserve(&rules, &request, context.grants, asked).await?;
+    let (answer, reserved) = context.service.reserve(&rules, &request, context.client, asked).await?;
     let mut summary = Summary::of(&answer);
     let reserved = reserved.filter(|reserved| !reserved.claims.is_empty());
     summary.reservation = Some(reserved.map(|reserved| context.reservation_key.sign(&reserved)));

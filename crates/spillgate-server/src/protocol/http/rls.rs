@@ -77,7 +77,7 @@ pub(super) async fn should_rate_limit<C: Clock>(
         let entries = entries_of(descriptor).iter().map(|Object(entry)| (text(&entry.key), text(&entry.value)));
         request.add(entries, action, limit.as_ref());
     }
-    let answer = state.0.service.decide(&rules, &request, state.0.grants).await?;
+    let answer = state.0.service.decide(&rules, &request, state.0.client).await?;
     let allowed = answer.verdict.allowed;
     let members = RateLimitResponse {
         overall_code: code(!allowed),

@@ -1,0 +1,38 @@
+//! Counts failed requests by kind of error, and keeps the first error of each kind for the log.
+//!
+//! A log line for each failed request would fill the log while the server is down.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwapOption;
+
+use crate::error::Error;
+
+/// The requests that failed with one kind of error.
+#[derive(Default)]
+pub(crate) struct Failures {
+    requests: AtomicU64,
+    /// The first error since [`take_first`](Failures::take_first) was last called.
+    first: ArcSwapOption<Error>,
+}
+
+impl Failures {
+    /// Counts a request that failed with this error.
+    pub(crate) fn count(&self, error: &Error) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        if self.first.load().is_none() {
+            self.first.store(Some(Arc::new(error.clone())));
+        }
+    }
+
+    /// Returns the number of requests.
+    pub(crate) fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Returns the first error since the last call.
+    pub(crate) fn take_first(&self) -> Option<Error> {
+        self.first.swap(None).map(|error| Error::clone(&error))
+    }
+}

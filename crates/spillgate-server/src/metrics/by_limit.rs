@@ -1,0 +1,132 @@
+//! The counters of each limit of a rule.
+//!
+//! A rule can have several limits, and the counters of the rule do not say which of them refused. The counters of a limit
+//! are in one cache line for each shard, and they are in the order of the limits of the rule. So a request does not search
+//! for them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use spillgate::rules::{Limit, Rule};
+use spillgate::units::format_duration;
+use spillgate::{Binding, Decision, Hit, Op, Reason};
+
+use super::registry::labels;
+use super::sharded::{Sharded, ThreadNumber};
+
+/// A label shows at most this many bytes of the name of a limit.
+const NAME_BYTES: usize = 128;
+
+/// The outcomes of hits, in the order of their counters.
+pub(super) const HITS: [&str; 4] = ["allowed", "refused", "shadow_refused", "soft_over"];
+/// The positions of these outcomes.
+const ALLOWED: usize = 0;
+const REFUSED: usize = 1;
+const SHADOW_REFUSED: usize = 2;
+const SOFT_OVER: usize = 3;
+/// The position of the counter of hits near the limit.
+pub(super) const NEAR: usize = HITS.len();
+/// The position of the first counter of units.
+pub(super) const FIRST_UNITS: usize = NEAR + 1;
+/// The outcomes of units, in the order of their counters.
+pub(super) const UNITS: [&str; 3] = ["allowed", "refused", "shadow_refused"];
+
+const COUNTERS: usize = FIRST_UNITS + UNITS.len();
+
+/// The counters of one limit: the hits with each outcome, the hits near the limit, and the units with each outcome.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LimitCounters(Sharded<COUNTERS>);
+
+impl LimitCounters {
+    /// Counts one hit on the limit. `is_taken` says whether the units that the limit allowed were taken, and not given up
+    /// because another limit refused.
+    #[inline]
+    pub(crate) fn count(&self, thread: ThreadNumber, hit: &Hit<'_>, decision: &Decision, is_taken: bool) {
+        let Some(counters) = self.0.of(thread) else { return };
+        // Most hits are takes that are allowed and taken. They need few instructions here.
+        match hit.op {
+            Op::Take { cost: units @ 1.., .. }
+                if decision.allowed && is_taken && decision.reason == Reason::Fits && !decision.soft_over =>
+            {
+                counters[ALLOWED].fetch_add(1, Ordering::Relaxed);
+                counters[FIRST_UNITS + ALLOWED].fetch_add(units, Ordering::Relaxed);
+                if is_near(decision) {
+                    counters[NEAR].fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            _ => count_other(counters, hit, decision, is_taken),
+        }
+    }
+
+    /// Returns the sum of each counter over all shards.
+    pub(super) fn sums(&self) -> [u64; COUNTERS] {
+        self.0.sums()
+    }
+}
+
+/// Counts any hit. A peek that is allowed takes nothing, so it is not counted.
+#[inline(never)]
+fn count_other(counters: &[AtomicU64; COUNTERS], hit: &Hit<'_>, decision: &Decision, is_taken: bool) {
+    let units = match hit.op {
+        Op::Take { cost, .. } | Op::Force { cost } => cost,
+        _ => 0,
+    };
+    let add = |index: usize, count: u64| counters[index].fetch_add(count, Ordering::Relaxed);
+    if !is_of_limit(decision.reason) || decision.allowed && units == 0 {
+        return;
+    }
+    if decision.allowed {
+        add(if decision.soft_over { SOFT_OVER } else { ALLOWED }, 1);
+        add(NEAR, u64::from(is_near(decision)));
+        add(FIRST_UNITS + ALLOWED, if is_taken { units } else { 0 });
+    } else {
+        let outcome = if hit.binding == Binding::Shadow { SHADOW_REFUSED } else { REFUSED };
+        add(outcome, 1);
+        add(FIRST_UNITS + outcome, units);
+    }
+}
+
+/// Returns whether the limit itself has decided, and not, for example, a full store.
+#[inline]
+const fn is_of_limit(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::Fits | Reason::Exceeded | Reason::CostAboveCapacity | Reason::Penalty | Reason::WaitTooLong
+    )
+}
+
+/// Returns whether more than 80 % of the limit is used, but not more than the limit.
+#[inline]
+const fn is_near(decision: &Decision) -> bool {
+    decision.remaining.saturating_mul(5) < decision.limit && !decision.soft_over
+}
+
+/// Returns the text of the labels of each limit of `rule`, as on the page of metrics.
+///
+/// The label `limit` is the name of the limit. A limit without a name is called by its size, such as `5/minute`. If an
+/// earlier limit of the rule is called the same, the position in the rule is added, such as `5/minute #2`.
+pub(super) fn labels_of(rule: &Rule) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for (index, limit) in rule.limits.iter().enumerate() {
+        let mut name = match &limit.name {
+            Some(name) => name[..name.floor_char_boundary(NAME_BYTES)].to_owned(),
+            None => described(limit),
+        };
+        while names.contains(&name) {
+            name = format!("{name} #{}", index + 1);
+        }
+        names.push(name);
+    }
+    let label = |name: &String| labels(&[("domain", &rule.domain), ("rule", &rule.path), ("limit", name)]);
+    names.iter().map(label).collect()
+}
+
+/// Returns the size of a limit as text: `5/minute`, `150/2m`, or `3 permits` for a concurrency limit.
+fn described(limit: &Limit) -> String {
+    let (size, window_ns) = (limit.requests_per_unit, limit.quota.window_ns());
+    match limit.unit {
+        Some(unit) => format!("{size}/{}", unit.as_str()),
+        None if window_ns == 0 => format!("{size} permits"),
+        None => format!("{size}/{}", format_duration(Duration::from_nanos(window_ns))),
+    }
+}

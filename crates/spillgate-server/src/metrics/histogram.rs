@@ -1,0 +1,126 @@
+//! A histogram of durations.
+//!
+//! An average hides the few requests that take long. A histogram counts how many took at most each of some durations, so
+//! Prometheus can compute quantiles, also over several servers.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use spillgate::StoreCalls;
+
+/// The upper bounds of the buckets.
+const BOUNDS_NS: [u64; StoreCalls::BOUNDS_NS.len()] = StoreCalls::BOUNDS_NS;
+
+/// How many durations were in each bucket, and their sum.
+#[derive(Debug, Default)]
+pub(crate) struct Histogram {
+    /// The last bucket has the durations above all bounds.
+    buckets: [AtomicU64; BOUNDS_NS.len() + 1],
+    sum_ns: AtomicU64,
+}
+
+impl Histogram {
+    /// Counts one duration.
+    pub(crate) fn observe(&self, duration: Duration) {
+        let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        let bucket = BOUNDS_NS.partition_point(|bound_ns| *bound_ns < ns);
+        self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        self.sum_ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    /// Copies the numbers that a store counted.
+    pub(super) fn copy(&self, buckets: &[u64], sum_ns: u64) {
+        for (own, count) in self.buckets.iter().zip(buckets) {
+            own.store(*count, Ordering::Relaxed);
+        }
+        self.sum_ns.store(sum_ns, Ordering::Relaxed);
+    }
+
+    /// Writes the lines of the histogram.
+    ///
+    /// The count is the sum of the buckets that were just read. So the buckets and the count always agree, even if other
+    /// threads observe durations meanwhile.
+    pub(super) fn write(&self, name: &str, out: &mut String) {
+        let mut count = 0_u64;
+        for (index, bucket) in self.buckets.iter().enumerate() {
+            count = count.wrapping_add(bucket.load(Ordering::Relaxed));
+            // Writing to a string cannot fail.
+            let _ = match BOUNDS_NS.get(index) {
+                Some(bound_ns) => {
+                    writeln!(out, "spillgate_{name}_bucket{{le=\"{}\"}} {count}", seconds(*bound_ns))
+                }
+                None => writeln!(out, "spillgate_{name}_bucket{{le=\"+Inf\"}} {count}"),
+            };
+        }
+        let sum_ns = self.sum_ns.load(Ordering::Relaxed);
+        let _ = writeln!(out, "spillgate_{name}_sum {}\nspillgate_{name}_count {count}", seconds(sum_ns));
+    }
+}
+
+/// Returns a number of nanoseconds in seconds, without rounding: `0.00025`, `1.0`.
+pub(super) fn seconds(ns: u64) -> String {
+    let text = format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
+    let digits = text.trim_end_matches('0');
+    if digits.ends_with('.') { format!("{digits}0") } else { digits.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(histogram: &Histogram) -> String {
+        let mut out = String::new();
+        histogram.write("x", &mut out);
+        out
+    }
+
+    #[test]
+    fn buckets_are_cumulative_and_a_bound_is_part_of_its_bucket() {
+        let histogram = Histogram::default();
+        for ns in [0, 250, 251, 500, 1_000_000_000, 1_000_000_001] {
+            histogram.observe(Duration::from_nanos(ns));
+        }
+        let text = written(&histogram);
+        for line in [
+            "spillgate_x_bucket{le=\"0.00000025\"} 2",
+            "spillgate_x_bucket{le=\"0.0000005\"} 4",
+            "spillgate_x_bucket{le=\"0.5\"} 4",
+            "spillgate_x_bucket{le=\"1.0\"} 5",
+            "spillgate_x_bucket{le=\"+Inf\"} 6",
+            "spillgate_x_sum 2.000001002",
+            "spillgate_x_count 6",
+        ] {
+            assert!(text.lines().any(|written| written == line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_duration_of_any_length_is_counted() {
+        let histogram = Histogram::default();
+        histogram.observe(Duration::MAX);
+        assert!(written(&histogram).contains("_count 1\n"), "{}", written(&histogram));
+    }
+
+    #[test]
+    fn the_count_agrees_with_the_buckets_while_other_threads_observe() {
+        let histogram = Histogram::default();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| (0..20_000).for_each(|ns| histogram.observe(Duration::from_nanos(ns * 1000))));
+            }
+            for _ in 0..200 {
+                let text = written(&histogram);
+                let counts: Vec<u64> = text
+                    .lines()
+                    .filter(|line| !line.contains("_sum"))
+                    .map(|line| line.rsplit(' ').next().and_then(|count| count.parse().ok()).expect("a number"))
+                    .collect();
+                assert!(counts.is_sorted(), "{text}");
+                let [.., all, count] = counts[..] else { panic!("there are no buckets:\n{text}") };
+                assert_eq!(all, count, "{text}");
+            }
+        });
+        assert!(written(&histogram).contains("_count 40000\n"));
+    }
+}
