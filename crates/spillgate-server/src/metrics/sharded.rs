@@ -5,8 +5,8 @@
 //! shows the sum of the copies.
 
 use std::cell::Cell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::thread;
 
 /// The maximum number of copies. More copies would only take memory: a thread that shares its copy with others is still
@@ -75,8 +75,12 @@ struct Shard<const N: usize>([AtomicU64; N]);
 impl<const N: usize> Sharded<N> {
     /// Makes counters with one copy for each core, up to a bound.
     pub(super) fn new() -> Sharded<N> {
-        let cores = thread::available_parallelism().map_or(MAX_SHARDS, usize::from);
-        Sharded::with_shards(cores.next_power_of_two().min(MAX_SHARDS))
+        // The system reads files to find the number of cores, and there can be a million rules.
+        static SHARDS: LazyLock<usize> = LazyLock::new(|| {
+            let cores = thread::available_parallelism().map_or(MAX_SHARDS, usize::from);
+            cores.next_power_of_two().min(MAX_SHARDS)
+        });
+        Sharded::with_shards(*SHARDS)
     }
 
     /// Makes counters with one copy. They take little memory.
