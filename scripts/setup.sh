@@ -91,7 +91,7 @@ link_valkey() {
 
 # Links promtool from the system, or takes it out of the package that contains it. No package is installed, so no service
 # starts.
-promtool() {
+take_promtool() {
   local folder=target/promtool-package
   if [ -x target/promtool ] && target/promtool --version >/dev/null 2>&1; then return 0; fi
   if has promtool; then ln -sf "$(command -v promtool)" target/promtool; return 0; fi
@@ -116,5 +116,5 @@ environment envoy
 environment rls
 environment valkey
 link_valkey
-promtool
+take_promtool
 say "ready"
