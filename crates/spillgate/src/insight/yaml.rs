@@ -64,6 +64,9 @@ impl Suggestion {
             options.push(("burst", burst.to_string()));
         } else {
             options.push(("algorithm", quota.algorithm().as_str().to_owned()));
+            if quota.algorithm() == Algorithm::LeakyBucket {
+                options.push(("queue", (quota.capacity() - 1).to_string()));
+            }
         }
         options
     }
@@ -75,7 +78,7 @@ fn quoted(text: &str) -> String {
     for c in text.chars() {
         match c {
             '"' | '\\' => quoted.extend(['\\', c]),
-            c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}') => {
+            c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}') => {
                 let _ = write!(quoted, "\\u{:04x}", c as u32);
             }
             c => quoted.push(c),

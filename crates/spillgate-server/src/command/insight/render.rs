@@ -113,12 +113,10 @@ fn estimate(estimate: &Estimate) -> String {
 }
 
 fn percentiles(figures: &Percentiles, show: fn(f64) -> String) -> String {
-    let range = |range: &Range| {
-        if range.at_least == range.at_most {
-            show(range.at_least)
-        } else {
-            format!("{} to {}", show(range.at_least), show(range.at_most))
-        }
+    let range = |range: &Range| match range.at_most {
+        Some(at_most) if at_most == range.at_least => show(at_most),
+        Some(at_most) => format!("{} to {}", show(range.at_least), show(at_most)),
+        None => format!("at least {}", show(range.at_least)),
     };
     format!(
         "{} (median), {} (99 %), {} (highest)",
