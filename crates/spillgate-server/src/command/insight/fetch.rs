@@ -156,6 +156,12 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::sync::mpsc::channel;
+    use std::sync::{Arc, Barrier};
+    use std::thread;
+
     use super::*;
 
     #[test]
@@ -170,5 +176,47 @@ mod tests {
         {
             assert!(Admin::parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    /// Starts a server for one request. It answers when `may_answer` returns.
+    fn serve(may_answer: impl FnOnce() + Send + 'static) -> Admin {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let address = listener.local_addr().expect("the listener has an address").to_string();
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a client connects");
+            may_answer();
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi").expect("the client reads");
+            // The client sends its request at once, and it must be read before the connection ends.
+            drop(stream.read(&mut [0; 1024]));
+        });
+        Admin::Tcp(address)
+    }
+
+    #[test]
+    fn the_command_says_that_it_waits() {
+        let (says, hears) = channel();
+        let admin = serve(move || hears.recv().expect("the command says that it waits"));
+        let mut answers = Vec::new();
+        let answered = |_: &Admin, answer: Result<Bytes, Problem>| answers.push(answer.expect("the server answers"));
+        get_all(&[admin], ("/", None), answered, |_| _ = says.send(())).expect("there is a runtime");
+        assert_eq!(answers, ["hi"]);
+    }
+
+    #[test]
+    fn servers_are_asked_at_the_same_time_and_answer_in_their_order() {
+        let all_are_asked = Arc::new(Barrier::new(AT_ONCE));
+        let admins: Vec<_> = (0..AT_ONCE)
+            .map(|_| {
+                let all_are_asked = Arc::clone(&all_are_asked);
+                serve(move || _ = all_are_asked.wait())
+            })
+            .collect();
+        let mut order = Vec::new();
+        let answered = |admin: &Admin, answer: Result<Bytes, Problem>| {
+            answer.expect("the server answers");
+            order.push(admin.clone());
+        };
+        get_all(&admins, ("/", None), answered, |_| {}).expect("there is a runtime");
+        assert_eq!(order, admins);
     }
 }

@@ -77,9 +77,15 @@ fn ask(insight: &Insight, terminal: &mut Terminal) -> Result<Answers, Problem> {
         Ok(Err(same)) => notes.push(format!("{admin} and {same} are the same server, which counts once")),
         Err(problem) => problems.push(problem),
     };
-    let waiting = |late| terminal.progress(&format!("waiting for {} of {}", late, count(admins.len(), "server")));
+    let mut waited = false;
+    let waiting = |late| {
+        terminal.progress(&format!("waiting for {late} of {}", count(admins.len(), "server")));
+        waited = true;
+    };
     fetch::get_all(&admins, ("/insight?readings=true", token.as_deref()), answered, waiting)?;
-    terminal.progress("");
+    if waited {
+        terminal.progress("");
+    }
     let (servers, callers_match, unwatched_limits) = (fleet.servers(), fleet.callers_match(), fleet.unwatched_limits());
     if !callers_match {
         notes.push("the servers hash keys with different secrets, so a caller of two servers counts as two".into());

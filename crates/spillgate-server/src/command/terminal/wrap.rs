@@ -5,9 +5,13 @@
 /// A narrower terminal breaks the lines itself.
 const NARROWEST: usize = 20;
 
+/// A stand-in for the space between a number and its `%`, where no line is broken. Cleaned text does not contain it.
+const NO_BREAK: &str = "\u{a0}%";
+
 /// Returns the line with a line break before each word that would be beyond `width`. Further lines are indented by two more
 /// spaces than the line. Codes of colours take no width.
 pub(crate) fn wrapped(line: &str, width: usize) -> String {
+    let line = line.replace(" %", NO_BREAK);
     let indent = line.len() - line.trim_start_matches(' ').len();
     let mut text = line[..indent].to_owned();
     let mut column = indent;
@@ -24,7 +28,7 @@ pub(crate) fn wrapped(line: &str, width: usize) -> String {
         text.push_str(word);
         column += word_width;
     }
-    text
+    text.replace(NO_BREAK, " %")
 }
 
 /// Returns the number of characters without the codes of colours (`ESC [ ... m`).
@@ -54,6 +58,7 @@ mod tests {
     #[test]
     fn a_word_is_never_broken() {
         assert_eq!(wrapped("a 0123456789012345678901234567890 b", 20), "a\n  0123456789012345678901234567890\n  b");
+        assert_eq!(wrapped("0123456789 0123 33.3 %", 20), "0123456789 0123\n  33.3 %");
     }
 
     #[test]
