@@ -87,6 +87,7 @@ fn a_caller_cannot_look_like_several() {
     let server = Spillgate::serve(&folder.path("rules.yaml"), &["--insight-keys=plain"]);
     ask(&server, r#"a" 99.0 %, "user=victim"#, 3, 1);
     let output = folder.run_with(&["insight", &format!("--admin=http://{}", server.admin())], &[]);
+    assert!(output.stdout.contains("last 1h: 3 requests, 33.3 % refused; 1 caller, 1 refused"), "{output:?}");
     assert!(output.stdout.contains(r#"most refused units: "user=a\" 99.0 %, \"user=victim" 100.0 %"#), "{output:?}");
 }
 

@@ -111,9 +111,11 @@ fn counts(span: &SpanReport) -> String {
     let requests = units(span.counts.requests as f64);
     let Callers { asked, refused: refused_callers, .. } = span.callers;
     let mut text = format!(
-        "last {}: {requests} requests, {refused:.1} % refused; {} callers, {} refused",
+        "last {}: {requests} request{}, {refused:.1} % refused; {} caller{}, {} refused",
         span_name(span),
+        plural(span.counts.requests as f64),
         estimate(&asked),
+        plural(asked.value),
         part(&refused_callers, &asked)
     );
     if let Some(waits) = span.waits {
@@ -127,6 +129,11 @@ fn counts(span: &SpanReport) -> String {
         );
     }
     text
+}
+
+/// Returns the end of a noun after this number.
+fn plural(number: f64) -> &'static str {
+    if number == 1.0 { "" } else { "s" }
 }
 
 fn span_name(span: &SpanReport) -> String {
