@@ -86,3 +86,37 @@ fn quoted(text: &str) -> String {
     }
     quoted + "\""
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::rules::{Rules, RulesFile};
+
+    use super::*;
+
+    fn parsed(text: &str) -> Rules {
+        Rules::parse(&[RulesFile { name: "rules.yaml".into(), text: text.into() }]).expect("the rules are valid")
+    }
+
+    #[test]
+    fn a_suggestion_keeps_the_algorithm_and_the_queue() {
+        for (options, capacity) in [
+            ("algorithm: leaky_bucket, queue: 7", 8),
+            ("algorithm: fixed_window", 9),
+            ("algorithm: sliding_window_log", 9),
+            ("algorithm: sliding_window_counter", 9),
+            ("algorithm: token_bucket", 9),
+        ] {
+            let text = format!(
+                "domain: a\ndescriptors: [{{key: \"u\\ufffe\", rate_limit: {{unit: minute, requests_per_unit: 5, {options}}}}}]"
+            );
+            let rules = parsed(&text);
+            let rule = rules.rules().next().expect("there is a rule");
+            let suggested = parsed(&Suggestion::new(9, None).to_yaml(rule, &rule.limits[0]));
+            let suggested = suggested.rules().next().expect("there is a rule");
+            let quota = &suggested.limits[0].quota;
+            assert_eq!(suggested.path, rule.path);
+            assert_eq!(quota.algorithm(), rule.limits[0].quota.algorithm());
+            assert_eq!((quota.limit(), quota.capacity()), (9, capacity), "{options}");
+        }
+    }
+}
