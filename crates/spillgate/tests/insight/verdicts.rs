@@ -166,7 +166,8 @@ fn requests_that_can_never_pass_are_distinguished() {
     let one = report_at(&limit, 600.0);
     assert_eq!(one.verdict, Verdict::NeverBinding, "{}", one.reason);
     assert!(
-        one.reason.starts_with("1 of 1501 requests cost more than 10, so they can never pass. No caller"),
+        one.reason
+            .starts_with("1 of 1501 requests cost more than 10, so they can never pass. No other request is refused."),
         "{}",
         one.reason
     );
