@@ -73,10 +73,10 @@ impl Demand {
         self.units += units;
         let window = self.window.add(model, now_ns, units, refused);
         let exceeds = if model.has_windows() { refused } else { exceeds(self.debt, model.burst) };
-        // Windows admit their limit and no more, so units that are counted once never exceed the rate. But windows that refuse
-        // one after the other have been used up, each of them.
+        // Windows admit their limit and no more, so units that are counted once never exceed the rate. Instead, each window has to
+        // refuse, and little of the rate may be left unused.
         let above_since_ns = match figure {
-            Figure::Lower if model.has_windows() => self.window.refusing_since_ns,
+            Figure::Lower if model.has_windows() => self.window.refusing_since_ns.max(self.busy_since_ns),
             _ => self.busy_since_ns,
         };
         if exceeds && model.rate > 0.0 && now_ns - above_since_ns >= model.judged_ns {

@@ -17,7 +17,7 @@ pub struct Reading {
     pub(super) limit: Model,
     /// The time of the reading, in nanoseconds since the epoch.
     pub now_ns: u64,
-    /// When the counting began, in nanoseconds since the epoch. Of several servers, the latest time.
+    /// When the counting began, in nanoseconds since the epoch. For several servers it is the latest time.
     pub since_ns: u64,
     /// The earliest time when a server began to count.
     pub first_since_ns: u64,

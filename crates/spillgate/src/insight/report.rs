@@ -140,7 +140,9 @@ impl SpanReport {
             },
             burst_needed: percentiles(&|caller| {
                 let (at_least, at_most) = caller.burst;
-                (model.rate > 0.0).then(|| (at_least as f64, at_most.map_or(f64::INFINITY, |units| units as f64)))
+                // A caller without units, for example because its requests can never pass, needs no burst.
+                let is_known = model.rate > 0.0 && at_most != Some(0);
+                is_known.then(|| (at_least as f64, at_most.map_or(f64::INFINITY, |units| units as f64)))
             }),
             window_count: percentiles(&|caller| {
                 let (at_least, at_most) = caller.window.filter(|_| model.has_windows())?;

@@ -103,7 +103,7 @@ impl Judged {
             return Judged::too_little("The limit is 0: it refuses every request, whoever asks.".into());
         }
         let mut judged = if oversized as f64 > FEW * requests as f64 {
-            Judged::too_little("This is not what the limit is for.".into())
+            Judged::too_little("There is no verdict, because these are more than 5 % of all requests.".into())
         } else {
             fitting(reading, span)
         };
@@ -180,6 +180,7 @@ fn unrefused(reading: &Reading, span: &Span) -> Judged {
     let model = &reading.limit;
     let callers = &span.sampled.callers;
     let others = others_share(reading, span);
+    let none = if span.counts.refused_requests == 0 { "No caller is refused." } else { "No other request is refused." };
     let highest = |shares: &mut dyn Iterator<Item = f64>| shares.fold(0.0, f64::max);
     let at_least = highest(&mut callers.iter().map(|caller| used_share(caller, model).0)).max(others.0);
     let at_most = highest(&mut callers.iter().map(|caller| used_share(caller, model).1)).max(others.1);
@@ -191,15 +192,18 @@ fn unrefused(reading: &Reading, span: &Span) -> Judged {
     };
     if at_least >= HARDLY_USED {
         let percent = percent(at_least);
-        return Judged::new(Verdict::Effective, format!("No caller is refused. {whom} uses {percent} % of its limit."));
+        return Judged::new(
+            Verdict::Effective,
+            format!("{none} {whom} uses {percent} % of its limit, in a window or at once."),
+        );
     }
     if at_most >= HARDLY_USED {
-        let reason = "No caller is refused. It is not known how near to the limit those come that use several servers, or are not \
-                      in the sample.";
-        return Judged::too_little(reason.into());
+        return Judged::too_little(format!(
+            "{none} It is not known how near to the limit those come that use several servers, or are not in the sample."
+        ));
     }
     let percent = percent(at_most);
-    let reason = format!("No caller is refused. {whom} uses only {percent} % of its limit.");
+    let reason = format!("{none} {whom} uses only {percent} % of its limit, in a window or at once.");
     let suggestion = Suggestion::lower(model, callers, others.1 * model.limit as f64);
     Judged { suggestion, ..Judged::new(Verdict::NeverBinding, reason) }
 }

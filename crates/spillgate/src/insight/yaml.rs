@@ -92,27 +92,27 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Suggestion;
+    use super::*;
     use crate::rules::{Rules, RulesFile};
 
-    fn parse(text: &str) -> Rules {
+    fn parsed(text: &str) -> Rules {
         let file = RulesFile { name: "a.yaml".into(), text: text.into() };
         Rules::parse(&[file]).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
     /// Makes a rule with these texts, and checks that the suggestion for it is the same rule.
     fn assert_same_rule(texts: [&str; 4]) {
-        let [domain, key, value, name] = texts.map(super::quoted);
+        let [domain, key, value, name] = texts.map(quoted);
         let limit = format!("{{unit: minute, requests_per_unit: 5, name: {name}}}");
         let rules =
-            parse(&format!("domain: {domain}\ndescriptors: [{{key: {key}, value: {value}, rate_limit: {limit}}}]"));
+            parsed(&format!("domain: {domain}\ndescriptors: [{{key: {key}, value: {value}, rate_limit: {limit}}}]"));
         let rule = rules.rules().next().expect("there is a rule");
         assert_eq!([&*rule.domain, &*rule.steps[0].key, rule.steps[0].value.as_deref().unwrap_or("")], texts[..3]);
         let suggested = Suggestion::new(7, None).to_yaml(rule, &rule.limits[0]);
         let hidden = |c| matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}');
         let shown = |c: char| c == '\n' || !c.is_control() && !hidden(c);
         assert!(suggested.chars().all(shown), "{suggested:?}");
-        let again = parse(&suggested);
+        let again = parsed(&suggested);
         let again = again.rules().next().expect("there is a rule");
         assert_eq!(
             (&rule.domain, &rule.path, &rule.limits[0].name),
@@ -156,6 +156,29 @@ mod tests {
             let text: String = part.iter().collect();
             let text = format!("a{text}z");
             assert_same_rule(["d", "k", &text, "n"]);
+        }
+    }
+
+    #[test]
+    fn a_suggestion_keeps_the_algorithm_and_the_queue() {
+        for (options, capacity) in [
+            ("algorithm: leaky_bucket, queue: 7", 8),
+            ("algorithm: fixed_window", 9),
+            ("algorithm: sliding_window_log", 9),
+            ("algorithm: sliding_window_counter", 9),
+            ("algorithm: token_bucket", 9),
+        ] {
+            let text = format!(
+                "domain: a\ndescriptors: [{{key: \"u\\ufffe\", rate_limit: {{unit: minute, requests_per_unit: 5, {options}}}}}]"
+            );
+            let rules = parsed(&text);
+            let rule = rules.rules().next().expect("there is a rule");
+            let suggested = parsed(&Suggestion::new(9, None).to_yaml(rule, &rule.limits[0]));
+            let suggested = suggested.rules().next().expect("there is a rule");
+            let quota = &suggested.limits[0].quota;
+            assert_eq!(suggested.path, rule.path);
+            assert_eq!(quota.algorithm(), rule.limits[0].quota.algorithm());
+            assert_eq!((quota.limit(), quota.capacity()), (9, capacity), "{options}");
         }
     }
 }

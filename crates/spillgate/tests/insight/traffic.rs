@@ -58,6 +58,8 @@ pub(crate) struct Truth {
     pub(crate) burst: u64,
     /// The most units that requests asked for in a window when they first came. Windows begin at multiples of their length.
     pub(crate) window: u64,
+    /// The units of all requests when they first came.
+    pub(crate) asked: u64,
     pub(crate) requests: u64,
     pub(crate) allowed: u64,
     pub(crate) refused: u64,
@@ -179,5 +181,6 @@ fn truth(times: &[u64], cost: u64, unit_ns: u64, window_ns: u64) -> Truth {
         highest_ns = highest_ns.max(paid_ns - at_ns);
         *windows.entry(at_ns / window_ns).or_default() += cost;
     }
-    Truth { burst: highest_ns.div_ceil(unit_ns), window: windows.into_values().max().unwrap_or(0), ..Truth::default() }
+    let (asked, window) = (windows.values().sum(), windows.values().copied().max().unwrap_or(0));
+    Truth { burst: highest_ns.div_ceil(unit_ns), window, asked, ..Truth::default() }
 }

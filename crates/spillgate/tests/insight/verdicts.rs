@@ -39,7 +39,7 @@ fn at(secs: f64) -> Time {
     Time::from_nanos(BEGIN_NS).after(Duration::from_secs_f64(secs))
 }
 
-fn told(insight: &LimitInsight, secs: f64) -> Report {
+fn report_at(insight: &LimitInsight, secs: f64) -> Report {
     insight.read(at(secs)).report()
 }
 
@@ -53,12 +53,12 @@ fn callers_near_the_rate_are_no_reason_to_lower_a_limit_with_a_large_burst() {
     for request in 0..300 {
         (0..20).for_each(|caller| count(&queue, f64::from(request) * 2.1, caller, 1, Decision::allow(101, 100)));
     }
-    let report = told(&queue, 630.0);
+    let report = report_at(&queue, 630.0);
     assert_eq!((report.verdict, report.suggestion), (Verdict::Effective, None), "{}", report.reason);
 }
 
 #[test]
-fn a_small_part_of_a_large_limit_is_not_taken_for_nothing() {
+fn a_small_part_of_a_large_limit_is_not_rounded_to_zero() {
     let pattern = Pattern::Bursts { requests: 9, pause: 1111.0 };
     for quota in [Quota::per_minute(10_000), Quota::fixed_window(10_000, 60 * SECOND)] {
         let report = judged(&case(quota, vec![pattern.clone(); 20], Reaction::Obeys, 600)).report;
@@ -88,7 +88,7 @@ fn the_parts_of_an_effective_limit_are_all_named() {
 }
 
 #[test]
-fn a_queue_stays_a_queue_and_callers_that_do_not_wait_are_told_apart_from_bursts() {
+fn a_queue_stays_a_queue_and_callers_that_do_not_wait_are_distinguished_from_bursts() {
     let (queue, count) = insight(Quota::leaky_bucket(10, 20 * SECOND).queue(10));
     for request in 0..80 {
         let secs = f64::from(request) * 8.4;
@@ -97,7 +97,7 @@ fn a_queue_stays_a_queue_and_callers_that_do_not_wait_are_told_apart_from_bursts
             count(&queue, secs, caller, 1, refusal(Reason::WaitTooLong));
         }
     }
-    let report = told(&queue, 680.0);
+    let report = report_at(&queue, 680.0);
     assert_eq!((report.verdict, report.suggestion), (Verdict::TooLittleToTell, None), "{}", report.reason);
     assert!(report.reason.contains("100 % of the refused requests had room in the queue"), "{}", report.reason);
     let steady = vec![Pattern::Steady(2.0); 20];
@@ -129,7 +129,7 @@ fn two_seconds_of_requests_are_too_little_however_long_the_server_ran() {
     for number in 0..200 {
         count(&limit, 600.0 + f64::from(number) / 100.0, number as u64 % 20, 1, Decision::allow(100, 95));
     }
-    let report = told(&limit, 603.0);
+    let report = report_at(&limit, 603.0);
     assert_eq!((report.verdict, report.suggestion), (Verdict::TooLittleToTell, None), "{}", report.reason);
     assert!(report.reason.starts_with("There were requests in 1 of the last 60 minutes."), "{}", report.reason);
 }
@@ -156,17 +156,18 @@ fn costs_of_many_bytes_are_exact() {
 }
 
 #[test]
-fn requests_that_can_never_pass_are_told_apart() {
+fn requests_that_can_never_pass_are_distinguished() {
     let (limit, count) = insight(Quota::token_bucket(10, 20 * SECOND));
     let never = || refusal(Reason::CostAboveCapacity);
     for request in 0..30 {
         (0..50).for_each(|caller| count(&limit, f64::from(request) * 20.0, caller, 1, Decision::allow(10, 9)));
     }
     count(&limit, 590.0, 7, u64::MAX, never());
-    let one = told(&limit, 600.0);
+    let one = report_at(&limit, 600.0);
     assert_eq!(one.verdict, Verdict::NeverBinding, "{}", one.reason);
     assert!(
-        one.reason.starts_with("1 of 1501 requests cost more than 10, so they can never pass. No caller"),
+        one.reason
+            .starts_with("1 of 1501 requests cost more than 10, so they can never pass. No other request is refused."),
         "{}",
         one.reason
     );
@@ -175,7 +176,7 @@ fn requests_that_can_never_pass_are_told_apart() {
     for request in 0..10 {
         (0..20).for_each(|caller| count(&limit, 600.0 + f64::from(request) * 20.0, caller, 15, never()));
     }
-    let many = told(&limit, 800.0);
+    let many = report_at(&limit, 800.0);
     assert_eq!((many.verdict, many.suggestion), (Verdict::TooLittleToTell, None), "{}", many.reason);
     assert!(many.reason.starts_with("201 of 1701 requests cost more than 10"), "{}", many.reason);
 }
@@ -203,7 +204,7 @@ fn the_rate_of_a_shared_store_counts_once() {
             alone.count(event.now, event.key, &Take::of(1, &event.decision));
         }
     });
-    let report = told(&alone, 485.0);
+    let report = report_at(&alone, 485.0);
     assert_eq!((report.verdict, report.suggestion), (Verdict::TooLittleToTell, None), "{}", report.reason);
 }
 
@@ -244,7 +245,7 @@ fn an_abuser_is_one_at_both_sides_of_a_half_life() {
             (0..100).for_each(|caller| count(&limit, secs, caller, 1, Decision::allow(10, 9)));
             count(&limit, secs, 1000, 70, refusal(Reason::Exceeded));
         }
-        let report = told(&limit, begin_secs + 1250.0);
+        let report = report_at(&limit, begin_secs + 1250.0);
         assert_eq!(report.verdict, Verdict::OneAbuser, "{begin_secs}: {}", report.reason);
     }
 }
@@ -263,7 +264,7 @@ fn a_heavy_caller_outside_the_sample_is_not_cut_off() {
             insight.count(at(f64::from(second)), u128::from(u64::MAX), &Take::of(88, &Decision::allow(100, 12)));
         }
     }
-    let report = told(&insight, 200.0);
+    let report = report_at(&insight, 200.0);
     assert_eq!((report.verdict, report.suggestion), (Verdict::Effective, None), "{}", report.reason);
     assert!(report.reason.contains("in the sample"), "{}", report.reason);
 }
@@ -278,7 +279,7 @@ fn a_limit_that_refuses_few_of_many_callers_is_effective() {
         insight.count(at(secs), key, &Take::of(1, &Decision::allow(10, 9)));
     }
     insight.count(at(199.0), u128::from(u64::MAX), &Take::of(1, &refusal(Reason::Exceeded)));
-    let report = told(&insight, 200.0);
+    let report = report_at(&insight, 200.0);
     assert_eq!(report.verdict, Verdict::Effective, "{}", report.reason);
     assert!(report.reason.starts_with("None of ") && report.reason.ends_with("is refused."), "{}", report.reason);
 }
@@ -328,7 +329,7 @@ fn the_clock_is_noticed_by_a_reader_too() {
     count(&limit, 5_000.0, 1, 1, Decision::allow(10, 9));
     let reading = limit.read(at(4_000.0));
     assert_eq!((reading.since_ns, reading.spans[2].sampled.callers.len()), (at(4_000.0).as_nanos(), 0));
-    // A request that is a little late is none of that.
+    // A request that is a little late does not set the clock back.
     count(&limit, 4_000.0, 1, 1, Decision::allow(10, 9));
     count(&limit, 3_998.0, 1, 1, Decision::allow(10, 9));
     assert_eq!(limit.read(at(4_001.0)).spans[2].counts.requests, 2);
