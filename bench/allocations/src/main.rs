@@ -28,15 +28,16 @@ use bytes::Bytes;
 use http_body_util::Empty;
 use prost::Message;
 use spillgate::headers::HeaderStyle;
+use spillgate::insight::{CallerName, LimitInsight, Take};
 use spillgate::rules::{Action, Request, Rules, RulesFile};
 use spillgate::tower::{RateLimitLayer, key};
-use spillgate::{Limiter, MemoryOptions, MemoryStore, Quota};
+use spillgate::{Limiter, MemoryOptions, MemoryStore, Quota, Time};
 use spillgate_server::listener::{App, Running, Server};
 use spillgate_server::metrics::Metrics;
 use spillgate_server::protocol::grpc::Grpc;
 use spillgate_server::protocol::http::{HttpOptions, HttpState};
 use spillgate_server::service::{Backend, Client, Service, ServiceOptions};
-use spillgate_server::settings::{Listen, SettingsFile, Sources, resolve};
+use spillgate_server::settings::{CallerKeys, Insight, Listen, SettingsFile, Sources, resolve};
 use tower::{Layer as _, Service as _};
 
 use answer::pb;
@@ -93,6 +94,9 @@ fn count() -> Result<Vec<Row>, Box<dyn Error>> {
         row("library, `RateLimitLayer` without header fields", 0.0, of_layer(HeaderStyle::Off)),
         row("library, `RateLimitLayer` with the fields of draft 11", 4.0, of_layer(HeaderStyle::Draft11)),
         row("`Service::decide`", 0.0, of_decide(&service)),
+        row("`Service::decide` with insight", 0.0, of_decide(&watching(CallerKeys::Hashed)?)),
+        row("`Service::decide` with insight, names kept", 0.0, of_decide(&watching(CallerKeys::Plain)?)),
+        row("library, `LimitInsight::count_named`, new callers", 0.0, of_insight()?),
         Row { at_once: Some(("tonic", tonic)), ..row("gRPC `ShouldRateLimit`", 13.0, of_call(grpc)) },
         Row {
             at_once: Some(("axum", axum)),
@@ -108,9 +112,18 @@ fn count() -> Result<Vec<Row>, Box<dyn Error>> {
 }
 
 fn service() -> Result<Arc<Service>, Box<dyn Error>> {
+    Ok(Arc::new(service_with(ServiceOptions::default())?))
+}
+
+/// Returns a service that watches the callers of each limit.
+fn watching(keys: CallerKeys) -> Result<Service, Box<dyn Error>> {
+    service_with(ServiceOptions { insight: Insight { max_callers: 65_536, keys }, ..ServiceOptions::default() })
+}
+
+fn service_with(options: ServiceOptions) -> Result<Service, Box<dyn Error>> {
     let rules = Rules::parse(&[RulesFile { name: "rules.yaml".into(), text: RULES.into() }])?;
     let limiter = Limiter::new(Backend::Memory(MemoryStore::new(MemoryOptions::default())));
-    Ok(Arc::new(Service::new(rules, limiter, ServiceOptions::default(), Arc::new(Metrics::new()))))
+    Ok(Service::new(rules, limiter, options, Arc::new(Metrics::new())))
 }
 
 /// Starts spillgate in the same way as `spillgate serve`. Returns the server, and its addresses for gRPC and for HTTP.
@@ -151,6 +164,23 @@ fn of_library() -> Result<f64, Box<dyn Error>> {
     let limiter = Limiter::new(MemoryStore::new(MemoryOptions::default()));
     let quota = Quota::per_hour(1_000_000_000).build()?;
     Ok(each(|| _ = black_box(limiter.take_now(&quota, ("bench", "user:7"), 1))))
+}
+
+/// Every second request is of a new caller, and the time goes on, so that minutes begin and old callers leave.
+fn of_insight() -> Result<f64, Box<dyn Error>> {
+    let (limiter, quota) = (Limiter::new(MemoryStore::new(MemoryOptions::default())), Quota::per_minute(1).build()?);
+    let start = limiter.now();
+    let options = spillgate::insight::Options { callers: 256, names: true };
+    let insight = LimitInsight::new(&quota, options, start);
+    let decision = limiter.take_now(&quota, "user:7", 2);
+    let mut number = 0_u64;
+    Ok(each(|| {
+        number += 1;
+        let caller = if number.is_multiple_of(2) { number } else { 7 };
+        let key = limiter.hit(&quota, caller, 1).key;
+        let now = Time::from_nanos(start.as_nanos() + number * 1_000_000_000);
+        insight.count_named(now, key, &Take::of(2, &decision), || CallerName::of(["user=", "7"]));
+    }))
 }
 
 /// Requests pass the layer on their way to a service that allocates nothing.
@@ -195,6 +225,8 @@ mod tests {
 
     #[test]
     fn no_path_allocates_more_than_its_bound() {
+        // No server runs yet, so not even one allocation in all calls has another reason.
+        assert_eq!(of_insight().expect("the quota is valid"), 0.0, "insight has all its memory from the start");
         for Row { path, allocations, most, .. } in count().expect("servers run") {
             // A buffer grows now and then, so the average can be slightly above a whole number.
             assert!(allocations < most + 0.5, "{path}: {allocations} allocations per request, at most {most} expected");

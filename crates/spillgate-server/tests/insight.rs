@@ -1,10 +1,12 @@
-//! Tests of `spillgate insight` with real servers.
+//! Tests of `spillgate insight` with real servers, and with servers that answer with anything.
 
 mod cli_support;
+#[path = "insight/hostile.rs"]
+mod hostile;
 mod support;
 
 use cli_support::Folder;
-use serde_json::Value;
+use serde_json::{Value, json};
 use spillgate_testkit::RedisServer;
 use support::spillgate::Spillgate;
 use support::{eventually, http};
@@ -38,15 +40,17 @@ fn several_servers_are_shown_as_one() {
     let output = folder.run_with(&[&arguments[..], &["--json"]].concat(), &[]);
     assert_eq!((output.code, &*output.stderr), (0, ""));
     let page: Value = serde_json::from_str(&output.stdout).expect("it is JSON");
+    assert_eq!((&page["servers"], &page["callers_match"], &page["notes"]), (&2.into(), &true.into(), &json!([])));
     let [limit] = &page["limits"].as_array().expect("it is a list")[..] else { panic!("one limit: {page}") };
     let hour = &limit["spans"][2];
     assert_eq!((&hour["requests"], &hour["refused_requests"]), (&6.into(), &3.into()));
     assert_eq!(hour["callers"]["asked"]["value"], 2.0, "a caller of two servers is one caller: {page}");
-    assert_eq!(hour["burst_needed"]["highest"]["at_most"], 5.0, "the sum of both servers");
+    let highest = &hour["burst_needed"]["highest"];
+    assert_eq!((&highest["at_least"], &highest["at_most"]), (&3.0.into(), &Value::Null), "both servers have one rate");
     assert_eq!(limit["top_allowed"]["callers"][0]["name"], "user=ann");
     let text = folder.run_with(&arguments, &[]).stdout;
     assert!(text.starts_with("d: user (") && text.contains("too little to tell"), "{text}");
-    assert!(text.contains("user=bob\u{fffd}") && !text.contains('\u{1b}'), "the terminal obeys no client: {text}");
+    assert!(text.contains(r#""user=bob\u{1b}""#) && !text.contains('\u{1b}'), "the terminal obeys no client: {text}");
 }
 
 #[test]
@@ -73,4 +77,126 @@ fn a_server_that_cannot_be_asked_is_an_error_with_help() {
         code == 2 && error.contains("is no address of an admin listener") && error.contains("unix:/path"),
         "{error}"
     );
+}
+
+fn page(folder: &Folder, arguments: &[&str]) -> Value {
+    let output = folder.run_with(&[&["insight", "--json"], arguments].concat(), &[]);
+    serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+fn admin(server: &Spillgate) -> String {
+    format!("--admin=http://{}", server.admin())
+}
+
+#[test]
+fn limits_of_one_server_are_never_merged() {
+    // Two limits differ only in their anchor. Two rules have the same path as text: `a=1 > b`.
+    let rules = "domain: d\ndescriptors:\n  - key: user\n    rate_limits:\n      - {window: 10s, limit: 5}\n      \
+                 - {window: 10s, limit: 5, anchor: first_hit}\n  - key: a\n    value: 1 > b\n    \
+                 rate_limit: {unit: hour, limit: 2}\n  - key: a\n    value: 1\n    descriptors:\n      - key: b\n        \
+                 rate_limit: {unit: hour, limit: 2}\n";
+    let folder = Folder::new(&[("rules.yaml", rules)]);
+    let servers = [0, 1].map(|_| Spillgate::serve(&folder.path("rules.yaml"), &[]));
+    for (server, times) in servers.iter().zip([2, 1]) {
+        ask(server, "ann", times, 1);
+    }
+    let one = page(&folder, &[&admin(&servers[0])]);
+    let both = page(&folder, &[&admin(&servers[0]), &admin(&servers[1])]);
+    for (page, requests) in [(&one, 2), (&both, 3)] {
+        let limits = page["limits"].as_array().expect("it is a list");
+        let counts = |rule: &str| {
+            let limits = limits.iter().filter(|limit| limit["rule"] == rule);
+            limits.map(|limit| limit["spans"][2]["requests"].as_u64()).collect::<Vec<_>>()
+        };
+        assert_eq!((counts("user"), counts("a=1 > b")), (vec![Some(requests); 2], vec![Some(0); 2]), "{page}");
+    }
+}
+
+#[test]
+fn limits_of_two_servers_are_merged_only_if_they_are_the_same() {
+    let rules =
+        |limit: &str| format!("domain: d\ndescriptors:\n  - key: user\n    rate_limit: {{unit: hour, {limit}}}\n");
+    let limits = ["limit: 2", "limit: 2, soft: 50%", "limit: 2, penalty: 1m", "limit: 2, denied: charged", "limit: 3"];
+    let files = limits.map(rules);
+    let names = ["a.yaml", "b.yaml", "c.yaml", "d.yaml", "e.yaml"];
+    let folder = Folder::new(&std::array::from_fn::<_, 5, _>(|index| (names[index], &*files[index])));
+    let servers = names.map(|name| Spillgate::serve(&folder.path(name), &[]));
+    let again = Spillgate::serve(&folder.path("a.yaml"), &[]);
+    let admins: Vec<_> = servers.iter().chain([&again]).map(admin).collect();
+    let page = page(&folder, &admins.iter().map(|admin| &**admin).collect::<Vec<_>>());
+    assert_eq!(page["limits"].as_array().map(Vec::len), Some(limits.len()), "{page}");
+    assert_eq!(page["callers_match"], false, "each memory store has a secret of its own: {page}");
+    assert!(page["notes"][0].as_str().is_some_and(|note| note.contains("different secrets")), "{page}");
+}
+
+#[test]
+fn a_server_that_is_named_twice_counts_once() {
+    let folder = Folder::new(&[("rules.yaml", RULES)]);
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
+    ask(&server, "ann", 3, 1);
+    let other_name = format!("--admin=localhost:{}", server.admin().port());
+    let page = page(&folder, &[&admin(&server), &admin(&server), &other_name]);
+    assert_eq!((&page["servers"], &page["limits"][0]["spans"][2]["requests"]), (&1.into(), &3.into()), "{page}");
+    assert!(page["notes"][1].as_str().is_some_and(|note| note.contains("are the same server")), "{page}");
+}
+
+#[test]
+fn the_other_servers_are_shown_if_one_does_not_answer() {
+    let folder = Folder::new(&[("rules.yaml", RULES)]);
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
+    ask(&server, "ann", 3, 1);
+    let arguments = ["insight", "--admin=http://127.0.0.1:1", &admin(&server)];
+    let output = folder.run_with(&arguments, &[]);
+    assert!(output.code == 3 && output.stdout.contains("last 1h: 3 requests"), "{output:?}");
+    assert!(output.stderr.contains("http://127.0.0.1:1 cannot be reached"), "{output:?}");
+    let output = folder.run_with(&[&arguments[..], &["--json"]].concat(), &[]);
+    let page: Value = serde_json::from_str(&output.stdout).expect("it is JSON");
+    assert_eq!((output.code, &page["ok"], &page["servers"]), (3, &false.into(), &1.into()));
+    assert!(page["errors"][0]["message"].as_str().is_some_and(|error| error.contains("cannot be reached")), "{page}");
+    assert_eq!(page["limits"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn limits_without_memory_are_named() {
+    let rules: String = (0..3).map(|i| format!("  - key: u{i}\n    rate_limit: {{unit: hour, limit: 2}}\n")).collect();
+    let folder = Folder::new(&[("rules.yaml", &format!("domain: d\ndescriptors:\n{rules}"))]);
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &["--insight-max-callers=64"]);
+    let output = folder.run_with(&["insight", &admin(&server)], &[]);
+    assert!(output.code == 0 && output.stderr.contains("2 limits of the rules cannot be shown"), "{output:?}");
+    assert_eq!(page(&folder, &[&admin(&server)])["unwatched_limits"], 2);
+}
+
+#[test]
+fn the_members_of_the_json_are_those_of_the_documentation() {
+    let folder = Folder::new(&[("rules.yaml", RULES)]);
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
+    ask(&server, "ann", 3, 1);
+    let page = page(&folder, &[&admin(&server)]);
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/src/operating/insight.md");
+    let docs = std::fs::read_to_string(docs).expect("the page exists");
+    let members = |value: &Value| value.as_object().expect("it is an object").keys().cloned().collect::<Vec<_>>();
+    let limit = &page["limits"][0];
+    for name in [&page, limit, &limit["options"], &limit["spans"][0]].into_iter().flat_map(members) {
+        assert!(docs.contains(&format!("`{name}`")), "the page does not name the member {name}");
+    }
+    assert_eq!(
+        members(&page),
+        ["callers_match", "errors", "limits", "notes", "ok", "servers", "unwatched_limits"],
+        "programs read these members"
+    );
+}
+
+#[test]
+fn page_and_command_agree_if_callers_are_hidden() {
+    let folder = Folder::new(&[("rules.yaml", RULES)]);
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &["--insight-keys=off"]);
+    (0..30).for_each(|user| drop(ask(&server, &format!("u{user}"), 1, 1)));
+    ask(&server, "ann", 200, 1);
+    let from_command = page(&folder, &[&admin(&server)]);
+    let from_page = http::request(server.admin(), "GET", "/insight", &[], "").expect("the server answers").body;
+    let from_page: Value = serde_json::from_str(&from_page).expect("it is JSON");
+    for member in ["verdict", "reason", "suggestion", "top_refused", "top_allowed"] {
+        assert_eq!(from_command["limits"][0][member], from_page["limits"][0][member], "{member}");
+    }
+    assert_eq!(from_command["limits"][0]["top_refused"]["callers"], json!([]));
 }

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
-use spillgate::Clock;
 use spillgate::insight::{Reading, Report, TopCallers};
+use spillgate::rules::{Limit, Rule};
+use spillgate::{Algorithm, Anchor, Binding, Clock, Denied};
 
 use crate::protocol::http::problem::Problem;
 use crate::service::{Service, Watched};
@@ -30,10 +31,40 @@ struct LimitName<'a> {
     window_ns: Option<u64>,
     /// The burst of a token bucket, the queue length plus 1 of a leaky bucket, or otherwise the limit.
     capacity: u64,
+    options: QuotaOptions,
+}
+
+/// The other options of a limit that change what it refuses. Only limits with the same ones are the same limit.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct QuotaOptions {
+    /// For a fixed window: `epoch` or `first_hit`.
+    anchor: Option<String>,
+    /// For a sliding window counter: the segments of a window.
+    segments: Option<u8>,
+    /// The most units that can be used, with the soft share.
+    hard_capacity: u64,
+    penalty_ns: u64,
+    /// What a refused request costs: `free` or `charged`.
+    denied: String,
+    lease_ns: u64,
+    post_paid: bool,
+    /// `enforce`, `shadow` or `quota`.
+    binding: String,
+}
+
+/// The server that a page is of.
+#[derive(Serialize)]
+struct Server {
+    /// A random number of the process. Two addresses of one server show the same one.
+    id: String,
+    /// The hash of a fixed text. Two servers show the same one if they hash keys with the same secret.
+    key_check: String,
+    /// The number of limits for which `insight.max_callers` does not suffice.
+    unwatched_limits: usize,
 }
 
 #[derive(Serialize)]
-struct LimitInsight<'a> {
+struct InsightOfLimit<'a> {
     #[serde(flatten)]
     limit: LimitName<'a>,
     #[serde(flatten)]
@@ -46,7 +77,7 @@ struct LimitInsight<'a> {
 }
 
 #[derive(Serialize)]
-struct LimitTop<'a> {
+struct TopOfLimit<'a> {
     #[serde(flatten)]
     limit: LimitName<'a>,
     allowed: TopCallers,
@@ -75,6 +106,40 @@ impl<'a> LimitName<'a> {
             limit: quota.limit(),
             window_ns: Some(quota.window_ns()).filter(|window_ns| *window_ns > 0),
             capacity: quota.capacity(),
+            options: QuotaOptions::of(rule, limit),
+        }
+    }
+}
+
+impl QuotaOptions {
+    fn of(rule: &Rule, limit: &Limit) -> QuotaOptions {
+        let quota = &limit.quota;
+        let (anchor, segments) = match quota.algorithm() {
+            Algorithm::FixedWindow(Anchor::Epoch) => (Some("epoch"), None),
+            Algorithm::FixedWindow(Anchor::FirstHit) => (Some("first_hit"), None),
+            Algorithm::SlidingWindowCounter { segments } => (None, Some(segments)),
+            Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::SlidingWindowLog | Algorithm::Concurrency => {
+                (None, None)
+            }
+        };
+        let denied = match quota.denied() {
+            Denied::Free => "free",
+            Denied::Charged => "charged",
+        };
+        let binding = match rule.binding() {
+            Binding::Shadow => "shadow",
+            Binding::Quota => "quota",
+            _ => "enforce",
+        };
+        QuotaOptions {
+            anchor: anchor.map(str::to_owned),
+            segments,
+            hard_capacity: quota.hard_capacity(),
+            penalty_ns: quota.penalty_ns(),
+            denied: denied.to_owned(),
+            lease_ns: quota.lease_ns(),
+            post_paid: limit.post_paid,
+            binding: binding.to_owned(),
         }
     }
 }
@@ -90,7 +155,13 @@ pub(super) async fn insight<C: Clock + 'static>(
             return Problem::bad_request(error.body_text(), help).into_response();
         }
     };
-    limits(state, "limits", move |service, watched| {
+    let server = Server {
+        id: format!("{:016x}", state.service.number()),
+        key_check: format!("{:032x}", state.service.limiter().keys().start().part(b"insight").finish()),
+        unwatched_limits: state.service.rules().unwatched(),
+    };
+    let begin = format!("{{\"server\":{},\"limits\":[", json(&server));
+    limits(state, begin, move |service, watched| {
         let (rule, limit, insight) = watched;
         let mut reading = insight.read(service.limiter().now());
         let mut report = reading.clone().report();
@@ -98,16 +169,16 @@ pub(super) async fn insight<C: Clock + 'static>(
         hide(service, [&mut reading.top_allowed, &mut reading.top_refused]);
         let reading = readings.then_some(reading);
         let suggested_rules = report.suggestion.map(|suggestion| suggestion.to_yaml(rule, limit));
-        json(&LimitInsight { limit: LimitName::of(watched), report, suggested_rules, reading })
+        json(&InsightOfLimit { limit: LimitName::of(watched), report, suggested_rules, reading })
     })
 }
 
 pub(super) async fn top<C: Clock + 'static>(State(state): State<AdminState<C>>) -> Response {
-    limits(state, "limits", |service, watched| {
+    limits(state, "{\"limits\":[".to_owned(), |service, watched| {
         let Reading { top_allowed: mut allowed, top_refused: mut refused, .. } =
             watched.2.read(service.limiter().now());
         hide(service, [&mut allowed, &mut refused]);
-        json(&LimitTop { limit: LimitName::of(watched), allowed, refused })
+        json(&TopOfLimit { limit: LimitName::of(watched), allowed, refused })
     })
 }
 
@@ -118,23 +189,27 @@ fn hide<C: Clock>(service: &Service<C>, tops: [&mut TopCallers; 2]) {
     }
 }
 
-/// Answers with a list that has one item for each watched limit. The page is built in pieces of one limit.
-fn limits<C, F>(state: AdminState<C>, name: &'static str, item: F) -> Response
+/// Answers with a list that has one item for each watched limit. The page is built in pieces of one limit. `begin` is the first
+/// piece.
+fn limits<C, F>(state: AdminState<C>, begin: String, item: F) -> Response
 where
     C: Clock + 'static,
     F: Fn(&Service<C>, Watched<'_>) -> String + Send + Unpin + 'static,
 {
     let (service, loaded) = (Arc::clone(&state.service), Arc::clone(&state.service.rules()));
-    let mut next = Some(0);
+    let (mut begin, mut separator, mut position) = (Some(begin), "", Some((0, 0)));
     state.pages.page("application/json", move || {
-        let index = next?;
-        let begin = if index == 0 { format!("{{\"{name}\":[") } else { String::new() };
-        let piece = loaded.watched().nth(index).map(|watched| item(&service, watched));
-        next = piece.is_some().then_some(index + 1);
-        Some(match piece {
-            Some(piece) => format!("{begin}{}{piece}", if index > 0 { "," } else { "" }),
-            None => format!("{begin}]}}"),
-        })
+        if begin.is_some() {
+            return begin.take();
+        }
+        let Some((watched, next)) = loaded.watched_from(position?) else {
+            position = None;
+            return Some("]}".to_owned());
+        };
+        position = Some(next);
+        let piece = format!("{separator}{}", item(&service, watched));
+        separator = ",";
+        Some(piece)
     })
 }
 

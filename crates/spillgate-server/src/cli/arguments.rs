@@ -21,8 +21,8 @@ pub(super) const EXIT_CODES: &str = "Exit codes:
   2  the command line, a setting or a rule is wrong. Nothing was started
   3  not available. After serve: it could not start, or did not end well (an address in use, no
      permission, a failed worker, a second SIGTERM, a last snapshot that cannot be written). After
-     check and doctor: the store cannot be reached, or refuses access. After any command: its
-     output cannot be written";
+     check and doctor: the store cannot be reached, or refuses access. After insight: a server
+     cannot be asked. After any command: its output cannot be written";
 
 /// Returns the flag of a setting.
 pub(super) fn setting(key: &'static Key) -> Arg {

@@ -15,11 +15,14 @@ pub(super) fn command() -> Command {
         .about("Show what each limit does to its callers, with a verdict and a better limit")
         .after_help(format!(
             "Examples:\n  spillgate insight\n  spillgate insight --admin http://10.0.0.1:6070 --admin http://10.0.0.2:6070\n  \
-             spillgate insight --admin unix:/run/spillgate/admin.sock --json\n\n\
-             Several servers are shown as one. A caller of two servers is one caller only if both use the same store.\n\n{EXIT_CODES}"
+             spillgate insight --admin unix:/run/spillgate/admin.sock --json\n  \
+             spillgate insight --admin-token-file /etc/spillgate/admin.token\n\n\
+             Several servers are shown as one. A caller of two servers is one caller only if both use the\n\
+             same store and the same store.key_secret_file. If a server does not answer, the others are\n\
+             shown, and the exit code is 3.\n\n{EXIT_CODES}"
         ))
         .arg(
-            Arg::new("admin")
+            Arg::new("server")
                 .long("admin")
                 .value_name("URL")
                 .action(ArgAction::Append)
@@ -38,7 +41,7 @@ pub(super) fn command() -> Command {
 
 pub(super) fn read(matches: &ArgMatches) -> Insight {
     Insight {
-        admin: matches.get_many("admin").into_iter().flatten().cloned().collect(),
+        admin: matches.get_many("server").into_iter().flatten().cloned().collect(),
         admin_token_file: matches.get_one("admin-token-file").cloned(),
         json: matches.get_flag("json"),
     }

@@ -23,26 +23,35 @@ const FEWEST_CALLERS: usize = 64;
 /// The insights of all limits, in the order of the rules and of their limits. Empty if insight is off.
 #[derive(Debug, Default)]
 pub(super) struct Insights {
-    by_rule: Box<[OfRule]>,
+    by_rule: Box<[InsightsOfRule]>,
     names: bool,
+    /// The number of callers in each sample.
+    callers: usize,
+    /// The number of limits that are not watched, because the memory does not suffice.
+    unwatched: usize,
 }
 
 /// The insight of each limit of a rule. `None` if the limit is not watched.
-type OfRule = Box<[Option<Arc<LimitInsight>>]>;
+type InsightsOfRule = Box<[Option<Arc<LimitInsight>>]>;
 
 /// A limit of the rules with its insight.
 pub type Watched<'a> = (&'a Rule, &'a Limit, &'a LimitInsight);
 
+/// The insights of the rules before a reload, by domain and path of their rules.
+type Previous<'a> = HashMap<(&'a str, &'a str), Vec<(&'a Limit, &'a Arc<LimitInsight>)>>;
+
 impl Insights {
-    /// Makes the insights of `rules`. A limit that has not changed keeps its insight of the `previous` rules.
+    /// Makes the insights of `rules`. A limit that has not changed keeps its insight of the `previous` rules, if its sample
+    /// still has the right size.
     pub(super) fn new(rules: &Rules, options: Insight, previous: Option<&Loaded>, now: Time) -> Insights {
         let limits = rules.rules().map(|rule| rule.limits.len()).sum::<usize>();
         if options.max_callers == 0 || limits == 0 {
             return Insights::default();
         }
-        let callers = (options.max_callers / limits).clamp(FEWEST_CALLERS, CALLERS);
-        let mut left = options.max_callers / callers;
-        if left < limits {
+        let callers = sample_size(options.max_callers, limits);
+        let mut left = (options.max_callers / callers).min(limits);
+        let unwatched = limits - left;
+        if unwatched > 0 {
             tracing::warn!(
                 limits,
                 watched = left,
@@ -50,41 +59,77 @@ impl Insights {
             );
         }
         let names = options.keys == CallerKeys::Plain;
-        let kept: HashMap<_, _> = previous.into_iter().flat_map(known).collect();
-        let mut watch = |rule: &Rule, (index, limit): (usize, &Limit)| {
-            left = left.checked_sub(1)?;
-            let same = kept.get(&(&*rule.domain, &*rule.path, index)).filter(|(quota, _)| **quota == limit.quota);
-            let new = || Arc::new(LimitInsight::new(&limit.quota, Options { callers, names }, now));
-            Some(same.map_or_else(new, |(_, insight)| Arc::clone(insight)))
-        };
-        let of_rule = |rule: &Rule| rule.limits.iter().enumerate().map(|limit| watch(rule, limit)).collect();
-        Insights { by_rule: rules.rules().map(of_rule).collect(), names }
+        let mut kept = previous.filter(|loaded| loaded.insights.callers == callers).map(known).unwrap_or_default();
+        let mut by_rule = Vec::new();
+        for rule in rules.rules() {
+            let mut before = kept.remove(&(&*rule.domain, &*rule.path)).unwrap_or_default();
+            let watch = |limit: &Limit| {
+                left = left.checked_sub(1)?;
+                let new = || Arc::new(LimitInsight::new(&limit.quota, Options { callers, names }, now));
+                Some(take_unchanged(&mut before, limit).unwrap_or_else(new))
+            };
+            by_rule.push(rule.limits.iter().map(watch).collect());
+        }
+        Insights { by_rule: by_rule.into(), names, callers, unwatched }
     }
 }
 
-/// Returns the insight of each limit, by its domain, the path of its rule, and its index in the rule.
-fn known(loaded: &Loaded) -> impl Iterator<Item = ((&str, &str, usize), (&spillgate::Quota, &Arc<LimitInsight>))> {
-    loaded.rules.rules().zip(&loaded.insights.by_rule).flat_map(|(rule, insights)| {
-        let limits = rule.limits.iter().zip(insights).enumerate();
-        limits.filter_map(|(index, (limit, insight))| {
-            Some(((&*rule.domain, &*rule.path, index), (&limit.quota, insight.as_ref()?)))
-        })
-    })
+/// Returns the number of callers in the sample of each limit. It is a power of two, so that a reload with a few more limits
+/// seldom changes it: all samples of another size begin again.
+fn sample_size(max_callers: usize, limits: usize) -> usize {
+    let share = (max_callers / limits).clamp(FEWEST_CALLERS, CALLERS);
+    1 << share.ilog2()
+}
+
+fn known(loaded: &Loaded) -> Previous<'_> {
+    let mut known = Previous::new();
+    for (rule, insights) in loaded.rules.rules().zip(&loaded.insights.by_rule) {
+        let of_rule = known.entry((&rule.domain, &rule.path)).or_default();
+        of_rule
+            .extend(rule.limits.iter().zip(insights).filter_map(|(limit, insight)| Some((limit, insight.as_ref()?))));
+    }
+    known
+}
+
+/// Removes the first insight of an equal limit. The limit may have another position in its rule.
+fn take_unchanged(known: &mut Vec<(&Limit, &Arc<LimitInsight>)>, limit: &Limit) -> Option<Arc<LimitInsight>> {
+    let is_equal = |before: &Limit| {
+        (&before.name, &before.quota, before.post_paid) == (&limit.name, &limit.quota, limit.post_paid)
+    };
+    let index = known.iter().position(|(before, _)| is_equal(before))?;
+    Some(Arc::clone(known.remove(index).1))
 }
 
 impl Loaded {
-    /// Returns each watched limit with its insight.
-    pub fn watched(&self) -> impl Iterator<Item = Watched<'_>> {
-        self.rules.rules().zip(&self.insights.by_rule).flat_map(|(rule, insights)| {
-            rule.limits
-                .iter()
-                .zip(insights)
-                .filter_map(move |(limit, insight)| Some((rule, limit, &**insight.as_ref()?)))
-        })
+    /// Returns the first watched limit at this position or after it, and the next position. A position is the index of a rule,
+    /// and of a limit of this rule.
+    pub fn watched_from(&self, (mut rule_index, mut index): (usize, usize)) -> Option<(Watched<'_>, (usize, usize))> {
+        loop {
+            let insights = self.insights.by_rule.get(rule_index)?;
+            let rule = self.rules.rules().nth(rule_index)?;
+            while let Some((insight, limit)) = insights.get(index).zip(rule.limits.get(index)) {
+                index += 1;
+                if let Some(insight) = insight {
+                    return Some(((rule, limit, insight), (rule_index, index)));
+                }
+            }
+            (rule_index, index) = (rule_index + 1, 0);
+        }
+    }
+
+    /// Returns the number of limits that are not watched, because the setting `insight.max_callers` is too small.
+    #[must_use]
+    pub const fn unwatched(&self) -> usize {
+        self.insights.unwatched
     }
 }
 
 impl<C: Clock> Service<C> {
+    /// Returns a random number that distinguishes this server from other servers, and from itself before a restart.
+    pub const fn number(&self) -> u64 {
+        self.number
+    }
+
     /// Counts the takes of an answer.
     #[inline]
     pub(super) fn watch(&self, loaded: &Loaded, request: &Request<'_>, answer: AnswerView<'_, '_>) {
@@ -101,11 +146,11 @@ fn watch_all(loaded: &Loaded, request: &Request<'_>, answer: AnswerView<'_, '_>)
         let insights = &loaded.insights.by_rule[rule.index()];
         for (hit, limit) in &planned[index].hits {
             // Descriptors with the same counter share a hit, which is one take.
-            let counted = |before: &spillgate::rules::Planned<'_>| before.hits.iter().any(|(there, _)| there == hit);
+            let counted = |before: &spillgate::rules::Planned<'_>| before.hits.iter().any(|(other, _)| other == hit);
             if index > 0 && planned[..index].iter().any(counted) {
                 continue;
             }
-            let of_limit = rule.limits.iter().zip(insights).find(|(known, _)| ptr::eq(*known, *limit));
+            let of_limit = rule.limits.iter().zip(insights).find(|(of_rule, _)| ptr::eq(*of_rule, *limit));
             let Some((_, Some(insight))) = of_limit else { continue };
             let decision = &answer.decisions[*hit];
             let units = match answer.plan.hits[*hit].op {

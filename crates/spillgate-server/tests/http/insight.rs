@@ -109,11 +109,59 @@ fn a_reload_keeps_the_insight_of_limits_that_have_not_changed() {
     assert_eq!((requests("user_id"), requests("remote_address")), (Some(1), Some(0)));
 }
 
+/// Gives the service other rules.
+fn reload(app: &App, text: String) {
+    let rules = Rules::parse(&[RulesFile { name: "rules/api.yaml".into(), text }]).expect("the rules are valid");
+    app.service.replace_rules(rules);
+}
+
+#[test]
+fn a_limit_keeps_its_insight_if_other_limits_of_its_rule_change() {
+    let app = app(CallerKeys::Hashed);
+    let rules = |limits: &str| format!("domain: api\ndescriptors:\n  - key: user_id\n    rate_limits: [{limits}]\n");
+    let (a, b) = ("{name: a, unit: hour, limit: 5}", "{name: b, unit: day, limit: 5}");
+    reload(&app, rules(&format!("{a}, {b}")));
+    check(&app, r#"{"domain":"api","descriptors":[{"user_id":"7"}]}"#);
+    reload(&app, rules(&format!("{{name: new, unit: minute, limit: 5}}, {}, {b}", a.replace('5', "6"))));
+    let page = read(&app, "/insight");
+    let limits = page["limits"].as_array().expect("it is a list").iter();
+    let requests: Vec<_> = limits.map(|limit| limit["spans"][2]["requests"].as_u64()).collect();
+    assert_eq!(requests, [Some(0), Some(0), Some(1)], "only b has not changed: {page}");
+}
+
+#[test]
+fn samples_never_have_more_callers_than_the_settings_allow() {
+    let app = app(CallerKeys::Hashed);
+    let rules = |limits: usize| {
+        let rule = |index| format!("  - key: k{index}\n    rate_limit: {{unit: hour, limit: 5}}\n");
+        format!("domain: api\ndescriptors:\n{}", (0..limits).map(rule).collect::<String>())
+    };
+    // One limit has a large sample. Then there are more limits, and all samples have to be smaller.
+    for limits in [1, 3, 16, 31, 40] {
+        reload(&app, rules(limits));
+        for index in 0..limits {
+            for user in 0..3_000 / limits + 200 {
+                check(&app, &format!(r#"{{"domain":"api","descriptors":[{{"k{index}":"{user}"}}],"cost":6}}"#));
+            }
+        }
+        let page = read(&app, "/insight?readings=true");
+        let callers = |limit: &Value| limit["reading"]["spans"][2]["sampled"]["callers"].as_array().map_or(0, Vec::len);
+        let watched = page["limits"].as_array().expect("it is a list");
+        let sum: usize = watched.iter().map(callers).sum();
+        // A sample can be larger by a quarter for a short time.
+        assert!(sum <= 2_500, "{limits} limits have {sum} callers");
+        let unwatched = page["server"]["unwatched_limits"].as_u64();
+        assert_eq!(unwatched, Some((limits - watched.len()) as u64));
+        assert_eq!(watched.len(), limits.min(2_000 / 64), "{limits}");
+    }
+}
+
 #[test]
 fn without_watched_callers_the_pages_are_empty() {
     let app = App::new();
     check(&app, r#"{"domain":"api","descriptors":[{"user_id":"7"}]}"#);
-    assert_eq!(read(&app, "/insight"), json!({"limits": []}));
+    let page = read(&app, "/insight");
+    assert_eq!((&page["limits"], &page["server"]["unwatched_limits"]), (&json!([]), &json!(0)));
     assert_eq!(read(&app, "/top"), json!({"limits": []}));
 }
 

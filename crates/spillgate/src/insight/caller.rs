@@ -2,17 +2,24 @@
 //!
 //! A caller is everything that has one key, for example one user. Its figures take the same memory however much it asks.
 
-use super::demand::Demand;
-use super::model::Model;
-use super::reading::{CallerId, SampledCaller};
-use super::{SPANS_NS, Take};
+use super::demand::{Demand, Figure, Need, exceeds};
+use super::model::{Counting, Model};
+use super::reading::{CallerId, SampledCaller, shifted};
+use super::{MINUTE_NS, SPANS_NS, Take};
 
 /// A caller in the sample of a limit.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
     pub(super) hash: u64,
     pub(super) last_asked_ns: u64,
+    /// The last refusal of a request that could have passed at another time.
     last_refused_ns: u64,
+    /// The last refusal of a request that can never pass.
+    last_oversized_ns: u64,
+    /// The last refusal that this insight cannot explain: other servers took units of the same store.
+    last_shared_ns: u64,
+    /// The minutes in which the caller asked. Bit 0 is the minute of its last request.
+    asked_minutes: u64,
     /// Counts every unit that was asked for.
     upper: Demand,
     /// Counts refused units once.
@@ -29,14 +36,14 @@ pub(super) struct Caller {
 /// Half of the shortest span.
 const HALF_NS: u64 = SPANS_NS[0] / 2;
 
-/// The highest figures of half a span, in units, and in thousandths of the limit.
+/// The highest figures of half a span, in units, in units per nanosecond, and in thousandths of the limit.
 #[derive(Clone, Copy, Debug, Default)]
 struct Peak {
-    burst_lower: u32,
-    burst_upper: u32,
-    window_lower: u32,
-    window_upper: u32,
-    asked: u32,
+    burst_lower: f64,
+    burst_upper: f64,
+    window_lower: f64,
+    window_upper: f64,
+    rate: f32,
     used: u16,
 }
 
@@ -50,13 +57,10 @@ struct Halves {
     before: Peak,
 }
 
-/// Returns the smallest whole number of units that is enough. The sums have rounding errors, which are far below 1e-9.
-///
-/// `f64::ceil` would be a call of a function, because not every processor has an instruction for it.
-fn whole(units: f64) -> u32 {
-    let units = units - 1e-9;
-    let below = units as u32;
-    below.saturating_add(u32::from(units > f64::from(below)))
+/// Returns the smallest whole number of units that is enough. Sums of floats have rounding errors. Up to 10^12 units, these are
+/// smaller than what is subtracted here.
+fn whole(units: f64) -> u64 {
+    (units - 1e-9 - 1e-14 * units).ceil() as u64
 }
 
 impl Caller {
@@ -65,6 +69,9 @@ impl Caller {
             hash,
             last_asked_ns: 0,
             last_refused_ns: 0,
+            last_oversized_ns: 0,
+            last_shared_ns: 0,
+            asked_minutes: 0,
             upper: Demand::default(),
             lower: Demand::default(),
             unmet: 0.0,
@@ -76,35 +83,74 @@ impl Caller {
 
     /// Counts a take.
     pub(super) fn count(&mut self, model: &Model, now_ns: u64, take: &Take) {
-        let units = take.units as f64;
-        self.last_asked_ns = self.last_asked_ns.max(now_ns);
-        let upper = self.upper.add(model, now_ns, units, take.refused);
-        let repeated = self.unmet.min(units);
-        let lower = self.lower.add(model, now_ns, units - repeated, take.refused);
-        self.unmet -= repeated;
-        if take.refused {
-            self.last_refused_ns = self.last_refused_ns.max(now_ns);
+        // A take that comes late counts as one of the newest time.
+        let now_ns = now_ns.max(self.last_asked_ns);
+        if now_ns / MINUTE_NS != self.last_asked_ns / MINUTE_NS {
+            self.begin_minute(now_ns);
         }
+        self.last_asked_ns = now_ns;
+        self.asked_minutes |= 1;
+        if take.is_oversized() {
+            // No burst and no rate helps a request that can never pass, so it is no part of them.
+            self.last_oversized_ns = now_ns;
+            return;
+        }
+        let units = take.units as f64;
+        let upper = self.upper.add(model, now_ns, units, take.refused, Figure::Upper);
+        let repeated = self.unmet.min(units);
+        let lower = self.lower.add(model, now_ns, units - repeated, take.refused, Figure::Lower);
+        self.unmet -= repeated;
         if take.may_return {
             self.unmet += units;
             self.returned = true;
         }
-        // The first refusal of a caller proves that it needed more than the burst. Later refusals may have another
-        // cause: a retry that came together with a new request.
-        let proved = |need: f64| if self.returned { need.min(model.burst + 1.0) } else { need }.max(units);
-        let peak = Peak {
-            burst_lower: whole(proved(lower.burst)),
-            burst_upper: whole(upper.burst),
-            window_lower: whole(proved(lower.window.at_least)),
-            window_upper: whole(upper.window.at_most),
-            asked: u32::try_from(take.units).unwrap_or(u32::MAX),
-            used: take.used_permille(),
-        };
+        let mut peak = self.peak_of(model, units, &lower, &upper);
+        peak.used = take.used_permille();
+        if take.refused {
+            self.last_refused_ns = now_ns;
+            self.refused(model, take, &upper, &mut peak);
+        }
         let half = now_ns / HALF_NS;
         if half > self.recent.half {
             self.end_half();
         }
         self.recent.add(half, peak);
+    }
+
+    fn peak_of(&self, model: &Model, units: f64, lower: &Need, upper: &Need) -> Peak {
+        // The first refusal of a caller proves that it needed more than the burst. Later refusals may have another
+        // cause: a retry that came together with a new request.
+        let proved = |need: f64| if self.returned { need.min(model.burst + 1.0) } else { need }.max(units);
+        Peak {
+            burst_lower: proved(lower.burst),
+            burst_upper: upper.burst,
+            window_lower: proved(lower.window.at_least),
+            window_upper: upper.window.at_most,
+            rate: upper.rate as f32,
+            used: 0,
+        }
+    }
+
+    /// Compares a refusal with what this insight has seen of the caller.
+    fn refused(&mut self, model: &Model, take: &Take, upper: &Need, peak: &mut Peak) {
+        if !take.is_exceeded(model) {
+            return;
+        }
+        let seen = if model.has_windows() { upper.window.at_most } else { upper.burst };
+        if model.rate > 0.0 && !exceeds(seen, model.burst - 1e-6 * model.burst) {
+            self.last_shared_ns = self.last_asked_ns;
+        }
+        // A bucket refuses only if all of it is used, by whichever server.
+        if model.counting == Counting::Bucket && model.refuses_free {
+            peak.burst_lower = peak.burst_lower.max(model.burst + 1.0);
+        }
+    }
+
+    #[cold]
+    fn begin_minute(&mut self, now_ns: u64) {
+        let later = now_ns / MINUTE_NS - self.last_asked_ns / MINUTE_NS;
+        let minutes = [&mut self.asked_minutes, &mut self.upper.above_minutes, &mut self.lower.above_minutes];
+        minutes.into_iter().for_each(|minutes| *minutes = shifted(*minutes, later));
     }
 
     #[cold]
@@ -136,19 +182,32 @@ impl Caller {
         if !within(self.last_asked_ns) {
             return None;
         }
+        let later = (now_ns / MINUTE_NS).saturating_sub(self.last_asked_ns / MINUTE_NS);
+        // One minute more, because the span begins within a minute.
+        let of_span = (2 << (span_ns / MINUTE_NS)) - 1;
+        let minutes = |minutes: u64| shifted(minutes, later) & of_span;
+        let (above_lower, above_upper) = (minutes(self.lower.above_minutes), minutes(self.upper.above_minutes));
+        let (refused, oversized) = (within(self.last_refused_ns), within(self.last_oversized_ns));
         let peak = self.peak(now_ns, span);
-        let windows = model.window_ns > 0 && peak.window_upper > 0;
-        Some(SampledCaller {
+        let (burst, window) = (whole(peak.burst_lower), whole(peak.window_upper));
+        let mut caller = SampledCaller {
             id: CallerId(self.hash),
-            refused: within(self.last_refused_ns),
-            above_lower: within(self.lower.above_ns),
-            above_upper: within(self.upper.above_ns),
+            refused: refused || oversized,
+            only_oversized: oversized && !refused,
+            asked_minutes: minutes(self.asked_minutes),
+            above_minutes: above_lower,
+            above_lower: above_lower != 0,
+            above_upper: above_upper != 0,
             paid: self.upper.is_paid(model, now_ns),
-            burst: (peak.burst_lower.min(peak.burst_upper), peak.burst_upper),
-            window: windows.then_some((peak.window_lower.min(peak.window_upper), peak.window_upper)),
-            asked: peak.asked,
+            burst: (burst, Some(burst.max(whole(peak.burst_upper)))),
+            window: (window > 0).then(|| (window.min(whole(peak.window_lower)), window)),
+            rate: Some(f64::from(peak.rate) * 1e9),
             used_permille: peak.used,
-        })
+        };
+        if within(self.last_shared_ns) {
+            caller.share();
+        }
+        Some(caller)
     }
 }
 
@@ -180,7 +239,7 @@ impl Peak {
         self.burst_upper = self.burst_upper.max(other.burst_upper);
         self.window_lower = self.window_lower.max(other.window_lower);
         self.window_upper = self.window_upper.max(other.window_upper);
-        self.asked = self.asked.saturating_add(other.asked);
+        self.rate = self.rate.max(other.rate);
         self.used = self.used.max(other.used);
     }
 }

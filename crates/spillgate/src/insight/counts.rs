@@ -2,11 +2,11 @@
 //!
 //! Counts are kept in slots of time. A slot is short in the last minute and longer before it, so an hour needs few slots.
 
-use spillgate_core::Wait;
+use spillgate_core::Reason;
 
 use super::reading::Counts;
 use super::waits::Waits;
-use super::{LONGEST_SPAN_NS, SPANS_NS};
+use super::{SPANS_NS, Take};
 
 /// The length of the slots of each span, and their number: one more than fits, because a span begins within a slot.
 const SLOTS: [(u64, usize); SPANS_NS.len()] = [(10_000_000_000, 7), (60_000_000_000, 11), (300_000_000_000, 13)];
@@ -21,16 +21,17 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// Counts a take. `wait` is the wait in the answer to a refused caller.
     #[inline]
-    pub(super) fn count(&mut self, units: u64, refused: Option<Wait>) {
+    pub(super) fn count(&mut self, take: &Take) {
         let counts = &mut self.counts;
         counts.requests += 1;
-        counts.units = counts.units.saturating_add(units);
-        if let Some(wait) = refused {
+        counts.units = counts.units.saturating_add(take.units);
+        if take.refused {
             counts.refused_requests += 1;
-            counts.refused_units = counts.refused_units.saturating_add(units);
-            self.waits.add(wait);
+            counts.refused_units = counts.refused_units.saturating_add(take.units);
+            counts.oversized_requests += u64::from(take.is_oversized());
+            counts.unwaited_requests += u64::from(take.reason == Reason::WaitTooLong);
+            self.waits.add(take.wait);
         }
     }
 
@@ -51,13 +52,17 @@ impl Slots {
         Slots { rings: SLOTS.map(|(_, count)| vec![(0, Slot::default()); count]) }
     }
 
-    /// Adds the counts of the shortest slot that has the time `at_ns`. Now it is `now_ns`.
-    pub(super) fn add(&mut self, at_ns: u64, slot: &Slot, now_ns: u64) {
+    /// Forgets all counts.
+    pub(super) fn clear(&mut self) {
+        self.rings.iter_mut().for_each(|ring| ring.fill((0, Slot::default())));
+    }
+
+    /// Adds the counts of the shortest slot that has the time `at_ns`.
+    pub(super) fn add(&mut self, at_ns: u64, slot: &Slot) {
         for (ring, (slot_ns, count)) in self.rings.iter_mut().zip(SLOTS) {
             let number = at_ns / slot_ns;
             let (there, counts) = &mut ring[number as usize % count];
-            // A slot that is much later than now was counted before the clock was set back.
-            if *there < number || *there > (now_ns + LONGEST_SPAN_NS) / slot_ns {
+            if *there < number {
                 (*there, *counts) = (number, Slot::default());
             }
             // A slot that is older than the whole ring is not counted.

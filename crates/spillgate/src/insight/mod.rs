@@ -33,6 +33,7 @@ mod places;
 mod reading;
 mod report;
 mod sample;
+mod suggest;
 mod tally;
 mod top;
 mod verdict;
@@ -40,8 +41,10 @@ mod waits;
 #[cfg(feature = "rules")]
 mod yaml;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use parking_lot::Mutex;
-use spillgate_core::{Decision, Quota, Time, Wait};
+use spillgate_core::{Decision, MAX_UNITS, Quota, Reason, Time, Wait};
 
 use counts::Slots;
 use model::Model;
@@ -50,12 +53,18 @@ use tally::Tally;
 
 pub use reading::{CallerId, CallerName, Counts, Reading, Sampled, SampledCaller, Span, TopCaller, TopCallers};
 pub use report::{Callers, Estimate, Percentiles, Range, Report, SpanReport, WaitPercentiles};
-pub use verdict::{Suggestion, Verdict};
+pub use suggest::Suggestion;
+pub use verdict::Verdict;
 pub use waits::Waits;
 
 /// The spans of a reading, in nanoseconds: a minute, ten minutes, and an hour.
 pub const SPANS_NS: [u64; 3] = [60_000_000_000, 600_000_000_000, 3_600_000_000_000];
 const LONGEST_SPAN_NS: u64 = SPANS_NS[SPANS_NS.len() - 1];
+const MINUTE_NS: u64 = 60_000_000_000;
+
+/// A take that is late by more than this is not late: the clock was set back, and the counting begins again. A take that is
+/// late by less counts as one of the newest time, because a store may have answered late.
+const STEP_NS: u64 = 5_000_000_000;
 
 /// A sample is divided into parts of at least this many callers, so that threads seldom wait for each other.
 const PART_CALLERS: usize = 256;
@@ -64,7 +73,7 @@ const MAX_PARTS: usize = 16;
 /// How much memory insight uses for a limit, and what it keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The number of callers in the sample, at most 65,536. A caller takes about 500 bytes.
+    /// The number of callers in the sample, at most 65,536. A caller takes about 600 bytes.
     pub callers: usize,
     /// Whether the names of the callers with the most units are kept. They can be personal data.
     pub names: bool,
@@ -80,7 +89,7 @@ impl Default for Options {
 #[derive(Debug)]
 pub struct LimitInsight {
     model: Model,
-    since_ns: u64,
+    since_ns: AtomicU64,
     /// The lowest bits of a caller's hash choose its sample.
     samples: Box<[SharedSample]>,
     /// The number of a thread chooses its tally.
@@ -98,6 +107,7 @@ pub struct Take {
     may_return: bool,
     limit: u64,
     remaining: u64,
+    reason: Reason,
     wait: Wait,
 }
 
@@ -105,9 +115,11 @@ impl Take {
     /// Makes a take of `units` units that `decision` decided. If it was refused, the caller knows that, and may ask again.
     #[must_use]
     pub fn of(units: u64, decision: &Decision) -> Take {
-        let Decision { limit, remaining, retry_after, .. } = *decision;
+        let Decision { limit, remaining, reason, retry_after, .. } = *decision;
         let refused = !decision.allowed;
-        Take { units, refused, may_return: refused, limit, remaining, wait: retry_after }
+        // Floats hold all whole numbers up to this one.
+        let units = units.min(MAX_UNITS);
+        Take { units, refused, may_return: refused, limit, remaining, reason, wait: retry_after }
     }
 
     /// Returns the same take, of a request that passed or not. A caller whose request was refused may ask again, even if
@@ -117,10 +129,23 @@ impl Take {
         Take { may_return: !passed, ..self }
     }
 
-    /// Returns the part of the limit that is used after the request, in thousandths.
+    /// Returns the part of the limit that is used after the request, in thousandths, rounded up.
     fn used_permille(&self) -> u16 {
         let used = self.limit.saturating_sub(self.remaining);
-        (used as f64 / self.limit.max(1) as f64 * 1000.0) as u16
+        let permille = used as f64 / self.limit.max(1) as f64 * 1000.0;
+        let below = permille as u16;
+        below.saturating_add(u16::from(permille > f64::from(below)))
+    }
+
+    /// Returns whether the request costs more than the limit allows at once, so that it can never pass.
+    fn is_oversized(&self) -> bool {
+        self.refused && self.reason == Reason::CostAboveCapacity
+    }
+
+    /// Returns whether the refusal proves that the whole limit was used. While a shared store fails, a server decides by its
+    /// share of the limit, which proves less.
+    fn is_exceeded(&self, model: &Model) -> bool {
+        self.refused && self.reason == Reason::Exceeded && self.limit >= model.capacity
     }
 }
 
@@ -134,7 +159,7 @@ impl LimitInsight {
         let tally = || Mutex::new(Tally::new(options.names));
         LimitInsight {
             model: Model::of(quota),
-            since_ns: now.as_nanos(),
+            since_ns: AtomicU64::new(now.as_nanos()),
             samples: std::iter::repeat_with(sample).take(parts).collect(),
             tallies: std::iter::repeat_with(tally).take(parts.min(tally::threads())).collect(),
             slots: Mutex::new(Slots::new()),
@@ -155,19 +180,39 @@ impl LimitInsight {
     pub fn count_named(&self, now: Time, key: u128, take: &Take, name: impl FnOnce() -> CallerName) {
         // The highest bits choose the slot of a Redis Cluster, so other callers can have the same ones.
         let (now_ns, hash) = (now.as_nanos(), key as u64);
-        let ended = self.tallies[tally::thread_number() % self.tallies.len()].lock().count(now_ns, hash, take, name);
+        let tally = &self.tallies[tally::thread_number() % self.tallies.len()];
+        let mut counting = tally.lock();
+        if counting.is_ahead_of(now_ns) {
+            drop(counting);
+            self.begin_again(now_ns);
+            counting = tally.lock();
+        }
+        let ended = counting.count(now_ns, hash, take, name);
+        drop(counting);
         if let Some((began_ns, slot)) = ended {
-            self.slots.lock().add(began_ns, &slot, now_ns);
+            self.slots.lock().add(began_ns, &slot);
         }
         // The number of samples is a power of two.
         self.samples[hash as usize & (self.samples.len() - 1)].count(&self.model, now_ns, hash, take);
+    }
+
+    /// Forgets all that was counted, because the clock was set back: times before and after cannot be compared.
+    #[cold]
+    fn begin_again(&self, now_ns: u64) {
+        self.since_ns.store(now_ns, Ordering::Relaxed);
+        self.tallies.iter().for_each(|tally| tally.lock().clear());
+        self.samples.iter().for_each(SharedSample::clear);
+        self.slots.lock().clear();
     }
 
     /// Returns what was counted until `now`.
     #[must_use]
     pub fn read(&self, now: Time) -> Reading {
         let now_ns = now.as_nanos();
-        let mut reading = Reading::new(self.model, self.since_ns, now_ns);
+        if self.tallies.iter().any(|tally| tally.lock().is_ahead_of(now_ns)) {
+            self.begin_again(now_ns);
+        }
+        let mut reading = Reading::new(self.model, self.since_ns.load(Ordering::Relaxed), now_ns);
         for sample in &self.samples {
             for (index, span) in reading.spans.iter_mut().enumerate() {
                 sample.read(&self.model, now_ns, index, &mut span.sampled);

@@ -8,12 +8,16 @@ use spillgate_core::{Algorithm, Anchor, Quota};
 /// A caller is above the rate only if it was busy for this many times the time in which a burst is refilled.
 const BUSY_BURSTS: f64 = 10.0;
 
-/// How a limit counts in windows.
+/// How a limit counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Windows {
-    /// The limit is a bucket or a queue, and has no windows.
-    None,
+pub(super) enum Counting {
+    /// A token bucket.
+    Bucket,
+    /// A queue, which requests leave at the rate of the limit.
+    Queue,
+    /// Permits of a concurrency limit. They have no rate.
+    Permits,
     /// Windows begin at multiples of their length.
     Aligned,
     /// A window begins at the first request of a caller.
@@ -29,7 +33,7 @@ pub(super) struct Model {
     pub(super) limit: u64,
     /// The burst of a token bucket, the queue length plus 1 of a queue, or else the limit.
     pub(super) capacity: u64,
-    pub(super) is_bucket: bool,
+    pub(super) counting: Counting,
     /// Units per nanosecond. 0 if the limit has no rate.
     pub(super) rate: f64,
     /// The most units that can be used at once, with the soft share.
@@ -38,16 +42,19 @@ pub(super) struct Model {
     pub(super) window_ns: u64,
     /// How long a caller must be busy before it is above the rate.
     pub(super) judged_ns: u64,
-    pub(super) windows: Windows,
+    /// Whether a refusal changes nothing: it costs no units, and it starts no penalty.
+    pub(super) refuses_free: bool,
 }
 
 impl Model {
     pub(super) fn of(quota: &Quota) -> Model {
-        let windows = match quota.algorithm() {
-            Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Concurrency => Windows::None,
-            Algorithm::FixedWindow(Anchor::Epoch) => Windows::Aligned,
-            Algorithm::FixedWindow(Anchor::FirstHit) => Windows::FirstHit,
-            Algorithm::SlidingWindowLog | Algorithm::SlidingWindowCounter { .. } => Windows::Sliding,
+        let counting = match quota.algorithm() {
+            Algorithm::TokenBucket => Counting::Bucket,
+            Algorithm::LeakyBucket => Counting::Queue,
+            Algorithm::Concurrency => Counting::Permits,
+            Algorithm::FixedWindow(Anchor::Epoch) => Counting::Aligned,
+            Algorithm::FixedWindow(Anchor::FirstHit) => Counting::FirstHit,
+            Algorithm::SlidingWindowLog | Algorithm::SlidingWindowCounter { .. } => Counting::Sliding,
         };
         let rate = match quota.algorithm() {
             _ if quota.limit() == 0 => 0.0,
@@ -63,17 +70,22 @@ impl Model {
         Model {
             limit: quota.limit(),
             capacity: quota.capacity(),
-            is_bucket: quota.algorithm() == Algorithm::TokenBucket,
+            counting,
             rate,
             burst,
             window_ns: quota.window_ns(),
             judged_ns,
-            windows,
+            refuses_free: quota.refusal_is_free(),
         }
     }
 
     /// Returns whether the limit is a token bucket whose burst was chosen.
     pub(super) const fn has_own_burst(&self) -> bool {
-        self.is_bucket && self.capacity != self.limit
+        matches!(self.counting, Counting::Bucket) && self.capacity != self.limit
+    }
+
+    /// Returns whether the limit counts in windows.
+    pub(super) const fn has_windows(&self) -> bool {
+        matches!(self.counting, Counting::Aligned | Counting::FirstHit | Counting::Sliding)
     }
 }

@@ -5,9 +5,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::SPANS_NS;
-use super::model::Model;
+use super::model::{Counting, Model};
 use super::waits::Waits;
+use super::{MINUTE_NS, SPANS_NS};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// What insight has counted for one limit.
@@ -17,8 +17,10 @@ pub struct Reading {
     pub(super) limit: Model,
     /// The time of the reading, in nanoseconds since the epoch.
     pub now_ns: u64,
-    /// When the counting began, in nanoseconds since the epoch.
+    /// When the counting began, in nanoseconds since the epoch. For several servers it is the latest time.
     pub since_ns: u64,
+    /// The earliest time when a server began to count.
+    pub first_since_ns: u64,
     /// The last minute, ten minutes and hour.
     pub spans: [Span; SPANS_NS.len()],
     /// The callers with the most allowed units.
@@ -51,6 +53,10 @@ pub struct Counts {
     pub units: u64,
     /// Units that this limit refused.
     pub refused_units: u64,
+    /// Refused requests that cost more than the limit allows at once. They can never pass.
+    pub oversized_requests: u64,
+    /// Requests that a queue refused although it had room: their turn came later than they wait.
+    pub unwaited_requests: u64,
 }
 
 /// The sampled callers of a limit.
@@ -72,18 +78,26 @@ pub struct SampledCaller {
     pub id: CallerId,
     /// Whether the limit refused a request of the caller.
     pub refused: bool,
+    /// Whether each refused request cost more than the limit allows at once.
+    pub only_oversized: bool,
+    /// The minutes in which the caller asked. Bit 0 is the minute of the reading, and bit 1 is the minute before.
+    pub asked_minutes: u64,
+    /// The minutes in which the caller was above the rate, if refused units count once.
+    pub above_minutes: u64,
     /// Whether the caller was above the rate, if refused units count once.
     pub above_lower: bool,
     /// Whether the caller was above the rate, if all units count.
     pub above_upper: bool,
     /// Whether the rate has made up for all that the caller asked for.
     pub paid: bool,
-    /// The burst that lets all requests of the caller pass: at least, and at most.
-    pub burst: (u32, u32),
-    /// The highest count of a window, if the limit has windows: at least, and at most.
-    pub window: Option<(u32, u32)>,
-    /// The units that the caller asked for, in at least half of the span.
-    pub asked: u32,
+    /// The burst that lets all requests of the caller pass: at least, and at most. The second number is `None` if other
+    /// servers also took units.
+    pub burst: (u64, Option<u64>),
+    /// The highest count of a window: at least, and at most. `None` if no units were asked for, or there are only permits.
+    pub window: Option<(u64, u64)>,
+    /// The highest rate in units per second at which the caller asked for long enough. All units count, so retries do too. It
+    /// is 0 if the caller was never busy for long enough, and `None` if it is not known.
+    pub rate: Option<f64>,
     /// The most that the caller used of its limit at one time, in thousandths.
     pub used_permille: u16,
 }
@@ -96,6 +110,8 @@ pub struct TopCallers {
     pub units: u64,
     /// Each count is too low by this many units, at most. A caller with more units is in the list.
     pub missing: u64,
+    /// The units of the caller with the most: at least, and at most. They stay if the callers are not shown.
+    pub highest: (u64, u64),
     /// The callers, those with the most units first.
     pub callers: Vec<TopCaller>,
 }
@@ -126,21 +142,27 @@ pub struct CallerName {
 impl Reading {
     pub(super) fn new(limit: Model, since_ns: u64, now_ns: u64) -> Reading {
         let (top_allowed, top_refused) = Default::default();
-        Reading { limit, now_ns, since_ns, spans: Default::default(), top_allowed, top_refused }
+        let first_since_ns = since_ns;
+        Reading { limit, now_ns, since_ns, first_since_ns, spans: Default::default(), top_allowed, top_refused }
     }
 
     /// Adds the reading of another server with the same limit.
     ///
-    /// Callers with the same id become one. The servers must therefore hash keys with the same secret. A caller whose
-    /// requests went to several servers has a burst of at least the highest lower figure, and of at most the sum of the
-    /// upper figures.
+    /// Callers with the same id become one. The servers must therefore hash keys with the same secret.
+    ///
+    /// A caller whose requests went to several servers has one rate for all of them. So its debts do not add up: only its
+    /// counts of windows do. Its burst is at least the highest lower figure. An upper end is known only if it asks for little.
     pub fn merge(&mut self, other: &Reading) {
-        self.now_ns = self.now_ns.max(other.now_ns);
+        let now_ns = self.now_ns.max(other.now_ns);
+        let later = |reading: &Reading| now_ns / MINUTE_NS - reading.now_ns / MINUTE_NS;
+        let minutes = [later(self), later(other)];
+        self.now_ns = now_ns;
         self.since_ns = self.since_ns.max(other.since_ns);
+        self.first_since_ns = self.first_since_ns.min(other.first_since_ns);
         for (span, other) in self.spans.iter_mut().zip(&other.spans) {
             span.counts.merge(&other.counts);
             span.waits.merge(&other.waits);
-            span.sampled.merge(&other.sampled);
+            span.sampled.merge(&other.sampled, &self.limit, minutes);
         }
         self.top_allowed.merge(&other.top_allowed);
         self.top_refused.merge(&other.top_refused);
@@ -153,6 +175,8 @@ impl Counts {
         self.refused_requests = self.refused_requests.saturating_add(other.refused_requests);
         self.units = self.units.saturating_add(other.units);
         self.refused_units = self.refused_units.saturating_add(other.refused_units);
+        self.oversized_requests = self.oversized_requests.saturating_add(other.oversized_requests);
+        self.unwaited_requests = self.unwaited_requests.saturating_add(other.unwaited_requests);
     }
 }
 
@@ -175,12 +199,19 @@ impl Sampled {
         self.callers.retain(|caller| caller.id.0 < threshold || threshold == u64::MAX);
     }
 
-    fn merge(&mut self, other: &Sampled) {
-        self.add(other.threshold, other.callers.iter().cloned());
+    /// Adds the callers of another server. `later` is by how many minutes the merged reading is later than each of the two.
+    fn merge(&mut self, other: &Sampled, model: &Model, later: [u64; 2]) {
+        self.callers.iter_mut().for_each(|caller| caller.shift_minutes(later[0]));
+        let shifted = |caller: &SampledCaller| {
+            let mut caller = caller.clone();
+            caller.shift_minutes(later[1]);
+            caller
+        };
+        self.add(other.threshold, other.callers.iter().map(shifted));
         self.callers.sort_by_key(|caller| caller.id);
         self.callers.dedup_by(|caller, same| {
             caller.id == same.id && {
-                same.merge(caller);
+                same.merge(caller, model);
                 true
             }
         });
@@ -188,20 +219,57 @@ impl Sampled {
 }
 
 impl SampledCaller {
-    fn merge(&mut self, other: &SampledCaller) {
-        let both = |a: (u32, u32), b: (u32, u32)| (a.0.max(b.0), a.1.saturating_add(b.1));
-        self.burst = both(self.burst, other.burst);
+    fn shift_minutes(&mut self, minutes: u64) {
+        self.asked_minutes = shifted(self.asked_minutes, minutes);
+        self.above_minutes = shifted(self.above_minutes, minutes);
+    }
+
+    /// Says that other servers also took units of this caller, so that these figures have no upper end.
+    pub(super) fn share(&mut self) {
+        (self.burst.1, self.rate) = (None, None);
+        (self.above_upper, self.paid) = (true, false);
+    }
+
+    /// Returns the most that the caller used of its limit at one time, as a share.
+    pub(super) fn used_share(&self) -> f64 {
+        f64::from(self.used_permille) / 1000.0
+    }
+
+    /// Adds the figures of the same caller at another server.
+    fn merge(&mut self, other: &SampledCaller, model: &Model) {
+        // A window that begins at a first hit can touch two of another server.
+        let touched = if model.counting == Counting::FirstHit { 2 } else { 1 };
         self.window = match (self.window, other.window) {
-            (Some(a), Some(b)) => Some(both(a, b)),
+            (Some(a), Some(b)) => Some((a.0.max(b.0), a.1.saturating_add(b.1).saturating_mul(touched))),
             (a, b) => a.or(b),
+        };
+        self.only_oversized = match (self.refused, other.refused) {
+            (true, true) => self.only_oversized && other.only_oversized,
+            _ => self.only_oversized || other.only_oversized,
         };
         self.refused |= other.refused;
         self.above_lower |= other.above_lower;
         self.above_upper |= other.above_upper;
+        self.asked_minutes |= other.asked_minutes;
+        self.above_minutes |= other.above_minutes;
         self.paid &= other.paid;
-        self.asked = self.asked.saturating_add(other.asked);
         self.used_permille = self.used_permille.max(other.used_permille);
+        self.burst.0 = self.burst.0.max(other.burst.0);
+        let highest = self.window.map_or(u64::MAX, |window| window.1.saturating_mul(2));
+        let rate = self.rate.zip(other.rate).map(|(a, b)| a + b);
+        self.share();
+        // A time t touches at most t / window + 2 windows, and half of `highest` is the most of one. So if that is less than the
+        // limit, no burst is above `highest`.
+        if highest <= model.limit.min(model.capacity) && rate == Some(0.0) {
+            (self.burst.1, self.rate) = (Some(highest), rate);
+            self.above_upper = self.above_lower;
+        }
     }
+}
+
+/// Shifts minutes, because a reading is later.
+pub(super) fn shifted(minutes: u64, later: u64) -> u64 {
+    u32::try_from(later).ok().and_then(|later| minutes.checked_shl(later)).unwrap_or(0)
 }
 
 impl TopCallers {
@@ -219,6 +287,9 @@ impl TopCallers {
             }
         });
         self.callers.sort_by_key(|caller| (std::cmp::Reverse(caller.units), caller.id));
+        let first = self.callers.first().map_or(0, |caller| caller.units);
+        self.highest.0 = self.highest.0.max(other.highest.0).max(first);
+        self.highest.1 = self.highest.1.saturating_add(other.highest.1);
     }
 }
 

@@ -3,9 +3,10 @@
 use serde::Serialize;
 
 use super::SPANS_NS;
-use super::model::{Model, Windows};
+use super::model::Model;
 use super::reading::{Counts, Reading, Sampled, SampledCaller, Span, TopCallers};
-use super::verdict::{Judged, Suggestion, Verdict};
+use super::suggest::Suggestion;
+use super::verdict::{Judged, Verdict};
 
 /// What a limit did to its callers in the last minute, ten minutes and hour, and a verdict.
 ///
@@ -78,8 +79,8 @@ pub struct Estimate {
 pub struct Range {
     /// The figure is not smaller.
     pub at_least: f64,
-    /// The figure is not larger.
-    pub at_most: f64,
+    /// The figure is not larger. `None` if nothing is known of that.
+    pub at_most: Option<f64>,
 }
 
 /// A figure of the callers of a limit.
@@ -137,18 +138,22 @@ impl SpanReport {
                 refused: Estimate::of(sampled, |caller| caller.refused),
                 above_rate: Estimate::of(sampled, |caller| caller.above_lower && caller.above_upper),
             },
-            burst_needed: percentiles(&|caller| (model.rate > 0.0).then(|| whole(caller.burst))),
-            window_count: percentiles(&|caller| caller.window.filter(|_| model.windows != Windows::None).map(whole)),
+            burst_needed: percentiles(&|caller| {
+                let (at_least, at_most) = caller.burst;
+                // A caller without units, for example because its requests can never pass, needs no burst.
+                let is_known = model.rate > 0.0 && at_most != Some(0);
+                is_known.then(|| (at_least as f64, at_most.map_or(f64::INFINITY, |units| units as f64)))
+            }),
+            window_count: percentiles(&|caller| {
+                let (at_least, at_most) = caller.window.filter(|_| model.has_windows())?;
+                Some((at_least as f64, at_most as f64))
+            }),
             use_share: percentiles(&|caller| {
-                let share = f64::from(caller.used_permille) / 1000.0;
+                let share = caller.used_share();
                 Some((share, share))
             }),
         }
     }
-}
-
-fn whole((at_least, at_most): (u32, u32)) -> (f64, f64) {
-    (f64::from(at_least), f64::from(at_most))
 }
 
 impl WaitPercentiles {
@@ -177,7 +182,10 @@ impl Percentiles {
         let mut upper: Vec<f64> = figures.iter().map(|figure| figure.1).collect();
         lower.sort_by(f64::total_cmp);
         upper.sort_by(f64::total_cmp);
-        let at = |share| Some(Range { at_least: quantile(&lower, share)?, at_most: quantile(&upper, share)? });
+        let at = |share| {
+            let at_most = quantile(&upper, share)?;
+            Some(Range { at_least: quantile(&lower, share)?, at_most: at_most.is_finite().then_some(at_most) })
+        };
         Some(Percentiles { median: at(0.5)?, p99: at(0.99)?, highest: at(1.0)? })
     }
 }

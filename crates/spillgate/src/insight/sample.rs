@@ -12,9 +12,8 @@ use super::caller::Caller;
 use super::model::Model;
 use super::places::Places;
 use super::reading::Sampled;
-use super::{LONGEST_SPAN_NS, SPANS_NS, Take};
+use super::{LONGEST_SPAN_NS, MINUTE_NS, SPANS_NS, Take};
 
-const MINUTE_NS: u64 = 60_000_000_000;
 /// One more than the minutes of the longest span, because a span begins within a minute.
 const MINUTES: usize = (LONGEST_SPAN_NS / MINUTE_NS) as usize + 1;
 
@@ -57,6 +56,14 @@ impl SharedSample {
         if self.known.minute.load(Ordering::Relaxed) != minute {
             self.known.minute.store(minute, Ordering::Release);
         }
+    }
+
+    /// Forgets all callers.
+    pub(super) fn clear(&self) {
+        let mut sample = self.sample.lock();
+        sample.clear();
+        self.known.threshold.store(u64::MAX, Ordering::Relaxed);
+        self.known.minute.store(0, Ordering::Release);
     }
 
     /// Adds the callers of the span with the index `span`, which ends at `now_ns`, to `sampled`.
@@ -105,10 +112,6 @@ impl Sample {
     }
 
     fn count(&mut self, model: &Model, now_ns: u64, hash: u64, take: &Take) {
-        // A clock that is set back by more than all spans was wrong before, and so is all that was counted.
-        if self.minute > now_ns / MINUTE_NS + MINUTES as u64 {
-            self.clear();
-        }
         if now_ns / MINUTE_NS > self.minute {
             self.next_minute(now_ns);
         }
@@ -170,7 +173,7 @@ impl Sample {
         self.forget(now_ns);
         self.places.rebuild(self.callers.iter().map(|caller| caller.hash));
         let missed = (minute - self.minute).min(MINUTES as u64);
-        if self.callers.len() < self.kept / 2 {
+        if self.callers.len() < self.kept.div_ceil(2) {
             self.threshold = if self.threshold > u64::MAX / 2 { u64::MAX } else { 2 * self.threshold };
         }
         for passed in 0..missed {

@@ -11,7 +11,7 @@ use std::thread;
 use super::counts::{SLOT_NS, Slot, Slots};
 use super::reading::{CallerName, TopCallers};
 use super::top::Top;
-use super::{LONGEST_SPAN_NS, Take};
+use super::{STEP_NS, Take};
 
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
@@ -40,11 +40,13 @@ pub(super) struct Tally {
     /// The counts of the slot of time that is now.
     slot: Slot,
     slot_ns: u64,
+    /// The time of the newest take.
+    latest_ns: u64,
 }
 
 impl Tally {
     pub(super) fn new(named: bool) -> Tally {
-        Tally { allowed: Top::new(named), refused: Top::new(named), slot: Slot::default(), slot_ns: 0 }
+        Tally { allowed: Top::new(named), refused: Top::new(named), slot: Slot::default(), slot_ns: 0, latest_ns: 0 }
     }
 
     /// Counts a take. If a slot of time ended, returns when it began, and its counts.
@@ -56,32 +58,35 @@ impl Tally {
         take: &Take,
         name: impl FnOnce() -> CallerName,
     ) -> Option<(u64, Slot)> {
-        // A clock that is set back by more than all spans was wrong before, and so is all that was counted.
-        if self.slot_ns > now_ns.saturating_add(LONGEST_SPAN_NS) {
-            self.clear();
-        }
+        self.latest_ns = self.latest_ns.max(now_ns);
         let ended = (now_ns >= self.slot_ns.saturating_add(SLOT_NS)).then(|| {
             let began_ns = std::mem::replace(&mut self.slot_ns, now_ns - now_ns % SLOT_NS);
             (began_ns, std::mem::take(&mut self.slot))
         });
-        self.slot.count(take.units, take.refused.then_some(take.wait));
-        if take.units > 0 {
+        self.slot.count(take);
+        if take.units > 0 && !take.is_oversized() {
             let top = if take.refused { &mut self.refused } else { &mut self.allowed };
             top.add(now_ns, hash, take.units, name);
         }
         ended
     }
 
-    #[cold]
-    fn clear(&mut self) {
+    /// Returns whether the clock was set back: a take has a time that is much later than `now_ns`.
+    #[inline]
+    pub(super) fn is_ahead_of(&self, now_ns: u64) -> bool {
+        self.latest_ns > now_ns.saturating_add(STEP_NS)
+    }
+
+    /// Forgets all counts.
+    pub(super) fn clear(&mut self) {
         self.allowed.clear();
         self.refused.clear();
-        (self.slot, self.slot_ns) = (Slot::default(), 0);
+        (self.slot, self.slot_ns, self.latest_ns) = (Slot::default(), 0, 0);
     }
 
     /// Adds the counts of the slot that has not ended to `slots`, and the callers with the most units to `tops`.
     pub(super) fn read(&mut self, now_ns: u64, slots: &mut Slots, tops: [&mut TopCallers; 2]) {
-        slots.add(self.slot_ns, &std::mem::take(&mut self.slot), now_ns);
+        slots.add(self.slot_ns, &std::mem::take(&mut self.slot));
         let [allowed, refused] = tops;
         allowed.merge(&self.allowed.read(now_ns));
         refused.merge(&self.refused.read(now_ns));

@@ -15,7 +15,7 @@ use super::reading::{CallerId, CallerName, TopCaller, TopCallers};
 /// The number of callers that have a count above 0 after a subtraction, at most.
 pub(super) const KEPT: usize = 48;
 const CAPACITY: usize = 2 * KEPT;
-/// Counts lose half of their value in this time, so that old units do not hide new ones.
+/// All counts are halved whenever this time has passed since the epoch, so that old units do not hide new ones.
 pub(super) const HALF_LIFE_NS: u64 = 600_000_000_000;
 
 /// The callers with the most units.
@@ -99,9 +99,9 @@ impl Top {
     fn halve(&mut self, half_life: u64) {
         let halvings = (half_life - self.half_life).min(63) as u32;
         self.half_life = half_life;
-        // Rounded up, so that the error is never reported too small.
-        self.missing = (self.missing >> halvings) + u64::from(self.missing > 0);
-        self.units = (self.units >> halvings) + u64::from(self.units > 0);
+        self.units >>= halvings;
+        // Rounded up, so that the error is not reported too small. No caller can miss more than all units.
+        self.missing = self.missing.div_ceil(1 << halvings).min(self.units);
         self.keep(|units| units >> halvings);
     }
 
@@ -132,6 +132,8 @@ impl Top {
             name: self.names.get(position).map(CallerName::to_string),
             units: counted.units,
         });
-        TopCallers { units: self.units, missing: self.missing, callers: callers.collect() }
+        let highest = self.counted.iter().map(|counted| counted.units).max().unwrap_or(0);
+        let highest = (highest, highest.saturating_add(self.missing));
+        TopCallers { units: self.units, missing: self.missing, highest, callers: callers.collect() }
     }
 }

@@ -7,15 +7,17 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::model::Model;
+use super::model::{Counting, Model};
 use super::reading::{Reading, SampledCaller, Span};
-use super::report::quantile;
+use super::suggest::Suggestion;
 use super::top::HALF_LIFE_NS;
-use super::{LONGEST_SPAN_NS, SPANS_NS};
+use super::{LONGEST_SPAN_NS, MINUTE_NS, SPANS_NS};
 use crate::units::format_duration;
 
 /// No verdict is given on fewer requests.
 const MIN_REQUESTS: u64 = 100;
+/// No verdict is given if there were requests in fewer minutes.
+const MIN_MINUTES: usize = 3;
 /// Callers are compared with each other only if there are this many.
 const MIN_CALLERS: usize = 10;
 /// A limit is never binding if its highest caller uses less than this share.
@@ -24,11 +26,12 @@ const HARDLY_USED: f64 = 0.5;
 const ABUSER_SHARE: f64 = 0.8;
 /// An abuser was refused at least this many times what its limit allows.
 const ABUSER_TIMES: f64 = 5.0;
-/// An abuser is one of few: the other refused callers are at most this share of all.
+/// An abuser is one of few: the other refused callers are at most this share of all. Requests that can never pass are few too.
 const FEW: f64 = 0.05;
-/// A limit is effective if the share of callers above the rate is at most the first number, and too strict if the share is at
-/// least the second.
-const ABOVE: (f64, f64) = (0.10, 0.20);
+/// A limit is effective if it refuses at most this share of its callers.
+const REFUSES: f64 = 0.10;
+/// A limit is too strict if at least this share of its callers is above the rate.
+const ABOVE: f64 = 0.20;
 /// This share of the judged callers has to be of one kind.
 const MOST: f64 = 0.8;
 
@@ -36,11 +39,11 @@ const MOST: f64 = 0.8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It refuses few callers, which ask for more than the rate, and the others pass. Or no caller needs to be refused.
+    /// It refuses few callers, and the others pass. Or no caller needs to be refused.
     Effective,
-    /// Many callers ask for more than the rate, all the time.
+    /// Many callers ask for more than the rate, most of the time.
     TooStrict,
-    /// The refused callers keep to the rate, but they ask for more than the burst at once.
+    /// The refused callers keep to the rate most of the time, but sometimes they ask for too much at once.
     Bursts,
     /// No caller comes near the limit.
     NeverBinding,
@@ -48,24 +51,6 @@ pub enum Verdict {
     OneAbuser,
     /// What was seen is too little, or does not point in one direction.
     TooLittleToTell,
-}
-
-/// A change of the numbers of a limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct Suggestion {
-    /// The units in each window.
-    pub limit: u64,
-    /// The burst. If it is given, the algorithm is the token bucket.
-    pub burst: Option<u64>,
-}
-
-impl Suggestion {
-    /// Makes a suggestion. With a burst, the algorithm is the token bucket.
-    #[must_use]
-    pub const fn new(limit: u64, burst: Option<u64>) -> Suggestion {
-        Suggestion { limit, burst }
-    }
 }
 
 /// A verdict with its reason.
@@ -79,11 +64,25 @@ pub(super) struct Judged {
 #[derive(Clone, Copy, Debug, Default)]
 struct Kinds {
     all: usize,
+    /// Refused, although the request could pass at another time.
     refused: usize,
     /// Refused, and above the rate by both figures.
     above: usize,
     /// Refused, within the rate by both figures, and not busy any more.
     bursty: usize,
+}
+
+/// The minutes of the last hour in which there were requests.
+#[derive(Clone, Copy, Debug, Default)]
+struct Minutes {
+    /// The number of these minutes.
+    asked: usize,
+    /// How many minutes ago the first one was.
+    first: usize,
+    /// The number of those in which the limit was too low for many callers.
+    strict: usize,
+    /// How many minutes ago the last one of those was.
+    last_strict: usize,
 }
 
 impl Judged {
@@ -95,114 +94,201 @@ impl Judged {
         Judged::new(Verdict::TooLittleToTell, reason)
     }
 
-    fn suggest(self, limit: f64, burst: Option<f64>) -> Judged {
-        let suggestion = Suggestion { limit: rounded_up(limit), burst: burst.map(rounded_up) };
-        Judged { suggestion: Some(suggestion), ..self }
-    }
-
     /// Judges a limit by all that was seen in the last hour.
     pub(super) fn of(reading: &Reading) -> Judged {
         let model = &reading.limit;
         let span = &reading.spans[SPANS_NS.len() - 1];
-        let watched_ns = reading.now_ns.saturating_sub(reading.since_ns).min(LONGEST_SPAN_NS);
+        let (requests, oversized) = (span.counts.requests, span.counts.oversized_requests);
         if model.limit == 0 {
             return Judged::too_little("The limit is 0: it refuses every request, whoever asks.".into());
         }
-        if span.counts.requests < MIN_REQUESTS || span.sampled.callers.is_empty() {
-            let seen = span.counts.requests;
-            return Judged::too_little(format!("There were {seen} requests. A verdict needs {MIN_REQUESTS}."));
+        let mut judged = if oversized as f64 > FEW * requests as f64 {
+            Judged::too_little("There is no verdict, because these are more than 5 % of all requests.".into())
+        } else {
+            fitting(reading, span)
+        };
+        if oversized > 0 {
+            let most = model.burst;
+            let never = format!("{oversized} of {requests} requests cost more than {most}, so they can never pass.");
+            judged.reason = format!("{never} {}", judged.reason);
         }
-        let needed_ns = if span.counts.refused_requests == 0 { model.window_ns } else { model.judged_ns };
-        if needed_ns > LONGEST_SPAN_NS {
-            let (needed, most) = (rounded_time(needed_ns), rounded_time(LONGEST_SPAN_NS));
-            return Judged::too_little(format!("This limit needs {needed} of requests, and insight keeps {most}."));
-        }
-        if watched_ns < needed_ns {
-            let (needed, watched) = (rounded_time(needed_ns), rounded_time(watched_ns));
-            return Judged::too_little(format!("The limit was watched for {watched}. A verdict needs {needed}."));
-        }
-        if span.counts.refused_requests == 0 {
-            return unrefused(span, model);
-        }
-        if model.rate <= 0.0 {
-            return Judged::too_little("Permits have no rate, so refusals are counted but not judged.".into());
-        }
-        refusing(reading, span)
+        judged
     }
+}
+
+/// Judges a limit by the requests that can pass at some time.
+fn fitting(reading: &Reading, span: &Span) -> Judged {
+    let model = &reading.limit;
+    let (counts, callers) = (&span.counts, &span.sampled.callers);
+    if counts.requests < MIN_REQUESTS || callers.is_empty() {
+        let seen = counts.requests;
+        return Judged::too_little(format!("There were {seen} requests. A verdict needs {MIN_REQUESTS}."));
+    }
+    let minutes = Minutes::of(callers);
+    if minutes.asked < MIN_MINUTES {
+        let asked = minutes.asked;
+        return Judged::too_little(format!(
+            "There were requests in {asked} of the last 60 minutes. A verdict needs {MIN_MINUTES}."
+        ));
+    }
+    let refused = counts.refused_requests - counts.oversized_requests.min(counts.refused_requests);
+    if refused > 0 && model.rate <= 0.0 {
+        return Judged::too_little("Permits have no rate, so refusals are counted but not judged.".into());
+    }
+    let kinds = Kinds::of(callers);
+    let refuses_few = kinds.all >= MIN_CALLERS && kinds.refused as f64 <= FEW * kinds.all as f64;
+    if let Some(reason) = abuser(reading).filter(|_| refused > 0 && refuses_few) {
+        return Judged::new(Verdict::OneAbuser, reason);
+    }
+    // Requests of two windows have all of a window in them, wherever it begins.
+    let window_ns = match model.window_ns {
+        window_ns @ 0..=LONGEST_SPAN_NS => (2 * window_ns).min(LONGEST_SPAN_NS),
+        window_ns => window_ns,
+    };
+    let watched_ns = reading.now_ns.saturating_sub(reading.since_ns).min(minutes.first as u64 * MINUTE_NS);
+    let needed = |needed_ns: u64| {
+        let (needed, watched) = (rounded_time(needed_ns), rounded_time(watched_ns.min(LONGEST_SPAN_NS)));
+        if needed_ns > LONGEST_SPAN_NS {
+            return Some(format!("This limit needs {needed} of requests, and insight keeps 1h."));
+        }
+        (watched_ns < needed_ns).then(|| format!("Requests came for {watched}. A verdict needs {needed}."))
+    };
+    if let Some(reason) = needed(window_ns) {
+        return Judged::too_little(reason);
+    }
+    if refused == 0 {
+        return unrefused(reading, span);
+    }
+    if kinds.all >= MIN_CALLERS && kinds.refused as f64 <= REFUSES * kinds.all as f64 {
+        return Judged::new(Verdict::Effective, kinds.effective());
+    }
+    if let Some(reason) = needed(model.judged_ns) {
+        return Judged::too_little(reason);
+    }
+    let unwaited = counts.unwaited_requests as f64 / refused as f64;
+    if unwaited > 1.0 - MOST {
+        return Judged::too_little(format!(
+            "{} % of the refused requests had room in the queue, but did not wait for their turn.",
+            percent(unwaited)
+        ));
+    }
+    refusing(span, model, &kinds, &minutes)
 }
 
 /// Judges a limit that refused nothing.
-fn unrefused(span: &Span, model: &Model) -> Judged {
-    let used = span.sampled.callers.iter().map(|caller| caller.used_permille).max().unwrap_or(0);
-    let used = f64::from(used) / 1000.0;
-    let percent = (used * 100.0).ceil();
-    if used >= HARDLY_USED {
-        return Judged::new(
-            Verdict::Effective,
-            format!("No caller is refused. The highest caller uses {percent} % of its limit."),
-        );
-    }
-    let reason = format!("No caller is refused. The highest caller uses only {percent} % of its limit.");
-    let judged = Judged::new(Verdict::NeverBinding, reason);
-    let twice = |most: u64| (2.0 * used * most as f64).max(1.0);
-    if model.has_own_burst() {
-        judged.suggest(model.limit as f64, Some(twice(model.capacity)))
-    } else {
-        judged.suggest(twice(model.limit), None)
-    }
-}
-
-/// Judges a limit that refused some requests.
-fn refusing(reading: &Reading, span: &Span) -> Judged {
+fn unrefused(reading: &Reading, span: &Span) -> Judged {
     let model = &reading.limit;
     let callers = &span.sampled.callers;
-    let kinds = Kinds::of(callers);
-    let share = |part: usize| part as f64 / kinds.all as f64;
-    let percent = |share: f64| (share * 1000.0).round() / 10.0;
-    let refused_percent = percent(span.counts.refused_units as f64 / span.counts.units.max(1) as f64);
-
-    let refuses_few = kinds.all >= MIN_CALLERS && share(kinds.refused) <= FEW;
-    if let Some(reason) = abuser(reading).filter(|_| refuses_few) {
-        return Judged::new(Verdict::OneAbuser, reason);
+    let others = others_share(reading, span);
+    let none = if span.counts.refused_requests == 0 { "No caller is refused." } else { "No other request is refused." };
+    let highest = |shares: &mut dyn Iterator<Item = f64>| shares.fold(0.0, f64::max);
+    let at_least = highest(&mut callers.iter().map(|caller| used_share(caller, model).0)).max(others.0);
+    let at_most = highest(&mut callers.iter().map(|caller| used_share(caller, model).1)).max(others.1);
+    let percent = |share: f64| (share * 100.0).ceil().min(100.0);
+    let whom = if span.sampled.threshold == u64::MAX {
+        "The highest caller".to_owned()
+    } else {
+        format!("The highest of {} callers in the sample, and of those with the most units,", callers.len())
+    };
+    if at_least >= HARDLY_USED {
+        let percent = percent(at_least);
+        return Judged::new(
+            Verdict::Effective,
+            format!("{none} {whom} uses {percent} % of its limit, in a window or at once."),
+        );
     }
+    if at_most >= HARDLY_USED {
+        return Judged::too_little(format!(
+            "{none} It is not known how near to the limit those come that use several servers, or are not in the sample."
+        ));
+    }
+    let percent = percent(at_most);
+    let reason = format!("{none} {whom} uses only {percent} % of its limit, in a window or at once.");
+    let suggestion = Suggestion::lower(model, callers, others.1 * model.limit as f64);
+    Judged { suggestion, ..Judged::new(Verdict::NeverBinding, reason) }
+}
+
+/// Returns how much of the limit the other callers use, if there are callers outside the sample: at least, and at most. It is the
+/// share of the rate, as the list of the callers with the most units has it for every caller.
+fn others_share(reading: &Reading, span: &Span) -> (f64, f64) {
+    if span.sampled.threshold == u64::MAX || reading.limit.rate <= 0.0 {
+        return (0.0, 0.0);
+    }
+    let (at_least, at_most) = reading.top_allowed.highest;
+    let allowed = reading.limit.rate * counted_ns(reading);
+    (at_least as f64 / allowed, at_most as f64 / allowed)
+}
+
+/// Returns how long callers had a rate if their units in a list of top callers are divided by this time. All counts were halved
+/// when the half-life began. So the units are the sum of one half-life before, and of this one until now.
+fn counted_ns(reading: &Reading) -> f64 {
+    let counted_ns = HALF_LIFE_NS + reading.now_ns % HALF_LIFE_NS;
+    reading.now_ns.saturating_sub(reading.first_since_ns).min(counted_ns) as f64
+}
+
+/// Returns how much of the limit a caller uses, in a window or at once, at least and at most: 1 is the whole limit.
+fn used_share(caller: &SampledCaller, model: &Model) -> (f64, f64) {
+    if model.counting == Counting::Permits {
+        return (caller.used_share(), caller.used_share());
+    }
+    let (at_least, at_most) = caller.window.unwrap_or((0, 0));
+    let window = [at_least, at_most].map(|units| units as f64 / model.limit as f64);
+    if model.has_windows() {
+        return window.into();
+    }
+    let (at_least, at_most) = caller.burst;
+    let at_most = at_most.map_or(f64::INFINITY, |units| units as f64);
+    let burst = [at_least as f64, at_most].map(|units| units / model.capacity as f64);
+    (window[0].max(burst[0]), window[1].max(burst[1]))
+}
+
+/// Judges a limit that refused many callers.
+fn refusing(span: &Span, model: &Model, kinds: &Kinds, minutes: &Minutes) -> Judged {
+    let callers = &span.sampled.callers;
+    let share = |part: usize| part as f64 / kinds.all as f64;
+    let refused_percent = percent(span.counts.refused_requests as f64 / span.counts.requests.max(1) as f64);
     let judged = kinds.above + kinds.bursty;
     if 2 * judged < kinds.refused || kinds.refused == 0 {
         let refused = kinds.refused;
         return Judged::too_little(format!(
-            "{refused_percent} % of the units are refused. Of {refused} refused callers in the sample, {judged} can be judged: \
-             the others are still busy, or their retries cannot be distinguished from new requests."
+            "{refused_percent} % of the requests are refused. Of {refused} refused callers in the sample, {judged} can be judged: \
+             the others are still busy, or use several servers, or their retries cannot be distinguished from new requests."
         ));
     }
     if kinds.bursty as f64 >= MOST * judged as f64 {
-        let needed = needed_burst(callers);
-        let burst = rounded_up(needed);
-        let reason = format!(
-            "{} % of the refused callers keep to the rate, but ask for more at once than the burst. A burst of {burst} lets 99 of \
-             100 callers pass.",
-            percent(kinds.bursty as f64 / judged as f64)
-        );
-        return Judged::new(Verdict::Bursts, reason).suggest(model.limit as f64, Some(needed));
+        let of_judged = percent(kinds.bursty as f64 / judged as f64);
+        let mut reason =
+            format!("{of_judged} % of the refused callers keep to the rate, but ask for more at once than ");
+        let suggestion = Suggestion::longer_burst(model, callers);
+        match suggestion.and_then(|suggestion| suggestion.burst) {
+            Some(burst) => reason += &format!("the limit allows. A burst of {burst} lets 99 of 100 of them pass."),
+            None => reason += "the limit allows.",
+        }
+        return Judged { suggestion, ..Judged::new(Verdict::Bursts, reason) };
     }
-    let above = percent(share(kinds.above));
     if kinds.all < MIN_CALLERS {
         return Judged::too_little(format!(
-            "{refused_percent} % of the units are refused. {} callers are too few to say whether the limit is too strict.",
+            "{refused_percent} % of the requests are refused. {} callers are too few to say whether the limit is too strict.",
             kinds.all
         ));
     }
-    if share(kinds.refused) <= ABOVE.0 {
-        return Judged::new(
-            Verdict::Effective,
-            format!("{above} % of the callers ask for more than the rate, and are refused. The others pass."),
-        );
-    }
-    if kinds.above as f64 >= MOST * judged as f64 && share(kinds.above) >= ABOVE.1 {
-        let reason = format!("{above} % of the callers ask for more than the rate, all the time.");
-        let (limit, burst) = needed_rate(reading, callers);
-        return Judged::new(Verdict::TooStrict, reason).suggest(limit, burst);
+    let above = percent(share(kinds.above));
+    if kinds.above as f64 >= MOST * judged as f64 && share(kinds.above) >= ABOVE && minutes.strict > 0 {
+        let Minutes { asked, strict, last_strict, .. } = minutes;
+        let when = format!("in {strict} of the {asked} minutes with requests");
+        if 2 * strict < *asked {
+            let reason = format!(
+                "{above} % of the callers asked for more than the rate, but many of them only {when}. The last such minute was \
+                 {last_strict} minutes ago."
+            );
+            return Judged::new(Verdict::Bursts, reason);
+        }
+        let reason = format!("{above} % of the callers ask for more than the rate, many of them {when}.");
+        let suggestion = Suggestion::higher(model, callers);
+        return Judged { suggestion, ..Judged::new(Verdict::TooStrict, reason) };
     }
     Judged::too_little(format!(
-        "{refused_percent} % of the units are refused. {above} % of the callers are above the rate, and {} % need a larger burst: \
+        "{refused_percent} % of the requests are refused. {above} % of the callers are above the rate, and {} % need a larger burst: \
          this points in no one direction.",
         percent(share(kinds.bursty))
     ))
@@ -211,11 +297,9 @@ fn refusing(reading: &Reading, span: &Span) -> Judged {
 /// Returns why one caller is an abuser. Returns `None` if there is no such caller.
 fn abuser(reading: &Reading) -> Option<String> {
     let top = &reading.top_refused;
-    let first = top.callers.first()?;
-    let share = first.units as f64 / top.units.max(1) as f64;
-    // Units lose half of their value in each half-life, so they are the sum of this time at most.
-    let counted_ns = reading.now_ns.saturating_sub(reading.since_ns).min(2 * HALF_LIFE_NS) as f64;
-    let times = first.units as f64 / (reading.limit.rate * counted_ns);
+    let (units, _) = top.highest;
+    let share = units as f64 / top.units.max(1) as f64;
+    let times = units as f64 / (reading.limit.rate * counted_ns(reading));
     (share >= ABUSER_SHARE && times >= ABUSER_TIMES).then(|| {
         format!(
             "One caller has at least {} % of all refused units. It was refused {} times what the limit allows.",
@@ -225,44 +309,43 @@ fn abuser(reading: &Reading) -> Option<String> {
     })
 }
 
-/// Returns the burst that is enough for 99 of 100 callers that can be judged.
-fn needed_burst(callers: &[SampledCaller]) -> f64 {
-    let mut needed: Vec<f64> =
-        callers.iter().filter(|caller| !caller.above_upper).map(|caller| f64::from(caller.burst.1)).collect();
-    needed.sort_by(f64::total_cmp);
-    quantile(&needed, 0.99).unwrap_or(1.0)
-}
-
-/// Returns the limit that is enough for nine of ten callers, and the burst if the limit has one of its own.
-fn needed_rate(reading: &Reading, callers: &[SampledCaller]) -> (f64, Option<f64>) {
-    // The units that callers asked for are those of the last half hour and of the one that is not over.
-    let half_ns = LONGEST_SPAN_NS / 2;
-    let asked_ns = (reading.now_ns - reading.since_ns).min(half_ns + reading.now_ns % half_ns);
-    let model = &reading.limit;
-    let windows = asked_ns as f64 / model.window_ns.max(1) as f64;
-    let mut asked: Vec<f64> = callers.iter().map(|caller| f64::from(caller.asked) / windows).collect();
-    asked.sort_by(f64::total_cmp);
-    let limit = quantile(&asked, 0.9).unwrap_or(1.0).max(model.limit as f64 + 1.0);
-    (limit, model.has_own_burst().then_some(model.capacity as f64))
-}
-
 /// Returns a time as text, in whole seconds if it has any.
 fn rounded_time(ns: u64) -> String {
     let time = Duration::from_nanos(ns);
     format_duration(if time.as_secs() > 0 { Duration::from_secs(time.as_secs()) } else { time })
 }
 
-/// Rounds up to two digits that people like to write: 1234 becomes 1300.
-fn rounded_up(units: f64) -> u64 {
-    let units = units.ceil().max(1.0);
-    let step = 10_f64.powi((units.log10().floor() as i32 - 1).max(0));
-    ((units / step).ceil() * step) as u64
+/// Returns a share in percent, to one digit after the point.
+fn percent(share: f64) -> f64 {
+    (share * 1000.0).round() / 10.0
+}
+
+impl Minutes {
+    fn of(callers: &[SampledCaller]) -> Minutes {
+        let mut minutes = Minutes::default();
+        for minute in (0..u64::BITS as usize).rev() {
+            let count =
+                |of: fn(&SampledCaller) -> u64| callers.iter().filter(|caller| of(caller) >> minute & 1 == 1).count();
+            let asked = count(|caller| caller.asked_minutes);
+            let above = count(|caller| caller.above_minutes & caller.asked_minutes);
+            if asked == 0 {
+                continue;
+            }
+            minutes.first = minutes.first.max(minute);
+            minutes.asked += 1;
+            if above as f64 >= ABOVE * asked as f64 {
+                minutes.strict += 1;
+                minutes.last_strict = minute;
+            }
+        }
+        minutes
+    }
 }
 
 impl Kinds {
     fn of(callers: &[SampledCaller]) -> Kinds {
         let mut kinds = Kinds { all: callers.len(), ..Kinds::default() };
-        for caller in callers.iter().filter(|caller| caller.refused) {
+        for caller in callers.iter().filter(|caller| caller.refused && !caller.only_oversized) {
             kinds.refused += 1;
             match (caller.above_lower, caller.above_upper, caller.paid) {
                 (true, true, _) => kinds.above += 1,
@@ -271,5 +354,22 @@ impl Kinds {
             }
         }
         kinds
+    }
+
+    /// Says which few callers are refused.
+    fn effective(&self) -> String {
+        let Kinds { all, refused, above, bursty } = *self;
+        if refused == 0 {
+            return format!("None of {all} callers in the sample is refused.");
+        }
+        let share = |part: usize| percent(part as f64 / all as f64);
+        let kinds = [
+            (above, "ask for more than the rate"),
+            (bursty, "ask for too much at once"),
+            (refused - above - bursty, "cannot be judged"),
+        ];
+        let kinds: Vec<_> = kinds.iter().filter(|(part, _)| *part > 0).collect();
+        let kinds: Vec<_> = kinds.iter().map(|(part, what)| format!("{} % {what}", share(*part))).collect();
+        format!("{} % of the callers are refused: {}. The others pass.", share(refused), kinds.join(", "))
     }
 }

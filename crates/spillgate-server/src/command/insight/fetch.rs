@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::StreamExt as _;
 use http::{HeaderValue, Request, StatusCode, header};
-use http_body_util::{BodyExt as _, Empty, Limited};
+use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
@@ -15,11 +16,15 @@ use crate::command::terminal::Problem;
 
 /// A server has to answer within this time.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// While an answer is later than this, the command says that it waits.
+const PATIENCE: Duration = Duration::from_millis(300);
+/// This many servers are asked at the same time. Their answers are in memory together.
+const AT_ONCE: usize = 4;
 /// The most bytes of an answer. A page with the readings of 16 full samples has about a tenth of this.
 const MAX_BYTES: usize = 256 << 20;
 
 /// The address of an admin listener.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Admin {
     Tcp(String),
     Unix(PathBuf),
@@ -52,29 +57,57 @@ impl Admin {
     }
 }
 
-/// Returns the body of the answer to `GET path`.
-pub(super) fn get(admin: &Admin, path: &str, token: Option<&str>) -> Result<String, Problem> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime =
-        runtime.map_err(|error| Problem::new(format!("the runtime cannot start: {error}"), "free some memory"))?;
+/// Asks all servers `GET path`, a few at a time. `answered` gets each answer, in the order of the servers. While an answer is
+/// late, `waiting` is called again and again with the number of servers that have not answered.
+pub(super) fn get_all(
+    admins: &[Admin],
+    (path, token): (&'static str, Option<&str>),
+    mut answered: impl FnMut(&Admin, Result<Bytes, Problem>),
+    mut waiting: impl FnMut(usize),
+) -> Result<(), Problem> {
+    // The answers are read by a thread of their own, so that a long answer that is parsed here delays no other.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.map_err(|error| Problem::no_resources(&error))?;
     runtime.block_on(async {
-        let answer = tokio::time::timeout(TIMEOUT, exchange(admin, path, token)).await;
-        let late = || Problem::new(format!("{admin} did not answer within {} s", TIMEOUT.as_secs()), HELP);
-        let (status, body) = answer.map_err(|_| late())??;
-        match status {
-            StatusCode::OK => Ok(body),
-            StatusCode::UNAUTHORIZED => Err(Problem::new(
-                format!("{admin} needs its admin token"),
-                "give --admin-token-file a file with the text of the server's admin_token_file",
-            )),
-            status => Err(Problem::new(format!("{admin} answered {status}"), HELP)),
+        let ask = |admin: &Admin| tokio::spawn(get(admin.clone(), path, token.map(str::to_owned)));
+        let mut answers = futures_util::stream::iter(admins).map(ask).buffered(AT_ONCE);
+        let mut asked = admins.iter();
+        loop {
+            match tokio::time::timeout(PATIENCE, answers.next()).await {
+                Err(_) => waiting(asked.len()),
+                Ok(None) => return,
+                Ok(Some(answer)) => {
+                    let Some(admin) = asked.next() else { return };
+                    answered(admin, answer.unwrap_or_else(|error| Err(Problem::new(error.to_string(), HELP))));
+                }
+            }
         }
-    })
+    });
+    Ok(())
+}
+
+/// Returns the body of the answer to `GET path`.
+async fn get(admin: Admin, path: &'static str, token: Option<String>) -> Result<Bytes, Problem> {
+    let answer = tokio::time::timeout(TIMEOUT, exchange(&admin, path, token.as_deref())).await;
+    let late = || Problem::new(format!("{admin} did not answer within {} s", TIMEOUT.as_secs()), HELP);
+    let (status, body) = answer.map_err(|_| late())??;
+    match status {
+        StatusCode::OK => Ok(body),
+        StatusCode::UNAUTHORIZED => Err(Problem::new(
+            format!("{admin} needs its admin token"),
+            "give --admin-token-file a file with the text of the server's admin_token_file",
+        )),
+        status if status.is_redirection() => Err(Problem::new(
+            format!("{admin} answered {status}, and this command follows no redirection"),
+            "give --admin the address of the admin listener itself",
+        )),
+        status => Err(Problem::new(format!("{admin} answered {status}"), HELP)),
+    }
 }
 
 const HELP: &str = "check that spillgate serves its admin listener there: the setting `admin` is its address";
 
-async fn exchange(admin: &Admin, path: &str, token: Option<&str>) -> Result<(StatusCode, String), Problem> {
+async fn exchange(admin: &Admin, path: &str, token: Option<&str>) -> Result<(StatusCode, Bytes), Problem> {
     let unreachable = |error: std::io::Error| Problem::new(format!("{admin} cannot be reached: {error}"), HELP);
     match admin {
         Admin::Tcp(address) => {
@@ -94,7 +127,7 @@ async fn ask<S>(
     host: &str,
     path: &str,
     token: Option<&str>,
-) -> Result<(StatusCode, String), Problem>
+) -> Result<(StatusCode, Bytes), Problem>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -111,12 +144,24 @@ where
     tokio::spawn(connection);
     let response = sender.send_request(request).await.map_err(|error| broken(&error))?;
     let status = response.status();
-    let body = Limited::new(response.into_body(), MAX_BYTES).collect().await.map_err(|error| broken(&error))?;
-    Ok((status, String::from_utf8_lossy(&body.to_bytes()).into_owned()))
+    let body = Limited::new(response.into_body(), MAX_BYTES).collect().await.map_err(|error| {
+        if error.is::<LengthLimitError>() {
+            let help = "lower the setting `insight.max_callers` of this server, and check that the address is right";
+            return Problem::new(format!("the answer of {admin} has more than {} MiB", MAX_BYTES >> 20), help);
+        }
+        broken(&error)
+    })?;
+    Ok((status, body.to_bytes()))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::sync::mpsc::channel;
+    use std::sync::{Arc, Barrier};
+    use std::thread;
+
     use super::*;
 
     #[test]
@@ -131,5 +176,47 @@ mod tests {
         {
             assert!(Admin::parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    /// Starts a server for one request. It answers when `may_answer` returns.
+    fn serve(may_answer: impl FnOnce() + Send + 'static) -> Admin {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let address = listener.local_addr().expect("the listener has an address").to_string();
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a client connects");
+            may_answer();
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi").expect("the client reads");
+            // The client sends its request at once, and it must be read before the connection ends.
+            drop(stream.read(&mut [0; 1024]));
+        });
+        Admin::Tcp(address)
+    }
+
+    #[test]
+    fn the_command_says_that_it_waits() {
+        let (says, hears) = channel();
+        let admin = serve(move || hears.recv().expect("the command says that it waits"));
+        let mut answers = Vec::new();
+        let answered = |_: &Admin, answer: Result<Bytes, Problem>| answers.push(answer.expect("the server answers"));
+        get_all(&[admin], ("/", None), answered, |_| _ = says.send(())).expect("there is a runtime");
+        assert_eq!(answers, ["hi"]);
+    }
+
+    #[test]
+    fn servers_are_asked_at_the_same_time_and_answer_in_their_order() {
+        let all_are_asked = Arc::new(Barrier::new(AT_ONCE));
+        let admins: Vec<_> = (0..AT_ONCE)
+            .map(|_| {
+                let all_are_asked = Arc::clone(&all_are_asked);
+                serve(move || _ = all_are_asked.wait())
+            })
+            .collect();
+        let mut order = Vec::new();
+        let answered = |admin: &Admin, answer: Result<Bytes, Problem>| {
+            answer.expect("the server answers");
+            order.push(admin.clone());
+        };
+        get_all(&admins, ("/", None), answered, |_| {}).expect("there is a runtime");
+        assert_eq!(order, admins);
     }
 }

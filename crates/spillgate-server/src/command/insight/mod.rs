@@ -1,40 +1,21 @@
 //! `spillgate insight`: shows what each limit does to its callers.
 //!
-//! The limits of several servers are shown as one. Their readings are merged here, because no server knows the others.
+//! The limits of several servers are shown as one. A server that does not answer is an error, but the others are still shown.
 
 mod fetch;
+mod merge;
+mod page;
 mod render;
 
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use spillgate::insight::{Reading, Report};
+use spillgate::insight::Report;
 
 use super::open::secret_file;
-use super::terminal::{EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal};
+use super::terminal::{EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal, count, diagnostic_json};
 use crate::cli::Insight;
 use fetch::Admin;
-
-/// The answer of `GET /insight?readings=true`.
-#[derive(Deserialize)]
-struct Page {
-    limits: Vec<Limit>,
-}
-
-/// A limit of one server, or of several.
-#[derive(Deserialize)]
-struct Limit {
-    domain: String,
-    rule: String,
-    name: Option<String>,
-    file: String,
-    line: u32,
-    algorithm: String,
-    limit: u64,
-    window_ns: Option<u64>,
-    capacity: u64,
-    suggested_rules: Option<String>,
-    reading: Reading,
-}
+use merge::Fleet;
+use page::{Limit, Page};
 
 /// A limit with its report.
 struct Reported {
@@ -42,77 +23,100 @@ struct Reported {
     report: Report,
 }
 
-impl Limit {
-    /// Returns whether two servers have the same limit. Other options do not matter here.
-    fn is(&self, other: &Limit) -> bool {
-        let numbers = |limit: &Limit| (limit.limit, limit.window_ns, limit.capacity);
-        self.domain == other.domain
-            && self.rule == other.rule
-            && self.name == other.name
-            && self.algorithm == other.algorithm
-            && numbers(self) == numbers(other)
-    }
+/// What all servers have said.
+struct Answers {
+    /// Limits that need attention come first.
+    limits: Vec<Reported>,
+    servers: usize,
+    callers_match: bool,
+    unwatched_limits: u64,
+    /// What the reader of the answer has to know.
+    notes: Vec<String>,
+    problems: Vec<Problem>,
 }
 
 pub(super) fn run(insight: &Insight, terminal: &mut Terminal) -> u8 {
-    match reported(insight) {
-        Ok(limits) if insight.json => {
-            let limits: Vec<_> = limits.iter().map(as_json).collect();
-            terminal.json(&json!({ "limits": limits }));
-            EXIT_OK
-        }
-        Ok(limits) => {
-            let text = render::text(&limits, terminal);
-            terminal.print(&text);
-            EXIT_OK
-        }
-        Err((problem, code)) => {
+    let answers = match ask(insight, terminal) {
+        Ok(answers) => answers,
+        Err(problem) => {
             Problems::from(problem).print(insight.json, terminal);
-            code
+            return EXIT_USAGE;
         }
+    };
+    let code = if answers.problems.is_empty() { EXIT_OK } else { EXIT_UNAVAILABLE };
+    if insight.json {
+        terminal.json(&as_json(answers));
+        return code;
     }
+    if answers.servers > 0 {
+        let text = render::text(&answers.limits, terminal);
+        terminal.print(&text);
+    }
+    for note in &answers.notes {
+        terminal.complain(&format!("note: {note}"));
+    }
+    for problem in answers.problems {
+        Problems::from(problem).print(false, terminal);
+    }
+    code
 }
 
-/// Asks all servers, and returns their limits. Limits that need attention come first.
-fn reported(insight: &Insight) -> Result<Vec<Reported>, (Problem, u8)> {
-    let wrong = |problem| (problem, EXIT_USAGE);
-    let admins = insight.admin.iter().map(|url| Admin::parse(url)).collect::<Result<Vec<_>, _>>().map_err(wrong)?;
+/// Asks all servers, and merges what they say.
+fn ask(insight: &Insight, terminal: &mut Terminal) -> Result<Answers, Problem> {
+    let admins = insight.admin.iter().map(|url| Admin::parse(url)).collect::<Result<Vec<_>, _>>()?;
     let token = match &insight.admin_token_file {
         None => None,
-        Some(path) => Some(secret_file::token(path, "--admin-token-file").map_err(wrong)?),
+        Some(path) => Some(secret_file::token(path, "--admin-token-file")?),
     };
-    let mut limits: Vec<Limit> = Vec::new();
-    for admin in &admins {
-        let page = fetch::get(admin, "/insight?readings=true", token.as_deref());
-        let page = page.map_err(|problem| (problem, EXIT_UNAVAILABLE))?;
-        let page: Page = serde_json::from_str(&page).map_err(|error| {
-            let what = format!("the answer of {admin} is no insight: {error}");
-            (Problem::new(what, "use the address of spillgate's admin listener, of this version"), EXIT_UNAVAILABLE)
-        })?;
-        for limit in page.limits {
-            match limits.iter_mut().find(|known| known.is(&limit)) {
-                Some(known) => {
-                    known.reading.merge(&limit.reading);
-                    // This suggestion was made for one server. A suggestion for all of them has no rules file.
-                    known.suggested_rules = None;
-                }
-                None => limits.push(limit),
-            }
-        }
+    let (mut fleet, mut problems, mut notes) = (Fleet::default(), Vec::new(), Vec::new());
+    let answered = |admin: &Admin, body: Result<bytes::Bytes, Problem>| match body
+        .and_then(|body| Page::parse(admin, &body))
+        .map(|page| fleet.add(admin, page))
+    {
+        Ok(Ok(())) => {}
+        Ok(Err(same)) => notes.push(format!("{admin} and {same} are the same server, which counts once")),
+        Err(problem) => problems.push(problem),
+    };
+    let mut waited = false;
+    let waiting = |late| {
+        terminal.progress(&format!("waiting for {late} of {}", count(admins.len(), "server")));
+        waited = true;
+    };
+    fetch::get_all(&admins, ("/insight?readings=true", token.as_deref()), answered, waiting)?;
+    if waited {
+        terminal.progress("");
     }
-    let mut reported: Vec<_> =
-        limits.into_iter().map(|limit| Reported { report: limit.reading.clone().report(), limit }).collect();
-    reported.sort_by_key(|reported| render::attention(reported.report.verdict));
-    Ok(reported)
+    let (servers, callers_match, unwatched_limits) = (fleet.servers(), fleet.callers_match(), fleet.unwatched_limits());
+    if !callers_match {
+        notes.push("the servers hash keys with different secrets, so a caller of two servers counts as two".into());
+    }
+    if unwatched_limits > 0 {
+        let limits = count(usize::try_from(unwatched_limits).unwrap_or(usize::MAX), "limit");
+        notes.push(format!("{limits} of the rules cannot be shown, because insight.max_callers is too small"));
+    }
+    let report = |limit: Limit| Reported { report: limit.reading.clone().report(), limit };
+    let mut limits: Vec<_> = fleet.limits.into_iter().map(report).collect();
+    limits.sort_by_key(|reported| render::attention(reported.report.verdict));
+    Ok(Answers { limits, servers, callers_match, unwatched_limits, notes, problems })
+}
+
+fn as_json(answers: Answers) -> Value {
+    let limits: Vec<_> = answers.limits.iter().map(limit_as_json).collect();
+    let errors: Vec<_> = answers.problems.into_iter().map(|problem| diagnostic_json(&problem.into())).collect();
+    json!({
+        "ok": errors.is_empty(), "servers": answers.servers, "callers_match": answers.callers_match,
+        "unwatched_limits": answers.unwatched_limits, "limits": limits, "notes": answers.notes, "errors": errors,
+    })
 }
 
 /// Returns a limit in the same form as `GET /insight` has it.
-fn as_json(reported: &Reported) -> Value {
-    let Limit { domain, rule, name, file, line, algorithm, limit, window_ns, capacity, suggested_rules, .. } =
-        &reported.limit;
+fn limit_as_json(reported: &Reported) -> Value {
+    let Limit {
+        domain, rule, name, file, line, algorithm, limit, window_ns, capacity, options, suggested_rules, ..
+    } = &reported.limit;
     let named = json!({
         "domain": domain, "rule": rule, "name": name, "file": file, "line": line, "algorithm": algorithm,
-        "limit": limit, "window_ns": window_ns, "capacity": capacity, "suggested_rules": suggested_rules,
+        "limit": limit, "window_ns": window_ns, "capacity": capacity, "options": options, "suggested_rules": suggested_rules,
     });
     let report = serde_json::to_value(&reported.report).expect("invariant: strings and numbers become JSON in memory");
     let members = |value| if let Value::Object(members) = value { members } else { Map::new() };

@@ -2,15 +2,19 @@
 //!
 //! All output goes through this module, so that `NO_COLOR`, pipes and `--json` are respected everywhere.
 
+mod clean;
 mod exit;
 mod format;
 mod problem;
 mod table;
+mod wrap;
 
+pub(crate) use clean::clean;
 pub use exit::{EXIT_DENIED, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE};
 pub(crate) use format::{count, duration, limit_label, quota, thousands};
 pub(crate) use problem::{Problem, Problems, diagnostic_json};
 pub(crate) use table::Table;
+pub(crate) use wrap::wrapped;
 
 use std::io::{self, IsTerminal, Write as _};
 use std::process::ExitCode;
@@ -33,6 +37,8 @@ pub(crate) enum Tone {
 pub(crate) struct Terminal {
     out_colour: bool,
     err_colour: bool,
+    /// Whether standard error is a terminal that can erase a line.
+    shows_progress: bool,
     /// The first error while standard output was written, if there was one.
     lost: Option<io::Error>,
 }
@@ -44,6 +50,7 @@ impl Terminal {
         Terminal {
             out_colour: wanted && io::stdout().is_terminal(),
             err_colour: wanted && io::stderr().is_terminal(),
+            shows_progress: variable("TERM") != "dumb" && io::stderr().is_terminal(),
             lost: None,
         }
     }
@@ -64,6 +71,21 @@ impl Terminal {
             Tone::Warn => "33",
         };
         if self.out_colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    /// Returns the number of columns of standard output, if it is a terminal.
+    pub(crate) fn width(&self) -> Option<usize> {
+        let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+        (size.ws_col > 0).then_some(usize::from(size.ws_col))
+    }
+
+    /// Shows what the command waits for, if standard error is a terminal. The line replaces the one before. An empty text
+    /// erases it.
+    pub(crate) fn progress(&mut self, text: &str) {
+        if self.shows_progress {
+            let mut err = io::stderr().lock();
+            drop(write!(err, "\r\x1b[K{text}").and_then(|()| err.flush()));
+        }
     }
 
     /// Prints to standard output. It is not an error if the program that reads the output has ended, such
@@ -88,9 +110,9 @@ impl Terminal {
         ExitCode::from(EXIT_UNAVAILABLE)
     }
 
-    /// Prints a line of JSON to standard output.
+    /// Prints a line of JSON to standard output. It is ASCII wherever a terminal could obey a character.
     pub(crate) fn json(&mut self, value: &serde_json::Value) {
-        self.print(&format!("{value}\n"));
+        self.print(&(clean::clean_json(&value.to_string()) + "\n"));
     }
 
     /// Prints a problem to standard error, with its line and its help.
@@ -120,7 +142,9 @@ mod tests {
     fn colour_is_for_terminals_that_allow_it() {
         assert!(wants_colour("", "xterm") && wants_colour("", ""));
         assert!(!wants_colour("1", "xterm") && !wants_colour("", "dumb"));
-        let painted = |out_colour| Terminal { out_colour, err_colour: false, lost: None }.paint(Tone::Good, "yes");
+        let painted = |out_colour| {
+            Terminal { out_colour, err_colour: false, shows_progress: false, lost: None }.paint(Tone::Good, "yes")
+        };
         assert_eq!(painted(true), "\x1b[32myes\x1b[0m");
         assert_eq!(painted(false), "yes");
     }

@@ -8,7 +8,7 @@ use std::io;
 
 use spillgate::rules::Diagnostic;
 
-use super::Terminal;
+use super::{Terminal, clean};
 use crate::settings::masked;
 
 /// All problems that were found, each with its fix, and with its place if it has one. The list is never empty.
@@ -50,10 +50,12 @@ impl From<Problem> for Problems {
 pub(crate) struct Problem(Diagnostic);
 
 impl Problem {
-    /// Makes a problem. `help` says how to fix it. Passwords in URLs are masked in the message.
+    /// Makes a problem. `help` says how to fix it. Passwords in URLs are masked in the message, and characters that a terminal
+    /// could obey get a visible form.
     pub(crate) fn new(message: impl Into<String>, help: impl Into<String>) -> Problem {
         // By mistake, a user can write a URL with a password in the place of a path.
-        Problem(Diagnostic::error(masked(&message.into()), help))
+        let message = masked(&message.into());
+        Problem(Diagnostic::error(message.lines().map(clean).collect::<Vec<_>>().join("\n"), help))
     }
 
     /// Returns the problem that the system has refused a thread, a runtime or a signal handler to the server.

@@ -1,0 +1,80 @@
+//! What a server says of its limits: the answer of `GET /insight?readings=true`.
+//!
+//! An answer came over the network, so it can have any text and any number. Its texts are cleaned before they are printed.
+
+use serde::Deserialize;
+use spillgate::insight::Reading;
+
+use super::fetch::Admin;
+use crate::admin::QuotaOptions;
+use crate::command::terminal::Problem;
+
+/// The most characters of an error in an answer. Such an error repeats text of the answer.
+const ERROR_CHARS: usize = 200;
+
+#[derive(Deserialize)]
+pub(super) struct Page {
+    pub(super) server: Server,
+    pub(super) limits: Vec<Limit>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Server {
+    /// A random number of the process.
+    pub(super) id: String,
+    /// The hash of a fixed text. Servers with the same secret have the same one.
+    pub(super) key_check: String,
+    pub(super) unwatched_limits: u64,
+}
+
+/// A limit of one server, or of several.
+#[derive(Deserialize)]
+pub(super) struct Limit {
+    pub(super) domain: String,
+    pub(super) rule: String,
+    pub(super) name: Option<String>,
+    pub(super) file: String,
+    pub(super) line: u32,
+    pub(super) algorithm: String,
+    pub(super) limit: u64,
+    pub(super) window_ns: Option<u64>,
+    pub(super) capacity: u64,
+    pub(super) options: QuotaOptions,
+    pub(super) suggested_rules: Option<String>,
+    pub(super) reading: Reading,
+}
+
+/// What makes limits of two servers the same limit.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Identity {
+    rule: (String, String),
+    name: Option<String>,
+    algorithm: String,
+    numbers: (u64, Option<u64>, u64),
+    options: QuotaOptions,
+}
+
+impl Limit {
+    pub(super) fn identity(&self) -> Identity {
+        Identity {
+            rule: (self.domain.clone(), self.rule.clone()),
+            name: self.name.clone(),
+            algorithm: self.algorithm.clone(),
+            numbers: (self.limit, self.window_ns, self.capacity),
+            options: self.options.clone(),
+        }
+    }
+}
+
+impl Page {
+    pub(super) fn parse(admin: &Admin, body: &[u8]) -> Result<Page, Problem> {
+        serde_json::from_slice(body).map_err(|error| {
+            let error: String = error.to_string().chars().take(ERROR_CHARS).collect();
+            let what = format!("the answer of {admin} is no insight: {error}");
+            Problem::new(
+                what,
+                "give --admin the address of spillgate's admin listener, of the same version as this command",
+            )
+        })
+    }
+}
