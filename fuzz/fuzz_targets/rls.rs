@@ -13,7 +13,7 @@ use spillgate::rules::{Action, Limit, Request, Rules, RulesFile, Unit};
 use spillgate::{Limiter, MemoryOptions, MemoryStore};
 use spillgate_server::metrics::Metrics;
 use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::RateLimitRequest;
-use spillgate_server::service::{Backend, Service, ServiceOptions};
+use spillgate_server::service::{Backend, Client, Service, ServiceOptions};
 use spillgate_server::settings::Grants;
 
 const RULES: &str = r#"
@@ -65,10 +65,10 @@ fuzz_target!(|data: &[u8]| {
         let entries = descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value));
         request.add(entries, action, limit.as_ref());
     }
-    let grants = Grants { refund: true, overriding: true };
+    let client = Client { grants: Grants { refund: true, overriding: true }, ..Client::default() };
     let loaded = SERVICE.rules();
     // The service can return an error. It must not panic or hang.
-    if let Ok(answer) = RUNTIME.block_on(SERVICE.decide(&loaded, &request, grants)) {
+    if let Ok(answer) = RUNTIME.block_on(SERVICE.decide(&loaded, &request, client)) {
         assert_eq!(answer.statuses.len(), wire.descriptors.len());
         for status in &answer.statuses {
             assert!(status.decision.remaining <= status.decision.limit || status.limit.is_none(), "{status:?}");
