@@ -64,17 +64,11 @@ impl LimitCounters {
     }
 }
 
-/// Counts any hit. A peek that is allowed takes nothing, so it is not counted.
+/// Counts any hit.
 #[inline(never)]
 fn count_other(counters: &[AtomicU64; COUNTERS], hit: &Hit<'_>, decision: &Decision, is_taken: bool) {
-    let units = match hit.op {
-        Op::Take { cost, .. } | Op::Force { cost } => cost,
-        _ => 0,
-    };
+    let Some(units) = judged_units(hit.op, decision) else { return };
     let add = |index: usize, count: u64| counters[index].fetch_add(count, Ordering::Relaxed);
-    if !is_of_limit(decision.reason) || decision.allowed && units == 0 {
-        return;
-    }
     if decision.allowed {
         add(if decision.soft_over { SOFT_OVER } else { ALLOWED }, 1);
         add(NEAR, u64::from(is_near(decision)));
@@ -84,6 +78,17 @@ fn count_other(counters: &[AtomicU64; COUNTERS], hit: &Hit<'_>, decision: &Decis
         add(outcome, 1);
         add(FIRST_UNITS + outcome, units);
     }
+}
+
+/// Returns the units of a hit that is counted. Returns `None` for a peek that is allowed, which takes nothing, and for a
+/// decision that says nothing about the limit.
+#[inline]
+pub(crate) fn judged_units(op: Op, decision: &Decision) -> Option<u64> {
+    let units = match op {
+        Op::Take { cost, .. } | Op::Force { cost } => cost,
+        _ => 0,
+    };
+    (is_of_limit(decision.reason) && !(decision.allowed && units == 0)).then_some(units)
 }
 
 /// Returns whether the limit itself has decided, and not, for example, a full store.

@@ -92,7 +92,7 @@ impl RuleCounters {
     ) {
         match &self.by_value {
             None => self.plain.add(thread, outcome as usize, 1),
-            Some(by_value) => by_value.count(metrics, rule, entries, outcome, &self.plain),
+            Some(by_value) => by_value.count(thread, metrics, rule, entries, outcome, &self.plain),
         }
     }
 
@@ -110,8 +110,15 @@ impl RuleCounters {
 }
 
 impl ByValue {
-    fn count(&self, metrics: &Metrics, rule: &Rule, entries: &[(&str, &str)], outcome: Outcome, plain: &Outcomes) {
-        let thread = ThreadNumber::current();
+    fn count(
+        &self,
+        thread: ThreadNumber,
+        metrics: &Metrics,
+        rule: &Rule,
+        entries: &[(&str, &str)],
+        outcome: Outcome,
+        plain: &Outcomes,
+    ) {
         let mut hasher = self.hasher.build_hasher();
         for value in named_values(rule, entries).filter_map(|(_, value)| value) {
             value.hash(&mut hasher);

@@ -32,6 +32,7 @@ use registry::Registry;
 use requests::Requests;
 use sharded::is_sampled;
 
+pub(crate) use by_limit::judged_units;
 pub use by_rule::RuleCounters;
 pub use page::Page;
 pub use registry::{Counter, Format, Gauge};

@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use spillgate::insight::{CallerName, LimitInsight, Options, Take};
 use spillgate::rules::{Limit, Request, Rule, Rules};
-use spillgate::{Clock, Op, Reason, Time};
+use spillgate::{Clock, Time};
 
 use super::answer::AnswerView;
 use super::{Loaded, Service};
+use crate::metrics::judged_units;
 use crate::settings::{CallerKeys, Insight};
 
 /// The most callers that the sample of one limit has.
@@ -153,16 +154,7 @@ fn watch_all(loaded: &Loaded, request: &Request<'_>, answer: AnswerView<'_, '_>)
             let of_limit = rule.limits.iter().zip(insights).find(|(of_rule, _)| ptr::eq(*of_rule, *limit));
             let Some((_, Some(insight))) = of_limit else { continue };
             let decision = &answer.decisions[*hit];
-            let units = match answer.plan.hits[*hit].op {
-                Op::Take { cost, .. } | Op::Force { cost } => cost,
-                _ => 0,
-            };
-            // A peek that is allowed, and a decision that says nothing about the limit, are not counted.
-            let judged = matches!(decision.reason, Reason::Fits | Reason::Exceeded | Reason::CostAboveCapacity)
-                || matches!(decision.reason, Reason::Penalty | Reason::WaitTooLong);
-            if !judged || units == 0 && decision.allowed {
-                continue;
-            }
+            let Some(units) = judged_units(answer.plan.hits[*hit].op, decision) else { continue };
             let take = Take::of(units, decision).of_request(answer.verdict.allowed);
             let (now, key) = (answer.verdict.now, answer.plan.hits[*hit].key);
             if loaded.insights.names {
