@@ -26,7 +26,7 @@
 //!
 //! In a full set, a new entry that does not refuse is dropped if all old entries still refuse.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -58,6 +58,9 @@ pub(crate) struct DenyCache {
     has_one_clock: bool,
     /// The hash of a state's key selects its set. Empty if the cache is off.
     sets: Box<[Set]>,
+    /// The generation of each set. Every request reads and changes the generations of its sets, so they are apart from
+    /// the sets: they are small enough to stay in the cache of the processor.
+    generations: Box<[Generation]>,
     /// The maximum number of entries in a set. It is less than [`ENTRIES_PER_SET`] only if the whole cache has fewer
     /// entries.
     entries_per_set: usize,
@@ -68,23 +71,22 @@ pub(crate) struct DenyCache {
     refusals: AtomicU64,
 }
 
-/// The bit of a set's generation that says that the set may have entries.
-const HAS_ENTRIES: u64 = 1;
-/// How much a generation grows with each removal.
-const GENERATION_STEP: u64 = 2;
+/// The entries of the states whose hashes select this set: at most one entry for each state. Allocated when it is first
+/// needed.
+type Set = Mutex<Vec<Entry>>;
 
-/// The entries of the states whose hashes select this set.
-#[derive(Default)]
-struct Set {
-    /// Grows with each removal. Before a request is sent, its guard stores the generation. If the generation has
-    /// changed when the reply comes, the states in the reply are not kept: another request may have changed them after
-    /// the server showed them.
-    /// The bit [`HAS_ENTRIES`] is part of the generation. So if one thread removes while another thread inserts, the
-    /// removal sees the bit and takes the lock, or the insertion sees the new generation and inserts nothing.
-    generation: AtomicU64,
-    /// At most one entry for each state. Allocated when it is first needed.
-    entries: Mutex<Vec<Entry>>,
-}
+/// The generation of a set. It grows with each removal. Before a request is sent, its guard stores the generation. If the
+/// generation has changed when the reply comes, the states in the reply are not kept: another request may have changed
+/// them after the server showed them. A request lasts a minute at most, and no set has 2^31 removals in that time.
+///
+/// The bit [`HAS_ENTRIES`] is part of the generation. So if one thread removes while another thread inserts, the removal
+/// sees the bit and takes the lock, or the insertion sees the new generation and inserts nothing.
+type Generation = AtomicU32;
+
+/// The bit of a set's generation that says that the set may have entries.
+const HAS_ENTRIES: u32 = 1;
+/// How much a generation grows with each removal.
+const GENERATION_STEP: u32 = 2;
 
 /// A state as the server showed it.
 struct Entry {
@@ -116,7 +118,7 @@ pub(crate) struct RequestGuard<'c, 'h, 'q> {
     /// When the request was sent, on the cache's clock.
     sent_ns: u64,
     /// The generation of each hit's set. Empty if the cache is off.
-    generations: SmallVec<[u64; 4]>,
+    generations: SmallVec<[u32; 4]>,
     /// The keys of the states that the reply showed and the cache has kept.
     learnt: Vec<u128>,
 }
@@ -134,11 +136,13 @@ impl DenyCache {
     /// Creates a cache of at most this many entries. An entry is not used for longer than `max_age`.
     pub(crate) fn new(entries: usize, max_age: Duration, has_one_clock: bool) -> DenyCache {
         let entries_per_set = entries.clamp(1, ENTRIES_PER_SET);
+        let sets = entries / entries_per_set;
         DenyCache {
             start: Instant::now(),
             max_age_ns: nanos(max_age),
             has_one_clock,
-            sets: (0..entries / entries_per_set).map(|_| Set::default()).collect(),
+            sets: (0..sets).map(|_| Set::default()).collect(),
+            generations: (0..sets).map(|_| Generation::default()).collect(),
             entries_per_set,
             refuses_until_ns: AtomicU64::new(0),
             refusals: AtomicU64::new(0),
@@ -153,8 +157,8 @@ impl DenyCache {
     /// Returns the number of entries, with those that no longer refuse. This visits all sets, so call it for metrics, not
     /// for each request.
     pub(crate) fn entries(&self) -> usize {
-        let has_entries = |set: &&Set| set.generation.load(Ordering::Acquire) & HAS_ENTRIES != 0;
-        self.sets.iter().filter(has_entries).map(|set| set.entries().len()).sum()
+        let has_entries = |index: &usize| self.generations[*index].load(Ordering::Acquire) & HAS_ENTRIES != 0;
+        (0..self.sets.len()).filter(has_entries).map(|index| self.entries_of(index).len()).sum()
     }
 
     /// Returns whether the cache is on.
@@ -199,11 +203,11 @@ impl DenyCache {
     /// Returns the state of one of `hits`, if the cache has it.
     fn known(&self, hit: &Hit<'_>, hits: &[Hit<'_>], at_ns: u64) -> Option<KnownState> {
         let state_key = hit.state_key();
-        let set = self.set(state_key)?;
-        if set.generation.load(Ordering::Acquire) & HAS_ENTRIES == 0 {
+        let set = self.set_of(state_key)?;
+        if self.generations[set].load(Ordering::Acquire) & HAS_ENTRIES == 0 {
             return None;
         }
-        let entries = set.entries();
+        let entries = self.entries_of(set);
         let entry = entries.iter().find(|entry| entry.state_key == state_key)?;
         let age_ns = at_ns.saturating_sub(entry.sent_ns);
         let is_usable = entry.max_used.is_none_or(|max_used| max_used_alone(hit, hits) == Some(max_used));
@@ -220,8 +224,9 @@ impl DenyCache {
 
     /// Returns the guard of a request. Create it before the request is sent, and drop it after the reply.
     pub(crate) fn guard<'c, 'h, 'q>(&'c self, hits: &'h [Hit<'q>], sent: Instant) -> RequestGuard<'c, 'h, 'q> {
-        let generation =
-            |hit: &Hit<'_>| Some(self.set(hit.state_key())?.generation.load(Ordering::Acquire) & !HAS_ENTRIES);
+        let generation = |hit: &Hit<'_>| {
+            Some(self.generations[self.set_of(hit.state_key())?].load(Ordering::Acquire) & !HAS_ENTRIES)
+        };
         let generations = hits.iter().filter_map(generation).collect();
         RequestGuard { cache: self, hits, sent_ns: self.ns(sent), generations, learnt: Vec::new() }
     }
@@ -229,27 +234,28 @@ impl DenyCache {
     /// Removes the entry of the state, and all entries of its set that are too old. Otherwise an old entry that no
     /// request needs could stay in the set forever. If the set has no entries, this method takes no lock.
     fn remove(&self, state_key: u128, at_ns: u64) {
-        let Some(set) = self.set(state_key) else { return };
-        if set.generation.fetch_add(GENERATION_STEP, Ordering::AcqRel) & HAS_ENTRIES == 0 {
+        let Some(set) = self.set_of(state_key) else { return };
+        let generation = &self.generations[set];
+        if generation.fetch_add(GENERATION_STEP, Ordering::AcqRel) & HAS_ENTRIES == 0 {
             return;
         }
-        let mut entries = set.entries();
+        let mut entries = self.entries_of(set);
         let lasts = |entry: &Entry| at_ns.saturating_sub(entry.sent_ns) < self.max_age_ns;
         entries.retain(|entry| entry.state_key != state_key && lasts(entry));
         if entries.is_empty() {
-            set.generation.fetch_and(!HAS_ENTRIES, Ordering::AcqRel);
+            generation.fetch_and(!HAS_ENTRIES, Ordering::AcqRel);
         }
     }
 
     /// Inserts the entry. If the set is full, the entry replaces another one or is dropped. Returns `false` if there
     /// has been a removal in the set since the request was sent, because the new entry may then be out of date.
-    fn insert(&self, entry: Entry, generation: u64) -> bool {
-        let Some(set) = self.set(entry.state_key) else { return false };
-        let mut entries = set.entries();
+    fn insert(&self, entry: Entry, generation: u32) -> bool {
+        let Some(set) = self.set_of(entry.state_key) else { return false };
+        let mut entries = self.entries_of(set);
         // `fetch_or` sets the bit and reads the generation in one atomic step. A later removal sees the bit and waits
         // for the lock. An earlier removal has changed the generation, so nothing is inserted. Then the bit can be set
         // although the set has no entry. The next removal clears the bit.
-        if set.generation.fetch_or(HAS_ENTRIES, Ordering::AcqRel) & !HAS_ENTRIES != generation {
+        if self.generations[set].fetch_or(HAS_ENTRIES, Ordering::AcqRel) & !HAS_ENTRIES != generation {
             return false;
         }
         self.refuses_until_ns.fetch_max(entry.refuses_until_ns, Ordering::Relaxed);
@@ -271,24 +277,22 @@ impl DenyCache {
         true
     }
 
-    /// Returns the set that the key of the state selects. `None` if the cache is off.
-    fn set(&self, state_key: u128) -> Option<&Set> {
+    /// Returns the index of the set that the key of the state selects. `None` if the cache is off.
+    fn set_of(&self, state_key: u128) -> Option<usize> {
         // The keys of a program are not always hashes, so the bits of the key are mixed here.
         let hash = ((state_key >> 64) as u64 ^ state_key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let position = (u128::from(hash) * self.sets.len() as u128) >> 64;
-        self.sets.get(position as usize)
+        let index = (u128::from(hash) * self.sets.len() as u128) >> 64;
+        self.is_on().then_some(index as usize)
+    }
+
+    /// Locks the entries of a set and returns them.
+    fn entries_of(&self, set: usize) -> MutexGuard<'_, Vec<Entry>> {
+        self.sets[set].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the time on the clock of the cache, in nanoseconds.
     fn ns(&self, at: Instant) -> u64 {
         nanos(at.saturating_duration_since(self.start))
-    }
-}
-
-impl Set {
-    /// Locks the entries and returns them.
-    fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -328,7 +332,7 @@ impl RequestGuard<'_, '_, '_> {
     }
 
     /// Returns the generation that the state's set had when the request was sent.
-    fn generation(&self, state_key: u128) -> Option<u64> {
+    fn generation(&self, state_key: u128) -> Option<u32> {
         let (first, _) = on_state(self.hits, state_key).next()?;
         self.generations.get(first).copied()
     }

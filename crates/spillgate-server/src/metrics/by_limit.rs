@@ -4,7 +4,6 @@
 //! are in one cache line for each shard, and they are in the order of the limits of the rule. So a request does not search
 //! for them.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use spillgate::rules::{Limit, Rule};
@@ -12,7 +11,7 @@ use spillgate::units::format_duration;
 use spillgate::{Binding, Decision, Hit, Op, Reason};
 
 use super::registry::labels;
-use super::sharded::{Sharded, ThreadNumber};
+use super::sharded::{Sharded, ThreadCopy, ThreadNumber};
 
 /// A label shows at most this many bytes of the name of a limit.
 const NAME_BYTES: usize = 128;
@@ -48,10 +47,10 @@ impl LimitCounters {
             Op::Take { cost: units @ 1.., .. }
                 if decision.allowed && is_taken && decision.reason == Reason::Fits && !decision.soft_over =>
             {
-                counters[ALLOWED].fetch_add(1, Ordering::Relaxed);
-                counters[FIRST_UNITS + ALLOWED].fetch_add(units, Ordering::Relaxed);
+                counters.add(ALLOWED, 1);
+                counters.add(FIRST_UNITS + ALLOWED, units);
                 if is_near(decision) {
-                    counters[NEAR].fetch_add(1, Ordering::Relaxed);
+                    counters.add(NEAR, 1);
                 }
             }
             _ => count_other(counters, hit, decision, is_taken),
@@ -66,17 +65,16 @@ impl LimitCounters {
 
 /// Counts any hit.
 #[inline(never)]
-fn count_other(counters: &[AtomicU64; COUNTERS], hit: &Hit<'_>, decision: &Decision, is_taken: bool) {
+fn count_other(counters: ThreadCopy<'_, COUNTERS>, hit: &Hit<'_>, decision: &Decision, is_taken: bool) {
     let Some(units) = judged_units(hit.op, decision) else { return };
-    let add = |index: usize, count: u64| counters[index].fetch_add(count, Ordering::Relaxed);
     if decision.allowed {
-        add(if decision.soft_over { SOFT_OVER } else { ALLOWED }, 1);
-        add(NEAR, u64::from(is_near(decision)));
-        add(FIRST_UNITS + ALLOWED, if is_taken { units } else { 0 });
+        counters.add(if decision.soft_over { SOFT_OVER } else { ALLOWED }, 1);
+        counters.add(NEAR, u64::from(is_near(decision)));
+        counters.add(FIRST_UNITS + ALLOWED, if is_taken { units } else { 0 });
     } else {
         let outcome = if hit.binding == Binding::Shadow { SHADOW_REFUSED } else { REFUSED };
-        add(outcome, 1);
-        add(FIRST_UNITS + outcome, units);
+        counters.add(outcome, 1);
+        counters.add(FIRST_UNITS + outcome, units);
     }
 }
 

@@ -1,53 +1,83 @@
 //! Counters that several threads add to at the same time, without moving a cache line from one core to another.
 //!
 //! Two threads that add to one counter take its cache line from each other at each addition. So a group of counters has
-//! one copy for each of a few threads, the shards, and each copy begins a cache line of its own. The page of metrics
-//! shows the sum of the copies.
+//! several copies, the shards, and each copy begins a cache line of its own. The page of metrics shows the sum of the
+//! copies.
+//!
+//! On a machine with few cores, the first threads have a copy each, to which no other thread adds. Such a thread adds
+//! without an atomic addition, which would wait until all earlier writes of its core are done.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::thread;
 
-/// The maximum number of copies. More copies would only take memory: a thread that shares its copy with others is still
-/// correct, and seldom meets them.
-const MAX_SHARDS: usize = 8;
+/// The maximum number of cores for which each has a copy that only one thread adds to. More copies would take too much
+/// memory: there can be a million rules.
+const MAX_OWNED: usize = 8;
 /// One in this many requests is sampled. The number is a power of two.
 const SAMPLED_OF: u64 = 16;
 
+/// The copies of each group of counters. The system reads files to find the number of cores, so this is done once.
+static COPIES: LazyLock<Copies> =
+    LazyLock::new(|| Copies::for_cores(thread::available_parallelism().map_or(MAX_OWNED + 1, usize::from)));
+
+/// How many copies there are.
+#[derive(Clone, Copy, Debug)]
+struct Copies {
+    /// The copies that one thread each adds to. They come first.
+    owned: usize,
+    /// The copies that all other threads share.
+    shared: usize,
+}
+
 thread_local! {
-    static THREAD: ThreadCells = const { ThreadCells { number: Cell::new(usize::MAX), random: Cell::new(0) } };
+    static THREAD: ThreadCells = const { ThreadCells { number: Cell::new(None), random: Cell::new(0) } };
 }
 
 /// The numbers that a thread keeps for itself.
 struct ThreadCells {
-    /// The number of the thread, which selects its shard. `usize::MAX` before the thread counts for the first time.
-    number: Cell<usize>,
+    /// The copy of the thread. `None` before the thread counts for the first time.
+    number: Cell<Option<ThreadNumber>>,
     /// The state of a generator of random numbers.
     random: Cell<u64>,
 }
 
-/// The number of the current thread.
-#[derive(Clone, Copy, Debug)]
-pub struct ThreadNumber(usize);
+/// The copy that the current thread adds to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadNumber {
+    copy: usize,
+    /// Whether no other thread adds to this copy.
+    is_owner: bool,
+}
+
+impl Copies {
+    const fn for_cores(cores: usize) -> Copies {
+        if cores <= MAX_OWNED { Copies { owned: cores, shared: 1 } } else { Copies { owned: 0, shared: MAX_OWNED } }
+    }
+
+    /// Returns the copy of the thread that was the `first`th one to count. No number is given to two threads.
+    const fn of(self, first: usize) -> ThreadNumber {
+        match first.checked_sub(self.owned) {
+            None => ThreadNumber { copy: first, is_owner: true },
+            Some(later) => ThreadNumber { copy: self.owned + later % self.shared, is_owner: false },
+        }
+    }
+}
 
 impl ThreadNumber {
-    /// Returns the number of the current thread. Threads are numbered in the order in which they first call this
-    /// function.
+    /// Returns the copy of the current thread.
     #[inline]
     pub(crate) fn current() -> ThreadNumber {
-        THREAD.with(|thread| match thread.number.get() {
-            usize::MAX => ThreadNumber::first(thread),
-            number => ThreadNumber(number),
-        })
+        THREAD.with(|thread| thread.number.get().unwrap_or_else(|| ThreadNumber::first(thread)))
     }
 
     #[cold]
     fn first(thread: &ThreadCells) -> ThreadNumber {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed) % MAX_SHARDS;
-        thread.number.set(number);
-        ThreadNumber(number)
+        let number = COPIES.of(NEXT.fetch_add(1, Ordering::Relaxed));
+        thread.number.set(Some(number));
+        number
     }
 }
 
@@ -72,38 +102,55 @@ pub(super) struct Sharded<const N: usize>(Arc<[Shard<N>]>);
 #[repr(align(64))]
 struct Shard<const N: usize>([AtomicU64; N]);
 
+/// The copy of one thread.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ThreadCopy<'a, const N: usize> {
+    counters: &'a [AtomicU64; N],
+    is_owner: bool,
+}
+
+impl<const N: usize> ThreadCopy<'_, N> {
+    /// Adds `count` to the counter `index`.
+    #[inline]
+    pub(super) fn add(self, index: usize, count: u64) {
+        let Some(counter) = self.counters.get(index) else { return };
+        if self.is_owner {
+            // No other thread writes this counter.
+            counter.store(counter.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
+        } else {
+            counter.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+}
+
 impl<const N: usize> Sharded<N> {
-    /// Makes counters with one copy for each core, up to a bound.
+    /// Makes counters with a copy for each core, up to a bound.
     pub(super) fn new() -> Sharded<N> {
-        // The system reads files to find the number of cores, and there can be a million rules.
-        static SHARDS: LazyLock<usize> = LazyLock::new(|| {
-            let cores = thread::available_parallelism().map_or(MAX_SHARDS, usize::from);
-            cores.next_power_of_two().min(MAX_SHARDS)
-        });
-        Sharded::with_shards(*SHARDS)
+        Sharded::with_copies(COPIES.owned + COPIES.shared)
     }
 
     /// Makes counters with one copy. They take little memory.
     pub(super) fn single() -> Sharded<N> {
-        Sharded::with_shards(1)
+        Sharded::with_copies(1)
     }
 
-    /// The number of copies is a power of two.
-    fn with_shards(shards: usize) -> Sharded<N> {
-        Sharded((0..shards).map(|_| Shard([const { AtomicU64::new(0) }; N])).collect())
+    fn with_copies(copies: usize) -> Sharded<N> {
+        Sharded((0..copies).map(|_| Shard([const { AtomicU64::new(0) }; N])).collect())
     }
 
-    /// Returns the counters of the current thread's shard.
+    /// Returns the copy of the current thread.
     #[inline]
-    pub(super) fn of(&self, thread: ThreadNumber) -> Option<&[AtomicU64; N]> {
-        self.0.get(thread.0 & self.0.len().wrapping_sub(1)).map(|shard| &shard.0)
+    pub(super) fn of(&self, thread: ThreadNumber) -> Option<ThreadCopy<'_, N>> {
+        // A single copy is that of all threads.
+        let (copy, is_owner) = if self.0.len() == 1 { (0, false) } else { (thread.copy, thread.is_owner) };
+        self.0.get(copy).map(|shard| ThreadCopy { counters: &shard.0, is_owner })
     }
 
     /// Adds `count` to the counter `index`.
     #[inline]
     pub(super) fn add(&self, thread: ThreadNumber, index: usize, count: u64) {
-        if let Some(counter) = self.of(thread).and_then(|counters| counters.get(index)) {
-            counter.fetch_add(count, Ordering::Relaxed);
+        if let Some(copy) = self.of(thread) {
+            copy.add(index, count);
         }
     }
 
@@ -133,21 +180,34 @@ mod tests {
     fn no_count_of_any_thread_is_lost() {
         let counters = [Sharded::<3>::new(), Sharded::single()];
         thread::scope(|scope| {
-            for _ in 0..2 * MAX_SHARDS + 1 {
+            for _ in 0..2 * MAX_OWNED + 1 {
                 scope.spawn(|| {
                     for counter in &counters {
-                        (0..100).for_each(|_| counter.add(ThreadNumber::current(), 1, 2));
+                        (0..1000).for_each(|_| counter.add(ThreadNumber::current(), 1, 2));
                     }
                 });
             }
         });
-        let sum = 200 * (2 * MAX_SHARDS as u64 + 1);
+        let sum = 2000 * (2 * MAX_OWNED as u64 + 1);
         assert_eq!(counters.map(|counter| counter.sums()), [[0, sum, 0]; 2]);
     }
 
     #[test]
+    fn an_owned_copy_has_one_thread_and_each_thread_has_a_copy() {
+        for cores in 1..=4 * MAX_OWNED {
+            let copies = Copies::for_cores(cores);
+            let threads: Vec<_> = (0..100).map(|first| copies.of(first)).collect();
+            for (first, thread) in threads.iter().enumerate() {
+                assert!(thread.copy < copies.owned + copies.shared, "{cores} cores, thread {first}");
+                let sharing = threads.iter().filter(|other| other.copy == thread.copy).count();
+                assert!(!thread.is_owner || sharing == 1, "{cores} cores, thread {first}");
+            }
+        }
+    }
+
+    #[test]
     fn each_copy_begins_a_cache_line() {
-        let counters = Sharded::<8>::with_shards(4);
+        let counters = Sharded::<8>::with_copies(4);
         for shard in &counters.0[..] {
             assert_eq!((size_of_val(shard), std::ptr::from_ref(shard).addr() % 64), (64, 0));
         }

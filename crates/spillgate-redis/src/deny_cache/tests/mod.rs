@@ -238,7 +238,7 @@ fn a_state_that_is_large_is_not_kept() {
         fixture.at_ns += 1;
         assert!(!fixture.request(&[take(8, &log, 500), take(8, &log, 501)]).0.allowed);
     }
-    let held = |set: &Set| set.entries().iter().map(|it| it.state.heap_bytes()).max();
+    let held = |set: &Set| set.lock().unwrap().iter().map(|it| it.state.heap_bytes()).max();
     let largest = fixture.cache.sets.iter().filter_map(held).max();
     assert!(largest.is_some_and(|bytes| (1000..STATE_BYTES_MAX).contains(&bytes)), "{largest:?}");
 }
@@ -257,7 +257,7 @@ fn there_are_no_more_entries_than_the_capacity() {
         }
         let kept = fixture.entries();
         assert!(kept <= capacity && kept >= capacity / 4 * 4, "{kept} entries of {capacity}");
-        let allocated: usize = fixture.cache.sets.iter().map(|set| set.entries().capacity()).sum();
+        let allocated: usize = fixture.cache.sets.iter().map(|set| set.lock().unwrap().capacity()).sum();
         assert!(allocated <= capacity, "memory for {allocated} entries of {capacity}");
     }
     assert!(size_of::<Entry>() <= 128, "{} bytes an entry", size_of::<Entry>());
@@ -273,7 +273,7 @@ fn an_entry_that_is_too_old_is_removed_with_another_state_of_its_set() {
     for key in 0..3 {
         fixture.exhaust(key, &quota);
     }
-    let keeps = |fixture: &Fixture| fixture.cache.sets[0].generation.load(Ordering::Relaxed) & HAS_ENTRIES;
+    let keeps = |fixture: &Fixture| fixture.cache.generations[0].load(Ordering::Relaxed) & HAS_ENTRIES;
     for (passed_ns, left, bit) in [(999_999_999, 3, 1), (1_000_000_000, 0, 0)] {
         fixture.at_ns = 1 + passed_ns;
         fixture.request(&[take(9, &quota, 1)]);

@@ -153,7 +153,7 @@ impl Fixture {
     }
 
     pub(super) fn entries(&self) -> usize {
-        self.cache.sets.iter().map(|set| set.entries().len()).sum()
+        self.cache.sets.iter().map(|set| set.lock().unwrap().len()).sum()
     }
 }
 

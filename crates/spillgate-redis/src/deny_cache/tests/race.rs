@@ -63,14 +63,14 @@ fn a_reply_from_before_a_change_is_not_kept_whatever_threads_do_meanwhile() {
     });
     assert!(kept.iter().all(|kept| *kept > 0), "{kept:?}");
     drop(cache.guard(&hits, at));
-    assert_eq!(cache.sets[0].generation.load(Ordering::SeqCst) & HAS_ENTRIES, 0, "nothing is kept any more");
+    assert_eq!(cache.generations[0].load(Ordering::SeqCst) & HAS_ENTRIES, 0, "nothing is kept any more");
 }
 
 #[test]
 fn a_request_without_a_kept_state_takes_no_lock() {
     let cache = Arc::new(DenyCache::new(4, LONG, true));
     let (done, is_done) = mpsc::channel();
-    let (lock, other) = (cache.sets[0].entries(), Arc::clone(&cache));
+    let (lock, other) = (cache.entries_of(0), Arc::clone(&cache));
     // The main thread has the lock. If the new thread waits for the lock, the test fails.
     thread::spawn(move || {
         let quota = build(Quota::fixed_window(1, LONG));
