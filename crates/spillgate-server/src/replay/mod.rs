@@ -15,6 +15,7 @@ mod template;
 #[cfg(test)]
 mod tests;
 mod timeline;
+mod utc;
 
 use spillgate::Time;
 use spillgate::rules::Request;
@@ -22,6 +23,7 @@ use spillgate::rules::Request;
 pub use callers::Names;
 pub use run::{Decided, Run, RunOptions};
 pub use suggest::{MAX_AT_ONCE, Suggested, results, suggested};
+pub use utc::utc;
 pub use template::{Filled, TemplateError, Templates};
 
 use crate::service::ServiceError;

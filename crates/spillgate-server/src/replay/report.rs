@@ -21,6 +21,8 @@ pub struct ReplayReport {
     pub suggestions: Vec<SuggestionResult>,
     /// Whether callers are hidden: their names are hashes, and no line of the log is in this report.
     pub anonymous: bool,
+    /// What the log cannot show, in whole sentences. Each output has to say it.
+    pub notes: Vec<String>,
 }
 
 /// The log that was replayed.
