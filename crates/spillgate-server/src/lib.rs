@@ -5,8 +5,10 @@
 pub mod admin;
 pub mod cli;
 pub mod command;
+pub mod limit_name;
 pub mod listener;
 pub mod metrics;
 pub mod protocol;
+pub mod replay;
 pub mod service;
 pub mod settings;

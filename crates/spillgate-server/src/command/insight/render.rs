@@ -53,7 +53,7 @@ fn push_line(text: &mut String, line: &str, width: Option<usize>) {
 
 /// Returns the lines for a limit, without its suggestion.
 fn lines(reported: &Reported, terminal: &Terminal) -> Vec<String> {
-    let (limit, report) = (&reported.limit, &reported.report);
+    let (limit, report) = (&reported.limit.name, &reported.report);
     let (tone, verdict) = match report.verdict {
         Verdict::TooStrict => (Tone::Bad, "too strict"),
         Verdict::Bursts => (Tone::Warn, "bursts"),
@@ -98,7 +98,7 @@ fn push_suggestion(text: &mut String, reported: &Reported, width: Option<usize>)
 }
 
 fn quota(reported: &Reported) -> String {
-    let limit = &reported.limit;
+    let limit = &reported.limit.name;
     let window =
         limit.window_ns.map(|ns| format!(" in {}", format_duration(Duration::from_nanos(ns)))).unwrap_or_default();
     let capacity = if limit.capacity == limit.limit { String::new() } else { format!(", capacity {}", limit.capacity) };
