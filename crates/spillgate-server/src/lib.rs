@@ -12,3 +12,4 @@ pub mod protocol;
 pub mod replay;
 pub mod service;
 pub mod settings;
+mod text;

@@ -2,6 +2,7 @@
 //!
 //! The same service decides as in the server, so that the answers are the same. This module reads no file and prints nothing.
 
+pub mod page;
 pub mod report;
 #[cfg(test)]
 pub(crate) mod sample;
