@@ -13,3 +13,4 @@ pub mod protocol;
 pub mod replay;
 pub mod service;
 pub mod settings;
+mod text;

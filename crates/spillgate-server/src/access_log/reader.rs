@@ -36,7 +36,8 @@ impl Reader {
     pub fn read(&mut self, line: &[u8], fields: &mut Fields) -> Result<Time, Unreadable> {
         let text = std::str::from_utf8(line).map_err(|_| Unreadable::Form)?;
         let (address, rest) = text.split_once(' ').ok_or(Unreadable::Form)?;
-        let (time, rest) = rest.split_once('[').and_then(|(_, rest)| rest.split_once("] \"")).ok_or(Unreadable::Form)?;
+        let (time, rest) =
+            rest.split_once('[').and_then(|(_, rest)| rest.split_once("] \"")).ok_or(Unreadable::Form)?;
         let (request, _) = rest.split_once('"').ok_or(Unreadable::Form)?;
         let mut words = request.split(' ');
         let (method, target) = (words.next().unwrap_or(""), words.next().unwrap_or(""));

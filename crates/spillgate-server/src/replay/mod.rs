@@ -4,6 +4,7 @@
 
 mod callers;
 mod compare;
+pub mod page;
 mod period;
 mod refusals;
 pub mod report;
@@ -15,7 +16,6 @@ mod template;
 #[cfg(test)]
 mod tests;
 mod timeline;
-mod utc;
 
 use spillgate::Time;
 use spillgate::rules::Request;
@@ -23,7 +23,6 @@ use spillgate::rules::Request;
 pub use callers::Names;
 pub use run::{Decided, Run, RunOptions};
 pub use suggest::{MAX_AT_ONCE, Suggested, results, suggested};
-pub use utc::utc;
 pub use template::{Filled, TemplateError, Templates};
 
 use crate::service::ServiceError;

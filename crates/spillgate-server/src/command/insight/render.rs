@@ -106,7 +106,9 @@ pub(in crate::command) fn figures(span: &SpanReport) -> impl Iterator<Item = Str
 
 /// Returns the lines with the callers that have the most units.
 pub(in crate::command) fn tops(report: &Report) -> impl Iterator<Item = String> {
-    [top("most refused units", &report.top_refused), top("most allowed units", &report.top_allowed)].into_iter().flatten()
+    [top("most refused units", &report.top_refused), top("most allowed units", &report.top_allowed)]
+        .into_iter()
+        .flatten()
 }
 
 fn push_suggestion(text: &mut String, reported: &Reported, width: Option<usize>) {

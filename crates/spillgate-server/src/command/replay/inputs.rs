@@ -61,9 +61,13 @@ impl Inputs {
         }
         let templates = Templates::parse(&replay.descriptors)
             .map_err(|error| Problem::new(error.to_string(), TemplateError::HELP))?;
-        let reader = Reader::new(&replay.format, templates.fields(), replay.time_field.as_deref()).map_err(|error| {
-            Problem::new(error.to_string(), "`spillgate replay --help` lists the formats, and shows how to write a pattern")
-        })?;
+        let reader =
+            Reader::new(&replay.format, templates.fields(), replay.time_field.as_deref()).map_err(|error| {
+                Problem::new(
+                    error.to_string(),
+                    "`spillgate replay --help` lists the formats, and shows how to write a pattern",
+                )
+            })?;
         check_logs(&replay.logs, replay.suggests)?;
         let mut service = ServiceOptions::from(&settings);
         if service.insight.max_callers == 0 {
@@ -108,12 +112,14 @@ fn domain(given: Option<&str>, rules: &Rules) -> Result<String, Problem> {
     match (given, &names[..]) {
         (Some(given), _) if rules.has_domain(given) => Ok(given.to_owned()),
         (None, [only]) => Ok((*only).to_owned()),
-        (Some(given), _) => {
-            Err(Problem::new(format!("the rules have no domain `{given}`"), format!("write one of {}", names.join(", "))))
-        }
-        (None, _) => {
-            Err(Problem::new("the rules have several domains", format!("choose one with --domain: {}", names.join(", "))))
-        }
+        (Some(given), _) => Err(Problem::new(
+            format!("the rules have no domain `{given}`"),
+            format!("write one of {}", names.join(", ")),
+        )),
+        (None, _) => Err(Problem::new(
+            "the rules have several domains",
+            format!("choose one with --domain: {}", names.join(", ")),
+        )),
     }
 }
 

@@ -9,8 +9,9 @@ mod render;
 use serde_json::{Value, json};
 
 use super::insight::render::attention;
-use super::terminal::{EXIT_OK, EXIT_USAGE, Problems, Terminal};
+use super::terminal::{EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal};
 use crate::cli::Replay;
+use crate::replay::page::page;
 use crate::replay::report::{LogSummary, ReplayReport, SuggestionResult};
 use crate::replay::{MAX_AT_ONCE, Names, Suggested, results, suggested};
 use inputs::Inputs;
@@ -24,6 +25,14 @@ pub(super) fn run(replay: &Replay, terminal: &mut Terminal) -> u8 {
             return EXIT_USAGE;
         }
     };
+    if let Some(path) = &replay.html
+        && let Err(error) = std::fs::write(path, page(&report))
+    {
+        let message = format!("the report {} cannot be written: {error}", path.display());
+        let problem = Problem::new(message, "check the path after --html and its permissions");
+        Problems::from(problem).print(replay.json, terminal);
+        return EXIT_UNAVAILABLE;
+    }
     if replay.json {
         let mut value = serde_json::to_value(&report).expect("invariant: strings and numbers become JSON in memory");
         if let Value::Object(members) = &mut value {
@@ -47,7 +56,8 @@ fn report(replay: &Replay, inputs: &Inputs, terminal: &mut Terminal) -> Result<R
     };
     let mut runs = std::mem::take(&mut passed.replayed.runs);
     for run in &mut runs {
-        run.limits.sort_by_key(|limit| limit.period.as_ref().map_or(u8::MAX, |period| attention(period.report.verdict)));
+        run.limits
+            .sort_by_key(|limit| limit.period.as_ref().map_or(u8::MAX, |period| attention(period.report.verdict)));
     }
     Ok(ReplayReport {
         notes: notes(&passed.log),

@@ -146,7 +146,13 @@ fn nothing_readable(inputs: &Inputs, counts: &LogCounts, file_names: &[String], 
             message.push_str(&format!("\n  {}", clean(&text)));
         }
     }
-    Problem::new(message, format!("choose another --format: {}, or a pattern such as '$remote_addr [$time_local] \"$request\"'", FORMATS.join(", ")))
+    Problem::new(
+        message,
+        format!(
+            "choose another --format: {}, or a pattern such as '$remote_addr [$time_local] \"$request\"'",
+            FORMATS.join(", ")
+        ),
+    )
 }
 
 impl Progress {
@@ -167,7 +173,7 @@ impl Progress {
             _ => String::new(),
         };
         let per_second = lines as f64 / (now - self.begun).as_secs_f64().max(0.001);
-        let (lines, per_second) = (thousands(lines as usize), thousands(per_second as usize));
+        let (lines, per_second) = (thousands(lines), thousands(per_second as u64));
         terminal.progress(&format!("{share}{lines} lines, {per_second} in a second"));
     }
 }
