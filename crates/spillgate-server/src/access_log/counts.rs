@@ -3,7 +3,7 @@
 //! A log always has some lines that cannot be read. They are counted and the first ones are kept, so that a user can see
 //! whether they matter.
 
-use std::fmt;
+use std::{fmt, io};
 
 /// The number of lines of one kind that are kept.
 const SAMPLES_MAX: usize = 5;
@@ -31,8 +31,6 @@ pub enum Unreadable {
     Columns,
     /// The first line of a CSV file, which names the columns. This line is not counted.
     Header,
-    /// The rest of the file is missing: reading it failed, or its compressed data is broken.
-    RestOfFile,
 }
 
 impl fmt::Display for Unreadable {
@@ -47,7 +45,6 @@ impl fmt::Display for Unreadable {
             Unreadable::Json => "it is not JSON",
             Unreadable::Columns => "its columns are not those of the first line",
             Unreadable::Header => "it names the columns",
-            Unreadable::RestOfFile => "the rest of the file cannot be read",
         })
     }
 }
@@ -82,7 +79,8 @@ impl Samples {
     }
 }
 
-/// What was counted up to now. Every line is a record or unreadable.
+/// What was counted up to now. Every line is a record or unreadable. If a file is broken, its lost rest counts as one more
+/// unreadable line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogCounts {
     /// The lines that were read, without the lines that name the columns of CSV files.
@@ -94,4 +92,11 @@ pub struct LogCounts {
     pub late: Samples,
     /// Whether at least one time has a fraction of a second, or is a number of milliseconds or less.
     pub has_fractions: bool,
+}
+
+impl LogCounts {
+    pub(super) fn broken(&mut self, file: usize, line: u64, error: &io::Error) {
+        self.lines += 1;
+        self.unreadable.add(file, line, b"", || format!("it and all lines after it cannot be read: {error}"));
+    }
 }

@@ -6,11 +6,20 @@
 //! A log is hostile input, because clients choose parts of its lines. So no line causes a panic, and memory is bounded.
 
 mod counts;
+mod csv;
+mod decompress;
 mod fields;
+mod json;
+mod lines;
+mod log_file;
 mod ordered;
+mod pattern;
+mod plan;
 mod reader;
+mod time;
+mod window;
 
 pub use counts::{LogCounts, Sample, Samples, Unreadable};
 pub use fields::Fields;
 pub use ordered::{FILES_MAX, OUT_OF_ORDER, Ordered, Record};
-pub use reader::{FORMATS, FormatError, Reader};
+pub use reader::{FORMATS, FormatError, LINE_BYTES_MAX, Reader};

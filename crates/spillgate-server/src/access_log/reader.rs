@@ -1,22 +1,51 @@
 //! Reads a line of one format into a time and the values of the wanted fields.
 
 use spillgate::Time;
+use spillgate::text::nearest;
 
 use super::counts::Unreadable;
+use super::csv::Columns;
 use super::fields::Fields;
+use super::json::Paths;
+use super::pattern::Pattern;
+use super::plan::{Plan, Values};
+use super::time::Times;
 
 /// The names of the formats. A format can also be a pattern.
 pub const FORMATS: [&str; 7] = ["combined", "common", "nginx", "envoy", "caddy", "json", "csv"];
+/// Longer lines are unreadable. Servers bound the header of a request to less: nginx to 32 KiB, Apache to 8 KiB a field.
+pub const LINE_BYTES_MAX: usize = 64 * 1024;
+
+/// The format `combined` of nginx and Apache. nginx writes `-` for the second value.
+const COMBINED: &str = "$remote_addr $ident $remote_user [$time_local] \"$request\" $status $body_bytes_sent \
+                        \"$http_referer\" \"$http_user_agent\"";
+const COMMON: &str = "$remote_addr $ident $remote_user [$time_local] \"$request\" $status $body_bytes_sent";
+/// The default of Envoy.
+const ENVOY: &str = "[$time] \"$request\" $status $response_flags $bytes_received $bytes_sent $duration \
+                     $upstream_service_time \"$http_x_forwarded_for\" \"$http_user_agent\" \"$http_x_request_id\" \
+                     \"$host\" \"$upstream_host\"";
 
 /// Why a format cannot be used. The text says how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct FormatError(pub String);
 
-/// Reads the lines of one file. A CSV file has a reader of its own, because its first line names the columns.
+#[derive(Debug, Clone)]
+enum Form {
+    Pattern(Pattern),
+    Json(Paths),
+    Csv(Columns),
+}
+
+/// Reads the lines of one file. Each CSV file needs a reader of its own, because its first line names the columns.
 #[derive(Debug, Clone)]
 pub struct Reader {
-    wanted: Vec<String>,
+    form: Form,
+    /// The server writes some characters as escapes, for example `\x22`.
+    escapes: bool,
+    plan: Plan,
+    values: Values,
+    times: Times,
 }
 
 impl Reader {
@@ -25,50 +54,79 @@ impl Reader {
     /// `wanted` has the names of the fields whose values [`read`](Reader::read) returns. `time_field` names the field that
     /// has the time. Without it, the usual names are tried.
     pub fn new(format: &str, wanted: &[String], time_field: Option<&str>) -> Result<Reader, FormatError> {
-        let _ = time_field;
-        match format {
-            "combined" => Ok(Reader { wanted: wanted.to_vec() }),
-            _ => Err(FormatError(format!("the format {format:?} is unknown"))),
-        }
+        let escapes = format != "envoy";
+        let pattern = match format {
+            "combined" | "nginx" => COMBINED,
+            "common" => COMMON,
+            "envoy" => ENVOY,
+            "json" | "caddy" | "csv" => "",
+            pattern if pattern.contains('$') => pattern,
+            other => return Err(unknown_format(other)),
+        };
+        let (form, escapes, plan) = if pattern.is_empty() {
+            let plan = Plan::new(wanted, time_field, None)?;
+            let form = match format {
+                "csv" => Form::Csv(Columns::new()),
+                _ => Form::Json(Paths::new(&plan.sources, format == "caddy")),
+            };
+            (form, false, plan)
+        } else {
+            let mut pattern = Pattern::parse(pattern, escapes)?;
+            let plan = Plan::new(wanted, time_field, Some(&pattern.names()))?;
+            pattern.need(&plan.sources);
+            (Form::Pattern(pattern), escapes, plan)
+        };
+        Ok(Reader { form, escapes, plan, values: Values::default(), times: Times::default() })
     }
 
     /// Reads a line without its line end. If the line is unreadable, `fields` has no useful values.
     pub fn read(&mut self, line: &[u8], fields: &mut Fields) -> Result<Time, Unreadable> {
-        let text = std::str::from_utf8(line).map_err(|_| Unreadable::Form)?;
-        let (address, rest) = text.split_once(' ').ok_or(Unreadable::Form)?;
-        let (time, rest) =
-            rest.split_once('[').and_then(|(_, rest)| rest.split_once("] \"")).ok_or(Unreadable::Form)?;
-        let (request, _) = rest.split_once('"').ok_or(Unreadable::Form)?;
-        let mut words = request.split(' ');
-        let (method, target) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
-        fields.clear();
-        for name in &self.wanted {
-            let value = match name.as_str() {
-                "remote_addr" => address,
-                "method" => method,
-                "path" => target.split('?').next().unwrap_or(""),
-                _ => "",
-            };
-            fields.push(value.as_bytes());
+        if line.len() > LINE_BYTES_MAX {
+            return Err(Unreadable::TooLong);
         }
-        read_time(time).ok_or(Unreadable::Time)
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return Err(Unreadable::Empty);
+        }
+        let values = &mut self.values;
+        values.clear(self.plan.sources.len());
+        let is_decoded = match &mut self.form {
+            Form::Pattern(pattern) => {
+                pattern.read(line, values).ok_or(Unreadable::Form)?;
+                false
+            }
+            Form::Json(paths) => {
+                paths.read(line, values).ok_or(Unreadable::Json)?;
+                true
+            }
+            Form::Csv(columns) => {
+                columns.read(line, &self.plan.sources, values)?;
+                true
+            }
+        };
+        let base = if is_decoded { &values.decoded } else { line };
+        let time = self.plan.time(values, base).ok_or(Unreadable::NoTime)?;
+        let time = self.times.read(time).ok_or(Unreadable::Time)?;
+        self.plan.fill(values, base, self.escapes, fields);
+        Ok(time)
     }
 
-    /// Returns whether a time of a line had a fraction of a second.
+    /// Returns whether the time of a line had a fraction of a second, or was a number of milliseconds or less.
     #[must_use]
     pub fn has_fractions(&self) -> bool {
-        false
+        self.times.has_fractions()
     }
 }
 
-/// Reads `10/Oct/2000:13:55:36 +0000`.
-fn read_time(text: &str) -> Option<Time> {
-    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let number = |range| text.get(range).and_then(|digits: &str| digits.parse::<i64>().ok());
-    let month = 1 + MONTHS.iter().position(|name| text.get(3..6) == Some(name))? as i64;
-    let (day, year) = (number(0..2)?, number(7..11)?);
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 719_469;
-    let seconds = 86_400 * days + 3600 * number(12..14)? + 60 * number(15..17)? + number(18..20)?;
-    Some(Time::from_nanos(u64::try_from(seconds).ok()? * 1_000_000_000))
+fn unknown_format(format: &str) -> FormatError {
+    let near = nearest(format, FORMATS.into_iter()).map(|near| format!("did you mean {near}? ")).unwrap_or_default();
+    let apache = if format.contains('%') {
+        "For a format of Apache or Envoy, write the names of nginx: $remote_addr, $time_local, $request. "
+    } else {
+        ""
+    };
+    let formats = FORMATS.join(", ");
+    FormatError(format!(
+        "the format {format:?} is unknown: {near}{apache}The formats are {formats}, or a pattern such as \
+         '$remote_addr [$time_local] \"$request\"'"
+    ))
 }
