@@ -27,8 +27,8 @@ pub(super) struct Hours {
 type Rank = (u8, u64, u16, u64);
 
 impl Hours {
-    /// Adds the hour that began at `from_ns`, as insight has read it.
-    pub(super) fn add(&mut self, from_ns: u64, reading: Reading, (rule, limit): (&Rule, &Limit)) {
+    /// Adds the hour before the reading.
+    pub(super) fn add(&mut self, reading: Reading, (rule, limit): (&Rule, &Limit)) {
         let [.., hour] = &reading.spans;
         let callers = &hour.sampled.callers;
         let used = callers.iter().map(|caller| caller.used_permille).max().unwrap_or(0);
@@ -36,6 +36,7 @@ impl Hours {
         let has_rate = limit.quota.limit() > 0 && limit.quota.algorithm() != Algorithm::Concurrency;
         let burst_needed = if has_rate { burst_needed(callers) } else { Vec::new() };
         let (to_ns, used) = (reading.now_ns, use_of_limit(callers));
+        let from_ns = (to_ns + 1).saturating_sub(HOUR_NS).max(reading.since_ns);
         let report = reading.report();
         self.count(report.verdict);
         // A quiet hour says little about a limit that refuses in another hour. Among quiet hours, the one that uses most of

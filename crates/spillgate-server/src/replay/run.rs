@@ -163,16 +163,16 @@ impl Run {
         }
     }
 
-    /// Reads the insights of the hour that ends at `now_ns`.
+    /// Reads the insights at `now_ns`: at the last nanosecond of an hour, or at the end of the log.
     fn end_hour(&mut self, now_ns: u64) {
-        let (mut position, from_ns) = ((0, 0), self.hour.saturating_mul(HOUR_NS));
+        let mut position = (0, 0);
         while let Some(((rule, limit, insight), next)) = self.loaded.watched_from(position) {
             let (rule_index, limit_index) = (next.0, next.1 - 1);
             position = next;
             let tally = &mut self.limits[self.first_limits[rule_index] + limit_index];
             if tally.hour_requests > 0 {
                 tally.hour_requests = 0;
-                tally.hours.add(from_ns, insight.read(Time::from_nanos(now_ns)), (rule, limit));
+                tally.hours.add(insight.read(Time::from_nanos(now_ns)), (rule, limit));
             }
         }
     }

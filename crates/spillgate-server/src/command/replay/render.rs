@@ -13,6 +13,9 @@ use crate::replay::report::{
 };
 use crate::text::{thousands, utc};
 
+/// The refusals of each list that are printed. JSON and HTML have all.
+const REFUSALS: usize = 3;
+
 /// A text that grows by lines. On a terminal, no line is wider than the terminal.
 struct Lines<'t> {
     text: String,
@@ -114,15 +117,15 @@ fn period(lines: &mut Lines<'_>, report: &LimitReport, period: &Period) {
     let insight = &period.report;
     lines.push(&verdict(insight, lines.terminal));
     let [.., hour] = &insight.spans;
-    let of_hour = hours(report, insight.verdict);
-    let label = format!("{} to {}", date_time(period.from_ns), utc(period.to_ns).time());
-    lines.push(&format!("  {label} UTC{of_hour}: {}", counts(hour)));
+    let length = format_duration(Duration::from_nanos(hour.span_ns));
+    lines.push(&format!("  insight at {} UTC{}:", date_time(period.to_ns), readings(report, insight.verdict)));
+    lines.push(&format!("    last {length}: {}", counts(hour)));
     for figure in figures(hour) {
         let error = match period.burst_error_units {
             Some(units) if figure.starts_with("burst needed") => format!(", ± {} (whole seconds)", thousands(units)),
             _ => String::new(),
         };
-        lines.push(&format!("  {figure}{error}"));
+        lines.push(&format!("    last {length}: {figure}{error}"));
     }
     tops(insight).for_each(|line| lines.push(&line));
     if let Some(rules) = &period.suggested_rules {
@@ -130,11 +133,11 @@ fn period(lines: &mut Lines<'_>, report: &LimitReport, period: &Period) {
     }
 }
 
-/// Says how many hours have the verdict, if there are several hours.
-fn hours(report: &LimitReport, verdict: Verdict) -> String {
+/// Says how many readings have the verdict, if there are several readings.
+fn readings(report: &LimitReport, verdict: Verdict) -> String {
     let all: u64 = report.hours.iter().map(|counted| counted.hours).sum();
     let same = report.hours.iter().find(|counted| counted.verdict == verdict).map_or(0, |counted| counted.hours);
-    if all > 1 { format!(" (of {all} hours with requests, {same} have this verdict)") } else { String::new() }
+    if all > 1 { format!(" ({same} of {all} hourly readings have this verdict)") } else { String::new() }
 }
 
 fn refusals(lines: &mut Lines<'_>, name: &str, refusals: &[Refusal]) {
@@ -142,7 +145,7 @@ fn refusals(lines: &mut Lines<'_>, name: &str, refusals: &[Refusal]) {
         return;
     }
     lines.push(&format!("  {name}:"));
-    for Refusal { file, line, time_ns, text, caller, wait_ns } in refusals {
+    for Refusal { file, line, time_ns, text, caller, wait_ns } in refusals.iter().take(REFUSALS) {
         let wait = wait_ns.map(|ns| format!(", wait {}", duration(Duration::from_nanos(ns)))).unwrap_or_default();
         lines.push(&format!("    {} {}{wait} ({}:{line})", date_time(*time_ns), quoted(caller), clean(file)));
         if let Some(text) = text {
@@ -158,20 +161,20 @@ fn comparison(lines: &mut Lines<'_>, comparison: &Comparison) {
     if changed == 0 {
         lines.push("  no request is answered differently");
     }
-    for (count, what) in [
-        (requests.only_new_refuses, "refused now, and was allowed"),
-        (requests.only_old_refuses, "allowed now, and was refused"),
+    for (count, before) in [
+        (requests.only_new_refuses, format!("refused, which pass with {old}")),
+        (requests.only_old_refuses, format!("allowed, which {old} refuses")),
     ] {
         if count > 0 {
-            lines.push(&format!("  {}: {what} by {}", plural(count, "request"), clean(old)));
+            lines.push(&format!("  {}: {}", plural(count, "request"), clean(&before)));
         }
     }
     for change in &comparison.limits {
         lines.push(&limit_change(change, (old, new)));
     }
     for change in &comparison.callers {
-        let was_and_is = format!("{} refused, was {}", thousands(change.new_refused), thousands(change.old_refused));
-        lines.push(&format!("  {}: {was_and_is} of {}", quoted(&change.caller), plural(change.requests, "request")));
+        let refused = was_and_is(change.old_refused, change.new_refused);
+        lines.push(&format!("  {}: {refused} of {}", quoted(&change.caller), plural(change.requests, "request")));
     }
     if comparison.further_callers > 0 {
         lines.push(&format!("  and {} more, for whom less changes", plural(comparison.further_callers, "caller")));
@@ -185,9 +188,7 @@ fn limit_change(change: &LimitChange, (old, new): (&str, &str)) -> String {
     let name = change.name.as_deref().map(|name| format!(" {name}")).unwrap_or_default();
     let name = clean(&format!("{}: {}{name}", change.domain, change.rule));
     let change = match (change.old, change.new) {
-        (Some(before), Some(after)) => {
-            format!("{} refused, was {}", thousands(after.refused), thousands(before.refused))
-        }
+        (Some(before), Some(after)) => was_and_is(before.refused, after.refused),
         (None, Some(after)) => format!("{} refused. It is only in {}", thousands(after.refused), clean(new)),
         (before, None) => {
             let refused = before.map_or(0, |counts| counts.refused);
@@ -195,6 +196,10 @@ fn limit_change(change: &LimitChange, (old, new): (&str, &str)) -> String {
         }
     };
     format!("  {name}: {change}")
+}
+
+fn was_and_is(old_refused: u64, new_refused: u64) -> String {
+    format!("{} refused (before: {})", thousands(new_refused), thousands(old_refused))
 }
 
 fn suggestion(lines: &mut Lines<'_>, result: &SuggestionResult) {
