@@ -3,7 +3,7 @@
 use spillgate_server::replay::report::{Agreement, CallerChange, Counts};
 use spillgate_server::replay::{results, suggested};
 
-use crate::scenario::{log, replay, rules};
+use crate::scenario::{replay, rules};
 
 fn per_minute(limit: u64) -> String {
     format!(
@@ -61,15 +61,23 @@ fn callers_beyond_the_bound_are_only_in_the_sums() {
     assert_eq!(comparison.callers.len() as u64 + comparison.further_callers, 100_000);
 }
 
+/// Returns a log of two hours in which each of 20 callers sends six requests at once, every two minutes.
+fn bursts() -> String {
+    let burst = |at: u64| {
+        format!("203.0.113.{} {}.5 \"GET /{} HTTP/1.1\"\n", at % 20, 1_772_366_400 + at * 6, at % 7).repeat(6)
+    };
+    (0..1_200).map(burst).collect()
+}
+
 #[test]
 fn a_suggestion_does_what_a_file_with_its_numbers_does() {
     let text = "domain: web
 descriptors:
   - {key: remote_address, rate_limit: {algorithm: token_bucket, unit: minute, requests_per_unit: 30, burst: 4, penalty: 1s}}
-  - {key: path, rate_limit: {algorithm: fixed_window, unit: hour, requests_per_unit: 100000}}
+  - {key: path, rate_limit: {algorithm: fixed_window, unit: hour, requests_per_unit: 1000000}}
 ";
     let descriptors = ["remote_address={remote_addr}", "path={path}"];
-    let log = log(6_000, 700, 4);
+    let log = bursts();
     let today = replay(&log, vec![rules(text)], false, &descriptors);
     let suggestions = suggested(&today.runs[0]);
     assert_eq!(suggestions.len(), 2, "one limit is too small for bursts, and the other never binds");
@@ -78,7 +86,7 @@ descriptors:
     for (index, result) in results(&suggestions, &passed).iter().enumerate() {
         let line = text.lines().nth(index + 2).expect("there is a line");
         let mut changed =
-            line.replace("requests_per_unit: 100000", &format!("requests_per_unit: {}", result.suggested_limit));
+            line.replace("requests_per_unit: 1000000", &format!("requests_per_unit: {}", result.suggested_limit));
         if let Some(burst) = result.suggested_burst {
             changed = changed.replace("burst: 4", &format!("burst: {burst}"));
         }

@@ -1,13 +1,15 @@
 //! The same requests at the same times get the same answers and the same insight from a server.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 
 use serde_json::{Value, json};
 use spillgate::Time;
+use spillgate::rules::Request;
 use spillgate_server::replay::report::LimitReport;
 use spillgate_server::replay::{Filled, Names, Record, Replay, Replayed, Run, Templates};
 
-use crate::scenario::{FRACTIONS, end_of_hour, log, options, read, rules, templates};
+use crate::scenario::{FRACTIONS, Log, end_of_hour, log, of_text, options, read, rules, templates};
 use crate::server::Server;
 
 /// Limits of each algorithm, and of each kind of rule.
@@ -49,49 +51,76 @@ descriptors:
   - {key: path, rate_limit: {unit: hour, requests_per_unit: 500}}
 ";
 
+fn request<'f>(templates: &'f Templates, filled: &'f Filled) -> Request<'f> {
+    templates.request("web", filled).expect("the line has the fields")
+}
+
 /// Returns the body of `POST /v1/check` for this request.
 fn body(templates: &Templates, filled: &Filled) -> Value {
-    let request = templates.request("web", filled).expect("the line has the fields");
+    let request = request(templates, filled);
     let entries = |entries: &[(&str, &str)]| entries.iter().map(|(key, value)| json!([key, value])).collect::<Value>();
     let descriptors: Vec<Value> = request.descriptors().map(|descriptor| entries(descriptor.entries)).collect();
     json!({ "domain": "web", "descriptors": descriptors })
 }
 
 /// What was compared.
-#[derive(Default)]
 struct Compared {
+    replayed: Replayed,
     allowed: u64,
     refused: u64,
-    /// The insights of the server at each time when the replay reads its own.
+    /// What the server says of each limit, at the times of the readings that the replay shows.
     insights: BTreeMap<u64, Vec<Value>>,
 }
 
+/// Returns a replay of the rules that begins at `begin`.
+fn start(rules_text: &str, begin: Time) -> Replay {
+    Replay::new(vec![Run::new("rules.yaml".into(), rules(rules_text), &options(), begin)], false)
+}
+
+/// Replays a log. `each` gets each record, the values of its descriptors, and the replay before it decides the record.
+fn replayed(
+    log: Log,
+    format: &str,
+    (rules_text, templates): (&str, &Templates),
+    mut each: impl FnMut(&Record<'_>, &Filled, &mut Replay),
+) -> Replayed {
+    let mut replay = None;
+    read(log, format, templates, |record, filled| {
+        each(record, filled, replay.get_or_insert_with(|| start(rules_text, record.time)));
+    });
+    replay.expect("the log has lines").finish(false, &Names::plain())
+}
+
 /// Asks a replay and a server each request of the log. Each answer must be the same.
-fn compare(log: &str, format: &str, rules_text: &str, descriptors: &[&str]) -> (Compared, Replayed) {
+fn compare(open: impl Fn() -> Log, format: &str, rules_text: &str, descriptors: &[&str]) -> Compared {
     let templates = templates(descriptors);
-    let (mut compared, mut both, mut last) = (Compared::default(), None, Time::EPOCH);
-    read(log, format, &templates, |record: &Record<'_>, filled| {
-        let options = options();
-        let (server, replay) = both.get_or_insert_with(|| {
-            let run = Run::new("rules.yaml".into(), rules(rules_text), &options, record.time);
-            (Server::start(rules(rules_text), &options, record.time), Replay::new(vec![run], false))
-        });
+    let first = replayed(open(), format, (rules_text, &templates), |record, filled, replay| {
+        replay.decide(record, &request(&templates, filled)).expect("the request is decided");
+    });
+    let periods = first.runs[0].limits.iter().filter_map(|limit| limit.period.as_ref());
+    let mut insights: BTreeMap<u64, Vec<Value>> = periods.map(|period| (period.to_ns, Vec::new())).collect();
+    let (mut server, mut last) = (None, Time::EPOCH);
+    let (mut allowed, mut refused) = (0, 0);
+    let replayed = replayed(open(), format, (rules_text, &templates), |record, filled, replay| {
+        let server = server.get_or_insert_with(|| Server::start(rules(rules_text), &options(), record.time));
         let end = end_of_hour(last);
-        if last > Time::EPOCH && record.time > end {
-            compared.insights.insert(end.as_nanos(), server.insight(end));
+        if record.time > end
+            && let Some(insight) = insights.get_mut(&end.as_nanos())
+        {
+            *insight = server.insight(end);
         }
         last = record.time;
         let (status, answer) = server.check(record.time, &body(&templates, filled));
-        let request = templates.request("web", filled).expect("the line has the fields");
-        let decided = replay.decide(record, &request).expect("the request is decided");
+        let decided = replay.decide(record, &request(&templates, filled)).expect("the request is decided");
         assert_eq!(decided.allowed, status == 200, "line {}: {answer}", record.line);
         assert_eq!(Some(decided.allowed), answer["allowed"].as_bool(), "line {}: {answer}", record.line);
-        let count = if decided.allowed { &mut compared.allowed } else { &mut compared.refused };
+        let count = if decided.allowed { &mut allowed } else { &mut refused };
         *count += 1;
     });
-    let (server, replay) = both.expect("the log has lines");
-    compared.insights.insert(last.as_nanos(), server.insight(last));
-    (compared, replay.finish(false, &Names::plain()))
+    if let Some(insight) = insights.get_mut(&last.as_nanos()) {
+        *insight = server.expect("the log has lines").insight(last);
+    }
+    Compared { replayed, allowed, refused, insights }
 }
 
 /// Returns a report in the form of the page `/insight`.
@@ -103,9 +132,9 @@ fn as_page(limit: &LimitReport) -> Value {
 }
 
 /// The insight of each limit must be what the server has said at the same time. Returns the number of limits with requests.
-fn assert_same_insight(compared: &Compared, replayed: &Replayed) -> usize {
+fn assert_same_insight(compared: &Compared) -> usize {
     let mut found = 0;
-    for (index, limit) in replayed.runs[0].limits.iter().enumerate() {
+    for (index, limit) in compared.replayed.runs[0].limits.iter().enumerate() {
         let Some(period) = &limit.period else { continue };
         let page = &compared.insights[&period.to_ns][index];
         for (member, value) in as_page(limit).as_object().expect("it is an object") {
@@ -120,37 +149,41 @@ fn assert_same_insight(compared: &Compared, replayed: &Replayed) -> usize {
 
 #[test]
 fn the_answers_and_the_insight_are_those_of_a_server() {
-    let (text, format) = match std::env::var_os("REPLAY_LOG") {
-        Some(path) => (std::fs::read_to_string(path).expect("the log can be read"), "combined"),
+    let compared = match std::env::var_os("REPLAY_LOG") {
+        Some(path) => {
+            let open = || -> Log { Box::new(File::open(&path).expect("the log can be read")) };
+            compare(open, "combined", RULES, &DESCRIPTORS)
+        }
         // The log has two hours and a half.
-        None => (log(6_000, 2_500, 1), FRACTIONS),
+        None => {
+            let text = log(6_000, 2_500, 1);
+            compare(|| of_text(&text), FRACTIONS, RULES, &DESCRIPTORS)
+        }
     };
-    let (compared, replayed) = compare(&text, format, RULES, &DESCRIPTORS);
-    assert!(compared.allowed > 100 && compared.refused > 100, "{} and {}", compared.allowed, compared.refused);
+    let Compared { replayed, allowed, refused, .. } = &compared;
+    assert!(*allowed > 100 && *refused > 100, "{allowed} and {refused}");
     let run = &replayed.runs[0];
-    assert_eq!((run.allowed_requests, run.refused_requests), (compared.allowed, compared.refused));
-    assert_eq!(assert_same_insight(&compared, &replayed), 7, "each limit has requests");
-    assert!(compared.insights.len() > 2);
+    assert_eq!((run.allowed_requests, run.refused_requests), (*allowed, *refused));
+    let limits = assert_same_insight(&compared);
+    assert_eq!(limits, 7, "each limit has requests");
     println!(
-        "{} requests: {} allowed and {} refused by the server and by the replay; {} readings of insight",
-        replayed.records,
-        compared.allowed,
-        compared.refused,
-        compared.insights.len()
+        "{allowed} requests allowed and {refused} refused, each by both; the insight of {limits} limits is the same"
     );
 }
 
 #[test]
 fn the_answers_are_those_of_a_server_with_rules_for_envoy() {
-    let (compared, replayed) = compare(&log(2_000, 2_500, 2), FRACTIONS, COMPAT, &DESCRIPTORS[..2]);
+    let text = log(2_000, 2_500, 2);
+    let compared = compare(|| of_text(&text), FRACTIONS, COMPAT, &DESCRIPTORS[..2]);
     assert!(compared.allowed > 100 && compared.refused > 100, "{} and {}", compared.allowed, compared.refused);
-    assert_eq!(assert_same_insight(&compared, &replayed), 2);
+    assert_eq!(assert_same_insight(&compared), 2);
 }
 
 #[test]
 fn the_sums_of_a_run_are_those_of_its_requests() {
-    let (compared, replayed) = compare(&log(2_000, 2_500, 3), FRACTIONS, RULES, &DESCRIPTORS);
-    let run = &replayed.runs[0];
+    let text = log(2_000, 2_500, 3);
+    let compared = compare(|| of_text(&text), FRACTIONS, RULES, &DESCRIPTORS);
+    let run = &compared.replayed.runs[0];
     let sum = |points: &[spillgate_server::replay::report::Counts]| {
         points.iter().fold((0, 0), |sum, point| (sum.0 + point.allowed, sum.1 + point.refused))
     };

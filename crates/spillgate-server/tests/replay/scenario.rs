@@ -1,7 +1,7 @@
 //! Made logs, and replays of them in the process of the test.
 
 use std::fmt::Write as _;
-use std::io::Cursor;
+use std::io::{Cursor, Read};
 
 use spillgate::rules::{Rules, RulesFile};
 use spillgate::{KeyHasher, MemoryOptions, Time};
@@ -51,10 +51,18 @@ pub(crate) fn log(lines: u64, step_ms: u64, seed: u64) -> String {
     text
 }
 
+/// A log that can be read.
+pub(crate) type Log = Box<dyn Read + Send>;
+
+/// Returns a log with this text.
+pub(crate) fn of_text(text: &str) -> Log {
+    Box::new(Cursor::new(text.to_owned()))
+}
+
 /// Reads a log, and passes each record to `each`. `each` gets the values of its fields through the templates.
-pub(crate) fn read(text: &str, format: &str, templates: &Templates, mut each: impl FnMut(&Record<'_>, &Filled)) {
+pub(crate) fn read(log: Log, format: &str, templates: &Templates, mut each: impl FnMut(&Record<'_>, &Filled)) {
     let reader = Reader::new(format, templates.fields(), None).expect("the format is right");
-    let mut log = Ordered::new(vec![Box::new(Cursor::new(text.to_owned()))], &reader, OUT_OF_ORDER);
+    let mut log = Ordered::new(vec![log], &reader, OUT_OF_ORDER);
     let mut filled = Filled::default();
     while let Some(record) = log.next() {
         templates.fill(&mut filled, |index| record.fields.value(index));
@@ -70,7 +78,7 @@ pub(crate) fn templates(texts: &[&str]) -> Templates {
 pub(crate) fn replay(log: &str, all: Vec<Rules>, compares: bool, descriptors: &[&str]) -> Replayed {
     let templates = templates(descriptors);
     let (mut all, mut replay) = (Some(all), None);
-    read(log, FRACTIONS, &templates, |record, filled| {
+    read(of_text(log), FRACTIONS, &templates, |record, filled| {
         if let Some(rules) = all.take() {
             let run = |rules| Run::new("rules.yaml".into(), rules, &options(), record.time);
             replay = Some(Replay::new(rules.into_iter().map(run).collect(), compares));
