@@ -1,0 +1,1 @@
+//! Lines that real servers wrote.
