@@ -8,6 +8,9 @@ mod hostile;
 mod order;
 #[path = "access_log/random.rs"]
 mod random;
+#[path = "access_log/servers.rs"]
+mod servers;
+mod support;
 
 use std::io::{Cursor, Read};
 use std::time::Duration;

@@ -107,17 +107,15 @@ fn a_pause_in_the_log_is_believed() {
 }
 
 #[test]
-fn the_window_is_bounded_by_lines() {
-    // All lines are in one second, so only the number of lines ends the window. The last line is late, because
-    // lines of a later second leave the full window before it.
-    let mut text = String::new();
-    for _ in 0..70_000 {
-        text.push_str(&line("a", 50));
-    }
+fn a_full_window_returns_its_earliest_lines() {
+    // All lines are within a minute, so only the memory of 64 MiB ends the window. The last line is late, because lines of a later
+    // second leave the full window before it.
+    let long = line("a", 50).replace("GET /", &format!("GET /{}", "a".repeat(10_000)));
+    let mut text = long.repeat(7000);
     text.push_str(&line("b", 40));
     let (records, counts) = seconds(&[text], 60);
-    assert_eq!((records.len(), counts.late.count), (70_001, 1));
-    assert_eq!(counts.late.first[0].line, 70_001);
+    assert_eq!((records.len(), counts.late.count), (7001, 1));
+    assert_eq!(counts.late.first[0].line, 7001);
 }
 
 #[test]
