@@ -29,6 +29,8 @@ show-reference-examples: ## Tests with the examples of Envoy's reference server,
 	scripts/show-reference-examples.sh
 show-hostile-input: ## Tests with hostile input: no panic, no hang, honest clients are still served
 	scripts/show-hostile-input.sh
+show-hostile-logs: ## Logs of 10 GiB in a few MiB of gzip and zstd, without line ends and of short lines: memory stays flat
+	scripts/show-hostile-logs.sh
 show-server-speed: ## Decisions per second of the server, against tonic, axum and throttlecrab
 	scripts/show-server-speed.sh
 show-library-speed: ## Nanoseconds per decision of the library, against governor
