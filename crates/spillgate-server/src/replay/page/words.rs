@@ -30,7 +30,7 @@ pub(super) fn share(part: u64, whole: u64) -> String {
         _ if part == 0 => "0".to_owned(),
         _ if part >= whole => "100".to_owned(),
         ..0.1 => "below 0.1".to_owned(),
-        99.9.. => "above 99.9".to_owned(),
+        _ if percent > 99.9 => "above 99.9".to_owned(),
         10.0..99.0 => format!("{percent:.0}"),
         _ => format!("{percent:.1}"),
     };
