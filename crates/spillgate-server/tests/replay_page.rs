@@ -65,7 +65,7 @@ fn a_report_is_readable_for_everybody() {
 #[test]
 fn the_browser_finds_what_a_page_must_not_have() {
     let folder = tempfile::tempdir().expect("there is a folder for temporary files");
-    let bad = "<!DOCTYPE html><html><title>t</title><body style='width:3000px'><p style='color:#999;background:#aaa'>x</p>\
+    let bad = "<!DOCTYPE html><html><title>t</title><body style='width:3000px'><p style='color:#999;background:#aaa'>Some text.</p>\
                <img src='http://127.0.0.1:9/a.png'><script>window.hacked = 1; document.title = 'hacked'</script></html>";
     let files = [write(folder.path(), "bad", bad)];
     let [Found { titles, scripts, active, requests, violations, too_wide, .. }] = &open(&files, None)[..] else {

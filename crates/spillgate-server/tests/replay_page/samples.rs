@@ -36,7 +36,7 @@ const TRAFFIC: [(Traffic, u64); 6] = [
     (|second, caller| if (second + 37 * caller) % (400 + caller) == 0 { 1 + caller % 4 * 8 } else { 0 }, 180),
     (
         |second, caller| {
-            if caller == 7 { u64::from(second % 2 == 0) } else { u64::from((second + 61 * caller) % 900 == 0) }
+            if caller == 7 { 1 } else { u64::from((second + 61 * caller) % 900 == 0) }
         },
         90,
     ),

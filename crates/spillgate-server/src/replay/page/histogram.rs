@@ -21,8 +21,6 @@ struct Drawn {
     to: f64,
     callers: u64,
     class: &'static str,
-    /// Where the number of callers is written. Only one part of a bar has it.
-    number: Option<f64>,
 }
 
 /// Returns the figure of the bursts that callers need. The axis has powers of two.
@@ -108,21 +106,19 @@ impl Octaves {
         ((units.max(f64::MIN_POSITIVE).log2() - f64::from(self.first)) / width).clamp(0.0, 1.0)
     }
 
-    /// Returns the bars. A bar with the burst of the limit in it has two parts.
+    /// Returns the bars. A bar with the burst of the limit in it can have callers that need more, and callers that do not.
     fn drawn(&self, bars: &[Bar], limit: f64) -> Vec<Drawn> {
-        let mut drawn = Vec::new();
-        for bar in bars {
+        let drawn = |bar: &Bar| {
             let end = bar.at_most.map_or(f64::from(self.last).exp2(), |end| f64::from(exponent(end)).exp2());
             let (from, to) = (self.place(end / 2.0), self.place(end));
-            let middle = limit.clamp(from, to);
-            let mut number = Some((from + to) / 2.0);
-            for (from, to, class) in [(from, middle, "allowed"), (middle, to, "refused")] {
-                if to - from > 1e-6 {
-                    drawn.push(Drawn { from, to, callers: bar.callers, class, number: number.take() });
-                }
-            }
-        }
-        drawn
+            let class = match () {
+                () if limit <= from => "refused",
+                () if to <= limit => "allowed",
+                () => "mixed",
+            };
+            Drawn { from, to, callers: bar.callers, class }
+        };
+        bars.iter().map(drawn).collect()
     }
 
     fn labels(&self) -> Markup {
@@ -155,7 +151,7 @@ pub(super) fn uses(limit: &LimitName, period: &Period) -> Markup {
     for bar in bars {
         let to = bar.at_most.unwrap_or(100.0).clamp(from, 100.0);
         let class = if from >= NEAR { "near" } else { "allowed" };
-        drawn.push(Drawn { from: from / 100.0, to: to / 100.0, callers: bar.callers, class, number: None });
+        drawn.push(Drawn { from: from / 100.0, to: to / 100.0, callers: bar.callers, class });
         from = to;
     }
     let body = html! {
@@ -196,8 +192,8 @@ fn plot(bars: &[Drawn], count: usize) -> Markup {
             @let height = (HEIGHT * bar.callers as f64 / highest).max(1.5);
             rect class=(bar.class) x=(percent(bar.from)) y=(TOP + HEIGHT - height) width=(percent(bar.to - bar.from))
                 height=(height) {}
-            @if let Some(number) = bar.number.filter(|_| count <= MOST_NUMBERS) {
-                text class="number" x=(percent(number)) y=(TOP + HEIGHT - height - 4.0) text-anchor="middle" {
+            @if count <= MOST_NUMBERS {
+                text class="number" x=(percent((bar.from + bar.to) / 2.0)) y=(TOP + HEIGHT - height - 4.0) text-anchor="middle" {
                     (short(bar.callers as f64))
                 }
             }

@@ -1,10 +1,10 @@
 //! The section of one limit: whether it works, what to change, its pictures, and the requests that it refuses.
 
 use maud::{Markup, html};
-use spillgate::insight::{Report, TopCallers, Verdict};
+use spillgate::insight::{Report, Suggestion, TopCallers, Verdict};
 
 use super::table::{Table, bar};
-use super::words::{badge, count, limit_name, quota, said, seen, share, time, times, wait};
+use super::words::{advice, badge, count, limit_name, quota, said, seen, share, time, times, wait};
 use super::{histogram, timeline};
 use crate::replay::report::{LimitReport, Period, Refusal, SuggestionResult, VerdictHours};
 use crate::text::clean;
@@ -12,19 +12,19 @@ use crate::text::clean;
 /// At most this many callers are shown in a list.
 const MOST_CALLERS: usize = 5;
 
-/// Returns the section. `suggestion` is what the change would do that insight suggests.
-pub(super) fn section(index: usize, limit: &LimitReport, suggestion: Option<&SuggestionResult>) -> Markup {
+/// Returns the section. `result` is what the suggestion of insight would do.
+pub(super) fn section(index: usize, limit: &LimitReport, result: Option<&SuggestionResult>) -> Markup {
     let verdict = verdict(limit);
     let judged = limit.period.as_ref().map(|period| (period.from_ns, period.to_ns));
     html! {
-        section class="limit" id={ "limit-" (index + 1) } aria-labelledby={ "name-" (index + 1) } {
-            h3 id={ "name-" (index + 1) } { (limit_name(&limit.limit)) }
+        article class="limit" id={ "limit-" (index + 1) } {
+            h3 { (limit_name(&limit.limit)) }
             p class="quota" {
                 (badge(verdict)) " " (quota(&limit.limit)) ", from " (seen(&limit.limit.file)) ":" (limit.limit.line)
             }
             @if let Some(note) = &limit.note { p class="note" { (seen(note)) } }
             @if let Some(period) = &limit.period { (reason(limit, period)) }
-            (fix(limit, suggestion))
+            (fix(limit, result))
             (timeline::figure(&limit.timeline, judged))
             @if let Some(period) = &limit.period {
                 div class="pair" {
@@ -40,6 +40,10 @@ pub(super) fn section(index: usize, limit: &LimitReport, suggestion: Option<&Sug
 
 pub(super) fn verdict(limit: &LimitReport) -> Option<Verdict> {
     limit.period.as_ref().map(|period| period.report.verdict)
+}
+
+pub(super) fn suggestion(limit: &LimitReport) -> Option<&Suggestion> {
+    limit.period.as_ref()?.report.suggestion.as_ref()
 }
 
 /// Says why this is the verdict, and how the other hours are.
@@ -70,9 +74,10 @@ fn fix(limit: &LimitReport, result: Option<&SuggestionResult>) -> Markup {
     };
     html! {
         div class="fix" {
+            div {
             h4 { "What to change" }
             p {
-                (said(verdict(limit)).advice) " "
+                (advice(&limit.limit, verdict(limit), suggestion(limit))) " "
                 @if let Some(result) = result {
                     @let (today, then) = (result.today, result.then);
                     "On this log, the limit would then refuse "
@@ -84,7 +89,8 @@ fn fix(limit: &LimitReport, result: Option<&SuggestionResult>) -> Markup {
                     "These rules have the numbers that fit. Use " code { "--suggest" } " to see what they would do on this log."
                 }
             }
-            pre tabindex="0" role="region" aria-label="Suggested rules" { code { (lines(rules)) } }
+            }
+            pre { code { (lines(rules)) } }
         }
     }
 }

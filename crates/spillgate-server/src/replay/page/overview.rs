@@ -2,10 +2,10 @@
 
 use maud::{Markup, html};
 
-use super::limit::verdict;
+use super::limit::{suggestion, verdict};
 use super::table::{Table, bar};
 use super::timeline;
-use super::words::{badge, count, limit_name, needs_attention, quota, requests, said, seen, share, times};
+use super::words::{advice, badge, count, limit_name, needs_attention, quota, requests, seen, share, times};
 use crate::replay::report::{LimitReport, LogSummary, ReplayReport, RunReport};
 use crate::text::thousands;
 
@@ -66,7 +66,7 @@ fn facts(report: &ReplayReport, run: &RunReport) -> Markup {
             }
             @if run.unmatched_requests > 0 {
                 dt { "No rule" }
-                dd { (count(run.unmatched_requests, "request")) " matched no rule, and passed or not without a limit" }
+                dd { (count(run.unmatched_requests, "request")) " matched no rule" }
             }
             @if report.anonymous {
                 dt { "Callers" }
@@ -109,7 +109,7 @@ fn limits(run: &RunReport) -> Markup {
             badge(verdict),
             html! { (share(limit.refused_requests, all)) (bar(part, "refused")) },
             html! { (thousands(all)) },
-            html! { (said(verdict).advice) },
+            html! { (advice(&limit.limit, verdict, suggestion(limit))) },
         ]
     };
     Table {

@@ -10,7 +10,7 @@ use maud::{Markup, html};
 use super::picture::{BOTTOM, TOP, label, lines, percent, picture, rounded_up};
 use super::words::{count, duration, share, times};
 use crate::replay::report::{Counts, Timeline};
-use crate::text::{MONTHS, utc};
+use crate::text::{MONTHS, thousands, utc};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const DAY_S: u64 = 86_400;
@@ -99,7 +99,7 @@ fn summary(timeline: &Timeline) -> String {
     format!(
         "{all}, of which {} are refused. The most refusals are from {when}: {} of {in_step}.",
         share(refused, allowed.saturating_add(refused)),
-        point.refused,
+        thousands(point.refused),
         in_step = count(in_step, "request"),
     )
 }
@@ -215,7 +215,7 @@ mod tests {
         let says = summary(&timeline).replace('\u{a0}', " ");
         assert_eq!(
             says,
-            "46 requests, of which 39 % are refused. The most refusals are from 2026-03-01 12:04:00 to 12:05:00 UTC: 9 of \
+            "46 requests, of which 39 % are refused. The most refusals are from 2026-03-01 12:04 to 12:05 UTC: 9 of \
              10 requests."
         );
         let markup = figure(&timeline, None).into_string();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use maud::{Markup, html};
-use spillgate::insight::Verdict;
+use spillgate::insight::{Suggestion, Verdict};
 use spillgate::units::format_duration;
 
 use crate::limit_name::LimitName;
@@ -12,6 +12,7 @@ use crate::text::{clean, thousands, utc};
 
 /// A space at which no line is broken.
 const FIXED_SPACE: char = '\u{a0}';
+const MINUTE_NS: u64 = 60_000_000_000;
 
 /// Returns a text that came from elsewhere. The reader sees each control character, and no text can turn around the text after it.
 pub(super) fn seen(text: &str) -> Markup {
@@ -68,11 +69,13 @@ pub(super) fn time(time_ns: u64) -> String {
     format!("{}{FIXED_SPACE}{}", at.date(), at.time())
 }
 
-/// Returns the first and the last time: `2026-03-01 12:00:05 to 13:00:00 UTC`.
+/// Returns the first and the last time: `2026-03-01 12:00:05 to 13:00:00 UTC`. Full minutes are without seconds.
 pub(super) fn times(from_ns: u64, to_ns: u64) -> String {
+    let minutes = from_ns.is_multiple_of(MINUTE_NS) && to_ns.is_multiple_of(MINUTE_NS);
+    let cut = |text: String| if minutes { text[..text.len() - ":00".len()].to_owned() } else { text };
     let (from, to) = (utc(from_ns), utc(to_ns));
     let to = if from.date() == to.date() { to.time() } else { time(to_ns) };
-    format!("{} to {to}{FIXED_SPACE}UTC", time(from_ns))
+    format!("{} to {}{FIXED_SPACE}UTC", cut(time(from_ns)), cut(to))
 }
 
 /// A verdict for the reader.
@@ -118,7 +121,7 @@ pub(super) fn badge(verdict: Option<Verdict>) -> Markup {
 pub(super) fn name(domain: &str, rule: &str, name: Option<&str>) -> Markup {
     html! {
         span class="domain" { (seen(domain)) ": " } (seen(rule))
-        @if let Some(name) = name { " " span class="name" { (seen(name)) } }
+        @if let Some(name) = name { " (" (seen(name)) ")" }
     }
 }
 
@@ -126,18 +129,49 @@ pub(super) fn limit_name(limit: &LimitName) -> Markup {
     name(&limit.domain, &limit.rule, limit.name.as_deref())
 }
 
+/// Returns how many units a limit like this one would allow: `60 in 1m`.
+pub(super) fn units_of(limit: &LimitName, units: u64) -> String {
+    match limit.window_ns {
+        Some(window_ns) => format!("{} in {}", thousands(units), duration(window_ns)),
+        None => format!("{} at once", thousands(units)),
+    }
+}
+
+/// Returns what the reader can do, with the numbers that insight suggests.
+pub(super) fn advice(limit: &LimitName, verdict: Option<Verdict>, suggestion: Option<&Suggestion>) -> String {
+    let plain = said(verdict).advice;
+    let Some(suggestion) = suggestion else { return plain.to_owned() };
+    let new_limit = (suggestion.limit != limit.limit).then(|| units_of(limit, suggestion.limit));
+    let changed = match suggestion.burst {
+        Some(burst) if limit.algorithm != "token_bucket" => {
+            let units = units_of(limit, suggestion.limit);
+            format!("Use a token bucket of {units} with a burst of {}", thousands(burst))
+        }
+        burst => {
+            let burst = burst
+                .filter(|burst| *burst != limit.capacity)
+                .map(|burst| format!("the burst to {}", thousands(burst)));
+            let parts: Vec<_> =
+                new_limit.map(|units| format!("the limit to {units}")).into_iter().chain(burst).collect();
+            let verb = if verdict == Some(Verdict::NeverBinding) { "Lower" } else { "Raise" };
+            format!("{verb} {}", parts.join(" and "))
+        }
+    };
+    match verdict {
+        Some(Verdict::Bursts) => format!("{changed}, unless bursts shall be refused."),
+        _ => format!("{changed}."),
+    }
+}
+
 /// Returns the numbers of a limit: `60 in 1m, burst 10, token bucket, shadow mode`.
 pub(super) fn quota(limit: &LimitName) -> String {
-    let mut parts = vec![match limit.window_ns {
-        Some(window_ns) => format!("{} in {}", thousands(limit.limit), duration(window_ns)),
-        None => format!("{} at once", thousands(limit.limit)),
-    }];
+    let mut parts = vec![units_of(limit, limit.limit)];
     match limit.algorithm.as_str() {
         "token_bucket" => parts.push(format!("burst {}", thousands(limit.capacity))),
         "leaky_bucket" => parts.push(format!("queue {}", thousands(limit.capacity.saturating_sub(1)))),
         _ => {}
     }
-    parts.push(limit.algorithm.replace('_', " "));
+    parts.push(clean(&limit.algorithm.replace('_', " ")));
     let options = &limit.options;
     if options.hard_capacity > limit.capacity {
         parts.push(format!("soft, up to {}", thousands(options.hard_capacity)));
@@ -149,7 +183,7 @@ pub(super) fn quota(limit: &LimitName) -> String {
         parts.push("refusals charged".to_owned());
     }
     if options.binding != "enforce" && !options.binding.is_empty() {
-        parts.push(format!("{} mode", options.binding));
+        parts.push(format!("{} mode", clean(&options.binding)));
     }
     parts.join(", ")
 }
