@@ -77,6 +77,8 @@ show-insight: ## What insight says about traffic whose truth is known: verdicts,
 	scripts/show-insight.sh
 show-insight-cost: ## CPU time per decision of a server with insight, against the same server without it
 	scripts/show-insight-cost.sh
+show-replay-report: ## Reports of a replay in Chromium: screenshots, and what axe-core finds
+	scripts/show-replay-report.sh
 show-redis-recipes: ## Tests of limiters that people often build on Redis by hand
 	scripts/show-redis-recipes.sh
 show-quota-changes: ## Several limits on one key never admit more than the largest limit

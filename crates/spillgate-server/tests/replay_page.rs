@@ -47,16 +47,24 @@ fn no_text_of_a_log_runs_loads_or_hides_anything() {
 }
 
 #[test]
-fn a_report_is_readable_for_everybody() {
+fn reports_are_readable_on_each_screen() {
     let reports = [
         ("shop", samples::shop()),
-        ("forty", extremes::forty_limits()),
         ("nothing", extremes::nothing()),
         ("one-line", extremes::one_line()),
         ("huge", extremes::huge_numbers()),
     ];
-    let titles = reports.each_ref().map(|(_, report)| format!("Replay of {}", report.runs[0].name));
-    for (found, title) in opened(&reports).iter().zip(titles) {
+    assert_all_readable(&reports);
+}
+
+#[test]
+fn a_report_of_forty_limits_is_readable() {
+    assert_all_readable(&[("forty", extremes::forty_limits())]);
+}
+
+fn assert_all_readable(reports: &[(&str, ReplayReport)]) {
+    let titles = reports.iter().map(|(_, report)| format!("Replay of {}", report.runs[0].name));
+    for (found, title) in opened(reports).iter().zip(titles) {
         assert_harmless_and_readable(found, &title);
     }
 }

@@ -6,6 +6,7 @@ use super::picture::{BOTTOM, TOP, label, lines, percent, picture, rounded_up};
 use super::words::{count, quota, short};
 use crate::limit_name::LimitName;
 use crate::replay::report::{Bar, Period};
+use crate::text::thousands;
 
 const HEIGHT: f64 = 120.0;
 /// More labels than this do not fit under a picture on a phone.
@@ -29,8 +30,9 @@ pub(super) fn bursts(limit: &LimitName, period: &Period) -> Markup {
     let Some(axis) = Octaves::of(bars, limit.capacity) else { return html! {} };
     let says = bursts_in_words(limit, period);
     let at = axis.place(limit.capacity.max(1) as f64);
+    let drawn = axis.drawn(bars, at);
     let body = html! {
-        (plot(&axis.drawn(bars, at), bars.len()))
+        (plot(&drawn, bars.len()))
         (axis.labels())
         line class="limit" x1=(percent(at)) x2=(percent(at)) y1="2" y2=(TOP + HEIGHT) {}
         text class="limit" x=(percent(at)) y="12" dx=(if at < 0.5 { "5" } else { "-5" })
@@ -40,6 +42,9 @@ pub(super) fn bursts(limit: &LimitName, period: &Period) -> Markup {
         figure {
             figcaption {
                 strong { "Burst that callers need, in units. " } (says)
+                @if drawn.iter().any(|bar| bar.class == "mixed" && bar.callers > 0) {
+                    " In the grey bar, some callers can need more than the limit has, and some less."
+                }
                 @if let Some(error) = period.burst_error_units {
                     " The log has whole seconds, so a burst is wrong by less than " (short(error))
                     " in each direction."
@@ -61,7 +66,7 @@ fn bursts_in_words(limit: &LimitName, period: &Period) -> String {
         (_, 0) => "No caller needs".to_owned(),
         (least, most) if least == most && most == 1 => "1 caller needs".to_owned(),
         (least, most) if least == most => format!("{} need", count(most, "caller")),
-        (least, most) => format!("{least} to {} need", count(most, "caller")),
+        (least, most) => format!("{} to {} need", thousands(least), count(most, "caller")),
     };
     format!("{more} more than {} at once, of {}{sampled}.", short(capacity), count(all, "caller"))
 }
@@ -127,7 +132,10 @@ impl Octaves {
         html! {
             // Below 1 there is no unit.
             @for power in (self.first.max(0)..=last).step_by(every) {
+                // The label at the right end needs its place.
+                @if !self.open || self.place(f64::from(power).exp2()) < 0.85 {
                 (label(self.place(f64::from(power).exp2()), TOP + HEIGHT + 16.0, &short(f64::from(power).exp2())))
+                }
             }
             @if self.open { (label(1.0, TOP + HEIGHT + 16.0, "no end")) }
         }
@@ -174,10 +182,10 @@ fn uses_in_words(period: &Period) -> String {
     let all = sum(&period.used, |_, _| true);
     let near = sum(&period.used, |from, _| from >= NEAR);
     let sampled = if is_sampled(period) { " of the sample" } else { "" };
-    let mut says = format!("{near} of {}{sampled} use more than 95\u{a0}%.", count(all, "caller"));
+    let mut says = format!("{} of {}{sampled} use more than 95\u{a0}%.", thousands(near), count(all, "caller"));
     let [.., hour] = &period.report.spans;
     if let Some(share) = &hour.use_share {
-        says += &format!(" Half of them use at most {:.0}\u{a0}%.", 100.0 * share.median.at_least);
+        says += &format!(" Half of all callers use at most {:.0}\u{a0}%.", 100.0 * share.median.at_least);
     }
     says
 }

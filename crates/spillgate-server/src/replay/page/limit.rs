@@ -1,7 +1,7 @@
 //! The section of one limit: whether it works, what to change, its pictures, and the requests that it refuses.
 
 use maud::{Markup, html};
-use spillgate::insight::{Report, Suggestion, TopCallers, Verdict};
+use spillgate::insight::{Report, TopCallers, Verdict};
 
 use super::table::{Table, bar};
 use super::words::{advice, badge, count, limit_name, quota, said, seen, share, time, times, wait};
@@ -42,8 +42,19 @@ pub(super) fn verdict(limit: &LimitReport) -> Option<Verdict> {
     limit.period.as_ref().map(|period| period.report.verdict)
 }
 
-pub(super) fn suggestion(limit: &LimitReport) -> Option<&Suggestion> {
-    limit.period.as_ref()?.report.suggestion.as_ref()
+/// Says what the reader can do. An abuser is named.
+pub(super) fn what_to_do(limit: &LimitReport) -> Markup {
+    let verdict = verdict(limit);
+    let report = limit.period.as_ref().map(|period| &period.report);
+    let abuser =
+        report.filter(|_| verdict == Some(Verdict::OneAbuser)).and_then(|report| report.top_refused.callers.first());
+    html! {
+        @if let Some(name) = abuser.and_then(|caller| caller.name.as_deref()) {
+            "Keep the limit, and look at " (seen(name)) "."
+        } @else {
+            (advice(&limit.limit, verdict, report.and_then(|report| report.suggestion.as_ref())))
+        }
+    }
 }
 
 /// Says why this is the verdict, and how the other hours are.
@@ -77,7 +88,7 @@ fn fix(limit: &LimitReport, result: Option<&SuggestionResult>) -> Markup {
             div {
             h4 { "What to change" }
             p {
-                (advice(&limit.limit, verdict(limit), suggestion(limit))) " "
+                (what_to_do(limit)) " "
                 @if let Some(result) = result {
                     @let (today, then) = (result.today, result.then);
                     "On this log, the limit would then refuse "
@@ -103,9 +114,9 @@ pub(super) fn lines(text: &str) -> Markup {
 /// Returns the callers with the most refused and the most allowed units.
 fn callers(report: &Report) -> Markup {
     let refused =
-        top("Callers with the most refused units", "share of all refused units", "refused", &report.top_refused);
+        top("Callers with the most refused units", "of all refused units, at least", "refused", &report.top_refused);
     let allowed =
-        top("Callers with the most allowed units", "share of all allowed units", "allowed", &report.top_allowed);
+        top("Callers with the most allowed units", "of all allowed units, at least", "allowed", &report.top_allowed);
     html! {
         @if refused.is_some() || allowed.is_some() {
             div class="pair" {
@@ -145,23 +156,20 @@ fn refusals(limit: &LimitReport) -> Markup {
 }
 
 fn refusal_table(caption: &str, refusals: &[Refusal]) -> Markup {
-    let has_text = refusals.iter().any(|refusal| refusal.text.is_some());
     let row = |refusal: &Refusal| {
-        let mut row = vec![
-            html! { (time(refusal.time_ns)) },
+        vec![
+            html! { span class="fixed" { (time(refusal.time_ns)) } },
             html! { (wait(refusal.wait_ns)) },
-            seen(&refusal.caller),
             html! { (seen(&refusal.file)) ":" (refusal.line) },
-        ];
-        if has_text {
-            row.push(html! { code { (seen(refusal.text.as_deref().unwrap_or_default())) } });
-        }
-        row
+            html! {
+                (seen(&refusal.caller))
+                @if let Some(text) = &refusal.text { br; code { (seen(text)) } }
+            },
+        ]
     };
-    let mut heads = vec!["time (UTC)", "wait", "caller", "file and line"];
-    if has_text {
-        heads.push("line of the log");
-    }
+    let has_text = refusals.iter().any(|refusal| refusal.text.is_some());
+    let last = if has_text { "caller, and line of the log" } else { "caller" };
+    let heads = vec!["time (UTC)", "wait", "file and line", last];
     let rows = refusals.iter().map(row).collect();
     Table { caption: caption.to_owned(), heads, numbers: &[1], rows }.markup()
 }

@@ -20,7 +20,7 @@ const REFUSED: f64 = 44.0;
 /// More labels than this do not fit under a picture on a phone.
 const MOST_LABELS: u64 = 6;
 /// The times between two labels, in seconds. The last one is a century, and no log is longer than a few of these.
-const STEPS_S: [u64; 26] = [
+const STEPS_S: [u64; 27] = [
     1,
     2,
     5,
@@ -44,6 +44,7 @@ const STEPS_S: [u64; 26] = [
     14 * DAY_S,
     30 * DAY_S,
     91 * DAY_S,
+    182 * DAY_S,
     365 * DAY_S,
     3_652 * DAY_S,
     36_525 * DAY_S,
@@ -62,7 +63,7 @@ pub(super) fn figure(timeline: &Timeline, judged: Option<(u64, u64)>) -> Markup 
     let body = html! {
         (plot(TOP, ALL, points, |point| (point.allowed, point.refused), &unit))
         @if is_refused {
-            (plot(2.0 * TOP + ALL, REFUSED, points, |point| (0, point.refused), "refused alone"))
+            (plot(2.0 * TOP + ALL, REFUSED, points, |point| (0, point.refused), "refused requests alone"))
         }
         @if let Some(judged) = judged { (judged_hour(timeline, judged, height - BOTTOM)) }
         (axis(timeline, height - BOTTOM))
@@ -129,7 +130,7 @@ fn plot(top: f64, height: f64, points: &[Counts], of: fn(&Counts) -> (u64, u64),
 fn judged_hour(timeline: &Timeline, (from_ns, to_ns): (u64, u64), y: f64) -> Markup {
     let part = |time_ns| part_of(timeline, time_ns).clamp(0.0, 1.0);
     let width = (part(to_ns) - part(from_ns)).max(0.004);
-    html! { rect class="judged" x=(percent(part(from_ns))) y=(y - 1.0) width=(percent(width)) height="5" {} }
+    html! { rect class="judged" x=(percent(part(from_ns).min(1.0 - width))) y=(y - 1.0) width=(percent(width)) height="5" {} }
 }
 
 /// Returns where a time is on the axis: 0 is its begin and 1 is its end.
@@ -198,7 +199,7 @@ mod tests {
         assert_eq!(texts(noon + 10, 60, 120), "12:30 13:00 13:30 14:00");
         assert_eq!(texts(noon, 600, 144), "12:00 18:00 2 Mar 06:00 12:00");
         assert_eq!(texts(noon, 86_400, 30), "5 Mar 12 Mar 19 Mar 26 Mar");
-        assert_eq!(texts(noon, 86_400 * 4, 240), "Oct 2026 Oct 2027 Sep 2028");
+        assert_eq!(texts(noon, 86_400 * 4, 240), "Apr 2026 Oct 2026 Apr 2027 Oct 2027 Apr 2028");
         for length in 0..40 {
             assert_ne!(texts(noon - 7, 1 << length.min(24), 1 + length as usize), "");
         }
@@ -219,9 +220,9 @@ mod tests {
              10 requests."
         );
         let markup = figure(&timeline, None).into_string();
-        assert!(markup.contains(r#"role="img""#) && markup.contains("refused alone"), "{markup}");
+        assert!(markup.contains(r#"role="img""#) && markup.contains("refused requests alone"), "{markup}");
         timeline.points.iter_mut().for_each(|point| point.refused = 0);
         let markup = figure(&timeline, None).into_string();
-        assert!(!markup.contains("refused alone") && markup.contains("none is refused"), "{markup}");
+        assert!(!markup.contains("refused requests alone") && markup.contains("none is refused"), "{markup}");
     }
 }

@@ -42,6 +42,7 @@ pub(super) fn share(part: u64, whole: u64) -> String {
 pub(super) fn short(number: f64) -> String {
     let powers = [(1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
     let (scaled, unit) = match powers.iter().find(|(power, _)| number >= *power) {
+        Some(_) if number >= 1e21 => return format!("{number:.0e}"),
         Some((power, unit)) if number >= 10_000.0 => (number / power, *unit),
         Some(_) => return thousands(number.round()),
         None => (number, ""),
@@ -73,6 +74,9 @@ pub(super) fn time(time_ns: u64) -> String {
 pub(super) fn times(from_ns: u64, to_ns: u64) -> String {
     let minutes = from_ns.is_multiple_of(MINUTE_NS) && to_ns.is_multiple_of(MINUTE_NS);
     let cut = |text: String| if minutes { text[..text.len() - ":00".len()].to_owned() } else { text };
+    if from_ns == to_ns {
+        return format!("{}{FIXED_SPACE}UTC", time(from_ns));
+    }
     let (from, to) = (utc(from_ns), utc(to_ns));
     let to = if from.date() == to.date() { to.time() } else { time(to_ns) };
     format!("{} to {}{FIXED_SPACE}UTC", cut(time(from_ns)), cut(to))
@@ -90,7 +94,7 @@ pub(super) struct Said {
 pub(super) const fn said(verdict: Option<Verdict>) -> Said {
     let (class, name, advice) = match verdict {
         Some(Verdict::TooStrict) => ("bad", "too strict", "Raise the limit."),
-        Some(Verdict::Bursts) => ("warn", "bursts", "Raise the burst, unless bursts shall be refused."),
+        Some(Verdict::Bursts) => ("warn", "bursts", "Raise the burst, unless you want to refuse bursts."),
         Some(Verdict::OneAbuser) => ("warn", "one abuser", "Keep the limit, and look at the one caller."),
         Some(Verdict::NeverBinding) => ("warn", "never binding", "Lower the limit, so that it protects you."),
         Some(Verdict::Effective) => ("good", "effective", "Keep it."),
@@ -158,7 +162,7 @@ pub(super) fn advice(limit: &LimitName, verdict: Option<Verdict>, suggestion: Op
         }
     };
     match verdict {
-        Some(Verdict::Bursts) => format!("{changed}, unless bursts shall be refused."),
+        Some(Verdict::Bursts) => format!("{changed}, unless you want to refuse bursts."),
         _ => format!("{changed}."),
     }
 }
@@ -203,8 +207,8 @@ mod tests {
         let expected = ["0", "0", "below 0.1", "3.3", "33", "99.9", "above 99.9", "100", "100"];
         assert_eq!(shares.map(|(part, whole)| share(part, whole)), expected.map(|text| format!("{text}\u{a0}%")));
         let numbers = [0.0, 0.5, 8.0, 950.0, 4_096.0, 16_384.0, 123_456.0, 2e6, 1.8e19, f64::MAX];
-        let expected = ["0", "0.5", "8", "950", "4,096", "16.4k", "123k", "2M", "18E"];
-        assert_eq!(numbers.map(short)[..9], expected);
+        let expected = ["0", "0.5", "8", "950", "4,096", "16.4k", "123k", "2M", "18E", "2e308"];
+        assert_eq!(numbers.map(short), expected);
         assert_eq!(
             [None, Some(0), Some(1), Some(1_500_000_000), Some(90_000_000_001)].map(wait)[1..],
             ["0s", "1ms", "1.5s", "1m31s"]
