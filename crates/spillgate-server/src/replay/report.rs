@@ -21,6 +21,8 @@ pub struct ReplayReport {
     pub suggestions: Vec<SuggestionResult>,
     /// Whether callers are hidden: their names are hashes, and no line of the log is in this report.
     pub anonymous: bool,
+    /// What the log cannot show, in whole sentences. Each output has to say it.
+    pub notes: Vec<String>,
 }
 
 /// The log that was replayed.
@@ -115,27 +117,28 @@ pub struct LimitReport {
     pub first_refusals: Vec<Refusal>,
     /// The refusals with the longest waits, the longest one first.
     pub longest_refusals: Vec<Refusal>,
-    /// How many hours of the log have which verdict. Hours without requests are not counted.
+    /// How many readings of insight have which verdict. Insight is read at the end of each hour with requests, and at the end of the
+    /// log.
     pub hours: Vec<VerdictHours>,
     /// The hour that needs the most attention. `None` if the limit got no request, or is not watched.
     pub period: Option<Period>,
 }
 
-/// The number of hours with a verdict.
+/// The number of readings with a verdict, each of an hour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct VerdictHours {
     /// The verdict.
     pub verdict: Verdict,
-    /// The number of hours.
+    /// The number of readings.
     pub hours: u64,
 }
 
-/// The insight of one hour of the log.
+/// The insight of one hour of the log, as a server reports it at the end of this hour.
 #[derive(Clone, Debug, Serialize)]
 pub struct Period {
-    /// The begin of the hour.
+    /// An hour before the reading, or the begin of the log.
     pub from_ns: u64,
-    /// The time of the reading.
+    /// The time of the reading: the last nanosecond of an hour of UTC, or the end of the log.
     pub to_ns: u64,
     /// What insight reports at the end of the hour.
     pub report: Report,

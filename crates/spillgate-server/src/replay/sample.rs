@@ -64,6 +64,7 @@ pub(crate) fn sample() -> ReplayReport {
         suggestions: suggestions(&rules),
         runs: vec![new, old],
         anonymous: false,
+        notes: vec!["Refused requests were in fact served, so the log has no retries.".into()],
     }
 }
 

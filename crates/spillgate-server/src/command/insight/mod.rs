@@ -5,7 +5,7 @@
 mod fetch;
 mod merge;
 mod page;
-mod render;
+pub(super) mod render;
 
 use serde_json::{Map, Value, json};
 use spillgate::insight::Report;
