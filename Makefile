@@ -81,6 +81,8 @@ show-insight-cost: ## CPU time per decision of a server with insight, against th
 	scripts/show-insight-cost.sh
 show-replay: ## A real access log, repeated to 10 million lines: speed, memory, and the same answers as a server
 	scripts/show-replay.sh
+show-replay-report: ## Reports of a replay in Chromium: screenshots, and what axe-core finds
+	scripts/show-replay-report.sh
 show-redis-recipes: ## Tests of limiters that people often build on Redis by hand
 	scripts/show-redis-recipes.sh
 show-quota-changes: ## Several limits on one key never admit more than the largest limit

@@ -45,7 +45,7 @@ const LIBRARY: &str = "crates/spillgate/src/";
 const SERVER: &str = "crates/spillgate-server/src/";
 const STORES: [&str; 2] = ["crates/spillgate/src/memory", "crates/spillgate-redis/src"];
 
-const LAYERS: [Layer; 10] = [
+const LAYERS: [Layer; 11] = [
     Layer { folders: &["crates/spillgate-core/src"], never: &["std", "tokio", "serde", "tracing", "log", "spillgate"] },
     Layer {
         folders: &STORES,
@@ -112,15 +112,21 @@ const LAYERS: [Layer; 10] = [
             "spillgate::Limiter",
         ],
     },
+    Layer {
+        folders: &["crates/spillgate-server/src/replay"],
+        never: &["std::fs", "std::env", "std::io", "tokio", "axum", "http", "crate::admin", "crate::access_log", "crate::protocol"],
+    },
     Layer { folders: &["crates/spillgate-server/src/settings"], never: &["std::fs", "std::env", "tokio"] },
 ];
 
 /// Only files whose paths begin with one of these texts are allowed to name serde. These files convert bytes to data,
 /// or data to bytes.
-const SERDE: [&str; 7] = [
+const SERDE: [&str; 9] = [
     "crates/spillgate/src/insight",
     "crates/spillgate/src/text/yaml",
     "crates/spillgate-server/src/access_log/json",
+    "crates/spillgate-server/src/limit_name",
+    "crates/spillgate-server/src/replay/report",
     "crates/spillgate-server/src/settings",
     "crates/spillgate-server/src/protocol/http",
     "crates/spillgate-server/src/admin",

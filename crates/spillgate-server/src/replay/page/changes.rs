@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::table::Table;
 use super::timeline;
-use super::words::{badge, count, limit_name, name, seen, share};
+use super::words::{badge, count, limit_name, name, seen, share, units_of};
 use crate::replay::report::{
     Agreement, CallerChange, Comparison, Counts, LimitChange, ReplayReport, RunReport, SuggestionResult,
 };
@@ -50,7 +50,7 @@ fn agreement(requests: &Agreement) -> Markup {
     };
     Table {
         caption: "How both rules answer the same requests".to_owned(),
-        heads: vec!["", "new rules allow", "new rules refuse"],
+        heads: vec!["answer", "new rules allow", "new rules refuse"],
         numbers: &[1, 2],
         rows: vec![
             row("old rules allow", requests.both_allow, requests.only_new_refuses),
@@ -138,7 +138,7 @@ pub(super) fn suggestions(report: &ReplayReport) -> Markup {
         vec![
             limit_name(&result.limit),
             html! {
-                (thousands(result.suggested_limit))
+                (units_of(&result.limit, result.suggested_limit))
                 @if let Some(burst) = result.suggested_burst { ", burst " (thousands(burst)) }
             },
             refused(result.today),

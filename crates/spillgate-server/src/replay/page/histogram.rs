@@ -6,6 +6,7 @@ use super::picture::{BOTTOM, TOP, label, lines, percent, picture, rounded_up};
 use super::words::{count, quota, short};
 use crate::limit_name::LimitName;
 use crate::replay::report::{Bar, Period};
+use crate::text::thousands;
 
 const HEIGHT: f64 = 120.0;
 /// More labels than this do not fit under a picture on a phone.
@@ -21,8 +22,6 @@ struct Drawn {
     to: f64,
     callers: u64,
     class: &'static str,
-    /// Where the number of callers is written. Only one part of a bar has it.
-    number: Option<f64>,
 }
 
 /// Returns the figure of the bursts that callers need. The axis has powers of two.
@@ -31,8 +30,9 @@ pub(super) fn bursts(limit: &LimitName, period: &Period) -> Markup {
     let Some(axis) = Octaves::of(bars, limit.capacity) else { return html! {} };
     let says = bursts_in_words(limit, period);
     let at = axis.place(limit.capacity.max(1) as f64);
+    let drawn = axis.drawn(bars, at);
     let body = html! {
-        (plot(&axis.drawn(bars, at), bars.len()))
+        (plot(&drawn, bars.len()))
         (axis.labels())
         line class="limit" x1=(percent(at)) x2=(percent(at)) y1="2" y2=(TOP + HEIGHT) {}
         text class="limit" x=(percent(at)) y="12" dx=(if at < 0.5 { "5" } else { "-5" })
@@ -42,6 +42,9 @@ pub(super) fn bursts(limit: &LimitName, period: &Period) -> Markup {
         figure {
             figcaption {
                 strong { "Burst that callers need, in units. " } (says)
+                @if drawn.iter().any(|bar| bar.class == "mixed" && bar.callers > 0) {
+                    " In the grey bar, some callers can need more than the limit has, and some less."
+                }
                 @if let Some(error) = period.burst_error_units {
                     " The log has whole seconds, so a burst is wrong by less than " (short(error))
                     " in each direction."
@@ -63,7 +66,7 @@ fn bursts_in_words(limit: &LimitName, period: &Period) -> String {
         (_, 0) => "No caller needs".to_owned(),
         (least, most) if least == most && most == 1 => "1 caller needs".to_owned(),
         (least, most) if least == most => format!("{} need", count(most, "caller")),
-        (least, most) => format!("{least} to {} need", count(most, "caller")),
+        (least, most) => format!("{} to {} need", thousands(least), count(most, "caller")),
     };
     format!("{more} more than {} at once, of {}{sampled}.", short(capacity), count(all, "caller"))
 }
@@ -108,21 +111,19 @@ impl Octaves {
         ((units.max(f64::MIN_POSITIVE).log2() - f64::from(self.first)) / width).clamp(0.0, 1.0)
     }
 
-    /// Returns the bars. A bar with the burst of the limit in it has two parts.
+    /// Returns the bars. A bar with the burst of the limit in it can have callers that need more, and callers that do not.
     fn drawn(&self, bars: &[Bar], limit: f64) -> Vec<Drawn> {
-        let mut drawn = Vec::new();
-        for bar in bars {
+        let drawn = |bar: &Bar| {
             let end = bar.at_most.map_or(f64::from(self.last).exp2(), |end| f64::from(exponent(end)).exp2());
             let (from, to) = (self.place(end / 2.0), self.place(end));
-            let middle = limit.clamp(from, to);
-            let mut number = Some((from + to) / 2.0);
-            for (from, to, class) in [(from, middle, "allowed"), (middle, to, "refused")] {
-                if to - from > 1e-6 {
-                    drawn.push(Drawn { from, to, callers: bar.callers, class, number: number.take() });
-                }
-            }
-        }
-        drawn
+            let class = match () {
+                () if limit <= from => "refused",
+                () if to <= limit => "allowed",
+                () => "mixed",
+            };
+            Drawn { from, to, callers: bar.callers, class }
+        };
+        bars.iter().map(drawn).collect()
     }
 
     fn labels(&self) -> Markup {
@@ -131,7 +132,10 @@ impl Octaves {
         html! {
             // Below 1 there is no unit.
             @for power in (self.first.max(0)..=last).step_by(every) {
+                // The label at the right end needs its place.
+                @if !self.open || self.place(f64::from(power).exp2()) < 0.85 {
                 (label(self.place(f64::from(power).exp2()), TOP + HEIGHT + 16.0, &short(f64::from(power).exp2())))
+                }
             }
             @if self.open { (label(1.0, TOP + HEIGHT + 16.0, "no end")) }
         }
@@ -155,7 +159,7 @@ pub(super) fn uses(limit: &LimitName, period: &Period) -> Markup {
     for bar in bars {
         let to = bar.at_most.unwrap_or(100.0).clamp(from, 100.0);
         let class = if from >= NEAR { "near" } else { "allowed" };
-        drawn.push(Drawn { from: from / 100.0, to: to / 100.0, callers: bar.callers, class, number: None });
+        drawn.push(Drawn { from: from / 100.0, to: to / 100.0, callers: bar.callers, class });
         from = to;
     }
     let body = html! {
@@ -178,10 +182,10 @@ fn uses_in_words(period: &Period) -> String {
     let all = sum(&period.used, |_, _| true);
     let near = sum(&period.used, |from, _| from >= NEAR);
     let sampled = if is_sampled(period) { " of the sample" } else { "" };
-    let mut says = format!("{near} of {}{sampled} use more than 95\u{a0}%.", count(all, "caller"));
+    let mut says = format!("{} of {}{sampled} use more than 95\u{a0}%.", thousands(near), count(all, "caller"));
     let [.., hour] = &period.report.spans;
     if let Some(share) = &hour.use_share {
-        says += &format!(" Half of them use at most {:.0}\u{a0}%.", 100.0 * share.median.at_least);
+        says += &format!(" Half of all callers use at most {:.0}\u{a0}%.", 100.0 * share.median.at_least);
     }
     says
 }
@@ -196,8 +200,8 @@ fn plot(bars: &[Drawn], count: usize) -> Markup {
             @let height = (HEIGHT * bar.callers as f64 / highest).max(1.5);
             rect class=(bar.class) x=(percent(bar.from)) y=(TOP + HEIGHT - height) width=(percent(bar.to - bar.from))
                 height=(height) {}
-            @if let Some(number) = bar.number.filter(|_| count <= MOST_NUMBERS) {
-                text class="number" x=(percent(number)) y=(TOP + HEIGHT - height - 4.0) text-anchor="middle" {
+            @if count <= MOST_NUMBERS {
+                text class="number" x=(percent((bar.from + bar.to) / 2.0)) y=(TOP + HEIGHT - height - 4.0) text-anchor="middle" {
                     (short(bar.callers as f64))
                 }
             }

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use spillgate::insight::{Report, TopCallers, Verdict};
 
 use super::table::{Table, bar};
-use super::words::{badge, count, limit_name, quota, said, seen, share, time, times, wait};
+use super::words::{advice, badge, count, limit_name, quota, said, seen, share, time, times, wait};
 use super::{histogram, timeline};
 use crate::replay::report::{LimitReport, Period, Refusal, SuggestionResult, VerdictHours};
 use crate::text::clean;
@@ -12,19 +12,19 @@ use crate::text::clean;
 /// At most this many callers are shown in a list.
 const MOST_CALLERS: usize = 5;
 
-/// Returns the section. `suggestion` is what the change would do that insight suggests.
-pub(super) fn section(index: usize, limit: &LimitReport, suggestion: Option<&SuggestionResult>) -> Markup {
+/// Returns the section. `result` is what the suggestion of insight would do.
+pub(super) fn section(index: usize, limit: &LimitReport, result: Option<&SuggestionResult>) -> Markup {
     let verdict = verdict(limit);
     let judged = limit.period.as_ref().map(|period| (period.from_ns, period.to_ns));
     html! {
-        section class="limit" id={ "limit-" (index + 1) } aria-labelledby={ "name-" (index + 1) } {
-            h3 id={ "name-" (index + 1) } { (limit_name(&limit.limit)) }
+        article class="limit" id={ "limit-" (index + 1) } {
+            h3 { (limit_name(&limit.limit)) }
             p class="quota" {
                 (badge(verdict)) " " (quota(&limit.limit)) ", from " (seen(&limit.limit.file)) ":" (limit.limit.line)
             }
             @if let Some(note) = &limit.note { p class="note" { (seen(note)) } }
             @if let Some(period) = &limit.period { (reason(limit, period)) }
-            (fix(limit, suggestion))
+            (fix(limit, result))
             (timeline::figure(&limit.timeline, judged))
             @if let Some(period) = &limit.period {
                 div class="pair" {
@@ -40,6 +40,21 @@ pub(super) fn section(index: usize, limit: &LimitReport, suggestion: Option<&Sug
 
 pub(super) fn verdict(limit: &LimitReport) -> Option<Verdict> {
     limit.period.as_ref().map(|period| period.report.verdict)
+}
+
+/// Says what the reader can do. An abuser is named.
+pub(super) fn what_to_do(limit: &LimitReport) -> Markup {
+    let verdict = verdict(limit);
+    let report = limit.period.as_ref().map(|period| &period.report);
+    let abuser =
+        report.filter(|_| verdict == Some(Verdict::OneAbuser)).and_then(|report| report.top_refused.callers.first());
+    html! {
+        @if let Some(name) = abuser.and_then(|caller| caller.name.as_deref()) {
+            "Keep the limit, and look at " (seen(name)) "."
+        } @else {
+            (advice(&limit.limit, verdict, report.and_then(|report| report.suggestion.as_ref())))
+        }
+    }
 }
 
 /// Says why this is the verdict, and how the other hours are.
@@ -70,9 +85,10 @@ fn fix(limit: &LimitReport, result: Option<&SuggestionResult>) -> Markup {
     };
     html! {
         div class="fix" {
+            div {
             h4 { "What to change" }
             p {
-                (said(verdict(limit)).advice) " "
+                (what_to_do(limit)) " "
                 @if let Some(result) = result {
                     @let (today, then) = (result.today, result.then);
                     "On this log, the limit would then refuse "
@@ -84,7 +100,8 @@ fn fix(limit: &LimitReport, result: Option<&SuggestionResult>) -> Markup {
                     "These rules have the numbers that fit. Use " code { "--suggest" } " to see what they would do on this log."
                 }
             }
-            pre tabindex="0" role="region" aria-label="Suggested rules" { code { (lines(rules)) } }
+            }
+            pre { code { (lines(rules)) } }
         }
     }
 }
@@ -97,9 +114,9 @@ pub(super) fn lines(text: &str) -> Markup {
 /// Returns the callers with the most refused and the most allowed units.
 fn callers(report: &Report) -> Markup {
     let refused =
-        top("Callers with the most refused units", "share of all refused units", "refused", &report.top_refused);
+        top("Callers with the most refused units", "of all refused units, at least", "refused", &report.top_refused);
     let allowed =
-        top("Callers with the most allowed units", "share of all allowed units", "allowed", &report.top_allowed);
+        top("Callers with the most allowed units", "of all allowed units, at least", "allowed", &report.top_allowed);
     html! {
         @if refused.is_some() || allowed.is_some() {
             div class="pair" {
@@ -139,23 +156,20 @@ fn refusals(limit: &LimitReport) -> Markup {
 }
 
 fn refusal_table(caption: &str, refusals: &[Refusal]) -> Markup {
-    let has_text = refusals.iter().any(|refusal| refusal.text.is_some());
     let row = |refusal: &Refusal| {
-        let mut row = vec![
-            html! { (time(refusal.time_ns)) },
+        vec![
+            html! { span class="fixed" { (time(refusal.time_ns)) } },
             html! { (wait(refusal.wait_ns)) },
-            seen(&refusal.caller),
             html! { (seen(&refusal.file)) ":" (refusal.line) },
-        ];
-        if has_text {
-            row.push(html! { code { (seen(refusal.text.as_deref().unwrap_or_default())) } });
-        }
-        row
+            html! {
+                (seen(&refusal.caller))
+                @if let Some(text) = &refusal.text { br; code { (seen(text)) } }
+            },
+        ]
     };
-    let mut heads = vec!["time (UTC)", "wait", "caller", "file and line"];
-    if has_text {
-        heads.push("line of the log");
-    }
+    let has_text = refusals.iter().any(|refusal| refusal.text.is_some());
+    let last = if has_text { "caller, and line of the log" } else { "caller" };
+    let heads = vec!["time (UTC)", "wait", "file and line", last];
     let rows = refusals.iter().map(row).collect();
     Table { caption: caption.to_owned(), heads, numbers: &[1], rows }.markup()
 }

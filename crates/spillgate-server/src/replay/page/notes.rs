@@ -71,7 +71,10 @@ pub(super) fn limits_of_knowledge(log: &LogSummary) -> Markup {
                     }
                 }
                 li { "Verdicts, bursts and callers are of one hour of each limit: the one that needs the most attention." }
-                li { "All times are in UTC." }
+                li {
+                    "The shares of callers are of the newest units: all counts are halved every ten minutes. A caller with a small "
+                    "share can be missing in the lists."
+                }
             }
         }
     }

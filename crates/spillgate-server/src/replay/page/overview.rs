@@ -1,11 +1,12 @@
 //! The beginning of the page: what was replayed, and a table that says for each limit whether it works.
 
 use maud::{Markup, html};
+use spillgate::insight::Verdict;
 
-use super::limit::verdict;
+use super::limit::{verdict, what_to_do};
 use super::table::{Table, bar};
 use super::timeline;
-use super::words::{badge, count, limit_name, needs_attention, quota, requests, said, seen, share, times};
+use super::words::{badge, count, limit_name, needs_attention, quota, requests, seen, share, times};
 use crate::replay::report::{LimitReport, LogSummary, ReplayReport, RunReport};
 use crate::text::thousands;
 
@@ -28,23 +29,24 @@ pub(super) fn section(report: &ReplayReport, run: &RunReport) -> Markup {
 fn lede(run: &RunReport) -> Markup {
     let all = requests(run);
     let attention = run.limits.iter().filter(|limit| needs_attention(verdict(limit))).count();
+    let unknown =
+        run.limits.iter().filter(|limit| matches!(verdict(limit), None | Some(Verdict::TooLittleToTell))).count();
     html! {
         @if all == 0 {
             "No request was decided. "
         } @else if run.refused_requests == 0 {
-            "These rules would have allowed all " strong { (count(all, "request")) } ". "
+            "These rules would have refused none of " (count(all, "request")) ". "
         } @else {
             "These rules would have refused " strong { (share(run.refused_requests, all)) } " of "
             (count(all, "request")) ": " (thousands(run.refused_requests)) ". "
         }
         @match (attention, run.limits.len()) {
             (_, 0) => "The rules have no limits.",
-            (0, 1) => "The only limit needs no change.",
-            (1, 1) => strong { "The only limit needs attention." },
-            (0, limits) => { "None of the " (limits) " limits needs attention." },
-            (1, limits) => { strong { "1 of " (limits) " limits needs attention." } },
-            (attention, limits) => { strong { (attention) " of " (limits) " limits need attention." } },
+            (0, _) => "No limit needs attention.",
+            (1, limits) => { strong { "1 of " (count(limits as u64, "limit")) " needs attention." } },
+            (attention, limits) => { strong { (attention) " of " (count(limits as u64, "limit")) " need attention." } },
         }
+        @if unknown > 0 { " For " (count(unknown as u64, "limit")) ", the log says too little to tell." }
     }
 }
 
@@ -53,20 +55,22 @@ fn facts(report: &ReplayReport, run: &RunReport) -> Markup {
     html! {
         dl class="facts" {
             dt { "Log" }
-            dd { (list(&log.files)) ", " (count(log.lines, "line")) ", format " code { (seen(&log.format)) } }
+            dd { (count(log.lines, "line")) " in format " code { (seen(&log.format)) } ": " (list(&log.files)) }
             @if log.records > 0 {
                 dt { "Time" }
                 dd { (times(log.from_ns, log.to_ns)) }
             }
-            dt { "Descriptors" }
-            dd { @for descriptor in &log.descriptors { code { (seen(descriptor)) } " " } }
+            @if !log.descriptors.is_empty() {
+                dt { "Descriptors" }
+                dd { @for descriptor in &log.descriptors { code { (seen(descriptor)) } " " } }
+            }
             @if unused(log) > 0 {
                 dt { "Not used" }
                 dd { a href="#lines" { (count(unused(log), "line")) } }
             }
             @if run.unmatched_requests > 0 {
                 dt { "No rule" }
-                dd { (count(run.unmatched_requests, "request")) " matched no rule, and passed or not without a limit" }
+                dd { (count(run.unmatched_requests, "request")) " matched no rule" }
             }
             @if report.anonymous {
                 dt { "Callers" }
@@ -109,7 +113,7 @@ fn limits(run: &RunReport) -> Markup {
             badge(verdict),
             html! { (share(limit.refused_requests, all)) (bar(part, "refused")) },
             html! { (thousands(all)) },
-            html! { (said(verdict).advice) },
+            what_to_do(limit),
         ]
     };
     Table {

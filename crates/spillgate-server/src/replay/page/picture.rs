@@ -24,7 +24,7 @@ pub(super) fn percent(part: f64) -> String {
 
 /// Returns a picture. `says` is what a screen reader says instead of showing it.
 pub(super) fn picture(says: &str, height: f64, body: &Markup) -> Markup {
-    html! { svg class="plot" role="img" aria-label=(says) width="100%" height=(height) { (body) } }
+    html! { svg class="plot" role="img" aria-label=(says) height=(height) { (body) } }
 }
 
 /// Returns the horizontal lines of a plot from 0 to `highest`, with their labels. The plot is between `top` and `top + height`.
@@ -37,8 +37,9 @@ pub(super) fn lines(top: f64, height: f64, highest: f64, unit: &str) -> Markup {
         @for value in values {
             @let y = top + height * (1.0 - value / highest);
             line class=[(value == 0.0).then_some("zero")] x1="0" x2="100%" y1=(y) y2=(y) {}
+            @if value == highest { text x="0" y=(y - 5.0) { (unit) } }
             @if value > 0.0 {
-                text class="value" x="0" y=(y - 4.0) { (short(value)) @if value == highest { " " (unit) } }
+                text x="-6" y=(y + 4.0) text-anchor="end" { (short(value)) }
             }
         }
     }

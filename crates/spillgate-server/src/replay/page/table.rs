@@ -35,7 +35,8 @@ impl Table {
                                 @if column == 0 {
                                     th role="rowheader" scope="row" class=(class(0)) { (cell) }
                                 } @else {
-                                    td role="cell" class=(class(column)) data-head=(self.heads[column]) { (cell) }
+                                    // On a narrow screen the heading is left of this block.
+                                    td role="cell" class=(class(column)) data-head=(self.heads[column]) { div { (cell) } }
                                 }
                             }
                         }
@@ -50,7 +51,7 @@ impl Table {
 pub(super) fn bar(share: f64, class: &str) -> Markup {
     let percent = format!("{:.2}%", 100.0 * share.clamp(0.0, 1.0));
     html! {
-        svg class={ "bar " (class) } aria-hidden="true" width="100%" height="6" {
+        svg class={ "bar " (class) } aria-hidden="true" height="6" {
             rect class="rest" width="100%" height="6" {}
             rect class="part" width=(percent) height="6" {}
         }

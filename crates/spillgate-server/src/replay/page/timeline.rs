@@ -10,7 +10,7 @@ use maud::{Markup, html};
 use super::picture::{BOTTOM, TOP, label, lines, percent, picture, rounded_up};
 use super::words::{count, duration, share, times};
 use crate::replay::report::{Counts, Timeline};
-use crate::text::{MONTHS, utc};
+use crate::text::{MONTHS, thousands, utc};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const DAY_S: u64 = 86_400;
@@ -20,7 +20,7 @@ const REFUSED: f64 = 44.0;
 /// More labels than this do not fit under a picture on a phone.
 const MOST_LABELS: u64 = 6;
 /// The times between two labels, in seconds. The last one is a century, and no log is longer than a few of these.
-const STEPS_S: [u64; 26] = [
+const STEPS_S: [u64; 27] = [
     1,
     2,
     5,
@@ -44,6 +44,7 @@ const STEPS_S: [u64; 26] = [
     14 * DAY_S,
     30 * DAY_S,
     91 * DAY_S,
+    182 * DAY_S,
     365 * DAY_S,
     3_652 * DAY_S,
     36_525 * DAY_S,
@@ -62,7 +63,7 @@ pub(super) fn figure(timeline: &Timeline, judged: Option<(u64, u64)>) -> Markup 
     let body = html! {
         (plot(TOP, ALL, points, |point| (point.allowed, point.refused), &unit))
         @if is_refused {
-            (plot(2.0 * TOP + ALL, REFUSED, points, |point| (0, point.refused), "refused alone"))
+            (plot(2.0 * TOP + ALL, REFUSED, points, |point| (0, point.refused), "refused requests alone"))
         }
         @if let Some(judged) = judged { (judged_hour(timeline, judged, height - BOTTOM)) }
         (axis(timeline, height - BOTTOM))
@@ -99,7 +100,7 @@ fn summary(timeline: &Timeline) -> String {
     format!(
         "{all}, of which {} are refused. The most refusals are from {when}: {} of {in_step}.",
         share(refused, allowed.saturating_add(refused)),
-        point.refused,
+        thousands(point.refused),
         in_step = count(in_step, "request"),
     )
 }
@@ -129,7 +130,7 @@ fn plot(top: f64, height: f64, points: &[Counts], of: fn(&Counts) -> (u64, u64),
 fn judged_hour(timeline: &Timeline, (from_ns, to_ns): (u64, u64), y: f64) -> Markup {
     let part = |time_ns| part_of(timeline, time_ns).clamp(0.0, 1.0);
     let width = (part(to_ns) - part(from_ns)).max(0.004);
-    html! { rect class="judged" x=(percent(part(from_ns))) y=(y - 1.0) width=(percent(width)) height="5" {} }
+    html! { rect class="judged" x=(percent(part(from_ns).min(1.0 - width))) y=(y - 1.0) width=(percent(width)) height="5" {} }
 }
 
 /// Returns where a time is on the axis: 0 is its begin and 1 is its end.
@@ -197,8 +198,8 @@ mod tests {
         assert_eq!(texts(noon, 1, 1), "12:00:00 12:00:01");
         assert_eq!(texts(noon + 10, 60, 120), "12:30 13:00 13:30 14:00");
         assert_eq!(texts(noon, 600, 144), "12:00 18:00 2 Mar 06:00 12:00");
-        assert_eq!(texts(noon, 86_400, 30), "12 Mar 26 Mar");
-        assert_eq!(texts(noon, 86_400 * 4, 240), "Oct 2026 Oct 2027 Sep 2028");
+        assert_eq!(texts(noon, 86_400, 30), "5 Mar 12 Mar 19 Mar 26 Mar");
+        assert_eq!(texts(noon, 86_400 * 4, 240), "Apr 2026 Oct 2026 Apr 2027 Oct 2027 Apr 2028");
         for length in 0..40 {
             assert_ne!(texts(noon - 7, 1 << length.min(24), 1 + length as usize), "");
         }
@@ -215,13 +216,13 @@ mod tests {
         let says = summary(&timeline).replace('\u{a0}', " ");
         assert_eq!(
             says,
-            "46 requests, of which 39 % are refused. The most refusals are from 2026-03-01 12:04:00 to 12:05:00 UTC: 9 of \
+            "46 requests, of which 39 % are refused. The most refusals are from 2026-03-01 12:04 to 12:05 UTC: 9 of \
              10 requests."
         );
         let markup = figure(&timeline, None).into_string();
-        assert!(markup.contains(r#"role="img""#) && markup.contains("refused alone"), "{markup}");
+        assert!(markup.contains(r#"role="img""#) && markup.contains("refused requests alone"), "{markup}");
         timeline.points.iter_mut().for_each(|point| point.refused = 0);
         let markup = figure(&timeline, None).into_string();
-        assert!(!markup.contains("refused alone") && markup.contains("none is refused"), "{markup}");
+        assert!(!markup.contains("refused requests alone") && markup.contains("none is refused"), "{markup}");
     }
 }

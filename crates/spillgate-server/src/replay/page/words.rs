@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use maud::{Markup, html};
-use spillgate::insight::Verdict;
+use spillgate::insight::{Suggestion, Verdict};
 use spillgate::units::format_duration;
 
 use crate::limit_name::LimitName;
@@ -12,6 +12,7 @@ use crate::text::{clean, thousands, utc};
 
 /// A space at which no line is broken.
 const FIXED_SPACE: char = '\u{a0}';
+const MINUTE_NS: u64 = 60_000_000_000;
 
 /// Returns a text that came from elsewhere. The reader sees each control character, and no text can turn around the text after it.
 pub(super) fn seen(text: &str) -> Markup {
@@ -30,7 +31,7 @@ pub(super) fn share(part: u64, whole: u64) -> String {
         _ if part == 0 => "0".to_owned(),
         _ if part >= whole => "100".to_owned(),
         ..0.1 => "below 0.1".to_owned(),
-        99.9.. => "above 99.9".to_owned(),
+        _ if percent > 99.9 => "above 99.9".to_owned(),
         10.0..99.0 => format!("{percent:.0}"),
         _ => format!("{percent:.1}"),
     };
@@ -41,6 +42,7 @@ pub(super) fn share(part: u64, whole: u64) -> String {
 pub(super) fn short(number: f64) -> String {
     let powers = [(1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
     let (scaled, unit) = match powers.iter().find(|(power, _)| number >= *power) {
+        Some(_) if number >= 1e21 => return format!("{number:.0e}"),
         Some((power, unit)) if number >= 10_000.0 => (number / power, *unit),
         Some(_) => return thousands(number.round()),
         None => (number, ""),
@@ -68,11 +70,16 @@ pub(super) fn time(time_ns: u64) -> String {
     format!("{}{FIXED_SPACE}{}", at.date(), at.time())
 }
 
-/// Returns the first and the last time: `2026-03-01 12:00:05 to 13:00:00 UTC`.
+/// Returns the first and the last time: `2026-03-01 12:00:05 to 13:00:00 UTC`. Full minutes are without seconds.
 pub(super) fn times(from_ns: u64, to_ns: u64) -> String {
+    let minutes = from_ns.is_multiple_of(MINUTE_NS) && to_ns.is_multiple_of(MINUTE_NS);
+    let cut = |text: String| if minutes { text[..text.len() - ":00".len()].to_owned() } else { text };
+    if from_ns == to_ns {
+        return format!("{}{FIXED_SPACE}UTC", time(from_ns));
+    }
     let (from, to) = (utc(from_ns), utc(to_ns));
     let to = if from.date() == to.date() { to.time() } else { time(to_ns) };
-    format!("{} to {to}{FIXED_SPACE}UTC", time(from_ns))
+    format!("{} to {}{FIXED_SPACE}UTC", cut(time(from_ns)), cut(to))
 }
 
 /// A verdict for the reader.
@@ -87,7 +94,7 @@ pub(super) struct Said {
 pub(super) const fn said(verdict: Option<Verdict>) -> Said {
     let (class, name, advice) = match verdict {
         Some(Verdict::TooStrict) => ("bad", "too strict", "Raise the limit."),
-        Some(Verdict::Bursts) => ("warn", "bursts", "Raise the burst, unless bursts shall be refused."),
+        Some(Verdict::Bursts) => ("warn", "bursts", "Raise the burst, unless you want to refuse bursts."),
         Some(Verdict::OneAbuser) => ("warn", "one abuser", "Keep the limit, and look at the one caller."),
         Some(Verdict::NeverBinding) => ("warn", "never binding", "Lower the limit, so that it protects you."),
         Some(Verdict::Effective) => ("good", "effective", "Keep it."),
@@ -118,7 +125,7 @@ pub(super) fn badge(verdict: Option<Verdict>) -> Markup {
 pub(super) fn name(domain: &str, rule: &str, name: Option<&str>) -> Markup {
     html! {
         span class="domain" { (seen(domain)) ": " } (seen(rule))
-        @if let Some(name) = name { " " span class="name" { (seen(name)) } }
+        @if let Some(name) = name { " (" (seen(name)) ")" }
     }
 }
 
@@ -126,18 +133,49 @@ pub(super) fn limit_name(limit: &LimitName) -> Markup {
     name(&limit.domain, &limit.rule, limit.name.as_deref())
 }
 
+/// Returns how many units a limit like this one would allow: `60 in 1m`.
+pub(super) fn units_of(limit: &LimitName, units: u64) -> String {
+    match limit.window_ns {
+        Some(window_ns) => format!("{} in {}", thousands(units), duration(window_ns)),
+        None => format!("{} at once", thousands(units)),
+    }
+}
+
+/// Returns what the reader can do, with the numbers that insight suggests.
+pub(super) fn advice(limit: &LimitName, verdict: Option<Verdict>, suggestion: Option<&Suggestion>) -> String {
+    let plain = said(verdict).advice;
+    let Some(suggestion) = suggestion else { return plain.to_owned() };
+    let new_limit = (suggestion.limit != limit.limit).then(|| units_of(limit, suggestion.limit));
+    let changed = match suggestion.burst {
+        Some(burst) if limit.algorithm != "token_bucket" => {
+            let units = units_of(limit, suggestion.limit);
+            format!("Use a token bucket of {units} with a burst of {}", thousands(burst))
+        }
+        burst => {
+            let burst = burst
+                .filter(|burst| *burst != limit.capacity)
+                .map(|burst| format!("the burst to {}", thousands(burst)));
+            let parts: Vec<_> =
+                new_limit.map(|units| format!("the limit to {units}")).into_iter().chain(burst).collect();
+            let verb = if verdict == Some(Verdict::NeverBinding) { "Lower" } else { "Raise" };
+            format!("{verb} {}", parts.join(" and "))
+        }
+    };
+    match verdict {
+        Some(Verdict::Bursts) => format!("{changed}, unless you want to refuse bursts."),
+        _ => format!("{changed}."),
+    }
+}
+
 /// Returns the numbers of a limit: `60 in 1m, burst 10, token bucket, shadow mode`.
 pub(super) fn quota(limit: &LimitName) -> String {
-    let mut parts = vec![match limit.window_ns {
-        Some(window_ns) => format!("{} in {}", thousands(limit.limit), duration(window_ns)),
-        None => format!("{} at once", thousands(limit.limit)),
-    }];
+    let mut parts = vec![units_of(limit, limit.limit)];
     match limit.algorithm.as_str() {
         "token_bucket" => parts.push(format!("burst {}", thousands(limit.capacity))),
         "leaky_bucket" => parts.push(format!("queue {}", thousands(limit.capacity.saturating_sub(1)))),
         _ => {}
     }
-    parts.push(limit.algorithm.replace('_', " "));
+    parts.push(clean(&limit.algorithm.replace('_', " ")));
     let options = &limit.options;
     if options.hard_capacity > limit.capacity {
         parts.push(format!("soft, up to {}", thousands(options.hard_capacity)));
@@ -149,7 +187,7 @@ pub(super) fn quota(limit: &LimitName) -> String {
         parts.push("refusals charged".to_owned());
     }
     if options.binding != "enforce" && !options.binding.is_empty() {
-        parts.push(format!("{} mode", options.binding));
+        parts.push(format!("{} mode", clean(&options.binding)));
     }
     parts.join(", ")
 }
@@ -169,8 +207,8 @@ mod tests {
         let expected = ["0", "0", "below 0.1", "3.3", "33", "99.9", "above 99.9", "100", "100"];
         assert_eq!(shares.map(|(part, whole)| share(part, whole)), expected.map(|text| format!("{text}\u{a0}%")));
         let numbers = [0.0, 0.5, 8.0, 950.0, 4_096.0, 16_384.0, 123_456.0, 2e6, 1.8e19, f64::MAX];
-        let expected = ["0", "0.5", "8", "950", "4,096", "16.4k", "123k", "2M", "18E"];
-        assert_eq!(numbers.map(short)[..9], expected);
+        let expected = ["0", "0.5", "8", "950", "4,096", "16.4k", "123k", "2M", "18E", "2e308"];
+        assert_eq!(numbers.map(short), expected);
         assert_eq!(
             [None, Some(0), Some(1), Some(1_500_000_000), Some(90_000_000_001)].map(wait)[1..],
             ["0s", "1ms", "1.5s", "1m31s"]
