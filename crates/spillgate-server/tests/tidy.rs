@@ -114,7 +114,17 @@ const LAYERS: [Layer; 11] = [
     },
     Layer {
         folders: &["crates/spillgate-server/src/replay"],
-        never: &["std::fs", "std::env", "std::io", "tokio", "axum", "http", "crate::admin", "crate::access_log", "crate::protocol"],
+        never: &[
+            "std::fs",
+            "std::env",
+            "std::io",
+            "tokio",
+            "axum",
+            "http",
+            "crate::admin",
+            "crate::access_log",
+            "crate::protocol",
+        ],
     },
     Layer { folders: &["crates/spillgate-server/src/settings"], never: &["std::fs", "std::env", "tokio"] },
 ];
