@@ -157,7 +157,7 @@ fn the_answers_and_the_insight_are_those_of_a_server() {
         }
         // The log has two hours and a half.
         None => {
-            let text = log(6_000, 2_500, 1);
+            let text = log(4_000, 3_700, 1);
             compare(|| of_text(&text), FRACTIONS, RULES, &DESCRIPTORS)
         }
     };
