@@ -187,7 +187,7 @@ fn uses_in_words(period: &Period) -> String {
     let mut says = format!("{} of {}{sampled} use more than 95\u{a0}%.", thousands(near), count(all, "caller"));
     let [.., hour] = &period.report.spans;
     if let Some(share) = &hour.use_share {
-        says += &format!(" Half of all callers use at most {:.0}\u{a0}%.", 100.0 * share.median.at_least);
+        says += &format!(" Half of all callers use at most {:.0}\u{a0}%.", (100.0 * share.median.at_least).ceil());
     }
     says
 }
