@@ -23,12 +23,9 @@ impl Fields {
         self.spans.clear();
     }
 
+    /// Returns the memory of the values, used or not.
     pub(super) fn capacity_bytes(&self) -> usize {
-        self.text.capacity()
-    }
-
-    pub(super) fn len_bytes(&self) -> usize {
-        self.text.len()
+        self.text.capacity() + self.spans.capacity() * size_of::<(u32, u32)>()
     }
 
     /// Adds the value of the next field. Bytes that are not UTF-8 are replaced. If `escapes` is true, the escapes of nginx

@@ -10,11 +10,10 @@ use super::lines::{Lines, Text};
 use super::reader::Reader;
 use super::window::{Spares, Stored, Window};
 
-/// The lines of a window. At this number, the earliest line leaves the window, even if an earlier line can follow.
-const WINDOW_LINES_MAX: usize = 65_536;
-/// The bytes of a window.
+/// The memory of a window, for example of 170,000 lines with 200 bytes. If it is full, the earliest line leaves it, even if an
+/// earlier line can follow.
 const WINDOW_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// The bytes of all windows of a log.
+/// The memory of the windows of all files.
 const ALL_WINDOWS_BYTES_MAX: usize = 4 * WINDOW_BYTES_MAX;
 /// A line that is further after the lines before it needs a line that confirms its time. Without this rule, all lines after one
 /// line with a wrong time would be late.
@@ -72,7 +71,7 @@ impl LogFile {
             Ok(lines) => self.lines = Some(lines),
             Err(error) => shared.counts.broken(self.index, 1, &error),
         }
-        while self.lines.is_some() && self.window.lines() == 0 {
+        while self.lines.is_some() && self.window.first_ns().is_none() {
             self.read_line(shared);
         }
     }
@@ -80,7 +79,7 @@ impl LogFile {
     /// Reads lines until the first one is in order, or until the window is full.
     pub(super) fn fill(&mut self, shared: &mut Shared) {
         let bytes_max = WINDOW_BYTES_MAX.min(ALL_WINDOWS_BYTES_MAX / shared.active_files.max(1));
-        while self.lines.is_some() && self.window.lines() < WINDOW_LINES_MAX && self.window.bytes() < bytes_max {
+        while self.lines.is_some() && self.window.bytes() < bytes_max {
             if let (Some(first_ns), Some(newest_ns)) = (self.window.first_ns(), self.newest_ns)
                 && newest_ns - first_ns >= shared.out_of_order_ns
             {

@@ -9,10 +9,10 @@ use super::fields::Fields;
 
 /// Memory for a line besides its text and its values.
 const OVERHEAD_BYTES: usize = 160;
-/// A line with more memory than this is not used again.
+/// A line with more memory than this is not used again, so that one long line does not make many short ones large.
 const SPARE_BYTES_MAX: usize = 2048;
-/// The number of lines that can be used again.
-const SPARES_MAX: usize = 65_536;
+/// The memory of all lines that can be used again.
+const SPARES_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// A line that was read.
 #[derive(Debug, Default)]
@@ -24,8 +24,9 @@ pub(super) struct Stored {
 }
 
 impl Stored {
+    /// Returns the memory of the line. The memory that a line used before counts too.
     fn bytes(&self) -> usize {
-        self.text.len() + self.fields.len_bytes() + OVERHEAD_BYTES
+        self.text.capacity() + self.fields.capacity_bytes() + OVERHEAD_BYTES
     }
 }
 
@@ -52,17 +53,23 @@ impl Eq for Stored {}
 
 /// Lines that were used, with their memory. So no memory is allocated for most lines.
 #[derive(Debug, Default)]
-pub(super) struct Spares(Vec<Stored>);
+pub(super) struct Spares {
+    lines: Vec<Stored>,
+    bytes: usize,
+}
 
 impl Spares {
     pub(super) fn take(&mut self) -> Stored {
-        self.0.pop().unwrap_or_default()
+        let stored = self.lines.pop().unwrap_or_default();
+        self.bytes = self.bytes.saturating_sub(stored.bytes());
+        stored
     }
 
     pub(super) fn give(&mut self, stored: Stored) {
-        let bytes = stored.text.capacity() + stored.fields.capacity_bytes();
-        if bytes <= SPARE_BYTES_MAX && self.0.len() < SPARES_MAX {
-            self.0.push(stored);
+        let bytes = stored.bytes();
+        if bytes <= SPARE_BYTES_MAX && self.bytes + bytes <= SPARES_BYTES_MAX {
+            self.bytes += bytes;
+            self.lines.push(stored);
         }
     }
 }
@@ -104,10 +111,6 @@ impl Window {
         Some(stored)
     }
 
-    pub(super) fn lines(&self) -> usize {
-        self.in_order.len() + self.others.len()
-    }
-
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -132,7 +135,7 @@ mod tests {
             prop_assert_eq!(window.bytes(), times.len() * OVERHEAD_BYTES);
             let left: Vec<_> = std::iter::from_fn(|| window.pop()).map(|stored| (stored.time_ns, stored.line)).collect();
             prop_assert_eq!(left, expected);
-            prop_assert_eq!((window.lines(), window.bytes()), (0, 0));
+            prop_assert_eq!((window.first_ns(), window.bytes()), (None, 0));
         }
     }
 }

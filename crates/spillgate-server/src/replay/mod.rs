@@ -13,8 +13,6 @@ mod run;
 pub(crate) mod sample;
 mod suggest;
 mod template;
-#[cfg(test)]
-mod tests;
 mod timeline;
 
 use spillgate::Time;

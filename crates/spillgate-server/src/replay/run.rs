@@ -1,11 +1,12 @@
 //! One set of rules that decides the requests of a log.
 
+use std::num::NonZeroU32;
 use std::ptr;
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use smallvec::SmallVec;
-use spillgate::rules::{Limit, Request, Rule, Rules};
+use spillgate::rules::{Limit, NoMemory, Request, Rule, Rules};
 use spillgate::{Algorithm, KeyHasher, Limiter, ManualClock, MemoryOptions, MemoryStore, Time, Timing};
 
 use super::Record;
@@ -76,11 +77,16 @@ pub struct Decided {
 }
 
 impl Run {
-    /// Makes a run of these rules that begins at `begin`.
-    #[must_use]
-    pub fn new(name: String, rules: Rules, options: &RunOptions, begin: Time) -> Run {
-        let store = Backend::Memory(MemoryStore::new(options.memory));
-        let limiter = Limiter::with_keys(store, ManualClock::at(begin), options.keys.clone());
+    /// Makes a run of these rules that begins at `begin`. It has sketches of its own.
+    ///
+    /// # Errors
+    /// The operating system has no memory for the sketches of the rules.
+    pub fn new(name: String, mut rules: Rules, options: &RunOptions, begin: Time) -> Result<Run, NoMemory> {
+        // Copies of rules would count in the same sketches.
+        rules.open_sketches(None, NonZeroU32::MIN)?;
+        let store = MemoryStore::new(options.memory);
+        store.reserve_heap(rules.sketch_bytes());
+        let limiter = Limiter::with_keys(Backend::Memory(store), ManualClock::at(begin), options.keys.clone());
         let mut service = options.service;
         service.insight.keys = CallerKeys::Plain;
         let mut first_limits = Vec::new();
@@ -91,7 +97,7 @@ impl Run {
         }
         let service = Service::new(rules, limiter, service, Arc::new(Metrics::new()));
         let loaded = Arc::clone(&service.rules());
-        Run {
+        Ok(Run {
             name,
             service,
             loaded,
@@ -103,7 +109,7 @@ impl Run {
             timeline: Counting::new(),
             hour: begin.as_nanos() / HOUR_NS,
             last_ns: begin.as_nanos(),
-        }
+        })
     }
 
     /// Decides a request at the time of its record. Times must not go back.

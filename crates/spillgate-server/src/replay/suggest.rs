@@ -1,9 +1,7 @@
 //! What the suggestions of insight would do: each of them decides the same requests again.
 
-use std::num::NonZeroU32;
-
 use spillgate::insight::Suggestion;
-use spillgate::rules::{NoMemory, Rules};
+use spillgate::rules::Rules;
 
 use super::Replayed;
 use super::report::{Counts, LimitReport, RunReport, SuggestionResult};
@@ -31,19 +29,13 @@ pub fn suggested(report: &RunReport) -> Vec<Suggested> {
 
 impl Suggested {
     /// Returns the rules with this suggestion. Returns `None` if the limit cannot have these numbers beside its other options.
-    ///
-    /// # Errors
-    /// The operating system has no memory for the sketches of the rules.
-    pub fn apply(&self, rules: &Rules) -> Result<Option<Rules>, NoMemory> {
+    #[must_use]
+    pub fn apply(&self, rules: &Rules) -> Option<Rules> {
         let mut rules = rules.clone();
-        let places = rules.rules().flat_map(|rule| (0..rule.limits.len()).map(|at| (rule.index(), at)));
-        let Some((rule, at)) = places.collect::<Vec<_>>().get(self.limit).copied() else { return Ok(None) };
-        if rules.suggest(rule, at, self.suggestion).is_err() {
-            return Ok(None);
-        }
-        // Each run has sketches of its own.
-        rules.open_sketches(None, NonZeroU32::MIN)?;
-        Ok(Some(rules))
+        let mut places = rules.rules().flat_map(|rule| (0..rule.limits.len()).map(|at| (rule.index(), at)));
+        let (rule, at) = places.nth(self.limit)?;
+        drop(places);
+        rules.suggest(rule, at, self.suggestion).is_ok().then_some(rules)
     }
 }
 

@@ -81,7 +81,7 @@ descriptors:
     let today = replay(&log, vec![rules(text)], false, &descriptors);
     let suggestions = suggested(&today.runs[0]);
     assert_eq!(suggestions.len(), 2, "one limit is too small for bursts, and the other never binds");
-    let runs = suggestions.iter().map(|it| it.apply(&rules(text)).expect("there is memory").expect("it is possible"));
+    let runs = suggestions.iter().map(|it| it.apply(&rules(text)).expect("it is possible"));
     let passed = replay(&log, std::iter::once(rules(text)).chain(runs).collect(), false, &descriptors);
     for (index, result) in results(&suggestions, &passed).iter().enumerate() {
         let line = text.lines().nth(index + 2).expect("there is a line");
@@ -98,5 +98,21 @@ descriptors:
         assert_eq!(result.verdict_then, of_file.period.as_ref().map(|period| period.report.verdict));
         let limit = &today.runs[0].limits[index];
         assert_eq!(result.today, Counts { allowed: limit.allowed_requests, refused: limit.refused_requests });
+    }
+}
+
+#[test]
+fn each_run_has_sketches_of_its_own() {
+    let text = "domain: web
+descriptors:
+  - key: remote_address
+    rate_limit: {algorithm: token_bucket, unit: minute, limit: 3, representation: sketch, sketch_memory: 1MiB}
+";
+    let (rules, log) = (rules(text), requests(&[("a", 10), ("b", 4)]));
+    for runs in [1, 2] {
+        let found = replay(&log, vec![rules.clone(); runs], false, &["remote_address={remote_addr}"]);
+        for run in &found.runs {
+            assert_eq!((run.allowed_requests, run.refused_requests), (6, 8));
+        }
     }
 }

@@ -74,7 +74,8 @@ struct Compared {
 
 /// Returns a replay of the rules that begins at `begin`.
 fn start(rules_text: &str, begin: Time) -> Replay {
-    Replay::new(vec![Run::new("rules.yaml".into(), rules(rules_text), &options(), begin)], false)
+    let run = Run::new("rules.yaml".into(), rules(rules_text), &options(), begin);
+    Replay::new(vec![run.expect("there is memory")], false)
 }
 
 /// Replays a log. `each` gets each record, the values of its descriptors, and the replay before it decides the record.

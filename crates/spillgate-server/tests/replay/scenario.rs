@@ -80,7 +80,7 @@ pub(crate) fn replay(log: &str, all: Vec<Rules>, compares: bool, descriptors: &[
     let (mut all, mut replay) = (Some(all), None);
     read(of_text(log), FRACTIONS, &templates, |record, filled| {
         if let Some(rules) = all.take() {
-            let run = |rules| Run::new("rules.yaml".into(), rules, &options(), record.time);
+            let run = |rules| Run::new("rules.yaml".into(), rules, &options(), record.time).expect("there is memory");
             replay = Some(Replay::new(rules.into_iter().map(run).collect(), compares));
         }
         let request = templates.request("web", filled).expect("each line has the fields");

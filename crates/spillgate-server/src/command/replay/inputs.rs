@@ -1,11 +1,10 @@
 //! What a replay needs: settings, rules, the domain, the templates of descriptors, and the reader of lines.
 
-use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use spillgate::KeyHasher;
-use spillgate::rules::{NoMemory, Rules};
+use spillgate::rules::Rules;
 
 use crate::access_log::{FILES_MAX, Reader};
 use crate::cli::Replay;
@@ -93,18 +92,12 @@ impl Inputs {
     }
 }
 
-/// Reads rules files, and opens their sketches.
+/// Reads rules files.
 fn named(settings: &Settings, paths: &[PathBuf]) -> Result<NamedRules, Problems> {
     let files = rules::files(paths)?;
-    let mut rules = rules::parse(settings, &files)?;
-    rules.open_sketches(None, NonZeroU32::MIN).map_err(|error| no_memory(&error))?;
+    let rules = rules::parse(settings, &files)?;
     let names: Vec<_> = files.iter().map(|file| &*file.name).collect();
     Ok(NamedRules { name: names.join(", "), rules })
-}
-
-/// Returns the problem that there is no memory for a sketch.
-pub(super) fn no_memory(error: &NoMemory) -> Problem {
-    Problem::new(error.to_string(), "lower its `sketch_memory`, or replay on a machine with more memory")
 }
 
 fn domain(given: Option<&str>, rules: &Rules) -> Result<String, Problem> {

@@ -80,7 +80,7 @@ fn suggestions(
     for suggested in suggested.chunks(MAX_AT_ONCE) {
         let (mut rules, mut possible) = (vec![inputs.new.clone()], Vec::new());
         for suggestion in suggested {
-            if let Some(changed) = suggestion.apply(&inputs.new.rules).map_err(|error| inputs::no_memory(&error))? {
+            if let Some(changed) = suggestion.apply(&inputs.new.rules) {
                 rules.push(inputs.new.with(changed));
                 possible.push(*suggestion);
             }

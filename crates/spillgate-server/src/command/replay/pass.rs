@@ -50,7 +50,7 @@ pub(super) fn pass(
     while let Some(record) = log.next() {
         if let Some(rules) = rules.take() {
             from = record.time;
-            replay = Some(start(inputs, rules, compares, from));
+            replay = Some(start(inputs, rules, compares, from)?);
         }
         to = record.time;
         inputs.templates.fill(&mut filled, |index| record.fields.value(index));
@@ -90,9 +90,11 @@ pub(super) fn pass(
 }
 
 /// Makes the runs, which begin at the time of the first request.
-fn start(inputs: &Inputs, rules: Vec<NamedRules>, compares: bool, begin: Time) -> Replay {
+fn start(inputs: &Inputs, rules: Vec<NamedRules>, compares: bool, begin: Time) -> Result<Replay, Problem> {
     let run = |NamedRules { name, rules }| Run::new(name, rules, &inputs.options, begin);
-    Replay::new(rules.into_iter().map(run).collect(), compares)
+    let runs = rules.into_iter().map(run).collect::<Result<Vec<_>, _>>();
+    let help = "lower its `sketch_memory`, or replay on a machine with more memory";
+    Ok(Replay::new(runs.map_err(|error| Problem::new(error.to_string(), help))?, compares))
 }
 
 type Files = Vec<Box<dyn Read + Send>>;

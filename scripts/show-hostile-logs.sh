@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Reads compressed logs that are small as files and have BOMB_MIB (default 10,240) MiB of text each, and prints how much memory
+# this needs. Then reads other hostile logs: control characters, long lines, broken files, impossible years.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+export BOMB_MIB=${BOMB_MIB:-10240}
+cargo test --release --quiet --locked --package spillgate-server --test access_log_memory -- --nocapture
+cargo test --release --quiet --locked --package spillgate-server --test access_log -- hostile random
