@@ -30,6 +30,7 @@ fn hostile() -> impl FnMut() -> String {
 pub(crate) fn hostile_texts() -> ReplayReport {
     let mut report = shop();
     let mut text = hostile();
+    report.notes = vec![text(), text()];
     let log = &mut report.log;
     log.files.iter_mut().chain(&mut log.descriptors).chain([&mut log.format]).for_each(|field| *field = text());
     for samples in [&mut log.unreadable, &mut log.late, &mut log.not_decided] {

@@ -230,6 +230,7 @@ pub(crate) fn shop() -> ReplayReport {
         suggestions: suggestions(&run),
         runs: vec![run, old],
         anonymous: false,
+        notes: vec!["The requests that are refused here were in fact served, so the log has no retries.".into()],
     }
 }
 

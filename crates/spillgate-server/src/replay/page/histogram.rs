@@ -46,7 +46,7 @@ pub(super) fn bursts(limit: &LimitName, period: &Period) -> Markup {
                     " In the grey bar, some callers can need more than the limit has, and some less."
                 }
                 @if let Some(error) = period.burst_error_units {
-                    " The log has whole seconds, so a burst is wrong by less than " (short(error))
+                    " The log has whole seconds, so a burst is wrong by at most " (short(error))
                     " in each direction."
                 }
             }
@@ -154,18 +154,20 @@ pub(super) fn uses(limit: &LimitName, period: &Period) -> Markup {
         return html! {};
     }
     let says = uses_in_words(period);
+    // Only a soft limit can be used by more than all of it. Such callers have a place at the right end.
+    let end = if bars.iter().any(|bar| bar.at_most.is_none()) { 105.0 } else { 100.0 };
     let mut drawn = Vec::new();
     let mut from = 0.0;
     for bar in bars {
-        let to = bar.at_most.unwrap_or(100.0).clamp(from, 100.0);
+        let to = bar.at_most.unwrap_or(end).clamp(from, end);
         let class = if from >= NEAR { "near" } else { "allowed" };
-        drawn.push(Drawn { from: from / 100.0, to: to / 100.0, callers: bar.callers, class });
+        drawn.push(Drawn { from: from / end, to: to / end, callers: bar.callers, class });
         from = to;
     }
     let body = html! {
         (plot(&drawn, bars.len()))
-        @for quarter in [0.0, 0.25, 0.5, 0.75, 1.0] {
-            (label(quarter, TOP + HEIGHT + 16.0, &format!("{:.0}\u{a0}%", 100.0 * quarter)))
+        @for share in [0.0, 25.0, 50.0, 75.0, 100.0] {
+            (label(share / end, TOP + HEIGHT + 16.0, &format!("{share:.0}\u{a0}%")))
         }
     };
     html! {
@@ -185,7 +187,7 @@ fn uses_in_words(period: &Period) -> String {
     let mut says = format!("{} of {}{sampled} use more than 95\u{a0}%.", thousands(near), count(all, "caller"));
     let [.., hour] = &period.report.spans;
     if let Some(share) = &hour.use_share {
-        says += &format!(" Half of all callers use at most {:.0}\u{a0}%.", 100.0 * share.median.at_least);
+        says += &format!(" Half of all callers use at most {:.0}\u{a0}%.", (100.0 * share.median.at_least).ceil());
     }
     says
 }

@@ -45,7 +45,7 @@ pub fn page(report: &ReplayReport) -> String {
                     @if !report.suggestions.is_empty() { (changes::suggestions(report)) }
                     (limits(report, run))
                     (notes::lines(&report.log))
-                    (notes::limits_of_knowledge(&report.log))
+                    (notes::limits_of_knowledge(&report.notes))
                 }
                 footer { "Written by spillgate " (env!("CARGO_PKG_VERSION")) ". All times are in UTC." }
             }

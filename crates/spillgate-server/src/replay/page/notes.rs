@@ -55,21 +55,12 @@ fn first(kind: &str, samples: &Samples) -> Markup {
 }
 
 /// Says what the reader must not conclude from the report.
-pub(super) fn limits_of_knowledge(log: &LogSummary) -> Markup {
+pub(super) fn limits_of_knowledge(notes: &[String]) -> Markup {
     html! {
         section id="notes" aria-labelledby="notes-name" {
-            h2 id="notes-name" { "What a log cannot show" }
+            h2 id="notes-name" { "What to know before you conclude" }
             ul {
-                li {
-                    "The refused requests were in fact served. A log therefore has no retries, and real callers would have sent "
-                    "some of the refused requests again."
-                }
-                @if log.whole_seconds {
-                    li {
-                        "All times of this log are whole seconds, so each time is early by less than a second. A burst that a "
-                        "caller needs is wrong by less than what the limit allows in one second, in each direction."
-                    }
-                }
+                @for note in notes { li { (seen(note)) } }
                 li { "Verdicts, bursts and callers are of one hour of each limit: the one that needs the most attention." }
                 li {
                     "The shares of callers are of the newest units: all counts are halved every ten minutes. A caller with a small "

@@ -12,7 +12,8 @@ use crate::text::{clean, thousands, utc};
 
 /// A space at which no line is broken.
 const FIXED_SPACE: char = '\u{a0}';
-const MINUTE_NS: u64 = 60_000_000_000;
+const SECOND_NS: u64 = 1_000_000_000;
+const MINUTE_NS: u64 = 60 * SECOND_NS;
 
 /// Returns a text that came from elsewhere. The reader sees each control character, and no text can turn around the text after it.
 pub(super) fn seen(text: &str) -> Markup {
@@ -72,6 +73,8 @@ pub(super) fn time(time_ns: u64) -> String {
 
 /// Returns the first and the last time: `2026-03-01 12:00:05 to 13:00:00 UTC`. Full minutes are without seconds.
 pub(super) fn times(from_ns: u64, to_ns: u64) -> String {
+    // A time that ends with the last nanosecond of a second ends when the next second begins.
+    let to_ns = if to_ns % SECOND_NS == SECOND_NS - 1 { to_ns.saturating_add(1) } else { to_ns };
     let minutes = from_ns.is_multiple_of(MINUTE_NS) && to_ns.is_multiple_of(MINUTE_NS);
     let cut = |text: String| if minutes { text[..text.len() - ":00".len()].to_owned() } else { text };
     if from_ns == to_ns {
@@ -213,6 +216,51 @@ mod tests {
             [None, Some(0), Some(1), Some(1_500_000_000), Some(90_000_000_001)].map(wait)[1..],
             ["0s", "1ms", "1.5s", "1m31s"]
         );
+    }
+
+    #[test]
+    fn times_are_as_short_as_they_can_be() {
+        let noon = 1_772_366_400 * SECOND_NS;
+        let cases = [
+            (noon, noon, "2026-03-01 12:00:00 UTC"),
+            (noon, noon + 60 * MINUTE_NS - 1, "2026-03-01 12:00 to 13:00 UTC"),
+            (noon, noon + 5 * SECOND_NS, "2026-03-01 12:00:00 to 12:00:05 UTC"),
+            (noon, noon + 720 * MINUTE_NS, "2026-03-01 12:00 to 2026-03-02 00:00 UTC"),
+        ];
+        for (from_ns, to_ns, expected) in cases {
+            assert_eq!(times(from_ns, to_ns).replace(FIXED_SPACE, " "), expected);
+        }
+        assert!(times(u64::MAX, u64::MAX).contains("2554-07-21"));
+    }
+
+    #[test]
+    fn advice_has_the_numbers_that_change() {
+        let limit = LimitName {
+            domain: "d".into(),
+            rule: "r".into(),
+            name: None,
+            file: "f".into(),
+            line: 1,
+            algorithm: "token_bucket".into(),
+            limit: 60,
+            window_ns: Some(MINUTE_NS),
+            capacity: 10,
+            options: Default::default(),
+        };
+        let windows = LimitName { algorithm: "fixed_window".into(), capacity: 60, ..limit.clone() };
+        let says = |limit: &LimitName, verdict, units, burst| {
+            advice(limit, Some(verdict), Some(&Suggestion::new(units, burst)))
+        };
+        assert_eq!(says(&limit, Verdict::TooStrict, 90, Some(10)), "Raise the limit to 90 in 1m.");
+        assert_eq!(
+            says(&limit, Verdict::Bursts, 60, Some(25)),
+            "Raise the burst to 25, unless you want to refuse bursts."
+        );
+        assert_eq!(says(&limit, Verdict::NeverBinding, 60, Some(4)), "Lower the burst to 4.");
+        assert_eq!(says(&windows, Verdict::NeverBinding, 20, None), "Lower the limit to 20 in 1m.");
+        let bucket = "Use a token bucket of 60 in 1m with a burst of 99, unless you want to refuse bursts.";
+        assert_eq!(says(&windows, Verdict::Bursts, 60, Some(99)), bucket);
+        assert_eq!(advice(&limit, Some(Verdict::Effective), None), "Keep it.");
     }
 
     #[test]
