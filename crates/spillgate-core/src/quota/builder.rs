@@ -95,25 +95,6 @@ impl Quota {
         QuotaBuilder::new(Algorithm::LeakyBucket, limit, window)
     }
 
-    /// Returns a builder with the options of this quota, and with other numbers.
-    pub(super) const fn builder(&self, limit: u64, burst: Option<u64>) -> QuotaBuilder {
-        let algorithm = if burst.is_some() { Algorithm::TokenBucket } else { self.algorithm };
-        let mut builder = QuotaBuilder::new(algorithm, limit, Duration::from_nanos(self.window_ns))
-            .soft_ppm(self.soft_ppm)
-            .penalty(Duration::from_nanos(self.penalty_ns))
-            .denied(self.denied)
-            .on_store_failure(self.on_store_failure);
-        builder.burst = burst;
-        match algorithm {
-            Algorithm::LeakyBucket => builder.queue(self.capacity.saturating_sub(1)),
-            Algorithm::Concurrency => builder.lease(Duration::from_nanos(self.lease_ns)),
-            Algorithm::TokenBucket
-            | Algorithm::FixedWindow(_)
-            | Algorithm::SlidingWindowLog
-            | Algorithm::SlidingWindowCounter { .. } => builder,
-        }
-    }
-
     /// Returns a builder for a limit of at most `limit` permits at a time. A permit that is neither released nor
     /// renewed expires after 30 s, unless another time is [set](QuotaBuilder::lease).
     #[must_use]

@@ -10,6 +10,7 @@ mod error;
 mod identity;
 mod policy;
 mod share;
+mod with_limit;
 
 use crate::op::OpKind;
 
@@ -163,24 +164,6 @@ impl Quota {
     pub const fn with_free_refusals(mut self) -> Quota {
         (self.denied, self.penalty_ns) = (Denied::Free, 0);
         self
-    }
-
-    /// Returns the same quota with another limit. With a burst, its algorithm becomes the token bucket. All other options stay as they
-    /// are.
-    ///
-    /// ```
-    /// use core::time::Duration;
-    /// use spillgate_core::Quota;
-    /// let quota = Quota::per_minute(5).penalty(Duration::from_secs(10)).build()?;
-    /// let other = quota.with_limit(6, Some(20))?;
-    /// assert_eq!((other.limit(), other.capacity(), other.penalty_ns()), (6, 20, 10_000_000_000));
-    /// # Ok::<(), spillgate_core::QuotaError>(())
-    /// ```
-    ///
-    /// # Errors
-    /// The quota cannot have this limit or this burst.
-    pub const fn with_limit(&self, limit: u64, burst: Option<u64>) -> Result<Quota, QuotaError> {
-        self.builder(limit, burst).build()
     }
 
     /// Returns what to answer while the shared store fails.

@@ -11,7 +11,7 @@ const NAME_BYTES: usize = 128;
 /// How callers are named.
 #[derive(Debug)]
 pub struct Names {
-    /// The secret of the hashes. It is random and never shown, so that nobody can try which name has a hash.
+    /// The secret of the hashes. It is random and never shown. So a reader of the report cannot try which name has a hash.
     hasher: Option<KeyHasher>,
 }
 

@@ -190,10 +190,9 @@ fn suggestions(rules: &Rules) -> Vec<SuggestionResult> {
 
 #[test]
 fn the_sample_has_every_part() {
-    let json = serde_json::to_value(sample()).expect("a report becomes JSON");
-    for path in
-        ["/runs/0/limits/0/period/report/verdict", "/comparison/callers/0/caller", "/suggestions/0/then/refused"]
-    {
-        assert!(json.pointer(path).is_some(), "{path}");
-    }
+    let report = sample();
+    let limits = &report.runs[0].limits;
+    assert!(limits[0].period.as_ref().is_some_and(|period| period.suggested_rules.is_some()));
+    assert!(limits[1].period.is_some() && limits[2].period.is_none());
+    assert!(report.comparison.is_some() && !report.suggestions.is_empty() && !report.notes.is_empty());
 }

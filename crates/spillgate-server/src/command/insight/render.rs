@@ -14,7 +14,7 @@ use crate::limit_name::LimitName;
 const CALLERS: usize = 5;
 
 /// Returns the position of a verdict in the list. Limits that need attention come first.
-pub(in crate::command) const fn attention(verdict: Verdict) -> u8 {
+pub(crate) const fn attention(verdict: Verdict) -> u8 {
     match verdict {
         Verdict::TooStrict => 0,
         Verdict::Bursts => 1,
@@ -44,7 +44,7 @@ pub(super) fn text(limits: &[Reported], terminal: &Terminal) -> String {
     text
 }
 
-pub(in crate::command) fn push_line(text: &mut String, line: &str, width: Option<usize>) {
+pub(crate) fn push_line(text: &mut String, line: &str, width: Option<usize>) {
     match width {
         Some(width) => text.push_str(&wrapped(line, width)),
         None => text.push_str(line),
@@ -65,7 +65,7 @@ fn lines(reported: &Reported, terminal: &Terminal) -> Vec<String> {
 }
 
 /// Returns the line that names a limit.
-pub(in crate::command) fn title(limit: &LimitName, terminal: &Terminal) -> String {
+pub(crate) fn title(limit: &LimitName, terminal: &Terminal) -> String {
     let name = limit.name.as_deref().map(|name| format!(" {name}")).unwrap_or_default();
     let title = clean(&format!("{}: {}{name}", limit.domain, limit.rule));
     let origin = clean(&format!("({}:{}, {})", limit.file, limit.line, quota(limit)));
@@ -73,7 +73,7 @@ pub(in crate::command) fn title(limit: &LimitName, terminal: &Terminal) -> Strin
 }
 
 /// Returns the name of a verdict, coloured.
-pub(in crate::command) fn verdict_name(verdict: Verdict, terminal: &Terminal) -> String {
+pub(crate) fn verdict_name(verdict: Verdict, terminal: &Terminal) -> String {
     let (tone, verdict) = match verdict {
         Verdict::TooStrict => (Tone::Bad, "too strict"),
         Verdict::Bursts => (Tone::Warn, "bursts"),
@@ -86,12 +86,12 @@ pub(in crate::command) fn verdict_name(verdict: Verdict, terminal: &Terminal) ->
 }
 
 /// Returns the line with the verdict and its reason.
-pub(in crate::command) fn verdict(report: &Report, terminal: &Terminal) -> String {
+pub(crate) fn verdict(report: &Report, terminal: &Terminal) -> String {
     format!("  {}: {}", verdict_name(report.verdict, terminal), clean(&report.reason))
 }
 
 /// Returns the figures of the callers of a span, each as `burst needed 1 (median), ...`.
-pub(in crate::command) fn figures(span: &SpanReport) -> impl Iterator<Item = String> {
+pub(crate) fn figures(span: &SpanReport) -> impl Iterator<Item = String> {
     let highest = if span.callers.asked.relative_error > 0.0 { "highest in the sample" } else { "highest" };
     let figure = |name: &str, figures: &Option<Percentiles>, show: fn(f64) -> String| {
         Some(format!("{name} {}", percentiles(figures.as_ref()?, highest, show)))
@@ -105,7 +105,7 @@ pub(in crate::command) fn figures(span: &SpanReport) -> impl Iterator<Item = Str
 }
 
 /// Returns the lines with the callers that have the most units.
-pub(in crate::command) fn tops(report: &Report) -> impl Iterator<Item = String> {
+pub(crate) fn tops(report: &Report) -> impl Iterator<Item = String> {
     [top("most refused units", &report.top_refused), top("most allowed units", &report.top_allowed)]
         .into_iter()
         .flatten()
@@ -123,7 +123,7 @@ fn push_suggestion(text: &mut String, reported: &Reported, width: Option<usize>)
 }
 
 /// Adds suggested rules. Their lines are for copying, so they are not broken.
-pub(in crate::command) fn push_rules(text: &mut String, rules: &str) {
+pub(crate) fn push_rules(text: &mut String, rules: &str) {
     text.push_str("  suggested:\n");
     rules.lines().for_each(|line| text.push_str(&format!("    {}\n", clean(line))));
 }
@@ -136,7 +136,7 @@ fn quota(limit: &LimitName) -> String {
 }
 
 /// Returns the counts of a span: `12,000 requests, 8.1 % refused; 340 callers, 12 refused; waits 1s, 4s, 5s`.
-pub(in crate::command) fn counts(span: &SpanReport) -> String {
+pub(crate) fn counts(span: &SpanReport) -> String {
     let refused = 100.0 * span.counts.refused_requests as f64 / span.counts.requests.max(1) as f64;
     let requests = units(span.counts.requests as f64);
     let Callers { asked, refused: refused_callers, .. } = span.callers;
