@@ -29,7 +29,7 @@ show-reference-examples: ## Tests with the examples of Envoy's reference server,
 	scripts/show-reference-examples.sh
 show-hostile-input: ## Tests with hostile input: no panic, no hang, honest clients are still served
 	scripts/show-hostile-input.sh
-show-hostile-logs: ## Logs of 10 GiB in a few MiB of gzip and zstd, without line ends and of short lines: memory stays flat
+show-hostile-logs: ## Small compressed logs with up to 10 GiB of text: memory stays flat; other hostile logs
 	scripts/show-hostile-logs.sh
 show-server-speed: ## Decisions per second of the server, against tonic, axum and throttlecrab
 	scripts/show-server-speed.sh

@@ -122,7 +122,7 @@ fn a_full_window_returns_its_earliest_lines() {
 fn compressed_files_have_the_same_lines() {
     let text = lines(&(0..20_000).collect::<Vec<u64>>());
     let (first, second) = text.split_at(text.len() / 3);
-    let (expected, expected_counts) = seconds(&[text.clone()], 60);
+    let (expected, expected_counts) = seconds(std::slice::from_ref(&text), 60);
     let empty_zstd_frame = [0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3].to_vec();
     for (name, bytes) in [
         ("gzip", gzip(&text)),
@@ -172,7 +172,7 @@ fn a_broken_file_ends_with_an_error_and_its_lines_before_it_count() {
 #[test]
 fn line_ends_of_windows_and_a_missing_last_line_end_are_read() {
     let text = lines(&[1, 2, 3]);
-    let (expected, _) = seconds(&[text.clone()], 60);
+    let (expected, _) = seconds(std::slice::from_ref(&text), 60);
     for text in [text.replace('\n', "\r\n"), text.trim_end().to_owned(), format!("\u{feff}{text}")] {
         let (records, counts) = seconds(&[text], 60);
         assert_eq!((&records, counts.unreadable.count), (&expected, 0));

@@ -33,6 +33,8 @@ fn nearly_a_line() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn no_line_makes_a_reader_panic(lines in prop::collection::vec(nearly_a_line(), 1..20)) {
         let wanted = ["remote_addr", "path", "args", "method", "user_agent", "host"].map(String::from);
