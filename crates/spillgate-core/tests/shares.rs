@@ -1,7 +1,7 @@
 //! The shares of a quota: how much each of several servers may admit if each counts by itself.
 //!
 //! The tests check the table in the documentation of `Quota::share`, the sum of all shares, and extreme quotas. m is
-//! the number of servers, and T is the time between two units.
+//! the number of servers, and T is the time between two units. The last test is about a quota with other numbers.
 
 mod support;
 
@@ -181,5 +181,14 @@ proptest! {
                 prop_assert!(decision.remaining <= decision.limit);
             }
         }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_quota_with_its_own_numbers_is_the_same_quota(quota in quotas_with_extras()) {
+        let is_bucket = quota.algorithm() == Algorithm::TokenBucket;
+        let burst = is_bucket.then_some(quota.capacity()).filter(|burst| *burst > 0);
+        prop_assert_eq!(quota.with_limit(quota.limit(), burst), Ok(quota));
     }
 }

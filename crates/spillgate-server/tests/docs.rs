@@ -79,6 +79,7 @@ pages! {
     how_to_plans: "docs/src/how-to/plans.md",
     how_to_proxies: "docs/src/how-to/proxies.md",
     how_to_reference_server: "docs/src/how-to/reference-server.md",
+    how_to_replay: "docs/src/how-to/replay.md",
     how_to_safety: "docs/src/how-to/safety.md",
     how_to_sketches: "docs/src/how-to/sketches.md",
     how_to_test_limits: "docs/src/how-to/test-limits.md",

@@ -45,7 +45,7 @@ const LIBRARY: &str = "crates/spillgate/src/";
 const SERVER: &str = "crates/spillgate-server/src/";
 const STORES: [&str; 2] = ["crates/spillgate/src/memory", "crates/spillgate-redis/src"];
 
-const LAYERS: [Layer; 9] = [
+const LAYERS: [Layer; 11] = [
     Layer { folders: &["crates/spillgate-core/src"], never: &["std", "tokio", "serde", "tracing", "log", "spillgate"] },
     Layer {
         folders: &STORES,
@@ -94,14 +94,49 @@ const LAYERS: [Layer; 9] = [
         folders: &["crates/spillgate-server/src/service"],
         never: &["crate::protocol", "tonic", "prost", "prost_types", "axum", "http", "hyper", "serde", "serde_json"],
     },
+    Layer {
+        folders: &["crates/spillgate-server/src/access_log"],
+        never: &[
+            "std::fs",
+            "std::env",
+            "std::net",
+            "tokio",
+            "crate::admin",
+            "crate::cli",
+            "crate::listener",
+            "crate::metrics",
+            "crate::protocol",
+            "crate::service",
+            "crate::settings",
+            "spillgate::rules",
+            "spillgate::Limiter",
+        ],
+    },
+    Layer {
+        folders: &["crates/spillgate-server/src/replay"],
+        never: &[
+            "std::fs",
+            "std::env",
+            "std::io",
+            "tokio",
+            "axum",
+            "http",
+            "crate::admin",
+            "crate::access_log",
+            "crate::protocol",
+        ],
+    },
     Layer { folders: &["crates/spillgate-server/src/settings"], never: &["std::fs", "std::env", "tokio"] },
 ];
 
 /// Only files whose paths begin with one of these texts are allowed to name serde. These files convert bytes to data,
 /// or data to bytes.
-const SERDE: [&str; 6] = [
+const SERDE: [&str; 9] = [
     "crates/spillgate/src/insight",
     "crates/spillgate/src/text/yaml",
+    "crates/spillgate-server/src/access_log/json",
+    "crates/spillgate-server/src/limit_name",
+    "crates/spillgate-server/src/replay/report",
     "crates/spillgate-server/src/settings",
     "crates/spillgate-server/src/protocol/http",
     "crates/spillgate-server/src/admin",

@@ -10,6 +10,7 @@ mod error;
 mod identity;
 mod policy;
 mod share;
+mod with_limit;
 
 use crate::op::OpKind;
 

@@ -7,50 +7,15 @@ use std::sync::Arc;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
+use spillgate::Clock;
 use spillgate::insight::{Reading, Report, TopCallers};
-use spillgate::rules::{Limit, Rule};
-use spillgate::{Algorithm, Anchor, Binding, Clock, Denied};
 
+use crate::limit_name::LimitName;
 use crate::protocol::http::problem::Problem;
 use crate::service::{Service, Watched};
 use crate::settings::CallerKeys;
 
 use super::AdminState;
-
-/// How a limit is called on a page.
-#[derive(Serialize)]
-struct LimitName<'a> {
-    domain: &'a str,
-    rule: &'a str,
-    name: Option<&'a str>,
-    file: &'a str,
-    line: u32,
-    algorithm: &'static str,
-    limit: u64,
-    /// `None` for a concurrency limit.
-    window_ns: Option<u64>,
-    /// The burst of a token bucket, the queue length plus 1 of a leaky bucket, or otherwise the limit.
-    capacity: u64,
-    options: QuotaOptions,
-}
-
-/// The other options of a limit that change what it refuses. Only limits with the same ones are the same limit.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct QuotaOptions {
-    /// For a fixed window: `epoch` or `first_hit`.
-    anchor: Option<String>,
-    /// For a sliding window counter: the segments of a window.
-    segments: Option<u8>,
-    /// The most units that can be used, with the soft share.
-    hard_capacity: u64,
-    penalty_ns: u64,
-    /// What a refused request costs: `free` or `charged`.
-    denied: String,
-    lease_ns: u64,
-    post_paid: bool,
-    /// `enforce`, `shadow` or `quota`.
-    binding: String,
-}
 
 /// The server that a page is of.
 #[derive(Serialize)]
@@ -64,9 +29,9 @@ struct Server {
 }
 
 #[derive(Serialize)]
-struct InsightOfLimit<'a> {
+struct InsightOfLimit {
     #[serde(flatten)]
-    limit: LimitName<'a>,
+    limit: LimitName,
     #[serde(flatten)]
     report: Report,
     /// The suggestion as a rules file.
@@ -77,9 +42,9 @@ struct InsightOfLimit<'a> {
 }
 
 #[derive(Serialize)]
-struct TopOfLimit<'a> {
+struct TopOfLimit {
     #[serde(flatten)]
-    limit: LimitName<'a>,
+    limit: LimitName,
     allowed: TopCallers,
     refused: TopCallers,
 }
@@ -91,57 +56,6 @@ pub(super) struct InsightQuery {
     /// Whether the readings are in the answer.
     #[serde(default)]
     readings: bool,
-}
-
-impl<'a> LimitName<'a> {
-    fn of((rule, limit, _): Watched<'a>) -> LimitName<'a> {
-        let (quota, origin) = (&limit.quota, limit.origin.as_ref().unwrap_or(&rule.origin));
-        LimitName {
-            domain: &rule.domain,
-            rule: &rule.path,
-            name: limit.name.as_deref(),
-            file: &origin.file,
-            line: origin.line,
-            algorithm: quota.algorithm().as_str(),
-            limit: quota.limit(),
-            window_ns: Some(quota.window_ns()).filter(|window_ns| *window_ns > 0),
-            capacity: quota.capacity(),
-            options: QuotaOptions::of(rule, limit),
-        }
-    }
-}
-
-impl QuotaOptions {
-    fn of(rule: &Rule, limit: &Limit) -> QuotaOptions {
-        let quota = &limit.quota;
-        let (anchor, segments) = match quota.algorithm() {
-            Algorithm::FixedWindow(Anchor::Epoch) => (Some("epoch"), None),
-            Algorithm::FixedWindow(Anchor::FirstHit) => (Some("first_hit"), None),
-            Algorithm::SlidingWindowCounter { segments } => (None, Some(segments)),
-            Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::SlidingWindowLog | Algorithm::Concurrency => {
-                (None, None)
-            }
-        };
-        let denied = match quota.denied() {
-            Denied::Free => "free",
-            Denied::Charged => "charged",
-        };
-        let binding = match rule.binding() {
-            Binding::Shadow => "shadow",
-            Binding::Quota => "quota",
-            _ => "enforce",
-        };
-        QuotaOptions {
-            anchor: anchor.map(str::to_owned),
-            segments,
-            hard_capacity: quota.hard_capacity(),
-            penalty_ns: quota.penalty_ns(),
-            denied: denied.to_owned(),
-            lease_ns: quota.lease_ns(),
-            post_paid: limit.post_paid,
-            binding: binding.to_owned(),
-        }
-    }
 }
 
 pub(super) async fn insight<C: Clock + 'static>(
@@ -169,16 +83,15 @@ pub(super) async fn insight<C: Clock + 'static>(
         hide(service, [&mut reading.top_allowed, &mut reading.top_refused]);
         let reading = readings.then_some(reading);
         let suggested_rules = report.suggestion.map(|suggestion| suggestion.to_yaml(rule, limit));
-        json(&InsightOfLimit { limit: LimitName::of(watched), report, suggested_rules, reading })
+        json(&InsightOfLimit { limit: LimitName::of(rule, limit), report, suggested_rules, reading })
     })
 }
 
 pub(super) async fn top<C: Clock + 'static>(State(state): State<AdminState<C>>) -> Response {
-    limits(state, "{\"limits\":[".to_owned(), |service, watched| {
-        let Reading { top_allowed: mut allowed, top_refused: mut refused, .. } =
-            watched.2.read(service.limiter().now());
+    limits(state, "{\"limits\":[".to_owned(), |service, (rule, limit, insight)| {
+        let Reading { top_allowed: mut allowed, top_refused: mut refused, .. } = insight.read(service.limiter().now());
         hide(service, [&mut allowed, &mut refused]);
-        json(&TopOfLimit { limit: LimitName::of(watched), allowed, refused })
+        json(&TopOfLimit { limit: LimitName::of(rule, limit), allowed, refused })
     })
 }
 

@@ -25,7 +25,6 @@ use spillgate::{Clock, SystemClock};
 use crate::protocol::http::{self, problem::Problem, signature::equal_in_constant_time};
 use crate::service::{Peer, Service};
 
-pub(crate) use insight::QuotaOptions;
 use page::Pages;
 
 /// The maximum number of bytes in the body of a request. The body of a reset is small: it has only a few descriptors.

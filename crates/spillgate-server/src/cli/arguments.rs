@@ -18,7 +18,7 @@ pub(super) const EXIT_CODES: &str = "Exit codes:
   1  after check: a request was refused. After validate --deny-warnings: there are warnings. After
      doctor: something has to be fixed. After key: no limit was found. After size: nothing fits
      the memory
-  2  the command line, a setting or a rule is wrong. Nothing was started
+  2  the command line, a setting, a rule or a log is wrong. Nothing was started
   3  not available. After serve: it could not start, or did not end well (an address in use, no
      permission, a failed worker, a second SIGTERM, a last snapshot that cannot be written). After
      check and doctor: the store cannot be reached, or refuses access. After insight: a server

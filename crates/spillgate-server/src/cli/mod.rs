@@ -6,6 +6,7 @@
 mod arguments;
 mod check;
 mod insight;
+mod replay;
 mod serve;
 mod size;
 mod store;
@@ -19,7 +20,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::settings::{KEYS, Key, masked};
 use arguments::{EXIT_CODES, config_argument, json_argument, paths, rules_argument};
-pub use verb::{Check, Doctor, Entries, Insight, KeyNames, Serve, Setting, Size, Validate, Verb};
+pub use verb::{Check, Doctor, Entries, Insight, KeyNames, Replay, Serve, Setting, Size, Validate, Verb};
 
 /// Reads the command line.
 ///
@@ -34,6 +35,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Verb, clap
         Some(("key", m)) => Ok(Verb::Key(store::key(m))),
         Some(("doctor", m)) => Ok(Verb::Doctor(store::doctor(m))),
         Some(("insight", m)) => Ok(Verb::Insight(insight::read(m))),
+        Some(("replay", m)) => Ok(Verb::Replay(replay::read(m))),
         Some(("size", m)) => Ok(Verb::Size(size::read(m))),
         _ => Ok(Verb::Schema),
     }
@@ -90,6 +92,7 @@ pub fn command() -> Command {
         .subcommand(store::key_command())
         .subcommand(store::doctor_command())
         .subcommand(insight::command())
+        .subcommand(replay::command())
         .subcommand(size::command())
         .subcommand(Command::new("schema").about("Print the JSON Schema of rules files, for editors").after_help(
             "Examples:\n  spillgate schema > rules.schema.json\n  \

@@ -22,6 +22,8 @@ pub enum Verb {
     Doctor(Doctor),
     /// Shows what the limits of servers do.
     Insight(Insight),
+    /// Decides the requests of access logs by rules.
+    Replay(Replay),
     /// Computes the memory of a limit.
     Size(Size),
     /// Prints the JSON Schema of rules files.
@@ -101,6 +103,33 @@ pub struct Insight {
     /// The addresses of admin listeners.
     pub admin: Vec<String>,
     pub admin_token_file: Option<PathBuf>,
+    pub json: bool,
+}
+
+/// `spillgate replay`
+#[derive(Debug)]
+pub struct Replay {
+    pub config: Option<PathBuf>,
+    pub rules: Vec<PathBuf>,
+    /// The rules files that `rules` are compared with.
+    pub compare: Vec<PathBuf>,
+    /// The access logs. `-` is standard input.
+    pub logs: Vec<PathBuf>,
+    /// The format of the logs: a name, or a pattern.
+    pub format: String,
+    /// The field with the time of a line, if the format does not say it.
+    pub time_field: Option<String>,
+    /// The templates of the descriptors.
+    pub descriptors: Vec<String>,
+    /// The domain. `None` means the domain of the rules, if they have only one.
+    pub domain: Option<String>,
+    /// How much later than its neighbours a line can come.
+    pub out_of_order: Duration,
+    /// Whether the suggestions of insight are replayed too.
+    pub suggests: bool,
+    /// Whether callers are hidden.
+    pub anonymous: bool,
+    pub html: Option<PathBuf>,
     pub json: bool,
 }
 

@@ -8,6 +8,7 @@ mod doctor;
 mod insight;
 mod key;
 mod open;
+mod replay;
 mod schema;
 mod serve;
 mod size;
@@ -34,6 +35,7 @@ pub fn run(verb: &Verb) -> ExitCode {
         Verb::Key(key) => key::run(key, &mut terminal),
         Verb::Doctor(doctor) => doctor::run(doctor, &mut terminal),
         Verb::Insight(insight) => insight::run(insight, &mut terminal),
+        Verb::Replay(replay) => replay::run(replay, &mut terminal),
         Verb::Size(size) => size::run(size, &mut terminal),
         Verb::Schema => schema::run(&mut terminal),
     };

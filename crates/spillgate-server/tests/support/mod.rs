@@ -5,6 +5,7 @@
 #![allow(dead_code, reason = "each test program uses only a part of this code")]
 #![allow(clippy::print_stderr, reason = "a failed test shows the stderr of its processes")]
 
+pub(crate) mod browser;
 pub(crate) mod http;
 pub(crate) mod process;
 pub(crate) mod redis;

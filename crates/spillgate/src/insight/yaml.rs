@@ -5,11 +5,38 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use spillgate_core::Algorithm;
+use spillgate_core::{Algorithm, QuotaError};
 
 use super::Suggestion;
-use crate::rules::{Limit, Rule};
+use crate::rules::{Limit, Rule, Rules};
 use crate::units::format_duration;
+
+impl Rules {
+    /// Applies a suggestion to the limit with the index `limit` of the rule with the index `rule`. The limit keeps its other options.
+    /// Returns whether there is such a limit.
+    ///
+    /// If the limit counts in a sketch, [open the sketches](Rules::open_sketches) afterwards.
+    ///
+    /// ```
+    /// use spillgate::insight::Suggestion;
+    /// use spillgate::rules::{Rules, RulesFile};
+    /// let text = "domain: api\ndescriptors: [{key: user, rate_limit: {unit: minute, limit: 5, penalty: 10s}}]";
+    /// let mut rules = Rules::parse(&[RulesFile { name: "api.yaml".into(), text: text.into() }])?;
+    /// assert!(rules.suggest(0, 0, Suggestion::new(5, Some(20)))?);
+    /// let quota = &rules.find("api", &[("user", "ann")]).expect("a rule").limits[0].quota;
+    /// assert_eq!((quota.capacity(), quota.penalty_ns()), (20, 10_000_000_000));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The limit cannot have these numbers beside its other options.
+    pub fn suggest(&mut self, rule: usize, limit: usize, suggestion: Suggestion) -> Result<bool, QuotaError> {
+        let Some(limit) = self.limit_mut(rule, limit) else { return Ok(false) };
+        limit.quota = limit.quota.with_limit(suggestion.limit, suggestion.burst)?;
+        limit.requests_per_unit = suggestion.limit;
+        Ok(true)
+    }
+}
 
 impl Suggestion {
     /// Returns the suggestion for `limit` of `rule` as the text of a rules file.
@@ -93,7 +120,7 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::{Rules, RulesFile};
+    use crate::rules::RulesFile;
 
     fn parsed(text: &str) -> Rules {
         let file = RulesFile { name: "a.yaml".into(), text: text.into() };

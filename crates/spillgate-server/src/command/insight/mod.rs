@@ -5,7 +5,7 @@
 mod fetch;
 mod merge;
 mod page;
-mod render;
+pub(super) mod render;
 
 use serde_json::{Map, Value, json};
 use spillgate::insight::Report;
@@ -111,16 +111,17 @@ fn as_json(answers: Answers) -> Value {
 
 /// Returns a limit in the same form as `GET /insight` has it.
 fn limit_as_json(reported: &Reported) -> Value {
-    let Limit {
-        domain, rule, name, file, line, algorithm, limit, window_ns, capacity, options, suggested_rules, ..
-    } = &reported.limit;
-    let named = json!({
-        "domain": domain, "rule": rule, "name": name, "file": file, "line": line, "algorithm": algorithm,
-        "limit": limit, "window_ns": window_ns, "capacity": capacity, "options": options, "suggested_rules": suggested_rules,
-    });
-    let report = serde_json::to_value(&reported.report).expect("invariant: strings and numbers become JSON in memory");
-    let members = |value| if let Value::Object(members) = value { members } else { Map::new() };
-    let mut merged = members(named);
-    merged.extend(members(report));
+    let Limit { name, suggested_rules, .. } = &reported.limit;
+    let json = |value: Result<Value, _>| value.expect("invariant: strings and numbers become JSON in memory");
+    let mut merged = Map::new();
+    for part in [
+        json(serde_json::to_value(name)),
+        json!({ "suggested_rules": suggested_rules }),
+        json(serde_json::to_value(&reported.report)),
+    ] {
+        if let Value::Object(members) = part {
+            merged.extend(members);
+        }
+    }
     Value::Object(merged)
 }

@@ -6,8 +6,8 @@ use serde::Deserialize;
 use spillgate::insight::Reading;
 
 use super::fetch::Admin;
-use crate::admin::QuotaOptions;
 use crate::command::terminal::Problem;
+use crate::limit_name::{LimitName, QuotaOptions};
 
 /// The most characters of an error in an answer. Such an error repeats text of the answer.
 const ERROR_CHARS: usize = 200;
@@ -30,16 +30,8 @@ pub(super) struct Server {
 /// A limit of one server, or of several.
 #[derive(Deserialize)]
 pub(super) struct Limit {
-    pub(super) domain: String,
-    pub(super) rule: String,
-    pub(super) name: Option<String>,
-    pub(super) file: String,
-    pub(super) line: u32,
-    pub(super) algorithm: String,
-    pub(super) limit: u64,
-    pub(super) window_ns: Option<u64>,
-    pub(super) capacity: u64,
-    pub(super) options: QuotaOptions,
+    #[serde(flatten)]
+    pub(super) name: LimitName,
     pub(super) suggested_rules: Option<String>,
     pub(super) reading: Reading,
 }
@@ -56,12 +48,13 @@ pub(super) struct Identity {
 
 impl Limit {
     pub(super) fn identity(&self) -> Identity {
+        let name = &self.name;
         Identity {
-            rule: (self.domain.clone(), self.rule.clone()),
-            name: self.name.clone(),
-            algorithm: self.algorithm.clone(),
-            numbers: (self.limit, self.window_ns, self.capacity),
-            options: self.options.clone(),
+            rule: (name.domain.clone(), name.rule.clone()),
+            name: name.name.clone(),
+            algorithm: name.algorithm.clone(),
+            numbers: (name.limit, name.window_ns, name.capacity),
+            options: name.options.clone(),
         }
     }
 }

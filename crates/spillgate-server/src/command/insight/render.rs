@@ -3,17 +3,18 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use spillgate::insight::{Callers, Estimate, Percentiles, Range, SpanReport, TopCallers, Verdict};
+use spillgate::insight::{Callers, Estimate, Percentiles, Range, Report, SpanReport, TopCallers, Verdict};
 use spillgate::units::format_duration;
 
 use super::Reported;
 use crate::command::terminal::{Terminal, Tone, clean, thousands, wrapped};
+use crate::limit_name::LimitName;
 
 /// At most this many callers are shown.
 const CALLERS: usize = 5;
 
 /// Returns the position of a verdict in the list. Limits that need attention come first.
-pub(super) const fn attention(verdict: Verdict) -> u8 {
+pub(crate) const fn attention(verdict: Verdict) -> u8 {
     match verdict {
         Verdict::TooStrict => 0,
         Verdict::Bursts => 1,
@@ -43,7 +44,7 @@ pub(super) fn text(limits: &[Reported], terminal: &Terminal) -> String {
     text
 }
 
-fn push_line(text: &mut String, line: &str, width: Option<usize>) {
+pub(crate) fn push_line(text: &mut String, line: &str, width: Option<usize>) {
     match width {
         Some(width) => text.push_str(&wrapped(line, width)),
         None => text.push_str(line),
@@ -53,8 +54,27 @@ fn push_line(text: &mut String, line: &str, width: Option<usize>) {
 
 /// Returns the lines for a limit, without its suggestion.
 fn lines(reported: &Reported, terminal: &Terminal) -> Vec<String> {
-    let (limit, report) = (&reported.limit, &reported.report);
-    let (tone, verdict) = match report.verdict {
+    let report = &reported.report;
+    let mut lines = vec![title(&reported.limit.name, terminal), verdict(report, terminal)];
+    let asked = report.spans.iter().filter(|span| span.counts.requests > 0);
+    lines.extend(asked.map(|span| format!("  last {}: {}", span_name(span), counts(span))));
+    let [.., hour] = &report.spans;
+    lines.extend(figures(hour).map(|figure| format!("  last {}: {figure}", span_name(hour))));
+    lines.extend(tops(report));
+    lines
+}
+
+/// Returns the line that names a limit.
+pub(crate) fn title(limit: &LimitName, terminal: &Terminal) -> String {
+    let name = limit.name.as_deref().map(|name| format!(" {name}")).unwrap_or_default();
+    let title = clean(&format!("{}: {}{name}", limit.domain, limit.rule));
+    let origin = clean(&format!("({}:{}, {})", limit.file, limit.line, quota(limit)));
+    format!("{} {}", terminal.paint(Tone::Title, &title), terminal.paint(Tone::Faint, &origin))
+}
+
+/// Returns the name of a verdict, coloured.
+pub(crate) fn verdict_name(verdict: Verdict, terminal: &Terminal) -> String {
+    let (tone, verdict) = match verdict {
         Verdict::TooStrict => (Tone::Bad, "too strict"),
         Verdict::Bursts => (Tone::Warn, "bursts"),
         Verdict::OneAbuser => (Tone::Warn, "one abuser"),
@@ -62,33 +82,38 @@ fn lines(reported: &Reported, terminal: &Terminal) -> Vec<String> {
         Verdict::Effective => (Tone::Good, "effective"),
         Verdict::TooLittleToTell => (Tone::Faint, "too little to tell"),
     };
-    let name = limit.name.as_deref().map(|name| format!(" {name}")).unwrap_or_default();
-    let title = clean(&format!("{}: {}{name}", limit.domain, limit.rule));
-    let origin = clean(&format!("({}:{}, {})", limit.file, limit.line, quota(reported)));
-    let mut lines = vec![format!("{} {}", terminal.paint(Tone::Title, &title), terminal.paint(Tone::Faint, &origin))];
-    lines.push(format!("  {}: {}", terminal.paint(tone, verdict), clean(&report.reason)));
-    lines.extend(report.spans.iter().filter(|span| span.counts.requests > 0).map(|span| format!("  {}", counts(span))));
-    let [.., hour] = &report.spans;
-    let highest = if hour.callers.asked.relative_error > 0.0 { "highest in the sample" } else { "highest" };
-    let figure = |name: &str, figures: &Option<Percentiles>, show| {
-        let figures = percentiles(figures.as_ref()?, highest, show);
-        Some(format!("  last {}: {name} {figures}", span_name(hour)))
+    terminal.paint(tone, verdict)
+}
+
+/// Returns the line with the verdict and its reason.
+pub(crate) fn verdict(report: &Report, terminal: &Terminal) -> String {
+    format!("  {}: {}", verdict_name(report.verdict, terminal), clean(&report.reason))
+}
+
+/// Returns the figures of the callers of a span, each as `burst needed 1 (median), ...`.
+pub(crate) fn figures(span: &SpanReport) -> impl Iterator<Item = String> {
+    let highest = if span.callers.asked.relative_error > 0.0 { "highest in the sample" } else { "highest" };
+    let figure = |name: &str, figures: &Option<Percentiles>, show: fn(f64) -> String| {
+        Some(format!("{name} {}", percentiles(figures.as_ref()?, highest, show)))
     };
-    lines.extend(figure("burst needed", &hour.burst_needed, units));
-    lines.extend(figure("highest count of a window", &hour.window_count, units));
-    lines.extend(figure("use of the limit", &hour.use_share, percent));
-    lines.extend(top("most refused units", &report.top_refused));
-    lines.extend(top("most allowed units", &report.top_allowed));
-    lines
+    let figures = [
+        figure("burst needed", &span.burst_needed, units),
+        figure("highest count of a window", &span.window_count, units),
+        figure("use of the limit", &span.use_share, percent),
+    ];
+    figures.into_iter().flatten()
+}
+
+/// Returns the lines with the callers that have the most units.
+pub(crate) fn tops(report: &Report) -> impl Iterator<Item = String> {
+    [top("most refused units", &report.top_refused), top("most allowed units", &report.top_allowed)]
+        .into_iter()
+        .flatten()
 }
 
 fn push_suggestion(text: &mut String, reported: &Reported, width: Option<usize>) {
     match (&reported.limit.suggested_rules, &reported.report.suggestion) {
-        (Some(rules), _) => {
-            text.push_str("  suggested:\n");
-            // These lines are for copying, so they are not broken.
-            rules.lines().for_each(|line| text.push_str(&format!("    {}\n", clean(line))));
-        }
+        (Some(rules), _) => push_rules(text, rules),
         (None, Some(suggestion)) => {
             let burst = suggestion.burst.map(|burst| format!(", burst {burst}")).unwrap_or_default();
             push_line(text, &format!("  suggested: {} in each window{burst}", suggestion.limit), width);
@@ -97,22 +122,26 @@ fn push_suggestion(text: &mut String, reported: &Reported, width: Option<usize>)
     }
 }
 
-fn quota(reported: &Reported) -> String {
-    let limit = &reported.limit;
+/// Adds suggested rules. Their lines are for copying, so they are not broken.
+pub(crate) fn push_rules(text: &mut String, rules: &str) {
+    text.push_str("  suggested:\n");
+    rules.lines().for_each(|line| text.push_str(&format!("    {}\n", clean(line))));
+}
+
+fn quota(limit: &LimitName) -> String {
     let window =
         limit.window_ns.map(|ns| format!(" in {}", format_duration(Duration::from_nanos(ns)))).unwrap_or_default();
     let capacity = if limit.capacity == limit.limit { String::new() } else { format!(", capacity {}", limit.capacity) };
     format!("{} {}{window}{capacity}", limit.algorithm, limit.limit)
 }
 
-/// Returns the counts of a span: `1h: 12,000 requests, 8.1 % refused; 340 callers, 12 refused; waits 1s, 4s, 5s`.
-fn counts(span: &SpanReport) -> String {
+/// Returns the counts of a span: `12,000 requests, 8.1 % refused; 340 callers, 12 refused; waits 1s, 4s, 5s`.
+pub(crate) fn counts(span: &SpanReport) -> String {
     let refused = 100.0 * span.counts.refused_requests as f64 / span.counts.requests.max(1) as f64;
     let requests = units(span.counts.requests as f64);
     let Callers { asked, refused: refused_callers, .. } = span.callers;
     let mut text = format!(
-        "last {}: {requests} request{}, {refused:.1} % refused; {} caller{}, {} refused",
-        span_name(span),
+        "{requests} request{}, {refused:.1} % refused; {} caller{}, {} refused",
         plural(span.counts.requests as f64),
         estimate(&asked),
         plural(asked.value),

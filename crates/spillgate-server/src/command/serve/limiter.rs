@@ -5,34 +5,18 @@
 use std::num::NonZeroU32;
 use std::thread;
 
-use spillgate::sketch::has_memory;
-use spillgate::units::format_bytes;
-use spillgate::{FallbackStore, Limiter, MemoryOptions, MemoryStore, OnFull, OnStoreFailure};
+use spillgate::{FallbackStore, Limiter, MemoryStore, OnStoreFailure};
 
 use super::snapshot_file::LockedFile;
 use super::{log, snapshot};
-use crate::command::open::store;
+use crate::command::open::{memory, store};
 use crate::command::terminal::Problem;
 use crate::service::Backend;
 use crate::settings::{Settings, StoreUrl};
 
 /// Opens the limiter of the settings. It does not connect to a shared store yet.
 pub(super) fn open(settings: &Settings, snapshot: Option<&LockedFile>) -> Result<Limiter<Backend>, Problem> {
-    let memory = MemoryOptions {
-        max_keys: settings.memory.max_keys,
-        max_heap_bytes: settings.memory.max_heap,
-        on_full: match settings.memory.on_full {
-            OnFull::Sketch { .. } => OnFull::Sketch { bytes: settings.memory.sketch },
-            on_full => on_full,
-        },
-    };
-    if let OnFull::Sketch { bytes } = memory.on_full {
-        // If the machine has less memory, making the store would end the process.
-        if !has_memory(bytes) {
-            let message = format!("the operating system has no memory for a sketch of {}", format_bytes(bytes as u64));
-            return Err(Problem::new(message, "lower `memory.sketch`, or give the server more memory"));
-        }
-    }
+    let memory = memory::options(settings)?;
     if settings.store.url == StoreUrl::Memory {
         return snapshot::limiter(memory, snapshot);
     }

@@ -16,19 +16,6 @@ pub(crate) fn count(count: usize, noun: &str) -> String {
     }
 }
 
-/// Returns a number with commas: `10,000,000`.
-pub(crate) fn thousands(number: usize) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// Returns a duration with three decimal places at most, rounded up: `0s`, `1.5ms`, `59.94s`, `1h30m`.
 pub(crate) fn duration(duration: Duration) -> String {
     let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
@@ -116,11 +103,6 @@ mod tests {
         for (ns, expected) in cases {
             assert_eq!(duration(Duration::from_nanos(ns)), expected);
         }
-    }
-
-    #[test]
-    fn thousands_are_separated() {
-        assert_eq!([0, 999, 1_000, 10_000_000].map(thousands), ["0", "999", "1,000", "10,000,000"]);
     }
 
     #[test]

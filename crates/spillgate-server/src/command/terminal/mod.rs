@@ -2,16 +2,16 @@
 //!
 //! All output goes through this module, so that `NO_COLOR`, pipes and `--json` are respected everywhere.
 
-mod clean;
 mod exit;
 mod format;
 mod problem;
 mod table;
 mod wrap;
 
-pub(crate) use clean::clean;
+use crate::text::clean_json;
+pub(crate) use crate::text::{clean, thousands};
 pub use exit::{EXIT_DENIED, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE};
-pub(crate) use format::{count, duration, limit_label, quota, thousands};
+pub(crate) use format::{count, duration, limit_label, quota};
 pub(crate) use problem::{Problem, Problems, diagnostic_json};
 pub(crate) use table::Table;
 pub(crate) use wrap::wrapped;
@@ -112,7 +112,7 @@ impl Terminal {
 
     /// Prints a line of JSON to standard output. It is ASCII wherever a terminal could obey a character.
     pub(crate) fn json(&mut self, value: &serde_json::Value) {
-        self.print(&(clean::clean_json(&value.to_string()) + "\n"));
+        self.print(&(clean_json(&value.to_string()) + "\n"));
     }
 
     /// Prints a problem to standard error, with its line and its help.

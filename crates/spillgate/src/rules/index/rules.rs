@@ -7,6 +7,8 @@ use foldhash::HashMap;
 
 use super::steps::Step;
 use super::{Explained, Index};
+#[cfg(feature = "insight")]
+use crate::rules::model::Limit;
 use crate::rules::model::{Domain, Rule};
 use crate::text::Diagnostic;
 
@@ -67,6 +69,12 @@ impl Rules {
     /// this list.
     pub fn rules(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter()
+    }
+
+    /// Returns the limit with the index `limit` of the rule with the index `rule`.
+    #[cfg(feature = "insight")]
+    pub(crate) fn limit_mut(&mut self, rule: usize, limit: usize) -> Option<&mut Limit> {
+        self.rules.get_mut(rule)?.limits.get_mut(limit)
     }
 
     /// Returns the rule that matches the entries of a descriptor. The search allocates no memory.

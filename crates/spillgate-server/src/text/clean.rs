@@ -1,4 +1,4 @@
-//! Makes text from elsewhere safe for a terminal.
+//! Makes text from elsewhere safe for a terminal, and for a page.
 //!
 //! Clients choose the names of callers, and a server that is asked can send anything. A terminal obeys control characters:
 //! they can move the cursor, change the title, or reverse the direction of a line.

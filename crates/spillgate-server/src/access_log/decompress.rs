@@ -1,0 +1,129 @@
+//! Decompresses a file. Its first bytes say whether it is gzip, zstd or plain.
+//!
+//! The memory is bounded, whatever the file says: gzip needs 32 KiB, and a zstd frame that needs too much is refused.
+
+use std::io::{self, BufRead, BufReader, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use flate2::bufread::MultiGzDecoder;
+use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
+use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
+
+const GZIP: &[u8] = &[0x1f, 0x8b];
+const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+/// The first bytes of a zstd frame without data are these, after one byte from 0x50 to 0x5f.
+const ZSTD_SKIPPED: &[u8] = &[0x2a, 0x4d, 0x18];
+const BUFFER_BYTES: usize = 32 * 1024;
+
+/// Counts the bytes that are read from a file, and reads them.
+struct Counted {
+    file: Box<dyn Read + Send>,
+    bytes_read: Arc<AtomicU64>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.file.read(buffer)?;
+        self.bytes_read.fetch_add(bytes as u64, Ordering::Relaxed);
+        Ok(bytes)
+    }
+}
+
+type File = BufReader<io::Chain<io::Cursor<Vec<u8>>, Counted>>;
+
+/// Returns the decompressed bytes of a file. The bytes that are read from the file are added to `bytes_read`. A zstd frame
+/// whose window is greater than `window_bytes_max` ends the file with an error.
+pub(super) fn decompressed(
+    file: Box<dyn Read + Send>,
+    bytes_read: Arc<AtomicU64>,
+    window_bytes_max: u64,
+) -> io::Result<Box<dyn Read + Send>> {
+    let mut file = Counted { file, bytes_read };
+    let mut first = Vec::new();
+    (&mut file).take(4).read_to_end(&mut first)?;
+    let (is_gzip, is_zstd) = (first.starts_with(GZIP), first == ZSTD || first.get(1..) == Some(ZSTD_SKIPPED));
+    let file = BufReader::with_capacity(BUFFER_BYTES, io::Cursor::new(first).chain(file));
+    Ok(if is_gzip {
+        Box::new(MultiGzDecoder::new(file))
+    } else if is_zstd {
+        Box::new(Zstd::new(file, window_bytes_max))
+    } else {
+        Box::new(file)
+    })
+}
+
+/// Decompresses all frames of a zstd file.
+struct Zstd {
+    file: File,
+    decoder: FrameDecoder,
+    /// The error that ends the file after the bytes before it.
+    broken: Option<io::Error>,
+}
+
+impl Zstd {
+    fn new(file: File, window_bytes_max: u64) -> Zstd {
+        let mut decoder = FrameDecoder::new();
+        decoder.set_max_window_size(window_bytes_max);
+        Zstd { file, decoder, broken: None }
+    }
+
+    /// Begins the next frame. Returns false at the end of the file.
+    fn begin_frame(&mut self) -> io::Result<bool> {
+        while !self.file.fill_buf()?.is_empty() {
+            match self.decoder.reset(&mut self.file) {
+                Ok(()) => return Ok(true),
+                Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame { length, .. })) => {
+                    io::copy(&mut (&mut self.file).take(u64::from(length)), &mut io::sink())?;
+                }
+                Err(error) => return Err(io::Error::other(error)),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Decodes the next block.
+    fn decode_block(&mut self) -> io::Result<()> {
+        let decoded = self.decoder.decode_blocks(&mut self.file, BlockDecodingStrategy::UptoBlocks(1));
+        decoded.map_err(io::Error::other)?;
+        Ok(())
+    }
+
+    /// Makes the decoder return the bytes that it keeps for the blocks that follow. After an error, no block follows.
+    fn end_frame(&mut self) {
+        // An empty last block, and the 4 bytes of a checksum. The frame is broken, so an error changes nothing.
+        let mut last_block: &[u8] = &[1, 0, 0, 0, 0, 0, 0];
+        let _ = self.decoder.decode_blocks(&mut last_block, BlockDecodingStrategy::UptoBlocks(1));
+    }
+
+    fn is_damaged(&self) -> bool {
+        let stored = self.decoder.get_checksum_from_data();
+        stored.is_some_and(|stored| self.decoder.get_calculated_checksum() != Some(stored))
+    }
+}
+
+impl Read for Zstd {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.decoder.can_collect() == 0 {
+            if let Some(error) = self.broken.take() {
+                return Err(error);
+            }
+            let step = if !self.decoder.is_finished() {
+                self.decode_block()
+            } else if self.is_damaged() {
+                Err(io::Error::other("the checksum of a frame is wrong"))
+            } else {
+                match self.begin_frame() {
+                    Ok(true) => Ok(()),
+                    Ok(false) => return Ok(0),
+                    Err(error) => Err(error),
+                }
+            };
+            if let Err(error) = step {
+                self.end_frame();
+                self.broken = Some(error);
+            }
+        }
+        self.decoder.read(buffer)
+    }
+}

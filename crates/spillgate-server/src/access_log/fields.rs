@@ -1,0 +1,206 @@
+//! The values of the wanted fields of one line, and the parts of a value that are fields themselves.
+
+use memchr::{memchr, memrchr};
+
+/// The values of the wanted fields of one line, in the order in which they were wanted. It is used again for each line.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fields {
+    text: String,
+    /// For each field where its value begins and ends in `text`. Begin and end are equal if there is no value.
+    spans: Vec<(u32, u32)>,
+}
+
+impl Fields {
+    /// Returns the value of a field. Returns `None` if the line has no such value, or if the value is empty or `-`.
+    #[must_use]
+    pub fn value(&self, index: usize) -> Option<&str> {
+        let (begin, end) = *self.spans.get(index)?;
+        self.text.get(begin as usize..end as usize).filter(|value| !value.is_empty())
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.text.clear();
+        self.spans.clear();
+    }
+
+    /// Returns the memory of the values, used or not.
+    pub(super) fn capacity_bytes(&self) -> usize {
+        self.text.capacity() + self.spans.capacity() * size_of::<(u32, u32)>()
+    }
+
+    /// Adds the value of the next field. Bytes that are not UTF-8 are replaced. If `escapes` is true, the escapes of nginx
+    /// and Apache are decoded.
+    pub(super) fn push(&mut self, value: &[u8], escapes: bool) {
+        let begin = self.text.len() as u32;
+        if escapes && memchr(b'\\', value).is_some() {
+            self.push_lossy(&unescaped(value));
+        } else {
+            self.push_lossy(value);
+        }
+        self.spans.push((begin, self.text.len() as u32));
+    }
+
+    fn push_lossy(&mut self, value: &[u8]) {
+        match std::str::from_utf8(value) {
+            Ok(value) => self.text.push_str(value),
+            Err(_) => self.text.push_str(&String::from_utf8_lossy(value)),
+        }
+    }
+}
+
+/// Decodes `\x22`, which nginx and Apache write, and `\"`, `\\`, `\n`, `\t` and others, which Apache writes.
+fn unescaped(value: &[u8]) -> Vec<u8> {
+    let mut decoded = Vec::with_capacity(value.len());
+    let mut rest = value;
+    while let Some(at) = memchr(b'\\', rest) {
+        decoded.extend_from_slice(&rest[..at]);
+        let hex = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+        let (byte, length) = match rest[at + 1..] {
+            [b'x', high, low, ..] => match (hex(high), hex(low)) {
+                (Some(high), Some(low)) => (high * 16 + low, 4),
+                _ => (b'\\', 1),
+            },
+            [byte @ (b'"' | b'\\' | b'/'), ..] => (byte, 2),
+            [b'n', ..] => (b'\n', 2),
+            [b'r', ..] => (b'\r', 2),
+            [b't', ..] => (b'\t', 2),
+            [b'v', ..] => (0x0b, 2),
+            [b'f', ..] => (0x0c, 2),
+            [b'b', ..] => (0x08, 2),
+            _ => (b'\\', 1),
+        };
+        decoded.push(byte);
+        rest = &rest[at + length..];
+    }
+    decoded.extend_from_slice(rest);
+    decoded
+}
+
+/// A part of a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    Whole,
+    /// The parts of a request line, `GET /path?query HTTP/1.1`.
+    Method,
+    Target,
+    TargetPath,
+    TargetQuery,
+    Protocol,
+    /// The parts of a target, `/path?query`.
+    Path,
+    Query,
+    /// The first address of `X-Forwarded-For`.
+    FirstAddress,
+}
+
+impl Part {
+    /// Returns this part of a value. The result is empty if the value has no such part.
+    pub(super) fn of(self, value: &[u8]) -> &[u8] {
+        let of_line = |part: fn(RequestLine) -> &[u8]| RequestLine::read(value).map_or(&[][..], part);
+        match self {
+            Part::Whole => value,
+            Part::Method => of_line(|line| line.method),
+            Part::Target => of_line(|line| line.target),
+            Part::TargetPath => of_line(|line| path(line.target)),
+            Part::TargetQuery => of_line(|line| query(line.target)),
+            Part::Protocol => of_line(|line| line.protocol),
+            Part::Path => path(origin_form(value)),
+            Part::Query => query(value),
+            Part::FirstAddress => memchr(b',', value).map_or(value, |at| &value[..at]).trim_ascii(),
+        }
+    }
+}
+
+struct RequestLine<'v> {
+    method: &'v [u8],
+    target: &'v [u8],
+    protocol: &'v [u8],
+}
+
+impl<'v> RequestLine<'v> {
+    /// Reads `GET /path HTTP/1.1`. The protocol can be missing (HTTP/0.9), and the target can have spaces. Returns `None`
+    /// for anything else, for example the first bytes of TLS that a client sent to a port for HTTP.
+    fn read(value: &'v [u8]) -> Option<RequestLine<'v>> {
+        let (method, rest) = value.split_at(memchr(b' ', value)?);
+        let rest = &rest[1..];
+        let (target, protocol) = match memrchr(b' ', rest) {
+            Some(at) if rest[at + 1..].starts_with(b"HTTP/") => (&rest[..at], &rest[at + 1..]),
+            _ => (rest, &[][..]),
+        };
+        let valid = !method.is_empty() && method.iter().all(|byte| byte.is_ascii_alphabetic() || b"-_".contains(byte));
+        valid.then(|| RequestLine { method, target: origin_form(target), protocol })
+    }
+}
+
+/// Returns `/path` of `http://host/path`, which clients send to a proxy.
+fn origin_form(target: &[u8]) -> &[u8] {
+    let is_absolute = !target.starts_with(b"/");
+    let Some(after) = memchr::memmem::find(target, b"://").filter(|_| is_absolute) else { return target };
+    let host = &target[after + 3..];
+    memchr(b'/', host).map_or(b"/", |at| &host[at..])
+}
+
+fn path(target: &[u8]) -> &[u8] {
+    memchr::memchr2(b'?', b'#', target).map_or(target, |at| &target[..at])
+}
+
+fn query(target: &[u8]) -> &[u8] {
+    memchr(b'?', target).map_or(&[], |at| path(&target[at + 1..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_of_nginx_and_apache_are_decoded() {
+        for (written, decoded) in [
+            (r"plain", "plain"),
+            (r"\x22\x5C\x5c", "\"\\\\"),
+            (r#"a \"b\" \\"#, "a \"b\" \\"),
+            (r"\xE2\x82\xAC", "€"),
+            (r"\n\t\x00", "\n\t\0"),
+            (r"\", "\\"),
+            (r"\x", "\\x"),
+            (r"\x2", "\\x2"),
+            (r"\xg0\q", "\\xg0\\q"),
+            (r"\xFF", "\u{fffd}"),
+        ] {
+            let mut fields = Fields::default();
+            fields.push(written.as_bytes(), true);
+            fields.push(written.as_bytes(), false);
+            assert_eq!(fields.value(0), Some(decoded), "{written}");
+            assert_eq!(fields.value(1), Some(written), "{written}");
+        }
+    }
+
+    #[test]
+    fn a_request_line_has_parts() {
+        let parts = |line: &str| {
+            [Part::Method, Part::Target, Part::TargetPath, Part::TargetQuery, Part::Protocol]
+                .map(|part| String::from_utf8(part.of(line.as_bytes()).to_vec()).unwrap())
+        };
+        for (line, expected) in [
+            ("GET /a?b=c HTTP/1.1", ["GET", "/a?b=c", "/a", "b=c", "HTTP/1.1"]),
+            ("GET /a", ["GET", "/a", "/a", "", ""]),
+            ("M-SEARCH /a?b?c#d HTTP/2.0", ["M-SEARCH", "/a?b?c#d", "/a", "b?c", "HTTP/2.0"]),
+            ("GET /a b c HTTP/1.0", ["GET", "/a b c", "/a b c", "", "HTTP/1.0"]),
+            ("GET http://h:80/a?b HTTP/1.1", ["GET", "/a?b", "/a", "b", "HTTP/1.1"]),
+            ("GET http://h HTTP/1.1", ["GET", "/", "/", "", "HTTP/1.1"]),
+            ("GET /?u=http://h/a HTTP/1.1", ["GET", "/?u=http://h/a", "/", "u=http://h/a", "HTTP/1.1"]),
+            ("OPTIONS * HTTP/1.1", ["OPTIONS", "*", "*", "", "HTTP/1.1"]),
+            ("-", [""; 5]),
+            ("", [""; 5]),
+            (r"\x16\x03\x01 x", [""; 5]),
+            (" GET /", [""; 5]),
+        ] {
+            assert_eq!(parts(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_first_forwarded_address_is_the_client() {
+        assert_eq!(Part::FirstAddress.of(b"10.0.0.1, 10.0.0.2"), b"10.0.0.1");
+        assert_eq!(Part::FirstAddress.of(b"::1"), b"::1");
+    }
+}

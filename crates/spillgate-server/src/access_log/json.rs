@@ -1,0 +1,218 @@
+//! A line that is a JSON object. The name of a value is its path, for example `request.headers.Host.0`.
+//!
+//! Only the wanted values are decoded. The rest of a line is checked and skipped.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::plan::Values;
+
+/// A key on the way to a wanted value.
+#[derive(Debug, Clone, Default)]
+struct Node {
+    key: String,
+    /// Servers write names of headers in upper or lower case, and fields have `_` instead of `-`.
+    is_header: bool,
+    source: Option<usize>,
+    children: Vec<usize>,
+}
+
+/// The wanted values. The first node is the whole line.
+#[derive(Debug, Clone)]
+pub(super) struct Paths {
+    nodes: Vec<Node>,
+}
+
+impl Paths {
+    /// If `caddy` is true, the sources have the names of nginx, and the lines are those of Caddy.
+    pub(super) fn new(sources: &[String], caddy: bool) -> Paths {
+        let mut paths = Paths { nodes: vec![Node::default()] };
+        for (source, name) in sources.iter().enumerate() {
+            let keys = if caddy { of_caddy(name) } else { None };
+            let is_header = keys.as_ref().is_some_and(|keys| keys.len() == 4);
+            paths.add(keys.unwrap_or_else(|| name.split('.').collect()).as_slice(), is_header, source);
+            // Some programs write an object `a` with a key `b`, others a key `a.b`.
+            if name.contains('.') {
+                paths.add(&[name], false, source);
+            }
+        }
+        paths
+    }
+
+    fn add(&mut self, keys: &[&str], has_header: bool, source: usize) {
+        let mut at = 0;
+        for (depth, key) in keys.iter().enumerate() {
+            let found = self.nodes[at].children.iter().copied().find(|child| self.nodes[*child].key == **key);
+            at = found.unwrap_or_else(|| {
+                let is_header = has_header && depth == 2;
+                self.nodes.push(Node { key: (*key).to_owned(), is_header, ..Node::default() });
+                let new = self.nodes.len() - 1;
+                self.nodes[at].children.push(new);
+                new
+            });
+        }
+        self.nodes[at].source = Some(source);
+    }
+
+    /// Finds the values of a line. Returns `None` if the line is not a JSON object.
+    pub(super) fn read(&self, line: &[u8], values: &mut Values) -> Option<()> {
+        let lossy = String::from_utf8_lossy(line);
+        if !lossy.trim_start().starts_with('{') {
+            return None;
+        }
+        let mut json = serde_json::Deserializer::from_str(&lossy);
+        Inside { paths: self, node: 0, values }.deserialize(&mut json).ok()?;
+        json.end().ok()
+    }
+
+    fn child(&self, node: usize, key: &str) -> Option<usize> {
+        let is_it = |child: &Node| match child.is_header {
+            false => child.key == key,
+            true => {
+                let plain = |byte: u8| if byte == b'-' { b'_' } else { byte.to_ascii_lowercase() };
+                child.key.len() == key.len() && child.key.bytes().zip(key.bytes()).all(|(a, b)| plain(a) == plain(b))
+            }
+        };
+        self.nodes[node].children.iter().copied().find(|child| is_it(&self.nodes[*child]))
+    }
+}
+
+/// Returns where Caddy writes a field of nginx.
+fn of_caddy(name: &str) -> Option<Vec<&str>> {
+    Some(match name {
+        "remote_addr" => vec!["request", "remote_ip"],
+        "request_method" => vec!["request", "method"],
+        "request_uri" => vec!["request", "uri"],
+        "host" => vec!["request", "host"],
+        "server_protocol" => vec!["request", "proto"],
+        "remote_user" => vec!["user_id"],
+        "body_bytes_sent" => vec!["size"],
+        _ => vec!["request", "headers", name.strip_prefix("http_")?, "0"],
+    })
+}
+
+/// Reads the value of a node.
+struct Inside<'a> {
+    paths: &'a Paths,
+    node: usize,
+    values: &'a mut Values,
+}
+
+impl Inside<'_> {
+    fn child(&mut self, node: usize) -> Inside<'_> {
+        Inside { paths: self.paths, node, values: self.values }
+    }
+
+    fn keep(&mut self, text: &str) {
+        if let Some(source) = self.paths.nodes[self.node].source {
+            let begin = self.values.decoded.len();
+            self.values.decoded.extend_from_slice(text.as_bytes());
+            self.values.set_decoded(source, begin);
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Inside<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(mut self, json: D) -> Result<(), D::Error> {
+        if !self.paths.nodes[self.node].children.is_empty() {
+            return json.deserialize_any(self);
+        }
+        let raw = <&RawValue as serde::Deserialize>::deserialize(json)?.get();
+        match raw.as_bytes().first() {
+            Some(b'{' | b'[' | b'n') | None => {}
+            Some(b'"') if raw.contains('\\') => {
+                self.keep(&serde_json::from_str::<String>(raw).map_err(serde::de::Error::custom)?);
+            }
+            Some(_) => self.keep(raw.trim_matches('"')),
+        }
+        Ok(())
+    }
+}
+
+impl<'de> Visitor<'de> for Inside<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+        while let Some(child) = map.next_key_seed(Key { paths: self.paths, node: self.node })? {
+            match child {
+                Some(child) => map.next_value_seed(self.child(child))?,
+                None => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<(), A::Error> {
+        for index in 0u64.. {
+            let children = &self.paths.nodes[self.node].children;
+            let child = children.iter().copied().find(|child| self.paths.nodes[*child].key.parse() == Ok(index));
+            let more = match child {
+                Some(child) => list.next_element_seed(self.child(child))?.is_some(),
+                None => list.next_element::<IgnoredAny>()?.is_some(),
+            };
+            if !more {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_str<E>(mut self, text: &str) -> Result<(), E> {
+        self.keep(text);
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+}
+
+/// Reads a key, and returns its node if it is on the way to a wanted value.
+struct Key<'a> {
+    paths: &'a Paths,
+    node: usize,
+}
+
+impl<'de> DeserializeSeed<'de> for Key<'_> {
+    type Value = Option<usize>;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Option<usize>, D::Error> {
+        json.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Key<'_> {
+    type Value = Option<usize>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E>(self, key: &str) -> Result<Option<usize>, E> {
+        Ok(self.paths.child(self.node, key))
+    }
+}

@@ -1,0 +1,157 @@
+//! One file of a log: its lines are read, and wait in a window until they are in order.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use super::counts::{LogCounts, Unreadable};
+use super::lines::{Lines, Text};
+use super::reader::Reader;
+use super::window::{Spares, Stored, Window};
+
+/// The memory of a window, for example of 170,000 lines with 200 bytes. If it is full, the earliest line leaves it, even if an
+/// earlier line can follow.
+const WINDOW_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// The memory of the windows of all files.
+const ALL_WINDOWS_BYTES_MAX: usize = 4 * WINDOW_BYTES_MAX;
+/// A line that is further after the lines before it needs a line that confirms its time. Without this rule, all lines after one
+/// line with a wrong time would be late.
+const JUMP_NS_MIN: u64 = Duration::from_secs(3600).as_nanos() as u64;
+/// If no line follows, a line can be this far after the lines before it.
+const LAST_JUMP_NS_MAX: u64 = Duration::from_secs(24 * 3600).as_nanos() as u64;
+
+/// What all files of a log share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) counts: LogCounts,
+    pub(super) spares: Spares,
+    pub(super) bytes_read: Arc<AtomicU64>,
+    pub(super) out_of_order_ns: u64,
+    /// The number of files whose windows are filled.
+    pub(super) active_files: usize,
+    /// The greatest window of a zstd file.
+    pub(super) zstd_window_bytes_max: u64,
+}
+
+pub(super) struct LogFile {
+    /// The index of the file in the log.
+    index: usize,
+    /// The file before its first line is read.
+    unopened: Option<Box<dyn Read + Send>>,
+    /// The lines that were not read yet. `None` before the first line and after the last.
+    lines: Option<Lines>,
+    reader: Reader,
+    window: Window,
+    /// The greatest time of a line that is believed.
+    newest_ns: Option<u64>,
+    /// A line that is far after the lines before it.
+    unconfirmed: Option<Stored>,
+}
+
+impl LogFile {
+    pub(super) fn new(index: usize, file: Box<dyn Read + Send>, reader: Reader) -> LogFile {
+        let (unopened, window) = (Some(file), Window::default());
+        LogFile { index, unopened, lines: None, reader, window, newest_ns: None, unconfirmed: None }
+    }
+
+    /// Returns the time of the next line. `None` means that there is no further line.
+    pub(super) fn first_ns(&self) -> Option<u64> {
+        self.window.first_ns()
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Stored> {
+        self.window.pop()
+    }
+
+    /// Reads lines until the window has at least one.
+    pub(super) fn begin(&mut self, shared: &mut Shared) {
+        let Some(file) = self.unopened.take() else { return };
+        match Lines::new(file, &shared.bytes_read, shared.zstd_window_bytes_max) {
+            Ok(lines) => self.lines = Some(lines),
+            Err(error) => shared.counts.broken(self.index, 1, &error),
+        }
+        while self.lines.is_some() && self.window.first_ns().is_none() {
+            self.read_line(shared);
+        }
+    }
+
+    /// Reads lines until the first one is in order, or until the window is full.
+    pub(super) fn fill(&mut self, shared: &mut Shared) {
+        let bytes_max = WINDOW_BYTES_MAX.min(ALL_WINDOWS_BYTES_MAX / shared.active_files.max(1));
+        while self.lines.is_some() && self.window.bytes() < bytes_max {
+            if let (Some(first_ns), Some(newest_ns)) = (self.window.first_ns(), self.newest_ns)
+                && newest_ns - first_ns >= shared.out_of_order_ns
+            {
+                break;
+            }
+            self.read_line(shared);
+        }
+    }
+
+    fn read_line(&mut self, shared: &mut Shared) {
+        let Some(next) = self.lines.as_mut().and_then(Lines::next) else { return self.end(shared) };
+        let (counts, number) = (&mut shared.counts, next.number);
+        counts.bytes += next.bytes;
+        let (why, text) = match next.text {
+            Text::Line(text) => {
+                let mut stored = shared.spares.take();
+                match self.reader.read(text, &mut stored.fields) {
+                    Ok(time) => {
+                        (stored.time_ns, stored.line) = (time.as_nanos(), number);
+                        stored.text.clear();
+                        stored.text.extend_from_slice(text);
+                        counts.has_fractions |= self.reader.has_fractions();
+                        counts.lines += 1;
+                        return self.judge(stored, shared);
+                    }
+                    Err(why) => (why, text),
+                }
+            }
+            Text::TooLong(text) => (Unreadable::TooLong, text),
+            Text::Broken(error) => {
+                counts.broken(self.index, number, &error);
+                return self.end(shared);
+            }
+        };
+        if why != Unreadable::Header {
+            counts.lines += 1;
+            counts.unreadable.add(self.index, number, text, || why.to_string());
+        }
+    }
+
+    /// Gives a line to the window, unless its time has to be confirmed by the next line.
+    fn judge(&mut self, stored: Stored, shared: &mut Shared) {
+        let jump_ns = shared.out_of_order_ns.max(JUMP_NS_MIN);
+        if let Some(before) = self.unconfirmed.take() {
+            let is_confirmed = stored.time_ns.saturating_add(jump_ns) >= before.time_ns;
+            self.believe(before, is_confirmed, shared);
+        }
+        if self.newest_ns.is_none_or(|newest_ns| stored.time_ns > newest_ns.saturating_add(jump_ns)) {
+            self.unconfirmed = Some(stored);
+        } else {
+            self.believe(stored, true, shared);
+        }
+    }
+
+    fn believe(&mut self, stored: Stored, is_right: bool, shared: &mut Shared) {
+        if is_right {
+            self.newest_ns = self.newest_ns.max(Some(stored.time_ns));
+            self.window.push(stored);
+        } else {
+            let why = || Unreadable::FarAhead.to_string();
+            shared.counts.unreadable.add(self.index, stored.line, &stored.text, why);
+            shared.spares.give(stored);
+        }
+    }
+
+    /// Closes the file.
+    fn end(&mut self, shared: &mut Shared) {
+        self.lines = None;
+        if let Some(last) = self.unconfirmed.take() {
+            let believed_ns = self.newest_ns.map(|newest_ns| newest_ns.saturating_add(LAST_JUMP_NS_MAX));
+            let is_right = believed_ns.is_none_or(|believed_ns| last.time_ns <= believed_ns);
+            self.believe(last, is_right, shared);
+        }
+    }
+}

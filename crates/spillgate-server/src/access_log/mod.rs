@@ -1,0 +1,25 @@
+//! Reads lines of access logs into times and the values of named fields.
+//!
+//! `spillgate replay` decides the requests of a log with rules. This folder knows how logs are written, and nothing about
+//! rules. It opens no files: the caller passes each file as a [`Read`](std::io::Read).
+//!
+//! A log is hostile input, because clients choose parts of its lines. So no line causes a panic, and memory is bounded.
+
+mod counts;
+mod csv;
+mod decompress;
+mod fields;
+mod json;
+mod lines;
+mod log_file;
+mod ordered;
+mod pattern;
+mod plan;
+mod reader;
+mod time;
+mod window;
+
+pub use counts::{LogCounts, Sample, Samples, Unreadable};
+pub use fields::Fields;
+pub use ordered::{FILES_MAX, OUT_OF_ORDER, Ordered, Record};
+pub use reader::{FORMATS, FormatError, LINE_BYTES_MAX, Reader};

@@ -1,0 +1,161 @@
+//! The lines of several files in the order of their times.
+//!
+//! Logs are rotated, and a service with several servers has several logs. Requests have to be decided in the order of their
+//! times, whatever file they are in.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fmt;
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use spillgate::Time;
+
+use super::counts::LogCounts;
+use super::fields::Fields;
+use super::log_file::{LogFile, Shared};
+use super::reader::Reader;
+use super::window::{Spares, Stored};
+
+/// The greatest number of files that a caller should pass. The caller reports an error for more.
+pub const FILES_MAX: usize = 256;
+/// How much later than its neighbours a line may come, if the user does not say it.
+pub const OUT_OF_ORDER: Duration = Duration::from_secs(60);
+/// `zstd --long` makes windows of this size.
+const ZSTD_WINDOW_BYTES_MAX: u64 = 128 * 1024 * 1024;
+/// The windows of all zstd files together. With more files, the greatest window of a file is smaller.
+const ZSTD_WINDOWS_BYTES_MAX: u64 = 4 * ZSTD_WINDOW_BYTES_MAX;
+
+/// A line that was read.
+#[derive(Debug)]
+pub struct Record<'a> {
+    /// The time of the line. It is never before the time of the record before it: a late line gets that time.
+    pub time: Time,
+    /// The index of the file in the list that the caller passed.
+    pub file: usize,
+    /// The number of the line in its file, from 1.
+    pub line: u64,
+    /// The whole line, without its line end.
+    pub text: &'a [u8],
+    pub fields: &'a Fields,
+}
+
+/// Returns the records of several files in the order of their times. Records of one time are in the order of the files, and
+/// then of the lines.
+pub struct Ordered {
+    files: Vec<LogFile>,
+    /// The files that are not at their ends, each with the earliest time that its next record can have.
+    next: BinaryHeap<Reverse<Next>>,
+    shared: Shared,
+    /// The record that was returned last.
+    current: Stored,
+    /// The time of that record.
+    time_ns: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Next {
+    time_ns: u64,
+    file: usize,
+    stage: Stage,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Unopened,
+    /// The first line was read. So the file needs no memory for a window before its lines are needed.
+    Begun,
+    Filled,
+}
+
+impl fmt::Debug for Ordered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ordered").field("shared", &self.shared).finish_non_exhaustive()
+    }
+}
+
+impl Ordered {
+    /// Each file is plain, gzip or zstd, which its first bytes say. Files can be in any order. `out_of_order` says how much
+    /// later than a line with a later time a line may come.
+    #[must_use]
+    pub fn new(files: Vec<Box<dyn Read + Send>>, reader: &Reader, out_of_order: Duration) -> Ordered {
+        let files_count = files.len().max(1) as u64;
+        let next = (0..files.len()).map(|file| Reverse(Next { time_ns: 0, file, stage: Stage::Unopened })).collect();
+        let files = files.into_iter().enumerate();
+        let files = files.map(|(index, file)| LogFile::new(index, file, reader.clone())).collect();
+        let shared = Shared {
+            counts: LogCounts::default(),
+            spares: Spares::default(),
+            bytes_read: Arc::new(AtomicU64::new(0)),
+            out_of_order_ns: u64::try_from(out_of_order.as_nanos()).unwrap_or(u64::MAX),
+            active_files: 0,
+            zstd_window_bytes_max: ZSTD_WINDOW_BYTES_MAX.min(ZSTD_WINDOWS_BYTES_MAX / files_count),
+        };
+        Ordered { files, next, shared, current: Stored::default(), time_ns: 0 }
+    }
+
+    /// Returns the next record. `None` means that all files have ended.
+    #[expect(clippy::should_implement_trait, reason = "a record borrows from this value")]
+    pub fn next(&mut self) -> Option<Record<'_>> {
+        loop {
+            let Reverse(Next { file: index, stage, .. }) = self.next.pop()?;
+            let file = self.files.get_mut(index)?;
+            match stage {
+                Stage::Unopened => {
+                    file.begin(&mut self.shared);
+                    self.push(index, Stage::Begun, self.shared.out_of_order_ns);
+                }
+                Stage::Begun => {
+                    self.shared.active_files += 1;
+                    file.fill(&mut self.shared);
+                    self.push(index, Stage::Filled, 0);
+                }
+                Stage::Filled => {
+                    let stored = file.pop()?;
+                    file.fill(&mut self.shared);
+                    if !self.push(index, Stage::Filled, 0) {
+                        self.shared.active_files -= 1;
+                    }
+                    return Some(self.give(index, stored));
+                }
+            }
+        }
+    }
+
+    /// Queues a file, if it has a further line. Lines that were not read yet can be earlier than the first one by `earlier_ns`.
+    /// Returns whether the file has a further line.
+    fn push(&mut self, file: usize, stage: Stage, earlier_ns: u64) -> bool {
+        let first_ns = self.files.get(file).and_then(LogFile::first_ns);
+        if let Some(first_ns) = first_ns {
+            self.next.push(Reverse(Next { time_ns: first_ns.saturating_sub(earlier_ns), file, stage }));
+        }
+        first_ns.is_some()
+    }
+
+    fn give(&mut self, file: usize, stored: Stored) -> Record<'_> {
+        let before = std::mem::replace(&mut self.current, stored);
+        self.shared.spares.give(before);
+        let Stored { time_ns, line, ref text, ref fields } = self.current;
+        if time_ns < self.time_ns {
+            let late_s = (self.time_ns - time_ns).div_ceil(1_000_000_000);
+            let why = || format!("its time is {late_s} s before the time of a line that was decided before it");
+            self.shared.counts.late.add(file, line, text, why);
+        }
+        self.time_ns = self.time_ns.max(time_ns);
+        Record { time: Time::from_nanos(self.time_ns), file, line, text, fields }
+    }
+
+    /// Returns what was counted up to now.
+    #[must_use]
+    pub fn counts(&self) -> &LogCounts {
+        &self.shared.counts
+    }
+
+    /// Returns how many bytes of the files were read, as they are stored. This number shows the progress.
+    #[must_use]
+    pub fn bytes_read(&self) -> u64 {
+        self.shared.bytes_read.load(Ordering::Relaxed)
+    }
+}

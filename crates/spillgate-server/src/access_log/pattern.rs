@@ -1,0 +1,133 @@
+//! A format that is a pattern, as nginx's `log_format` writes it: `$remote_addr [$time_local] "$request" $status`.
+//!
+//! A value ends where the text that follows it in the pattern begins. The line is read only up to the last needed value, so
+//! whatever follows the pattern is ignored.
+
+use memchr::{memchr, memchr_iter};
+
+use super::plan::Values;
+use super::reader::FormatError;
+
+/// Far longer than any format of a server.
+const PATTERN_BYTES_MAX: usize = 4096;
+/// The length of `10/Oct/2000:13:55:36 -0700`.
+const TIME_LOCAL_BYTES: usize = 26;
+
+/// A variable of a pattern, and the text between it and the next one.
+#[derive(Debug, Clone)]
+struct Variable {
+    name: String,
+    end: Vec<u8>,
+    /// The value is between quotes. A quote after a backslash belongs to the value.
+    is_quoted: bool,
+    /// The index of the value, if it is needed.
+    source: Option<usize>,
+    /// The next variable is `$time_local`, and this text follows it. A client can choose its user name, which comes before
+    /// the time and can look like a time. So the value ends only where a text with the length of a time follows.
+    end_of_time: Option<Vec<u8>>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Pattern {
+    begin: Vec<u8>,
+    variables: Vec<Variable>,
+}
+
+impl Pattern {
+    /// Reads a pattern. If `escapes` is false, the server writes quotes inside of values as they are.
+    pub(super) fn parse(text: &str, escapes: bool) -> Result<Pattern, FormatError> {
+        if text.len() > PATTERN_BYTES_MAX {
+            return Err(FormatError(format!("the pattern is longer than {PATTERN_BYTES_MAX} bytes")));
+        }
+        let mut pieces = text.split('$');
+        let begin = pieces.next().unwrap_or_default().as_bytes().to_vec();
+        let mut variables: Vec<Variable> = Vec::new();
+        let mut last_end = begin.as_slice();
+        let mut ends = Vec::new();
+        for piece in pieces {
+            let (name, end) = name_and_end(piece)?;
+            ends.push((name, end.as_bytes()));
+        }
+        for (at, (name, end)) in ends.iter().enumerate() {
+            if let (true, Some((next, _))) = (end.is_empty(), ends.get(at + 1)) {
+                return Err(FormatError(format!(
+                    "the pattern needs a text between ${name} and ${next}, which shows where the first value ends"
+                )));
+            }
+            let end_of_time = ends.get(at + 1).filter(|(next, _)| *next == "time_local").map(|(_, end)| end.to_vec());
+            let is_quoted = escapes && last_end.ends_with(b"\"") && end.starts_with(b"\"");
+            let (name, source) = ((*name).to_owned(), None);
+            variables.push(Variable { name, end: end.to_vec(), is_quoted, source, end_of_time });
+            last_end = end;
+        }
+        Ok(Pattern { begin, variables })
+    }
+
+    pub(super) fn names(&self) -> Vec<String> {
+        self.variables.iter().map(|variable| variable.name.clone()).collect()
+    }
+
+    /// Says which values are needed. What follows the last of them is no longer read.
+    pub(super) fn need(&mut self, sources: &[String]) {
+        for (at, source) in sources.iter().enumerate() {
+            let variable = self.variables.iter_mut().find(|variable| variable.name == *source);
+            if let Some(variable) = variable {
+                variable.source = Some(at);
+            }
+        }
+        let last = self.variables.iter().rposition(|variable| variable.source.is_some());
+        self.variables.truncate(last.map_or(0, |last| last + 1));
+    }
+
+    /// Finds the values of a line. Returns `None` if the line does not have this form.
+    pub(super) fn read(&self, line: &[u8], values: &mut Values) -> Option<()> {
+        let mut at = line.starts_with(&self.begin).then_some(self.begin.len())?;
+        for variable in &self.variables {
+            let length = variable.length(&line[at..])?;
+            if let Some(source) = variable.source {
+                values.spans[source] = Some((at as u32, (at + length) as u32));
+            }
+            at += length + variable.end.len();
+        }
+        Some(())
+    }
+}
+
+impl Variable {
+    /// Returns the length of the value at the beginning of `text`.
+    fn length(&self, text: &[u8]) -> Option<usize> {
+        let Some(first) = self.end.first() else {
+            // This is the last variable. A further field can follow it.
+            return Some(memchr(b' ', text).unwrap_or(text.len()));
+        };
+        memchr_iter(*first, text).find(|at| {
+            let rest = &text[*at..];
+            rest.starts_with(&self.end)
+                && !(self.is_quoted && is_escaped(text, *at))
+                && self.end_of_time.as_ref().is_none_or(|end| {
+                    rest.get(self.end.len() + TIME_LOCAL_BYTES..).is_some_and(|after| after.starts_with(end))
+                })
+        })
+    }
+}
+
+/// Returns whether an odd number of backslashes is before the byte at `at`.
+fn is_escaped(text: &[u8], at: usize) -> bool {
+    text[..at].iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
+}
+
+/// Splits `name more` and `{name}more`.
+fn name_and_end(piece: &str) -> Result<(&str, &str), FormatError> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let (name, end) = match piece.strip_prefix('{').map(|inside| inside.split_once('}')) {
+        Some(Some(split)) => split,
+        Some(None) => ("", piece),
+        None => piece.split_at(piece.find(|c| !is_name(c)).unwrap_or(piece.len())),
+    };
+    if name.is_empty() || !name.chars().all(is_name) {
+        return Err(FormatError(String::from(
+            "a $ of the pattern has no name after it: write $remote_addr or ${remote_addr}",
+        )));
+    }
+    Ok((name, end))
+}

@@ -1,0 +1,280 @@
+//! Reads the texts in which logs write times.
+//!
+//! Most lines have the same second as the line before. So the last text is kept with its time.
+
+use std::ops::Range;
+
+use spillgate::Time;
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// 1990 to 2200. No web server is older than 1990, and a device whose clock is not set writes the year 1970.
+const VALID_S: Range<i64> = 631_152_000..7_289_654_400;
+/// Longer texts are read each time.
+const KEPT_BYTES_MAX: usize = 40;
+
+const MONTHS: [&[u8]; 12] =
+    [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
+
+/// Reads times, and notices whether they have fractions of a second.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Times {
+    text: Vec<u8>,
+    time: Time,
+    has_fractions: bool,
+}
+
+impl Times {
+    /// Reads `10/Oct/2000:13:55:36 -0700`, RFC 3339, or a number of seconds, milliseconds, microseconds or nanoseconds.
+    /// The size of the number says its unit. A time without an offset is UTC.
+    pub(super) fn read(&mut self, text: &[u8]) -> Option<Time> {
+        if text == self.text.as_slice() && !text.is_empty() {
+            return Some(self.time);
+        }
+        let (time, fraction) = parse(text)?;
+        self.has_fractions |= fraction;
+        if text.len() <= KEPT_BYTES_MAX {
+            self.text.clear();
+            self.text.extend_from_slice(text);
+            self.time = time;
+        }
+        Some(time)
+    }
+
+    /// Returns whether a time had a fraction of a second, or was a number of milliseconds or less.
+    pub(super) fn has_fractions(&self) -> bool {
+        self.has_fractions
+    }
+}
+
+fn parse(text: &[u8]) -> Option<(Time, bool)> {
+    let text = text.trim_ascii();
+    let text = text.strip_prefix(b"[").unwrap_or(text);
+    let text = text.strip_suffix(b"]").unwrap_or(text);
+    let (seconds, nanos, fraction) = match (text.get(2), text.get(4)) {
+        (Some(b'/'), _) => common(text)?,
+        (_, Some(b'-')) => rfc3339(text)?,
+        _ => number(text)?,
+    };
+    let valid = VALID_S.contains(&seconds);
+    valid.then(|| (Time::from_nanos(seconds.unsigned_abs() * SECOND_NS + nanos), fraction))
+}
+
+/// Reads `10/Oct/2000:13:55:36 -0700`.
+fn common(text: &[u8]) -> Option<(i64, u64, bool)> {
+    let month = MONTHS.iter().position(|name| text.get(3..6) == Some(name))? as i64 + 1;
+    if text.get(6) != Some(&b'/') || text.get(11) != Some(&b':') {
+        return None;
+    }
+    let day_s = day_s(digits(text, 7..11)?, month, digits(text, 0..2)?)?;
+    let offset_s = offset_s(text.get(20..)?.trim_ascii_start())?;
+    Some((day_s + time_of_day_s(text.get(12..20)?)? - offset_s, 0, false))
+}
+
+/// Reads `2000-10-10T13:55:36.123-07:00`. A space can replace the `T`, and a comma the point.
+fn rfc3339(text: &[u8]) -> Option<(i64, u64, bool)> {
+    if text.get(7) != Some(&b'-') || !matches!(text.get(10), Some(b'T' | b't' | b' ')) {
+        return None;
+    }
+    let day_s = day_s(digits(text, 0..4)?, digits(text, 5..7)?, digits(text, 8..10)?)?;
+    let seconds = day_s + time_of_day_s(text.get(11..19)?)?;
+    let (rest, nanos, fraction) = match text.get(19..)? {
+        [b'.' | b',', rest @ ..] => {
+            let (nanos, rest) = fraction_ns(rest)?;
+            (rest, nanos, true)
+        }
+        rest => (rest, 0, false),
+    };
+    Some((seconds - offset_s(rest.trim_ascii_start())?, nanos, fraction))
+}
+
+/// Reads `1700000000.123`, or a whole number of smaller units. The units cannot be confused, because 10^11 seconds are
+/// in the year 5138, and 10^11 milliseconds are in 1973.
+fn number(text: &[u8]) -> Option<(i64, u64, bool)> {
+    let (whole, part) = match text.iter().position(|byte| *byte == b'.') {
+        Some(at) => (&text[..at], Some(fraction_ns(&text[at + 1..])?)),
+        None => (text, None),
+    };
+    if part.is_some_and(|(_, rest)| !rest.is_empty()) || whole.is_empty() || whole.len() > 19 {
+        return None;
+    }
+    let mut count = 0u64;
+    for byte in whole {
+        count = count * 10 + u64::from(byte.is_ascii_digit().then(|| byte - b'0')?);
+    }
+    let unit_ns = match count {
+        0..100_000_000_000 => SECOND_NS,
+        100_000_000_000..100_000_000_000_000 => 1_000_000,
+        100_000_000_000_000..100_000_000_000_000_000 => 1_000,
+        _ => 1,
+    };
+    let per_second = SECOND_NS / unit_ns;
+    let part_ns = part.map_or(0, |(nanos, _)| nanos / per_second);
+    let seconds = i64::try_from(count / per_second).ok()?;
+    Some((seconds, count % per_second * unit_ns + part_ns, unit_ns < SECOND_NS || part.is_some()))
+}
+
+/// Reads the digits after a decimal point as billionths, and returns what follows them. There is at least one digit.
+fn fraction_ns(text: &[u8]) -> Option<(u64, &[u8])> {
+    let len = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (digits, rest) = text.split_at(len);
+    let billionths = (0..9).fold(0, |sum, at| sum * 10 + u64::from(digits.get(at).map_or(0, |byte| byte - b'0')));
+    (len > 0).then_some((billionths, rest))
+}
+
+/// Reads `13:55:36`. A leap second (60) is the first second of the next minute.
+fn time_of_day_s(text: &[u8]) -> Option<i64> {
+    let (hour, minute, second) = (digits(text, 0..2)?, digits(text, 3..5)?, digits(text, 6..8)?);
+    let valid = text[2] == b':' && text[5] == b':' && hour < 24 && minute < 60 && second <= 60;
+    valid.then_some(hour * 3600 + minute * 60 + second)
+}
+
+/// Reads nothing, `Z`, `-0700`, `-07:00` or `-07`.
+fn offset_s(text: &[u8]) -> Option<i64> {
+    let (sign, rest) = match text {
+        [] | [b'Z' | b'z'] => return Some(0),
+        [b'+', rest @ ..] => (1, rest),
+        [b'-', rest @ ..] => (-1, rest),
+        _ => return None,
+    };
+    let minutes = match rest.len() {
+        2 => 0,
+        4 => digits(rest, 2..4)?,
+        5 if rest[2] == b':' => digits(rest, 3..5)?,
+        _ => return None,
+    };
+    let hours = digits(rest, 0..2)?;
+    (hours < 24 && minutes < 60).then_some(sign * (hours * 3600 + minutes * 60))
+}
+
+/// Returns the seconds from the Unix epoch to the beginning of a day. The formula counts years from March, so that the
+/// leap day is the last day of a year.
+fn day_s(year: i64, month: i64, day: i64) -> Option<i64> {
+    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let days = match month {
+        4 | 6 | 9 | 11 => 30,
+        2 => 28 + i64::from(leap),
+        1..=12 => 31,
+        _ => return None,
+    };
+    let (march_year, march_month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let leap_days = march_year.div_euclid(4) - march_year.div_euclid(100) + march_year.div_euclid(400);
+    let since_0000 = 365 * march_year + leap_days + (153 * march_month + 2) / 5 + day - 1;
+    (1..=days).contains(&day).then_some((since_0000 - 719_468) * 86_400)
+}
+
+fn digits(text: &[u8], range: Range<usize>) -> Option<i64> {
+    let mut number = 0;
+    for byte in text.get(range)? {
+        number = number * 10 + i64::from(byte.is_ascii_digit().then(|| byte - b'0')?);
+    }
+    Some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn nanos(text: &str) -> Option<u64> {
+        Times::default().read(text.as_bytes()).map(Time::as_nanos)
+    }
+
+    #[test]
+    fn all_forms_of_one_time_are_equal() {
+        for text in [
+            "10/Oct/2000:13:55:36 -0700",
+            "[10/Oct/2000:20:55:36 +0000]",
+            "10/Oct/2000:20:55:36",
+            "2000-10-10T13:55:36-07:00",
+            "2000-10-10 20:55:36Z",
+            "2000-10-10T20:55:36",
+            "2000-10-10T22:25:36+0130",
+            "2000-10-10T22:55:36+02",
+            "2000-10-10T20:55:36.000Z",
+            "2000-10-10T20:55:36,0",
+            "971211336",
+            "971211336.000",
+            "971211336000",
+            "971211336000000",
+            "971211336000000000",
+        ] {
+            assert_eq!(nanos(text), Some(971_211_336_000_000_000), "{text}");
+        }
+    }
+
+    #[test]
+    fn fractions_are_read_and_noticed() {
+        for (text, nanoseconds) in [
+            ("2000-10-10T20:55:36.5Z", 500_000_000),
+            ("2000-10-10T20:55:36.1234567899999Z", 123_456_789),
+            ("971211336.123", 123_000_000),
+            ("971211336123", 123_000_000),
+            ("971211336123.5", 123_500_000),
+            ("971211336123456", 123_456_000),
+            ("971211336123456789", 123_456_789),
+        ] {
+            let mut times = Times::default();
+            assert_eq!(times.read(b"971211336"), Some(Time::from_nanos(971_211_336_000_000_000)));
+            assert!(!times.has_fractions());
+            let read = times.read(text.as_bytes()).map(Time::as_nanos);
+            assert_eq!(read, Some(971_211_336_000_000_000 + nanoseconds), "{text}");
+            assert!(times.has_fractions(), "{text}");
+        }
+    }
+
+    #[test]
+    fn invalid_times_are_refused() {
+        for text in [
+            "",
+            "-",
+            "[]",
+            "29/Feb/2001:00:00:00 +0000",
+            "00/Jan/2001:00:00:00 +0000",
+            "10/Oct/2000:24:00:00 +0000",
+            "10/Oct/2000:13:60:00 +0000",
+            "10/Oct/2000:13:55:61 +0000",
+            "10/Oct/2000:13:55:36 +2400",
+            "10/Oct/2000:13:55:36 0000",
+            "10/Oct/0000:13:55:36 +0000",
+            "10/Oct/9999:13:55:36 +0000",
+            "10/oct/2000:13:55:36 +0000",
+            "2000-13-10T20:55:36Z",
+            "2000-10-10T20:55:36.Z",
+            "2000-10-10T20:55:36.5",
+            "1989-12-31T23:59:59Z",
+            "2201-01-01T00:00:00Z",
+            "631151999",
+            "7289654400",
+            "99999999999999999999",
+            "-971211336",
+            "971211336.",
+            "971211336.5x",
+            "9.71e8",
+        ] {
+            let expected = if text == "2000-10-10T20:55:36.5" { Some(971_211_336_500_000_000) } else { None };
+            assert_eq!(nanos(text), expected, "{text}");
+        }
+        assert_eq!(nanos("1990-01-01T00:00:00Z"), Some(631_152_000 * SECOND_NS));
+        assert_eq!(nanos("2200-12-31T23:59:59Z"), Some(7_289_654_399 * SECOND_NS));
+    }
+
+    proptest! {
+        /// The crate httpdate has an own calendar.
+        #[test]
+        fn the_calendar_is_that_of_another_crate(seconds in 631_152_000u64..7_289_654_400) {
+            let date = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(seconds));
+            // `Tue, 10 Oct 2000 20:55:36 GMT`
+            let text = format!("{}/{}/{}:{} +0000", &date[5..7], &date[8..11], &date[12..16], &date[17..25]);
+            prop_assert_eq!(nanos(&text), Some(seconds * SECOND_NS), "{}", text);
+        }
+
+        #[test]
+        fn no_text_makes_it_panic(text in prop::collection::vec(any::<u8>(), 0..50), like in "[0-9:/. TZ+-]{0,30}") {
+            let _ = Times::default().read(&text);
+            let _ = Times::default().read(like.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What a replay needs: settings, rules, the domain, the templates of descriptors, and the reader of lines.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use spillgate::KeyHasher;
+use spillgate::rules::Rules;
+
+use crate::access_log::{FILES_MAX, Reader};
+use crate::cli::Replay;
+use crate::command::open::{memory, rules, settings};
+use crate::command::terminal::{Problem, Problems};
+use crate::replay::{RunOptions, TemplateError, Templates};
+use crate::service::ServiceOptions;
+use crate::settings::Settings;
+
+/// How many callers insight watches if the settings switch it off: a replay is for insight.
+const CALLERS: usize = 65_536;
+
+/// Rules with the names of their files.
+#[derive(Clone)]
+pub(super) struct NamedRules {
+    pub(super) name: String,
+    pub(super) rules: Rules,
+}
+
+/// Everything that was read before the log.
+pub(super) struct Inputs {
+    pub(super) new: NamedRules,
+    pub(super) old: Option<NamedRules>,
+    pub(super) domain: String,
+    pub(super) templates: Templates,
+    pub(super) reader: Reader,
+    pub(super) out_of_order: Duration,
+    pub(super) options: RunOptions,
+    pub(super) logs: Vec<PathBuf>,
+    pub(super) format: String,
+    pub(super) descriptors: Vec<String>,
+}
+
+impl NamedRules {
+    /// Returns changed rules under the same name.
+    pub(super) fn with(&self, rules: Rules) -> NamedRules {
+        NamedRules { name: self.name.clone(), rules }
+    }
+}
+
+impl Inputs {
+    pub(super) fn read(replay: &Replay) -> Result<Inputs, Problems> {
+        let settings = settings::load_without_store(replay.config.as_deref(), &replay.rules, &[])?.settings;
+        let new = named(&settings, &settings.rules)?;
+        let old = match &replay.compare[..] {
+            [] => None,
+            paths => Some(named(&settings, paths)?),
+        };
+        let domain = domain(replay.domain.as_deref(), &new.rules)?;
+        if let Some(old) = old.as_ref().filter(|old| !old.rules.has_domain(&domain)) {
+            let message = format!("the rules of --compare ({}) have no domain `{domain}`", old.name);
+            return Err(Problem::new(message, "compare rules of the same domain").into());
+        }
+        let templates = Templates::parse(&replay.descriptors)
+            .map_err(|error| Problem::new(error.to_string(), TemplateError::HELP))?;
+        let reader =
+            Reader::new(&replay.format, templates.fields(), replay.time_field.as_deref()).map_err(|error| {
+                Problem::new(
+                    error.to_string(),
+                    "`spillgate replay --help` lists the formats, and shows how to write a pattern",
+                )
+            })?;
+        check_logs(&replay.logs, replay.suggests)?;
+        let mut service = ServiceOptions::from(&settings);
+        if service.insight.max_callers == 0 {
+            service.insight.max_callers = CALLERS;
+        }
+        Ok(Inputs {
+            new,
+            old,
+            domain,
+            templates,
+            reader,
+            out_of_order: replay.out_of_order,
+            options: RunOptions { service, memory: memory::options(&settings)?, keys: KeyHasher::random() },
+            logs: replay.logs.clone(),
+            format: replay.format.clone(),
+            descriptors: replay.descriptors.clone(),
+        })
+    }
+
+    /// Returns the rules of the first pass: the new ones, and the old ones if they are compared.
+    pub(super) fn first_runs(&self) -> Vec<NamedRules> {
+        std::iter::once(&self.new).chain(&self.old).cloned().collect()
+    }
+}
+
+/// Reads rules files.
+fn named(settings: &Settings, paths: &[PathBuf]) -> Result<NamedRules, Problems> {
+    let files = rules::files(paths)?;
+    let rules = rules::parse(settings, &files)?;
+    let names: Vec<_> = files.iter().map(|file| &*file.name).collect();
+    Ok(NamedRules { name: names.join(", "), rules })
+}
+
+fn domain(given: Option<&str>, rules: &Rules) -> Result<String, Problem> {
+    let names: Vec<&str> = rules.domains().map(|domain| &*domain.name).collect();
+    match (given, &names[..]) {
+        (Some(given), _) if rules.has_domain(given) => Ok(given.to_owned()),
+        (None, [only]) => Ok((*only).to_owned()),
+        (Some(given), _) => Err(Problem::new(
+            format!("the rules have no domain `{given}`"),
+            format!("write one of {}", names.join(", ")),
+        )),
+        (None, _) => Err(Problem::new(
+            "the rules have several domains",
+            format!("choose one with --domain: {}", names.join(", ")),
+        )),
+    }
+}
+
+fn check_logs(logs: &[PathBuf], suggests: bool) -> Result<(), Problem> {
+    let inputs = logs.iter().filter(|path| is_input(path)).count();
+    if inputs > 1 {
+        return Err(Problem::new("standard input is given twice as a log", "write `--log -` once"));
+    }
+    if inputs == 1 && suggests {
+        let help = "save the log to a file, because --suggest reads it twice";
+        return Err(Problem::new("--suggest cannot read standard input", help));
+    }
+    if logs.len() > FILES_MAX {
+        let message = format!("{} logs are given, but {FILES_MAX} is the most", logs.len());
+        return Err(Problem::new(message, "give fewer files, or join some: gzip files can be joined with `cat`"));
+    }
+    Ok(())
+}
+
+/// Returns whether a log is standard input.
+pub(super) fn is_input(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}

@@ -1,0 +1,187 @@
+//! One pass over the log: every line is read once, and decided by each run.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::time::Duration;
+
+use spillgate::Time;
+use tokio::time::Instant;
+
+use super::inputs::{Inputs, NamedRules, is_input};
+use crate::access_log::{self, FORMATS, LogCounts, Ordered};
+use crate::command::terminal::{Problem, Problems, Terminal, clean, thousands};
+use crate::replay::report::{LogSummary, SampleLine, Samples};
+use crate::replay::{Filled, Names, Record, Replay, Replayed, Run};
+
+/// The clock is looked at after this many lines, so that it costs nothing.
+const LINES: u64 = 4096;
+/// The time between two lines of progress.
+const PROGRESS: Duration = Duration::from_millis(200);
+
+/// What a pass has found.
+pub(super) struct Passed {
+    pub(super) log: LogSummary,
+    pub(super) replayed: Replayed,
+}
+
+/// The progress of a pass.
+struct Progress {
+    begun: Instant,
+    shown: Instant,
+    /// The bytes of all files. `None` if a file has no known end.
+    bytes: Option<u64>,
+}
+
+/// Decides all requests of the log by each of `rules`.
+pub(super) fn pass(
+    inputs: &Inputs,
+    rules: Vec<NamedRules>,
+    compares: bool,
+    names: &Names,
+    terminal: &mut Terminal,
+) -> Result<Passed, Problems> {
+    let (files, bytes) = open(inputs)?;
+    let file_names: Vec<String> = inputs.logs.iter().map(|path| path.display().to_string()).collect();
+    let mut log = Ordered::new(files, &inputs.reader, inputs.out_of_order);
+    let mut progress = Progress { begun: Instant::now(), shown: Instant::now(), bytes };
+    let (mut rules, mut replay) = (Some(rules), None);
+    let (mut filled, mut without_descriptor, mut read) = (Filled::default(), 0, 0);
+    let (mut from, mut to) = (Time::EPOCH, Time::EPOCH);
+    while let Some(record) = log.next() {
+        if let Some(rules) = rules.take() {
+            from = record.time;
+            replay = Some(start(inputs, rules, compares, from)?);
+        }
+        to = record.time;
+        inputs.templates.fill(&mut filled, |index| record.fields.value(index));
+        match (inputs.templates.request(&inputs.domain, &filled), &mut replay) {
+            (Some(request), Some(replay)) => {
+                let (file, line, text) = (&*file_names[record.file], record.line, record.text);
+                replay.decide(&Record { time: record.time, file, line, text }, &request);
+            }
+            _ => without_descriptor += 1,
+        }
+        read += 1;
+        if read % LINES == 0 {
+            progress.show(&log, terminal);
+        }
+    }
+    terminal.progress("");
+    let counts = log.counts();
+    let Some(replay) = replay else { return Err(nothing_readable(inputs, counts, &file_names, names).into()) };
+    let whole_seconds = !counts.has_fractions;
+    let replayed = replay.finish(whole_seconds, names);
+    let log = LogSummary {
+        format: inputs.format.clone(),
+        descriptors: inputs.descriptors.clone(),
+        lines: counts.lines,
+        bytes: counts.bytes,
+        records: replayed.records,
+        unreadable: samples(&counts.unreadable, &file_names, names),
+        late: samples(&counts.late, &file_names, names),
+        without_descriptor,
+        not_decided: replayed.not_decided.clone(),
+        from_ns: from.as_nanos(),
+        to_ns: to.as_nanos(),
+        whole_seconds,
+        files: file_names,
+    };
+    Ok(Passed { log, replayed })
+}
+
+/// Makes the runs, which begin at the time of the first request.
+fn start(inputs: &Inputs, rules: Vec<NamedRules>, compares: bool, begin: Time) -> Result<Replay, Problem> {
+    let run = |NamedRules { name, rules }| Run::new(name, rules, &inputs.options, begin);
+    let runs = rules.into_iter().map(run).collect::<Result<Vec<_>, _>>();
+    let help = "lower its `sketch_memory`, or replay on a machine with more memory";
+    Ok(Replay::new(runs.map_err(|error| Problem::new(error.to_string(), help))?, compares))
+}
+
+type Files = Vec<Box<dyn Read + Send>>;
+
+/// Opens the logs. Returns the sum of their bytes, if all are regular files.
+fn open(inputs: &Inputs) -> Result<(Files, Option<u64>), Problem> {
+    let (mut files, mut bytes) = (Files::new(), Some(0));
+    for path in &inputs.logs {
+        if is_input(path) {
+            files.push(Box::new(io::stdin()));
+            bytes = None;
+            continue;
+        }
+        let unread = |error: io::Error| {
+            let message = format!("the log {} cannot be read: {error}", path.display());
+            Problem::new(message, "check the path after --log and its permissions")
+        };
+        let file = File::open(path).map_err(unread)?;
+        let metadata = file.metadata().map_err(unread)?;
+        if metadata.is_dir() {
+            return Err(unread(io::ErrorKind::IsADirectory.into()));
+        }
+        bytes = bytes.filter(|_| metadata.is_file()).map(|sum: u64| sum + metadata.len());
+        files.push(Box::new(file));
+    }
+    Ok((files, bytes))
+}
+
+/// Returns lines of the log as a report shows them.
+fn samples(samples: &access_log::Samples, file_names: &[String], names: &Names) -> Samples {
+    let line = |sample: &access_log::Sample| SampleLine {
+        file: file_names.get(sample.file).cloned().unwrap_or_default(),
+        line: sample.line,
+        why: sample.why.clone(),
+        text: Some(sample.text.clone()),
+    };
+    let mut samples = Samples { count: samples.count, first: samples.first.iter().map(line).collect() };
+    samples.hide(names);
+    samples
+}
+
+/// Returns the problem that no line has the form of the format. Probably the format is wrong, so the first lines are shown.
+fn nothing_readable(inputs: &Inputs, counts: &LogCounts, file_names: &[String], names: &Names) -> Problem {
+    if counts.unreadable.count == 0 {
+        return Problem::new("the log has no lines", "check the files after --log");
+    }
+    let mut message = format!("no line of the log can be read with the format `{}`:", inputs.format);
+    for SampleLine { file, line, why, text } in samples(&counts.unreadable, file_names, names).first {
+        message.push_str(&format!("\n{}", clean(&format!("{file}:{line}: {why}"))));
+        if let Some(text) = text {
+            message.push_str(&format!("\n  {}", clean(&text)));
+        }
+    }
+    Problem::new(
+        message,
+        format!(
+            "choose another --format: {}, or a pattern such as '$remote_addr [$time_local] \"$request\"'",
+            FORMATS.join(", ")
+        ),
+    )
+}
+
+impl Progress {
+    /// Shows how much of the log was read, if the last time was long enough ago.
+    fn show(&mut self, log: &Ordered, terminal: &mut Terminal) {
+        let now = Instant::now();
+        if now - self.shown < PROGRESS {
+            return;
+        }
+        self.shown = now;
+        let lines = log.counts().lines;
+        let read = log.bytes_read();
+        let share = match self.bytes {
+            Some(bytes) if bytes > 0 => {
+                let percent = (100.0 * read as f64 / bytes as f64).min(100.0);
+                format!("[{}] {percent:.0} %, ", bar(percent))
+            }
+            _ => String::new(),
+        };
+        let per_second = lines as f64 / (now - self.begun).as_secs_f64().max(0.001);
+        let (lines, per_second) = (thousands(lines), thousands(per_second as u64));
+        terminal.progress(&format!("{share}{lines} lines, {per_second} in a second"));
+    }
+}
+
+/// Returns a bar of 20 characters.
+fn bar(percent: f64) -> String {
+    let full = (percent / 5.0) as usize;
+    format!("{}{}", "#".repeat(full.min(20)), ".".repeat(20 - full.min(20)))
+}

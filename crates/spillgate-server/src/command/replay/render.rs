@@ -1,0 +1,241 @@
+//! Prints the result of a replay for people.
+
+use std::time::Duration;
+
+use spillgate::insight::Verdict;
+use spillgate::units::format_duration;
+
+use crate::command::insight::render::{counts, figures, push_line, push_rules, title, tops, verdict, verdict_name};
+use crate::command::terminal::{Terminal, Tone, clean, duration};
+use crate::replay::report::{
+    Comparison, Counts, LimitChange, LimitReport, LogSummary, Period, Refusal, ReplayReport, RunReport, SampleLine,
+    Samples, SuggestionResult,
+};
+use crate::text::{thousands, utc};
+
+/// The refusals of each list that are printed. JSON and HTML have all.
+const REFUSALS: usize = 3;
+
+/// A text that grows by lines. On a terminal, no line is wider than the terminal.
+struct Lines<'t> {
+    text: String,
+    width: Option<usize>,
+    terminal: &'t Terminal,
+}
+
+impl Lines<'_> {
+    fn push(&mut self, line: &str) {
+        push_line(&mut self.text, line, self.width);
+    }
+
+    /// Begins a part, with its title.
+    fn part(&mut self, title: &str) {
+        let title = self.terminal.paint(Tone::Title, title);
+        self.text.push('\n');
+        self.push(&title);
+    }
+}
+
+/// Returns the whole text.
+pub(super) fn text(report: &ReplayReport, terminal: &Terminal) -> String {
+    let mut lines = Lines { text: String::new(), width: terminal.width(), terminal };
+    log(&mut lines, &report.log);
+    if let Some(run) = report.runs.first() {
+        lines.push(&requests(run));
+        run.limits.iter().for_each(|of_limit| limit(&mut lines, of_limit));
+    }
+    if let Some(compared) = &report.comparison {
+        comparison(&mut lines, compared);
+    }
+    if !report.suggestions.is_empty() {
+        lines.part("suggestions, each with all other limits as they are today");
+        report.suggestions.iter().for_each(|result| suggestion(&mut lines, result));
+    }
+    lines.text.push('\n');
+    report.notes.iter().for_each(|note| lines.push(&format!("note: {note}")));
+    lines.text
+}
+
+fn log(lines: &mut Lines<'_>, log: &LogSummary) {
+    let period = format!("{} to {} UTC", date_time(log.from_ns), date_time(log.to_ns));
+    let files = match &log.files[..] {
+        [file] => clean(file),
+        files => plural(files.len() as u64, "file"),
+    };
+    lines.push(&format!("{files}: {}, {period}", plural(log.records, "request")));
+    samples(lines, "cannot be read", &log.unreadable);
+    samples(lines, "came too late, and counted as the newest line before", &log.late);
+    samples(lines, "exceed a bound of the server's settings, and were not decided", &log.not_decided);
+    if log.without_descriptor > 0 {
+        let descriptors = log.descriptors.iter().map(|text| clean(text)).collect::<Vec<_>>().join(", ");
+        let without = plural(log.without_descriptor, "line");
+        lines.push(&format!("{without} lack a field of each descriptor ({descriptors}), and were not decided"));
+    }
+}
+
+fn samples(lines: &mut Lines<'_>, what: &str, samples: &Samples) {
+    if samples.count == 0 {
+        return;
+    }
+    let first = if samples.count > samples.first.len() as u64 { ". The first ones" } else { "" };
+    lines.push(&format!("{} {what}{first}:", plural(samples.count, "line")));
+    for SampleLine { file, line, why, text } in &samples.first {
+        let text = text.as_deref().map(|text| format!(": {}", clean(text))).unwrap_or_default();
+        lines.push(&format!("  {}:{line}: {}{text}", clean(file), clean(why)));
+    }
+}
+
+fn requests(run: &RunReport) -> String {
+    let unmatched = match run.unmatched_requests {
+        0 => String::new(),
+        unmatched => format!(". No rule matches {}", plural(unmatched, "request")),
+    };
+    let counts = Counts { allowed: run.allowed_requests, refused: run.refused_requests };
+    format!("{}: {}{unmatched}", clean(&run.name), allowed_and_refused(counts))
+}
+
+fn limit(lines: &mut Lines<'_>, report: &LimitReport) {
+    lines.text.push('\n');
+    lines.push(&title(&report.limit, lines.terminal));
+    let counts = Counts { allowed: report.allowed_requests, refused: report.refused_requests };
+    lines.push(&format!("  {}", allowed_and_refused(counts)));
+    if report.limit.options.binding != "enforce" && report.refused_requests > 0 {
+        lines.push("  These refusals refuse no request, because the rule is in shadow mode or quota mode.");
+    }
+    if let Some(note) = &report.note {
+        lines.push(&format!("  {note}"));
+    }
+    if let Some(shown) = &report.period {
+        period(lines, report, shown);
+    }
+    refusals(lines, "first refusals", &report.first_refusals);
+    refusals(lines, "longest waits, each of another caller", &report.longest_refusals);
+}
+
+/// Adds the insight of the hour that says most.
+fn period(lines: &mut Lines<'_>, report: &LimitReport, period: &Period) {
+    let insight = &period.report;
+    lines.push(&verdict(insight, lines.terminal));
+    let [.., hour] = &insight.spans;
+    let length = format_duration(Duration::from_nanos(hour.span_ns));
+    lines.push(&format!("  insight at {} UTC{}:", date_time(period.to_ns), readings(report, insight.verdict)));
+    lines.push(&format!("    last {length}: {}", counts(hour)));
+    for figure in figures(hour) {
+        let error = match period.burst_error_units {
+            Some(units) if figure.starts_with("burst needed") => format!(", ± {} (whole seconds)", thousands(units)),
+            _ => String::new(),
+        };
+        lines.push(&format!("    last {length}: {figure}{error}"));
+    }
+    tops(insight).for_each(|line| lines.push(&line));
+    if let Some(rules) = &period.suggested_rules {
+        push_rules(&mut lines.text, rules);
+    }
+}
+
+/// Says how many readings have the verdict, if there are several readings.
+fn readings(report: &LimitReport, verdict: Verdict) -> String {
+    let all: u64 = report.hours.iter().map(|counted| counted.hours).sum();
+    let same = report.hours.iter().find(|counted| counted.verdict == verdict).map_or(0, |counted| counted.hours);
+    if all > 1 { format!(" ({same} of {all} hourly readings have this verdict)") } else { String::new() }
+}
+
+fn refusals(lines: &mut Lines<'_>, name: &str, refusals: &[Refusal]) {
+    if refusals.is_empty() {
+        return;
+    }
+    lines.push(&format!("  {name}:"));
+    for Refusal { file, line, time_ns, text, caller, wait_ns } in refusals.iter().take(REFUSALS) {
+        let wait = wait_ns.map(|ns| format!(", wait {}", duration(Duration::from_nanos(ns)))).unwrap_or_default();
+        lines.push(&format!("    {} {}{wait} ({}:{line})", date_time(*time_ns), quoted(caller), clean(file)));
+        if let Some(text) = text {
+            lines.push(&format!("      {}", clean(text)));
+        }
+    }
+}
+
+fn comparison(lines: &mut Lines<'_>, comparison: &Comparison) {
+    let Comparison { old, new, requests, .. } = comparison;
+    lines.part(&clean(&format!("compared with {old}")));
+    let changed = requests.only_old_refuses + requests.only_new_refuses;
+    if changed == 0 {
+        lines.push("  no request is answered differently");
+    }
+    for (count, before) in [
+        (requests.only_new_refuses, format!("refused, which pass with {old}")),
+        (requests.only_old_refuses, format!("allowed, which {old} refuses")),
+    ] {
+        if count > 0 {
+            lines.push(&format!("  {}: {}", plural(count, "request"), clean(&before)));
+        }
+    }
+    for change in &comparison.limits {
+        lines.push(&limit_change(change, (old, new)));
+    }
+    for change in &comparison.callers {
+        let refused = was_and_is(change.old_refused, change.new_refused);
+        lines.push(&format!("  {}: {refused} of {}", quoted(&change.caller), plural(change.requests, "request")));
+    }
+    if comparison.further_callers > 0 {
+        lines.push(&format!("  and {} more, for whom less changes", plural(comparison.further_callers, "caller")));
+    }
+    if comparison.callers_incomplete {
+        lines.push("  There are too many callers to compare all of them. The sums above have all requests.");
+    }
+}
+
+fn limit_change(change: &LimitChange, (old, new): (&str, &str)) -> String {
+    let name = change.name.as_deref().map(|name| format!(" {name}")).unwrap_or_default();
+    let name = clean(&format!("{}: {}{name}", change.domain, change.rule));
+    let change = match (change.old, change.new) {
+        (Some(before), Some(after)) => was_and_is(before.refused, after.refused),
+        (None, Some(after)) => format!("{} refused. It is only in {}", thousands(after.refused), clean(new)),
+        (before, None) => {
+            let refused = before.map_or(0, |counts| counts.refused);
+            format!("it is only in {}, where it refuses {}", clean(old), plural(refused, "request"))
+        }
+    };
+    format!("  {name}: {change}")
+}
+
+fn was_and_is(old_refused: u64, new_refused: u64) -> String {
+    format!("{} refused (before: {})", thousands(new_refused), thousands(old_refused))
+}
+
+fn suggestion(lines: &mut Lines<'_>, result: &SuggestionResult) {
+    lines.push(&title(&result.limit, lines.terminal));
+    let burst = result.suggested_burst.map(|burst| format!(", burst {}", thousands(burst))).unwrap_or_default();
+    let window = result.limit.window_ns.map(|ns| format!(" in {}", format_duration(Duration::from_nanos(ns))));
+    lines.push(&format!("  suggested: {}{}{burst}", thousands(result.suggested_limit), window.unwrap_or_default()));
+    for (name, counts, found) in
+        [("today", result.today, Some(result.verdict_today)), ("then", result.then, result.verdict_then)]
+    {
+        let verdict = found.map(|found| format!("; {}", verdict_name(found, lines.terminal))).unwrap_or_default();
+        lines.push(&format!("  {name}: {}{verdict}", allowed_and_refused(counts)));
+    }
+    let requests = &result.requests;
+    lines.push(&format!(
+        "  {} would pass that do not pass today, and {} would not pass that pass today",
+        plural(requests.only_old_refuses, "request"),
+        thousands(requests.only_new_refuses)
+    ));
+}
+
+fn allowed_and_refused(Counts { allowed, refused }: Counts) -> String {
+    let percent = 100.0 * refused as f64 / (allowed + refused).max(1) as f64;
+    format!("{} allowed, {} refused ({percent:.1} %)", plural(allowed, "request"), thousands(refused))
+}
+
+/// Returns a text from the log in quotes, so that no text can look like several callers.
+fn quoted(text: &str) -> String {
+    format!("{text:?}")
+}
+
+fn plural(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", thousands(number), if number == 1 { "" } else { "s" })
+}
+
+fn date_time(time_ns: u64) -> String {
+    let at = utc(time_ns);
+    format!("{} {}", at.date(), at.time())
+}

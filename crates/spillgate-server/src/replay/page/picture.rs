@@ -1,0 +1,69 @@
+//! What the pictures of the page have in common. A picture is SVG, as wide as its place. Its shapes are stretched, but its texts are not,
+//! so that they are as easy to read on a phone as on a large screen.
+
+use maud::{Markup, html};
+
+use super::words::short;
+
+/// The space above a plot, for the label of its highest line.
+pub(super) const TOP: f64 = 18.0;
+/// The space below a plot, for the labels of its axis.
+pub(super) const BOTTOM: f64 = 22.0;
+
+/// Returns a number of at least `highest` that people like to read: 1, 2 or 5 times a power of ten.
+pub(super) fn rounded_up(highest: f64) -> f64 {
+    let power = 10_f64.powi(highest.max(1.0).log10().floor() as i32);
+    let step = [1.0, 2.0, 5.0, 10.0].into_iter().find(|step| step * power >= highest);
+    step.unwrap_or(10.0) * power
+}
+
+/// Returns a position or a width as a part of the picture: `12.5%`.
+pub(super) fn percent(part: f64) -> String {
+    format!("{:.3}%", 100.0 * part)
+}
+
+/// Returns a picture. `says` is what a screen reader says instead of showing it.
+pub(super) fn picture(says: &str, height: f64, body: &Markup) -> Markup {
+    html! { svg class="plot" role="img" aria-label=(says) height=(height) { (body) } }
+}
+
+/// Returns the horizontal lines of a plot from 0 to `highest`, with their labels. The plot is between `top` and `top + height`.
+pub(super) fn lines(top: f64, height: f64, highest: f64, unit: &str) -> Markup {
+    let mut values = vec![0.0, highest / 2.0, highest];
+    if highest < 2.0 || height < 80.0 {
+        values.remove(1);
+    }
+    html! {
+        @for value in values {
+            @let y = top + height * (1.0 - value / highest);
+            line class=[(value == 0.0).then_some("zero")] x1="0" x2="100%" y1=(y) y2=(y) {}
+            @if value == highest { text x="0" y=(y - 5.0) { (unit) } }
+            @if value > 0.0 {
+                text x="-6" y=(y + 4.0) text-anchor="end" { (short(value)) }
+            }
+        }
+    }
+}
+
+/// Returns the label of a place on the horizontal axis, `part` of the way from left to right.
+pub(super) fn label(part: f64, y: f64, text: &str) -> Markup {
+    let anchor = match part {
+        ..0.04 => "start",
+        0.96.. => "end",
+        _ => "middle",
+    };
+    html! { text x=(percent(part)) y=(y) text-anchor=(anchor) { (text) } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_highest_line_is_at_least_the_highest_value() {
+        let cases = [(0.0, 1.0), (1.0, 1.0), (3.0, 5.0), (5.1, 10.0), (1_001.0, 2_000.0), (1.8e19, 2e19)];
+        for (highest, expected) in cases {
+            assert!((rounded_up(highest) / expected - 1.0).abs() < 1e-9, "{highest}: {}", rounded_up(highest));
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The insight of one hour of the log, and which hour is shown.
+//!
+//! Insight looks back for one hour at most. So a replay reads it at the end of each hour, and keeps one reading.
+
+use spillgate::Algorithm;
+use spillgate::insight::{Reading, SampledCaller, Verdict};
+use spillgate::rules::{Limit, Rule};
+
+use super::callers::Names;
+use super::report::{Bar, Period, VerdictHours};
+
+/// The length of an hour in nanoseconds. Hours begin when an hour of UTC begins, as the spans of insight do.
+pub(super) const HOUR_NS: u64 = 3_600_000_000_000;
+/// The width of a bar of use, in thousandths.
+const USED_STEP: u16 = 50;
+/// The bars of use, up to the whole limit.
+const USED_BARS: usize = 20;
+
+/// The hours of one limit.
+#[derive(Debug, Default)]
+pub(super) struct Hours {
+    counts: Vec<VerdictHours>,
+    kept: Option<(Rank, Period)>,
+}
+
+/// How much an hour deserves to be shown.
+type Rank = (u8, u64, u16, u64);
+
+impl Hours {
+    /// Adds the hour before the reading.
+    pub(super) fn add(&mut self, reading: Reading, (rule, limit): (&Rule, &Limit)) {
+        let [.., hour] = &reading.spans;
+        let callers = &hour.sampled.callers;
+        let used = callers.iter().map(|caller| caller.used_permille).max().unwrap_or(0);
+        let counts = (hour.counts.refused_requests, used, hour.counts.requests);
+        let has_rate = limit.quota.limit() > 0 && limit.quota.algorithm() != Algorithm::Concurrency;
+        let burst_needed = if has_rate { burst_needed(callers) } else { Vec::new() };
+        let (to_ns, used) = (reading.now_ns, use_of_limit(callers));
+        let from_ns = (to_ns + 1).saturating_sub(HOUR_NS).max(reading.since_ns);
+        let report = reading.report();
+        self.count(report.verdict);
+        // A quiet hour says little about a limit that refuses in another hour. Among quiet hours, the one that uses most of
+        // the limit says most.
+        let rank = (importance(report.verdict), counts.0, counts.1, counts.2);
+        if self.kept.as_ref().is_none_or(|(kept, _)| rank > *kept) {
+            let suggested_rules = report.suggestion.map(|suggestion| suggestion.to_yaml(rule, limit));
+            let burst_error_units = None;
+            self.kept =
+                Some((rank, Period { from_ns, to_ns, report, suggested_rules, burst_needed, used, burst_error_units }));
+        }
+    }
+
+    fn count(&mut self, verdict: Verdict) {
+        match self.counts.iter_mut().find(|counted| counted.verdict == verdict) {
+            Some(counted) => counted.hours += 1,
+            None => self.counts.push(VerdictHours { verdict, hours: 1 }),
+        }
+    }
+
+    /// Returns the hours with each verdict, the most important verdict first, and the hour that is shown.
+    pub(super) fn finish(
+        mut self,
+        limit: &Limit,
+        whole_seconds: bool,
+        names: &Names,
+    ) -> (Vec<VerdictHours>, Option<Period>) {
+        self.counts.sort_by_key(|counted| std::cmp::Reverse(importance(counted.verdict)));
+        let period = self.kept.map(|(_, mut period)| {
+            names.hide(&mut period.report.top_allowed);
+            names.hide(&mut period.report.top_refused);
+            period.burst_error_units = burst_error_units(limit).filter(|_| whole_seconds);
+            period
+        });
+        (self.counts, period)
+    }
+}
+
+/// Returns how important an hour with this verdict is. A limit that refuses in some hours binds, however quiet the others are.
+const fn importance(verdict: Verdict) -> u8 {
+    match verdict {
+        Verdict::TooStrict => 5,
+        Verdict::Bursts => 4,
+        Verdict::OneAbuser => 3,
+        Verdict::Effective => 2,
+        Verdict::NeverBinding => 1,
+        Verdict::TooLittleToTell => 0,
+    }
+}
+
+/// Returns by how many units a burst needed can be wrong if each time is early by less than a second. A burst needed is the
+/// difference between the units of some time and what the rate allows in this time. The rate allows less than this in a second.
+fn burst_error_units(limit: &Limit) -> Option<f64> {
+    let (quota, second_ns) = (&limit.quota, 1e9);
+    (quota.limit() > 0 && quota.window_ns() > 0)
+        .then(|| (quota.limit() as f64 * second_ns / quota.window_ns() as f64).ceil())
+}
+
+/// Returns how many callers need which burst. A log has no retries, so the upper figure of a caller is right.
+fn burst_needed(callers: &[SampledCaller]) -> Vec<Bar> {
+    let mut counts: Vec<u64> = Vec::new();
+    for units in callers.iter().filter_map(|caller| caller.burst.1).filter(|units| *units > 0) {
+        let index = units.next_power_of_two().trailing_zeros() as usize;
+        if index >= counts.len() {
+            counts.resize(index + 1, 0);
+        }
+        counts[index] += 1;
+    }
+    let bar = |(callers, power)| Bar { at_most: Some(2_f64.powi(power)), callers };
+    counts.into_iter().zip(0..).map(bar).collect()
+}
+
+/// Returns how many callers use which part of the limit at their highest.
+fn use_of_limit(callers: &[SampledCaller]) -> Vec<Bar> {
+    let mut counts = [0; USED_BARS + 1];
+    for caller in callers {
+        let index = usize::from(caller.used_permille.div_ceil(USED_STEP)).saturating_sub(1);
+        counts[index.min(USED_BARS)] += 1;
+    }
+    let at_most = |index: usize| (index < USED_BARS).then(|| (index + 1) as f64 * f64::from(USED_STEP) / 10.0);
+    let bar = |(index, callers)| Bar { at_most: at_most(index), callers };
+    let mut bars: Vec<Bar> = counts.into_iter().enumerate().map(bar).collect();
+    // Only a soft limit can be used by more than all of it.
+    if counts[USED_BARS] == 0 {
+        bars.pop();
+    }
+    bars
+}

@@ -1,0 +1,117 @@
+//! The first refusals of a limit, and those with the longest waits.
+
+use spillgate::Decision;
+
+use super::Record;
+use super::callers::Names;
+use super::report::Refusal;
+
+/// The refusals of each list. More would not be read.
+const KEPT: usize = 5;
+/// The most bytes of a line in a report. The rest is left out.
+const LINE_BYTES: usize = 500;
+
+/// The refusals that a report shows.
+#[derive(Debug, Default)]
+pub(super) struct Refusals {
+    first: Vec<Refusal>,
+    /// Sorted by wait, the longest first. A caller is in this list only once, because otherwise one caller would fill it.
+    longest: Vec<Refusal>,
+}
+
+impl Refusals {
+    /// Adds a refusal. `caller` writes the name of the caller, and is called only if the refusal is kept.
+    #[inline]
+    pub(super) fn add(&mut self, record: &Record<'_>, decision: &Decision, caller: impl Fn(&mut String)) {
+        let wait_ns = decision.retry_after.nanos();
+        let is_first = self.first.len() < KEPT;
+        let shortest = if self.longest.len() < KEPT { 0 } else { self.longest[KEPT - 1].wait_ns.unwrap_or(0) };
+        let is_long = wait_ns.is_some_and(|wait_ns| wait_ns > shortest);
+        if is_first || is_long {
+            self.keep(record, wait_ns, (is_first, is_long), caller);
+        }
+    }
+
+    #[cold]
+    fn keep(
+        &mut self,
+        record: &Record<'_>,
+        wait_ns: Option<u64>,
+        (is_first, is_long): (bool, bool),
+        caller: impl Fn(&mut String),
+    ) {
+        let mut name = String::new();
+        caller(&mut name);
+        let refusal = Refusal {
+            file: record.file.to_owned(),
+            line: record.line,
+            time_ns: record.time.as_nanos(),
+            text: Some(beginning(record.text, LINE_BYTES)),
+            caller: name,
+            wait_ns,
+        };
+        if is_long {
+            let same = self.longest.iter().position(|other| other.caller == refusal.caller);
+            match same {
+                Some(index) if self.longest[index].wait_ns >= wait_ns => {}
+                same => {
+                    same.map(|index| self.longest.remove(index));
+                    let index = self.longest.partition_point(|other| other.wait_ns >= wait_ns);
+                    self.longest.insert(index, refusal.clone());
+                    self.longest.truncate(KEPT);
+                }
+            }
+        }
+        if is_first {
+            self.first.push(refusal);
+        }
+    }
+
+    /// Returns the first and the longest refusals.
+    pub(super) fn finish(self, names: &Names) -> [Vec<Refusal>; 2] {
+        let shown = |mut refusal: Refusal| {
+            refusal.caller = names.shown(&refusal.caller);
+            refusal.text = refusal.text.filter(|_| !names.are_hidden());
+            refusal
+        };
+        [self.first, self.longest].map(|refusals| refusals.into_iter().map(shown).collect())
+    }
+}
+
+/// Returns the first `max_bytes` bytes of a line as text.
+pub(super) fn beginning(line: &[u8], max_bytes: usize) -> String {
+    // A character that the end cuts in two is left out. Lossy decoding makes at most three bytes of each byte.
+    let text = String::from_utf8_lossy(&line[..line.len().min(max_bytes)]);
+    let whole = if line.len() > max_bytes { text.trim_end_matches('\u{fffd}') } else { &text };
+    whole[..whole.floor_char_boundary(max_bytes)].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spillgate::{Time, Wait};
+
+    #[test]
+    fn the_longest_waits_are_of_different_callers() {
+        let mut refusals = Refusals::default();
+        for (line, (caller, wait_ns)) in (1..).zip([(1, 5), (1, 9), (2, 3), (1, 7), (3, 4), (4, 1), (5, 6), (6, 8)]) {
+            let record = Record { time: Time::from_nanos(line), file: "a", line, text: b"text" };
+            let mut decision = Decision::default();
+            decision.retry_after = Wait::After(wait_ns);
+            refusals.add(&record, &decision, |name| name.push_str(&caller.to_string()));
+        }
+        let [first, longest] = refusals.finish(&Names::plain());
+        let of = |list: &[Refusal]| list.iter().map(|it| (it.caller.clone(), it.wait_ns)).collect::<Vec<_>>();
+        let expected = [("1", 9), ("6", 8), ("5", 6), ("3", 4), ("2", 3)];
+        assert_eq!(of(&longest), expected.map(|(caller, wait)| (caller.to_owned(), Some(wait))));
+        assert_eq!(first.iter().map(|it| it.line).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn a_line_is_cut_between_characters() {
+        assert_eq!(beginning("aé".as_bytes(), 2), "a");
+        assert_eq!(beginning("aé".as_bytes(), 3), "aé");
+        assert_eq!(beginning(b"a\xff", 5), "a\u{fffd}");
+        assert!(beginning(&[0xff; 1000], 500).len() <= 500);
+    }
+}

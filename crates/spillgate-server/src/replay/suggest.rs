@@ -1,0 +1,66 @@
+//! What the suggestions of insight would do: each of them decides the same requests again.
+
+use spillgate::insight::Suggestion;
+use spillgate::rules::Rules;
+
+use super::Replayed;
+use super::report::{Counts, LimitReport, RunReport, SuggestionResult};
+
+/// The most suggestions that are replayed in one pass. Each of them needs the memory of a whole run.
+pub const MAX_AT_ONCE: usize = 8;
+
+/// A suggestion for one limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Suggested {
+    /// The index of the limit among all limits of the rules.
+    limit: usize,
+    suggestion: Suggestion,
+}
+
+/// Returns the suggestions in the report of a run, whose limits are in the order of the rules.
+#[must_use]
+pub fn suggested(report: &RunReport) -> Vec<Suggested> {
+    let of = |(limit, report): (usize, &LimitReport)| {
+        let suggestion = report.period.as_ref()?.report.suggestion?;
+        Some(Suggested { limit, suggestion })
+    };
+    report.limits.iter().enumerate().filter_map(of).collect()
+}
+
+impl Suggested {
+    /// Returns the rules with this suggestion. Returns `None` if the limit cannot have these numbers beside its other options.
+    #[must_use]
+    pub fn apply(&self, rules: &Rules) -> Option<Rules> {
+        let mut rules = rules.clone();
+        let mut places = rules.rules().flat_map(|rule| (0..rule.limits.len()).map(|at| (rule.index(), at)));
+        let (rule, at) = places.nth(self.limit)?;
+        drop(places);
+        rules.suggest(rule, at, self.suggestion).is_ok().then_some(rules)
+    }
+}
+
+/// Returns what the suggestions do. The first run of `replayed` is of the rules of today, and each other run is of one suggestion.
+#[must_use]
+pub fn results(suggestions: &[Suggested], replayed: &Replayed) -> Vec<SuggestionResult> {
+    let [today, then @ ..] = &replayed.runs[..] else { return Vec::new() };
+    let result = |((suggested, run), requests): ((&Suggested, &RunReport), _)| {
+        let (before, after) = (today.limits.get(suggested.limit)?, run.limits.get(suggested.limit)?);
+        let period = before.period.as_ref()?;
+        Some(SuggestionResult {
+            limit: before.limit.clone(),
+            suggested_limit: suggested.suggestion.limit,
+            suggested_burst: suggested.suggestion.burst,
+            suggested_rules: period.suggested_rules.clone()?,
+            today: counts(before),
+            then: counts(after),
+            requests,
+            verdict_today: period.report.verdict,
+            verdict_then: after.period.as_ref().map(|period| period.report.verdict),
+        })
+    };
+    suggestions.iter().zip(then).zip(replayed.agreements.iter().skip(1).copied()).filter_map(result).collect()
+}
+
+const fn counts(limit: &LimitReport) -> Counts {
+    Counts { allowed: limit.allowed_requests, refused: limit.refused_requests }
+}

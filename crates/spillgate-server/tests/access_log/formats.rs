@@ -1,0 +1,201 @@
+use spillgate_server::access_log::{FORMATS, Reader, Unreadable};
+
+use super::read;
+
+const COMBINED: &str = r#"203.0.113.7 - bob [10/Oct/2000:13:55:36 -0700] "GET /a/b?c=d HTTP/1.1" 200 2326 "http://e/" "Mozilla/5.0 (X11) \x22q\x22""#;
+const TIME_NS: u64 = 971_211_336_000_000_000;
+
+fn values(format: &str, wanted: &[&str], line: &str) -> Vec<String> {
+    read(format, wanted, line).unwrap_or_else(|why| panic!("{format}: {line}: {why}")).1
+}
+
+fn error(format: &str, wanted: &[&str], time_field: Option<&str>) -> String {
+    let wanted: Vec<String> = wanted.iter().map(|name| (*name).to_owned()).collect();
+    Reader::new(format, &wanted, time_field).expect_err("the format is invalid").to_string()
+}
+
+#[test]
+fn every_field_of_a_combined_line_is_read() {
+    for (field, value) in [
+        ("remote_addr", "203.0.113.7"),
+        ("remote_user", "bob"),
+        ("time_local", "10/Oct/2000:13:55:36 -0700"),
+        ("request", "GET /a/b?c=d HTTP/1.1"),
+        ("request_method", "GET"),
+        ("method", "GET"),
+        ("request_uri", "/a/b?c=d"),
+        ("uri", "/a/b?c=d"),
+        ("path", "/a/b"),
+        ("args", "c=d"),
+        ("query", "c=d"),
+        ("server_protocol", "HTTP/1.1"),
+        ("protocol", "HTTP/1.1"),
+        ("status", "200"),
+        ("body_bytes_sent", "2326"),
+        ("bytes", "2326"),
+        ("http_referer", "http://e/"),
+        ("referer", "http://e/"),
+        ("http_user_agent", "Mozilla/5.0 (X11) \"q\""),
+        ("user_agent", "Mozilla/5.0 (X11) \"q\""),
+    ] {
+        for format in ["combined", "nginx"] {
+            assert_eq!(read(format, &[field], COMBINED), Ok((TIME_NS, vec![value.to_owned()])), "{field}");
+        }
+    }
+    let several = values("combined", &["path", "remote_addr", "path"], COMBINED);
+    assert_eq!(several, ["/a/b", "203.0.113.7", "/a/b"]);
+}
+
+#[test]
+fn what_follows_the_format_is_ignored() {
+    let longer = format!("{COMBINED} \"198.51.100.1\" 0.003");
+    assert_eq!(values("combined", &["user_agent"], &longer), ["Mozilla/5.0 (X11) \"q\""]);
+    assert_eq!(values("common", &["bytes"], COMBINED), ["2326"]);
+    assert_eq!(values("common", &["bytes"], r#"::1 - - [10/Oct/2000:13:55:36 -0700] "GET /" 200 7"#), ["7"]);
+}
+
+#[test]
+fn a_value_that_does_not_exist_is_empty() {
+    let line = r#"- - - [10/Oct/2000:13:55:36 -0700] "-" 400 0 "-" """#;
+    for field in ["remote_addr", "remote_user", "request", "method", "path", "args", "referer", "user_agent"] {
+        assert_eq!(values("combined", &[field], line), [""], "{field}");
+    }
+}
+
+#[test]
+fn a_client_cannot_move_the_fields_of_its_line() {
+    // A client chooses its user name, its request and its user agent. Apache writes `\"` for a quote.
+    for (user, request, agent) in [
+        ("a b", "GET /x HTTP/1.1", "-"),
+        ("a [11/Nov/2011:11:11:11 +0000] b", "GET /x HTTP/1.1", "-"),
+        (r#"a [11/Nov/2011:11:11:11 +0000] \"b"#, "GET /x HTTP/1.1", "-"),
+        ("a [b] c", "GET /x HTTP/1.1", r#"\" 1 2 \""#),
+        ("-", r#"GET /x HTTP/1.1"#, r#"[11/Nov/2011:11:11:11 +0000] \"GET /y HTTP/1.1\""#),
+    ] {
+        let line = format!(r#"::1 - {user} [10/Oct/2000:13:55:36 -0700] "{request}" 200 1 "-" "{agent}""#);
+        let read = read("combined", &["remote_addr", "path", "status", "bytes"], &line);
+        let expected = ["::1", "/x", "200", "1"].map(String::from).to_vec();
+        assert_eq!(read, Ok((TIME_NS, expected)), "{line}");
+    }
+    let line = r#"::1 - - [10/Oct/2000:13:55:36 -0700] "GET /a\" 500 9 \"b\\" 200 1 "-" "-""#;
+    assert_eq!(values("combined", &["path", "status"], line), ["/a\" 500 9 \"b\\", "200"]);
+}
+
+#[test]
+fn requests_that_are_not_http_have_no_path() {
+    for request in [r"\x16\x03\x01\x02\x00", "-", "", "quit", r"\x03\x00\x00 x"] {
+        let line = format!(r#"::1 - - [10/Oct/2000:13:55:36 -0700] "{request}" 400 1 "-" "-""#);
+        assert_eq!(values("combined", &["path", "method", "remote_addr"], &line), ["", "", "::1"], "{request}");
+    }
+}
+
+#[test]
+fn a_pattern_of_nginx_is_read() {
+    let line = r#"example.org:443 203.0.113.7 [2000-10-10T13:55:36-07:00] "GET /a HTTP/2.0" 0.120 ms"#;
+    let pattern = r#"$host:${server_port} $remote_addr [$time_iso8601] "$request" ${request_time} ms"#;
+    let wanted = ["host", "server_port", "remote_addr", "path", "request_time"];
+    let expected = ["example.org", "443", "203.0.113.7", "/a", "0.120"].map(String::from).to_vec();
+    assert_eq!(read(pattern, &wanted, line), Ok((TIME_NS, expected)));
+    let expected = vec![String::from("/b")];
+    assert_eq!(read("$msec|$request_uri", &["path"], "971211336.5|/b?c"), Ok((TIME_NS + 500_000_000, expected)));
+    assert_eq!(values("$time_iso8601 $uri", &["uri", "path"], "2000-10-10T13:55:36Z /c"), ["/c", "/c"]);
+    assert_eq!(values("$time_local,$http_x_api_key", &["http_x_api_key"], "10/Oct/2000:13:55:36 +0000,k"), ["k"]);
+}
+
+#[test]
+fn a_line_of_another_form_is_unreadable() {
+    let why = |format, line| read(format, &["remote_addr"], line).expect_err(line);
+    assert_eq!(why("combined", ""), Unreadable::Empty);
+    assert_eq!(why("combined", " \t "), Unreadable::Empty);
+    assert_eq!(why("combined", "hello"), Unreadable::Form);
+    assert_eq!(why("combined", r#"::1 - - [10/Oct/9999:13:55:36 -0700] "GET /" 1 2 "-" "-""#), Unreadable::Time);
+    assert_eq!(why("combined", r#"::1 - - [10/Oct/0000:13:55:36 -0700] "GET /" 1 2 "-" "-""#), Unreadable::Time);
+    assert_eq!(why("$msec $remote_addr", "- ::1"), Unreadable::NoTime);
+    assert_eq!(why("json", "{}"), Unreadable::NoTime);
+    assert_eq!(why("json", r#"{"ts": "yesterday"}"#), Unreadable::Time);
+    for line in ["[]", "1", "{", r#"{"ts":1700000000} x"#, r#"{"ts":1700000000"#, "\u{0}"] {
+        assert_eq!(why("json", line), Unreadable::Json, "{line}");
+    }
+}
+
+#[test]
+fn values_of_json_are_read_by_their_paths() {
+    let line = r#"{"a":{"b":[{"c":"d\u0065\"\n"},{"c":7.50}],"e":true,"f":null,"g":{}},"h.i":"j","time":"2000-10-10T13:55:36-07:00","":"k"}"#;
+    let wanted = ["a.b.0.c", "a.b.1.c", "a.e", "a.f", "a.g", "h.i", "x", "a.b.2.c", "time"];
+    let expected = ["de\"\n", "7.50", "true", "", "", "j", "", "", "2000-10-10T13:55:36-07:00"];
+    assert_eq!(values("json", &wanted, line), expected);
+}
+
+#[test]
+fn json_with_the_names_of_nginx_has_their_parts() {
+    let line = r#"{"time_local":"10/Oct/2000:13:55:36 -0700","remote_addr":"::1","request":"GET /a?b HTTP/1.1","status":"200"}"#;
+    let expected = ["::1", "/a", "b", "GET", "200"].map(String::from).to_vec();
+    assert_eq!(read("json", &["remote_addr", "path", "args", "method", "status"], line), Ok((TIME_NS, expected)));
+}
+
+#[test]
+fn the_time_of_json_is_the_first_known_name_or_the_given_field() {
+    let line = r#"{"x":{"y":971211336000},"ts":971211337.25,"msec":"971211338"}"#;
+    assert_eq!(read("json", &[], line).map(|(time_ns, _)| time_ns), Ok(TIME_NS + 1_250_000_000));
+    let mut fields = spillgate_server::access_log::Fields::default();
+    let mut reader = Reader::new("json", &[], Some("x.y")).unwrap();
+    assert_eq!(reader.read(line.as_bytes(), &mut fields).unwrap().as_nanos(), TIME_NS);
+    assert!(reader.has_fractions(), "milliseconds are fractions of a second");
+}
+
+#[test]
+fn csv_is_read_by_the_names_of_its_columns() {
+    let wanted = ["remote_addr", "path", "User-Agent"].map(String::from);
+    for separator in [",", ";", "\t"] {
+        let mut reader = Reader::new("csv", &wanted, None).unwrap();
+        let mut fields = spillgate_server::access_log::Fields::default();
+        let mut read = |line: &str| {
+            reader.read(line.replace('|', separator).as_bytes(), &mut fields).map(|time| {
+                let value = |index| fields.value(index).unwrap_or_default().to_owned();
+                (time.as_nanos(), [value(0), value(1), value(2)])
+            })
+        };
+        assert_eq!(read("Timestamp|x|user-agent|\"request_uri\"|remote_addr"), Err(Unreadable::Header));
+        let expected = [String::from("::1"), String::from("/a"), String::from("say \"a|b\"").replace('|', separator)];
+        let line = r#"971211336|"1|""2"|"say ""a|b"""|/a?b|::1"#;
+        assert_eq!(read(line), Ok((TIME_NS, expected)), "{separator}");
+        assert_eq!(read("971211336||||"), Ok((TIME_NS, [const { String::new() }; 3])));
+        for wrong in ["971211336|||", "971211336|||||", "971211336|||\"|", "971211336"] {
+            assert_eq!(read(wrong), Err(Unreadable::Columns), "{wrong}");
+        }
+    }
+}
+
+#[test]
+fn bytes_that_are_not_utf8_are_replaced() {
+    let mut fields = spillgate_server::access_log::Fields::default();
+    let wanted = [String::from("path")];
+    for (format, line) in [("$msec $path", &b"971211336 /\xff"[..]), ("json", b"{\"ts\":971211336,\"path\":\"/\xff\"}")]
+    {
+        Reader::new(format, &wanted, None).unwrap().read(line, &mut fields).unwrap();
+        assert_eq!(fields.value(0), Some("/\u{fffd}"), "{format}");
+    }
+}
+
+#[test]
+fn a_wrong_format_is_explained() {
+    let unknown = error("combind", &[], None);
+    assert!(
+        unknown.contains("did you mean combined?") && FORMATS.iter().all(|name| unknown.contains(name)),
+        "{unknown}"
+    );
+    assert!(error("%h %l %u %t", &[], None).contains("$remote_addr"));
+    let field = error("combined", &["remote_adr"], None);
+    assert!(field.contains("no field remote_adr: did you mean remote_addr?"), "{field}");
+    assert!(field.contains("http_user_agent, method"), "{field}");
+    let no_request = error("$time_local $status", &["path"], None);
+    assert!(no_request.ends_with("Its fields are time_local, status"), "{no_request}");
+    assert!(error("$remote_addr", &[], None).contains("no time"));
+    assert!(error("$time_local", &[], Some("msec")).contains("no field msec: "));
+    assert!(error("$a$time_local", &[], None).contains("between $a and $time_local"));
+    for pattern in ["$", "$ a", "${", "${a b}", "${}", "$time_local $"] {
+        assert!(error(pattern, &[], None).contains("no name"), "{pattern}");
+    }
+    assert!(error(&"$a ".repeat(2000), &[], None).contains("longer than 4096 bytes"));
+    assert!(error("json", &["a"; 65], None).contains("64 is the maximum"));
+}

@@ -1,0 +1,204 @@
+use std::fmt::Write;
+use std::io::Write as _;
+use std::time::Duration;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use super::{file, line, read_all, seconds};
+
+fn gzip(text: &str) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(text.as_bytes()).expect("memory can be written");
+    encoder.finish().expect("memory can be written")
+}
+
+fn zstd(text: &str) -> Vec<u8> {
+    ruzstd::encoding::compress_to_vec(text.as_bytes(), ruzstd::encoding::CompressionLevel::Fastest)
+}
+
+/// Returns lines at these seconds. The addresses are the positions in the list.
+fn lines(seconds: &[u64]) -> String {
+    seconds.iter().enumerate().map(|(at, second)| line(&at.to_string(), *second)).collect()
+}
+
+fn times(seconds: &[(String, u64)]) -> Vec<u64> {
+    seconds.iter().map(|(_, second)| *second).collect()
+}
+
+#[test]
+fn lines_are_sorted_within_the_bound() {
+    let (records, counts) = seconds(&[lines(&[100, 160, 130, 100, 161, 161, 220])], 60);
+    let addresses: Vec<_> = records.iter().map(|(address, _)| address.as_str()).collect();
+    assert_eq!(times(&records), [100, 100, 130, 160, 161, 161, 220]);
+    assert_eq!(addresses, ["0", "3", "2", "1", "4", "5", "6"]);
+    assert_eq!((counts.lines, counts.late.count, counts.unreadable.count), (7, 0, 0));
+}
+
+#[test]
+fn a_late_line_gets_the_time_of_the_line_before_it() {
+    // 221 shows that no line before 161 should follow.
+    let (records, counts) = seconds(&[lines(&[100, 160, 161, 221, 90, 221])], 60);
+    assert_eq!(times(&records), [100, 160, 161, 161, 221, 221]);
+    assert_eq!(records[3].0, "4");
+    assert_eq!((counts.lines, counts.late.count), (6, 1));
+    let late = &counts.late.first[0];
+    assert_eq!((late.file, late.line), (0, 5));
+    assert_eq!(late.why, "its time is 71 s before the time of a line that was decided before it");
+    assert!(late.text.starts_with("4 - - [01/Jan/2020:00:01:30"), "{}", late.text);
+}
+
+#[test]
+fn without_a_window_each_earlier_line_is_late() {
+    let (records, counts) = seconds(&[lines(&[100, 101, 100, 102])], 0);
+    assert_eq!((times(&records), counts.late.count), (vec![100, 101, 101, 102], 1));
+}
+
+#[test]
+fn rotated_files_can_be_in_any_order() {
+    let parts: Vec<String> = (0..5).map(|part| lines(&[part * 1000, part * 1000 + 1, part * 1000 + 999])).collect();
+    let expected: Vec<u64> = (0..5).flat_map(|part| [part * 1000, part * 1000 + 1, part * 1000 + 999]).collect();
+    for rotation in 0..5 {
+        let mut files = parts.clone();
+        files.rotate_left(rotation);
+        files.swap(1, 3);
+        let (records, counts) = seconds(&files, 60);
+        assert_eq!((times(&records), counts.late.count), (expected.clone(), 0));
+    }
+}
+
+#[test]
+fn lines_of_several_servers_are_merged() {
+    let files = [lines(&[10, 30, 30, 50]), lines(&[20, 30, 25, 60]), String::new(), lines(&[5])];
+    let files = files.iter().map(|text| file(text.as_bytes())).collect();
+    let (records, counts) = read_all("common", files, Duration::from_secs(60));
+    let places: Vec<_> = records.iter().map(|record| (record.file, record.line)).collect();
+    assert_eq!(places, [(3, 1), (0, 1), (1, 1), (1, 3), (0, 2), (0, 3), (1, 2), (0, 4), (1, 4)]);
+    assert_eq!((counts.lines, counts.late.count), (9, 0));
+}
+
+#[test]
+fn one_line_with_a_wrong_time_makes_no_other_line_late() {
+    // A day later, and at the end of the month.
+    for wrong in [86_400, 29 * 86_400] {
+        for at in 0..5 {
+            let mut all = vec![100, 101, 102, 103];
+            all.insert(at, wrong + 7200);
+            let (records, counts) = seconds(&[lines(&all)], 60);
+            // The last line cannot be confirmed. It is believed if it is at most a day after the line before it.
+            assert_eq!(times(&records), [100, 101, 102, 103], "{at}");
+            assert_eq!((counts.late.count, counts.unreadable.count), (0, 1), "{at}");
+            let unreadable = &counts.unreadable.first[0];
+            assert_eq!(unreadable.line, at as u64 + 1);
+            assert_eq!(unreadable.why, "its time is far after the times of its neighbours");
+        }
+    }
+}
+
+#[test]
+fn a_pause_in_the_log_is_believed() {
+    let day = 86_400;
+    for times_of_lines in
+        [vec![0, day * 3, day * 3 + 1], vec![0, day * 3, day * 6, day * 9, day * 9], vec![0, day], vec![day * 9]]
+    {
+        let (records, counts) = seconds(&[lines(&times_of_lines)], 60);
+        assert_eq!((times(&records), counts.unreadable.count), (times_of_lines, 0));
+    }
+}
+
+#[test]
+fn a_full_window_returns_its_earliest_lines() {
+    // All lines are within a minute, so only the memory of 64 MiB ends the window. The last line is late, because lines of a later
+    // second leave the full window before it.
+    let long = line("a", 50).replace("GET /", &format!("GET /{}", "a".repeat(10_000)));
+    let mut text = long.repeat(7000);
+    text.push_str(&line("b", 40));
+    let (records, counts) = seconds(&[text], 60);
+    assert_eq!((records.len(), counts.late.count), (7001, 1));
+    assert_eq!(counts.late.first[0].line, 7001);
+}
+
+#[test]
+fn compressed_files_have_the_same_lines() {
+    let text = lines(&(0..20_000).collect::<Vec<u64>>());
+    let (first, second) = text.split_at(text.len() / 3);
+    let (expected, expected_counts) = seconds(std::slice::from_ref(&text), 60);
+    let empty_zstd_frame = [0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3].to_vec();
+    for (name, bytes) in [
+        ("gzip", gzip(&text)),
+        ("gzip of several members", [gzip(first), gzip(""), gzip(second)].concat()),
+        ("zstd", zstd(&text)),
+        ("zstd of several frames", [empty_zstd_frame.clone(), zstd(first), empty_zstd_frame, zstd(second)].concat()),
+    ] {
+        let stored = bytes.len() as u64;
+        let reader = super::reader("common", &["remote_addr"]);
+        let mut log = super::Ordered::new(vec![file(bytes)], &reader, Duration::from_secs(60));
+        let mut count = 0;
+        while let Some(record) = log.next() {
+            assert_eq!(record.fields.value(0), Some(expected[count].0.as_str()), "{name}");
+            count += 1;
+        }
+        assert_eq!(count, expected.len(), "{name}");
+        assert_eq!(log.counts(), &expected_counts, "{name}");
+        assert_eq!(log.bytes_read(), stored, "{name}");
+    }
+    assert_eq!(expected_counts.bytes, text.len() as u64);
+}
+
+#[test]
+fn a_broken_file_ends_with_an_error_and_its_lines_before_it_count() {
+    let text = lines(&(0..20_000).collect::<Vec<u64>>());
+    for (name, whole) in [("gzip", gzip(&text)), ("zstd", zstd(&text))] {
+        for (damage, bytes) in [
+            ("cut", whole[..whole.len() / 2].to_vec()),
+            ("wrong byte", {
+                let mut bytes = whole.clone();
+                let at = bytes.len() - if name == "gzip" { 8 } else { 3 };
+                bytes[at] ^= 0xff;
+                bytes
+            }),
+        ] {
+            let (records, counts) = read_all("common", vec![file(bytes)], Duration::from_secs(60));
+            assert!(records.len() > 5000, "{name}, {damage}: {} records", records.len());
+            assert!(records.iter().zip(text.lines()).all(|(record, line)| record.text == line), "{name}, {damage}");
+            assert_eq!(counts.unreadable.count, 1, "{name}, {damage}: {:?}", counts.unreadable.first);
+            assert_eq!(counts.lines, records.len() as u64 + 1, "{name}, {damage}");
+            let why = &counts.unreadable.first[0].why;
+            assert!(why.starts_with("it and all lines after it cannot be read: "), "{why}");
+        }
+    }
+}
+
+#[test]
+fn line_ends_of_windows_and_a_missing_last_line_end_are_read() {
+    let text = lines(&[1, 2, 3]);
+    let (expected, _) = seconds(std::slice::from_ref(&text), 60);
+    for text in [text.replace('\n', "\r\n"), text.trim_end().to_owned(), format!("\u{feff}{text}")] {
+        let (records, counts) = seconds(&[text], 60);
+        assert_eq!((&records, counts.unreadable.count), (&expected, 0));
+    }
+    let (records, counts) = seconds(&[format!("\n{}\n\r\n", lines(&[1]))], 60);
+    assert_eq!((records.len(), counts.lines, counts.unreadable.count), (1, 4, 3));
+}
+
+#[test]
+fn each_csv_file_has_its_own_columns() {
+    let files = ["ts,remote_addr\n971211336,a\n971211338,c\n", "remote_addr,x,ts\nb,1,971211337\n"].map(file);
+    let (records, counts) = read_all("csv", files.into(), Duration::from_secs(60));
+    let addresses: Vec<_> = records.iter().map(|record| record.values[0].as_deref().unwrap()).collect();
+    assert_eq!(addresses, ["a", "b", "c"]);
+    assert_eq!((counts.lines, counts.unreadable.count, counts.has_fractions), (3, 0, false));
+}
+
+#[test]
+fn the_first_five_unreadable_lines_are_kept() {
+    let mut text = String::new();
+    for at in 0..9 {
+        writeln!(text, "line {at} {}", "é".repeat(150)).expect("a string can be written");
+    }
+    let (records, counts) = seconds(&[text], 60);
+    assert_eq!((records.len(), counts.lines, counts.unreadable.count), (0, 9, 9));
+    let numbers: Vec<_> = counts.unreadable.first.iter().map(|sample| sample.line).collect();
+    assert_eq!(numbers, [1, 2, 3, 4, 5]);
+    assert!(counts.unreadable.first.iter().all(|sample| sample.text.len() <= 203), "{:?}", counts.unreadable);
+}

@@ -1,0 +1,118 @@
+//! Reads logs that are small as files and huge as text, and checks that the memory of this process does not grow with them.
+//!
+//! This is a program of its own, because the memory of other tests in the same process would be counted too. It has only one
+//! test for the same reason. `make show-hostile-logs` sets BOMB_MIB, the MiB of text of each log.
+
+#![allow(clippy::print_stdout, reason = "`make show-hostile-logs` shows the figures")]
+
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::{env, fs};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+use spillgate_server::access_log::{LogCounts, OUT_OF_ORDER, Ordered, Reader};
+
+const MIB: usize = 1024 * 1024;
+/// The MiB of text of each log if BOMB_MIB is not set.
+const BOMB_MIB: usize = 64;
+/// What the process may need more than before if no line is a record: buffers.
+const GROWTH_MIB_MAX: usize = 16;
+/// What the process may need more than before if lines are records: the window of one file (64 MiB), lines that are used again
+/// (32 MiB), and buffers.
+const GROWTH_WITH_RECORDS_MIB_MAX: usize = 128;
+
+/// A file that has the same bytes again and again. Members of gzip and frames of zstd can follow each other.
+struct Repeated {
+    bytes: Arc<[u8]>,
+    at: usize,
+    left: usize,
+}
+
+impl Read for Repeated {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.at == self.bytes.len() {
+            (self.at, self.left) = (0, self.left - 1);
+        }
+        let rest = if self.left == 0 { &[] } else { &self.bytes[self.at..] };
+        let length = rest.len().min(buffer.len());
+        buffer[..length].copy_from_slice(&rest[..length]);
+        self.at += length;
+        Ok(length)
+    }
+}
+
+fn gzip(text: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(text).expect("memory can be written");
+    encoder.finish().expect("memory can be written")
+}
+
+fn zstd(text: &[u8]) -> Vec<u8> {
+    compress_to_vec(text, CompressionLevel::Fastest)
+}
+
+/// Reads a log that has the compressed bytes this many times. Returns the number of records too.
+fn read(compressed: Vec<u8>, times: usize) -> (u64, LogCounts) {
+    let reader = Reader::new("common", &[String::from("remote_addr")], None).expect("the format exists");
+    let file = Repeated { bytes: compressed.into(), at: 0, left: times };
+    let mut log = Ordered::new(vec![Box::new(file)], &reader, OUT_OF_ORDER);
+    let mut records = 0;
+    while log.next().is_some() {
+        records += 1;
+    }
+    (records, log.counts().clone())
+}
+
+/// Returns the most memory that this process had at one time.
+fn peak_bytes() -> usize {
+    let status = fs::read_to_string("/proc/self/status").expect("Linux reports the memory of a process");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a process has memory");
+    line.trim().trim_end_matches(" kB").parse::<usize>().expect("the size is a whole number") * 1024
+}
+
+/// Returns 1 MiB of the same text. Its last line has a line end if the text has one.
+fn mib_of(text: &str) -> Vec<u8> {
+    text.repeat(MIB / text.len()).into_bytes()
+}
+
+#[test]
+fn huge_logs_do_not_need_huge_memory() {
+    let mib = env::var("BOMB_MIB").map_or(BOMB_MIB, |mib| mib.parse().expect("BOMB_MIB is a whole number"));
+    let record = "203.0.113.7 - - [10/Oct/2000:13:55:36 -0700] \"GET / HTTP/1.1\" 200 12\n";
+    // The path is so long that the line fills a record.
+    let long_record = record.replace("GET /", &format!("GET /{}", "a".repeat(60_000)));
+    // Short lines need more time for each MiB, so this log is shorter.
+    let logs = [
+        ("zeros without a line end", mib_of("\0"), mib, GROWTH_MIB_MAX),
+        ("lines of two bytes", mib_of("a\n"), mib.div_ceil(8), GROWTH_MIB_MAX),
+        ("records of one second", mib_of(record), mib, GROWTH_WITH_RECORDS_MIB_MAX),
+        ("long records of one second", mib_of(&long_record), mib, GROWTH_WITH_RECORDS_MIB_MAX),
+    ];
+    let before = peak_bytes();
+    for (name, text, times, growth_mib_max) in logs {
+        let lines = (text.iter().filter(|byte| **byte == b'\n').count() * times).max(1) as u64;
+        let expected_records = if growth_mib_max == GROWTH_MIB_MAX { 0 } else { lines };
+        for (kind, compressed) in [("gzip", gzip(&text)), ("zstd", zstd(&text))] {
+            let stored = compressed.len() * times;
+            let (records, counts) = read(compressed, times);
+            let grown_mib = peak_bytes().saturating_sub(before) / MIB;
+            println!(
+                "{kind}, {name}: {} MiB of text in {} KiB, {records} records, {} unreadable lines; \
+                 the memory has grown by {} MiB at most",
+                text.len() * times / MIB,
+                stored / 1024,
+                counts.unreadable.count,
+                grown_mib
+            );
+            assert_eq!((counts.lines, counts.bytes), (lines, (text.len() * times) as u64), "{kind}, {name}");
+            assert_eq!(
+                (records, counts.unreadable.count),
+                (expected_records, lines - expected_records),
+                "{kind}, {name}"
+            );
+            assert!(grown_mib < growth_mib_max, "{kind}, {name}: the memory grew by {grown_mib} MiB");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+// Opens pages in headless Chromium, and prints what it found as JSON, one line for each page.
+//
+//   node open.mjs TOOLS CHROMIUM [--pictures FOLDER] PAGE...
+//
+// TOOLS is the folder in which scripts/setup.sh installed puppeteer-core and axe-core. With --pictures, the folder gets
+// screenshots and a PDF file of each page.
+//
+// Each page is opened in several ways (WAYS). The page's own security policy is switched off in one of them, because a
+// policy hides text that was not escaped. All traffic of the browser goes to a proxy on loopback that serves nothing
+// and writes down what it was asked for. So no page and no browser reaches another machine.
+
+import { readFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { createRequire } from 'node:module';
+import { basename, join, resolve } from 'node:path';
+import { pathToFileURL } from 'node:url';
+
+// `axe` has the options of axe-core: a dark page has other colours than a light one, but nothing else differs.
+const WAYS = [
+  { name: 'light', scheme: 'light', width: 1200, height: 900, axe: {} },
+  { name: 'dark', scheme: 'dark', width: 1200, height: 900, axe: { runOnly: ['color-contrast', 'link-in-text-block'] } },
+  { name: 'phone', scheme: 'light', width: 360, height: 740, axe: {} },
+  { name: 'dark-phone', scheme: 'dark', width: 320, height: 640 },
+  { name: 'without-policy', scheme: 'light', width: 1200, height: 900, withoutPolicy: true },
+];
+const MOST_NODES_SHOWN = 5;
+
+function readArguments(list) {
+  const [tools, chromium, ...rest] = list;
+  const at = rest.indexOf('--pictures');
+  const pictures = at < 0 ? undefined : rest.splice(at, 2)[1];
+  return { tools: resolve(tools), chromium, pictures, pages: rest };
+}
+
+// A proxy that serves nothing. `asked` gets the address of each request.
+async function startProxy(asked) {
+  const proxy = createServer((request, response) => {
+    asked.push(request.url);
+    response.writeHead(404).end();
+  });
+  proxy.on('connect', (request, socket) => {
+    asked.push(request.url);
+    socket.end('HTTP/1.1 404 Not Found\r\n\r\n');
+  });
+  proxy.on('upgrade', (request, socket) => {
+    asked.push(request.url);
+    socket.end('HTTP/1.1 404 Not Found\r\n\r\n');
+  });
+  await new Promise((ready) => proxy.listen(0, '127.0.0.1', ready));
+  return proxy;
+}
+
+// Returns the host of an address, or of the target of a CONNECT.
+function hostOf(address) {
+  return address.replace(/^\w+:\/\//, '').split(/[/:]/)[0];
+}
+
+// Runs in the page. Returns what a page without scripts must not have.
+function activeParts() {
+  const found = [];
+  for (const element of document.querySelectorAll('*')) {
+    const name = element.localName;
+    const forbidden = ['script', 'iframe', 'object', 'embed', 'img', 'image', 'link', 'base', 'form', 'video', 'audio'];
+    if (forbidden.includes(name)) found.push(`<${name}>`);
+    for (const { name: attribute, value } of element.attributes) {
+      if (attribute.startsWith('on')) found.push(`<${name} ${attribute}>`);
+      if (['href', 'src', 'xlink:href'].includes(attribute) && !value.startsWith('#')) found.push(`<${name} ${attribute}="${value}">`);
+      if (attribute === 'http-equiv' && value.toLowerCase() === 'refresh') found.push('<meta refresh>');
+    }
+  }
+  return found;
+}
+
+function violationTexts(way, results) {
+  return results.violations.map(({ id, help, nodes }) => {
+    const places = nodes.slice(0, MOST_NODES_SHOWN).map(({ target, any }) => [target.join(' '), ...any.map((check) => check.message)].join(': '));
+    return `${way}: ${id}: ${help} (${nodes.length}): ${places.join(' | ')}`;
+  });
+}
+
+async function open(browser, file, way, axe, found) {
+  const page = await browser.newPage();
+  const address = pathToFileURL(resolve(file)).href;
+  page.on('request', (request) => request.url() === address || found.requests.push(request.url()));
+  page.on('dialog', (dialog) => { found.scripts.push(`${way.name}: dialog`); dialog.dismiss(); });
+  page.on('pageerror', (error) => found.scripts.push(`${way.name}: ${error.message}`));
+  await page.setBypassCSP(Boolean(way.withoutPolicy));
+  await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: way.scheme }]);
+  await page.setViewport({ width: way.width, height: way.height, deviceScaleFactor: 1 });
+  await page.goto(address, { waitUntil: 'load' });
+  const { title, hacked, wide } = await page.evaluate(() => ({
+    title: document.title,
+    hacked: window.hacked,
+    wide: document.scrollingElement.scrollWidth > document.scrollingElement.clientWidth,
+  }));
+  found.titles.push(title);
+  if (hacked !== undefined) found.scripts.push(`${way.name}: window.hacked is ${hacked}`);
+  if (wide) found.too_wide.push(way.name);
+  found.active.push(...await page.evaluate(activeParts));
+  if (way.axe) {
+    await page.evaluate(axe);
+    const results = await page.evaluate((options) => window.axe.run({ ...options, resultTypes: ['violations'] }), way.axe);
+    found.violations.push(...violationTexts(way.name, results));
+  }
+  return page;
+}
+
+async function takePictures(page, way, folder, file) {
+  const name = join(folder, `${basename(file, '.html')}-${way.name}`);
+  await page.screenshot({ path: `${name}.png`, fullPage: true });
+  if (way.name === 'dark') {
+    await page.pdf({ path: `${name.replace(/-dark$/, '')}-print.pdf`, format: 'A4', printBackground: false });
+  }
+}
+
+const { tools, chromium, pictures, pages } = readArguments(process.argv.slice(2));
+const require = createRequire(join(tools, 'package.json'));
+const puppeteer = require('puppeteer-core');
+const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
+const asked = [];
+const proxy = await startProxy(asked);
+// Chromium refuses to run its sandbox as root.
+const asRoot = process.getuid() === 0 ? ['--no-sandbox'] : [];
+const browser = await puppeteer.launch({
+  executablePath: chromium,
+  args: [
+    ...asRoot,
+    '--disable-dev-shm-usage',
+    `--proxy-server=http://127.0.0.1:${proxy.address().port}`,
+    '--proxy-bypass-list=<-loopback>',
+  ],
+});
+try {
+  for (const file of pages) {
+    const found = { page: basename(file), titles: [], scripts: [], active: [], requests: [], violations: [], too_wide: [] };
+    asked.length = 0;
+    for (const way of WAYS) {
+      const page = await open(browser, file, way, axe, found);
+      if (pictures && !way.withoutPolicy) await takePictures(page, way, pictures, file);
+      await page.close();
+    }
+    // A browser asks for a few addresses of its own. A page without scripts can ask only for what is in its text.
+    const text = readFileSync(file, 'utf8');
+    found.requests.push(...asked.filter((address) => text.includes(hostOf(address))));
+    console.log(JSON.stringify(found));
+  }
+} finally {
+  await browser.close();
+  proxy.close();
+}

@@ -1,0 +1,149 @@
+//! The command line: outputs, errors, and hidden callers.
+
+use serde_json::Value;
+
+use crate::cli_support::{Folder, Output};
+use crate::scenario::log;
+
+const RULES: &str = "domain: web
+descriptors:
+  - {key: remote_address, rate_limit: {unit: minute, requests_per_unit: 6}}
+  - {key: path, rate_limit: {unit: second, requests_per_unit: 2}}
+";
+
+fn folder() -> Folder {
+    let lines = log(2_000, 1_000, 5);
+    // The second file has other lines, among them hostile ones.
+    let hostile =
+        "203.0.113.7 1772365000.5 \"GET /<script>alert(1)</script>\u{1b}[2J HTTP/1.1\"\nsecret.example broken\n";
+    let old = RULES.replace("requests_per_unit: 6", "requests_per_unit: 9");
+    Folder::new(&[("rules.yaml", RULES), ("old.yaml", &old), ("a.log", &lines), ("b.log", hostile)])
+}
+
+fn run(folder: &Folder, arguments: &[&str]) -> Output {
+    let begin = ["replay", "rules.yaml", "--format", "$remote_addr $msec \"$request\""];
+    folder.run_with(&[&begin[..], arguments].concat(), &[])
+}
+
+const DESCRIPTORS: [&str; 4] = ["-e", "remote_address={remote_addr}", "-e", "path={path}"];
+const ALL: [&str; 9] =
+    ["--log", "a.log", "b.log", "--compare", "old.yaml", "--suggest", "--html", "report.html", "--out-of-order=1s"];
+
+#[test]
+fn the_text_has_everything_that_was_found() {
+    let folder = folder();
+    let Output { code, stdout, stderr } = run(&folder, &[&ALL[..], &DESCRIPTORS].concat());
+    assert_eq!((code, &*stderr), (0, ""), "{stdout}");
+    for part in [
+        "2 files: 2,001 requests, 2026-03-01 ",
+        "1 line cannot be read:\n  b.log:2: ",
+        "web: remote_address (rules.yaml:3, ",
+        "first refusals:",
+        "longest waits, each of another caller:",
+        "burst needed",
+        "most refused units: \"remote_address=203.0.113.",
+        "\ncompared with old.yaml\n",
+        "\nsuggestions, each with all other limits as they are today\n",
+        "note: The requests that are refused here were in fact served, so the log has no retries.",
+    ] {
+        assert!(stdout.contains(part), "{part} is missing in {stdout}");
+    }
+    assert!(!stdout.contains('\u{1b}'), "the terminal obeys no client: {stdout}");
+    let page = std::fs::read_to_string(folder.path("report.html")).expect("the report was written");
+    assert!(page.contains("203.0.113.") && !page.contains("<script>alert"), "{page}");
+}
+
+#[test]
+fn json_has_the_whole_report() {
+    let folder = folder();
+    let Output { code, stdout, .. } = run(&folder, &[&ALL[..], &DESCRIPTORS, &["--json"]].concat());
+    let report: Value = serde_json::from_str(&stdout).expect("it is JSON");
+    assert_eq!((code, &report["ok"], &report["log"]["records"]), (0, &true.into(), &2001.into()));
+    assert_eq!(report["log"]["whole_seconds"], false);
+    assert_eq!(report["runs"].as_array().map(Vec::len), Some(2));
+    for path in
+        ["/runs/0/limits/0/period/report/verdict", "/comparison/callers/0/caller", "/notes/0", "/suggestions/0/then"]
+    {
+        assert!(report.pointer(path).is_some(), "{path}: {report}");
+    }
+}
+
+#[test]
+fn a_log_of_whole_seconds_is_said_to_be_one() {
+    let folder = Folder::new(&[("rules.yaml", RULES), ("a.log", "a 1772365000 \"GET / HTTP/1.1\"\n")]);
+    let text = run(&folder, &[&["--log", "a.log"], &DESCRIPTORS[..]].concat()).stdout;
+    assert!(
+        text.contains("note: The times of this log are whole seconds.") && text.contains("± 1 (whole seconds)"),
+        "{text}"
+    );
+    let text = run(&self::folder(), &[&["--log", "a.log"], &DESCRIPTORS[..]].concat()).stdout;
+    assert!(!text.contains("whole seconds"), "{text}");
+}
+
+#[test]
+fn hidden_callers_are_in_no_output() {
+    let folder = folder();
+    let arguments = [&ALL[..], &DESCRIPTORS, &["--anonymous"]].concat();
+    let text = run(&folder, &arguments).stdout;
+    let page = std::fs::read_to_string(folder.path("report.html")).expect("the report was written");
+    let json = run(&folder, &[&arguments[..], &["--json"]].concat()).stdout;
+    for (name, output) in [("text", &text), ("page", &page), ("JSON", &json)] {
+        for hidden in ["203.0.113", "/login", "/search", "q=1", "HTTP/1.1", "secret.example"] {
+            assert!(!output.contains(hidden), "the {name} has {hidden}: {output}");
+        }
+        assert!(output.contains("caller "), "the {name} has callers: {output}");
+    }
+    // One caller has one name in all lists.
+    let report: Value = serde_json::from_str(&json).expect("it is JSON");
+    let limit = report["runs"][0]["limits"].as_array().expect("it is a list").iter();
+    let limit = limit.filter(|limit| limit["limit"]["rule"] == "remote_address").next().expect("there is a limit");
+    let top = &limit["period"]["report"]["top_refused"]["callers"];
+    let refused: Vec<_> = limit["longest_refusals"].as_array().expect("it is a list").iter().collect();
+    let names: Vec<_> = top.as_array().expect("it is a list").iter().map(|caller| &caller["name"]).collect();
+    assert!(refused.iter().any(|refusal| names.contains(&&refusal["caller"])), "{limit}");
+}
+
+#[test]
+fn a_log_that_cannot_be_read_is_an_error_that_shows_its_lines() {
+    let folder = folder();
+    let output = folder.run_with(&[&["replay", "rules.yaml", "--log", "a.log"], &DESCRIPTORS[..]].concat(), &[]);
+    assert_eq!((output.code, &*output.stdout), (2, ""));
+    for part in [
+        "no line of the log can be read with the format `combined`",
+        "a.log:1: ",
+        "203.0.113.",
+        "caddy",
+        "$remote_addr",
+    ] {
+        assert!(output.stderr.contains(part), "{part}: {}", output.stderr);
+    }
+    let hidden = [&["replay", "rules.yaml", "--anonymous", "--log", "a.log"], &DESCRIPTORS[..]].concat();
+    let output = folder.run_with(&hidden, &[]);
+    assert!(output.code == 2 && !output.stderr.contains("203.0.113."), "{}", output.stderr);
+}
+
+#[test]
+fn wrong_arguments_are_errors_that_say_what_is_right() {
+    let folder = folder();
+    folder.write("empty.log", "");
+    folder.write("two.yaml", "domain: other\n");
+    let log = ["--log", "a.log"];
+    for (arguments, expected) in [
+        ([&log[..], &["-e", "a={remote_adr}"]].concat(), "remote_addr"),
+        ([&log[..], &["-e", "a={remote_addr"]].concat(), "a brace is not closed"),
+        ([&["--log", "none.log"], &DESCRIPTORS[..]].concat(), "none.log cannot be read"),
+        ([&["--log", "."], &DESCRIPTORS[..]].concat(), "cannot be read"),
+        ([&["--log", "empty.log"], &DESCRIPTORS[..]].concat(), "the log has no lines"),
+        ([&["--log", "-", "-"], &DESCRIPTORS[..]].concat(), "standard input is given twice"),
+        ([&["--log", "-", "--suggest"], &DESCRIPTORS[..]].concat(), "--suggest cannot read standard input"),
+        ([&log[..], &DESCRIPTORS, &["--domain", "none"]].concat(), "write one of web"),
+        ([&log[..], &DESCRIPTORS, &["--compare", "two.yaml"]].concat(), "have no domain `web`"),
+        ([&["two.yaml"], &log[..], &DESCRIPTORS].concat(), "--domain: web, other"),
+    ] {
+        let output = run(&folder, &arguments);
+        assert!(output.code == 2 && output.stderr.contains(expected), "{arguments:?}: {output:?}");
+        assert_eq!(output.stdout, "");
+    }
+    let output = run(&folder, &[&log[..], &DESCRIPTORS, &["--html", "no/such/folder"]].concat());
+    assert!(output.code == 3 && output.stderr.contains("cannot be written"), "{output:?}");
+}

@@ -1,0 +1,204 @@
+//! The same requests at the same times get the same answers and the same insight from a server.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+
+use serde_json::{Value, json};
+use spillgate::Time;
+use spillgate::rules::Request;
+use spillgate_server::replay::report::LimitReport;
+use spillgate_server::replay::{Filled, Names, Record, Replay, Replayed, Run, Templates};
+
+use crate::scenario::{FRACTIONS, Log, end_of_hour, log, of_text, options, read, rules, templates};
+use crate::server::Server;
+
+/// Limits of each algorithm, and of each kind of rule.
+const RULES: &str = "domain: web
+descriptors:
+  - key: remote_address
+    rate_limits:
+      - {name: bucket, algorithm: token_bucket, unit: minute, requests_per_unit: 30, burst: 10}
+      - {name: day, algorithm: sliding_window_counter, unit: day, requests_per_unit: 500, segments: 24}
+    descriptors:
+      - key: path
+        rate_limit: {algorithm: leaky_bucket, unit: minute, requests_per_unit: 20, queue: 3}
+  - key: path
+    value: /login
+    rate_limit: {algorithm: sliding_window_log, unit: minute, requests_per_unit: 20, penalty: 90s}
+  - key: path
+    rate_limit: {name: shadowed, algorithm: fixed_window, unit: second, requests_per_unit: 2}
+    shadow_mode: true
+  - key: kind
+    value: sketched
+    rate_limit: {algorithm: token_bucket, unit: second, limit: 5, representation: sketch, sketch_memory: 1MiB}
+  - key: kind
+    rate_limit: {algorithm: concurrency, requests_per_unit: 20, lease: 30s}
+";
+
+const DESCRIPTORS: [&str; 5] = [
+    "remote_address={remote_addr}",
+    "path={path}",
+    "remote_address={remote_addr},path={path}",
+    "kind=sketched",
+    "kind={method}",
+];
+
+/// Rules as the reference server has them: each descriptor is charged alone.
+const COMPAT: &str = "domain: web
+compat: envoy
+descriptors:
+  - {key: remote_address, rate_limit: {unit: minute, requests_per_unit: 20}}
+  - {key: path, rate_limit: {unit: hour, requests_per_unit: 500}}
+";
+
+fn request<'f>(templates: &'f Templates, filled: &'f Filled) -> Request<'f> {
+    templates.request("web", filled).expect("the line has the fields")
+}
+
+/// Returns the body of `POST /v1/check` for this request.
+fn body(templates: &Templates, filled: &Filled) -> Value {
+    let request = request(templates, filled);
+    let entries = |entries: &[(&str, &str)]| entries.iter().map(|(key, value)| json!([key, value])).collect::<Value>();
+    let descriptors: Vec<Value> = request.descriptors().map(|descriptor| entries(descriptor.entries)).collect();
+    json!({ "domain": "web", "descriptors": descriptors })
+}
+
+/// What was compared.
+struct Compared {
+    replayed: Replayed,
+    allowed: u64,
+    refused: u64,
+    /// What the server says of each limit, at the times of the readings that the replay shows.
+    insights: BTreeMap<u64, Vec<Value>>,
+}
+
+/// Returns a replay of the rules that begins at `begin`.
+fn start(rules_text: &str, begin: Time) -> Replay {
+    let run = Run::new("rules.yaml".into(), rules(rules_text), &options(), begin);
+    Replay::new(vec![run.expect("there is memory")], false)
+}
+
+/// Replays a log. `each` gets each record, the values of its descriptors, and the replay before it decides the record.
+fn replayed(
+    log: Log,
+    format: &str,
+    (rules_text, templates): (&str, &Templates),
+    mut each: impl FnMut(&Record<'_>, &Filled, &mut Replay),
+) -> Replayed {
+    let mut replay = None;
+    read(log, format, templates, |record, filled| {
+        each(record, filled, replay.get_or_insert_with(|| start(rules_text, record.time)));
+    });
+    replay.expect("the log has lines").finish(false, &Names::plain())
+}
+
+/// Asks a replay and a server each request of the log. Each answer must be the same.
+fn compare(open: impl Fn() -> Log, format: &str, rules_text: &str, descriptors: &[&str]) -> Compared {
+    let templates = templates(descriptors);
+    let first = replayed(open(), format, (rules_text, &templates), |record, filled, replay| {
+        replay.decide(record, &request(&templates, filled)).expect("the request is decided");
+    });
+    let periods = first.runs[0].limits.iter().filter_map(|limit| limit.period.as_ref());
+    let mut insights: BTreeMap<u64, Vec<Value>> = periods.map(|period| (period.to_ns, Vec::new())).collect();
+    let (mut server, mut last) = (None, Time::EPOCH);
+    let (mut allowed, mut refused) = (0, 0);
+    let replayed = replayed(open(), format, (rules_text, &templates), |record, filled, replay| {
+        let server = server.get_or_insert_with(|| Server::start(rules(rules_text), &options(), record.time));
+        let end = end_of_hour(last);
+        if record.time > end
+            && let Some(insight) = insights.get_mut(&end.as_nanos())
+        {
+            *insight = server.insight(end);
+        }
+        last = record.time;
+        let (status, answer) = server.check(record.time, &body(&templates, filled));
+        let decided = replay.decide(record, &request(&templates, filled)).expect("the request is decided");
+        assert_eq!(decided.allowed, status == 200, "line {}: {answer}", record.line);
+        assert_eq!(Some(decided.allowed), answer["allowed"].as_bool(), "line {}: {answer}", record.line);
+        let count = if decided.allowed { &mut allowed } else { &mut refused };
+        *count += 1;
+    });
+    if let Some(insight) = insights.get_mut(&last.as_nanos()) {
+        *insight = server.expect("the log has lines").insight(last);
+    }
+    Compared { replayed, allowed, refused, insights }
+}
+
+/// Returns a report in the form of the page `/insight`.
+fn as_page(limit: &LimitReport) -> Value {
+    let period = limit.period.as_ref().expect("the limit has requests");
+    // As a text, the numbers are rounded as those of the page.
+    let text = serde_json::to_string(&period.report).expect("a report becomes JSON");
+    serde_json::from_str(&text).expect("it is JSON")
+}
+
+/// The insight of each limit must be what the server has said at the same time. Returns the number of limits with requests.
+fn assert_same_insight(compared: &Compared) -> usize {
+    let mut found = 0;
+    for (index, limit) in compared.replayed.runs[0].limits.iter().enumerate() {
+        let Some(period) = &limit.period else { continue };
+        let page = &compared.insights[&period.to_ns][index];
+        for (member, value) in as_page(limit).as_object().expect("it is an object") {
+            assert_eq!(&page[member], value, "{member} of {} at {}", limit.limit.rule, period.to_ns);
+        }
+        assert_eq!(page["suggested_rules"], json!(period.suggested_rules));
+        assert_eq!((&page["rule"], &page["line"]), (&json!(limit.limit.rule), &json!(limit.limit.line)));
+        found += 1;
+    }
+    found
+}
+
+#[test]
+fn the_answers_and_the_insight_are_those_of_a_server() {
+    let compared = match std::env::var_os("REPLAY_LOG") {
+        Some(path) => {
+            let open = || -> Log { Box::new(File::open(&path).expect("the log can be read")) };
+            compare(open, "combined", RULES, &DESCRIPTORS)
+        }
+        // The log has two hours and a half.
+        None => {
+            let text = log(4_000, 3_700, 1);
+            compare(|| of_text(&text), FRACTIONS, RULES, &DESCRIPTORS)
+        }
+    };
+    let Compared { replayed, allowed, refused, .. } = &compared;
+    assert!(*allowed > 100 && *refused > 100, "{allowed} and {refused}");
+    let run = &replayed.runs[0];
+    assert_eq!((run.allowed_requests, run.refused_requests), (*allowed, *refused));
+    let limits = assert_same_insight(&compared);
+    assert_eq!(limits, 7, "each limit has requests");
+    println!(
+        "{allowed} requests allowed and {refused} refused, each by both; the insight of {limits} limits is the same"
+    );
+}
+
+#[test]
+fn the_answers_are_those_of_a_server_with_rules_for_envoy() {
+    let text = log(2_000, 2_500, 2);
+    let compared = compare(|| of_text(&text), FRACTIONS, COMPAT, &DESCRIPTORS[..2]);
+    assert!(compared.allowed > 100 && compared.refused > 100, "{} and {}", compared.allowed, compared.refused);
+    assert_eq!(assert_same_insight(&compared), 2);
+}
+
+#[test]
+fn the_sums_of_a_run_are_those_of_its_requests() {
+    let text = log(2_000, 2_500, 3);
+    let compared = compare(|| of_text(&text), FRACTIONS, RULES, &DESCRIPTORS);
+    let run = &compared.replayed.runs[0];
+    let sum = |points: &[spillgate_server::replay::report::Counts]| {
+        points.iter().fold((0, 0), |sum, point| (sum.0 + point.allowed, sum.1 + point.refused))
+    };
+    assert_eq!(sum(&run.timeline.points), (compared.allowed, compared.refused));
+    for limit in &run.limits {
+        let counts = (limit.allowed_requests, limit.refused_requests);
+        assert_eq!((limit.allowed_units, limit.refused_units), counts, "each request costs one unit");
+        assert_eq!(sum(&limit.timeline.points), counts);
+        assert_eq!(limit.first_refusals.len() as u64, counts.1.min(5));
+        assert!(limit.first_refusals.is_sorted_by_key(|refusal| refusal.time_ns));
+        assert!(limit.longest_refusals.is_sorted_by(|one, next| one.wait_ns >= next.wait_ns));
+        let period = limit.period.as_ref().expect("each limit has requests");
+        assert!(period.to_ns - period.from_ns < 3_600_000_000_000);
+        let bars: u64 = period.used.iter().map(|bar| bar.callers).sum();
+        assert_eq!(bars as f64, period.report.spans[2].callers.asked.value);
+    }
+}

@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Reads logs that are small as files and have BOMB_MIB (default 10,240) MiB of text, and prints how much memory this needs. The log
+# of short lines has an eighth of this text, because its lines need the most time. Then reads other hostile logs: control
+# characters, long lines, broken files, impossible years.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+export BOMB_MIB=${BOMB_MIB:-10240}
+cargo test --release --quiet --locked --package spillgate-server --test access_log_memory -- --nocapture
+cargo test --release --quiet --locked --package spillgate-server --test access_log -- hostile random
