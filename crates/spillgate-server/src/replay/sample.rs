@@ -87,7 +87,7 @@ fn limit(rule: &spillgate::rules::Rule, refused_percent: u64) -> LimitReport {
         time_ns: BEGIN_NS + line * 1_000_000_000,
         text: Some(format!("203.0.113.{line} - - \"GET /{HOSTILE} HTTP/1.1\" 200")),
         caller: format!("remote_address=203.0.113.{line}{HOSTILE}"),
-        wait_ns: (line % 3 > 0).then_some(line * 1_500_000_000),
+        wait_ns: (!line.is_multiple_of(3)).then_some(line * 1_500_000_000),
     };
     LimitReport {
         limit: LimitName::of(rule, limit),
