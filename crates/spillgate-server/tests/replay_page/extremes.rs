@@ -1,6 +1,6 @@
 //! Reports that are as large, as small or as hostile as a report can be.
 
-use super::samples::{BEGIN_NS, shop};
+use super::samples::{BEGIN_NS, attention, shop};
 use spillgate_server::limit_name::LimitName;
 use spillgate_server::replay::report::*;
 
@@ -90,7 +90,7 @@ pub(crate) fn forty_limits() -> ReplayReport {
         refusals.for_each(|refusal| (refusal.text, refusal.caller) = (None, "caller 3f9a21c0".into()));
         limits.push(limit);
     }
-    limits.sort_by_key(|limit| limit.period.as_ref().map(|period| period.report.verdict as u8));
+    limits.sort_by_key(|limit| limit.period.as_ref().map(|period| attention(period.report.verdict)));
     report
 }
 

@@ -234,7 +234,7 @@ pub(crate) fn shop() -> ReplayReport {
     }
 }
 
-fn attention(verdict: spillgate::insight::Verdict) -> u8 {
+pub(crate) fn attention(verdict: spillgate::insight::Verdict) -> u8 {
     use spillgate::insight::Verdict::*;
     let order = [TooStrict, Bursts, OneAbuser, NeverBinding, Effective, TooLittleToTell];
     order.iter().position(|other| *other == verdict).expect("it is in the list") as u8
