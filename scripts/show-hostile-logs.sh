@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Reads logs that are small as files and have BOMB_MIB (default 10,240) MiB of text, and prints how much memory this needs. The log
-# of short lines has an eighth of this text, because its lines need the most time. Then reads other hostile logs: control
+# Reads logs that are small as files and have up to BOMB_MIB (default 10,240) MiB of text, and prints how much memory this needs.
+# Logs of short lines have less text, because short lines need more time for each MiB. Then reads other hostile logs: control
 # characters, long lines, broken files, impossible years.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -141,11 +141,17 @@ fn origin_form(target: &[u8]) -> &[u8] {
 }
 
 fn path(target: &[u8]) -> &[u8] {
-    memchr::memchr2(b'?', b'#', target).map_or(target, |at| &target[..at])
+    split_target(target).0
 }
 
 fn query(target: &[u8]) -> &[u8] {
-    memchr(b'?', target).map_or(&[], |at| path(&target[at + 1..]))
+    split_target(target).1
+}
+
+/// Returns the path and the query of `/path?query#fragment`.
+fn split_target(target: &[u8]) -> (&[u8], &[u8]) {
+    let target = memchr(b'#', target).map_or(target, |at| &target[..at]);
+    memchr(b'?', target).map_or((target, &[]), |at| (&target[..at], &target[at + 1..]))
 }
 
 #[cfg(test)]
@@ -184,6 +190,7 @@ mod tests {
             ("GET /a?b=c HTTP/1.1", ["GET", "/a?b=c", "/a", "b=c", "HTTP/1.1"]),
             ("GET /a", ["GET", "/a", "/a", "", ""]),
             ("M-SEARCH /a?b?c#d HTTP/2.0", ["M-SEARCH", "/a?b?c#d", "/a", "b?c", "HTTP/2.0"]),
+            ("GET /a#b?c HTTP/1.1", ["GET", "/a#b?c", "/a", "", "HTTP/1.1"]),
             ("GET /a b c HTTP/1.0", ["GET", "/a b c", "/a b c", "", "HTTP/1.0"]),
             ("GET http://h:80/a?b HTTP/1.1", ["GET", "/a?b", "/a", "b", "HTTP/1.1"]),
             ("GET http://h HTTP/1.1", ["GET", "/", "/", "", "HTTP/1.1"]),

@@ -243,7 +243,6 @@ mod tests {
             "10/oct/2000:13:55:36 +0000",
             "2000-13-10T20:55:36Z",
             "2000-10-10T20:55:36.Z",
-            "2000-10-10T20:55:36.5",
             "1989-12-31T23:59:59Z",
             "2201-01-01T00:00:00Z",
             "631151999",
@@ -254,8 +253,7 @@ mod tests {
             "971211336.5x",
             "9.71e8",
         ] {
-            let expected = if text == "2000-10-10T20:55:36.5" { Some(971_211_336_500_000_000) } else { None };
-            assert_eq!(nanos(text), expected, "{text}");
+            assert_eq!(nanos(text), None, "{text}");
         }
         assert_eq!(nanos("1990-01-01T00:00:00Z"), Some(631_152_000 * SECOND_NS));
         assert_eq!(nanos("2200-12-31T23:59:59Z"), Some(7_289_654_399 * SECOND_NS));
