@@ -95,8 +95,8 @@ fn hidden_callers_are_in_no_output() {
     }
     // One caller has one name in all lists.
     let report: Value = serde_json::from_str(&json).expect("it is JSON");
-    let limit = report["runs"][0]["limits"].as_array().expect("it is a list").iter();
-    let limit = limit.filter(|limit| limit["limit"]["rule"] == "remote_address").next().expect("there is a limit");
+    let mut limits = report["runs"][0]["limits"].as_array().expect("it is a list").iter();
+    let limit = limits.find(|limit| limit["limit"]["rule"] == "remote_address").expect("there is a limit");
     let top = &limit["period"]["report"]["top_refused"]["callers"];
     let refused: Vec<_> = limit["longest_refusals"].as_array().expect("it is a list").iter().collect();
     let names: Vec<_> = top.as_array().expect("it is a list").iter().map(|caller| &caller["name"]).collect();
