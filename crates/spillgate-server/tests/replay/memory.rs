@@ -12,7 +12,7 @@ const RULES: &str =
 /// Replays a log of 1,000 callers that comes from standard input. Returns the highest memory of the process in bytes.
 fn highest_memory_bytes(folder: &Folder, lines: u64) -> u64 {
     let mut child = command(&folder.path("."))
-        .args(["replay", "rules.yaml", "--log", "-", "--format", "$remote_addr $msec", "--json"])
+        .args(["replay", "rules.yaml", "--log", "-", "--format", "$remote_addr $msec $http_user_agent", "--json"])
         .args(["--descriptor", "remote_address={remote_addr}"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -21,7 +21,7 @@ fn highest_memory_bytes(folder: &Folder, lines: u64) -> u64 {
     let mut input = child.stdin.take().expect("stdin is piped");
     let mut text = String::new();
     for line in 0..lines {
-        writeln!(text, "203.0.{}.{} {}", line % 1_000 / 256, line % 256, 1_772_366_400 + line / 100)
+        writeln!(text, "203.0.{}.{} {} {:200}", line % 1_000 / 256, line % 256, 1_772_366_400 + line / 100, "curl")
             .expect("a text can grow");
         if text.len() > 1 << 16 || line + 1 == lines {
             input.write_all(text.as_bytes()).expect("the command reads");
@@ -42,6 +42,6 @@ fn highest_memory_bytes(folder: &Folder, lines: u64) -> u64 {
 fn a_log_that_is_ten_times_longer_needs_no_more_memory() {
     let folder = Folder::new(&[("rules.yaml", RULES)]);
     let [short, long] = [10_000, 100_000].map(|lines| highest_memory_bytes(&folder, lines));
-    // The long log has 2 MB more text.
-    assert!(long < short + (1 << 20), "{short} and {long} bytes");
+    // The long log has 20 MB more text. The memory at the highest differs by a few MB from run to run.
+    assert!(long < short + (10 << 20), "{short} and {long} bytes");
 }
