@@ -4,6 +4,8 @@
 
 #[path = "insight/cases.rs"]
 mod cases;
+#[path = "insight/clocks.rs"]
+mod clocks;
 #[path = "insight/figures.rs"]
 mod figures;
 #[path = "insight/random.rs"]
@@ -54,7 +56,7 @@ fn played(case: &Case, seed: u64, servers: usize) -> Outcome {
     let mut readings = insights.iter().map(|insight| insight.read(begin.after(case.secs as u32 * SECOND)));
     let mut reading = readings.next().expect("there is a server");
     readings.for_each(|other| reading.merge(&other));
-    Outcome { report: reading.clone().report(), truths, indices, reading }
+    Outcome { report: reading.report(), truths, indices, reading }
 }
 
 /// Returns the share of requests that are refused, and the number of callers that are refused, if the limit is `quota`.

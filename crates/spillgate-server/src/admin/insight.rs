@@ -52,12 +52,20 @@ pub(crate) struct QuotaOptions {
     binding: String,
 }
 
+impl QuotaOptions {
+    /// Returns why requests that are over the limit pass. Returns `None` if the limit refuses them.
+    pub(crate) fn passing(&self) -> Option<&str> {
+        Some(self.binding.as_str()).filter(|binding| *binding != "enforce")
+    }
+}
+
 /// The server that a page is of.
 #[derive(Serialize)]
 struct Server {
     /// A random number of the process. Two addresses of one server show the same one.
     id: String,
-    /// The hash of a fixed text. Two servers show the same one if they hash keys with the same secret.
+    /// Two servers show the same one if a caller of both has the same hash: they hash keys with the same secret, which is not
+    /// public.
     key_check: String,
     /// The number of limits for which `insight.max_callers` does not suffice.
     unwatched_limits: usize,
@@ -94,7 +102,7 @@ pub(super) struct InsightQuery {
 }
 
 impl<'a> LimitName<'a> {
-    fn of((rule, limit, _): Watched<'a>) -> LimitName<'a> {
+    fn of<C: Clock>(service: &Service<C>, (rule, limit, _): Watched<'a>) -> LimitName<'a> {
         let (quota, origin) = (&limit.quota, limit.origin.as_ref().unwrap_or(&rule.origin));
         LimitName {
             domain: &rule.domain,
@@ -106,13 +114,14 @@ impl<'a> LimitName<'a> {
             limit: quota.limit(),
             window_ns: Some(quota.window_ns()).filter(|window_ns| *window_ns > 0),
             capacity: quota.capacity(),
-            options: QuotaOptions::of(rule, limit),
+            options: QuotaOptions::of(rule, limit, service.options().shadow),
         }
     }
 }
 
 impl QuotaOptions {
-    fn of(rule: &Rule, limit: &Limit) -> QuotaOptions {
+    /// `shadow` says that the whole server is in shadow mode.
+    fn of(rule: &Rule, limit: &Limit, shadow: bool) -> QuotaOptions {
         let quota = &limit.quota;
         let (anchor, segments) = match quota.algorithm() {
             Algorithm::FixedWindow(Anchor::Epoch) => (Some("epoch"), None),
@@ -127,6 +136,7 @@ impl QuotaOptions {
             Denied::Charged => "charged",
         };
         let binding = match rule.binding() {
+            _ if shadow => "shadow",
             Binding::Shadow => "shadow",
             Binding::Quota => "quota",
             _ => "enforce",
@@ -157,19 +167,19 @@ pub(super) async fn insight<C: Clock + 'static>(
     };
     let server = Server {
         id: format!("{:016x}", state.service.number()),
-        key_check: format!("{:032x}", state.service.limiter().keys().start().part(b"insight").finish()),
+        key_check: state.service.caller_check(),
         unwatched_limits: state.service.rules().unwatched(),
     };
     let begin = format!("{{\"server\":{},\"limits\":[", json(&server));
     limits(state, begin, move |service, watched| {
         let (rule, limit, insight) = watched;
         let mut reading = insight.read(service.limiter().now());
-        let mut report = reading.clone().report();
+        let mut report = reading.report();
         hide(service, [&mut report.top_allowed, &mut report.top_refused]);
         hide(service, [&mut reading.top_allowed, &mut reading.top_refused]);
         let reading = readings.then_some(reading);
         let suggested_rules = report.suggestion.map(|suggestion| suggestion.to_yaml(rule, limit));
-        json(&InsightOfLimit { limit: LimitName::of(watched), report, suggested_rules, reading })
+        json(&InsightOfLimit { limit: LimitName::of(service, watched), report, suggested_rules, reading })
     })
 }
 
@@ -178,7 +188,7 @@ pub(super) async fn top<C: Clock + 'static>(State(state): State<AdminState<C>>) 
         let Reading { top_allowed: mut allowed, top_refused: mut refused, .. } =
             watched.2.read(service.limiter().now());
         hide(service, [&mut allowed, &mut refused]);
-        json(&TopOfLimit { limit: LimitName::of(watched), allowed, refused })
+        json(&TopOfLimit { limit: LimitName::of(service, watched), allowed, refused })
     })
 }
 

@@ -65,7 +65,7 @@ impl<C: Clock> Service<C> {
     ) {
         let thread = ThreadNumber::current();
         self.metrics.count_request(thread, protocol, answer.verdict);
-        self.watch(loaded, request, answer);
+        self.watch(now, loaded, request, answer);
         if !answer.plan.hits.is_empty() {
             count_hits(thread, &loaded.counters, answer);
         }

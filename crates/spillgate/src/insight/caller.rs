@@ -2,6 +2,8 @@
 //!
 //! A caller is everything that has one key, for example one user. Its figures take the same memory however much it asks.
 
+use spillgate_core::Reason;
+
 use super::demand::{Demand, exceeds};
 use super::model::{Counting, Model};
 use super::reading::{CallerId, SampledCaller, shifted};
@@ -24,7 +26,7 @@ pub(super) struct Caller {
     upper: Demand,
     /// Counts refused units once.
     lower: Demand,
-    /// When the window of the limit that is now began.
+    /// When the window of the limit that is now began, by the clock of the store.
     window_began_ns: u64,
     /// The begin of the first window of those that follow each other, and of which each but the one that is now has refused.
     refusing_since_ns: u64,
@@ -36,13 +38,16 @@ pub(super) struct Caller {
     recent: Peak,
     /// Whether a refused request of this caller may have come again.
     returned: bool,
+    /// Whether the window that is now has refused.
+    window_refused: bool,
     /// The peaks of the half before.
     recent_before: Peak,
     /// The units of the window before, as `upper` and `lower` count them. Only limits with sliding windows use them.
     window_before: [f64; 2],
     /// The last refusal of a request that can never pass.
     last_oversized_ns: u64,
-    /// The last refusal that this insight cannot explain: other servers took units of the same store.
+    /// The last refusal that this insight cannot explain: other servers took units of the same store, or this server decided by
+    /// its share of the limit.
     last_shared_ns: u64,
     longer: [Halves; SPANS_NS.len() - 1],
 }
@@ -94,31 +99,42 @@ impl Caller {
         self.lower.pass(model, elapsed_ns);
         self.last_asked_ns = now_ns;
         self.asked_minutes |= 1;
-        if take.is_oversized() {
+        if take.is_oversized(model) {
             // No burst and no rate helps a request that can never pass, so it is no part of them.
             self.last_oversized_ns = now_ns;
             return;
         }
-        if model.window_ns > 0 && (self.window_began_ns == 0 || now_ns - self.window_began_ns >= model.window_ns) {
-            self.begin_window(model, now_ns);
+        if model.window_ns > 0 {
+            let store_ns = if take.store_ns > 0 { take.store_ns } else { now_ns };
+            // A take of the window before can come late.
+            if store_ns.abs_diff(self.window_began_ns) >= model.window_ns {
+                self.begin_window(model, now_ns, store_ns);
+            }
         }
         let units = take.units as f64;
         let repeated = self.unmet.min(units);
-        let upper_rate = self.upper.add(model, now_ns, units, take.refused, 0);
+        let of_share = take.is_of_share(model);
+        let refused = take.refused && !of_share;
+        let upper_rate = self.upper.add(model, now_ns, units, refused, 0);
         // Windows admit their limit and no more, so units that are counted once never exceed the rate. Instead, each window has
         // to refuse, and little of the rate may be left unused.
         let refusing_since_ns = if model.has_windows() { self.refusing_since_ns } else { 0 };
-        self.lower.add(model, now_ns, units - repeated, take.refused, refusing_since_ns);
+        self.lower.add(model, now_ns, units - repeated, refused, refusing_since_ns);
         self.unmet -= repeated;
         if take.may_return {
             self.unmet += units;
             self.returned = true;
         }
         let mut peak = self.peak_of(model, units, upper_rate);
-        peak.used = take.used_permille();
+        peak.used = take.used_permille(model);
         if take.refused {
             self.last_refused_ns = now_ns;
-            self.refused(model, take, &mut peak);
+            if of_share {
+                self.last_shared_ns = now_ns;
+            } else {
+                self.window_refused = true;
+                self.refused(model, take, &mut peak);
+            }
         }
         let half = now_ns / HALF_NS;
         if half > self.recent_half {
@@ -146,7 +162,7 @@ impl Caller {
 
     /// Compares a refusal with what this insight has seen of the caller.
     fn refused(&mut self, model: &Model, take: &Take, peak: &mut Peak) {
-        if !take.is_exceeded(model) {
+        if take.reason != Reason::Exceeded {
             return;
         }
         let seen = if model.has_windows() { peak.window_upper } else { peak.burst_upper };
@@ -166,21 +182,22 @@ impl Caller {
         minutes.into_iter().for_each(|minutes| *minutes = shifted(*minutes, later));
     }
 
-    /// Begins a window of the limit.
+    /// Begins a window of the limit. The clock of its store may show another time than the clock of this insight.
     #[cold]
-    fn begin_window(&mut self, model: &Model, now_ns: u64) {
+    fn begin_window(&mut self, model: &Model, now_ns: u64, store_ns: u64) {
         let length_ns = model.window_ns;
-        let began_ns = if model.counting == Counting::FirstHit { now_ns } else { now_ns - now_ns % length_ns };
-        let later_ns = began_ns - self.window_began_ns;
+        let since_begin_ns = if model.counting == Counting::FirstHit { 0 } else { store_ns % length_ns };
+        let began_ns = store_ns - since_begin_ns;
+        // The time is before the window if another store decides now.
+        let later_ns = began_ns.checked_sub(self.window_began_ns).unwrap_or(u64::MAX);
         let units = [&mut self.upper, &mut self.lower].map(|demand| std::mem::take(&mut demand.window_units));
         self.window_before = if later_ns == length_ns { units } else { [0.0; 2] };
         // A window from the first hit can begin a little after the end of the one before.
-        let follows = later_ns < 2 * length_ns;
-        let has_refused = self.last_refused_ns >= self.window_began_ns;
-        if !(follows && has_refused) {
-            self.refusing_since_ns = began_ns;
+        let follows = later_ns / 2 < length_ns;
+        if !(follows && self.window_refused) {
+            self.refusing_since_ns = now_ns.saturating_sub(since_begin_ns);
         }
-        self.window_began_ns = began_ns;
+        (self.window_began_ns, self.window_refused) = (began_ns, false);
     }
 
     #[cold]
@@ -275,5 +292,19 @@ impl Peak {
         self.window_upper = self.window_upper.max(other.window_upper);
         self.rate = self.rate.max(other.rate);
         self.used = self.used.max(other.used);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::{offset_of, size_of};
+
+    use super::*;
+
+    #[test]
+    fn a_caller_is_small_and_most_takes_change_three_cache_lines() {
+        // A sample has room for a quarter more callers, and an index of at most ten bytes for each of them.
+        assert!(size_of::<Caller>() * 5 / 4 + 40 <= 600, "a caller has {} bytes", size_of::<Caller>());
+        assert!(offset_of!(Caller, recent_before) <= 192, "{}", offset_of!(Caller, recent_before));
     }
 }

@@ -66,8 +66,11 @@ fn lines(reported: &Reported, terminal: &Terminal) -> Vec<String> {
     let title = clean(&format!("{}: {}{name}", limit.domain, limit.rule));
     let origin = clean(&format!("({}:{}, {})", limit.file, limit.line, quota(reported)));
     let mut lines = vec![format!("{} {}", terminal.paint(Tone::Title, &title), terminal.paint(Tone::Faint, &origin))];
-    lines.push(format!("  {}: {}", terminal.paint(tone, verdict), clean(&report.reason)));
-    lines.extend(report.spans.iter().filter(|span| span.counts.requests > 0).map(|span| format!("  {}", counts(span))));
+    let passes = limit.options.passing().is_some();
+    let (condition, refused) = if passes { ("if it refused: ", "over the limit") } else { ("", "refused") };
+    lines.push(format!("  {}: {condition}{}", terminal.paint(tone, verdict), clean(&report.reason)));
+    let asked = report.spans.iter().filter(|span| span.counts.requests > 0);
+    lines.extend(asked.map(|span| format!("  {}", counts(span, refused))));
     let [.., hour] = &report.spans;
     let highest = if hour.callers.asked.relative_error > 0.0 { "highest in the sample" } else { "highest" };
     let figure = |name: &str, figures: &Option<Percentiles>, show| {
@@ -77,7 +80,7 @@ fn lines(reported: &Reported, terminal: &Terminal) -> Vec<String> {
     lines.extend(figure("burst needed", &hour.burst_needed, units));
     lines.extend(figure("highest count of a window", &hour.window_count, units));
     lines.extend(figure("use of the limit", &hour.use_share, percent));
-    lines.extend(top("most refused units", &report.top_refused));
+    lines.extend(top(if passes { "most units over the limit" } else { "most refused units" }, &report.top_refused));
     lines.extend(top("most allowed units", &report.top_allowed));
     lines
 }
@@ -91,7 +94,8 @@ fn push_suggestion(text: &mut String, reported: &Reported, width: Option<usize>)
         }
         (None, Some(suggestion)) => {
             let burst = suggestion.burst.map(|burst| format!(", burst {burst}")).unwrap_or_default();
-            push_line(text, &format!("  suggested: {} in each window{burst}", suggestion.limit), width);
+            let of = if reported.limit.window_ns.is_some() { "in each window" } else { "permits" };
+            push_line(text, &format!("  suggested: {} {of}{burst}", suggestion.limit), width);
         }
         (None, None) => {}
     }
@@ -102,16 +106,18 @@ fn quota(reported: &Reported) -> String {
     let window =
         limit.window_ns.map(|ns| format!(" in {}", format_duration(Duration::from_nanos(ns)))).unwrap_or_default();
     let capacity = if limit.capacity == limit.limit { String::new() } else { format!(", capacity {}", limit.capacity) };
-    format!("{} {}{window}{capacity}", limit.algorithm, limit.limit)
+    let passing = limit.options.passing().map(|binding| format!(", {binding}")).unwrap_or_default();
+    format!("{} {}{window}{capacity}{passing}", limit.algorithm, limit.limit)
 }
 
-/// Returns the counts of a span: `1h: 12,000 requests, 8.1 % refused; 340 callers, 12 refused; waits 1s, 4s, 5s`.
-fn counts(span: &SpanReport) -> String {
-    let refused = 100.0 * span.counts.refused_requests as f64 / span.counts.requests.max(1) as f64;
+/// Returns the counts of a span: `1h: 12,000 requests, 8.1 % refused; 340 callers, 12 refused; waits 1s, 4s, 5s`. `refused` is
+/// the word for this.
+fn counts(span: &SpanReport, refused: &str) -> String {
+    let percent = 100.0 * span.counts.refused_requests as f64 / span.counts.requests.max(1) as f64;
     let requests = units(span.counts.requests as f64);
     let Callers { asked, refused: refused_callers, .. } = span.callers;
     let mut text = format!(
-        "last {}: {requests} request{}, {refused:.1} % refused; {} caller{}, {} refused",
+        "last {}: {requests} request{}, {percent:.1} % {refused}; {} caller{}, {} {refused}",
         span_name(span),
         plural(span.counts.requests as f64),
         estimate(&asked),
