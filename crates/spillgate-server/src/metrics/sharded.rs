@@ -47,6 +47,8 @@ impl ThreadNumber {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed) % MAX_SHARDS;
         thread.number.set(number);
+        // Threads with the same state would sample the same requests in the order of their requests.
+        thread.random.set(number as u64);
         ThreadNumber(number)
     }
 }

@@ -90,6 +90,7 @@ impl<C: Clock> Service<C> {
         metrics: Arc<Metrics>,
     ) -> Service<C> {
         metrics.rules_loaded.set(seconds(limiter.now()));
+        metrics.reload_successful.set(1);
         let caller_seed = insight::caller_seed(limiter.keys(), options.has_public_keys);
         let loaded = Loaded::new(rules, &metrics, (&options, caller_seed), None, limiter.now());
         let service = Service {
@@ -123,6 +124,7 @@ impl<C: Clock> Service<C> {
         self.loaded.store(Arc::new(Loaded::new(rules, &self.metrics, options, Some(&before), now)));
         self.metrics.reloads.inc();
         self.metrics.rules_loaded.set(seconds(now));
+        self.metrics.reload_successful.set(1);
         self.update_readiness();
     }
 
