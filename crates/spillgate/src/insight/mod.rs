@@ -29,7 +29,7 @@ mod caller;
 mod counts;
 mod demand;
 mod model;
-mod places;
+mod positions;
 mod reading;
 mod report;
 mod sample;
