@@ -217,7 +217,7 @@ fn unrefused(reading: &Reading, span: &Span, watched_ns: u64) -> Judged {
     } else {
         format!(
             "{none} In the last {seen}, none of {} callers in the sample used more than {percent} % of its limit, in a window or at \
-             once. No other caller used more than {percent_used} % at once.",
+             once. No other caller used more than {percent_used} % at once, or half of its rate on average.",
             callers.len()
         )
     };
