@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # Measures the server's CPU time per decision over gRPC with insight, against the same server without it: with a million callers,
 # and with 1,000 callers nearly all of whose requests are refused. Prints markdown for bench/RESULTS.md.
+#
+# Both servers count their metrics, which cannot be switched off. show-no-regression.sh measures a server with metrics against one of
+# an earlier commit, which had fewer of them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -170,7 +170,7 @@ fn of_library() -> Result<f64, Box<dyn Error>> {
 fn of_insight() -> Result<f64, Box<dyn Error>> {
     let (limiter, quota) = (Limiter::new(MemoryStore::new(MemoryOptions::default())), Quota::per_minute(1).build()?);
     let start = limiter.now();
-    let options = spillgate::insight::Options { callers: 256, names: true };
+    let options = spillgate::insight::Options { callers: 256, names: true, seed: 0 };
     let insight = LimitInsight::new(&quota, options, start);
     let decision = limiter.take_now(&quota, "user:7", 2);
     let mut number = 0_u64;

@@ -73,6 +73,11 @@ impl LimitName {
 }
 
 impl QuotaOptions {
+    /// Returns why requests that are over the limit pass. Returns `None` if the limit refuses them.
+    pub(crate) fn passing(&self) -> Option<&str> {
+        Some(self.binding.as_str()).filter(|binding| *binding != "enforce")
+    }
+
     fn of(rule: &Rule, limit: &Limit) -> QuotaOptions {
         let quota = &limit.quota;
         let (anchor, segments) = match quota.algorithm() {

@@ -23,11 +23,12 @@ fn ask(server: &Spillgate, user: &str, times: usize, cost: u64) -> String {
 
 #[test]
 fn several_servers_are_shown_as_one() {
-    let folder = Folder::new(&[("rules.yaml", RULES)]);
+    let folder = Folder::new(&[("rules.yaml", RULES), ("secret", "00112233445566778899aabbccddeeff")]);
     let redis = RedisServer::start();
+    let secret = format!("--store-key-secret-file={}", folder.path("secret").display());
     // The deadline is long, so that both servers decide by the store on a busy machine.
     let arguments =
-        ["--store", &redis.url(), "--store-deadline=1m", "--store-expected-nodes=2", "--insight-keys=plain"];
+        ["--store", &redis.url(), "--store-deadline=1m", "--store-expected-nodes=2", "--insight-keys=plain", &secret];
     let servers = [0, 1].map(|_| Spillgate::serve(&folder.path("rules.yaml"), &arguments));
     for server in &servers {
         eventually("the store decides", || ask(server, "ann", 1, 0).contains(r#""source":"store""#).then_some(()));
@@ -126,7 +127,7 @@ fn limits_of_two_servers_are_merged_only_if_they_are_the_same() {
     let page = page(&folder, &admins.iter().map(|admin| &**admin).collect::<Vec<_>>());
     assert_eq!(page["limits"].as_array().map(Vec::len), Some(limits.len()), "{page}");
     assert_eq!(page["callers_match"], false, "each memory store has a secret of its own: {page}");
-    assert!(page["notes"][0].as_str().is_some_and(|note| note.contains("different secrets")), "{page}");
+    assert!(page["notes"][0].as_str().is_some_and(|note| note.contains("store.key_secret_file")), "{page}");
 }
 
 #[test]
@@ -199,4 +200,55 @@ fn page_and_command_agree_if_callers_are_hidden() {
         assert_eq!(from_command["limits"][0][member], from_page["limits"][0][member], "{member}");
     }
     assert_eq!(from_command["limits"][0]["top_refused"]["callers"], json!([]));
+}
+
+#[test]
+fn without_a_key_secret_callers_of_two_servers_are_not_merged() {
+    let folder = Folder::new(&[("rules.yaml", RULES)]);
+    let redis = RedisServer::start();
+    let arguments = ["--store", &redis.url(), "--store-deadline=1m", "--store-expected-nodes=2"];
+    let servers = [0, 1].map(|_| Spillgate::serve(&folder.path("rules.yaml"), &arguments));
+    for server in &servers {
+        eventually("the store decides", || ask(server, "ann", 1, 0).contains(r#""source":"store""#).then_some(()));
+        ask(server, "ann", 1, 1);
+    }
+    let admins = servers.each_ref().map(|server| format!("--admin=http://{}", server.admin()));
+    let output = folder.run_with(&["insight", &admins[0], &admins[1], "--json"], &[]);
+    let page: Value = serde_json::from_str(&output.stdout).expect("it is JSON");
+    assert_eq!(
+        (&page["callers_match"], &page["limits"][0]["spans"][2]["callers"]["asked"]["value"]),
+        (&json!(false), &json!(2.0))
+    );
+    assert!(page["notes"][0].as_str().is_some_and(|note| note.contains("store.key_secret_file")), "{page}");
+}
+
+#[test]
+fn a_limit_in_shadow_mode_is_not_said_to_refuse() {
+    let rules = RULES.replace("rate_limit:", "shadow_mode: true\n    rate_limit:");
+    let folder = Folder::new(&[("rules.yaml", &rules)]);
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
+    ask(&server, "ann", 4, 1);
+    let output = folder.run_with(&["insight", &format!("--admin=http://{}", server.admin())], &[]).stdout;
+    assert!(output.lines().next().is_some_and(|title| title.ends_with(", shadow)")), "{output}");
+    assert!(output.contains("too little to tell: if it refused: There were 4 requests."), "{output}");
+    assert!(output.contains("50.0 % over the limit; 1 caller, 1 over the limit"), "{output}");
+    assert!(output.contains("most units over the limit: ") && !output.contains("50.0 % refused"), "{output}");
+}
+
+/// The book says how much memory insight takes.
+#[test]
+fn insight_takes_the_memory_that_the_book_says() {
+    let resident_mib = |limits: usize, callers: &str| {
+        let rule = |index| format!("  - {{key: k{index}, rate_limit: {{unit: minute, requests_per_unit: 5}}}}\n");
+        let rules = format!("domain: d\ndescriptors:\n{}", (0..limits).map(rule).collect::<String>());
+        let folder = Folder::new(&[("rules.yaml", &rules)]);
+        let server =
+            Spillgate::serve(&folder.path("rules.yaml"), &[&format!("--insight-max-callers={callers}"), "--workers=2"]);
+        server.process.resident_bytes() as f64 / 1_048_576.0
+    };
+    for (limits, most_mib) in [(1, 8.0), (20, 35.0), (1_000, 75.0)] {
+        let added = resident_mib(limits, "65536") - resident_mib(limits, "off");
+        println!("| {limits} limits | {added:.1} MiB |");
+        assert!(added < most_mib, "insight into {limits} limits takes {added} MiB");
+    }
 }

@@ -85,6 +85,11 @@ fn a_bad_reload_changes_nothing_and_says_why() {
     assert_eq!(check(&server), (5, 3));
     let metrics = || http::get(server.admin(), "/metrics", &[]).body;
     eventually("the metric counts both failures", || metrics().contains("reload_failures_total 2").then_some(()));
+    let says = |successful: u8| metrics().contains(&format!("\nspillgate_rules_last_reload_successful {successful}\n"));
+    eventually("the metric says that the last reload failed", || says(0).then_some(()));
+    folder.write("rules/a.yaml", &rules(6));
+    signal(server.process.id(), "HUP");
+    eventually("the metric says that the last reload succeeded", || says(1).then_some(()));
 }
 
 #[test]

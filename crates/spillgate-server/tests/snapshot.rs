@@ -253,15 +253,18 @@ fn snapshots_that_cannot_be_written_are_reported_once_and_counted() {
     let mut server = served.serve("100ms");
     next_snapshot(&server);
     assert!(metric(&server, "spillgate_snapshot_timestamp_seconds") > 1_700_000_000);
+    assert_eq!(metric(&server, "spillgate_snapshot_last_successful"), 1);
     // The server writes a snapshot to a draft file first. Root can write to every file, but even root cannot write the
     // draft if a folder has the name of the draft.
     eventually("the folder `state.draft` is created", || fs::create_dir(served.folder.path("state.draft")).ok());
     eventually("three snapshots fail", || (metric(&server, "spillgate_snapshot_failures_total") >= 3).then_some(()));
+    assert_eq!(metric(&server, "spillgate_snapshot_last_successful"), 0);
     let lines = |server: &Spillgate| server.process.stderr().iter().filter(|l| l.contains("cannot be written")).count();
     assert_eq!(lines(&server), 1, "{:?}", server.process.stderr());
     assert_eq!(check(&server, "day", "a"), 99_999, "the server still answers");
     fs::remove_dir(served.folder.path("state.draft")).expect("the folder is removed");
     next_snapshot(&server);
+    assert_eq!(metric(&server, "spillgate_snapshot_last_successful"), 1);
     server.process.terminate();
     assert_eq!(server.process.wait().code(), Some(0));
     assert_eq!(lines(&server), 1);

@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use spillgate::Clock;
 use spillgate::insight::{Reading, Report, TopCallers};
+use spillgate::rules::{Limit, Rule};
 
 use crate::limit_name::LimitName;
 use crate::protocol::http::problem::Problem;
@@ -22,7 +23,8 @@ use super::AdminState;
 struct Server {
     /// A random number of the process. Two addresses of one server show the same one.
     id: String,
-    /// The hash of a fixed text. Two servers show the same one if they hash keys with the same secret.
+    /// Two servers show the same one if a caller of both has the same hash: they hash keys with the same secret, which is not
+    /// public.
     key_check: String,
     /// The number of limits for which `insight.max_callers` does not suffice.
     unwatched_limits: usize,
@@ -58,6 +60,15 @@ pub(super) struct InsightQuery {
     readings: bool,
 }
 
+/// Names a limit. If the whole server is in shadow mode, each limit is.
+fn limit_name<C: Clock>(service: &Service<C>, rule: &Rule, limit: &Limit) -> LimitName {
+    let mut name = LimitName::of(rule, limit);
+    if service.options().shadow {
+        "shadow".clone_into(&mut name.options.binding);
+    }
+    name
+}
+
 pub(super) async fn insight<C: Clock + 'static>(
     State(state): State<AdminState<C>>,
     query: Result<Query<InsightQuery>, axum::extract::rejection::QueryRejection>,
@@ -71,19 +82,19 @@ pub(super) async fn insight<C: Clock + 'static>(
     };
     let server = Server {
         id: format!("{:016x}", state.service.number()),
-        key_check: format!("{:032x}", state.service.limiter().keys().start().part(b"insight").finish()),
+        key_check: state.service.caller_check(),
         unwatched_limits: state.service.rules().unwatched(),
     };
     let begin = format!("{{\"server\":{},\"limits\":[", json(&server));
     limits(state, begin, move |service, watched| {
         let (rule, limit, insight) = watched;
         let mut reading = insight.read(service.limiter().now());
-        let mut report = reading.clone().report();
+        let mut report = reading.report();
         hide(service, [&mut report.top_allowed, &mut report.top_refused]);
         hide(service, [&mut reading.top_allowed, &mut reading.top_refused]);
         let reading = readings.then_some(reading);
         let suggested_rules = report.suggestion.map(|suggestion| suggestion.to_yaml(rule, limit));
-        json(&InsightOfLimit { limit: LimitName::of(rule, limit), report, suggested_rules, reading })
+        json(&InsightOfLimit { limit: limit_name(service, rule, limit), report, suggested_rules, reading })
     })
 }
 
@@ -91,7 +102,7 @@ pub(super) async fn top<C: Clock + 'static>(State(state): State<AdminState<C>>) 
     limits(state, "{\"limits\":[".to_owned(), |service, (rule, limit, insight)| {
         let Reading { top_allowed: mut allowed, top_refused: mut refused, .. } = insight.read(service.limiter().now());
         hide(service, [&mut allowed, &mut refused]);
-        json(&TopOfLimit { limit: LimitName::of(rule, limit), allowed, refused })
+        json(&TopOfLimit { limit: limit_name(service, rule, limit), allowed, refused })
     })
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use spillgate::rules::{Limit, Rule};
 use spillgate::units::format_duration;
-use spillgate::{Binding, Decision, Hit, Op, Reason};
+use spillgate::{Binding, Decision, Hit, MAX_UNITS, Op, Reason};
 
 use super::registry::labels;
 use super::sharded::{Sharded, ThreadCopy, ThreadNumber};
@@ -37,7 +37,8 @@ const COUNTERS: usize = FIRST_UNITS + UNITS.len();
 pub(crate) struct LimitCounters(Sharded<COUNTERS>);
 
 impl LimitCounters {
-    /// Counts one hit on the limit. `is_taken` says whether the units that the limit allowed were taken, and not given up
+    /// Counts one hit on the limit. A hit counts as at most 2^53 - 1 units, so that no client can make a counter wrap around.
+    /// `is_taken` says whether the units that the limit allowed were taken, and not given up
     /// because another limit refused.
     #[inline]
     pub(crate) fn count(&self, thread: ThreadNumber, hit: &Hit<'_>, decision: &Decision, is_taken: bool) {
@@ -48,7 +49,7 @@ impl LimitCounters {
                 if decision.allowed && is_taken && decision.reason == Reason::Fits && !decision.soft_over =>
             {
                 counters.add(ALLOWED, 1);
-                counters.add(FIRST_UNITS + ALLOWED, units);
+                counters.add(FIRST_UNITS + ALLOWED, units.min(MAX_UNITS));
                 if is_near(decision) {
                     counters.add(NEAR, 1);
                 }
@@ -66,7 +67,7 @@ impl LimitCounters {
 /// Counts any hit.
 #[inline(never)]
 fn count_other(counters: ThreadCopy<'_, COUNTERS>, hit: &Hit<'_>, decision: &Decision, is_taken: bool) {
-    let Some(units) = judged_units(hit.op, decision) else { return };
+    let Some(units) = judged_units(hit.op, decision).map(|units| units.min(MAX_UNITS)) else { return };
     if decision.allowed {
         counters.add(if decision.soft_over { SOFT_OVER } else { ALLOWED }, 1);
         counters.add(NEAR, u64::from(is_near(decision)));
@@ -131,5 +132,35 @@ fn described(limit: &Limit) -> String {
         Some(unit) => format!("{size}/{}", unit.as_str()),
         None if window_ns == 0 => format!("{size} permits"),
         None => format!("{size}/{}", format_duration(Duration::from_nanos(window_ns))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use spillgate::{Quota, Wait};
+
+    use super::*;
+
+    #[test]
+    fn no_cost_makes_a_counter_of_units_fall() {
+        const LIMIT: Quota = Quota::per_minute(3).constant();
+        let refused = Decision::refuse(3, Reason::CostAboveCapacity, Wait::Never);
+        let counters = LimitCounters::default();
+        let mut before = counters.sums();
+        for (cost, binding) in [(u64::MAX, Binding::Enforce), (1 << 53, Binding::Enforce), (u64::MAX, Binding::Shadow)]
+        {
+            for (op, decision) in [
+                (Op::take(cost), &refused),
+                (Op::take(cost), &Decision::allow(3, 0)),
+                (Op::Force { cost }, &Decision::allow(3, 0)),
+            ] {
+                let hit = Hit::new(7, &LIMIT, op, binding);
+                (0..3).for_each(|_| counters.count(ThreadNumber::current(), &hit, decision, true));
+                let after = counters.sums();
+                let added: u64 = (FIRST_UNITS..COUNTERS).map(|index| after[index].wrapping_sub(before[index])).sum();
+                assert_eq!(added, 3 * MAX_UNITS, "{cost} {op:?}");
+                before = after;
+            }
+        }
     }
 }

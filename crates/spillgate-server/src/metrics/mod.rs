@@ -147,14 +147,18 @@ pub struct Metrics {
     /// The time when the last snapshot began, in seconds since 1970. This metric is not shown before the first
     /// snapshot.
     pub snapshot_time: Gauge,
+    /// 1 if the last snapshot was written, and 0 if not. This metric is not shown before the first snapshot.
+    pub snapshot_successful: Gauge,
     /// The number of rules that the server uses.
     pub rules: Gauge,
     /// The time when rules were last loaded without an error, at the start or by a reload, in seconds since 1970.
     pub rules_loaded: Gauge,
-    /// Reloads after which the server uses changed rules.
+    /// Reloads that succeeded.
     pub reloads: Counter,
-    /// Reloads that failed because the rules were invalid. After such a reload, the server still uses the old rules.
+    /// Reloads that failed. After such a reload, the server still uses the old rules.
     pub reload_failures: Counter,
+    /// 1 if the last reload succeeded, or if there was none, and 0 if it failed.
+    pub reload_successful: Gauge,
     /// Open connections of all listeners.
     pub connections: Gauge,
     /// Connections that were accepted since the start.
@@ -194,8 +198,8 @@ impl Metrics {
         let closed = Closed::ALL.map(Closed::as_str);
         let minted = "Descriptors that gave units back (refund) or had a limit of their own (override)";
         let [refunds, overrides] = reg.counters("minted", minted, "kind", ["refund", "override"]);
-        let snapshot_time = Gauge::unknown();
         reg.build_info();
+        let ([snapshots, snapshot_failures], [snapshot_time, snapshot_successful]) = of_snapshots(reg);
         let states =
             "Keys in the memory store. With a shared store, these keys were counted while the shared store failed";
         Metrics {
@@ -219,21 +223,24 @@ impl Metrics {
                 .counter("store_expired_keys", "Keys that were removed from the memory store because they had expired"),
             store_full: reg.counter("store_full", "Requests that did not fit into the memory store"),
             store: StoreMetrics::new(reg),
-            snapshots: reg.counter("snapshots", "Snapshots that were written"),
-            snapshot_failures: reg.counter("snapshot_failures", "Snapshots that could not be written"),
-            snapshot_time: reg.gauge(
-                "snapshot_timestamp_seconds",
-                "When the last snapshot began, in seconds since 1970",
-                snapshot_time,
-            ),
+            snapshots,
+            snapshot_failures,
+            snapshot_time,
+            snapshot_successful,
             rules: reg.gauge("rules", "Rules that the server uses", Gauge::default()),
             rules_loaded: reg.gauge(
                 "rules_last_reload_success_timestamp_seconds",
                 "When the rules were last loaded without an error, at the start or by a reload, in seconds since 1970",
                 Gauge::unknown(),
             ),
-            reloads: reg.counter("rules_reloads", "Reloads after which the server uses changed rules"),
-            reload_failures: reg.counter("rules_reload_failures", "Reloads that failed because the rules were invalid"),
+            reloads: reg.counter("rules_reloads", "Reloads that succeeded"),
+            reload_failures: reg
+                .counter("rules_reload_failures", "Reloads that failed. The server still uses the old rules"),
+            reload_successful: reg.gauge(
+                "rules_last_reload_successful",
+                "1 if the last reload succeeded, or if there was none, and 0 if it failed",
+                Gauge::default(),
+            ),
             connections: reg.gauge("connections", "Open connections of all listeners", Gauge::default()),
             connections_accepted: reg.counter("connections_accepted", "Accepted connections"),
             closed: reg.counters(
@@ -330,6 +337,22 @@ impl Metrics {
     fn outcomes(&self, domain: &str, rule: &str) -> Outcomes {
         self.decisions.lock().entry(labels_of(domain, rule)).or_insert_with(Outcomes::single).clone()
     }
+}
+
+/// Registers the metrics of snapshots: how many were written, and how many were not; when the last one began, and whether it was
+/// written.
+fn of_snapshots(registry: &mut Registry) -> ([Counter; 2], [Gauge; 2]) {
+    let counters = [
+        registry.counter("snapshots", "Snapshots that were written"),
+        registry.counter("snapshot_failures", "Snapshots that could not be written"),
+    ];
+    let began = "When the last snapshot began, in seconds since 1970";
+    let successful = "1 if the last snapshot was written, and 0 if it could not be written";
+    let gauges = [
+        registry.gauge("snapshot_timestamp_seconds", began, Gauge::unknown()),
+        registry.gauge("snapshot_last_successful", successful, Gauge::unknown()),
+    ];
+    (counters, gauges)
 }
 
 /// Returns the counters with these labels: those from before, or new ones. Adds them to `after`.

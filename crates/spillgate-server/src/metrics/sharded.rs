@@ -75,7 +75,10 @@ impl ThreadNumber {
     #[cold]
     fn first(thread: &ThreadCells) -> ThreadNumber {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let number = COPIES.of(NEXT.fetch_add(1, Ordering::Relaxed));
+        let first = NEXT.fetch_add(1, Ordering::Relaxed);
+        // Threads with the same state would sample the same requests in the order of their requests.
+        thread.random.set(first as u64);
+        let number = COPIES.of(first);
         thread.number.set(Some(number));
         number
     }

@@ -65,7 +65,7 @@ impl<C: Clock> Service<C> {
     ) {
         let thread = ThreadNumber::current();
         self.metrics.count_request(thread, protocol, answer.verdict);
-        self.watch(loaded, request, answer);
+        self.watch(now, loaded, request, answer);
         if !answer.plan.hits.is_empty() {
             count_hits(thread, &loaded.counters, answer);
         }
@@ -100,7 +100,8 @@ impl<C: Clock> Service<C> {
 /// Counts the hits on the limits of rules. `counters` has the counters of each rule.
 ///
 /// Descriptors with the same counter share a hit, which is counted once. A plan numbers its hits in the order of the
-/// descriptors, so a hit below `counted` was counted before.
+/// descriptors, so a hit below `counted` was counted before, or is that of an equal limit that came with the request. Such a limit is
+/// not counted.
 ///
 /// This function is not inlined, because the future of a decision would keep its values in memory.
 #[inline(never)]

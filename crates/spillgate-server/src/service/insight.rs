@@ -4,12 +4,13 @@
 //! between them.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::ptr;
 use std::sync::Arc;
 
 use spillgate::insight::{CallerName, LimitInsight, Options, Take};
 use spillgate::rules::{Limit, Request, Rule, Rules};
-use spillgate::{Clock, Time};
+use spillgate::{Clock, KeyHasher, Time};
 
 use super::answer::AnswerView;
 use super::{Loaded, Service};
@@ -44,7 +45,12 @@ type Previous<'a> = HashMap<(&'a str, &'a str), Vec<(&'a Limit, &'a Arc<LimitIns
 impl Insights {
     /// Makes the insights of `rules`. A limit that has not changed keeps its insight of the `previous` rules, if its sample
     /// still has the right size.
-    pub(super) fn new(rules: &Rules, options: Insight, previous: Option<&Loaded>, now: Time) -> Insights {
+    pub(super) fn new(
+        rules: &Rules,
+        (options, seed): (Insight, u64),
+        previous: Option<&Loaded>,
+        now: Time,
+    ) -> Insights {
         let limits = rules.rules().map(|rule| rule.limits.len()).sum::<usize>();
         if options.max_callers == 0 || limits == 0 {
             return Insights::default();
@@ -66,7 +72,7 @@ impl Insights {
             let mut before = kept.remove(&(&*rule.domain, &*rule.path)).unwrap_or_default();
             let watch = |limit: &Limit| {
                 left = left.checked_sub(1)?;
-                let new = || Arc::new(LimitInsight::new(&limit.quota, Options { callers, names }, now));
+                let new = || Arc::new(LimitInsight::new(&limit.quota, Options { callers, names, seed }, now));
                 Some(take_unchanged(&mut before, limit).unwrap_or_else(new))
             };
             by_rule.push(rule.limits.iter().map(watch).collect());
@@ -131,16 +137,33 @@ impl<C: Clock> Service<C> {
         self.number
     }
 
-    /// Counts the takes of an answer.
+    /// Returns a text that is the same on two servers if a caller of both has the same hash in their insights.
+    pub fn caller_check(&self) -> String {
+        let seed = self.caller_seed.to_le_bytes();
+        format!("{:032x}", self.limiter.keys().start().part(b"insight").part(&seed).finish())
+    }
+
+    /// Counts the takes of an answer, at the time of this server's clock.
     #[inline]
-    pub(super) fn watch(&self, loaded: &Loaded, request: &Request<'_>, answer: AnswerView<'_, '_>) {
+    pub(super) fn watch(&self, now: Time, loaded: &Loaded, request: &Request<'_>, answer: AnswerView<'_, '_>) {
         if !loaded.insights.by_rule.is_empty() {
-            watch_all(loaded, request, answer);
+            watch_all(now, loaded, request, answer);
         }
     }
 }
 
-fn watch_all(loaded: &Loaded, request: &Request<'_>, answer: AnswerView<'_, '_>) {
+/// Returns the number that is mixed with the keys of callers.
+///
+/// Callers can know a public key secret. Then the number is random, so that no caller can choose whether it is in a sample.
+pub(super) fn caller_seed(keys: &KeyHasher, has_public_keys: bool) -> u64 {
+    if has_public_keys {
+        RandomState::new().build_hasher().finish()
+    } else {
+        keys.start().part(b"seed of callers").finish() as u64
+    }
+}
+
+fn watch_all(now: Time, loaded: &Loaded, request: &Request<'_>, answer: AnswerView<'_, '_>) {
     let planned = &answer.plan.descriptors;
     for (index, descriptor) in request.descriptors().enumerate() {
         let Some(rule) = planned[index].rule else { continue };
@@ -155,8 +178,8 @@ fn watch_all(loaded: &Loaded, request: &Request<'_>, answer: AnswerView<'_, '_>)
             let Some((_, Some(insight))) = of_limit else { continue };
             let decision = &answer.decisions[*hit];
             let Some(units) = judged_units(answer.plan.hits[*hit].op, decision) else { continue };
-            let take = Take::of(units, decision).of_request(answer.verdict.allowed);
-            let (now, key) = (answer.verdict.now, answer.plan.hits[*hit].key);
+            let take = Take::of(units, decision).of_request(answer.verdict.allowed).decided_at(answer.verdict.now);
+            let key = answer.plan.hits[*hit].key;
             if loaded.insights.names {
                 insight.count_named(now, key, &take, || name(descriptor.entries));
             } else {

@@ -33,7 +33,7 @@ impl Loaded {
     pub(super) fn new(
         rules: Rules,
         metrics: &Metrics,
-        options: &ServiceOptions,
+        (options, caller_seed): (&ServiceOptions, u64),
         previous: Option<&Loaded>,
         now: Time,
     ) -> Loaded {
@@ -45,7 +45,7 @@ impl Loaded {
         Loaded {
             counters: metrics.for_rules(&rules),
             policies: Policies::of(&rules),
-            insights: Insights::new(&rules, options.insight, previous, now),
+            insights: Insights::new(&rules, (options.insight, caller_seed), previous, now),
             rules,
             writing: Mutex::new(()),
             unmatched: options.deny_unmatched.then(unmatched),

@@ -68,6 +68,8 @@ pub struct Service<C = SystemClock> {
     log: RequestLog,
     /// A random number that distinguishes this server from other servers, and from itself before a restart.
     number: u64,
+    /// A secret number that insight mixes with the keys of callers.
+    caller_seed: u64,
 }
 
 impl<C> fmt::Debug for Service<C> {
@@ -88,8 +90,11 @@ impl<C: Clock> Service<C> {
         metrics: Arc<Metrics>,
     ) -> Service<C> {
         metrics.rules_loaded.set(seconds(limiter.now()));
+        metrics.reload_successful.set(1);
+        let caller_seed = insight::caller_seed(limiter.keys(), options.has_public_keys);
+        let loaded = Loaded::new(rules, &metrics, (&options, caller_seed), None, limiter.now());
         let service = Service {
-            loaded: ArcSwap::from_pointee(Loaded::new(rules, &metrics, &options, None, limiter.now())),
+            loaded: ArcSwap::from_pointee(loaded),
             limiter,
             options,
             metrics,
@@ -98,6 +103,7 @@ impl<C: Clock> Service<C> {
             full: FullLog::default(),
             log: RequestLog::new(),
             number: RandomState::new().build_hasher().finish(),
+            caller_seed,
         };
         if service.limiter.store().is_shared() {
             service.set_store_error(Some(StoreErrorKind::Disconnected));
@@ -114,9 +120,11 @@ impl<C: Clock> Service<C> {
     /// Replaces the current rules. Requests that are being decided now are still decided by the old rules.
     pub fn replace_rules(&self, rules: Rules) {
         let (before, now) = (self.loaded.load(), self.limiter.now());
-        self.loaded.store(Arc::new(Loaded::new(rules, &self.metrics, &self.options, Some(&before), now)));
+        let options = (&self.options, self.caller_seed);
+        self.loaded.store(Arc::new(Loaded::new(rules, &self.metrics, options, Some(&before), now)));
         self.metrics.reloads.inc();
         self.metrics.rules_loaded.set(seconds(now));
+        self.metrics.reload_successful.set(1);
         self.update_readiness();
     }
 

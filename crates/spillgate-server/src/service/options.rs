@@ -4,7 +4,7 @@
 
 use spillgate::OnStoreFailure;
 
-use crate::settings::{Insight, Limits, Settings};
+use crate::settings::{Insight, Limits, Settings, StoreUrl};
 
 /// How large one request can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub struct ServiceOptions {
     pub on_store_failure: OnStoreFailure,
     /// How large one request can be.
     pub bounds: Bounds,
+    /// Whether everybody can know how keys are hashed: the store is shared, and the settings name no key secret.
+    pub has_public_keys: bool,
     /// What is remembered of the callers of each limit.
     pub insight: Insight,
 }
@@ -59,6 +61,7 @@ impl From<&Settings> for ServiceOptions {
             deny_unmatched: settings.deny_unmatched,
             on_store_failure: settings.on_store_failure,
             bounds: Bounds::from(&settings.limits),
+            has_public_keys: settings.store.url != StoreUrl::Memory && settings.store.key_secret_file.is_none(),
             insight: settings.insight,
         }
     }

@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn a_flood_without_limits_is_not_looked_up_each_time() {
         let log = RequestLog::new();
-        let loaded = Loaded::new(Rules::default(), &Metrics::new(), &ServiceOptions::default(), None, Time::EPOCH);
+        let loaded = Loaded::new(Rules::default(), &Metrics::new(), (&ServiceOptions::default(), 0), None, Time::EPOCH);
         let unmatched = |domain, now_ns| {
             log.unmatched(at(now_ns), &loaded, domain, &[("k", "v")]);
             log.written.iter().filter(|known| known.load(Ordering::Relaxed) != 0).count()

@@ -3,10 +3,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use spillgate::rules::{Action, Request, RulesFile};
-use spillgate::{Binding, Decision, Hit, MemoryOptions, MemoryStore, Op, Quota, Receipt, Time};
+use spillgate::{Binding, Decision, Hit, KeyHasher, ManualClock, MemoryOptions, MemoryStore, Op, Quota, Receipt, Time};
 
+use super::answer::{AnswerView, statuses};
 use super::*;
 use crate::metrics::Protocol;
+use crate::settings::{Grants, Insight, SettingsFile, Sources, resolve};
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 
@@ -111,4 +113,84 @@ async fn refusals_by_rules_that_were_replaced_meanwhile_are_in_the_log() {
     drop(loaded);
     let lines = std::fs::read_to_string(log.path()).expect("the log can be read");
     assert!(lines.contains("since the last such line refused=3"), "{lines}");
+}
+
+/// Returns a service that watches its limits, with its clock. All of these services hash keys with the same secret.
+fn watching(has_public_keys: bool) -> (Service<ManualClock>, ManualClock) {
+    let text = "domain: d\ndescriptors: [{key: a, rate_limit: {window: 20s, requests_per_unit: 10}}]";
+    let rules = Rules::parse(&[RulesFile { name: "d.yaml".into(), text: text.into() }]).expect("the rules are valid");
+    let store = Backend::Memory(MemoryStore::new(MemoryOptions::default()));
+    let clock = ManualClock::at(Time::from_nanos(500_000 * HOUR_NS));
+    let limiter = Limiter::with_keys(store, clock.clone(), KeyHasher::with_secret([7; 16]));
+    let insight = Insight { max_callers: 1000, ..Insight::default() };
+    let options = ServiceOptions { insight, has_public_keys, ..ServiceOptions::default() };
+    (Service::new(rules, limiter, options, Arc::new(Metrics::new())), clock)
+}
+
+/// Decides a request by a store whose clock is ahead by `ahead_ns`, and counts the request.
+async fn decide_with_skew(service: &Service<ManualClock>, value: &str, ahead_ns: i64) {
+    let (loaded, entries, now) = (service.rules(), [("a", value)], service.limiter().now());
+    let request = request(&entries, 1);
+    let plan = service.plan(&loaded, &request, Grants::default()).expect("the request is valid");
+    let mut decisions = vec![Decision::default(); plan.hits.len()];
+    let decided = service.decide_hits(now, None, &plan.hits, &mut decisions).await;
+    let mut verdict = decided.expect("the request is decided");
+    verdict.now = Time::from_nanos(now.as_nanos().saturating_add_signed(ahead_ns));
+    let statuses = statuses(&plan, &decisions);
+    let view = AnswerView { verdict: &verdict, statuses: &statuses, plan: &plan, decisions: &decisions };
+    service.count(now, Protocol::Http, &loaded, &request, view);
+}
+
+#[tokio::test]
+async fn insight_counts_and_reads_at_the_clock_of_the_server() {
+    for ahead_secs in [-3600, -60, 60, 3600] {
+        let (service, clock) = watching(false);
+        for number in 0..300_u32 {
+            // Every third request is decided locally, because the store fails.
+            let ahead_secs = if number % 3 == 0 { 0 } else { ahead_secs };
+            decide_with_skew(&service, &(number % 20).to_string(), ahead_secs * 1_000_000_000).await;
+            clock.advance(std::time::Duration::from_secs(1));
+            if number % 100 == 99 {
+                let loaded = service.rules();
+                let ((_, _, insight), _) = loaded.watched_from((0, 0)).expect("the limit is watched");
+                let report = insight.read(service.limiter().now()).report();
+                let hour = &report.spans[2];
+                assert_eq!((hour.counts.requests, hour.callers.asked.value), (u64::from(number) + 1, 20.0));
+                assert_eq!(report.watched_ns, (u64::from(number) + 1) * 1_000_000_000, "{ahead_secs}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn callers_that_know_the_key_secret_do_not_know_their_hashes() {
+    let mut ids = Vec::new();
+    for has_public_keys in [false, false, true, true] {
+        let (service, _) = watching(has_public_keys);
+        decide_with_skew(&service, "7", 0).await;
+        let check = service.caller_check();
+        service.replace_rules(service.rules().rules.clone());
+        assert_eq!(service.caller_check(), check, "a reload changes nothing");
+        let loaded = service.rules();
+        let ((_, _, insight), _) = loaded.watched_from((0, 0)).expect("the limit is watched");
+        let reading = insight.read(service.limiter().now());
+        ids.push((reading.spans[2].sampled.callers[0].id, check));
+    }
+    assert_eq!(ids[0], ids[1], "servers with a secret agree");
+    let different: std::collections::HashSet<_> = ids.iter().map(|(id, _)| id.to_string()).collect();
+    let checks: std::collections::HashSet<_> = ids.iter().map(|(_, check)| check).collect();
+    assert_eq!((different.len(), checks.len()), (3, 3), "{ids:?}");
+}
+
+#[test]
+fn keys_are_public_if_a_shared_store_has_no_key_secret() {
+    for (text, is_public) in [
+        ("store: {url: memory}", false),
+        ("store: {url: \"redis://127.0.0.1:1\"}", true),
+        ("store: {url: \"redis://127.0.0.1:1\", key_secret_file: a}", false),
+    ] {
+        let file = SettingsFile { name: "a.yaml".into(), text: text.into() };
+        let resolved = resolve(&Sources { file: Some(file), ..Sources::default() }).expect("the settings are valid");
+        assert_eq!(ServiceOptions::from(&resolved.settings).has_public_keys, is_public, "{text}");
+    }
 }

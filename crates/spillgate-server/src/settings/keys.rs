@@ -239,7 +239,7 @@ pub const KEYS: &[Key] = &[
         |s, v| s.allow.http = v.grants()?),
     key!("insight.max_callers", One "COUNT|off", "65536",
         "How many callers the server watches to say what the limits do (/insight, /top): 4096 for each limit, or fewer if there are \
-         many limits. A caller takes about 600 bytes. off means that the server watches no caller",
+         many limits. A caller takes about 600 bytes, and a limit about 25 kB. off means that the server watches no caller",
         |s, v| s.insight.max_callers = v.count_or("off", 64..=10_000_000)?.map_or(0, as_usize)),
     key!("insight.keys", One "FORM", "hashed",
         "How /insight and /top show the callers with the most units: off, hashed, or plain (the first 64 bytes of the descriptor, \

@@ -148,7 +148,7 @@ fn samples_never_have_more_callers_than_the_settings_allow() {
         let callers = |limit: &Value| limit["reading"]["spans"][2]["sampled"]["callers"].as_array().map_or(0, Vec::len);
         let watched = page["limits"].as_array().expect("it is a list");
         let sum: usize = watched.iter().map(callers).sum();
-        // A sample can be larger by a quarter for a short time.
+        // A sample has room for a quarter more callers.
         assert!(sum <= 2_500, "{limits} limits have {sum} callers");
         let unwatched = page["server"]["unwatched_limits"].as_u64();
         assert_eq!(unwatched, Some((limits - watched.len()) as u64));
@@ -171,5 +171,71 @@ fn a_wrong_query_is_an_error_that_says_what_is_right() {
         let request = Request::get(format!("/insight?{query}")).body(Body::empty()).expect("the request is valid");
         let problem = app(CallerKeys::Off).admin(None, "127.0.0.1:1", request).problem(400);
         assert!(problem.contains("/insight?readings=true"), "{problem}");
+    }
+}
+
+#[test]
+fn suggestions_are_rules_files_of_the_same_limit() {
+    let app = app(CallerKeys::Off);
+    reload(
+        &app,
+        r#"
+domain: api
+descriptors:
+  - {key: job, rate_limit: {name: jobs, algorithm: concurrency, requests_per_unit: 100, lease: 30s}}
+  - {key: own, rate_limit: {unit: second, requests_per_unit: 10, algorithm: token_bucket, burst: 50}}
+  - {key: many, rate_limit: {window: 20s, requests_per_unit: 5}}
+  - key: tenant
+    descriptors: [{key: path, value: "/a: b", rate_limit: {window: 90s, requests_per_unit: 100}}]
+"#
+        .to_owned(),
+    );
+    for step in 0..13 {
+        for user in 0..20 {
+            for descriptor in [
+                format!(r#"{{"job":"{user}"}}"#),
+                format!(r#"{{"own":"{user}"}}"#),
+                format!(r#"{{"tenant":"{user}","path":"/a: b"}}"#),
+            ] {
+                check(&app, &format!(r#"{{"domain":"api","descriptors":[{descriptor}]}}"#));
+            }
+            let many = json!({"domain": "api", "descriptors": [{"many": user.to_string()}]}).to_string();
+            (0..if step % 5 == 0 { 8 } else { 0 }).for_each(|_| _ = check(&app, &many));
+        }
+        app.clock.advance(std::time::Duration::from_secs(20));
+    }
+    let page = read(&app, "/insight");
+    for limit in page["limits"].as_array().expect("it is a list") {
+        let text = limit["suggested_rules"].as_str().unwrap_or_else(|| panic!("{limit}")).to_owned();
+        let file = RulesFile { name: "suggested.yaml".into(), text: text.clone() };
+        let rules = Rules::parse(&[file]).unwrap_or_else(|error| panic!("{error}: {text}"));
+        let rule = rules.rules().find(|rule| !rule.limits.is_empty()).expect("there is a limit");
+        let quota = &rule.limits[0].quota;
+        assert_eq!((&limit["rule"], &limit["domain"]), (&json!(*rule.path), &json!(*rule.domain)), "{text}");
+        assert_eq!(limit["window_ns"].as_u64().unwrap_or(0), quota.window_ns(), "{text}");
+        let suggestion = &limit["suggestion"];
+        assert_eq!((&suggestion["limit"], rule.limits.len()), (&json!(quota.limit()), 1), "{text}");
+        assert!(suggestion["burst"].is_null() || suggestion["burst"] == quota.capacity(), "{text}");
+        let before = ["limit", "capacity"].map(|member| limit[member].as_u64().expect("it is a number"));
+        let is_higher = limit["verdict"] == "bursts";
+        assert_eq!(is_higher, limit["rule"] == "many", "{limit}");
+        let after = (quota.limit(), quota.capacity());
+        let expected = if is_higher {
+            after.0 == before[0] && after.1 > before[1]
+        } else {
+            after.0 <= before[0] && after.1 < before[1]
+        };
+        assert!(expected, "{before:?}: {text}");
+    }
+    assert_eq!(page["limits"].as_array().map(Vec::len), Some(4));
+}
+
+#[test]
+fn a_server_in_shadow_mode_says_so_of_each_limit() {
+    let insight = Insight { max_callers: 2000, keys: CallerKeys::Off };
+    for (shadow, binding) in [(false, "enforce"), (true, "shadow")] {
+        let app = App::with(options(), ServiceOptions { insight, shadow, ..ServiceOptions::default() });
+        assert_eq!(limit(&app, "/insight", "user_id")["options"]["binding"], binding);
+        assert_eq!(limit(&app, "/top", "shadowed")["options"]["binding"], "shadow");
     }
 }

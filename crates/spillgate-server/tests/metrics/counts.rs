@@ -205,3 +205,20 @@ descriptors:
     let allowed = |rule, limit| of_limit(&page, HITS, rule, limit, "allowed");
     assert_eq!([allowed("two", "base"), allowed("two", "other"), allowed("soft", "special")], [1, 3, 2]);
 }
+
+#[test]
+fn rules_whose_paths_are_one_text_share_their_series() {
+    let rules = "
+domain: d
+descriptors:
+  - {key: a, value: '1 > b', rate_limit: {unit: year, requests_per_unit: 10}}
+  - {key: a, value: '1', descriptors: [{key: b, rate_limit: {unit: year, requests_per_unit: 10}}]}
+";
+    let server = serve(rules, &[]);
+    Via::Http.send(&server, &[("a", "1 > b")], 1);
+    assert_eq!(of_limit(&Page::of(server.admin()), HITS, "a=1 > b", "10/year", "allowed"), 1);
+    let body = r#"{"domain":"d","descriptors":[{"a":"1","b":"x"}]}"#;
+    let answer = crate::support::http::request(server.http(), "POST", "/v1/check", &[], body);
+    assert_eq!(answer.expect("the server answers").status, 200);
+    assert_eq!(of_limit(&Page::of(server.admin()), HITS, "a=1 > b", "10/year", "allowed"), 2);
+}

@@ -2,34 +2,53 @@
 //!
 //! A caller is everything that has one key, for example one user. Its figures take the same memory however much it asks.
 
-use super::demand::{Demand, Figure, Need, exceeds};
+use spillgate_core::Reason;
+
+use super::demand::{Demand, exceeds};
 use super::model::{Counting, Model};
 use super::reading::{CallerId, SampledCaller, shifted};
 use super::{MINUTE_NS, SPANS_NS, Take};
 
 /// A caller in the sample of a limit.
-#[derive(Clone, Debug)]
+///
+/// Threads share the callers of a sample, so each changed cache line can cost time. Most takes change only the fields
+/// before `recent_before`, which have three cache lines. The order and the alignment of the fields are therefore fixed.
+#[derive(Clone, Debug, Default)]
+#[repr(C, align(64))]
 pub(super) struct Caller {
     pub(super) hash: u64,
     pub(super) last_asked_ns: u64,
     /// The last refusal of a request that could have passed at another time.
     last_refused_ns: u64,
-    /// The last refusal of a request that can never pass.
-    last_oversized_ns: u64,
-    /// The last refusal that this insight cannot explain: other servers took units of the same store.
-    last_shared_ns: u64,
     /// The minutes in which the caller asked. Bit 0 is the minute of its last request.
     asked_minutes: u64,
     /// Counts every unit that was asked for.
     upper: Demand,
     /// Counts refused units once.
     lower: Demand,
+    /// When the window of the limit that is now began, by the clock of the store.
+    window_began_ns: u64,
+    /// The begin of the first window of those that follow each other, and of which each but the one that is now has refused.
+    refusing_since_ns: u64,
     /// Refused units that no later request has taken up yet.
     unmet: f64,
+    /// The half of the shortest span that is now, as a number since the epoch.
+    recent_half: u64,
+    /// The peaks of this half. They are added to those of the longer spans when it ends.
+    recent: Peak,
     /// Whether a refused request of this caller may have come again.
     returned: bool,
-    /// The peaks of the shortest span. They are added to those of the longer spans when a half of it ends.
-    recent: Halves,
+    /// Whether the window that is now has refused.
+    window_refused: bool,
+    /// The peaks of the half before.
+    recent_before: Peak,
+    /// The units of the window before, as `upper` and `lower` count them. Only limits with sliding windows use them.
+    window_before: [f64; 2],
+    /// The last refusal of a request that can never pass.
+    last_oversized_ns: u64,
+    /// The last refusal that this insight cannot explain: other servers took units of the same store, or this server decided by
+    /// its share of the limit.
+    last_shared_ns: u64,
     longer: [Halves; SPANS_NS.len() - 1],
 }
 
@@ -65,20 +84,7 @@ fn whole(units: f64) -> u64 {
 
 impl Caller {
     pub(super) fn new(hash: u64) -> Caller {
-        Caller {
-            hash,
-            last_asked_ns: 0,
-            last_refused_ns: 0,
-            last_oversized_ns: 0,
-            last_shared_ns: 0,
-            asked_minutes: 0,
-            upper: Demand::default(),
-            lower: Demand::default(),
-            unmet: 0.0,
-            returned: false,
-            recent: Halves::default(),
-            longer: Default::default(),
-        }
+        Caller { hash, ..Caller::default() }
     }
 
     /// Counts a take.
@@ -88,55 +94,78 @@ impl Caller {
         if now_ns / MINUTE_NS != self.last_asked_ns / MINUTE_NS {
             self.begin_minute(now_ns);
         }
+        let elapsed_ns = now_ns - self.last_asked_ns;
+        self.upper.pass(model, elapsed_ns);
+        self.lower.pass(model, elapsed_ns);
         self.last_asked_ns = now_ns;
         self.asked_minutes |= 1;
-        if take.is_oversized() {
+        if take.is_oversized(model) {
             // No burst and no rate helps a request that can never pass, so it is no part of them.
             self.last_oversized_ns = now_ns;
             return;
         }
+        if model.window_ns > 0 {
+            let store_ns = if take.store_ns > 0 { take.store_ns } else { now_ns };
+            // A take of the window before can come late.
+            if store_ns.abs_diff(self.window_began_ns) >= model.window_ns {
+                self.begin_window(model, now_ns, store_ns);
+            }
+        }
         let units = take.units as f64;
-        let upper = self.upper.add(model, now_ns, units, take.refused, Figure::Upper);
         let repeated = self.unmet.min(units);
-        let lower = self.lower.add(model, now_ns, units - repeated, take.refused, Figure::Lower);
+        let of_share = take.is_of_share(model);
+        let refused = take.refused && !of_share;
+        let upper_rate = self.upper.add(model, now_ns, units, refused, 0);
+        // Windows admit their limit and no more, so units that are counted once never exceed the rate. Instead, each window has
+        // to refuse, and little of the rate may be left unused.
+        let refusing_since_ns = if model.has_windows() { self.refusing_since_ns } else { 0 };
+        self.lower.add(model, now_ns, units - repeated, refused, refusing_since_ns);
         self.unmet -= repeated;
         if take.may_return {
             self.unmet += units;
             self.returned = true;
         }
-        let mut peak = self.peak_of(model, units, &lower, &upper);
-        peak.used = take.used_permille();
+        let mut peak = self.peak_of(model, units, upper_rate);
+        peak.used = take.used_permille(model);
         if take.refused {
             self.last_refused_ns = now_ns;
-            self.refused(model, take, &upper, &mut peak);
+            if of_share {
+                self.last_shared_ns = now_ns;
+            } else {
+                self.window_refused = true;
+                self.refused(model, take, &mut peak);
+            }
         }
         let half = now_ns / HALF_NS;
-        if half > self.recent.half {
-            self.end_half();
+        if half > self.recent_half {
+            self.end_half(half);
         }
-        self.recent.add(half, peak);
+        self.recent.raise(peak);
     }
 
-    fn peak_of(&self, model: &Model, units: f64, lower: &Need, upper: &Need) -> Peak {
+    /// Returns the figures of this moment, in which the caller asked for `units`.
+    fn peak_of(&self, model: &Model, units: f64, rate: f64) -> Peak {
         // The first refusal of a caller proves that it needed more than the burst. Later refusals may have another
         // cause: a retry that came together with a new request.
         let proved = |need: f64| if self.returned { need.min(model.burst + 1.0) } else { need }.max(units);
+        // A window that ends now has all of the aligned window that has begun, and a part of the one before.
+        let before = if model.counting == Counting::Sliding { self.window_before[0] } else { 0.0 };
         Peak {
-            burst_lower: proved(lower.burst),
-            burst_upper: upper.burst,
-            window_lower: proved(lower.window.at_least),
-            window_upper: upper.window.at_most,
-            rate: upper.rate as f32,
+            burst_lower: proved(self.lower.debt),
+            burst_upper: self.upper.debt,
+            window_lower: proved(self.lower.window_units),
+            window_upper: self.upper.window_units + before,
+            rate: rate as f32,
             used: 0,
         }
     }
 
     /// Compares a refusal with what this insight has seen of the caller.
-    fn refused(&mut self, model: &Model, take: &Take, upper: &Need, peak: &mut Peak) {
-        if !take.is_exceeded(model) {
+    fn refused(&mut self, model: &Model, take: &Take, peak: &mut Peak) {
+        if take.reason != Reason::Exceeded {
             return;
         }
-        let seen = if model.has_windows() { upper.window.at_most } else { upper.burst };
+        let seen = if model.has_windows() { peak.window_upper } else { peak.burst_upper };
         if model.rate > 0.0 && !exceeds(seen, model.burst - 1e-6 * model.burst) {
             self.last_shared_ns = self.last_asked_ns;
         }
@@ -153,25 +182,47 @@ impl Caller {
         minutes.into_iter().for_each(|minutes| *minutes = shifted(*minutes, later));
     }
 
+    /// Begins a window of the limit. The clock of its store may show another time than the clock of this insight.
     #[cold]
-    fn end_half(&mut self) {
-        let ended_ns = self.recent.half * HALF_NS;
-        for (halves, span_ns) in self.longer.iter_mut().zip(&SPANS_NS[1..]) {
-            halves.add(ended_ns / (span_ns / 2), self.recent.now);
+    fn begin_window(&mut self, model: &Model, now_ns: u64, store_ns: u64) {
+        let length_ns = model.window_ns;
+        let since_begin_ns = if model.counting == Counting::FirstHit { 0 } else { store_ns % length_ns };
+        let began_ns = store_ns - since_begin_ns;
+        // The time is before the window if another store decides now.
+        let later_ns = began_ns.checked_sub(self.window_began_ns).unwrap_or(u64::MAX);
+        let units = [&mut self.upper, &mut self.lower].map(|demand| std::mem::take(&mut demand.window_units));
+        self.window_before = if later_ns == length_ns { units } else { [0.0; 2] };
+        // A window from the first hit can begin a little after the end of the one before.
+        let follows = later_ns / 2 < length_ns;
+        if !(follows && self.window_refused) {
+            self.refusing_since_ns = now_ns.saturating_sub(since_begin_ns);
         }
+        (self.window_began_ns, self.window_refused) = (began_ns, false);
+    }
+
+    #[cold]
+    fn end_half(&mut self, half: u64) {
+        let ended_ns = self.recent_half * HALF_NS;
+        for (halves, span_ns) in self.longer.iter_mut().zip(&SPANS_NS[1..]) {
+            halves.add(ended_ns / (span_ns / 2), self.recent);
+        }
+        let ended = std::mem::take(&mut self.recent);
+        self.recent_before = if half == self.recent_half + 1 { ended } else { Peak::default() };
+        self.recent_half = half;
     }
 
     /// Returns the peaks of the span with the index `span`, which ends at `now_ns`.
     fn peak(&self, now_ns: u64, span: usize) -> Peak {
         let half_ns = SPANS_NS[span] / 2;
-        match span.checked_sub(1) {
-            None => self.recent.at(now_ns / half_ns),
+        let halves = match span.checked_sub(1) {
+            None => Halves { half: self.recent_half, now: self.recent, before: self.recent_before },
             Some(index) => {
                 let mut halves = self.longer[index];
-                halves.add(self.recent.half * HALF_NS / half_ns, self.recent.now);
-                halves.at(now_ns / half_ns)
+                halves.add(self.recent_half * HALF_NS / half_ns, self.recent);
+                halves
             }
-        }
+        };
+        halves.at(now_ns / half_ns)
     }
 
     /// Returns what the caller did in the span with the index `span`, which ends at `now_ns`. Returns `None` if there was
@@ -198,7 +249,7 @@ impl Caller {
             above_minutes: above_lower,
             above_lower: above_lower != 0,
             above_upper: above_upper != 0,
-            paid: self.upper.is_paid(model, now_ns),
+            paid: self.upper.is_paid(model, now_ns.saturating_sub(self.last_asked_ns)),
             burst: (burst, Some(burst.max(whole(peak.burst_upper)))),
             window: (window > 0).then(|| (window.min(whole(peak.window_lower)), window)),
             rate: Some(f64::from(peak.rate) * 1e9),
@@ -241,5 +292,19 @@ impl Peak {
         self.window_upper = self.window_upper.max(other.window_upper);
         self.rate = self.rate.max(other.rate);
         self.used = self.used.max(other.used);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::{offset_of, size_of};
+
+    use super::*;
+
+    #[test]
+    fn a_caller_is_small_and_most_takes_change_three_cache_lines() {
+        // A sample has room for a quarter more callers, and an index of at most ten bytes for each of them.
+        assert!(size_of::<Caller>() * 5 / 4 + 40 <= 600, "a caller has {} bytes", size_of::<Caller>());
+        assert!(offset_of!(Caller, recent_before) <= 192, "{}", offset_of!(Caller, recent_before));
     }
 }

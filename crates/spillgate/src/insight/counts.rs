@@ -4,32 +4,43 @@
 
 use spillgate_core::Reason;
 
+use super::model::Model;
 use super::reading::Counts;
 use super::waits::Waits;
 use super::{SPANS_NS, Take};
 
-/// The length of the slots of each span, and their number: one more than fits, because a span begins within a slot.
-const SLOTS: [(u64, usize); SPANS_NS.len()] = [(10_000_000_000, 7), (60_000_000_000, 11), (300_000_000_000, 13)];
-/// The length of the shortest slot in nanoseconds.
-pub(super) const SLOT_NS: u64 = SLOTS[0].0;
+/// The number of slots of each span: one more than fits, because a span begins within a slot.
+const SLOTS: usize = 7;
+/// The length of the slots of the shortest span, in nanoseconds.
+pub(super) const SLOT_NS: u64 = slot_ns(0);
 
-/// The counts of one slot, while requests are added.
+/// Returns the length of the slots of the span with the index `span`, in nanoseconds.
+const fn slot_ns(span: usize) -> u64 {
+    SPANS_NS[span] / (SLOTS as u64 - 1)
+}
+
+/// The counts of one slot, while requests are added. The first two fields, which most takes change, are in one cache line.
 #[derive(Clone, Debug, Default)]
+#[repr(C)]
 pub(super) struct Slot {
     pub(super) counts: Counts,
+    /// The most units of its limit that a caller used at one time, whether it is in the sample or not.
+    pub(super) used: u64,
     pub(super) waits: Waits,
 }
 
 impl Slot {
     #[inline]
-    pub(super) fn count(&mut self, take: &Take) {
+    pub(super) fn count(&mut self, model: &Model, take: &Take) {
         let counts = &mut self.counts;
         counts.requests += 1;
         counts.units = counts.units.saturating_add(take.units);
-        if take.refused {
+        if !take.refused {
+            self.used = self.used.max(take.used());
+        } else {
             counts.refused_requests += 1;
             counts.refused_units = counts.refused_units.saturating_add(take.units);
-            counts.oversized_requests += u64::from(take.is_oversized());
+            counts.oversized_requests += u64::from(take.is_oversized(model));
             counts.unwaited_requests += u64::from(take.reason == Reason::WaitTooLong);
             self.waits.add(take.wait);
         }
@@ -37,6 +48,7 @@ impl Slot {
 
     pub(super) fn merge(&mut self, other: &Slot) {
         self.counts.merge(&other.counts);
+        self.used = self.used.max(other.used);
         self.waits.merge(&other.waits);
     }
 }
@@ -44,12 +56,12 @@ impl Slot {
 /// The slots of all spans.
 #[derive(Debug)]
 pub(super) struct Slots {
-    rings: [Vec<(u64, Slot)>; SPANS_NS.len()],
+    rings: [Box<[(u64, Slot)]>; SPANS_NS.len()],
 }
 
 impl Slots {
     pub(super) fn new() -> Slots {
-        Slots { rings: SLOTS.map(|(_, count)| vec![(0, Slot::default()); count]) }
+        Slots { rings: std::array::from_fn(|_| vec![(0, Slot::default()); SLOTS].into()) }
     }
 
     /// Forgets all counts.
@@ -59,9 +71,9 @@ impl Slots {
 
     /// Adds the counts of the shortest slot that has the time `at_ns`.
     pub(super) fn add(&mut self, at_ns: u64, slot: &Slot) {
-        for (ring, (slot_ns, count)) in self.rings.iter_mut().zip(SLOTS) {
-            let number = at_ns / slot_ns;
-            let (there, counts) = &mut ring[number as usize % count];
+        for (span, ring) in self.rings.iter_mut().enumerate() {
+            let number = at_ns / slot_ns(span);
+            let (there, counts) = &mut ring[number as usize % SLOTS];
             if *there < number {
                 (*there, *counts) = (number, Slot::default());
             }
@@ -74,11 +86,10 @@ impl Slots {
 
     /// Returns the counts of the span with the index `span`, which ends at `now_ns`. The span can be longer by one slot.
     pub(super) fn read(&self, now_ns: u64, span: usize) -> Slot {
-        let (slot_ns, _) = SLOTS[span];
-        let first = now_ns.saturating_sub(SPANS_NS[span]) / slot_ns;
+        let first = now_ns.saturating_sub(SPANS_NS[span]) / slot_ns(span);
         let mut sum = Slot::default();
         for (number, slot) in &self.rings[span] {
-            if (first..=now_ns / slot_ns).contains(number) {
+            if (first..=now_ns / slot_ns(span)).contains(number) {
                 sum.merge(slot);
             }
         }

@@ -29,7 +29,7 @@ mod caller;
 mod counts;
 mod demand;
 mod model;
-mod places;
+mod positions;
 mod reading;
 mod report;
 mod sample;
@@ -46,7 +46,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use spillgate_core::{Decision, MAX_UNITS, Quota, Reason, Time, Wait};
 
-use counts::Slots;
+use counts::{Slot, Slots};
 use model::Model;
 use sample::SharedSample;
 use tally::Tally;
@@ -62,9 +62,9 @@ pub const SPANS_NS: [u64; 3] = [60_000_000_000, 600_000_000_000, 3_600_000_000_0
 const LONGEST_SPAN_NS: u64 = SPANS_NS[SPANS_NS.len() - 1];
 const MINUTE_NS: u64 = 60_000_000_000;
 
-/// A take that is late by more than this is not late: the clock was set back, and the counting begins again. A take that is
-/// late by less counts as one of the newest time, because a store may have answered late.
-const STEP_NS: u64 = 5_000_000_000;
+/// A take can be late, because a store answered late: the deadline of a server's store is at most a minute. A take that is older
+/// than the newest one by more than this is not late. Then the clock was set back, and the counting begins again.
+const STEP_NS: u64 = 120_000_000_000;
 
 /// A sample is divided into parts of at least this many callers, so that threads seldom wait for each other.
 const PART_CALLERS: usize = 256;
@@ -77,11 +77,14 @@ pub struct Options {
     pub callers: usize,
     /// Whether the names of the callers with the most units are kept. They can be personal data.
     pub names: bool,
+    /// A secret number that is mixed with the key of each caller. It is needed if keys are hashed with a secret that callers know:
+    /// such callers could choose who is in the sample. With 0, keys are not mixed. Readings merge only if the number is the same.
+    pub seed: u64,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { callers: 4096, names: false }
+        Options { callers: 4096, names: false, seed: 0 }
     }
 }
 
@@ -89,6 +92,7 @@ impl Default for Options {
 #[derive(Debug)]
 pub struct LimitInsight {
     model: Model,
+    seed: u64,
     since_ns: AtomicU64,
     /// The lowest bits of a caller's hash choose its sample.
     samples: Box<[SharedSample]>,
@@ -109,6 +113,8 @@ pub struct Take {
     remaining: u64,
     reason: Reason,
     wait: Wait,
+    /// The time of the store's clock, which windows begin by. 0 if it is the clock of the program.
+    store_ns: u64,
 }
 
 impl Take {
@@ -119,7 +125,7 @@ impl Take {
         let refused = !decision.allowed;
         // Floats hold all whole numbers up to this one.
         let units = units.min(MAX_UNITS);
-        Take { units, refused, may_return: refused, limit, remaining, reason, wait: retry_after }
+        Take { units, refused, may_return: refused, limit, remaining, reason, wait: retry_after, store_ns: 0 }
     }
 
     /// Returns the same take, of a request that passed or not. A caller whose request was refused may ask again, even if
@@ -129,23 +135,35 @@ impl Take {
         Take { may_return: !passed, ..self }
     }
 
-    /// Returns the part of the limit that is used after the request, in thousandths, rounded up.
-    fn used_permille(&self) -> u16 {
-        let used = self.limit.saturating_sub(self.remaining);
-        let permille = used as f64 / self.limit.max(1) as f64 * 1000.0;
+    /// Returns the same take, as a store decided it that has a clock of its own. `time` is [`Verdict::now`](crate::Verdict). The
+    /// windows of the limit begin by that clock.
+    #[must_use]
+    pub const fn decided_at(self, time: Time) -> Take {
+        Take { store_ns: time.as_nanos(), ..self }
+    }
+
+    /// Returns the units of the limit that are used after the request.
+    const fn used(&self) -> u64 {
+        self.limit.saturating_sub(self.remaining)
+    }
+
+    /// Returns the part of the limit that is used after the request, in thousandths, rounded up. It is a part of the whole limit,
+    /// even if a share of it decided.
+    fn used_permille(&self, model: &Model) -> u16 {
+        let permille = self.used() as f64 / self.limit.max(model.capacity).max(1) as f64 * 1000.0;
         let below = permille as u16;
         below.saturating_add(u16::from(permille > f64::from(below)))
     }
 
     /// Returns whether the request costs more than the limit allows at once, so that it can never pass.
-    fn is_oversized(&self) -> bool {
-        self.refused && self.reason == Reason::CostAboveCapacity
+    fn is_oversized(&self, model: &Model) -> bool {
+        self.refused && self.reason == Reason::CostAboveCapacity && !self.is_of_share(model)
     }
 
-    /// Returns whether the refusal proves that the whole limit was used. While a shared store fails, a server decides by its
-    /// share of the limit, which proves less.
-    fn is_exceeded(&self, model: &Model) -> bool {
-        self.refused && self.reason == Reason::Exceeded && self.limit >= model.capacity
+    /// Returns whether only a part of the limit decided. While a shared store fails, a server decides by its share of the limit.
+    /// A refusal by a share says nothing about the limit.
+    fn is_of_share(&self, model: &Model) -> bool {
+        self.limit < model.capacity
     }
 }
 
@@ -159,6 +177,7 @@ impl LimitInsight {
         let tally = || Mutex::new(Tally::new(options.names));
         LimitInsight {
             model: Model::of(quota),
+            seed: options.seed,
             since_ns: AtomicU64::new(now.as_nanos()),
             samples: std::iter::repeat_with(sample).take(parts).collect(),
             tallies: std::iter::repeat_with(tally).take(parts.min(tally::threads())).collect(),
@@ -166,7 +185,11 @@ impl LimitInsight {
         }
     }
 
-    /// Counts a take of the caller with the key `key`, at the time of its decision. Allocates no memory.
+    /// Counts a take of the caller with the key `key`. Allocates no memory.
+    ///
+    /// `now` is the time of the program's clock when the decision began. All takes and readings need the same clock, even if a
+    /// store has [another one](Take::decided_at). A take that is older than the newest one by more than two minutes means that
+    /// the clock was set back. Then the counting begins again.
     ///
     /// `key` is the hash with a secret that a store gets ([`KeyHasher`](crate::KeyHasher)).
     #[inline]
@@ -178,22 +201,35 @@ impl LimitInsight {
     /// units.
     #[inline]
     pub fn count_named(&self, now: Time, key: u128, take: &Take, name: impl FnOnce() -> CallerName) {
-        // The highest bits choose the slot of a Redis Cluster, so other callers can have the same ones.
-        let (now_ns, hash) = (now.as_nanos(), key as u64);
+        let (now_ns, hash) = (now.as_nanos(), mixed(key, self.seed));
         let tally = &self.tallies[tally::thread_number() % self.tallies.len()];
         let mut counting = tally.lock();
-        if counting.is_ahead_of(now_ns) {
+        if counting.newest_ns() > now_ns.saturating_add(STEP_NS) {
             drop(counting);
             self.begin_again(now_ns);
             counting = tally.lock();
         }
-        let ended = counting.count(now_ns, hash, take, name);
+        let ended = counting.count(&self.model, now_ns, hash, take, name);
         drop(counting);
         if let Some((began_ns, slot)) = ended {
-            self.slots.lock().add(began_ns, &slot);
+            self.end_slot(now_ns, began_ns, &slot);
         }
         // The number of samples is a power of two.
         self.samples[hash as usize & (self.samples.len() - 1)].count(&self.model, now_ns, hash, take);
+    }
+
+    /// Adds a slot of one tally that has ended. Other threads may have counted before the clock was set back.
+    #[cold]
+    fn end_slot(&self, now_ns: u64, began_ns: u64, slot: &Slot) {
+        if self.newest_ns() > now_ns.saturating_add(STEP_NS) {
+            self.begin_again(now_ns);
+        }
+        self.slots.lock().add(began_ns, slot);
+    }
+
+    /// Returns the time of the newest take.
+    fn newest_ns(&self) -> u64 {
+        self.tallies.iter().map(|tally| tally.lock().newest_ns()).max().unwrap_or(0)
     }
 
     /// Forgets all that was counted, because the clock was set back: times before and after cannot be compared.
@@ -205,13 +241,10 @@ impl LimitInsight {
         self.slots.lock().clear();
     }
 
-    /// Returns what was counted until `now`.
+    /// Returns what was counted until `now`, or until the newest take if that is later.
     #[must_use]
     pub fn read(&self, now: Time) -> Reading {
-        let now_ns = now.as_nanos();
-        if self.tallies.iter().any(|tally| tally.lock().is_ahead_of(now_ns)) {
-            self.begin_again(now_ns);
-        }
+        let now_ns = now.as_nanos().max(self.newest_ns());
         let mut reading = Reading::new(self.model, self.since_ns.load(Ordering::Relaxed), now_ns);
         for sample in &self.samples {
             for (index, span) in reading.spans.iter_mut().enumerate() {
@@ -226,8 +259,18 @@ impl LimitInsight {
         let slots = self.slots.lock();
         for (index, span) in reading.spans.iter_mut().enumerate() {
             let sum = slots.read(now_ns, index);
-            (span.counts, span.waits) = (sum.counts, sum.waits);
+            (span.counts, span.waits, span.used) = (sum.counts, sum.waits, sum.used);
         }
         reading
     }
+}
+
+/// Returns the hash of a caller: the lowest bits of its key, mixed with a secret number. The highest bits choose the slot of a
+/// Redis Cluster, so other callers can have the same ones.
+///
+/// The halves of a product are folded together, so that the number changes all bits. With 0, nothing changes.
+#[inline]
+fn mixed(key: u128, seed: u64) -> u64 {
+    let product = u128::from(key as u64 ^ seed) * u128::from(seed.rotate_left(32) | 1);
+    (product >> 64) as u64 ^ product as u64
 }

@@ -37,6 +37,8 @@ pub struct Span {
     pub counts: Counts,
     /// How long refused callers have to wait.
     pub waits: Waits,
+    /// The most units of its limit that a caller used at one time, in the time of the counts. The caller need not be in the sample.
+    pub used: u64,
     /// The callers.
     pub sampled: Sampled,
 }
@@ -162,6 +164,7 @@ impl Reading {
         for (span, other) in self.spans.iter_mut().zip(&other.spans) {
             span.counts.merge(&other.counts);
             span.waits.merge(&other.waits);
+            span.used = span.used.max(other.used);
             span.sampled.merge(&other.sampled, &self.limit, minutes);
         }
         self.top_allowed.merge(&other.top_allowed);

@@ -110,17 +110,17 @@ pub struct WaitPercentiles {
 impl Reading {
     /// Sums up the reading.
     #[must_use]
-    pub fn report(self) -> Report {
+    pub fn report(&self) -> Report {
         let model = self.limit;
-        let judged = Judged::of(&self);
+        let judged = Judged::of(self);
         Report {
             verdict: judged.verdict,
             reason: judged.reason,
             suggestion: judged.suggestion,
             watched_ns: self.now_ns.saturating_sub(self.since_ns),
             spans: std::array::from_fn(|index| SpanReport::of(&self.spans[index], SPANS_NS[index], &model)),
-            top_allowed: self.top_allowed,
-            top_refused: self.top_refused,
+            top_allowed: self.top_allowed.clone(),
+            top_refused: self.top_refused.clone(),
         }
     }
 }

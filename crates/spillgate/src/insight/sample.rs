@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::caller::Caller;
 use super::model::Model;
-use super::places::Places;
+use super::positions::Positions;
 use super::reading::Sampled;
 use super::{LONGEST_SPAN_NS, MINUTE_NS, SPANS_NS, Take};
 
@@ -77,7 +77,7 @@ impl SharedSample {
 struct Sample {
     /// Every caller that asked since the beginning of its spans, and whose hash is below the threshold.
     callers: Vec<Caller>,
-    places: Places,
+    positions: Positions,
     /// The number of callers that stay if the list is full.
     kept: usize,
     threshold: u64,
@@ -94,7 +94,7 @@ impl Sample {
         let capacity = kept + kept.div_ceil(4);
         Sample {
             callers: Vec::with_capacity(capacity),
-            places: Places::new(capacity),
+            positions: Positions::new(capacity),
             kept,
             threshold: u64::MAX,
             thresholds: [u64::MAX; MINUTES],
@@ -106,7 +106,7 @@ impl Sample {
     /// Forgets all callers.
     fn clear(&mut self) {
         self.callers.clear();
-        self.places.rebuild(std::iter::empty());
+        self.positions.rebuild(std::iter::empty());
         (self.threshold, self.minute) = (u64::MAX, 0);
         self.thresholds.fill(u64::MAX);
     }
@@ -118,7 +118,7 @@ impl Sample {
         if hash >= self.threshold {
             return;
         }
-        let position = match self.places.find(hash, |position| self.callers[position].hash) {
+        let position = match self.positions.find(hash, |position| self.callers[position].hash) {
             Some(position) => position,
             None => match self.add(hash, now_ns) {
                 Some(position) => position,
@@ -138,7 +138,7 @@ impl Sample {
             }
         }
         self.callers.push(Caller::new(hash));
-        self.places.add(hash, self.callers.len() - 1);
+        self.positions.add(hash, self.callers.len() - 1);
         Some(self.callers.len() - 1)
     }
 
@@ -152,7 +152,7 @@ impl Sample {
             self.lower_threshold(threshold);
             self.callers.retain(|caller| caller.hash < threshold);
         }
-        self.places.rebuild(self.callers.iter().map(|caller| caller.hash));
+        self.positions.rebuild(self.callers.iter().map(|caller| caller.hash));
     }
 
     fn forget(&mut self, now_ns: u64) {
@@ -166,12 +166,12 @@ impl Sample {
         self.thresholds[minute] = self.thresholds[minute].min(threshold);
     }
 
-    /// Begins a minute. If callers left, the threshold rises, so that others take their places.
+    /// Begins a minute. If callers left, the threshold rises, so that others can join.
     #[cold]
     fn next_minute(&mut self, now_ns: u64) {
         let minute = now_ns / MINUTE_NS;
         self.forget(now_ns);
-        self.places.rebuild(self.callers.iter().map(|caller| caller.hash));
+        self.positions.rebuild(self.callers.iter().map(|caller| caller.hash));
         let missed = (minute - self.minute).min(MINUTES as u64);
         if self.callers.len() < self.kept.div_ceil(2) {
             self.threshold = if self.threshold > u64::MAX / 2 { u64::MAX } else { 2 * self.threshold };

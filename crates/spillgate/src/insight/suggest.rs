@@ -55,8 +55,11 @@ impl Suggestion {
     }
 
     /// Returns a burst that is enough for 99 of 100 of the refused callers that keep to the rate, and for all callers that
-    /// were not refused.
-    pub(super) fn longer_burst(model: &Model, callers: &[SampledCaller]) -> Option<Suggestion> {
+    /// were not refused. `knows_all` says whether `callers` are all callers.
+    ///
+    /// A window admits at most twice its limit around its edge, and a bucket at most its burst. So much is enough for callers that
+    /// are not known.
+    pub(super) fn longer_burst(model: &Model, callers: &[SampledCaller], knows_all: bool) -> Option<Suggestion> {
         if model.counting == Counting::Queue {
             return None;
         }
@@ -66,7 +69,8 @@ impl Suggestion {
         };
         let (mut refused, passed) = (of(true)?, of(false)?);
         refused.sort_by(f64::total_cmp);
-        let needed = passed.into_iter().fold(quantile(&refused, 0.99)?, f64::max);
+        let unknown = if knows_all || !model.has_windows() { 0.0 } else { 2.0 * model.burst };
+        let needed = passed.into_iter().fold(quantile(&refused, 0.99)?.max(unknown), f64::max);
         Suggestion::valid(model, model.limit, Some(rounded_up(needed.max(model.burst + 1.0))))
     }
 

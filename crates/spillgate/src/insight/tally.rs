@@ -1,17 +1,18 @@
 //! The counts of a limit by some of the threads, which one lock protects.
 //!
-//! Each thread has a tally, so threads do not wait for each other, and the counts stay in the cache of one processor. A
-//! reading adds up the tallies.
+//! Most threads have a tally of their own, so that they seldom wait for each other, and the counts stay in the cache of one
+//! processor. A limit with a small sample has fewer tallies, so that it needs less memory. A reading adds up the tallies.
 
 use std::num::NonZero;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use super::Take;
 use super::counts::{SLOT_NS, Slot, Slots};
+use super::model::Model;
 use super::reading::{CallerName, TopCallers};
 use super::top::Top;
-use super::{STEP_NS, Take};
 
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
@@ -41,47 +42,47 @@ pub(super) struct Tally {
     slot: Slot,
     slot_ns: u64,
     /// The time of the newest take.
-    latest_ns: u64,
+    newest_ns: u64,
 }
 
 impl Tally {
     pub(super) fn new(named: bool) -> Tally {
-        Tally { allowed: Top::new(named), refused: Top::new(named), slot: Slot::default(), slot_ns: 0, latest_ns: 0 }
+        Tally { allowed: Top::new(named), refused: Top::new(named), slot: Slot::default(), slot_ns: 0, newest_ns: 0 }
     }
 
     /// Counts a take. If a slot of time ended, returns when it began, and its counts.
     #[inline]
     pub(super) fn count(
         &mut self,
+        model: &Model,
         now_ns: u64,
         hash: u64,
         take: &Take,
         name: impl FnOnce() -> CallerName,
     ) -> Option<(u64, Slot)> {
-        self.latest_ns = self.latest_ns.max(now_ns);
+        self.newest_ns = self.newest_ns.max(now_ns);
         let ended = (now_ns >= self.slot_ns.saturating_add(SLOT_NS)).then(|| {
             let began_ns = std::mem::replace(&mut self.slot_ns, now_ns - now_ns % SLOT_NS);
             (began_ns, std::mem::take(&mut self.slot))
         });
-        self.slot.count(take);
-        if take.units > 0 && !take.is_oversized() {
+        self.slot.count(model, take);
+        if take.units > 0 && !take.is_oversized(model) {
             let top = if take.refused { &mut self.refused } else { &mut self.allowed };
             top.add(now_ns, hash, take.units, name);
         }
         ended
     }
 
-    /// Returns whether the clock was set back: a take has a time that is much later than `now_ns`.
-    #[inline]
-    pub(super) fn is_ahead_of(&self, now_ns: u64) -> bool {
-        self.latest_ns > now_ns.saturating_add(STEP_NS)
+    /// Returns the time of the newest take.
+    pub(super) const fn newest_ns(&self) -> u64 {
+        self.newest_ns
     }
 
     /// Forgets all counts.
     pub(super) fn clear(&mut self) {
         self.allowed.clear();
         self.refused.clear();
-        (self.slot, self.slot_ns, self.latest_ns) = (Slot::default(), 0, 0);
+        (self.slot, self.slot_ns, self.newest_ns) = (Slot::default(), 0, 0);
     }
 
     /// Adds the counts of the slot that has not ended to `slots`, and the callers with the most units to `tops`.

@@ -9,7 +9,7 @@
 //! algorithm for identifying frequent items in data streams" (2017). Space-Saving gives the same guarantee, but it searches
 //! for the smallest count at each new caller.
 
-use super::places::Places;
+use super::positions::Positions;
 use super::reading::{CallerId, CallerName, TopCaller, TopCallers};
 
 /// The number of callers that have a count above 0 after a subtraction, at most.
@@ -22,7 +22,7 @@ pub(super) const HALF_LIFE_NS: u64 = 600_000_000_000;
 #[derive(Debug)]
 pub(super) struct Top {
     counted: Vec<Counted>,
-    places: Places,
+    positions: Positions,
     /// The names of the callers, at the same positions. Empty if names are not kept.
     names: Vec<CallerName>,
     /// The sum of what was subtracted from each count. Counts are too low by this much, at most.
@@ -42,7 +42,7 @@ impl Top {
     pub(super) fn new(named: bool) -> Top {
         Top {
             counted: Vec::with_capacity(CAPACITY),
-            places: Places::new(CAPACITY),
+            positions: Positions::new(CAPACITY),
             names: Vec::with_capacity(if named { CAPACITY } else { 0 }),
             missing: 0,
             units: 0,
@@ -61,7 +61,7 @@ impl Top {
     pub(super) fn add(&mut self, now_ns: u64, hash: u64, units: u64, name: impl FnOnce() -> CallerName) {
         self.decay(now_ns);
         self.units = self.units.saturating_add(units);
-        if let Some(position) = self.places.find(hash, |position| self.counted[position].hash) {
+        if let Some(position) = self.positions.find(hash, |position| self.counted[position].hash) {
             let counted = &mut self.counted[position];
             counted.units = counted.units.saturating_add(units);
             return;
@@ -69,7 +69,7 @@ impl Top {
         if self.counted.len() == CAPACITY {
             self.subtract_median();
         }
-        self.places.add(hash, self.counted.len());
+        self.positions.add(hash, self.counted.len());
         self.counted.push(Counted { hash, units });
         if self.names.capacity() > 0 {
             self.names.push(name());
@@ -121,7 +121,7 @@ impl Top {
         }
         self.counted.truncate(kept);
         self.names.truncate(kept);
-        self.places.rebuild(self.counted.iter().map(|counted| counted.hash));
+        self.positions.rebuild(self.counted.iter().map(|counted| counted.hash));
     }
 
     /// Returns the callers of this list, in no order.

@@ -18,6 +18,10 @@ use crate::units::format_duration;
 const MIN_REQUESTS: u64 = 100;
 /// No verdict is given if there were requests in fewer minutes.
 const MIN_MINUTES: usize = 3;
+/// A verdict that needs an hour of requests is given after this time, because there need not be requests in each minute.
+const NEARLY_AN_HOUR_NS: u64 = LONGEST_SPAN_NS - 3 * MINUTE_NS;
+/// The figures of callers are of this time, at least.
+const PEAKS_NS: u64 = LONGEST_SPAN_NS / 2;
 /// Callers are compared with each other only if there are this many.
 const MIN_CALLERS: usize = 10;
 /// A limit is never binding if its highest caller uses less than this share.
@@ -121,8 +125,11 @@ fn fitting(reading: &Reading, span: &Span) -> Judged {
     let model = &reading.limit;
     let (counts, callers) = (&span.counts, &span.sampled.callers);
     if counts.requests < MIN_REQUESTS || callers.is_empty() {
-        let seen = counts.requests;
-        return Judged::too_little(format!("There were {seen} requests. A verdict needs {MIN_REQUESTS}."));
+        let seen = match counts.requests {
+            1 => "There was 1 request".to_owned(),
+            requests => format!("There were {requests} requests"),
+        };
+        return Judged::too_little(format!("{seen}. A verdict needs {MIN_REQUESTS}."));
     }
     let minutes = Minutes::of(callers);
     if minutes.asked < MIN_MINUTES {
@@ -141,23 +148,25 @@ fn fitting(reading: &Reading, span: &Span) -> Judged {
         return Judged::new(Verdict::OneAbuser, reason);
     }
     // Requests of two windows have all of a window in them, wherever it begins.
-    let window_ns = match model.window_ns {
+    let windows_ns = match model.window_ns {
         window_ns @ 0..=LONGEST_SPAN_NS => (2 * window_ns).min(LONGEST_SPAN_NS),
         window_ns => window_ns,
     };
     let watched_ns = reading.now_ns.saturating_sub(reading.since_ns).min(minutes.first as u64 * MINUTE_NS);
     let needed = |needed_ns: u64| {
-        let (needed, watched) = (rounded_time(needed_ns), rounded_time(watched_ns.min(LONGEST_SPAN_NS)));
         if needed_ns > LONGEST_SPAN_NS {
+            let needed = rounded_time(needed_ns);
             return Some(format!("This limit needs {needed} of requests, and insight keeps 1h."));
         }
+        let needed_ns = needed_ns.min(NEARLY_AN_HOUR_NS);
+        let (needed, watched) = (rounded_time(needed_ns), rounded_time(watched_ns));
         (watched_ns < needed_ns).then(|| format!("Requests came for {watched}. A verdict needs {needed}."))
     };
-    if let Some(reason) = needed(window_ns) {
+    if let Some(reason) = needed(windows_ns) {
         return Judged::too_little(reason);
     }
     if refused == 0 {
-        return unrefused(reading, span);
+        return unrefused(reading, span, watched_ns);
     }
     if kinds.all >= MIN_CALLERS && kinds.refused as f64 <= REFUSES * kinds.all as f64 {
         return Judged::new(Verdict::Effective, kinds.effective());
@@ -175,36 +184,47 @@ fn fitting(reading: &Reading, span: &Span) -> Judged {
     refusing(span, model, &kinds, &minutes)
 }
 
-/// Judges a limit that refused nothing.
-fn unrefused(reading: &Reading, span: &Span) -> Judged {
+/// Judges a limit that refused nothing. Requests came for `watched_ns`.
+fn unrefused(reading: &Reading, span: &Span, watched_ns: u64) -> Judged {
     let model = &reading.limit;
     let callers = &span.sampled.callers;
     let others = others_share(reading, span);
+    // The store has counted what each caller used, whether the caller is in the sample or not.
+    let used = span.used as f64 / model.capacity as f64;
     let none = if span.counts.refused_requests == 0 { "No caller is refused." } else { "No other request is refused." };
-    let highest = |shares: &mut dyn Iterator<Item = f64>| shares.fold(0.0, f64::max);
+    let highest = |shares: &mut dyn Iterator<Item = f64>| shares.fold(used, f64::max);
     let at_least = highest(&mut callers.iter().map(|caller| used_share(caller, model).0)).max(others.0);
     let at_most = highest(&mut callers.iter().map(|caller| used_share(caller, model).1)).max(others.1);
     let percent = |share: f64| (share * 100.0).ceil().min(100.0);
-    let whom = if span.sampled.threshold == u64::MAX {
-        "The highest caller".to_owned()
-    } else {
-        format!("The highest of {} callers in the sample, and of those with the most units,", callers.len())
-    };
     if at_least >= HARDLY_USED {
         let percent = percent(at_least);
         return Judged::new(
             Verdict::Effective,
-            format!("{none} {whom} uses {percent} % of its limit, in a window or at once."),
+            format!("{none} A caller used {percent} % of its limit, in a window or at once."),
         );
     }
     if at_most >= HARDLY_USED {
         return Judged::too_little(format!(
-            "{none} It is not known how near to the limit those come that use several servers, or are not in the sample."
+            "{none} How much of the limit they use is not exactly known of some callers: they use several servers, are not in the \
+             sample, or their window slides."
         ));
     }
+    let (seen, percent_used) = (rounded_time(watched_ns.min(PEAKS_NS)), percent(used));
     let percent = percent(at_most);
-    let reason = format!("{none} {whom} uses only {percent} % of its limit, in a window or at once.");
-    let suggestion = Suggestion::lower(model, callers, others.1 * model.limit as f64);
+    let counts_all = span.sampled.threshold == u64::MAX || model.has_windows() || model.counting == Counting::Permits;
+    let reason = if counts_all {
+        format!("{none} In the last {seen}, no caller used more than {percent} % of its limit, in a window or at once.")
+    } else {
+        format!(
+            "{none} In the last {seen}, none of {} callers in the sample used more than {percent} % of its limit, in a window or at \
+             once. No other caller used more than {percent_used} % at once, or half of its rate on average.",
+            callers.len()
+        )
+    };
+    // What a bucket holds does not say how many units of a caller outside the sample go through it in a window.
+    let others = if span.sampled.threshold == u64::MAX { 0 } else { span.used };
+    let is_known = counts_all || model.has_own_burst();
+    let suggestion = is_known.then(|| Suggestion::lower(model, callers, others as f64)).flatten();
     Judged { suggestion, ..Judged::new(Verdict::NeverBinding, reason) }
 }
 
@@ -248,21 +268,27 @@ fn refusing(span: &Span, model: &Model, kinds: &Kinds, minutes: &Minutes) -> Jud
     let share = |part: usize| part as f64 / kinds.all as f64;
     let refused_percent = percent(span.counts.refused_requests as f64 / span.counts.requests.max(1) as f64);
     let judged = kinds.above + kinds.bursty;
-    if 2 * judged < kinds.refused || kinds.refused == 0 {
+    if kinds.refused == 0 {
+        return Judged::too_little(format!(
+            "{refused_percent} % of the requests are refused, but of no caller in the sample."
+        ));
+    }
+    if 2 * judged < kinds.refused {
         let refused = kinds.refused;
         return Judged::too_little(format!(
             "{refused_percent} % of the requests are refused. Of {refused} refused callers in the sample, {judged} can be judged: \
-             the others are still busy, or use several servers, or their retries cannot be distinguished from new requests."
+             the others are still busy, use several servers, were refused while the store failed, or their retries cannot be distinguished \
+             from new requests."
         ));
     }
     if kinds.bursty as f64 >= MOST * judged as f64 {
         let of_judged = percent(kinds.bursty as f64 / judged as f64);
-        let mut reason =
-            format!("{of_judged} % of the refused callers keep to the rate, but ask for more at once than ");
-        let suggestion = Suggestion::longer_burst(model, callers);
-        match suggestion.and_then(|suggestion| suggestion.burst) {
-            Some(burst) => reason += &format!("the limit allows. A burst of {burst} lets 99 of 100 of them pass."),
-            None => reason += "the limit allows.",
+        let mut reason = format!(
+            "{of_judged} % of the refused callers keep to the rate, but ask for more at once than the limit allows."
+        );
+        let suggestion = Suggestion::longer_burst(model, callers, span.sampled.threshold == u64::MAX);
+        if let Some(burst) = suggestion.and_then(|suggestion| suggestion.burst) {
+            reason += &format!(" A burst of {burst} is enough for what 99 of 100 of them asked for.");
         }
         return Judged { suggestion, ..Judged::new(Verdict::Bursts, reason) };
     }
@@ -277,10 +303,13 @@ fn refusing(span: &Span, model: &Model, kinds: &Kinds, minutes: &Minutes) -> Jud
         let Minutes { asked, strict, last_strict, .. } = minutes;
         let when = format!("in {strict} of the {asked} minutes with requests");
         if 2 * strict < *asked {
-            let reason = format!(
-                "{above} % of the callers asked for more than the rate, but many of them only {when}. The last such minute was \
-                 {last_strict} minutes ago."
-            );
+            let last = match last_strict {
+                0 => "The minute of this reading is one of them.".to_owned(),
+                1 => "The last one was 1 minute ago.".to_owned(),
+                minutes => format!("The last one was {minutes} minutes ago."),
+            };
+            let reason =
+                format!("{above} % of the callers asked for more than the rate, but many of them only {when}. {last}");
             return Judged::new(Verdict::Bursts, reason);
         }
         let reason = format!("{above} % of the callers ask for more than the rate, many of them {when}.");

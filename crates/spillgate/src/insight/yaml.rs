@@ -1,6 +1,6 @@
 //! A suggestion as a rules file, which `spillgate validate` accepts.
 //!
-//! The file has only the rule with the suggested numbers. Its other options stay in the user's own file.
+//! The file has only the rule with the suggested numbers. Its other options stay in the user's own file, and a comment says so.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -54,7 +54,8 @@ impl Suggestion {
     /// ```
     #[must_use]
     pub fn to_yaml(&self, rule: &Rule, limit: &Limit) -> String {
-        let mut text = format!("domain: {}\ndescriptors:\n", quoted(&rule.domain));
+        let mut text = "# Change these numbers in your rule, and keep its other options.\n".to_owned();
+        let _ = write!(text, "domain: {}\ndescriptors:\n", quoted(&rule.domain));
         let mut indent = 2;
         for (level, step) in rule.steps.iter().enumerate() {
             if level > 0 {

@@ -50,7 +50,7 @@ fn above(case: &Case, outcome: &Outcome, times: f64) -> f64 {
 }
 
 #[test]
-fn random_traffic_gets_no_verdict_that_its_truth_contradicts() {
+fn at_most_one_in_twenty_verdicts_on_random_traffic_contradicts_the_truth() {
     let (mut given, mut wrong) = (0, Vec::new());
     let runs = if is_all() { 2000 } else { 60 };
     let mut random = Random(21);

@@ -60,7 +60,7 @@ impl Fleet {
         self.servers.len()
     }
 
-    /// Returns whether a caller of two servers is one caller: the servers hash keys with the same secret.
+    /// Returns whether a caller of two servers is one caller: the servers give the same hash to it.
     pub(super) fn callers_match(&self) -> bool {
         self.servers.windows(2).all(|two| two[0].key_check == two[1].key_check)
     }

@@ -88,13 +88,13 @@ fn ask(insight: &Insight, terminal: &mut Terminal) -> Result<Answers, Problem> {
     }
     let (servers, callers_match, unwatched_limits) = (fleet.servers(), fleet.callers_match(), fleet.unwatched_limits());
     if !callers_match {
-        notes.push("the servers hash keys with different secrets, so a caller of two servers counts as two".into());
+        notes.push("the servers have no common store.key_secret_file, so a caller of two servers counts as two".into());
     }
     if unwatched_limits > 0 {
         let limits = count(usize::try_from(unwatched_limits).unwrap_or(usize::MAX), "limit");
         notes.push(format!("{limits} of the rules cannot be shown, because insight.max_callers is too small"));
     }
-    let report = |limit: Limit| Reported { report: limit.reading.clone().report(), limit };
+    let report = |limit: Limit| Reported { report: limit.reading.report(), limit };
     let mut limits: Vec<_> = fleet.limits.into_iter().map(report).collect();
     limits.sort_by_key(|reported| render::attention(reported.report.verdict));
     Ok(Answers { limits, servers, callers_match, unwatched_limits, notes, problems })

@@ -22,7 +22,7 @@ pub(super) struct Page {
 pub(super) struct Server {
     /// A random number of the process.
     pub(super) id: String,
-    /// The hash of a fixed text. Servers with the same secret have the same one.
+    /// Servers that give the same hash to a caller have the same one.
     pub(super) key_check: String,
     pub(super) unwatched_limits: u64,
 }

@@ -55,12 +55,13 @@ pub(crate) fn push_line(text: &mut String, line: &str, width: Option<usize>) {
 /// Returns the lines for a limit, without its suggestion.
 fn lines(reported: &Reported, terminal: &Terminal) -> Vec<String> {
     let report = &reported.report;
-    let mut lines = vec![title(&reported.limit.name, terminal), verdict(report, terminal)];
+    let passes = reported.limit.name.options.passing().is_some();
+    let mut lines = vec![title(&reported.limit.name, terminal), verdict(report, passes, terminal)];
     let asked = report.spans.iter().filter(|span| span.counts.requests > 0);
-    lines.extend(asked.map(|span| format!("  last {}: {}", span_name(span), counts(span))));
+    lines.extend(asked.map(|span| format!("  last {}: {}", span_name(span), counts(span, passes))));
     let [.., hour] = &report.spans;
     lines.extend(figures(hour).map(|figure| format!("  last {}: {figure}", span_name(hour))));
-    lines.extend(tops(report));
+    lines.extend(tops(report, passes));
     lines
 }
 
@@ -85,9 +86,10 @@ pub(crate) fn verdict_name(verdict: Verdict, terminal: &Terminal) -> String {
     terminal.paint(tone, verdict)
 }
 
-/// Returns the line with the verdict and its reason.
-pub(crate) fn verdict(report: &Report, terminal: &Terminal) -> String {
-    format!("  {}: {}", verdict_name(report.verdict, terminal), clean(&report.reason))
+/// Returns the line with the verdict and its reason. `passes` says that requests over the limit pass.
+pub(crate) fn verdict(report: &Report, passes: bool, terminal: &Terminal) -> String {
+    let condition = if passes { "if it refused: " } else { "" };
+    format!("  {}: {condition}{}", verdict_name(report.verdict, terminal), clean(&report.reason))
 }
 
 /// Returns the figures of the callers of a span, each as `burst needed 1 (median), ...`.
@@ -104,11 +106,10 @@ pub(crate) fn figures(span: &SpanReport) -> impl Iterator<Item = String> {
     figures.into_iter().flatten()
 }
 
-/// Returns the lines with the callers that have the most units.
-pub(crate) fn tops(report: &Report) -> impl Iterator<Item = String> {
-    [top("most refused units", &report.top_refused), top("most allowed units", &report.top_allowed)]
-        .into_iter()
-        .flatten()
+/// Returns the lines with the callers that have the most units. `passes` says that requests over the limit pass.
+pub(crate) fn tops(report: &Report, passes: bool) -> impl Iterator<Item = String> {
+    let refused = if passes { "most units over the limit" } else { "most refused units" };
+    [top(refused, &report.top_refused), top("most allowed units", &report.top_allowed)].into_iter().flatten()
 }
 
 fn push_suggestion(text: &mut String, reported: &Reported, width: Option<usize>) {
@@ -116,7 +117,8 @@ fn push_suggestion(text: &mut String, reported: &Reported, width: Option<usize>)
         (Some(rules), _) => push_rules(text, rules),
         (None, Some(suggestion)) => {
             let burst = suggestion.burst.map(|burst| format!(", burst {burst}")).unwrap_or_default();
-            push_line(text, &format!("  suggested: {} in each window{burst}", suggestion.limit), width);
+            let of = if reported.limit.name.window_ns.is_some() { "in each window" } else { "permits" };
+            push_line(text, &format!("  suggested: {} {of}{burst}", suggestion.limit), width);
         }
         (None, None) => {}
     }
@@ -132,16 +134,19 @@ fn quota(limit: &LimitName) -> String {
     let window =
         limit.window_ns.map(|ns| format!(" in {}", format_duration(Duration::from_nanos(ns)))).unwrap_or_default();
     let capacity = if limit.capacity == limit.limit { String::new() } else { format!(", capacity {}", limit.capacity) };
-    format!("{} {}{window}{capacity}", limit.algorithm, limit.limit)
+    let passing = limit.options.passing().map(|binding| format!(", {binding}")).unwrap_or_default();
+    format!("{} {}{window}{capacity}{passing}", limit.algorithm, limit.limit)
 }
 
-/// Returns the counts of a span: `12,000 requests, 8.1 % refused; 340 callers, 12 refused; waits 1s, 4s, 5s`.
-pub(crate) fn counts(span: &SpanReport) -> String {
-    let refused = 100.0 * span.counts.refused_requests as f64 / span.counts.requests.max(1) as f64;
+/// Returns the counts of a span: `12,000 requests, 8.1 % refused; 340 callers, 12 refused; waits 1s, 4s, 5s`. `passes` says
+/// that requests over the limit pass.
+pub(crate) fn counts(span: &SpanReport, passes: bool) -> String {
+    let refused = if passes { "over the limit" } else { "refused" };
+    let percent = 100.0 * span.counts.refused_requests as f64 / span.counts.requests.max(1) as f64;
     let requests = units(span.counts.requests as f64);
     let Callers { asked, refused: refused_callers, .. } = span.callers;
     let mut text = format!(
-        "{requests} request{}, {refused:.1} % refused; {} caller{}, {} refused",
+        "{requests} request{}, {percent:.1} % {refused}; {} caller{}, {} {refused}",
         plural(span.counts.requests as f64),
         estimate(&asked),
         plural(asked.value),

@@ -99,7 +99,7 @@ fn limit(lines: &mut Lines<'_>, report: &LimitReport) {
     lines.push(&title(&report.limit, lines.terminal));
     let counts = Counts { allowed: report.allowed_requests, refused: report.refused_requests };
     lines.push(&format!("  {}", allowed_and_refused(counts)));
-    if report.limit.options.binding != "enforce" && report.refused_requests > 0 {
+    if report.limit.options.passing().is_some() && report.refused_requests > 0 {
         lines.push("  These refusals refuse no request, because the rule is in shadow mode or quota mode.");
     }
     if let Some(note) = &report.note {
@@ -115,11 +115,12 @@ fn limit(lines: &mut Lines<'_>, report: &LimitReport) {
 /// Adds the insight of the hour that says most.
 fn period(lines: &mut Lines<'_>, report: &LimitReport, period: &Period) {
     let insight = &period.report;
-    lines.push(&verdict(insight, lines.terminal));
+    let passes = report.limit.options.passing().is_some();
+    lines.push(&verdict(insight, passes, lines.terminal));
     let [.., hour] = &insight.spans;
     let length = format_duration(Duration::from_nanos(hour.span_ns));
     lines.push(&format!("  insight at {} UTC{}:", date_time(period.to_ns), readings(report, insight.verdict)));
-    lines.push(&format!("    last {length}: {}", counts(hour)));
+    lines.push(&format!("    last {length}: {}", counts(hour, passes)));
     for figure in figures(hour) {
         let error = match period.burst_error_units {
             Some(units) if figure.starts_with("burst needed") => format!(", ± {} (whole seconds)", thousands(units)),
@@ -127,7 +128,7 @@ fn period(lines: &mut Lines<'_>, report: &LimitReport, period: &Period) {
         };
         lines.push(&format!("    last {length}: {figure}{error}"));
     }
-    tops(insight).for_each(|line| lines.push(&line));
+    tops(insight, passes).for_each(|line| lines.push(&line));
     if let Some(rules) = &period.suggested_rules {
         push_rules(&mut lines.text, rules);
     }

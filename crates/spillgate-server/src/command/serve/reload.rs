@@ -56,6 +56,7 @@ impl Reloader {
             let reloaded = catch_unwind(AssertUnwindSafe(|| self.reload()));
             if !reloaded.unwrap_or(false) {
                 self.service.metrics().reload_failures.inc();
+                self.service.metrics().reload_successful.set(0);
                 tracing::error!("the rules were not reloaded; the earlier rules stay in use");
             }
         }

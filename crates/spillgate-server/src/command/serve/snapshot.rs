@@ -150,6 +150,7 @@ impl Saving {
         match written.unwrap_or_else(|_| Err(io::Error::other("its writer panicked; see the panic above"))) {
             Ok(saved) => {
                 metrics.snapshots.inc();
+                metrics.snapshot_successful.set(1);
                 metrics.snapshot_time.set(i64::try_from(begun.as_nanos() / SECOND_NS).unwrap_or(i64::MAX));
                 let took_ms = limiter.now().as_nanos().saturating_sub(begun.as_nanos()) / 1_000_000;
                 let (entries, bytes) = (saved.entries, saved.bytes);
@@ -162,6 +163,7 @@ impl Saving {
             }
             Err(error) => {
                 metrics.snapshot_failures.inc();
+                metrics.snapshot_successful.set(0);
                 let since_ns = |logged: Time| begun.as_nanos().saturating_sub(logged.as_nanos());
                 if last || self.logged.is_none_or(|logged| since_ns(logged) >= FAILURE_LOG_EVERY_NS) {
                     self.logged = Some(begun);

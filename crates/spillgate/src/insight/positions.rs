@@ -8,16 +8,16 @@ const EMPTY: u16 = u16::MAX;
 
 /// The positions of hashes in a list.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct Positions {
     cells: Box<[u16]>,
 }
 
-impl Places {
+impl Positions {
     /// Makes an index for a list of at most `capacity` items. `capacity` is at most 16,384.
-    pub(super) fn new(capacity: usize) -> Places {
+    pub(super) fn new(capacity: usize) -> Positions {
         debug_assert!(capacity <= 1 << 14, "positions need 16 bits, and one of their values means empty");
         // At least half of the cells stay empty, so that searches are short.
-        Places { cells: vec![EMPTY; (2 * capacity).next_power_of_two().max(2)].into() }
+        Positions { cells: vec![EMPTY; (2 * capacity).next_power_of_two().max(2)].into() }
     }
 
     /// Returns the position of `hash`. `hash_at` returns the hash at a position of the list.
@@ -51,7 +51,7 @@ impl Places {
         }
     }
 
-    /// The lowest bits choose the shard, and the highest bits decide which callers are in the sample. The bits between
+    /// The lowest bits choose the part of the sample, and the highest bits decide which callers are in the sample. The bits between
     /// them choose the cell.
     fn first(&self, hash: u64) -> usize {
         (hash >> 8) as usize & self.mask()
