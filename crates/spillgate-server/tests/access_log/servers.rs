@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::UNIX_EPOCH;
@@ -58,37 +58,37 @@ impl Server {
     }
 
     /// Waits until a log has this many lines, and reads it.
-    fn records(&self, log: &str, lines: usize, format: &str, wanted: &[&str]) -> Vec<Copied> {
+    fn requests(&self, log: &str, lines: usize, format: &str, wanted: &[&str]) -> Vec<Copied> {
         let path = self.folder.path().join(log);
         let text = eventually("the log", || {
             fs::read(&path).ok().filter(|text| text.iter().filter(|byte| **byte == b'\n').count() >= lines)
         });
         let mut log = super::Ordered::new(vec![file(text.clone())], &reader(format, wanted), std::time::Duration::ZERO);
-        let mut records = Vec::new();
-        while let Some(record) = log.next() {
-            let values = values(record.fields, wanted.len());
-            let text = String::from_utf8_lossy(record.text).into_owned();
-            let time_ns = record.time.as_nanos();
-            records.push(Copied { time_ns, file: record.file, line: record.line, text, values });
+        let mut requests = Vec::new();
+        while let Some(request) = log.next() {
+            let values = values(request.fields, wanted.len());
+            let text = String::from_utf8_lossy(request.text).into_owned();
+            let time_ns = request.time.as_nanos();
+            requests.push(Copied { time_ns, file: request.file, line: request.line, text, values });
         }
         let counts = log.counts();
         assert_eq!(counts.unreadable.count, 0, "{:?}", counts.unreadable.first);
-        assert_eq!(records.len(), lines, "{}", String::from_utf8_lossy(&text));
-        records
+        assert_eq!(requests.len(), lines, "{}", String::from_utf8_lossy(&text));
+        requests
     }
 }
 
-/// Checks the records of the requests of [`Server::send`].
-fn assert_are_of_send(records: &[Copied], answer: &Response, client: &str) {
+/// Checks the requests of the requests of [`Server::send`].
+fn assert_are_of_send(requests: &[Copied], answer: &Response, client: &str) {
     let first = [client, "GET", "/a/b", "c=d", "200", AGENT, "HTTP/1.1"];
     let first: Vec<_> = first.into_iter().map(|value| Some(value.to_owned())).collect();
-    assert_eq!(records[0].values, first, "{}", records[0].text);
+    assert_eq!(requests[0].values, first, "{}", requests[0].text);
     let second = [Some(client), Some("GET"), Some("/%C3%A9"), None, Some("200"), None, Some("HTTP/1.1")];
-    assert_eq!(records[1].values, second.map(|value| value.map(str::to_owned)), "{}", records[1].text);
+    assert_eq!(requests[1].values, second.map(|value| value.map(str::to_owned)), "{}", requests[1].text);
     // The server wrote the date into its answer at about the time at which it wrote the line.
     let date = httpdate::parse_http_date(answer.header("date").expect("the answer has a date")).expect("it is valid");
     let date_s = date.duration_since(UNIX_EPOCH).expect("it is after 1970").as_secs();
-    assert!(date_s.abs_diff(records[1].time_ns / 1_000_000_000) < 60, "{date_s} {}", records[1].text);
+    assert!(date_s.abs_diff(requests[1].time_ns / 1_000_000_000) < 60, "{date_s} {}", requests[1].text);
 }
 
 fn nginx() -> Server {
@@ -122,18 +122,18 @@ fn lines_of_nginx_are_read() {
     let mut stream = TcpStream::connect(server.address).expect("nginx listens");
     stream.write_all(b"\x16\x03\x01\x02\x00\x01\"\x00\r\n\r\n").expect("nginx reads");
     for (log, format) in [("combined.log", "combined"), ("main.log", "nginx"), ("json.log", "json")] {
-        let records = server.records(log, 3, format, &WANTED);
-        assert_are_of_send(&records, &answer, "127.0.0.1");
+        let requests = server.requests(log, 3, format, &WANTED);
+        assert_are_of_send(&requests, &answer, "127.0.0.1");
         let not_http = [Some("127.0.0.1"), None, None, None, Some("400"), None, None];
-        assert_eq!(records[2].values, not_http.map(|value| value.map(str::to_owned)), "{}", records[2].text);
+        assert_eq!(requests[2].values, not_http.map(|value| value.map(str::to_owned)), "{}", requests[2].text);
     }
-    let user = server.records("combined.log", 3, "combined", &["remote_user"]);
+    let user = server.requests("combined.log", 3, "combined", &["remote_user"]);
     assert_eq!(user[0].values, [Some("a [b] c".to_owned())]);
     let own =
         "$msec|$host:$server_port|$remote_addr|$request_method|$uri|$args|$status|$http_user_agent|$server_protocol";
-    let records = server.records("own.log", 3, own, &WANTED);
-    assert_eq!(records[0].values[2..6], ["/a/b", "c=d", "200", AGENT].map(|value| Some(value.to_owned())));
-    assert_eq!(records[1].values[2], Some("/é".to_owned()), "$uri is decoded");
+    let requests = server.requests("own.log", 3, own, &WANTED);
+    assert_eq!(requests[0].values[2..6], ["/a/b", "c=d", "200", AGENT].map(|value| Some(value.to_owned())));
+    assert_eq!(requests[1].values[2], Some("/é".to_owned()), "$uri is decoded");
 }
 
 #[test]
@@ -146,12 +146,12 @@ fn lines_of_caddy_are_read() {
         command
     });
     let answer = server.send();
-    assert_are_of_send(&server.records("caddy.log", 2, "caddy", &WANTED), &answer, "127.0.0.1");
+    assert_are_of_send(&server.requests("caddy.log", 2, "caddy", &WANTED), &answer, "127.0.0.1");
     let wanted = ["request.uri", "request.headers.User-Agent.0", "http_host", "host"];
     let host = server.address.to_string();
     let expected = ["/a/b?c=d", AGENT, "", &host].map(|value| Some(value.to_owned()).filter(|value| !value.is_empty()));
-    let records = server.records("caddy.log", 2, "caddy", &wanted);
-    assert_eq!(records[0].values, expected);
+    let requests = server.requests("caddy.log", 2, "caddy", &wanted);
+    assert_eq!(requests[0].values, expected);
 }
 
 const ENVOY: &str = r#"
@@ -199,9 +199,14 @@ fn lines_of_envoy_are_read() {
         command
     });
     let answer = server.send();
-    assert_are_of_send(&server.records("envoy.log", 2, "envoy", &WANTED), &answer, FORWARDED);
-    let host = server.address.to_string();
-    assert_eq!(server.records("envoy.log", 2, "envoy", &["host"])[0].values, [Some(host)]);
+    let wanted = ["host", "http_x_forwarded_for"];
+    let more = server.requests("envoy.log", 2, "envoy", &wanted).swap_remove(0).values;
+    assert_eq!(more[0], Some(server.address.to_string()));
+    // Envoy writes its own address instead of that of a client on the same machine.
+    let forwarded = more[1].as_deref().expect("the line has the addresses");
+    let peer = forwarded.strip_prefix("203.0.113.7,").expect("Envoy adds the address of the connection");
+    assert!(peer.parse::<IpAddr>().is_ok() && peer != FORWARDED, "{forwarded}");
+    assert_are_of_send(&server.requests("envoy.log", 2, "envoy", &WANTED), &answer, peer);
 }
 
 #[test]
