@@ -8,6 +8,7 @@ use std::{fmt, io};
 use spillgate::Time;
 
 use super::plan::TIME_FIELDS;
+use super::reader::LINE_BYTES_MAX;
 
 /// The number of lines of one kind that are kept.
 const SAMPLES_MAX: usize = 5;
@@ -47,7 +48,7 @@ impl fmt::Display for Unreadable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Unreadable::Empty => "it is empty",
-            Unreadable::TooLong => "it is longer than 64 KiB",
+            Unreadable::TooLong => return write!(f, "it is longer than {} KiB", LINE_BYTES_MAX / 1024),
             Unreadable::Form => "it does not have the form of the format",
             Unreadable::Syslog => {
                 "it has words before the address, as syslog writes them: write the pattern '$prefix: $remote_addr $ident \

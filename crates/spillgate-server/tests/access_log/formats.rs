@@ -203,6 +203,8 @@ fn a_line_of_another_form_is_unreadable() {
 #[test]
 fn values_of_json_are_read_by_their_paths() {
     let line = r#"{"a":{"b":[{"c":"d\u0065\"\n"},{"c":7.50}],"e":true,"f":null,"g":{}},"h.i":"j","time":"2000-10-10T13:55:36-07:00","":"k"}"#;
+    assert_eq!(values("json", &["a.b"], r#"{"ts":971211336,"a.b":"c"}"#), ["c"]);
+    assert_eq!(values("json", &["x.a.b"], r#"{"ts":971211336,"x":{"a.b":"c"}}"#), [""]);
     let wanted = ["a.b.0.c", "a.b.1.c", "a.e", "a.f", "a.g", "h.i", "x", "a.b.2.c", "time"];
     let expected = ["de\"\n", "7.50", "true", "", "", "j", "", "", "2000-10-10T13:55:36-07:00"];
     assert_eq!(values("json", &wanted, line), expected);
@@ -227,6 +229,10 @@ fn the_time_of_json_is_the_first_known_name_or_the_given_field() {
     let mut reader = Reader::new("json", &[], Some("x.y")).unwrap();
     assert_eq!(reader.read(line.as_bytes(), &mut fields).unwrap().as_nanos(), TIME_NS);
     let why = Reader::new("json", &[], Some("x")).unwrap().read(line.as_bytes(), &mut fields).unwrap_err().to_string();
+    let names: Vec<_> =
+        why.split("(without it, ").nth(1).unwrap().split(" are tried").next().unwrap().split(", ").collect();
+    let page = include_str!("../../../../docs/src/how-to/replay.md").replace('\n', " ");
+    assert!(page.contains(&format!("these names: `{}`.", names.join("`, `"))), "the page has the same list: {names:?}");
     assert!(why.contains("no time: name its field with --time-field") && why.contains("StartUTC, datetime"), "{why}");
 }
 

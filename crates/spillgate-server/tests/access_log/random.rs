@@ -38,7 +38,7 @@ proptest! {
     #[test]
     fn no_line_makes_a_reader_panic(lines in prop::collection::vec(nearly_a_line(), 1..20)) {
         let wanted = ["remote_addr", "path", "args", "method", "user_agent", "host"].map(String::from);
-        for format in FORMATS.into_iter().chain(["$msec$/$request_uri", "\"$time_local\" ${remote_addr}\\\"$request\""]) {
+        for format in FORMATS.into_iter().chain(["$msec$/$request_uri", "\"$time_local\" ${remote_addr}\\\"$request\"", "$time_local $remote_addr"]) {
             let wanted: Vec<String> =
                 wanted.iter().filter(|name| Reader::new(format, &[(*name).clone()], None).is_ok()).cloned().collect();
             let Ok(mut reader) = Reader::new(format, &wanted, None) else { continue };
