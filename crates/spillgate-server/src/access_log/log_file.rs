@@ -14,9 +14,9 @@ use super::window::{Spares, Stored, Window};
 /// The memory of a window, for example of 170,000 lines with 200 bytes. If it is full, the earliest line leaves it, even if an
 /// earlier line can follow.
 const WINDOW_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// The memory of the windows of all files. If they have more, each further window has only [`SMALL_WINDOWS_PARTS`] of it.
+/// The memory of the windows of all files. If they need all of it, each further window is small.
 pub(super) const ALL_WINDOWS_BYTES_MAX: usize = 4 * WINDOW_BYTES_MAX;
-/// The small windows of the greatest number of files together have a quarter of the memory of all windows.
+/// A small window has this part of the memory of all windows. So the small windows of the most files add a quarter of it.
 const SMALL_WINDOWS_PARTS: usize = 4 * FILES_MAX;
 /// A line that is further after the lines before it needs a line that confirms its time. Without this rule, all lines after one
 /// line with a wrong time would be late.
@@ -53,12 +53,14 @@ pub(super) struct LogFile {
     newest_ns: Option<u64>,
     /// A line that is far after the lines before it.
     unconfirmed: Option<Stored>,
+    /// The first line, if it is far before the next one. Its time is right only if that of the next one is wrong.
+    first: Option<Stored>,
 }
 
 impl LogFile {
     pub(super) fn new(index: usize, file: Box<dyn Read + Send>, reader: Reader) -> LogFile {
         let (unopened, window) = (Some(file), Window::default());
-        LogFile { index, unopened, lines: None, reader, window, newest_ns: None, unconfirmed: None }
+        LogFile { index, unopened, lines: None, reader, window, newest_ns: None, unconfirmed: None, first: None }
     }
 
     /// Returns the time of the next line. `None` means that there is no further line.
@@ -138,11 +140,15 @@ impl LogFile {
     fn judge(&mut self, stored: Stored, shared: &mut Shared) {
         let jump_ns = shared.out_of_order_ns.max(JUMP_NS_MIN);
         if let Some(before) = self.unconfirmed.take() {
-            let is_behind =
-                self.newest_ns.is_none() && stored.time_ns > before.time_ns.saturating_add(FIRST_JUMP_NS_MAX);
-            let is_ahead = before.time_ns > stored.time_ns.saturating_add(jump_ns);
-            let why = is_behind.then_some(Unreadable::FarBehind).or(is_ahead.then_some(Unreadable::FarAhead));
-            self.believe(before, why, shared);
+            let is_confirmed = stored.time_ns.saturating_add(jump_ns) >= before.time_ns;
+            if let Some(first) = self.first.take() {
+                self.believe(first, is_confirmed.then_some(Unreadable::FarBehind), shared);
+            }
+            if self.newest_ns.is_none() && stored.time_ns > before.time_ns.saturating_add(FIRST_JUMP_NS_MAX) {
+                self.first = Some(before);
+            } else {
+                self.believe(before, (!is_confirmed).then_some(Unreadable::FarAhead), shared);
+            }
         }
         if self.newest_ns.is_none_or(|newest_ns| stored.time_ns > newest_ns.saturating_add(jump_ns)) {
             self.unconfirmed = Some(stored);
@@ -167,6 +173,9 @@ impl LogFile {
     /// Closes the file.
     fn end(&mut self, shared: &mut Shared) {
         self.lines = None;
+        if let Some(first) = self.first.take() {
+            self.believe(first, None, shared);
+        }
         if let Some(last) = self.unconfirmed.take() {
             let believed_ns = self.newest_ns.map(|newest_ns| newest_ns.saturating_add(LAST_JUMP_NS_MAX));
             let is_right = believed_ns.is_none_or(|believed_ns| last.time_ns <= believed_ns);

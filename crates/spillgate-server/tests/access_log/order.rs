@@ -216,6 +216,14 @@ fn a_first_line_years_before_the_log_is_unreadable() {
             assert_eq!((sample.line, sample.why.as_str()), (1, why));
         }
     }
+    // Here the time of the second line is wrong, so the first one is right.
+    let text = format!("2000000000 a\n{} b\n2000000001 c\n2000000002 d\n", 2_000_000_000 + 2 * year);
+    let (requests, counts) = read_all("$msec $remote_addr", vec![file(text)], Duration::from_secs(60));
+    assert_eq!((requests.len(), counts.unreadable.count, counts.unreadable.first[0].line), (3, 1, 2));
+    // Without a third line, the first one is believed.
+    let text = format!("2000000000 a\n{} b\n", 2_000_000_000 + 2 * year);
+    let (requests, counts) = read_all("$msec $remote_addr", vec![file(text)], Duration::from_secs(60));
+    assert_eq!((requests.len(), counts.unreadable.first[0].line), (1, 2));
 }
 
 #[test]
