@@ -68,6 +68,11 @@ impl LogFile {
         self.window.first_ns()
     }
 
+    /// Returns whether a line is within the bound for lines that are out of order.
+    pub(super) fn is_within_bound(&self, time_ns: u64, shared: &Shared) -> bool {
+        self.newest_ns.is_some_and(|newest_ns| newest_ns.saturating_sub(time_ns) <= shared.out_of_order_ns)
+    }
+
     pub(super) fn pop(&mut self, shared: &mut Shared) -> Option<Stored> {
         let before = self.window.bytes();
         let stored = self.window.pop();

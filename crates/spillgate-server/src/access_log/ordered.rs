@@ -135,7 +135,11 @@ impl Ordered {
         let Stored { time_ns, line, ref text, ref fields } = self.current;
         if time_ns < self.time_ns {
             let late_s = (self.time_ns - time_ns).div_ceil(1_000_000_000);
-            let why = || format!("its time is {late_s} s before the time of a line that was decided before it");
+            // A line within the bound is late only if a window was full.
+            let was_full = self.files.get(file).is_some_and(|file| file.is_within_bound(time_ns, &self.shared));
+            let reason = ", because too many lines were waiting for their order: sort the log first";
+            let reason = if was_full { reason } else { "" };
+            let why = || format!("its time is {late_s} s before the time of a line that was decided before it{reason}");
             self.shared.counts.late.add(file, line, text, why);
         }
         self.time_ns = self.time_ns.max(time_ns);

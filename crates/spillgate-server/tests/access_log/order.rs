@@ -115,7 +115,13 @@ fn a_full_window_returns_its_earliest_lines() {
     text.push_str(&line("b", 40));
     let (requests, counts) = seconds(&[text], 60);
     assert_eq!((requests.len(), counts.late.count), (7001, 1));
-    assert_eq!(counts.late.first[0].line, 7001);
+    let late = &counts.late.first[0];
+    assert_eq!(late.line, 7001);
+    assert!(
+        late.why.ends_with(", because too many lines were waiting for their order: sort the log first"),
+        "{}",
+        late.why
+    );
 }
 
 #[test]
