@@ -8,6 +8,7 @@ use std::{env, fs};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use spillgate_server::access_log::FILES_MAX;
 
 use super::cli_support::{Folder, command};
 use super::line;
@@ -109,4 +110,14 @@ fn a_hostile_log_does_not_need_much_memory() {
         );
         assert!(grown_mib < GROWTH_MIB_MAX, "{name}: {grown_mib} MiB");
     }
+}
+
+#[test]
+fn more_files_than_the_maximum_are_refused() {
+    let folder = Folder::new(&[("rules.yaml", RULES)]);
+    let logs: Vec<String> = (0..=FILES_MAX).map(|index| format!("{index}.log")).collect();
+    let logs: Vec<&str> = logs.iter().map(String::as_str).collect();
+    let output = folder.run_with(&[&REPLAY[..], &["--log"], &logs].concat(), &[]);
+    assert_eq!(output.code, 2, "{}", output.stdout);
+    assert!(output.stderr.contains("257 logs are given, but 256 is the most"), "{}", output.stderr);
 }
