@@ -12,7 +12,8 @@ folder=$PWD/target/replay
 mkdir -p "$folder"
 log=${REPLAY_LOG:-$folder/access.log}
 
-# Takes the log out of the package. Only lines that begin with an address are requests.
+# Takes the log out of the package. Only lines that begin with an address are requests. The file gets its name only when it is whole
+# and right.
 fetch() {
   local package=erddaplogs-0.1.4 day
   (
@@ -21,8 +22,9 @@ fetch() {
     echo "627f0913b4efabe4ae8ca42c277d49e3ccd2160265ba9b906e974072caf1c57d  $package.tar.gz" | sha256sum --check --quiet
     for day in 9 8 7 6 5 4 3 2 1; do
       tar -xzOf $package.tar.gz "$package/example_data/nginx_example_logs/tomcat-access.log.$day"
-    done | LC_ALL=C grep -E '^[0-9]+\.[0-9]+\.[0-9]+\.[0-9]+ ' > access.log
-    echo "40ec867641901683122ac2dc6c82494ef558e0c8e1eaf37964fc0f9e4513321d  access.log" | sha256sum --check --quiet
+    done | LC_ALL=C grep -E '^[0-9]+\.[0-9]+\.[0-9]+\.[0-9]+ ' > access.log.new
+    echo "40ec867641901683122ac2dc6c82494ef558e0c8e1eaf37964fc0f9e4513321d  access.log.new" | sha256sum --check --quiet
+    mv access.log.new access.log
   )
 }
 

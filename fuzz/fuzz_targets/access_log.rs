@@ -1,6 +1,6 @@
 //! Reads any bytes as two files of an access log. The first byte chooses the format, and a byte 0xff ends the first file.
 //!
-//! The values of a record are text, the times of the records never go back, and every line is a record or unreadable. The
+//! The values of a request are text, the times of the requests never go back, and every line is a request or unreadable. The
 //! files can be compressed, so the decompression is fuzzed too.
 
 #![no_main]
@@ -11,9 +11,13 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use spillgate_server::access_log::{FORMATS, Ordered, Reader};
 
-const PATTERNS: [&str; 2] = ["$msec|${request_uri}", "\"$time_local\" $remote_user [$time_iso8601] \"$request\""];
+const PATTERNS: [&str; 3] = [
+    "$msec|${request_uri}",
+    "\"$time_local\" $remote_user [$time_iso8601] \"$request\"",
+    "$time_local $remote_addr",
+];
 /// The input is at most a few KiB, but its text after decompression can be long.
-const RECORDS_MAX: usize = 10_000;
+const REQUESTS_MAX: usize = 10_000;
 
 fuzz_target!(|data: &[u8]| {
     let Some((first, rest)) = data.split_first() else { return };
@@ -26,17 +30,17 @@ fuzz_target!(|data: &[u8]| {
     let parts = rest.splitn(2, |byte| *byte == 0xff);
     let files = parts.map(|part| Box::new(Cursor::new(part.to_vec())) as Box<dyn Read + Send>).collect();
     let mut log = Ordered::new(files, &reader, Duration::from_secs(u64::from(*first)));
-    let (mut records, mut newest) = (0, None);
-    while let Some(record) = log.next() {
-        assert!(Some(record.time) >= newest);
-        newest = Some(record.time);
+    let (mut requests, mut newest) = (0, None);
+    while let Some(request) = log.next() {
+        assert!(Some(request.time) >= newest);
+        newest = Some(request.time);
         for index in 0..wanted.len() {
-            assert!(record.fields.value(index).is_none_or(|value| !value.is_empty()));
+            assert!(request.fields.value(index).is_none_or(|value| !value.is_empty()));
         }
-        records += 1;
-        if records == RECORDS_MAX {
+        requests += 1;
+        if requests == REQUESTS_MAX {
             return;
         }
     }
-    assert_eq!(records as u64 + log.counts().unreadable.count, log.counts().lines);
+    assert_eq!(requests as u64 + log.counts().unreadable.count, log.counts().lines);
 });

@@ -1,11 +1,14 @@
 //! Tests of the readers of access logs: formats, order, compressed files, and hostile input.
 
+mod cli_support;
 #[path = "access_log/formats.rs"]
 mod formats;
 #[path = "access_log/hostile.rs"]
 mod hostile;
 #[path = "access_log/order.rs"]
 mod order;
+#[path = "access_log/program.rs"]
+mod program;
 #[path = "access_log/random.rs"]
 mod random;
 #[path = "access_log/servers.rs"]
@@ -17,7 +20,7 @@ use std::time::Duration;
 
 use spillgate_server::access_log::{Fields, LogCounts, Ordered, Reader, Unreadable};
 
-/// A record whose values are copied.
+/// A logged request whose values are copied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Copied {
     time_ns: u64,
@@ -51,14 +54,14 @@ fn file(bytes: impl Into<Vec<u8>>) -> Box<dyn Read + Send> {
 /// Reads all files, with the address as the only value.
 fn read_all(format: &str, files: Vec<Box<dyn Read + Send>>, out_of_order: Duration) -> (Vec<Copied>, LogCounts) {
     let mut log = Ordered::new(files, &reader(format, &["remote_addr"]), out_of_order);
-    let mut records = Vec::new();
-    while let Some(record) = log.next() {
-        let text = String::from_utf8_lossy(record.text).into_owned();
-        let values = values(record.fields, 1);
-        let time_ns = record.time.as_nanos();
-        records.push(Copied { time_ns, file: record.file, line: record.line, text, values });
+    let mut requests = Vec::new();
+    while let Some(request) = log.next() {
+        let text = String::from_utf8_lossy(request.text).into_owned();
+        let values = values(request.fields, 1);
+        let time_ns = request.time.as_nanos();
+        requests.push(Copied { time_ns, file: request.file, line: request.line, text, values });
     }
-    (records, log.counts().clone())
+    (requests, log.counts().clone())
 }
 
 /// Returns a line of the format `common`, at this second after 2020-01-01 00:00.
@@ -68,11 +71,11 @@ fn line(address: &str, second: u64) -> String {
     format!("{address} - - [{time}] \"GET / HTTP/1.1\" 200 5\n")
 }
 
-/// Reads lines of the format `common`, and returns for each record its address and its second after 2020-01-01 00:00.
+/// Reads lines of the format `common`, and returns for each request its address and its second after 2020-01-01 00:00.
 fn seconds(files: &[String], out_of_order: u64) -> (Vec<(String, u64)>, LogCounts) {
     let files = files.iter().map(|text| file(text.as_bytes())).collect();
-    let (records, counts) = read_all("common", files, Duration::from_secs(out_of_order));
-    let second = |record: &Copied| (record.time_ns / 1_000_000_000).wrapping_sub(1_577_836_800);
-    let records = records.iter().map(|record| (record.values[0].clone().unwrap_or_default(), second(record)));
-    (records.collect(), counts)
+    let (requests, counts) = read_all("common", files, Duration::from_secs(out_of_order));
+    let second = |request: &Copied| (request.time_ns / 1_000_000_000).wrapping_sub(1_577_836_800);
+    let requests = requests.iter().map(|request| (request.values[0].clone().unwrap_or_default(), second(request)));
+    (requests.collect(), counts)
 }

@@ -17,11 +17,11 @@ use spillgate_server::access_log::{LogCounts, OUT_OF_ORDER, Ordered, Reader};
 const MIB: usize = 1024 * 1024;
 /// The MiB of text of the longest log if BOMB_MIB is not set.
 const BOMB_MIB: usize = 192;
-/// What the process may need more than before if no line is a record: buffers.
+/// What the process may need more than before if no line is a request: buffers.
 const GROWTH_MIB_MAX: usize = 16;
-/// What the process may need more than before if lines are records: the window of one file (64 MiB), lines that are used again
+/// What the process may need more than before if lines are requests: the window of one file (64 MiB), lines that are used again
 /// (32 MiB), and buffers.
-const GROWTH_WITH_RECORDS_MIB_MAX: usize = 128;
+const GROWTH_WITH_REQUESTS_MIB_MAX: usize = 128;
 
 /// A file that has the same bytes again and again. Members of gzip and frames of zstd can follow each other.
 struct Repeated {
@@ -53,16 +53,16 @@ fn zstd(text: &[u8]) -> Vec<u8> {
     compress_to_vec(text, CompressionLevel::Fastest)
 }
 
-/// Reads a log that has the compressed bytes this many times. Returns the number of records too.
+/// Reads a log that has the compressed bytes this many times. Returns the number of requests too.
 fn read(compressed: Vec<u8>, times: usize) -> (u64, LogCounts) {
     let reader = Reader::new("common", &[String::from("remote_addr")], None).expect("the format exists");
     let file = Repeated { bytes: compressed.into(), at: 0, left: times };
     let mut log = Ordered::new(vec![Box::new(file)], &reader, OUT_OF_ORDER);
-    let mut records = 0;
+    let mut requests = 0;
     while log.next().is_some() {
-        records += 1;
+        requests += 1;
     }
-    (records, log.counts().clone())
+    (requests, log.counts().clone())
 }
 
 /// Returns the most memory that this process had at one time.
@@ -80,27 +80,27 @@ fn mib_of(text: &str) -> Vec<u8> {
 #[test]
 fn huge_logs_do_not_need_huge_memory() {
     let mib = env::var("BOMB_MIB").map_or(BOMB_MIB, |mib| mib.parse().expect("BOMB_MIB is a whole number"));
-    let record = "203.0.113.7 - - [10/Oct/2000:13:55:36 -0700] \"GET / HTTP/1.1\" 200 12\n";
-    // The path is so long that the line fills a record.
-    let long_record = record.replace("GET /", &format!("GET /{}", "a".repeat(60_000)));
+    let request = "203.0.113.7 - - [10/Oct/2000:13:55:36 -0700] \"GET / HTTP/1.1\" 200 12\n";
+    // The path is so long that a line is nearly as long as allowed.
+    let long_request = request.replace("GET /", &format!("GET /{}", "a".repeat(60_000)));
     // Short lines need more time for each MiB, so logs of short lines are shorter. If all lines were kept, each log
     // would need more memory than it may need.
     let logs = [
         ("zeros without a line end", mib_of("\0"), mib, GROWTH_MIB_MAX),
         ("lines of two bytes", mib_of("a\n"), mib.div_ceil(48), GROWTH_MIB_MAX),
-        ("records of one second", mib_of(record), mib.div_ceil(4), GROWTH_WITH_RECORDS_MIB_MAX),
-        ("long records of one second", mib_of(&long_record), mib, GROWTH_WITH_RECORDS_MIB_MAX),
+        ("requests of one second", mib_of(request), mib.div_ceil(4), GROWTH_WITH_REQUESTS_MIB_MAX),
+        ("long requests of one second", mib_of(&long_request), mib, GROWTH_WITH_REQUESTS_MIB_MAX),
     ];
     let before = peak_bytes();
     for (name, text, times, growth_mib_max) in logs {
         let lines = (text.iter().filter(|byte| **byte == b'\n').count() * times).max(1) as u64;
-        let expected_records = if growth_mib_max == GROWTH_MIB_MAX { 0 } else { lines };
+        let expected_requests = if growth_mib_max == GROWTH_MIB_MAX { 0 } else { lines };
         for (kind, compressed) in [("gzip", gzip(&text)), ("zstd", zstd(&text))] {
             let stored = compressed.len() * times;
-            let (records, counts) = read(compressed, times);
+            let (requests, counts) = read(compressed, times);
             let grown_mib = peak_bytes().saturating_sub(before) / MIB;
             println!(
-                "{kind}, {name}: {} MiB of text in {} KiB, {records} records, {} unreadable lines; \
+                "{kind}, {name}: {} MiB of text in {} KiB, {requests} requests, {} unreadable lines; \
                  the memory has grown by {} MiB at most",
                 text.len() * times / MIB,
                 stored / 1024,
@@ -109,8 +109,8 @@ fn huge_logs_do_not_need_huge_memory() {
             );
             assert_eq!((counts.lines, counts.bytes), (lines, (text.len() * times) as u64), "{kind}, {name}");
             assert_eq!(
-                (records, counts.unreadable.count),
-                (expected_records, lines - expected_records),
+                (requests, counts.unreadable.count),
+                (expected_requests, lines - expected_requests),
                 "{kind}, {name}"
             );
             assert!(grown_mib < growth_mib_max, "{kind}, {name}: the memory grew by {grown_mib} MiB");

@@ -5,6 +5,11 @@
 
 use std::{fmt, io};
 
+use spillgate::Time;
+
+use super::plan::TIME_FIELDS;
+use super::reader::LINE_BYTES_MAX;
+
 /// The number of lines of one kind that are kept.
 const SAMPLES_MAX: usize = 5;
 /// The bytes of a line that are kept. Longer lines are cut.
@@ -19,12 +24,18 @@ pub enum Unreadable {
     TooLong,
     /// The line does not have the form that the format describes.
     Form,
+    /// The line has words of a log collector before its address.
+    Syslog,
+    /// The line has other words before its address.
+    Prefix,
     /// The line has no time.
     NoTime,
     /// The time of the line is invalid, before 1990, or after 2200.
     Time,
     /// The time is far after the times of the lines around it.
     FarAhead,
+    /// The time of the first line is far before that of the next one.
+    FarBehind,
     /// The line is not JSON.
     Json,
     /// The line of a CSV file has more or fewer columns than the first line, or a quote that is not closed.
@@ -37,11 +48,23 @@ impl fmt::Display for Unreadable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Unreadable::Empty => "it is empty",
-            Unreadable::TooLong => "it is longer than 64 KiB",
+            Unreadable::TooLong => return write!(f, "it is longer than {} KiB", LINE_BYTES_MAX / 1024),
             Unreadable::Form => "it does not have the form of the format",
-            Unreadable::NoTime => "it has no time",
+            Unreadable::Syslog => {
+                "it has words before the address, as syslog writes them: write the pattern '$prefix: $remote_addr $ident \
+                 $remote_user [$time_local] \"$request\" $status'"
+            }
+            Unreadable::Prefix => {
+                "it has words before the address: write a pattern that names them, for example '$vhost $remote_addr $ident \
+                 $remote_user [$time_local] \"$request\" $status'"
+            }
+            Unreadable::NoTime => {
+                let names = TIME_FIELDS.join(", ");
+                return write!(f, "it has no time: name its field with --time-field (without it, {names} are tried)");
+            }
             Unreadable::Time => "its time is invalid, before 1990, or after 2200",
             Unreadable::FarAhead => "its time is far after the times of its neighbours",
+            Unreadable::FarBehind => "its time is more than a year before the time of the next line",
             Unreadable::Json => "it is not JSON",
             Unreadable::Columns => "its columns are not those of the first line",
             Unreadable::Header => "it names the columns",
@@ -79,7 +102,7 @@ impl Samples {
     }
 }
 
-/// What was counted up to now. Every line is a record or unreadable. If a file is broken, its lost rest counts as one more
+/// What was counted up to now. Every line is a logged request or unreadable. If a file is broken, its lost rest counts as one more
 /// unreadable line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogCounts {
@@ -88,13 +111,24 @@ pub struct LogCounts {
     /// The bytes of these lines, after decompression.
     pub bytes: u64,
     pub unreadable: Samples,
-    /// Lines that came after a line with a later time had been returned. They are records too.
+    /// Lines that came after a line with a later time had been returned. They are logged requests too.
     pub late: Samples,
-    /// Whether at least one time has a fraction of a second, or is a number of milliseconds or less.
+    /// Whether more than half of the times have a fraction of a second that is not 0.
     pub has_fractions: bool,
+    fractions: u64,
+    whole_seconds: u64,
 }
 
 impl LogCounts {
+    pub(super) fn add_time(&mut self, time: Time) {
+        if time.as_nanos().is_multiple_of(1_000_000_000) {
+            self.whole_seconds += 1;
+        } else {
+            self.fractions += 1;
+        }
+        self.has_fractions = self.fractions > self.whole_seconds;
+    }
+
     pub(super) fn broken(&mut self, file: usize, line: u64, error: &io::Error) {
         self.lines += 1;
         self.unreadable.add(file, line, b"", || format!("it and all lines after it cannot be read: {error}"));

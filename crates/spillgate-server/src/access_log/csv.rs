@@ -1,7 +1,7 @@
 //! A line of a CSV file. The first line names the columns.
 //!
 //! Commas, tabs or semicolons separate the columns: whichever the first line has. A value between quotes can have these, and
-//! two quotes for one. It cannot have a line end, because each record is one line.
+//! two quotes for one. It cannot have a line end, because each row is one line.
 
 use memchr::memchr;
 

@@ -14,6 +14,8 @@ const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 /// The first bytes of a zstd frame without data are these, after one byte from 0x50 to 0x5f.
 const ZSTD_SKIPPED: &[u8] = &[0x2a, 0x4d, 0x18];
+/// The first bytes of formats that are not decompressed here.
+const UNSUPPORTED: [(&[u8], &str); 3] = [(b"BZh", "bzip2"), (&[0xfd, b'7', b'z', b'X'], "xz"), (b"PK\x03\x04", "zip")];
 const BUFFER_BYTES: usize = 32 * 1024;
 
 /// Counts the bytes that are read from a file, and reads them.
@@ -42,6 +44,10 @@ pub(super) fn decompressed(
     let mut file = Counted { file, bytes_read };
     let mut first = Vec::new();
     (&mut file).take(4).read_to_end(&mut first)?;
+    if let Some((_, name)) = UNSUPPORTED.iter().find(|(begin, _)| first.starts_with(begin)) {
+        let message = format!("the file is {name}, which is not supported: decompress it first");
+        return Err(io::Error::new(io::ErrorKind::Unsupported, message));
+    }
     let (is_gzip, is_zstd) = (first.starts_with(GZIP), first == ZSTD || first.get(1..) == Some(ZSTD_SKIPPED));
     let file = BufReader::with_capacity(BUFFER_BYTES, io::Cursor::new(first).chain(file));
     Ok(if is_gzip {
@@ -75,6 +81,10 @@ impl Zstd {
                 Ok(()) => return Ok(true),
                 Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame { length, .. })) => {
                     io::copy(&mut (&mut self.file).take(u64::from(length)), &mut io::sink())?;
+                }
+                Err(error @ FrameDecoderError::WindowSizeTooBig { .. }) => {
+                    let help = "give fewer files, or decompress them first";
+                    return Err(io::Error::other(format!("{error}: {help}")));
                 }
                 Err(error) => return Err(io::Error::other(error)),
             }

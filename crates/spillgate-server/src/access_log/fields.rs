@@ -89,8 +89,8 @@ pub(super) enum Part {
     /// The parts of a target, `/path?query`.
     Path,
     Query,
-    /// The first address of `X-Forwarded-For`.
-    FirstAddress,
+    /// The last address of `X-Forwarded-For`. A client can choose all before it.
+    LastAddress,
 }
 
 impl Part {
@@ -106,7 +106,7 @@ impl Part {
             Part::Protocol => of_line(|line| line.protocol),
             Part::Path => path(origin_form(value)),
             Part::Query => query(value),
-            Part::FirstAddress => memchr(b',', value).map_or(value, |at| &value[..at]).trim_ascii(),
+            Part::LastAddress => memrchr(b',', value).map_or(value, |at| &value[at + 1..]).trim_ascii(),
         }
     }
 }
@@ -127,7 +127,8 @@ impl<'v> RequestLine<'v> {
             Some(at) if rest[at + 1..].starts_with(b"HTTP/") => (&rest[..at], &rest[at + 1..]),
             _ => (rest, &[][..]),
         };
-        let valid = !method.is_empty() && method.iter().all(|byte| byte.is_ascii_alphabetic() || b"-_".contains(byte));
+        let valid = method.first().is_some_and(u8::is_ascii_alphabetic)
+            && method.iter().all(|byte| byte.is_ascii_alphabetic() || b"-_".contains(byte));
         valid.then(|| RequestLine { method, target: origin_form(target), protocol })
     }
 }
@@ -197,6 +198,7 @@ mod tests {
             ("GET /?u=http://h/a HTTP/1.1", ["GET", "/?u=http://h/a", "/", "u=http://h/a", "HTTP/1.1"]),
             ("OPTIONS * HTTP/1.1", ["OPTIONS", "*", "*", "", "HTTP/1.1"]),
             ("-", [""; 5]),
+            ("- - -", [""; 5]),
             ("", [""; 5]),
             (r"\x16\x03\x01 x", [""; 5]),
             (" GET /", [""; 5]),
@@ -206,8 +208,8 @@ mod tests {
     }
 
     #[test]
-    fn the_first_forwarded_address_is_the_client() {
-        assert_eq!(Part::FirstAddress.of(b"10.0.0.1, 10.0.0.2"), b"10.0.0.1");
-        assert_eq!(Part::FirstAddress.of(b"::1"), b"::1");
+    fn the_last_forwarded_address_is_the_client() {
+        assert_eq!(Part::LastAddress.of(b"10.0.0.1, 10.0.0.2"), b"10.0.0.2");
+        assert_eq!(Part::LastAddress.of(b"::1"), b"::1");
     }
 }

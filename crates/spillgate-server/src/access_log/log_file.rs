@@ -7,19 +7,24 @@ use std::time::Duration;
 
 use super::counts::{LogCounts, Unreadable};
 use super::lines::{Lines, Text};
+use super::ordered::FILES_MAX;
 use super::reader::Reader;
 use super::window::{Spares, Stored, Window};
 
 /// The memory of a window, for example of 170,000 lines with 200 bytes. If it is full, the earliest line leaves it, even if an
 /// earlier line can follow.
 const WINDOW_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// The memory of the windows of all files.
-const ALL_WINDOWS_BYTES_MAX: usize = 4 * WINDOW_BYTES_MAX;
+/// The memory of the windows of all files. If they need all of it, each further window is small.
+pub(super) const ALL_WINDOWS_BYTES_MAX: usize = 4 * WINDOW_BYTES_MAX;
+/// A small window has this part of the memory of all windows. So the small windows of the most files add a quarter of it.
+const SMALL_WINDOWS_PARTS: usize = 4 * FILES_MAX;
 /// A line that is further after the lines before it needs a line that confirms its time. Without this rule, all lines after one
 /// line with a wrong time would be late.
 const JUMP_NS_MIN: u64 = Duration::from_secs(3600).as_nanos() as u64;
 /// If no line follows, a line can be this far after the lines before it.
 const LAST_JUMP_NS_MAX: u64 = Duration::from_secs(24 * 3600).as_nanos() as u64;
+/// The first line cannot be further before the second one. A replay from a wrong time years before the log would show nothing.
+const FIRST_JUMP_NS_MAX: u64 = Duration::from_secs(366 * 24 * 3600).as_nanos() as u64;
 
 /// What all files of a log share.
 #[derive(Debug)]
@@ -28,8 +33,9 @@ pub(super) struct Shared {
     pub(super) spares: Spares,
     pub(super) bytes_read: Arc<AtomicU64>,
     pub(super) out_of_order_ns: u64,
-    /// The number of files whose windows are filled.
-    pub(super) active_files: usize,
+    /// The memory of the windows of all files, and how much it may be.
+    pub(super) windows_bytes: usize,
+    pub(super) windows_bytes_max: usize,
     /// The greatest window of a zstd file.
     pub(super) zstd_window_bytes_max: u64,
 }
@@ -47,12 +53,14 @@ pub(super) struct LogFile {
     newest_ns: Option<u64>,
     /// A line that is far after the lines before it.
     unconfirmed: Option<Stored>,
+    /// The first line, if it is far before the next one. Its time is right only if that of the next one is wrong.
+    first: Option<Stored>,
 }
 
 impl LogFile {
     pub(super) fn new(index: usize, file: Box<dyn Read + Send>, reader: Reader) -> LogFile {
         let (unopened, window) = (Some(file), Window::default());
-        LogFile { index, unopened, lines: None, reader, window, newest_ns: None, unconfirmed: None }
+        LogFile { index, unopened, lines: None, reader, window, newest_ns: None, unconfirmed: None, first: None }
     }
 
     /// Returns the time of the next line. `None` means that there is no further line.
@@ -60,8 +68,16 @@ impl LogFile {
         self.window.first_ns()
     }
 
-    pub(super) fn pop(&mut self) -> Option<Stored> {
-        self.window.pop()
+    /// Returns whether a line is within the bound for lines that are out of order.
+    pub(super) fn is_within_bound(&self, time_ns: u64, shared: &Shared) -> bool {
+        self.newest_ns.is_some_and(|newest_ns| newest_ns.saturating_sub(time_ns) <= shared.out_of_order_ns)
+    }
+
+    pub(super) fn pop(&mut self, shared: &mut Shared) -> Option<Stored> {
+        let before = self.window.bytes();
+        let stored = self.window.pop();
+        shared.windows_bytes -= before - self.window.bytes();
+        stored
     }
 
     /// Reads lines until the window has at least one.
@@ -78,8 +94,7 @@ impl LogFile {
 
     /// Reads lines until the first one is in order, or until the window is full.
     pub(super) fn fill(&mut self, shared: &mut Shared) {
-        let bytes_max = WINDOW_BYTES_MAX.min(ALL_WINDOWS_BYTES_MAX / shared.active_files.max(1));
-        while self.lines.is_some() && self.window.bytes() < bytes_max {
+        while self.lines.is_some() && self.has_capacity(shared) {
             if let (Some(first_ns), Some(newest_ns)) = (self.window.first_ns(), self.newest_ns)
                 && newest_ns - first_ns >= shared.out_of_order_ns
             {
@@ -87,6 +102,12 @@ impl LogFile {
             }
             self.read_line(shared);
         }
+    }
+
+    fn has_capacity(&self, shared: &Shared) -> bool {
+        let bytes = self.window.bytes();
+        bytes < shared.windows_bytes_max / SMALL_WINDOWS_PARTS
+            || bytes < WINDOW_BYTES_MAX && shared.windows_bytes < shared.windows_bytes_max
     }
 
     fn read_line(&mut self, shared: &mut Shared) {
@@ -101,7 +122,7 @@ impl LogFile {
                         (stored.time_ns, stored.line) = (time.as_nanos(), number);
                         stored.text.clear();
                         stored.text.extend_from_slice(text);
-                        counts.has_fractions |= self.reader.has_fractions();
+                        counts.add_time(time);
                         counts.lines += 1;
                         return self.judge(stored, shared);
                     }
@@ -125,33 +146,45 @@ impl LogFile {
         let jump_ns = shared.out_of_order_ns.max(JUMP_NS_MIN);
         if let Some(before) = self.unconfirmed.take() {
             let is_confirmed = stored.time_ns.saturating_add(jump_ns) >= before.time_ns;
-            self.believe(before, is_confirmed, shared);
+            if let Some(first) = self.first.take() {
+                self.believe(first, is_confirmed.then_some(Unreadable::FarBehind), shared);
+            }
+            if self.newest_ns.is_none() && stored.time_ns > before.time_ns.saturating_add(FIRST_JUMP_NS_MAX) {
+                self.first = Some(before);
+            } else {
+                self.believe(before, (!is_confirmed).then_some(Unreadable::FarAhead), shared);
+            }
         }
         if self.newest_ns.is_none_or(|newest_ns| stored.time_ns > newest_ns.saturating_add(jump_ns)) {
             self.unconfirmed = Some(stored);
         } else {
-            self.believe(stored, true, shared);
+            self.believe(stored, None, shared);
         }
     }
 
-    fn believe(&mut self, stored: Stored, is_right: bool, shared: &mut Shared) {
-        if is_right {
-            self.newest_ns = self.newest_ns.max(Some(stored.time_ns));
-            self.window.push(stored);
-        } else {
-            let why = || Unreadable::FarAhead.to_string();
-            shared.counts.unreadable.add(self.index, stored.line, &stored.text, why);
+    /// Adds a line to the window, unless its time is wrong.
+    fn believe(&mut self, stored: Stored, wrong: Option<Unreadable>, shared: &mut Shared) {
+        if let Some(why) = wrong {
+            shared.counts.unreadable.add(self.index, stored.line, &stored.text, || why.to_string());
             shared.spares.give(stored);
+        } else {
+            self.newest_ns = self.newest_ns.max(Some(stored.time_ns));
+            let before = self.window.bytes();
+            self.window.push(stored);
+            shared.windows_bytes += self.window.bytes() - before;
         }
     }
 
     /// Closes the file.
     fn end(&mut self, shared: &mut Shared) {
         self.lines = None;
+        if let Some(first) = self.first.take() {
+            self.believe(first, None, shared);
+        }
         if let Some(last) = self.unconfirmed.take() {
             let believed_ns = self.newest_ns.map(|newest_ns| newest_ns.saturating_add(LAST_JUMP_NS_MAX));
             let is_right = believed_ns.is_none_or(|believed_ns| last.time_ns <= believed_ns);
-            self.believe(last, is_right, shared);
+            self.believe(last, (!is_right).then_some(Unreadable::FarAhead), shared);
         }
     }
 }

@@ -21,5 +21,5 @@ mod window;
 
 pub use counts::{LogCounts, Sample, Samples, Unreadable};
 pub use fields::Fields;
-pub use ordered::{FILES_MAX, OUT_OF_ORDER, Ordered, Record};
+pub use ordered::{FILES_MAX, LogRequest, OUT_OF_ORDER, Ordered};
 pub use reader::{FORMATS, FormatError, LINE_BYTES_MAX, Reader};

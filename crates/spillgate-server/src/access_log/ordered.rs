@@ -15,7 +15,7 @@ use spillgate::Time;
 
 use super::counts::LogCounts;
 use super::fields::Fields;
-use super::log_file::{LogFile, Shared};
+use super::log_file::{ALL_WINDOWS_BYTES_MAX, LogFile, Shared};
 use super::reader::Reader;
 use super::window::{Spares, Stored};
 
@@ -28,10 +28,10 @@ const ZSTD_WINDOW_BYTES_MAX: u64 = 128 * 1024 * 1024;
 /// The windows of all zstd files together. With more files, the greatest window of a file is smaller.
 const ZSTD_WINDOWS_BYTES_MAX: u64 = 4 * ZSTD_WINDOW_BYTES_MAX;
 
-/// A line that was read.
+/// A line that was read: a request that a server has logged.
 #[derive(Debug)]
-pub struct Record<'a> {
-    /// The time of the line. It is never before the time of the record before it: a late line gets that time.
+pub struct LogRequest<'a> {
+    /// The time of the line. It is never before the time of the request before it: a late line gets that time.
     pub time: Time,
     /// The index of the file in the list that the caller passed.
     pub file: usize,
@@ -42,16 +42,16 @@ pub struct Record<'a> {
     pub fields: &'a Fields,
 }
 
-/// Returns the records of several files in the order of their times. Records of one time are in the order of the files, and
+/// Returns the requests of several files in the order of their times. Requests of one time are in the order of the files, and
 /// then of the lines.
 pub struct Ordered {
     files: Vec<LogFile>,
-    /// The files that are not at their ends, each with the earliest time that its next record can have.
+    /// The files that are not at their ends, each with the earliest time that its next request can have.
     next: BinaryHeap<Reverse<Next>>,
     shared: Shared,
-    /// The record that was returned last.
+    /// The request that was returned last.
     current: Stored,
-    /// The time of that record.
+    /// The time of that request.
     time_ns: u64,
 }
 
@@ -90,15 +90,16 @@ impl Ordered {
             spares: Spares::default(),
             bytes_read: Arc::new(AtomicU64::new(0)),
             out_of_order_ns: u64::try_from(out_of_order.as_nanos()).unwrap_or(u64::MAX),
-            active_files: 0,
+            windows_bytes: 0,
+            windows_bytes_max: ALL_WINDOWS_BYTES_MAX,
             zstd_window_bytes_max: ZSTD_WINDOW_BYTES_MAX.min(ZSTD_WINDOWS_BYTES_MAX / files_count),
         };
         Ordered { files, next, shared, current: Stored::default(), time_ns: 0 }
     }
 
-    /// Returns the next record. `None` means that all files have ended.
-    #[expect(clippy::should_implement_trait, reason = "a record borrows from this value")]
-    pub fn next(&mut self) -> Option<Record<'_>> {
+    /// Returns the next request. `None` means that all files have ended.
+    #[expect(clippy::should_implement_trait, reason = "a request borrows from this value")]
+    pub fn next(&mut self) -> Option<LogRequest<'_>> {
         loop {
             let Reverse(Next { file: index, stage, .. }) = self.next.pop()?;
             let file = self.files.get_mut(index)?;
@@ -108,16 +109,13 @@ impl Ordered {
                     self.push(index, Stage::Begun, self.shared.out_of_order_ns);
                 }
                 Stage::Begun => {
-                    self.shared.active_files += 1;
                     file.fill(&mut self.shared);
                     self.push(index, Stage::Filled, 0);
                 }
                 Stage::Filled => {
-                    let stored = file.pop()?;
+                    let stored = file.pop(&mut self.shared)?;
                     file.fill(&mut self.shared);
-                    if !self.push(index, Stage::Filled, 0) {
-                        self.shared.active_files -= 1;
-                    }
+                    self.push(index, Stage::Filled, 0);
                     return Some(self.give(index, stored));
                 }
             }
@@ -125,26 +123,27 @@ impl Ordered {
     }
 
     /// Queues a file, if it has a further line. Lines that were not read yet can be earlier than the first one by `earlier_ns`.
-    /// Returns whether the file has a further line.
-    fn push(&mut self, file: usize, stage: Stage, earlier_ns: u64) -> bool {
-        let first_ns = self.files.get(file).and_then(LogFile::first_ns);
-        if let Some(first_ns) = first_ns {
+    fn push(&mut self, file: usize, stage: Stage, earlier_ns: u64) {
+        if let Some(first_ns) = self.files.get(file).and_then(LogFile::first_ns) {
             self.next.push(Reverse(Next { time_ns: first_ns.saturating_sub(earlier_ns), file, stage }));
         }
-        first_ns.is_some()
     }
 
-    fn give(&mut self, file: usize, stored: Stored) -> Record<'_> {
+    fn give(&mut self, file: usize, stored: Stored) -> LogRequest<'_> {
         let before = std::mem::replace(&mut self.current, stored);
         self.shared.spares.give(before);
         let Stored { time_ns, line, ref text, ref fields } = self.current;
         if time_ns < self.time_ns {
             let late_s = (self.time_ns - time_ns).div_ceil(1_000_000_000);
-            let why = || format!("its time is {late_s} s before the time of a line that was decided before it");
+            // A line within the bound is late only if a window was full.
+            let was_full = self.files.get(file).is_some_and(|file| file.is_within_bound(time_ns, &self.shared));
+            let reason = ", because too many lines were waiting for their order: sort the log first";
+            let reason = if was_full { reason } else { "" };
+            let why = || format!("its time is {late_s} s before the time of a line that was decided before it{reason}");
             self.shared.counts.late.add(file, line, text, why);
         }
         self.time_ns = self.time_ns.max(time_ns);
-        Record { time: Time::from_nanos(self.time_ns), file, line, text, fields }
+        LogRequest { time: Time::from_nanos(self.time_ns), file, line, text, fields }
     }
 
     /// Returns what was counted up to now.
@@ -157,5 +156,39 @@ impl Ordered {
     #[must_use]
     pub fn bytes_read(&self) -> u64 {
         self.shared.bytes_read.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    /// Returns the most memory that the windows have at one time, and the number of requests.
+    fn most_bytes(files: u64, lines: u64, windows_bytes_max: usize) -> (usize, u64) {
+        let text = |file: u64| (0..lines).map(|line| format!("{} {file}\n", 1_700_000_000 + line)).collect::<String>();
+        let logs = (0..files).map(|file| Box::new(io::Cursor::new(text(file))) as Box<dyn Read + Send>).collect();
+        let reader = Reader::new("$msec $remote_addr", &[String::from("remote_addr")], None).unwrap();
+        let mut log = Ordered::new(logs, &reader, Duration::from_secs(3600));
+        log.shared.windows_bytes_max = windows_bytes_max;
+        let (mut most, mut requests) = (0, 0);
+        while log.next().is_some() {
+            requests += 1;
+            most = most.max(log.shared.windows_bytes);
+        }
+        assert_eq!((log.shared.windows_bytes, log.counts().late.count), (0, 0));
+        (most, requests)
+    }
+
+    #[test]
+    fn the_memory_of_the_windows_of_many_files_is_bounded() {
+        const BYTES_MAX: usize = 1024 * 1024;
+        assert_eq!(FILES_MAX, 256);
+        let (most, requests) = most_bytes(FILES_MAX as u64, 200, BYTES_MAX);
+        assert_eq!(requests, FILES_MAX as u64 * 200);
+        // Each window can have one line more than its memory.
+        assert!(most <= BYTES_MAX * 5 / 4 + FILES_MAX * 512, "{most}");
+        assert!(most_bytes(FILES_MAX as u64, 200, usize::MAX).0 > 4 * BYTES_MAX, "the files are large enough");
     }
 }

@@ -3,9 +3,10 @@
 //! A value ends where the text that follows it in the pattern begins. The line is read only up to the last needed value, so
 //! whatever follows the pattern is ignored.
 
-use memchr::{memchr, memchr_iter};
+use memchr::{memchr, memchr_iter, memmem};
 
-use super::plan::Values;
+use super::counts::Unreadable;
+use super::plan::{TIME_FIELDS, Values};
 use super::reader::FormatError;
 
 /// Far longer than any format of a server.
@@ -22,6 +23,8 @@ struct Variable {
     is_quoted: bool,
     /// The index of the value, if it is needed.
     source: Option<usize>,
+    /// The value is a time. It can have spaces.
+    is_time: bool,
     /// The next variable is `$time_local`, and this text follows it. A client can choose its user name, which comes before
     /// the time and can look like a time. So the value ends only where a text with the length of a time follows.
     end_of_time: Option<Vec<u8>>,
@@ -31,6 +34,9 @@ struct Variable {
 pub(super) struct Pattern {
     begin: Vec<u8>,
     variables: Vec<Variable>,
+    /// The index of `$ident`, if `$remote_user` follows it. A name of a user can have spaces, so the value of this variable shows
+    /// whether the line has words before the address.
+    ident: Option<usize>,
 }
 
 impl Pattern {
@@ -56,51 +62,62 @@ impl Pattern {
             }
             let end_of_time = ends.get(at + 1).filter(|(next, _)| *next == "time_local").map(|(_, end)| end.to_vec());
             let is_quoted = escapes && last_end.ends_with(b"\"") && end.starts_with(b"\"");
+            let is_time = TIME_FIELDS.contains(name);
             let (name, source) = ((*name).to_owned(), None);
-            variables.push(Variable { name, end: end.to_vec(), is_quoted, source, end_of_time });
+            variables.push(Variable { name, end: end.to_vec(), is_quoted, source, is_time, end_of_time });
             last_end = end;
         }
-        Ok(Pattern { begin, variables })
+        let ident = ends.windows(2).position(|pair| pair[0].0 == "ident" && pair[1].0 == "remote_user");
+        Ok(Pattern { begin, variables, ident })
     }
 
     pub(super) fn names(&self) -> Vec<String> {
         self.variables.iter().map(|variable| variable.name.clone()).collect()
     }
 
-    /// Says which values are needed. What follows the last of them is no longer read.
-    pub(super) fn need(&mut self, sources: &[String]) {
+    /// Says which values are needed, and which field has the time. What follows the last needed value is no longer read.
+    pub(super) fn need(&mut self, sources: &[String], time_field: Option<&str>) {
         for (at, source) in sources.iter().enumerate() {
             let variable = self.variables.iter_mut().find(|variable| variable.name == *source);
             if let Some(variable) = variable {
                 variable.source = Some(at);
+                variable.is_time |= time_field == Some(source);
             }
         }
         let last = self.variables.iter().rposition(|variable| variable.source.is_some());
         self.variables.truncate(last.map_or(0, |last| last + 1));
     }
 
-    /// Finds the values of a line. Returns `None` if the line does not have this form.
-    pub(super) fn read(&self, line: &[u8], values: &mut Values) -> Option<()> {
-        let mut at = line.starts_with(&self.begin).then_some(self.begin.len())?;
-        for variable in &self.variables {
-            let length = variable.length(&line[at..])?;
+    /// Finds the values of a line.
+    pub(super) fn read(&self, line: &[u8], values: &mut Values) -> Result<(), Unreadable> {
+        let mut at = line.starts_with(&self.begin).then_some(self.begin.len()).ok_or(Unreadable::Form)?;
+        let mut has_ident = false;
+        for (index, variable) in self.variables.iter().enumerate() {
+            let length = variable.length(&line[at..]).ok_or(Unreadable::Form)?;
+            let value = &line[at..at + length];
+            if has_ident && memchr(b' ', value).is_some() {
+                let is_syslog = memmem::find(value, b": ").is_some();
+                return Err(if is_syslog { Unreadable::Syslog } else { Unreadable::Prefix });
+            }
+            has_ident = self.ident == Some(index) && value != b"-";
             if let Some(source) = variable.source {
                 values.spans[source] = Some((at as u32, (at + length) as u32));
             }
             at += length + variable.end.len();
         }
-        Some(())
+        Ok(())
     }
 }
 
 impl Variable {
     /// Returns the length of the value at the beginning of `text`.
     fn length(&self, text: &[u8]) -> Option<usize> {
+        let inside = if self.is_time { inside_of_time(text) } else { 0 };
         let Some(first) = self.end.first() else {
             // This is the last variable. A further field can follow it.
-            return Some(memchr(b' ', text).unwrap_or(text.len()));
+            return Some(memchr(b' ', &text[inside..]).map_or(text.len(), |at| inside + at));
         };
-        memchr_iter(*first, text).find(|at| {
+        memchr_iter(*first, &text[inside..]).map(|at| inside + at).find(|at| {
             let rest = &text[*at..];
             rest.starts_with(&self.end)
                 && !(self.is_quoted && is_escaped(text, *at))
@@ -108,6 +125,26 @@ impl Variable {
                     rest.get(self.end.len() + TIME_LOCAL_BYTES..).is_some_and(|after| after.starts_with(end))
                 })
         })
+    }
+}
+
+/// Returns how many bytes at the beginning of `text` are inside of a time, so that no end has to be looked for there. A time can
+/// have a space between its date and its hour, and before its offset from UTC: `10/Oct/2000:13:55:36 -0700`.
+fn inside_of_time(text: &[u8]) -> usize {
+    let date = match text {
+        [_, _, _, _, b'-' | b'/', _, _, b'-' | b'/', _, _, b' ', hour, ..] if hour.is_ascii_digit() => 11,
+        [_, _, _, _, b'-', ..] | [_, _, b'/', ..] => 0,
+        _ => return 0,
+    };
+    let Some(space) = memchr(b' ', &text[date..]) else { return date };
+    let offset = date + space + 1;
+    match text[offset..] {
+        [b'+' | b'-', hours, more, minutes, ..]
+            if hours.is_ascii_digit() && more.is_ascii_digit() && (minutes == b':' || minutes.is_ascii_digit()) =>
+        {
+            offset + 4
+        }
+        _ => date,
     }
 }
 

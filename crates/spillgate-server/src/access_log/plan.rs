@@ -9,8 +9,19 @@ use super::fields::{Fields, Part};
 use super::reader::FormatError;
 
 /// The names of fields that can have the time. The first one that a line has is used.
-pub(super) const TIME_FIELDS: [&str; 8] =
-    ["time", "ts", "@timestamp", "timestamp", "time_iso8601", "msec", "time_local", "start_time"];
+pub(super) const TIME_FIELDS: [&str; 11] = [
+    "time",
+    "ts",
+    "@timestamp",
+    "timestamp",
+    "time_iso8601",
+    "msec",
+    "time_local",
+    "start_time",
+    "StartUTC",
+    "datetime",
+    "date",
+];
 /// More fields than any rule has keys. The bound keeps the work for a line small.
 const WANTED_MAX: usize = 64;
 
@@ -130,8 +141,8 @@ fn sources_of(field: &str) -> Vec<(String, Part)> {
         "referer" => &[("http_referer", Part::Whole)],
         "user_agent" => &[("http_user_agent", Part::Whole)],
         "host" => &[("http_host", Part::Whole), ("server_name", Part::Whole)],
-        // Envoy's line has no address of the connection.
-        "remote_addr" => &[("http_x_forwarded_for", Part::FirstAddress)],
+        // Envoy's line has no address of the connection. Envoy writes it behind the addresses that the client sent.
+        "remote_addr" => &[("http_x_forwarded_for", Part::LastAddress)],
         _ => &[],
     };
     let mut sources = vec![(field.to_owned(), Part::Whole)];
@@ -142,7 +153,7 @@ fn sources_of(field: &str) -> Vec<(String, Part)> {
 }
 
 /// The fields that [`sources_of`] can find in another field, as an error lists them.
-const DERIVED: [&str; 11] = [
+const DERIVED: [&str; 14] = [
     "method",
     "request_method",
     "request_uri",
@@ -154,6 +165,9 @@ const DERIVED: [&str; 11] = [
     "server_protocol",
     "referer",
     "user_agent",
+    "remote_addr",
+    "host",
+    "bytes",
 ];
 
 fn unknown_field(field: &str, known: &[String]) -> FormatError {

@@ -73,7 +73,7 @@ impl Reader {
         } else {
             let mut pattern = Pattern::parse(pattern, escapes)?;
             let plan = Plan::new(wanted, time_field, Some(&pattern.names()))?;
-            pattern.need(&plan.sources);
+            pattern.need(&plan.sources, time_field);
             (Form::Pattern(pattern), escapes, plan)
         };
         Ok(Reader { form, escapes, plan, values: Values::default(), times: Times::default() })
@@ -91,7 +91,7 @@ impl Reader {
         values.clear(self.plan.sources.len());
         let is_decoded = match &mut self.form {
             Form::Pattern(pattern) => {
-                pattern.read(line, values).ok_or(Unreadable::Form)?;
+                pattern.read(line, values)?;
                 false
             }
             Form::Json(paths) => {
@@ -108,12 +108,6 @@ impl Reader {
         let time = self.times.read(time).ok_or(Unreadable::Time)?;
         self.plan.fill(values, base, self.escapes, fields);
         Ok(time)
-    }
-
-    /// Returns whether the time of a line had a fraction of a second, or was a number of milliseconds or less.
-    #[must_use]
-    pub fn has_fractions(&self) -> bool {
-        self.times.has_fractions()
     }
 }
 

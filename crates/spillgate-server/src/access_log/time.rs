@@ -15,12 +15,11 @@ const KEPT_BYTES_MAX: usize = 40;
 const MONTHS: [&[u8]; 12] =
     [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
 
-/// Reads times, and notices whether they have fractions of a second.
+/// Reads times.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Times {
     text: Vec<u8>,
     time: Time,
-    has_fractions: bool,
 }
 
 impl Times {
@@ -30,8 +29,7 @@ impl Times {
         if text == self.text.as_slice() && !text.is_empty() {
             return Some(self.time);
         }
-        let (time, fraction) = parse(text)?;
-        self.has_fractions |= fraction;
+        let time = parse(text)?;
         if text.len() <= KEPT_BYTES_MAX {
             self.text.clear();
             self.text.extend_from_slice(text);
@@ -39,57 +37,50 @@ impl Times {
         }
         Some(time)
     }
-
-    /// Returns whether a time had a fraction of a second, or was a number of milliseconds or less.
-    pub(super) fn has_fractions(&self) -> bool {
-        self.has_fractions
-    }
 }
 
-fn parse(text: &[u8]) -> Option<(Time, bool)> {
+fn parse(text: &[u8]) -> Option<Time> {
     let text = text.trim_ascii();
     let text = text.strip_prefix(b"[").unwrap_or(text);
     let text = text.strip_suffix(b"]").unwrap_or(text);
-    let (seconds, nanos, fraction) = match (text.get(2), text.get(4)) {
+    let (seconds, nanos) = match (text.get(2), text.get(4)) {
         (Some(b'/'), _) => common(text)?,
-        (_, Some(b'-')) => rfc3339(text)?,
+        (_, Some(b'-' | b'/')) => rfc3339(text)?,
         _ => number(text)?,
     };
     let valid = VALID_S.contains(&seconds);
-    valid.then(|| (Time::from_nanos(seconds.unsigned_abs() * SECOND_NS + nanos), fraction))
+    valid.then(|| Time::from_nanos(seconds.unsigned_abs() * SECOND_NS + nanos))
 }
 
 /// Reads `10/Oct/2000:13:55:36 -0700`.
-fn common(text: &[u8]) -> Option<(i64, u64, bool)> {
+fn common(text: &[u8]) -> Option<(i64, u64)> {
     let month = MONTHS.iter().position(|name| text.get(3..6) == Some(name))? as i64 + 1;
     if text.get(6) != Some(&b'/') || text.get(11) != Some(&b':') {
         return None;
     }
     let day_s = day_s(digits(text, 7..11)?, month, digits(text, 0..2)?)?;
     let offset_s = offset_s(text.get(20..)?.trim_ascii_start())?;
-    Some((day_s + time_of_day_s(text.get(12..20)?)? - offset_s, 0, false))
+    Some((day_s + time_of_day_s(text.get(12..20)?)? - offset_s, 0))
 }
 
-/// Reads `2000-10-10T13:55:36.123-07:00`. A space can replace the `T`, and a comma the point.
-fn rfc3339(text: &[u8]) -> Option<(i64, u64, bool)> {
-    if text.get(7) != Some(&b'-') || !matches!(text.get(10), Some(b'T' | b't' | b' ')) {
+/// Reads `2000-10-10T13:55:36.123-07:00`. A space can replace the `T`, a comma the point, and slashes the
+/// dashes of the date.
+fn rfc3339(text: &[u8]) -> Option<(i64, u64)> {
+    if text.get(7) != text.get(4) || !matches!(text.get(10), Some(b'T' | b't' | b' ')) {
         return None;
     }
     let day_s = day_s(digits(text, 0..4)?, digits(text, 5..7)?, digits(text, 8..10)?)?;
     let seconds = day_s + time_of_day_s(text.get(11..19)?)?;
-    let (rest, nanos, fraction) = match text.get(19..)? {
-        [b'.' | b',', rest @ ..] => {
-            let (nanos, rest) = fraction_ns(rest)?;
-            (rest, nanos, true)
-        }
-        rest => (rest, 0, false),
+    let (nanos, rest) = match text.get(19..)? {
+        [b'.' | b',', rest @ ..] => fraction_ns(rest)?,
+        rest => (0, rest),
     };
-    Some((seconds - offset_s(rest.trim_ascii_start())?, nanos, fraction))
+    Some((seconds - offset_s(rest.trim_ascii_start())?, nanos))
 }
 
 /// Reads `1700000000.123`, or a whole number of smaller units. The units cannot be confused, because 10^11 seconds are
 /// in the year 5138, and 10^11 milliseconds are in 1973.
-fn number(text: &[u8]) -> Option<(i64, u64, bool)> {
+fn number(text: &[u8]) -> Option<(i64, u64)> {
     let (whole, part) = match text.iter().position(|byte| *byte == b'.') {
         Some(at) => (&text[..at], Some(fraction_ns(&text[at + 1..])?)),
         None => (text, None),
@@ -110,7 +101,7 @@ fn number(text: &[u8]) -> Option<(i64, u64, bool)> {
     let per_second = SECOND_NS / unit_ns;
     let part_ns = part.map_or(0, |(nanos, _)| nanos / per_second);
     let seconds = i64::try_from(count / per_second).ok()?;
-    Some((seconds, count % per_second * unit_ns + part_ns, unit_ns < SECOND_NS || part.is_some()))
+    Some((seconds, count % per_second * unit_ns + part_ns))
 }
 
 /// Reads the digits after a decimal point as billionths, and returns what follows them. There is at least one digit.
@@ -195,6 +186,7 @@ mod tests {
             "2000-10-10T22:55:36+02",
             "2000-10-10T20:55:36.000Z",
             "2000-10-10T20:55:36,0",
+            "2000/10/10 20:55:36",
             "971211336",
             "971211336.000",
             "971211336000",
@@ -206,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn fractions_are_read_and_noticed() {
+    fn fractions_are_read() {
         for (text, nanoseconds) in [
             ("2000-10-10T20:55:36.5Z", 500_000_000),
             ("2000-10-10T20:55:36.1234567899999Z", 123_456_789),
@@ -216,12 +208,7 @@ mod tests {
             ("971211336123456", 123_456_000),
             ("971211336123456789", 123_456_789),
         ] {
-            let mut times = Times::default();
-            assert_eq!(times.read(b"971211336"), Some(Time::from_nanos(971_211_336_000_000_000)));
-            assert!(!times.has_fractions());
-            let read = times.read(text.as_bytes()).map(Time::as_nanos);
-            assert_eq!(read, Some(971_211_336_000_000_000 + nanoseconds), "{text}");
-            assert!(times.has_fractions(), "{text}");
+            assert_eq!(nanos(text), Some(971_211_336_000_000_000 + nanoseconds), "{text}");
         }
     }
 
@@ -243,6 +230,7 @@ mod tests {
             "10/oct/2000:13:55:36 +0000",
             "2000-13-10T20:55:36Z",
             "2000-10-10T20:55:36.Z",
+            "2000-10/10T20:55:36Z",
             "1989-12-31T23:59:59Z",
             "2201-01-01T00:00:00Z",
             "631151999",

@@ -103,6 +103,88 @@ fn a_pattern_of_nginx_is_read() {
 }
 
 #[test]
+fn a_time_keeps_its_zone_and_its_date_without_brackets() {
+    const TIME: &str = "10/Oct/2000:13:55:36 -0700";
+    for (pattern, line) in [
+        ("$time_local $remote_addr", format!("{TIME} ::1")),
+        ("$time_local - $remote_addr", format!("{TIME} - ::1")),
+        ("$time_local-$remote_addr", format!("{TIME}-::1")),
+        ("$remote_addr $time_local", format!("::1 {TIME}")),
+        ("$remote_addr $time_local", format!("::1 {TIME} more")),
+        ("$remote_addr - [$time_local", format!("::1 - [{TIME}] more")),
+        ("$time_local - $remote_addr", String::from("10/Oct/2000:20:55:36 - ::1")),
+        ("$time $remote_addr", String::from("2000-10-10 13:55:36 -07:00 ::1")),
+        ("$time_iso8601 $remote_addr", String::from("2000-10-10T13:55:36 -0700 ::1")),
+        // IIS has a column for the date, and one for the hour in UTC.
+        ("$time $s_ip $remote_addr", String::from("2000-10-10 20:55:36 10.0.0.1 ::1")),
+        ("$msec $remote_addr", String::from("971211336 ::1")),
+    ] {
+        assert_eq!(
+            read(pattern, &["remote_addr"], &line),
+            Ok((TIME_NS, vec![String::from("::1")])),
+            "{pattern}: {line}"
+        );
+    }
+    let wanted = [String::from("remote_addr")];
+    let mut fields = spillgate_server::access_log::Fields::default();
+    let mut reader = Reader::new("$began $remote_addr", &wanted, Some("began")).unwrap();
+    assert_eq!(reader.read(format!("{TIME} ::1").as_bytes(), &mut fields).unwrap().as_nanos(), TIME_NS);
+    assert_eq!(fields.value(0), Some("::1"));
+    assert_eq!(values("$msec $a $remote_addr", &["a", "remote_addr"], "971211336 -0700 ::1"), ["-0700", "::1"]);
+}
+
+/// Returns the pattern of an error text.
+fn pattern_of(why: Unreadable) -> String {
+    why.to_string().split('\'').nth(1).expect("the text has a pattern").to_owned()
+}
+
+#[test]
+fn words_before_the_address_are_not_the_address() {
+    let rest = COMBINED;
+    for (line, why) in [
+        (format!("Mar 26 10:00:00 host nginx: {rest}"), Unreadable::Syslog),
+        (format!("<190>Mar 26 10:00:00 host nginx: {rest}"), Unreadable::Syslog),
+        (format!("2026-03-26T10:00:00Z host nginx[7]: {rest}"), Unreadable::Syslog),
+        (format!("example.com:443 {rest}"), Unreadable::Prefix),
+        (format!("example.com {}", rest.replace("bob", "-")), Unreadable::Prefix),
+    ] {
+        for format in ["combined", "common", "nginx"] {
+            assert_eq!(read(format, &["remote_addr"], &line), Err(why), "{format}: {line}");
+        }
+        let expected = ["203.0.113.7", "/a/b", "200"].map(String::from).to_vec();
+        assert_eq!(
+            read(&pattern_of(why), &["remote_addr", "path", "status"], &line),
+            Ok((TIME_NS, expected)),
+            "{line}"
+        );
+    }
+    for prefix in [" ", "web_1  | ", "2026-03-26T10:00:00.1Z stdout F ", "198.51.100.1, "] {
+        assert_eq!(read("combined", &[], &format!("{prefix}{rest}")), Err(Unreadable::Prefix), "{prefix}");
+    }
+    for user in ["- -", "- a b", "- a: b", "identity bob"] {
+        let line = rest.replace("- bob", user);
+        assert_eq!(values("combined", &["remote_addr"], &line), ["203.0.113.7"], "{line}");
+    }
+}
+
+#[test]
+fn the_address_of_a_line_of_envoy_is_the_last_one() {
+    let line = |forwarded: &str| {
+        format!(r#"[2000-10-10T20:55:36.000Z] "GET /a HTTP/1.1" 200 - 0 1 2 3 "{forwarded}" "a" "b" "c" "d""#)
+    };
+    for (forwarded, address) in
+        [("203.0.113.7, 127.0.0.1", "127.0.0.1"), ("203.0.113.7,::1", "::1"), ("::1", "::1"), ("-", "")]
+    {
+        assert_eq!(values("envoy", &["remote_addr"], &line(forwarded)), [address], "{forwarded}");
+    }
+    let all = values("envoy", &["http_x_forwarded_for"], &line("203.0.113.7, 127.0.0.1"));
+    assert_eq!(all, ["203.0.113.7, 127.0.0.1"]);
+    let not_http = line("::1").replace("GET /a HTTP/1.1", "- - -");
+    assert_eq!(values("envoy", &["path", "method"], &not_http), ["", ""]);
+    assert!(error("envoy", &["remote_adr"], None).contains("did you mean remote_addr?"));
+}
+
+#[test]
 fn a_line_of_another_form_is_unreadable() {
     let why = |format, line| read(format, &["remote_addr"], line).expect_err(line);
     assert_eq!(why("combined", ""), Unreadable::Empty);
@@ -121,6 +203,8 @@ fn a_line_of_another_form_is_unreadable() {
 #[test]
 fn values_of_json_are_read_by_their_paths() {
     let line = r#"{"a":{"b":[{"c":"d\u0065\"\n"},{"c":7.50}],"e":true,"f":null,"g":{}},"h.i":"j","time":"2000-10-10T13:55:36-07:00","":"k"}"#;
+    assert_eq!(values("json", &["a.b"], r#"{"ts":971211336,"a.b":"c"}"#), ["c"]);
+    assert_eq!(values("json", &["x.a.b"], r#"{"ts":971211336,"x":{"a.b":"c"}}"#), [""]);
     let wanted = ["a.b.0.c", "a.b.1.c", "a.e", "a.f", "a.g", "h.i", "x", "a.b.2.c", "time"];
     let expected = ["de\"\n", "7.50", "true", "", "", "j", "", "", "2000-10-10T13:55:36-07:00"];
     assert_eq!(values("json", &wanted, line), expected);
@@ -135,12 +219,21 @@ fn json_with_the_names_of_nginx_has_their_parts() {
 
 #[test]
 fn the_time_of_json_is_the_first_known_name_or_the_given_field() {
+    for name in ["date", "datetime", "StartUTC", "@timestamp"] {
+        let line = format!(r#"{{"{name}":"2000-10-10T20:55:36Z"}}"#);
+        assert_eq!(read("json", &[], &line).map(|(time_ns, _)| time_ns), Ok(TIME_NS), "{name}");
+    }
     let line = r#"{"x":{"y":971211336000},"ts":971211337.25,"msec":"971211338"}"#;
     assert_eq!(read("json", &[], line).map(|(time_ns, _)| time_ns), Ok(TIME_NS + 1_250_000_000));
     let mut fields = spillgate_server::access_log::Fields::default();
     let mut reader = Reader::new("json", &[], Some("x.y")).unwrap();
     assert_eq!(reader.read(line.as_bytes(), &mut fields).unwrap().as_nanos(), TIME_NS);
-    assert!(reader.has_fractions(), "milliseconds are fractions of a second");
+    let why = Reader::new("json", &[], Some("x")).unwrap().read(line.as_bytes(), &mut fields).unwrap_err().to_string();
+    let names: Vec<_> =
+        why.split("(without it, ").nth(1).unwrap().split(" are tried").next().unwrap().split(", ").collect();
+    let page = include_str!("../../../../docs/src/how-to/replay.md").replace('\n', " ");
+    assert!(page.contains(&format!("these names: `{}`.", names.join("`, `"))), "the page has the same list: {names:?}");
+    assert!(why.contains("no time: name its field with --time-field") && why.contains("StartUTC, datetime"), "{why}");
 }
 
 #[test]

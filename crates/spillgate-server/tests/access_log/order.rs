@@ -28,9 +28,9 @@ fn times(seconds: &[(String, u64)]) -> Vec<u64> {
 
 #[test]
 fn lines_are_sorted_within_the_bound() {
-    let (records, counts) = seconds(&[lines(&[100, 160, 130, 100, 161, 161, 220])], 60);
-    let addresses: Vec<_> = records.iter().map(|(address, _)| address.as_str()).collect();
-    assert_eq!(times(&records), [100, 100, 130, 160, 161, 161, 220]);
+    let (requests, counts) = seconds(&[lines(&[100, 160, 130, 100, 161, 161, 220])], 60);
+    let addresses: Vec<_> = requests.iter().map(|(address, _)| address.as_str()).collect();
+    assert_eq!(times(&requests), [100, 100, 130, 160, 161, 161, 220]);
     assert_eq!(addresses, ["0", "3", "2", "1", "4", "5", "6"]);
     assert_eq!((counts.lines, counts.late.count, counts.unreadable.count), (7, 0, 0));
 }
@@ -38,9 +38,9 @@ fn lines_are_sorted_within_the_bound() {
 #[test]
 fn a_late_line_gets_the_time_of_the_line_before_it() {
     // 221 shows that no line before 161 should follow.
-    let (records, counts) = seconds(&[lines(&[100, 160, 161, 221, 90, 221])], 60);
-    assert_eq!(times(&records), [100, 160, 161, 161, 221, 221]);
-    assert_eq!(records[3].0, "4");
+    let (requests, counts) = seconds(&[lines(&[100, 160, 161, 221, 90, 221])], 60);
+    assert_eq!(times(&requests), [100, 160, 161, 161, 221, 221]);
+    assert_eq!(requests[3].0, "4");
     assert_eq!((counts.lines, counts.late.count), (6, 1));
     let late = &counts.late.first[0];
     assert_eq!((late.file, late.line), (0, 5));
@@ -50,8 +50,8 @@ fn a_late_line_gets_the_time_of_the_line_before_it() {
 
 #[test]
 fn without_a_window_each_earlier_line_is_late() {
-    let (records, counts) = seconds(&[lines(&[100, 101, 100, 102])], 0);
-    assert_eq!((times(&records), counts.late.count), (vec![100, 101, 101, 102], 1));
+    let (requests, counts) = seconds(&[lines(&[100, 101, 100, 102])], 0);
+    assert_eq!((times(&requests), counts.late.count), (vec![100, 101, 101, 102], 1));
 }
 
 #[test]
@@ -62,8 +62,8 @@ fn rotated_files_can_be_in_any_order() {
         let mut files = parts.clone();
         files.rotate_left(rotation);
         files.swap(1, 3);
-        let (records, counts) = seconds(&files, 60);
-        assert_eq!((times(&records), counts.late.count), (expected.clone(), 0));
+        let (requests, counts) = seconds(&files, 60);
+        assert_eq!((times(&requests), counts.late.count), (expected.clone(), 0));
     }
 }
 
@@ -71,8 +71,8 @@ fn rotated_files_can_be_in_any_order() {
 fn lines_of_several_servers_are_merged() {
     let files = [lines(&[10, 30, 30, 50]), lines(&[20, 30, 25, 60]), String::new(), lines(&[5])];
     let files = files.iter().map(|text| file(text.as_bytes())).collect();
-    let (records, counts) = read_all("common", files, Duration::from_secs(60));
-    let places: Vec<_> = records.iter().map(|record| (record.file, record.line)).collect();
+    let (requests, counts) = read_all("common", files, Duration::from_secs(60));
+    let places: Vec<_> = requests.iter().map(|request| (request.file, request.line)).collect();
     assert_eq!(places, [(3, 1), (0, 1), (1, 1), (1, 3), (0, 2), (0, 3), (1, 2), (0, 4), (1, 4)]);
     assert_eq!((counts.lines, counts.late.count), (9, 0));
 }
@@ -84,9 +84,9 @@ fn one_line_with_a_wrong_time_makes_no_other_line_late() {
         for at in 0..5 {
             let mut all = vec![100, 101, 102, 103];
             all.insert(at, wrong + 7200);
-            let (records, counts) = seconds(&[lines(&all)], 60);
+            let (requests, counts) = seconds(&[lines(&all)], 60);
             // The last line cannot be confirmed. It is believed if it is at most a day after the line before it.
-            assert_eq!(times(&records), [100, 101, 102, 103], "{at}");
+            assert_eq!(times(&requests), [100, 101, 102, 103], "{at}");
             assert_eq!((counts.late.count, counts.unreadable.count), (0, 1), "{at}");
             let unreadable = &counts.unreadable.first[0];
             assert_eq!(unreadable.line, at as u64 + 1);
@@ -101,8 +101,8 @@ fn a_pause_in_the_log_is_believed() {
     for times_of_lines in
         [vec![0, day * 3, day * 3 + 1], vec![0, day * 3, day * 6, day * 9, day * 9], vec![0, day], vec![day * 9]]
     {
-        let (records, counts) = seconds(&[lines(&times_of_lines)], 60);
-        assert_eq!((times(&records), counts.unreadable.count), (times_of_lines, 0));
+        let (requests, counts) = seconds(&[lines(&times_of_lines)], 60);
+        assert_eq!((times(&requests), counts.unreadable.count), (times_of_lines, 0));
     }
 }
 
@@ -113,9 +113,15 @@ fn a_full_window_returns_its_earliest_lines() {
     let long = line("a", 50).replace("GET /", &format!("GET /{}", "a".repeat(10_000)));
     let mut text = long.repeat(7000);
     text.push_str(&line("b", 40));
-    let (records, counts) = seconds(&[text], 60);
-    assert_eq!((records.len(), counts.late.count), (7001, 1));
-    assert_eq!(counts.late.first[0].line, 7001);
+    let (requests, counts) = seconds(&[text], 60);
+    assert_eq!((requests.len(), counts.late.count), (7001, 1));
+    let late = &counts.late.first[0];
+    assert_eq!(late.line, 7001);
+    assert!(
+        late.why.ends_with(", because too many lines were waiting for their order: sort the log first"),
+        "{}",
+        late.why
+    );
 }
 
 #[test]
@@ -134,8 +140,8 @@ fn compressed_files_have_the_same_lines() {
         let reader = super::reader("common", &["remote_addr"]);
         let mut log = super::Ordered::new(vec![file(bytes)], &reader, Duration::from_secs(60));
         let mut count = 0;
-        while let Some(record) = log.next() {
-            assert_eq!(record.fields.value(0), Some(expected[count].0.as_str()), "{name}");
+        while let Some(request) = log.next() {
+            assert_eq!(request.fields.value(0), Some(expected[count].0.as_str()), "{name}");
             count += 1;
         }
         assert_eq!(count, expected.len(), "{name}");
@@ -158,11 +164,11 @@ fn a_broken_file_ends_with_an_error_and_its_lines_before_it_count() {
                 bytes
             }),
         ] {
-            let (records, counts) = read_all("common", vec![file(bytes)], Duration::from_secs(60));
-            assert!(records.len() > 5000, "{name}, {damage}: {} records", records.len());
-            assert!(records.iter().zip(text.lines()).all(|(record, line)| record.text == line), "{name}, {damage}");
+            let (requests, counts) = read_all("common", vec![file(bytes)], Duration::from_secs(60));
+            assert!(requests.len() > 5000, "{name}, {damage}: {} requests", requests.len());
+            assert!(requests.iter().zip(text.lines()).all(|(request, line)| request.text == line), "{name}, {damage}");
             assert_eq!(counts.unreadable.count, 1, "{name}, {damage}: {:?}", counts.unreadable.first);
-            assert_eq!(counts.lines, records.len() as u64 + 1, "{name}, {damage}");
+            assert_eq!(counts.lines, requests.len() as u64 + 1, "{name}, {damage}");
             let why = &counts.unreadable.first[0].why;
             assert!(why.starts_with("it and all lines after it cannot be read: "), "{why}");
         }
@@ -174,20 +180,56 @@ fn line_ends_of_windows_and_a_missing_last_line_end_are_read() {
     let text = lines(&[1, 2, 3]);
     let (expected, _) = seconds(std::slice::from_ref(&text), 60);
     for text in [text.replace('\n', "\r\n"), text.trim_end().to_owned(), format!("\u{feff}{text}")] {
-        let (records, counts) = seconds(&[text], 60);
-        assert_eq!((&records, counts.unreadable.count), (&expected, 0));
+        let (requests, counts) = seconds(&[text], 60);
+        assert_eq!((&requests, counts.unreadable.count), (&expected, 0));
     }
-    let (records, counts) = seconds(&[format!("\n{}\n\r\n", lines(&[1]))], 60);
-    assert_eq!((records.len(), counts.lines, counts.unreadable.count), (1, 4, 3));
+    let (requests, counts) = seconds(&[format!("\n{}\n\r\n", lines(&[1]))], 60);
+    assert_eq!((requests.len(), counts.lines, counts.unreadable.count), (1, 4, 3));
 }
 
 #[test]
 fn each_csv_file_has_its_own_columns() {
     let files = ["ts,remote_addr\n971211336,a\n971211338,c\n", "remote_addr,x,ts\nb,1,971211337\n"].map(file);
-    let (records, counts) = read_all("csv", files.into(), Duration::from_secs(60));
-    let addresses: Vec<_> = records.iter().map(|record| record.values[0].as_deref().unwrap()).collect();
+    let (requests, counts) = read_all("csv", files.into(), Duration::from_secs(60));
+    let addresses: Vec<_> = requests.iter().map(|request| request.values[0].as_deref().unwrap()).collect();
     assert_eq!(addresses, ["a", "b", "c"]);
     assert_eq!((counts.lines, counts.unreadable.count, counts.has_fractions), (3, 0, false));
+}
+
+#[test]
+fn fractions_are_noticed_if_most_times_have_one() {
+    for (times, has_fractions) in [
+        (&["971211336.000", "971211337000", "971211338"][..], false),
+        (&["971211336.5", "971211337", "971211338"], false),
+        (&["971211336.5", "971211337"], false),
+        (&["971211336.5", "971211337123", "971211338"], true),
+    ] {
+        let text: String = times.iter().map(|time| format!("{time} ::1\n")).collect();
+        let (requests, counts) = read_all("$msec $remote_addr", vec![file(text)], Duration::from_secs(60));
+        assert_eq!((requests.len(), counts.has_fractions), (times.len(), has_fractions), "{times:?}");
+    }
+}
+
+#[test]
+fn a_first_line_years_before_the_log_is_unreadable() {
+    let year = 366 * 86_400;
+    for (before, is_read) in [(year, true), (year + 1, false), (30 * year, false)] {
+        let text = format!("{} a\n2000000000 b\n2000000001 c\n", 2_000_000_000 - before);
+        let (requests, counts) = read_all("$msec $remote_addr", vec![file(text)], Duration::from_secs(60));
+        assert_eq!((requests.len(), counts.unreadable.count), if is_read { (3, 0) } else { (2, 1) }, "{before}");
+        for sample in &counts.unreadable.first {
+            let why = "its time is more than a year before the time of the next line";
+            assert_eq!((sample.line, sample.why.as_str()), (1, why));
+        }
+    }
+    // Here the time of the second line is wrong, so the first one is right.
+    let text = format!("2000000000 a\n{} b\n2000000001 c\n2000000002 d\n", 2_000_000_000 + 2 * year);
+    let (requests, counts) = read_all("$msec $remote_addr", vec![file(text)], Duration::from_secs(60));
+    assert_eq!((requests.len(), counts.unreadable.count, counts.unreadable.first[0].line), (3, 1, 2));
+    // Without a third line, the first one is believed.
+    let text = format!("2000000000 a\n{} b\n", 2_000_000_000 + 2 * year);
+    let (requests, counts) = read_all("$msec $remote_addr", vec![file(text)], Duration::from_secs(60));
+    assert_eq!((requests.len(), counts.unreadable.first[0].line), (1, 2));
 }
 
 #[test]
@@ -196,8 +238,8 @@ fn the_first_five_unreadable_lines_are_kept() {
     for at in 0..9 {
         writeln!(text, "line {at} {}", "é".repeat(150)).expect("a string can be written");
     }
-    let (records, counts) = seconds(&[text], 60);
-    assert_eq!((records.len(), counts.lines, counts.unreadable.count), (0, 9, 9));
+    let (requests, counts) = seconds(&[text], 60);
+    assert_eq!((requests.len(), counts.lines, counts.unreadable.count), (0, 9, 9));
     let numbers: Vec<_> = counts.unreadable.first.iter().map(|sample| sample.line).collect();
     assert_eq!(numbers, [1, 2, 3, 4, 5]);
     assert!(counts.unreadable.first.iter().all(|sample| sample.text.len() <= 203), "{:?}", counts.unreadable);

@@ -38,7 +38,7 @@ proptest! {
     #[test]
     fn no_line_makes_a_reader_panic(lines in prop::collection::vec(nearly_a_line(), 1..20)) {
         let wanted = ["remote_addr", "path", "args", "method", "user_agent", "host"].map(String::from);
-        for format in FORMATS.into_iter().chain(["$msec$/$request_uri", "\"$time_local\" ${remote_addr}\\\"$request\""]) {
+        for format in FORMATS.into_iter().chain(["$msec$/$request_uri", "\"$time_local\" ${remote_addr}\\\"$request\"", "$time_local $remote_addr"]) {
             let wanted: Vec<String> =
                 wanted.iter().filter(|name| Reader::new(format, &[(*name).clone()], None).is_ok()).cloned().collect();
             let Ok(mut reader) = Reader::new(format, &wanted, None) else { continue };
@@ -58,17 +58,17 @@ proptest! {
     }
 
     #[test]
-    fn records_are_in_order_and_no_line_is_lost(
+    fn requests_are_in_order_and_no_line_is_lost(
         files in prop::collection::vec(prop::collection::vec(0u64..200_000, 0..60), 0..6),
         out_of_order in prop_oneof![Just(0u64), 0u64..300, 0u64..200_000],
     ) {
         let texts: Vec<String> =
             files.iter().map(|times| times.iter().map(|second| line("a", *second)).collect()).collect();
-        let (records, counts) = seconds(&texts, out_of_order);
-        prop_assert!(records.is_sorted_by_key(|(_, second)| *second));
+        let (requests, counts) = seconds(&texts, out_of_order);
+        prop_assert!(requests.is_sorted_by_key(|(_, second)| *second));
         let lines: usize = files.iter().map(Vec::len).sum();
         prop_assert_eq!(counts.lines, lines as u64);
-        prop_assert_eq!(records.len() as u64 + counts.unreadable.count, counts.lines);
+        prop_assert_eq!(requests.len() as u64 + counts.unreadable.count, counts.lines);
         prop_assert_eq!(counts.bytes, texts.iter().map(|text| text.len() as u64).sum::<u64>());
     }
 
@@ -85,8 +85,8 @@ proptest! {
             expected.push(second);
         }
         expected.sort_unstable();
-        let (records, counts) = seconds(&files, 60);
-        let times: Vec<u64> = records.into_iter().map(|(_, second)| second).collect();
+        let (requests, counts) = seconds(&files, 60);
+        let times: Vec<u64> = requests.into_iter().map(|(_, second)| second).collect();
         prop_assert_eq!((times, counts.late.count), (expected, 0));
     }
 
