@@ -8,6 +8,8 @@ mod admin;
 mod app;
 #[path = "http/check.rs"]
 mod check;
+#[path = "http/explain.rs"]
+mod explain;
 #[path = "http/forward_auth.rs"]
 mod forward_auth;
 #[path = "http/hit.rs"]

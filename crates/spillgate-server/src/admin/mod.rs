@@ -1,4 +1,5 @@
-//! The admin listener, which is for operators. It shows the metrics and the loaded rules, and it resets counts.
+//! The admin listener, which is for operators. It shows the metrics, the loaded rules and what they decide, and it resets
+//! counts.
 //!
 //! Clients use other listeners, so that they cannot reset their own counts.
 //!
@@ -6,9 +7,12 @@
 //! Without an admin token, everyone who can connect to the listener can read, but only programs on this machine can write
 //! (reset counts).
 
+mod explain;
+mod explanation;
 mod insight;
 mod metrics;
 mod page;
+mod peek;
 mod reset;
 mod rules;
 
@@ -24,7 +28,9 @@ use spillgate::{Clock, SystemClock};
 
 use crate::protocol::http::{self, problem::Problem, signature::equal_in_constant_time};
 use crate::service::{Peer, Service};
+use crate::settings::StoreUrl;
 
+pub(crate) use explanation::Explanation;
 pub(crate) use insight::QuotaOptions;
 use page::Pages;
 
@@ -36,12 +42,15 @@ const BODY_BYTES: usize = 64 * 1024;
 pub struct AdminState<C: Clock = SystemClock> {
     service: Arc<Service<C>>,
     token: Option<Arc<Token>>,
+    /// The URL of the shared store without its password. `None` if the store is memory.
+    store: Option<Arc<str>>,
     pages: Pages,
 }
 
 impl<C: Clock> Clone for AdminState<C> {
     fn clone(&self) -> Self {
-        AdminState { service: Arc::clone(&self.service), token: self.token.clone(), pages: self.pages.clone() }
+        let (service, store) = (Arc::clone(&self.service), self.store.clone());
+        AdminState { service, token: self.token.clone(), store, pages: self.pages.clone() }
     }
 }
 
@@ -69,7 +78,17 @@ impl<C: Clock> AdminState<C> {
             Some("") => return Err(EmptyToken),
             token => token.map(|token| Arc::new(Token(token.to_owned()))),
         };
-        Ok(AdminState { service, token, pages: Pages::new() })
+        Ok(AdminState { service, token, store: None, pages: Pages::new() })
+    }
+
+    /// Sets the URL of the shared store, which explanations show. `None` means that the store is memory.
+    #[must_use]
+    pub fn with_store(mut self, url: &StoreUrl) -> AdminState<C> {
+        self.store = match url {
+            StoreUrl::Memory => None,
+            StoreUrl::Shared(_) => Some(url.to_string().into()),
+        };
+        self
     }
 }
 
@@ -83,6 +102,8 @@ pub fn router<C: Clock + 'static>(state: AdminState<C>) -> Router {
         .route("/rules", get(rules::rules::<C>))
         .route("/insight", get(insight::insight::<C>))
         .route("/top", get(insight::top::<C>))
+        .route("/explain", post(explain::explain::<C>))
+        .route("/peek", post(peek::peek::<C>))
         .route("/reset", post(reset::reset::<C>))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
@@ -96,7 +117,7 @@ async fn wrong_method(method: Method, uri: Uri) -> Problem {
 }
 
 async fn unknown_path(uri: Uri) -> Problem {
-    let help = "use GET /metrics, /rules, /insight, /top, /healthz or /readyz, or POST /reset";
+    let help = "use GET /metrics, /rules, /insight, /top, /healthz or /readyz, or POST /explain, /peek or /reset";
     Problem::new(StatusCode::NOT_FOUND, format!("there is nothing at {}", uri.path()), help)
 }
 

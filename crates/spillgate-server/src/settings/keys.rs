@@ -82,11 +82,11 @@ pub const KEYS: &[Key] = &[
         "Address of the gRPC listener (Envoy RLS v3): IP:PORT, unix:/path or off",
         |s, v| s.grpc = v.listen()?),
     key!("admin", One "ADDRESS", "127.0.0.1:6070",
-        "Address of the admin listener (/metrics, /rules, /insight, /top, /reset, /healthz, /readyz): IP:PORT, unix:/path or off",
+        "Address of the admin listener (/metrics, /rules, /insight, /top, /explain, /peek, /reset, /healthz, /readyz): IP:PORT, unix:/path or off",
         |s, v| s.admin = v.listen()?),
     key!("admin_token_file", One "FILE", "",
         "File with the bearer token of the admin listener. Callers of all its paths except /healthz and /readyz must send this \
-         token. Without a token, every caller may read, but only callers on this machine may use /reset",
+         token. Without a token, every caller may read, but only callers on this machine may use the POST routes",
         |s, v| s.admin_token_file = Some(v.path_buf()?)),
     key!("rules", List "PATHS", "",
         "Rules files, or folders with *.yaml and *.yml files",

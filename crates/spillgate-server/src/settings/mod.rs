@@ -41,7 +41,7 @@ pub struct Settings {
     /// The address for operators: metrics, rules, reset. `None` switches the admin listener off.
     pub admin: Option<Listen>,
     /// The file with the bearer token of the admin listener. Without this file, only clients on this machine may use
-    /// `/reset`.
+    /// the routes with the method POST.
     pub admin_token_file: Option<PathBuf>,
     /// Rules files, and folders with rules files.
     pub rules: Vec<PathBuf>,

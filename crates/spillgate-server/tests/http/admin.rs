@@ -207,10 +207,10 @@ fn book_and_help_name_the_routes_and_what_the_token_guards() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let page = std::fs::read_to_string(root.join("docs/src/reference/http.md")).expect("the page exists");
     let section = page.split("## The admin listener").nth(1).expect("the page has a section about the admin listener");
-    let guarded = ["/metrics", "/rules", "/insight", "/top", "/reset"].map(|route| (route, true));
+    let guarded = ["/metrics", "/rules", "/insight", "/top", "/explain", "/peek", "/reset"].map(|route| (route, true));
     for (route, guarded) in guarded.into_iter().chain([("/healthz", false), ("/readyz", false)]) {
         assert!(section.contains(route), "{route}: {section}");
-        let method = if route == "/reset" { "POST" } else { "GET" };
+        let method = if ["/explain", "/peek", "/reset"].contains(&route) { "POST" } else { "GET" };
         let request = Request::builder().method(method).uri(route).body(Body::empty()).expect("the request is valid");
         assert_eq!(app.admin(Some("token"), LOCAL, request).status == 401, guarded, "{route}");
     }

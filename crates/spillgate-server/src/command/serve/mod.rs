@@ -148,7 +148,7 @@ fn bind(
     }
     if let Some(listen) = &settings.admin {
         let state = AdminState::new(Arc::clone(service), token.as_deref()).map_err(|e| unbuilt(&e))?;
-        open("admin", listen, App::Admin(admin::router(state)))?;
+        open("admin", listen, App::Admin(admin::router(state.with_store(&settings.store.url))))?;
     }
     Ok(listening)
 }
