@@ -2,6 +2,8 @@
 //!
 //! Each test sets the clock itself. So the times in answers are exact, and no test has to wait.
 
+#[path = "http/access.rs"]
+mod access;
 #[path = "http/admin.rs"]
 mod admin;
 #[path = "http/app.rs"]
