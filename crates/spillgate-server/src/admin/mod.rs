@@ -14,6 +14,7 @@ mod insight;
 mod metrics;
 mod page;
 mod peek;
+mod reloads;
 mod reset;
 mod rules;
 
@@ -33,6 +34,8 @@ pub use access::{Access, WrongTokens};
 pub(crate) use explanation::Explanation;
 pub(crate) use insight::QuotaOptions;
 use page::Pages;
+pub use reloads::ReloadHistory;
+pub(crate) use reloads::{Lines, LoadedCounts, Outcome, Reload};
 
 /// The maximum number of bytes in the body of a request. The body of a reset is small: it has only a few descriptors.
 const BODY_BYTES: usize = 64 * 1024;
@@ -44,13 +47,15 @@ pub struct AdminState<C: Clock = SystemClock> {
     access: Access,
     /// The URL of the shared store without its password. `None` if the store is memory.
     store: Option<Arc<str>>,
+    reloads: ReloadHistory,
     pages: Pages,
 }
 
 impl<C: Clock> Clone for AdminState<C> {
     fn clone(&self) -> Self {
         let (service, store) = (Arc::clone(&self.service), self.store.clone());
-        AdminState { service, access: self.access.clone(), store, pages: self.pages.clone() }
+        let (access, reloads) = (self.access.clone(), self.reloads.clone());
+        AdminState { service, access, store, reloads, pages: self.pages.clone() }
     }
 }
 
@@ -58,7 +63,14 @@ impl<C: Clock> AdminState<C> {
     /// Makes the state for `service`. `access` says who may use the listener.
     #[must_use]
     pub fn new(service: Arc<Service<C>>, access: Access) -> AdminState<C> {
-        AdminState { service, access, store: None, pages: Pages::new() }
+        AdminState { service, access, store: None, reloads: ReloadHistory::default(), pages: Pages::new() }
+    }
+
+    /// Sets the list of the last reloads. Without it, the page lists no reloads.
+    #[must_use]
+    pub fn with_reloads(mut self, reloads: ReloadHistory) -> AdminState<C> {
+        self.reloads = reloads;
+        self
     }
 
     /// Sets the URL of the shared store, which explanations show. `None` means that the store is memory.
@@ -82,6 +94,7 @@ pub fn router<C: Clock + 'static>(state: AdminState<C>) -> Router {
         .route("/rules", get(rules::rules::<C>))
         .route("/insight", get(insight::insight::<C>))
         .route("/top", get(insight::top::<C>))
+        .route("/reloads", get(reloads::reloads::<C>))
         .route("/explain", post(explain::explain::<C>))
         .route("/peek", post(peek::peek::<C>))
         .route("/reset", post(reset::reset::<C>))
@@ -97,6 +110,7 @@ async fn wrong_method(method: Method, uri: Uri) -> Problem {
 }
 
 async fn unknown_path(uri: Uri) -> Problem {
-    let help = "use GET /metrics, /rules, /insight, /top, /healthz or /readyz, or POST /explain, /peek or /reset";
+    let help =
+        "use GET /metrics, /rules, /insight, /top, /reloads, /healthz or /readyz, or POST /explain, /peek or /reset";
     Problem::new(StatusCode::NOT_FOUND, format!("there is nothing at {}", uri.path()), help)
 }

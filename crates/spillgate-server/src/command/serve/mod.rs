@@ -9,6 +9,7 @@ mod open_files;
 mod refusal_log;
 mod reload;
 mod rule_changes;
+mod rule_differences;
 mod signals;
 mod snapshot;
 mod snapshot_file;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 
 use spillgate::rules::Rules;
 
-use crate::admin::{self, Access, AdminState};
+use crate::admin::{self, Access, AdminState, ReloadHistory};
 use crate::cli::Serve;
 use crate::command::open::{rule_checks, rules, secret_file, settings};
 use crate::command::terminal::{EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal};
@@ -70,12 +71,13 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     let file = snapshot_file(serve, &settings)?;
     let service = service(&settings, rules, file.as_ref()).map_err(Failure::Usage)?;
     let mut server = Server::new(settings.limits, settings.workers, Arc::clone(service.metrics()));
-    let listening = bind(&settings, &service, access, &mut server).map_err(unavailable)?;
+    let history = ReloadHistory::default();
+    let listening = bind(&settings, &service, (access, &history), &mut server).map_err(unavailable)?;
     let signals = Signals::new(hang_ups).map_err(|error| unavailable(Problem::no_resources(&error)))?;
     let running = server.start().map_err(|error| unavailable(Problem::no_resources(&error)))?;
     let saver = Saver::start(file, settings.memory.snapshot.interval, &service);
     let saver = Arc::new(saver.map_err(|error| unavailable(Problem::no_resources(&error)))?);
-    let reloads = Reloads::start(Arc::clone(&service), serve.clone(), resolved);
+    let reloads = Reloads::start(Arc::clone(&service), serve.clone(), resolved, history);
     let reloads = reloads.map_err(|error| unavailable(Problem::no_resources(&error)))?;
     signals.follow(Arc::clone(&service), running.handle(), Arc::clone(&saver), reloads).map_err(unavailable)?;
     store_health::start(&service).map_err(|error| unavailable(Problem::no_resources(&error)))?;
@@ -129,7 +131,7 @@ fn service(settings: &Settings, mut rules: Rules, file: Option<&LockedFile>) -> 
 fn bind(
     settings: &Settings,
     service: &Arc<Service>,
-    access: Access,
+    (access, reloads): (Access, &ReloadHistory),
     server: &mut Server,
 ) -> Result<Vec<(&'static str, Listen)>, Problem> {
     let unbuilt = |error: &dyn std::fmt::Display| Problem::new(error.to_string(), "correct the settings");
@@ -148,8 +150,8 @@ fn bind(
         open("grpc", listen, App::Grpc(grpc.map_err(|e| unbuilt(&e))?))?;
     }
     if let Some(listen) = &settings.admin {
-        let state = AdminState::new(Arc::clone(service), access).with_store(&settings.store.url);
-        open("admin", listen, App::Admin(admin::router(state)))?;
+        let state = AdminState::new(Arc::clone(service), access).with_reloads(reloads.clone());
+        open("admin", listen, App::Admin(admin::router(state.with_store(&settings.store.url))))?;
     }
     Ok(listening)
 }
