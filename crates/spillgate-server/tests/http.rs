@@ -20,12 +20,16 @@ mod hit;
 mod insight;
 #[path = "http/lease.rs"]
 mod lease;
+#[path = "http/openapi.rs"]
+mod openapi;
 #[path = "http/random.rs"]
 mod random;
 #[path = "http/reserve.rs"]
 mod reserve;
 #[path = "http/rls.rs"]
 mod rls;
+#[path = "openapi/schema.rs"]
+mod schema;
 #[path = "http/sketch.rs"]
 mod sketch;
 #[path = "http/wrong.rs"]

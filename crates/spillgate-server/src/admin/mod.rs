@@ -12,6 +12,7 @@ mod explain;
 mod explanation;
 mod insight;
 mod metrics;
+mod openapi;
 mod page;
 mod peek;
 mod reloads;
@@ -95,6 +96,7 @@ pub fn router<C: Clock + 'static>(state: AdminState<C>) -> Router {
         .route("/insight", get(insight::insight::<C>))
         .route("/top", get(insight::top::<C>))
         .route("/reloads", get(reloads::reloads::<C>))
+        .route("/openapi.json", get(openapi::openapi))
         .route("/explain", post(explain::explain::<C>))
         .route("/peek", post(peek::peek::<C>))
         .route("/reset", post(reset::reset::<C>))
@@ -110,7 +112,6 @@ async fn wrong_method(method: Method, uri: Uri) -> Problem {
 }
 
 async fn unknown_path(uri: Uri) -> Problem {
-    let help =
-        "use GET /metrics, /rules, /insight, /top, /reloads, /healthz or /readyz, or POST /explain, /peek or /reset";
+    let help = "use GET /metrics, /rules, /insight, /top, /reloads, /openapi.json, /healthz or /readyz, or POST /explain, /peek or /reset";
     Problem::new(StatusCode::NOT_FOUND, format!("there is nothing at {}", uri.path()), help)
 }

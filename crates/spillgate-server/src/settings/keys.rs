@@ -82,7 +82,7 @@ pub const KEYS: &[Key] = &[
         "Address of the gRPC listener (Envoy RLS v3): IP:PORT, unix:/path or off",
         |s, v| s.grpc = v.listen()?),
     key!("admin", One "ADDRESS", "127.0.0.1:6070",
-        "Address of the admin listener (/metrics, /rules, /insight, /top, /reloads, /explain, /peek, /reset, /healthz, /readyz): IP:PORT, unix:/path or off",
+        "Address of the admin listener (/metrics, /rules, /insight, /top, /reloads, /openapi.json, /explain, /peek, /reset, /healthz, /readyz): IP:PORT, unix:/path or off",
         |s, v| s.admin = v.listen()?),
     key!("admin_token_file", One "FILE", "",
         "File with the bearer token of the admin listener. Callers of all its paths except /healthz and /readyz must send this \

@@ -13,7 +13,7 @@ const LOCAL: &str = "127.0.0.1:4711";
 const REMOTE: &str = "203.0.113.9:4711";
 
 /// A route: its method, its path, and what it needs.
-pub(crate) const ROUTES: [(&str, &str, Needs); 10] = [
+pub(crate) const ROUTES: [(&str, &str, Needs); 11] = [
     ("GET", "/healthz", Needs::Nothing),
     ("GET", "/readyz", Needs::Nothing),
     ("GET", "/metrics", Needs::Read),
@@ -21,6 +21,7 @@ pub(crate) const ROUTES: [(&str, &str, Needs); 10] = [
     ("GET", "/insight", Needs::Read),
     ("GET", "/top", Needs::Read),
     ("GET", "/reloads", Needs::Read),
+    ("GET", "/openapi.json", Needs::Read),
     ("POST", "/explain", Needs::Read),
     ("POST", "/peek", Needs::Read),
     ("POST", "/reset", Needs::Write),
