@@ -113,6 +113,18 @@ fn a_request_gets_what_its_explanation_says_although_the_store_is_full() {
 }
 
 #[test]
+fn an_explanation_stores_no_key() {
+    let app = App::new();
+    for key in ["user_id", "pair", "queued", "job", "soft", "tokens", "paid_later", "both", "unknown"] {
+        for value in 0..50 {
+            explain(&app, &json!([{ key: value }]), value % 4);
+            peek(&app, &json!([{ key: value }]));
+        }
+    }
+    assert_eq!(app.service.limiter().store().memory().len(), 0);
+}
+
+#[test]
 fn an_explanation_shows_each_level_and_the_rule_with_its_line() {
     let app = App::new();
     let said = explain(&app, &json!([[["outer", "1"], ["inner", "2"]], {"unknown": "3"}]), 1);
