@@ -95,13 +95,13 @@ impl Reloader {
         let files = files?;
         let mut rules = self.checked(rules::parse(&self.resolved.settings, &files)?)?;
         let memory = self.service.limiter().store().memory();
-        let before = self.service.rules();
+        let before = Arc::clone(&self.service.rules());
         rules::open_sketches(&self.resolved.settings, Some(&before), &mut rules, memory)?;
-        log_lost_counts(&before, &rules);
         let changes = differences(&before, &rules);
         let Loaded { files, domains, rules: count, warnings } = Loaded::of(&rules, files.len());
-        drop(before);
         self.service.replace_rules(rules);
+        // A line about a reload is written when the new rules are in use, so that a reader of the log can rely on it.
+        log_lost_counts(&before, &self.service.rules());
         let domains = domains.len();
         tracing::info!(
             files,
