@@ -2,12 +2,16 @@
 //!
 //! Each test sets the clock itself. So the times in answers are exact, and no test has to wait.
 
+#[path = "http/access.rs"]
+mod access;
 #[path = "http/admin.rs"]
 mod admin;
 #[path = "http/app.rs"]
 mod app;
 #[path = "http/check.rs"]
 mod check;
+#[path = "http/explain.rs"]
+mod explain;
 #[path = "http/forward_auth.rs"]
 mod forward_auth;
 #[path = "http/hit.rs"]
@@ -16,12 +20,16 @@ mod hit;
 mod insight;
 #[path = "http/lease.rs"]
 mod lease;
+#[path = "http/openapi.rs"]
+mod openapi;
 #[path = "http/random.rs"]
 mod random;
 #[path = "http/reserve.rs"]
 mod reserve;
 #[path = "http/rls.rs"]
 mod rls;
+#[path = "openapi/schema.rs"]
+mod schema;
 #[path = "http/sketch.rs"]
 mod sketch;
 #[path = "http/wrong.rs"]

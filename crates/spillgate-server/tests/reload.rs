@@ -52,6 +52,39 @@ fn a_reload_keeps_what_was_used() {
 }
 
 #[test]
+fn the_last_reloads_are_listed_with_what_they_changed() {
+    let folder = Folder::new(&[("rules.yaml", &rules(5))]);
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
+    let list = || -> Vec<Value> {
+        let page = http::get(server.admin(), "/reloads", &[]).body;
+        let page: Value = serde_json::from_str(&page).expect("the page is JSON");
+        page["reloads"].as_array().expect("the page has a list").clone()
+    };
+    assert!(list().is_empty(), "the start is not a reload");
+    let reload = |text: &str| {
+        let before = list().len();
+        folder.write("rules.yaml", text);
+        signal(server.process.id(), "HUP");
+        eventually("the reload is listed", || Some(list()).filter(|now| now.len() > before)).swap_remove(0)
+    };
+    let first = reload(&rules(100));
+    let origin = format!("{}:2", folder.path("rules.yaml").display());
+    let day = |limit| format!("{limit} per 1d, fixed_window, on_store_failure local");
+    assert_eq!(first["outcome"], "reloaded");
+    assert_eq!(first["loaded"], serde_json::json!({"files": 1, "domains": 1, "rules": 1, "warnings": 0}));
+    let change = format!("api: user_id ({origin}): limit #1 changed: {} -> {}", day(5), day(100));
+    assert_eq!(first["changes"], serde_json::json!({"lines": [change], "left_out": 0}));
+    assert_eq!(first["errors"], serde_json::json!({"lines": [], "left_out": 0}));
+    let second = reload("domain: api\ndescriptors: [{ky: <script>}]\n");
+    assert_eq!((&second["outcome"], &second["loaded"]), (&Value::from("failed"), &Value::Null));
+    let error = second["errors"]["lines"][0].as_str().expect("there is an error");
+    assert!(error.contains("rules.yaml:2:16: ") && error.contains("did you mean `key`?"), "{error}");
+    assert_eq!(second["changes"]["lines"], serde_json::json!([]));
+    let times: Vec<_> = list().iter().map(|reload| reload["at_ms"].as_u64().expect("there is a time")).collect();
+    assert!(times.is_sorted_by(|newer, older| newer >= older) && times.len() == 2, "{times:?}");
+}
+
+#[test]
 fn a_sketch_for_which_there_is_no_memory_stops_the_reload_and_not_the_server() {
     let sketch = |memory| {
         let limit = "{unit: second, limit: 10, algorithm: token_bucket, representation: sketch, sketch_memory: ";

@@ -70,7 +70,7 @@ fn pages_that_are_read_slowly_take_little_memory_and_their_number_is_bounded() {
                 socket.set_recv_buffer_size(4096).unwrap();
                 socket.connect(&spillgate.admin().into()).unwrap();
                 let mut stream = TcpStream::from(socket);
-                write!(stream, "GET {path} HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+                write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
                 // When these bytes have arrived, the server has begun to send the page.
                 stream.read_exact(&mut [0; 12]).unwrap();
                 stream

@@ -207,6 +207,46 @@ fn a_token_file_has_to_hold_a_token() {
     let server = Spillgate::serve(&folder.path("rules.yaml"), &["--admin-token-file", token]);
     assert_eq!(http::get(server.admin(), "/metrics", &[]).status, 401);
     assert_eq!(http::get(server.admin(), "/metrics", &[("authorization", "Bearer s3cret")]).status, 200);
+    folder.write("same", "  s3cret");
+    let same = folder.run("serve rules.yaml --admin-token-file token --admin-read-token-file same");
+    assert!(same.code == 2 && same.stderr.contains("both admin tokens are the same"), "{same:?}");
+    let alone = folder.run("serve rules.yaml --admin-read-token-file token");
+    assert!(alone.code == 2 && alone.stderr.contains("needs `admin_token_file`"), "{alone:?}");
+    for name in ["a:1", "http://a", "a/b", "ä", "*.a", &"a".repeat(254)] {
+        let wrong = folder.run(&format!("serve rules.yaml --admin-hosts {name}"));
+        assert!(wrong.code == 2 && wrong.stderr.contains("is not the name of a host"), "{wrong:?}");
+    }
+}
+
+#[test]
+fn each_write_of_an_operator_is_logged() {
+    let folder = Folder::new(&[("rules.yaml", &rules(5)), ("write", "w-token\n"), ("read", "r-token\n")]);
+    let file = |name: &str| folder.path(name).display().to_string();
+    let arguments = [
+        "--admin-token-file",
+        &file("write"),
+        "--admin-read-token-file",
+        &file("read"),
+        "--admin-hosts",
+        "gate.internal",
+    ];
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &arguments);
+    let post = |path: &str, token: &str, body: &str| {
+        let authorization = format!("Bearer {token}");
+        let headers = [("authorization", authorization.as_str())];
+        http::request(server.admin(), "POST", path, &headers, body).expect("the server answers").status
+    };
+    assert_eq!([post("/reset", "r-token", ASK), post("/peek", "r-token", ASK)], [403, 200]);
+    assert_eq!([post("/reset", "w-token", "nonsense"), post("/reset", "w-token", ASK)], [400, 200]);
+    server.process.logged("status=200");
+    let lines: Vec<_> =
+        server.process.stderr().into_iter().filter(|line| line.contains("a write on the admin listener")).collect();
+    let is = |line: &String, change: &str, status: u16| {
+        let text = format!("route=\"/reset\" change=\"{change}\" token=\"write\" peer=\"127.0.0.1:");
+        line.contains(&text) && line.ends_with(&format!("status={status}"))
+    };
+    assert!(lines.len() == 2 && is(&lines[0], "nothing", 400) && is(&lines[1], "1 limit reset", 200), "{lines:?}");
+    assert!(!server.process.stderr().iter().any(|line| line.contains("-token\"")), "no token is logged");
 }
 
 #[test]

@@ -11,6 +11,8 @@ mod commands;
 mod doctor;
 #[path = "store/examples.rs"]
 mod examples;
+#[path = "store/explain.rs"]
+mod explain;
 #[path = "store/failing.rs"]
 mod failing;
 #[path = "store/faults.rs"]

@@ -3,9 +3,9 @@
 //! With a reset, an operator unblocks a customer at once. Without a reset, the customer would stay blocked until the window or
 //! the penalty ends.
 
-use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use spillgate::{Binding, Clock, Decision, Hit, Op};
@@ -17,6 +17,7 @@ use crate::protocol::http::problem::Problem;
 use crate::protocol::http::read_body;
 use crate::service::not_reset;
 
+use super::access::Change;
 use super::{AdminState, BODY_BYTES};
 
 const EXAMPLE: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}]}, or the body of a request to /v1/hit"#;
@@ -42,8 +43,8 @@ pub(super) async fn reset<C: Clock>(State(state): State<AdminState<C>>, request:
     let kind: Kind = object(&body).map_err(|error| Problem::bad_json(&error, EXAMPLE))?;
     let reset =
         if kind.bucket.is_some() { reset_hit(&state, &body).await? } else { reset_rules(&state, &body).await? };
-    tracing::info!(limits = reset, "an operator reset counts");
-    Ok(Json(serde_json::json!({ "reset": reset })).into_response())
+    let change = Change(format!("{reset} {} reset", if reset == 1 { "limit" } else { "limits" }));
+    Ok((Extension(change), Json(serde_json::json!({ "reset": reset }))).into_response())
 }
 
 /// Resets, for each descriptor, all limits of the rule that the descriptor matches. Returns the number of limits.

@@ -16,7 +16,7 @@ pub(super) fn run(validate: &Validate, terminal: &mut Terminal) -> u8 {
         settings::load(validate.config.as_deref(), &validate.rules, &[]).and_then(|Resolved { settings, .. }| {
             let (rules, files) = rules::load(&settings)?;
             store::check_settings(&settings)?;
-            secret_file::admin_token(&settings)?;
+            secret_file::admin_access(&settings)?;
             rule_checks::check_for_server(&settings, &rules)?;
             Ok((rule_checks::notes(&settings, &rules), rules, files))
         });

@@ -108,7 +108,8 @@ fn limit(rule: &spillgate::rules::Rule, refused_percent: u64) -> LimitReport {
 fn period(rule: &spillgate::rules::Rule, limit: &spillgate::rules::Limit) -> Period {
     let clock = ManualClock::at(Time::from_nanos(BEGIN_NS));
     let limiter = Limiter::with_clock(MemoryStore::new(MemoryOptions::default()), clock.clone());
-    let insight = LimitInsight::new(&limit.quota, Options { callers: 4096, names: true, ..Options::default() }, clock.now());
+    let insight =
+        LimitInsight::new(&limit.quota, Options { callers: 4096, names: true, ..Options::default() }, clock.now());
     for second in 0..3_600_u64 {
         for user in 0..40_u64 {
             let requests = match user {

@@ -9,6 +9,7 @@ mod backend;
 mod client;
 mod decide;
 mod error;
+pub(crate) mod explain;
 mod insight;
 mod loaded;
 mod named_limits;

@@ -22,6 +22,8 @@ pub(super) fn settings() -> Settings {
         grpc: None,
         admin: None,
         admin_token_file: None,
+        admin_read_token_file: None,
+        admin_hosts: Vec::new(),
         rules: Vec::<PathBuf>::new(),
         compat_envoy: false,
         on_store_failure: OnStoreFailure::Local,

@@ -82,12 +82,20 @@ pub const KEYS: &[Key] = &[
         "Address of the gRPC listener (Envoy RLS v3): IP:PORT, unix:/path or off",
         |s, v| s.grpc = v.listen()?),
     key!("admin", One "ADDRESS", "127.0.0.1:6070",
-        "Address of the admin listener (/metrics, /rules, /insight, /top, /reset, /healthz, /readyz): IP:PORT, unix:/path or off",
+        "Address of the admin listener (/metrics, /rules, /insight, /top, /reloads, /openapi.json, /explain, /peek, /reset, /healthz, /readyz): IP:PORT, unix:/path or off",
         |s, v| s.admin = v.listen()?),
     key!("admin_token_file", One "FILE", "",
         "File with the bearer token of the admin listener. Callers of all its paths except /healthz and /readyz must send this \
-         token. Without a token, every caller may read, but only callers on this machine may use /reset",
+         token (to read, the token of admin_read_token_file suffices). Without a token, every caller may read, but only callers on this machine may use the POST routes",
         |s, v| s.admin_token_file = Some(v.path_buf()?)),
+    key!("admin_read_token_file", One "FILE", "",
+        "File with a second bearer token of the admin listener, for callers that only read, such as Prometheus. It needs \
+         admin_token_file",
+        |s, v| s.admin_read_token_file = Some(v.path_buf()?)),
+    key!("admin_hosts", List "NAMES", "",
+        "Further names of the admin listener, such as spillgate.internal. Without admin_token_file, a URL must have an IP address, \
+         localhost or one of these names. Otherwise web pages could use the listener through a browser (DNS rebinding)",
+        |s, v| s.admin_hosts = v.items()?.iter().map(Value::host_name).collect::<Result<_, _>>()?),
     key!("rules", List "PATHS", "",
         "Rules files, or folders with *.yaml and *.yml files",
         |s, v| s.rules = v.items()?.iter().map(Value::path_buf).collect::<Result<_, _>>()?),

@@ -41,8 +41,12 @@ pub struct Settings {
     /// The address for operators: metrics, rules, reset. `None` switches the admin listener off.
     pub admin: Option<Listen>,
     /// The file with the bearer token of the admin listener. Without this file, only clients on this machine may use
-    /// `/reset`.
+    /// the routes with the method POST.
     pub admin_token_file: Option<PathBuf>,
+    /// The file with the second bearer token of the admin listener, with which a client can only read.
+    pub admin_read_token_file: Option<PathBuf>,
+    /// Further names of the admin listener, without a port.
+    pub admin_hosts: Vec<String>,
     /// Rules files, and folders with rules files.
     pub rules: Vec<PathBuf>,
     /// Whether all rules files behave as in Envoy's reference server (`compat: envoy`).

@@ -284,6 +284,10 @@ impl Resolver {
                 found.push((*changed, message, "give each listener its own port, or switch one off"));
             }
         }
+        if s.admin_read_token_file.is_some() && s.admin_token_file.is_none() {
+            let message = "`admin_read_token_file` needs `admin_token_file`, the token with which a client can write";
+            found.push(("admin_read_token_file", message.to_owned(), "set `admin_token_file` too"));
+        }
         let auth = &s.forward_auth;
         let is_whole = !self.wrong_groups.contains("forward_auth");
         if is_whole && auth.domain.is_some() && auth.descriptors.is_empty() {

@@ -104,6 +104,17 @@ impl<'v> Value<'v> {
         Err(self.wrong(format!("`{text}` is not a log level"), help))
     }
 
+    /// Reads the name of a host: `spillgate.internal`.
+    pub(super) fn host_name(&self) -> Read<String> {
+        let text = self.text()?;
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        if text.len() <= 253 && text.bytes().all(is_name) {
+            return Ok(text.trim_end_matches('.').to_owned());
+        }
+        let help = "write a name without a port or a path, such as spillgate.internal";
+        Err(self.wrong(format!("`{text}` is not the name of a host"), help))
+    }
+
     /// Reads an address to listen on: `0.0.0.0:8080`, `[::]:8080`, `unix:/path` or `off`.
     pub(super) fn listen(&self) -> Read<Option<Listen>> {
         let text = self.text()?;

@@ -1,7 +1,6 @@
-//! Tests of the admin listener: its token, metrics, rules and resets.
+//! Tests of the admin listener: its metrics, rules and resets.
 //!
-//! This listener shows all rules and can delete counts. So the tests also check that the listener refuses clients
-//! without the right to ask.
+//! The tests of `access.rs` check that it refuses clients without the right to ask.
 
 use std::collections::BTreeSet;
 
@@ -9,6 +8,7 @@ use axum::body::Body;
 use axum::http::Request;
 use serde_json::json;
 
+use crate::access::{Needs, ROUTES};
 use crate::app::{App, Reply};
 
 const LOCAL: &str = "127.0.0.1:4711";
@@ -147,58 +147,6 @@ fn an_invalid_reset_is_answered_with_the_reason() {
     assert!(ask("nonsense").problem(400).contains("send JSON such as"));
 }
 
-#[test]
-fn without_a_token_only_this_machine_may_write_and_web_pages_may_not() {
-    let app = App::new();
-    let body = r#"{"domain":"api","descriptors":[{"user_id":"7"}]}"#;
-    use_up(&app);
-    assert!(app.admin(None, REMOTE, reset(body)).problem(403).contains("admin_token_file"));
-    let mut from_page = reset(body);
-    from_page.headers_mut().insert("origin", "http://evil.example".parse().expect("the header value is valid"));
-    assert_eq!(app.admin(None, LOCAL, from_page).status, 403);
-    assert_eq!(remaining(&app), 0, "the refused requests reset no counts");
-    assert_eq!(
-        app.admin(None, "[::ffff:127.0.0.1]:1", reset(body)).status,
-        200,
-        "an IPv4-mapped loopback address counts as loopback"
-    );
-}
-
-#[test]
-fn with_a_token_every_path_except_health_requires_it() {
-    let app = App::new();
-    let ask = |authorization: Option<&str>, path: &str| -> Reply {
-        let mut request = get(path);
-        if let Some(value) = authorization {
-            request.headers_mut().insert("authorization", value.parse().expect("the header value is valid"));
-        }
-        app.admin(Some("s3cret\n"), LOCAL, request)
-    };
-    for wrong in
-        [None, Some("Bearer"), Some("Bearer "), Some("Bearer s3cre"), Some("Bearer s3crett"), Some("Basic s3cret")]
-    {
-        for path in ["/metrics", "/rules", "/reset", "/anything"] {
-            let reply = ask(wrong, path);
-            assert!(reply.problem(401).contains("Authorization: Bearer"), "{wrong:?}");
-            assert_eq!(reply.header("www-authenticate"), Some("Bearer"));
-        }
-    }
-    assert_eq!(ask(Some("Bearer s3cret"), "/metrics").status, 200);
-    assert_eq!(ask(Some("bearer s3cret"), "/rules").status, 200, "the scheme name `Bearer` may be in lower case");
-    assert_eq!((ask(None, "/healthz").status, ask(None, "/readyz").status), (200, 200));
-    assert_eq!(ask(Some("Bearer s3cret"), "/anything").status, 404);
-    assert_eq!(ask(Some("Bearer s3cret"), "/reset").header("allow"), Some("POST"));
-}
-
-#[test]
-fn an_empty_token_is_refused_at_the_start() {
-    let app = App::new();
-    for token in ["", " \n"] {
-        let state = spillgate_server::admin::AdminState::new(std::sync::Arc::clone(&app.service), Some(token));
-        assert!(state.is_err());
-    }
-}
-
 /// The book names the routes of the admin listener. The book and the help of `admin_token_file` say which of them do not
 /// need the token.
 #[test]
@@ -207,12 +155,11 @@ fn book_and_help_name_the_routes_and_what_the_token_guards() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let page = std::fs::read_to_string(root.join("docs/src/reference/http.md")).expect("the page exists");
     let section = page.split("## The admin listener").nth(1).expect("the page has a section about the admin listener");
-    let guarded = ["/metrics", "/rules", "/insight", "/top", "/reset"].map(|route| (route, true));
-    for (route, guarded) in guarded.into_iter().chain([("/healthz", false), ("/readyz", false)]) {
+    for (method, route, needs) in ROUTES {
         assert!(section.contains(route), "{route}: {section}");
-        let method = if route == "/reset" { "POST" } else { "GET" };
         let request = Request::builder().method(method).uri(route).body(Body::empty()).expect("the request is valid");
-        assert_eq!(app.admin(Some("token"), LOCAL, request).status == 401, guarded, "{route}");
+        let is_guarded = app.admin(Some("token"), LOCAL, request).status == 401;
+        assert_eq!(is_guarded, needs != Needs::Nothing, "{route}");
     }
     assert!(section.contains("every route, except `/healthz` and `/readyz`"), "{section}");
     let token =

@@ -15,7 +15,7 @@ use serde_json::Value;
 use spillgate::headers::HeaderStyle;
 use spillgate::rules::{Rules, RulesFile};
 use spillgate::{Limiter, ManualClock, MemoryOptions, MemoryStore, Time};
-use spillgate_server::admin::{self, AdminState};
+use spillgate_server::admin::{self, Access, AdminState};
 use spillgate_server::metrics::Metrics;
 use spillgate_server::protocol::http::{HttpOptions, HttpState};
 use spillgate_server::service::{Backend, Peer, Service, ServiceOptions};
@@ -173,7 +173,12 @@ impl App {
     /// Sends a request from `peer` to the admin listener.
     pub(crate) fn admin(&self, token: Option<&str>, peer: &str, mut request: Request<Body>) -> Reply {
         request.extensions_mut().insert(ConnectInfo(Peer::Tcp(peer.parse().expect("`peer` is an address"))));
-        let state = AdminState::new(Arc::clone(&self.service), token).expect("the token is not empty");
+        self.admin_with(Access::new(token, None, vec![]).expect("the token is not empty"), request)
+    }
+
+    /// Sends a request to the admin listener, whose users have the rights `access`.
+    pub(crate) fn admin_with(&self, access: Access, request: Request<Body>) -> Reply {
+        let state = AdminState::new(Arc::clone(&self.service), access);
         self.reply(async { admin::router(state).oneshot(request).await.expect("a router never fails") })
     }
 

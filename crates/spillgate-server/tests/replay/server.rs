@@ -11,7 +11,7 @@ use serde_json::Value;
 use spillgate::headers::HeaderStyle;
 use spillgate::rules::Rules;
 use spillgate::{Limiter, ManualClock, MemoryStore, Time};
-use spillgate_server::admin::{self, AdminState};
+use spillgate_server::admin::{self, Access, AdminState};
 use spillgate_server::metrics::Metrics;
 use spillgate_server::protocol::http::{HttpOptions, HttpState};
 use spillgate_server::replay::RunOptions;
@@ -64,7 +64,8 @@ impl Server {
         self.clock.set(now);
         let mut request = Request::get("/insight").body(Body::empty()).expect("the request is valid");
         request.extensions_mut().insert(ConnectInfo(Peer::Unix));
-        let state = AdminState::new(Arc::clone(&self.service), None).expect("there is no token");
+        let access = Access::new(None, None, Vec::new()).expect("there is no token");
+        let state = AdminState::new(Arc::clone(&self.service), access);
         self.runtime.block_on(async {
             let response = admin::router(state).oneshot(request).await.expect("a router never fails");
             let body = response.into_body().collect().await.expect("the body is in memory").to_bytes();

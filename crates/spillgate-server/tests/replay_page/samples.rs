@@ -79,7 +79,8 @@ fn sum(timeline: &Timeline) -> Counts {
 fn judged(rule: &Rule, limit: &Limit, (traffic, callers): (Traffic, u64)) -> (Period, Vec<Refusal>) {
     let clock = ManualClock::at(Time::from_nanos(JUDGED_NS));
     let limiter = Limiter::with_clock(MemoryStore::new(MemoryOptions::default()), clock.clone());
-    let insight = LimitInsight::new(&limit.quota, Options { callers: 4096, names: true, ..Options::default() }, clock.now());
+    let insight =
+        LimitInsight::new(&limit.quota, Options { callers: 4096, names: true, ..Options::default() }, clock.now());
     let mut refusals = Vec::new();
     let mut line = 0;
     for second in 0..3_600 {

@@ -1,25 +1,23 @@
-//! Prints the answers of `spillgate check`: how each descriptor found its rule, and what each limit decided.
+//! Prints the answers of `spillgate check` as text: how each descriptor found its rule, and what each limit decided.
 //!
-//! Users run the command to see the reason of a decision. So the text and the JSON both contain the reason.
+//! Users run the command to see the reason of a decision, so the text contains the reason.
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
-use spillgate::rules::{How, Limit, Outcome, Rule, Rules, Step};
+use spillgate::rules::{How, Limit, Outcome, Rule, Step};
 use spillgate::{Decision, Reason, Wait};
 
-use super::asked::{After, Asked, AskedLimit, Pairs};
 use crate::cli::Check;
 use crate::command::terminal::{Table, Terminal, Tone, duration, limit_label, quota};
 use crate::service::Loaded;
-use crate::settings::StoreUrl;
+use crate::service::explain::{Explained, ExplainedLimit, Pairs, is_left_out};
 
 /// Returns the explanation as text.
 pub(super) fn text(
     check: &Check,
     rules: &Loaded,
     pairs: &Pairs<'_>,
-    asked: &[Asked<'_>],
+    asked: &[Explained<'_>],
     terminal: &Terminal,
 ) -> String {
     let mut text = String::new();
@@ -96,12 +94,6 @@ fn descriptor(
     }
 }
 
-/// Returns whether a limit of another rule replaces this limit (`replaces`). The store is not asked about such a limit.
-fn is_left_out(asked: &[Asked<'_>], descriptor: usize, limit: &Limit) -> bool {
-    let is_it = |asked: &AskedLimit<'_>| asked.descriptor == descriptor && std::ptr::eq(asked.limit, limit);
-    !asked.iter().any(|asked| asked.limits.iter().any(is_it))
-}
-
 fn outcome(step: &Step) -> String {
     let text = match step.outcome {
         Outcome::WentDeeper => "goes on below",
@@ -118,7 +110,7 @@ fn modes(rule: &Rule) -> String {
     modes.iter().filter(|(on, _)| *on).map(|(_, mode)| format!(", {mode}")).collect()
 }
 
-fn table(several: bool, costs: bool, asked: &[Asked<'_>]) -> Table {
+fn table(several: bool, costs: bool, asked: &[Explained<'_>]) -> Table {
     let mut table = Table::new(0);
     let titles = ["at", "answer", "limit", "says", "left", "retry after", "reset after", "delay"];
     table.row(titles.map(|title| (Tone::Faint, title.to_owned())));
@@ -144,7 +136,7 @@ fn table(several: bool, costs: bool, asked: &[Asked<'_>]) -> Table {
     table
 }
 
-fn limit_cells(several: bool, asked: &AskedLimit<'_>) -> [(Tone, String); 6] {
+fn limit_cells(several: bool, asked: &ExplainedLimit<'_>) -> [(Tone, String); 6] {
     let decision = &asked.decision;
     let mut label = limit_label(asked.limit, asked.number);
     if several {
@@ -190,107 +182,4 @@ fn wait(wait: Wait) -> String {
 
 fn nanos(ns: u64) -> String {
     duration(Duration::from_nanos(ns))
-}
-
-/// Returns the explanation as one JSON object. Times are in nanoseconds, and null if they do not exist.
-pub(super) fn json(
-    check: &Check,
-    rules: &Rules,
-    pairs: &Pairs<'_>,
-    asked: &[Asked<'_>],
-    url: Option<&StoreUrl>,
-) -> Value {
-    let numbered = pairs.iter().enumerate();
-    let descriptors: Vec<_> = numbered
-        .map(|(number, entries)| descriptor_json(check, rules, entries, &|limit| is_left_out(asked, number, limit)))
-        .collect();
-    let asked: Vec<_> = asked.iter().map(asked_json).collect();
-    json!({
-        "domain": check.domain,
-        "costs": check.costs,
-        "store": url.map(ToString::to_string),
-        "takes": url.is_none() || check.takes,
-        "descriptors": descriptors,
-        "asked": asked,
-    })
-}
-
-fn descriptor_json(check: &Check, rules: &Rules, entries: &[(&str, &str)], left_out: &dyn Fn(&Limit) -> bool) -> Value {
-    let steps: Vec<_> = rules.explain(&check.domain, entries).iter().map(step_json).collect();
-    let rule = rules.find(&check.domain, entries).map(|rule| {
-        let limits: Vec<_> = rule.limits.iter().map(|limit| limit_json(limit, left_out(limit))).collect();
-        json!({
-            "path": &*rule.path,
-            "origin": rule.origin.to_string(),
-            "unlimited": rule.unlimited,
-            "shadow_mode": rule.shadow_mode,
-            "quota_mode": rule.quota_mode,
-            "limits": limits,
-        })
-    });
-    json!({ "entries": entries, "steps": steps, "rule": rule })
-}
-
-fn step_json(step: &Step) -> Value {
-    let outcome = match step.outcome {
-        Outcome::WentDeeper => "went_deeper",
-        Outcome::WentBack => "went_back",
-        Outcome::Matched => "matched",
-        Outcome::Failed => "failed",
-    };
-    json!({
-        "level": step.level,
-        "key": step.key,
-        "value": step.value,
-        "how": step.how.as_str(),
-        "pattern": step.how.pattern(),
-        "outcome": outcome,
-        "origin": step.origin.as_ref().map(ToString::to_string),
-    })
-}
-
-fn limit_json(limit: &Limit, is_left_out: bool) -> Value {
-    json!({
-        "name": limit.name.as_deref(),
-        "limit": limit.quota.limit(),
-        "window_ns": limit.quota.window_ns(),
-        "capacity": limit.quota.capacity(),
-        "algorithm": limit.quota.algorithm().as_str(),
-        "post_paid": limit.post_paid,
-        "replaced": is_left_out,
-    })
-}
-
-fn asked_json(asked: &Asked<'_>) -> Value {
-    let limits: Vec<_> = asked.limits.iter().map(asked_limit_json).collect();
-    json!({
-        "cost": asked.cost,
-        "at_ns": u64::try_from(asked.at.as_nanos()).unwrap_or(u64::MAX),
-        "allowed": asked.verdict.allowed,
-        "retry_after_ns": retry_json(asked.verdict.allowed, asked.verdict.retry_after),
-        "delay_ns": asked.verdict.delay_ns,
-        "limits": limits,
-    })
-}
-
-fn asked_limit_json(asked: &AskedLimit<'_>) -> Value {
-    let state = |seen: After| json!({ "remaining": seen.remaining, "reset_after_ns": seen.reset_after_ns });
-    let decision = &asked.decision;
-    json!({
-        "descriptor": asked.descriptor,
-        "limit": asked.number,
-        "name": asked.limit.name.as_deref(),
-        "allowed": decision.allowed,
-        "reason": decision.reason.as_str(),
-        "soft_over": decision.soft_over,
-        "capacity": decision.limit,
-        "before": state(After::from(&asked.before)),
-        "after": state(asked.after),
-        "retry_after_ns": retry_json(decision.allowed, decision.retry_after),
-        "delay_ns": decision.delay_ns,
-    })
-}
-
-fn retry_json(allowed: bool, wait: Wait) -> Value {
-    if allowed { Value::Null } else { json!(wait.nanos()) }
 }

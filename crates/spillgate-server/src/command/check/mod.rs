@@ -11,21 +11,20 @@ use std::time::Duration;
 use spillgate::rules::{Action, Request};
 use spillgate::{
     Algorithm, Clock, Decision, FallbackStore, Hit, Limiter, ManualClock, MemoryOptions, MemoryStore, Op, SystemClock,
-    Time, Verdict,
+    Time,
 };
 use spillgate_redis::{RedisStore, StoreErrorKind};
 
-mod asked;
-mod dry_run;
 mod explain;
 
+use crate::admin::Explanation;
 use crate::cli::{Check, Setting};
 use crate::command::open::{rule_checks, rules, settings, store};
 use crate::command::terminal::{EXIT_DENIED, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal, Tone};
 use crate::metrics::Metrics;
+use crate::service::explain::{After, Explained, ExplainedLimit, Pairs, decided};
 use crate::service::{Backend, Client, Loaded, Service, ServiceError, ServiceOptions};
 use crate::settings::{Grants, Settings, StoreUrl};
-use asked::{After, Asked, AskedLimit, Pairs, decided};
 
 pub(super) fn run(check: &Check, terminal: &mut Terminal) -> u8 {
     let checked = settings(check).map_err(wrong).and_then(|settings| match settings.store.url {
@@ -139,7 +138,15 @@ fn answer<C: Clock>(
     let questions: Vec<(u64, Request<'_>)> = check.costs.iter().map(|cost| describe(*cost)).collect();
     let asked = ask_all(check, service, set, settings, &loaded, &questions)?;
     if check.json {
-        terminal.json(&explain::json(check, &loaded, &pairs, &asked, settings.map(|it| &it.store.url)));
+        let explanation = Explanation {
+            domain: &check.domain,
+            costs: &check.costs,
+            store: settings.map(|settings| settings.store.url.to_string()),
+            takes: settings.is_none() || check.takes,
+            descriptors: &pairs,
+            explained: &asked,
+        };
+        terminal.json(&explanation.json(&loaded));
     } else {
         let text = explain::text(check, &loaded, &pairs, &asked, terminal);
         terminal.print(&(store_line(check, settings.map(|it| &it.store.url), terminal) + &text));
@@ -172,7 +179,7 @@ fn ask_all<'p, C: Clock>(
     settings: Option<&Settings>,
     loaded: &'p Loaded,
     questions: &[(u64, Request<'p>)],
-) -> Result<Vec<Asked<'p>>, CheckError> {
+) -> Result<Vec<Explained<'p>>, CheckError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let no_runtime = |error| Problem::new(format!("the runtime cannot start: {error}"), "free some memory");
     let runtime = runtime.map_err(|error| wrong(no_runtime(error).into()))?;
@@ -229,43 +236,27 @@ async fn ask<'p, C: Clock>(
     service: &Service<C>,
     loaded: &'p Loaded,
     question: &Question<'_, 'p>,
-) -> Result<Asked<'p>, ServiceError> {
-    let request = question.request;
+) -> Result<Explained<'p>, ServiceError> {
+    let (request, at, cost) = (question.request, question.at, question.cost);
+    if question.peeks_only {
+        return Ok(Explained { at, ..service.explain(loaded, request, cost).await? });
+    }
     let plan = service.plan(loaded, request, Grants::default())?;
-    let peeks: Vec<Hit<'_>> = plan.hits.iter().map(|hit| hit.with_op(Op::Peek)).collect();
-    let before = one_by_one(service, &peeks).await?;
-    let (verdict, decisions, after) = if question.peeks_only {
-        let decisions = dry_run::decisions(service, &plan.hits, &before).await?;
-        let verdict = Verdict::of(&plan.hits, &decisions, service.limiter().now());
-        let after = dry_run::after(&plan.hits, &decisions, &before, verdict.allowed);
-        (verdict, decisions, after)
-    } else {
-        let answer = service.decide(loaded, request, Client::default()).await?;
-        decided(answer.verdict.source)?;
-        let mut decisions = before.clone();
-        for (descriptor, planned) in plan.descriptors.iter().enumerate() {
-            for ((hit, _), decided) in planned.hits.iter().zip(answer.limits(descriptor)) {
-                decisions[*hit] = *decided.decision;
-            }
-        }
-        let after = one_by_one(service, &peeks).await?;
-        if question.releases {
-            release(service, &plan.hits, &decisions).await?;
-        }
-        (answer.verdict, decisions, after.iter().map(After::from).collect())
-    };
-    let mut limits = Vec::new();
+    let before = service.peek_at(&plan).await?;
+    let answer = service.decide(loaded, request, Client::default()).await?;
+    decided(answer.verdict.source)?;
+    let mut decisions = before.clone();
     for (descriptor, planned) in plan.descriptors.iter().enumerate() {
-        for (hit, limit) in &planned.hits {
-            // The number is the index among all limits of the rule. Not every limit has a hit, because another rule can
-            // replace a limit.
-            let of_rule = planned.rule.and_then(|rule| rule.limits.iter().position(|own| std::ptr::eq(own, *limit)));
-            let number = of_rule.unwrap_or(0);
-            let (before, decision, after) = (before[*hit], decisions[*hit], after[*hit]);
-            limits.push(AskedLimit { descriptor, number, limit, before, decision, after });
+        for ((hit, _), decided) in planned.hits.iter().zip(answer.limits(descriptor)) {
+            decisions[*hit] = *decided.decision;
         }
     }
-    Ok(Asked { at: question.at, cost: question.cost, verdict, limits })
+    let after: Vec<_> = service.peek_at(&plan).await?.iter().map(After::from).collect();
+    if question.releases {
+        release(service, &plan.hits, &decisions).await?;
+    }
+    let limits = ExplainedLimit::of(&plan, &before, &decisions, &after);
+    Ok(Explained { at, cost, verdict: answer.verdict, limits })
 }
 
 /// Releases the permits that were taken by these decisions.
@@ -273,20 +264,8 @@ async fn release<C: Clock>(service: &Service<C>, hits: &[Hit<'_>], decisions: &[
     let taken = hits.iter().zip(decisions).filter(|(hit, _)| hit.quota.algorithm() == Algorithm::Concurrency);
     for (hit, decision) in taken {
         if let (Op::Take { cost, .. }, receipt @ Some(_)) = (hit.op, decision.receipt) {
-            one_by_one(service, &[hit.with_op(Op::Refund { cost, receipt })]).await?;
+            service.decide_alone(&hit.with_op(Op::Refund { cost, receipt })).await?;
         }
     }
     Ok(())
-}
-
-/// Asks each hit alone, so that no answer depends on another hit.
-async fn one_by_one<C: Clock>(service: &Service<C>, hits: &[Hit<'_>]) -> Result<Vec<Decision>, ServiceError> {
-    let mut seen = Vec::new();
-    for hit in hits {
-        let mut decision = [Decision::default()];
-        let verdict = service.limiter().decide(std::slice::from_ref(hit), &mut decision).await?;
-        decided(verdict.source)?;
-        seen.extend(decision);
-    }
-    Ok(seen)
 }

@@ -95,7 +95,11 @@ async fn get(admin: Admin, path: &'static str, token: Option<String>) -> Result<
         StatusCode::OK => Ok(body),
         StatusCode::UNAUTHORIZED => Err(Problem::new(
             format!("{admin} needs its admin token"),
-            "give --admin-token-file a file with the text of the server's admin_token_file",
+            "give --admin-token-file a file with the text of the server's admin_token_file or admin_read_token_file",
+        )),
+        StatusCode::FORBIDDEN => Err(Problem::new(
+            format!("{admin} answered {status}"),
+            "give --admin an IP address, or add the name to the setting `admin_hosts` of the server",
         )),
         status if status.is_redirection() => Err(Problem::new(
             format!("{admin} answered {status}, and this command follows no redirection"),

@@ -4,8 +4,9 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use crate::admin::Access;
 use crate::command::terminal::Problem;
 use crate::settings::Settings;
 
@@ -26,10 +27,16 @@ pub(crate) fn read(path: &Path, what: &str, setting: &str) -> Result<Option<Vec<
     Ok(fits.then(|| text.to_vec()))
 }
 
-/// Reads the bearer token of the admin listener. Returns `None` if the settings name no token, or no admin listener.
-pub(crate) fn admin_token(settings: &Settings) -> Result<Option<String>, Problem> {
-    let path = settings.admin_token_file.as_ref().filter(|_| settings.admin.is_some());
-    path.map(|path| token(path, "admin_token_file")).transpose()
+/// Returns who may use the admin listener. Reads the files with its tokens.
+pub(crate) fn admin_access(settings: &Settings) -> Result<Access, Problem> {
+    let read = |path: &Option<PathBuf>, setting| {
+        let path = path.as_ref().filter(|_| settings.admin.is_some());
+        path.map(|path| token(path, setting)).transpose()
+    };
+    let write_token = read(&settings.admin_token_file, "admin_token_file")?;
+    let read_token = read(&settings.admin_read_token_file, "admin_read_token_file")?;
+    let access = Access::new(write_token.as_deref(), read_token.as_deref(), settings.admin_hosts.clone());
+    access.map_err(|error| Problem::new(error.to_string(), "correct the files of the admin tokens"))
 }
 
 /// Reads a file with an admin token, which the setting or the flag `setting` names.

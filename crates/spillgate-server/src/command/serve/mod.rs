@@ -9,6 +9,7 @@ mod open_files;
 mod refusal_log;
 mod reload;
 mod rule_changes;
+mod rule_differences;
 mod signals;
 mod snapshot;
 mod snapshot_file;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 
 use spillgate::rules::Rules;
 
-use crate::admin::{self, AdminState};
+use crate::admin::{self, Access, AdminState, ReloadHistory};
 use crate::cli::Serve;
 use crate::command::open::{rule_checks, rules, secret_file, settings};
 use crate::command::terminal::{EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal};
@@ -63,19 +64,20 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     }
     let settings = resolved.settings.clone();
     let (rules, files) = rules::load(&settings).map_err(Failure::Usage)?;
-    let token = secret_file::admin_token(&settings).map_err(|problem| Failure::Usage(problem.into()))?;
+    let access = secret_file::admin_access(&settings).map_err(|problem| Failure::Usage(problem.into()))?;
     log::start(&settings, terminal.err_colour());
     open_files::allow(&settings);
     let loaded = Loaded::of(&rules, files);
     let file = snapshot_file(serve, &settings)?;
     let service = service(&settings, rules, file.as_ref()).map_err(Failure::Usage)?;
     let mut server = Server::new(settings.limits, settings.workers, Arc::clone(service.metrics()));
-    let listening = bind(&settings, &service, token, &mut server).map_err(unavailable)?;
+    let history = ReloadHistory::default();
+    let listening = bind(&settings, &service, (access, &history), &mut server).map_err(unavailable)?;
     let signals = Signals::new(hang_ups).map_err(|error| unavailable(Problem::no_resources(&error)))?;
     let running = server.start().map_err(|error| unavailable(Problem::no_resources(&error)))?;
     let saver = Saver::start(file, settings.memory.snapshot.interval, &service);
     let saver = Arc::new(saver.map_err(|error| unavailable(Problem::no_resources(&error)))?);
-    let reloads = Reloads::start(Arc::clone(&service), serve.clone(), resolved);
+    let reloads = Reloads::start(Arc::clone(&service), serve.clone(), resolved, history);
     let reloads = reloads.map_err(|error| unavailable(Problem::no_resources(&error)))?;
     signals.follow(Arc::clone(&service), running.handle(), Arc::clone(&saver), reloads).map_err(unavailable)?;
     store_health::start(&service).map_err(|error| unavailable(Problem::no_resources(&error)))?;
@@ -107,7 +109,8 @@ fn unavailable(problem: Problem) -> Failure {
 /// Finds and locks the snapshot file.
 fn snapshot_file(serve: &Serve, settings: &Settings) -> Result<Option<LockedFile>, Failure> {
     let Some(path) = &settings.memory.snapshot.path else { return Ok(None) };
-    let read = settings.rules.iter().chain(&settings.admin_token_file).chain(&serve.config);
+    let tokens = settings.admin_token_file.iter().chain(&settings.admin_read_token_file);
+    let read = settings.rules.iter().chain(tokens).chain(&serve.config);
     let file = SnapshotFile::find(path, read).map_err(|problem| Failure::Usage(problem.into()))?;
     file.lock().map(Some).map_err(unavailable)
 }
@@ -128,7 +131,7 @@ fn service(settings: &Settings, mut rules: Rules, file: Option<&LockedFile>) -> 
 fn bind(
     settings: &Settings,
     service: &Arc<Service>,
-    token: Option<String>,
+    (access, reloads): (Access, &ReloadHistory),
     server: &mut Server,
 ) -> Result<Vec<(&'static str, Listen)>, Problem> {
     let unbuilt = |error: &dyn std::fmt::Display| Problem::new(error.to_string(), "correct the settings");
@@ -147,8 +150,8 @@ fn bind(
         open("grpc", listen, App::Grpc(grpc.map_err(|e| unbuilt(&e))?))?;
     }
     if let Some(listen) = &settings.admin {
-        let state = AdminState::new(Arc::clone(service), token.as_deref()).map_err(|e| unbuilt(&e))?;
-        open("admin", listen, App::Admin(admin::router(state)))?;
+        let state = AdminState::new(Arc::clone(service), access).with_reloads(reloads.clone());
+        open("admin", listen, App::Admin(admin::router(state.with_store(&settings.store.url))))?;
     }
     Ok(listening)
 }

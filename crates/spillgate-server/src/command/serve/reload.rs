@@ -15,11 +15,13 @@ use spillgate::rules::Rules;
 
 use super::banner::Loaded;
 use super::rule_changes::{limits_lost, log_lost_counts};
+use super::rule_differences::differences;
+use crate::admin::{Lines, LoadedCounts, Outcome, Reload, ReloadHistory};
 use crate::cli::Serve;
 use crate::command::open::{rule_checks, rules, settings};
 use crate::command::terminal::{Problem, Problems};
 use crate::service::Service;
-use crate::settings::Resolved;
+use crate::settings::{Resolved, masked};
 
 /// The time limit for reading all files. If reading takes longer, a disk or a network probably does not answer.
 const READ_WITHIN: Duration = Duration::from_secs(10);
@@ -29,9 +31,15 @@ pub(super) struct Reloads(SyncSender<()>);
 
 impl Reloads {
     /// Starts the thread that reloads. `serve` has the paths, and `resolved` the current settings.
-    pub(super) fn start(service: Arc<Service>, serve: Serve, resolved: Resolved) -> io::Result<Reloads> {
+    /// `history` gets each reload.
+    pub(super) fn start(
+        service: Arc<Service>,
+        serve: Serve,
+        resolved: Resolved,
+        history: ReloadHistory,
+    ) -> io::Result<Reloads> {
         let (request, requests) = sync_channel(1);
-        let mut reloader = Reloader { service, serve, resolved, reader: Reader::default() };
+        let mut reloader = Reloader { service, serve, resolved, history, reader: Reader::default() };
         thread::Builder::new().name("reload".into()).spawn(move || reloader.run(&requests))?;
         Ok(Reloads(request))
     }
@@ -46,50 +54,55 @@ struct Reloader {
     service: Arc<Service>,
     serve: Serve,
     resolved: Resolved,
+    history: ReloadHistory,
     reader: Reader,
 }
 
 impl Reloader {
     fn run(&mut self, requests: &Receiver<()>) {
         while requests.recv().is_ok() {
+            let at_ms = self.service.limiter().now().as_nanos() / 1_000_000;
             // If anything fails, the current rules stay.
             let reloaded = catch_unwind(AssertUnwindSafe(|| self.reload()));
-            if !reloaded.unwrap_or(false) {
-                self.service.metrics().reload_failures.inc();
-                self.service.metrics().reload_successful.set(0);
-                tracing::error!("the rules were not reloaded; the earlier rules stay in use");
-            }
+            let panicked = |_| Err(Problem::new("the reload panicked", "see the panic in the log").into());
+            let mut errors = Lines::default();
+            let (outcome, loaded, changes) = match reloaded.unwrap_or_else(panicked) {
+                Ok((loaded, changes)) => (Outcome::Reloaded, Some(loaded), changes),
+                Err(problems) => {
+                    for line in problems.lines() {
+                        tracing::error!("{line}");
+                        errors.add(|| masked(&line));
+                    }
+                    self.service.metrics().reload_failures.inc();
+                    self.service.metrics().reload_successful.set(0);
+                    tracing::error!("the rules were not reloaded; the earlier rules stay in use");
+                    (Outcome::Failed, None, Lines::default())
+                }
+            };
+            self.history.add(Reload { at_ms, outcome, loaded, errors, changes });
         }
     }
 
-    /// Reads all files. Returns whether the server uses their rules now.
-    fn reload(&mut self) -> bool {
+    /// Reads all files, and replaces the rules. Returns what the server uses now, and what has changed.
+    fn reload(&mut self) -> Result<(LoadedCounts, Lines), Problems> {
         let (serve, paths) = (self.serve.clone(), self.resolved.settings.rules.clone());
         let read = self.reader.read(READ_WITHIN, move || {
             let settings =
                 serve.config.is_some().then(|| settings::load(serve.config.as_deref(), &serve.rules, &serve.flags));
             (settings, rules::files(&paths))
         });
-        let loaded = read.map_err(Problems::from).and_then(|(settings, files)| {
-            self.compare(settings);
-            let files = files?;
-            Ok((self.checked(rules::parse(&self.resolved.settings, &files)?)?, files.len()))
-        });
+        let (settings, files) = read?;
+        self.compare(settings);
+        let files = files?;
+        let mut rules = self.checked(rules::parse(&self.resolved.settings, &files)?)?;
         let memory = self.service.limiter().store().memory();
-        let opened = loaded.and_then(|(mut rules, files)| {
-            rules::open_sketches(&self.resolved.settings, Some(&self.service.rules()), &mut rules, memory)?;
-            Ok((rules, files))
-        });
-        let (rules, files) = match opened {
-            Ok(opened) => opened,
-            Err(problems) => {
-                problems.lines().for_each(|line| tracing::error!("{line}"));
-                return false;
-            }
-        };
-        log_lost_counts(&self.service.rules(), &rules);
-        let Loaded { domains, rules: count, warnings, .. } = Loaded::of(&rules, files);
+        let before = Arc::clone(&self.service.rules());
+        rules::open_sketches(&self.resolved.settings, Some(&before), &mut rules, memory)?;
+        let changes = differences(&before, &rules);
+        let Loaded { files, domains, rules: count, warnings } = Loaded::of(&rules, files.len());
         self.service.replace_rules(rules);
+        // A line about a reload is written when the new rules are in use, so that a reader of the log can rely on it.
+        log_lost_counts(&before, &self.service.rules());
         let domains = domains.len();
         tracing::info!(
             files,
@@ -98,7 +111,7 @@ impl Reloader {
             warnings,
             "rules reloaded; the settings are still those of the start"
         );
-        true
+        Ok((LoadedCounts { files, domains, rules: count, warnings }, changes))
     }
 
     /// Returns the rules if they can replace the current rules.

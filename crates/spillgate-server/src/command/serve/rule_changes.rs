@@ -29,7 +29,7 @@ pub(super) fn log_lost_counts(before: &Rules, after: &Rules) {
 /// reload are returned. A limit with a sketch loses them if anything of its quota or its size changes. Any other limit
 /// keeps its counts if only its number of units or its burst changes. A queue (`leaky_bucket`) is an exception: it loses
 /// its counts if its rate changes.
-fn lost_counts(before: &Rules, after: &Rules) -> Vec<(String, &'static str)> {
+pub(super) fn lost_counts(before: &Rules, after: &Rules) -> Vec<(String, &'static str)> {
     let was: HashMap<_, _> = before.rules().map(|rule| ((&*rule.domain, &*rule.path), rule)).collect();
     let changed = after.rules().filter_map(|rule| {
         let old = was.get(&(&*rule.domain, &*rule.path)).filter(|old| !old.limits.is_empty())?;

@@ -1,0 +1,58 @@
+//! `POST /explain`: says why a request would be allowed or refused now. Nothing is taken.
+//!
+//! An operator asks this when a caller complains. `spillgate check` gives the same answer without a server.
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use spillgate::Clock;
+use spillgate::rules::{self, Action};
+
+use crate::protocol::http::json::{Entries, Text, object};
+use crate::protocol::http::problem::Problem;
+use crate::protocol::http::read_body;
+use crate::service::explain::Pairs;
+
+use super::{AdminState, BODY_BYTES, Explanation};
+
+const EXAMPLE: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}],"cost":1}"#;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Explain<'a> {
+    #[serde(borrow)]
+    domain: Text<'a>,
+    #[serde(borrow)]
+    descriptors: Vec<Entries<'a>>,
+    #[serde(default = "one")]
+    cost: u64,
+}
+
+fn one() -> u64 {
+    1
+}
+
+pub(super) async fn explain<C: Clock>(
+    State(state): State<AdminState<C>>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let body = read_body(request.into_body(), BODY_BYTES).await?;
+    let wire: Explain<'_> = object(&body).map_err(|error| Problem::bad_json(&error, EXAMPLE))?;
+    let descriptors: Pairs<'_> = wire.descriptors.iter().map(|entries| entries.iter().collect()).collect();
+    let mut request = rules::Request::new(&wire.domain);
+    for entries in &descriptors {
+        request.add(entries.iter().copied(), Action::Take(wire.cost), None);
+    }
+    let loaded = state.service.rules();
+    let explained = state.service.explain(&loaded, &request, wire.cost).await?;
+    let explanation = Explanation {
+        domain: &wire.domain,
+        costs: &[wire.cost],
+        store: state.store.as_deref().map(str::to_owned),
+        takes: false,
+        descriptors: &descriptors,
+        explained: &[explained],
+    };
+    Ok(Json(explanation.json(&loaded)).into_response())
+}

@@ -1,0 +1,201 @@
+//! Tests of `POST /explain` and `POST /peek` on the memory store.
+//!
+//! An operator relies on two things: an explanation says what a request would really get, and it takes nothing.
+
+use axum::body::Body;
+use axum::http::Request;
+use serde_json::{Value, json};
+use spillgate::rules::{Rules, RulesFile};
+use spillgate::{MemoryOptions, OnFull};
+use spillgate_server::service::ServiceOptions;
+use spillgate_testkit::Random;
+
+use crate::app::{App, RULES, Reply, options};
+
+const LOCAL: &str = "127.0.0.1:4711";
+
+fn post(app: &App, path: &str, body: &Value) -> Reply {
+    let request = Request::post(path).header("host", LOCAL).body(Body::from(body.to_string()));
+    app.admin(None, LOCAL, request.expect("the request is valid"))
+}
+
+fn explain(app: &App, descriptors: &Value, cost: u64) -> Value {
+    let reply = post(app, "/explain", &json!({"domain": "api", "descriptors": descriptors, "cost": cost}));
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    reply.json()
+}
+
+fn peek(app: &App, descriptors: &Value) -> Value {
+    let reply = post(app, "/peek", &json!({"domain": "api", "descriptors": descriptors}));
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    reply.json()
+}
+
+fn check(app: &App, descriptors: &Value, cost: u64) -> Reply {
+    app.post("/v1/check", &json!({"domain": "api", "descriptors": descriptors, "cost": cost}).to_string())
+}
+
+/// Returns the metrics that count requests. Others change by themselves, for example when an expired state is removed.
+fn metrics(app: &App) -> Vec<String> {
+    let request = Request::get("/metrics").body(Body::empty()).expect("the request is valid");
+    let page = app.admin(None, LOCAL, request).body;
+    let of_requests = ["spillgate_requests_", "spillgate_decisions_total", "spillgate_limit_", "spillgate_unmatched_"];
+    let lines = page.lines().filter(|line| of_requests.iter().any(|name| line.starts_with(name)));
+    lines.map(str::to_owned).collect()
+}
+
+/// Asks for an explanation, then sends the request, and checks that the request gets what the explanation says.
+fn explains_what_comes(app: &App, descriptors: &Value, cost: u64) {
+    let (before, counted) = (peek(app, descriptors), metrics(app));
+    let said = explain(app, descriptors, cost)["asked"][0].clone();
+    assert_eq!(peek(app, descriptors), before, "an explanation takes nothing");
+    assert_eq!(metrics(app), counted, "an explanation counts nothing");
+    let answer = check(app, descriptors, cost);
+    let context = format!("{descriptors} cost {cost}: {said}\n{}", answer.body);
+    assert_eq!(said["allowed"], json!(answer.status == 200), "{context}");
+    let got = answer.json();
+    let wait = said["retry_after_ns"].as_u64().map(|ns| ns.div_ceil(1_000_000));
+    if answer.status != 200 && wait.is_some() {
+        assert_eq!(got["retry_after_ms"].as_u64(), wait, "{context}");
+    }
+    assert_eq!(said["delay_ns"].as_u64().map(|ns| ns.div_ceil(1_000_000)), got["delay_ms"].as_u64(), "{context}");
+    let after = peek(app, descriptors);
+    let left = |page: &Value| -> Vec<Value> {
+        let descriptors = page["descriptors"].as_array().expect("it is a list").iter();
+        let limits = descriptors.flat_map(|it| it["limits"].as_array().expect("it is a list").clone());
+        limits.map(|limit| limit["remaining"].clone()).collect()
+    };
+    let said: Vec<_> = said["limits"].as_array().expect("it is a list").iter().collect();
+    let foreseen: Vec<_> = said.iter().map(|limit| limit["after"]["remaining"].clone()).collect();
+    assert_eq!(foreseen, left(&after), "{context}");
+}
+
+#[test]
+fn a_request_gets_what_its_explanation_says() {
+    let app = App::new();
+    let mut random = Random(18);
+    let keys = [
+        "user_id",
+        "path",
+        "shadowed",
+        "pair",
+        "queued",
+        "job",
+        "guarded",
+        "hidden",
+        "soft",
+        "tokens",
+        "paid_later",
+        "sketched",
+        "both",
+        "unknown",
+    ];
+    for _ in 0..600 {
+        let key = *random.pick(&keys);
+        let descriptor = json!([{ key: random.below(2).to_string() }]);
+        explains_what_comes(&app, &descriptor, random.below(5));
+        app.clock.advance(std::time::Duration::from_millis(random.below(900)));
+    }
+}
+
+#[test]
+fn a_request_gets_what_its_explanation_says_although_the_store_is_full() {
+    for on_full in [OnFull::Deny, OnFull::Allow, OnFull::Sketch { bytes: 1 << 20 }] {
+        let memory = MemoryOptions { max_keys: 1, on_full, ..MemoryOptions::default() };
+        let app = App::with_memory(options(), ServiceOptions::default(), memory);
+        assert_eq!(check(&app, &json!([{"user_id": "first"}]), 1).status, 200);
+        for (key, cost) in [("user_id", 1), ("user_id", 1), ("user_id", 3), ("job", 1), ("tokens", 4), ("tokens", 70)] {
+            let said = explain(&app, &json!([{ key: "second" }]), cost)["asked"][0]["allowed"].clone();
+            let status = check(&app, &json!([{ key: "second" }]), cost).status;
+            assert_eq!(said, json!(status == 200), "{on_full:?}: {key} {cost}");
+        }
+    }
+}
+
+#[test]
+fn an_explanation_stores_no_key() {
+    let app = App::new();
+    for key in ["user_id", "pair", "queued", "job", "soft", "tokens", "paid_later", "both", "unknown"] {
+        for value in 0..50 {
+            explain(&app, &json!([{ key: value }]), value % 4);
+            peek(&app, &json!([{ key: value }]));
+        }
+    }
+    assert_eq!(app.service.limiter().store().memory().len(), 0);
+}
+
+#[test]
+fn an_explanation_shows_each_level_and_the_rule_with_its_line() {
+    let app = App::new();
+    let said = explain(&app, &json!([[["outer", "1"], ["inner", "2"]], {"unknown": "3"}]), 1);
+    let found = &said["descriptors"][0];
+    assert_eq!(found["entries"], json!([["outer", "1"], ["inner", "2"]]));
+    let outcomes: Vec<_> = found["steps"].as_array().expect("it is a list").iter().map(|it| &it["outcome"]).collect();
+    assert_eq!(outcomes, [&json!("went_deeper"), &json!("matched")]);
+    assert_eq!(found["rule"]["path"], "outer > inner");
+    assert!(found["rule"]["origin"].as_str().is_some_and(|origin| origin.starts_with("rules/api.yaml:")), "{found}");
+    assert_eq!(said["descriptors"][1]["rule"], Value::Null);
+    assert_eq!((&said["store"], &said["takes"], &said["costs"]), (&Value::Null, &json!(false), &json!([1])));
+}
+
+#[test]
+fn a_peek_shows_states_and_penalties() {
+    let app = App::new();
+    check(&app, &json!([{"pair": "a"}]), 1);
+    let seen = peek(&app, &json!([{"pair": "a"}, {"unknown": "b"}]));
+    let day_ns = 86_400_000_000_000_u64;
+    let expected = json!({
+        "entries": [["pair", "a"]], "rule": "pair", "limits": [
+            {"name": "burst", "file": "rules/api.yaml", "line": 14, "capacity": 1, "remaining": 0,
+             "reset_after_ns": 1_000_000_000, "penalty_ns": 0},
+            {"name": "daily", "file": "rules/api.yaml", "line": 15, "capacity": 150, "remaining": 149,
+             "reset_after_ns": day_ns, "penalty_ns": 0},
+        ],
+    });
+    assert_eq!(seen["descriptors"][0], expected);
+    assert_eq!(seen["descriptors"][1], json!({"entries": [["unknown", "b"]], "rule": null, "limits": []}));
+    let text = "domain: api\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 1, penalty: 5m}}]";
+    let rules = Rules::parse(&[RulesFile { name: "p.yaml".into(), text: text.into() }]).expect("the rules are valid");
+    app.service.replace_rules(rules);
+    for _ in 0..2 {
+        explains_what_comes(&app, &json!([{"a": "1"}]), 1);
+    }
+    assert_eq!(peek(&app, &json!([{"a": "1"}]))["descriptors"][0]["limits"][0]["penalty_ns"], 300_000_000_000_u64);
+    assert_eq!(explain(&app, &json!([{"a": "1"}]), 1)["asked"][0]["limits"][0]["reason"], "penalty");
+}
+
+#[test]
+fn a_domain_that_charges_in_turn_is_explained_one_descriptor_at_a_time() {
+    let app = App::new();
+    let text = RULES.replacen("domain: api", "domain: api\ncompat: envoy", 1);
+    let text = text.split("  - key: sketched").next().unwrap_or_default().to_owned();
+    let rules = Rules::parse(&[RulesFile { name: "e.yaml".into(), text }]).expect("the rules are valid");
+    app.service.replace_rules(rules);
+    let body = |descriptors: Value| json!({"domain": "api", "descriptors": descriptors});
+    let both = post(&app, "/explain", &body(json!([{"user_id": "7"}, {"alike": "7"}])));
+    assert!(both.problem(400).contains("ask one descriptor at a time"));
+    assert_eq!(post(&app, "/explain", &body(json!([{"user_id": "7"}]))).status, 200);
+}
+
+#[test]
+fn a_wrong_body_is_answered_with_the_reason() {
+    let app = App::new();
+    for path in ["/explain", "/peek"] {
+        let ask = |body: Value| post(&app, path, &body).problem(400);
+        assert!(ask(json!({"domain": "api", "descriptors": []})).contains("no descriptors"));
+        assert!(ask(json!({"domain": "", "descriptors": [{"a": "b"}]})).contains("the domain is empty"));
+        assert!(ask(json!({"domain": "api"})).contains("missing field `descriptors`"));
+        assert!(ask(json!({"domain": "api", "descriptor": []})).contains("unknown field `descriptor`"));
+        assert!(ask(json!([1])).contains("send JSON such as"));
+        assert!(
+            ask(json!({"domain": "api", "descriptors": vec![json!({"a": "b"}); 33]})).contains("too many descriptors")
+        );
+        let deep = "[".repeat(60_000);
+        let request = Request::post(path).header("host", LOCAL).body(Body::from(deep)).expect("the request is valid");
+        assert_eq!(app.admin(None, LOCAL, request).status, 400);
+        let long = json!({"domain": "a".repeat(70_000), "descriptors": [{"a": "b"}]});
+        post(&app, path, &long).problem(413);
+        let script = json!({"domain": "api", "descriptors": [{"<script>": "</script>\u{0}\u{202e}"}]});
+        assert_eq!(post(&app, path, &script).header("content-type"), Some("application/json"));
+    }
+}

@@ -1,0 +1,182 @@
+//! Compares the OpenAPI file of the admin listener with the answers of a real server: each answer of each route.
+//!
+//! Programs are generated from such a file. A member that is missing there, or has another type, breaks them.
+
+mod cli_support;
+#[path = "openapi/schema.rs"]
+mod schema;
+mod support;
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use cli_support::{Folder, signal};
+use serde_json::{Value, json};
+use support::spillgate::Spillgate;
+use support::{eventually, http};
+
+const RULES: &str = "domain: api
+descriptors:
+  - key: user_id
+    rate_limits: [{name: per_user, unit: hour, requests_per_unit: 3, penalty: 1m}, {unit: day, limit: 9, algorithm: token_bucket}]
+    descriptors: [{key: path, value: '/a*', shadow_mode: true, rate_limit: {algorithm: sliding_window_counter, window: 1m, limit: 5}}]
+  - key: job
+    rate_limit: {name: jobs, algorithm: concurrency, requests_per_unit: 2, lease: 30s}
+  - {key: queue, rate_limit: {algorithm: leaky_bucket, unit: second, limit: 1, queue: 2}}
+  - {key: sketched, rate_limit: {algorithm: token_bucket, unit: minute, limit: 5, representation: sketch, sketch_memory: 1MiB}}
+  - {key: free, rate_limit: {unlimited: true}}
+";
+
+/// A server, its OpenAPI file, and the operations that were checked.
+struct Api {
+    server: Spillgate,
+    file: Value,
+    checked: RefCell<BTreeSet<String>>,
+}
+
+impl Api {
+    fn start(folder: &Folder, arguments: &[&str]) -> Api {
+        let server = Spillgate::serve(&folder.path("rules.yaml"), arguments);
+        let answer = http::get(server.admin(), "/openapi.json", &[("authorization", "Bearer read")]);
+        let file = serde_json::from_str(&answer.body).expect("the file is JSON");
+        Api { server, file, checked: RefCell::default() }
+    }
+
+    /// Sends a request and checks its answer against the file. A request that succeeds is checked too. Returns the answer.
+    fn ask(&self, method: &str, path: &str, token: &str, body: &str, status: u16) -> Value {
+        let authorization = format!("Bearer {token}");
+        let headers = [("authorization", authorization.as_str())];
+        let answer = http::request(self.server.admin(), method, path, &headers, body).expect("the server answers");
+        let context = format!("{method} {path} {body}: {}", answer.body);
+        assert_eq!(answer.status, status, "{context}");
+        let route = path.split('?').next().unwrap_or_default();
+        let operation = &self.file["paths"][route][method.to_lowercase()];
+        assert!(operation.is_object(), "{context} is not in the file");
+        let class = format!("{}XX", status / 100);
+        let responses = &operation["responses"];
+        let response = responses.get(status.to_string()).or_else(|| responses.get(class));
+        let content = &response.unwrap_or_else(|| panic!("{context} is not in the file"))["content"];
+        let kind = answer.header("content-type").unwrap_or_default().split(';').next().unwrap_or_default();
+        let schema = &content[kind]["schema"];
+        assert!(schema.is_object(), "{context}: the type {kind} is not in the file: {content}");
+        let is_json = kind.ends_with("json");
+        let value = if is_json { serde_json::from_str(&answer.body).expect("it is JSON") } else { json!(answer.body) };
+        schema::check(&self.file, schema, &value, &context).unwrap_or_else(|error| panic!("{error}"));
+        let sent = &operation["requestBody"]["content"]["application/json"]["schema"];
+        if status == 200 && sent.is_object() {
+            let body = serde_json::from_str(body).expect("a body that is accepted is JSON");
+            schema::check(&self.file, sent, &body, &context).unwrap_or_else(|error| panic!("{error}"));
+        }
+        if status == 200 {
+            self.checked.borrow_mut().insert(format!("{method} {route}"));
+        }
+        value
+    }
+
+    fn check(&self, descriptor: &Value, cost: u64) {
+        let body = json!({"domain": "api", "descriptors": [descriptor], "cost": cost}).to_string();
+        http::request(self.server.http(), "POST", "/v1/check", &[], &body).expect("the server answers");
+    }
+}
+
+#[test]
+fn each_answer_is_as_the_file_says() {
+    let folder = Folder::new(&[("rules.yaml", RULES), ("write", "write"), ("read", "read")]);
+    let file = |name: &str| folder.path(name).display().to_string();
+    let (write, read) = (file("write"), file("read"));
+    let tokens = ["--admin-token-file", &write, "--admin-read-token-file", &read, "--insight-keys=plain"];
+    let api = Api::start(&folder, &tokens);
+    let descriptors = [
+        json!({"user_id": 7}),
+        json!([["user_id", "7"], ["path", "/ab"]]),
+        json!({"job": true}),
+        json!({"queue": "q"}),
+        json!({"sketched": "s"}),
+        json!({"free": "f"}),
+        json!({"unknown": 1.5}),
+    ];
+    let request = |cost: Option<u64>, descriptors: &[Value]| {
+        let mut body = json!({"domain": "api", "descriptors": descriptors});
+        cost.iter().for_each(|cost| body["cost"] = json!(cost));
+        body.to_string()
+    };
+    // Before, after and beyond the limits: states, verdicts and callers all have another form.
+    for _ in 0..3 {
+        for path in ["/rules", "/insight", "/insight?readings=true", "/top", "/reloads", "/openapi.json", "/metrics"] {
+            api.ask("GET", path, "read", "", 200);
+        }
+        for descriptor in &descriptors {
+            for cost in [None, Some(0), Some(3), Some(1000)] {
+                api.ask("POST", "/explain", "read", &request(cost, std::slice::from_ref(descriptor)), 200);
+            }
+            api.check(descriptor, 1);
+            api.check(descriptor, 3);
+        }
+        api.ask("POST", "/peek", "read", &request(None, &descriptors), 200);
+    }
+    assert_eq!(api.ask("POST", "/reset", "write", &request(None, &descriptors[..1]), 200), json!({"reset": 2}));
+    let hit = r#"{"bucket":"login","key":"7","limit":1,"window_ms":60000}"#;
+    api.ask("POST", "/reset", "write", hit, 200);
+    for text in [RULES.replacen("unit: hour", "unit: day", 1), "domain: api\ndescriptors: 7\n".to_owned()] {
+        let before = api.ask("GET", "/reloads", "read", "", 200)["reloads"].as_array().map(Vec::len);
+        folder.write("rules.yaml", &text);
+        signal(api.server.process.id(), "HUP");
+        eventually("the reload is listed", || {
+            let now = api.ask("GET", "/reloads", "read", "", 200)["reloads"].as_array().map(Vec::len);
+            (now > before).then_some(())
+        });
+    }
+    for path in ["/healthz", "/readyz"] {
+        api.ask("GET", path, "", "", 200);
+    }
+    let all: BTreeSet<_> = operations(&api.file).map(|(method, path, _)| format!("{method} {path}")).collect();
+    assert_eq!(*api.checked.borrow(), all, "each operation of the file was checked, and no other");
+}
+
+#[test]
+fn each_error_is_as_the_file_says() {
+    let folder = Folder::new(&[("rules.yaml", RULES), ("write", "write"), ("read", "read")]);
+    let file = |name: &str| folder.path(name).display().to_string();
+    let (write, read) = (file("write"), file("read"));
+    let api = Api::start(&folder, &["--admin-token-file", &write, "--admin-read-token-file", &read]);
+    for (method, path, operation) in operations(&api.file) {
+        if operation["security"] == json!([]) {
+            continue;
+        }
+        api.ask(method, path, "wrong", "", 401);
+        if method == "POST" {
+            api.ask(method, path, "write", "nonsense", 400);
+            api.ask(method, path, "write", &" ".repeat(70_000), 413);
+        }
+    }
+    api.ask("GET", "/insight?readings=7", "read", "", 400);
+    api.ask("POST", "/reset", "read", "", 403);
+    api.ask("POST", "/reset", "write", r#"{"domain":"api","descriptors":[{"unknown":"1"}]}"#, 404);
+}
+
+#[test]
+fn the_file_has_the_routes_and_the_version_of_the_server() {
+    let folder = Folder::new(&[("rules.yaml", RULES)]);
+    let api = Api::start(&folder, &[]);
+    assert_eq!(api.file["info"]["version"], env!("CARGO_PKG_VERSION"));
+    let help = http::get(api.server.admin(), "/nothing", &[]).body;
+    let help: Value = serde_json::from_str(&help).expect("the answer is JSON");
+    let help = help["help"].as_str().expect("the answer has a help text");
+    let named: BTreeSet<_> = help.split([' ', ',']).filter(|word| word.starts_with('/')).collect();
+    let routes: BTreeSet<_> = operations(&api.file).map(|(_, path, _)| path).collect();
+    assert_eq!(routes, named);
+    let schemas = api.file["components"]["schemas"].as_object().expect("there are schemas");
+    let text = api.file.to_string();
+    let unused = schemas.keys().find(|name| !text.contains(&format!("\"#/components/schemas/{name}\"")));
+    assert_eq!(unused, None, "each schema is used");
+}
+
+/// Returns the method, the path and the description of each operation of the file.
+fn operations(file: &Value) -> impl Iterator<Item = (&'static str, &str, &Value)> {
+    let paths = file["paths"].as_object().expect("the file has paths").iter();
+    paths.flat_map(|(path, methods)| {
+        let methods = methods.as_object().expect("a path has methods").iter();
+        methods
+            .map(move |(method, operation)| (if method == "post" { "POST" } else { "GET" }, path.as_str(), operation))
+    })
+}
