@@ -4,11 +4,15 @@
 
 #[path = "replay/bursts.rs"]
 mod bursts;
+#[path = "replay/callers.rs"]
+mod callers;
 #[path = "replay/changes.rs"]
 mod changes;
 mod cli_support;
 #[path = "replay/command.rs"]
 mod command;
+#[path = "replay/errors.rs"]
+mod errors;
 #[path = "replay/memory.rs"]
 mod memory;
 #[path = "replay/same_as_server.rs"]

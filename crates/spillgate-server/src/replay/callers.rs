@@ -1,12 +1,18 @@
-//! The names of callers in a report.
+//! The callers of each limit: their names, and how many of their requests the limit allowed and refused in the whole log.
 //!
 //! A caller is named by its descriptor. If callers are hidden, a hash takes the place of the name.
 
-use spillgate::KeyHasher;
-use spillgate::insight::TopCallers;
+use std::collections::HashMap;
 
-/// The most bytes of a name. The rest is left out, so that a long value does not fill a report.
-const NAME_BYTES: usize = 128;
+use spillgate::KeyHasher;
+use spillgate::insight::{CallerName, TopCallers};
+
+use super::report::{CallerCounts, Counts, LimitCallers};
+
+/// The most callers of all limits together that are counted alone. They take about 16 MB.
+pub const CALLERS: usize = 100_000;
+/// The callers of each list. More would not be read.
+const SHOWN: usize = 10;
 
 /// How callers are named.
 #[derive(Debug)]
@@ -22,7 +28,7 @@ impl Names {
         Names { hasher: None }
     }
 
-    /// Names callers by hashes. A caller has the same hash everywhere in one report, and another one in each report.
+    /// Names callers by hashes. A name has the same hash everywhere in one report, and another one in each report.
     #[must_use]
     pub fn hashed() -> Names {
         Names { hasher: Some(KeyHasher::random()) }
@@ -34,16 +40,15 @@ impl Names {
         self.hasher.is_some()
     }
 
-    /// Returns the name of a caller with this descriptor, as [`push_name`] writes it.
-    pub(super) fn shown(&self, descriptor: &str) -> String {
+    /// Returns how a report shows a caller with this name.
+    pub(super) fn shown(&self, name: &str) -> String {
         match &self.hasher {
-            None => descriptor.to_owned(),
-            Some(hasher) => format!("caller {:012x}", hasher.start().part(descriptor.as_bytes()).finish() as u64 >> 16),
+            None => name.to_owned(),
+            Some(hasher) => format!("caller {:012x}", hasher.start().part(name.as_bytes()).finish() as u64 >> 16),
         }
     }
 
-    /// Hides the names in a list of insight. The hash of a name is the one in the rest of the report, unless insight has kept only
-    /// the beginning of the name.
+    /// Hides the names in a list of insight.
     pub(super) fn hide(&self, top: &mut TopCallers) {
         if self.are_hidden() {
             for caller in &mut top.callers {
@@ -53,33 +58,77 @@ impl Names {
     }
 }
 
-/// Writes the beginning of a descriptor as text, as insight does: `user_id=7, path=/search`.
-pub(super) fn push_name(text: &mut String, entries: &[(&str, &str)]) {
-    for (index, (key, value)) in entries.iter().enumerate() {
-        for part in [if index > 0 { ", " } else { "" }, key, "=", value] {
-            let left = NAME_BYTES.saturating_sub(text.len());
-            text.push_str(&part[..part.floor_char_boundary(left)]);
+/// The callers of all limits of a run.
+#[derive(Debug)]
+pub(super) struct CallersOfLimits {
+    /// By the index of the limit, and the hash of the caller.
+    counted: HashMap<(usize, u128), (CallerName, Counts)>,
+    most: usize,
+}
+
+impl CallersOfLimits {
+    /// Counts at most `most` callers.
+    pub(super) fn new(most: usize) -> CallersOfLimits {
+        CallersOfLimits { counted: HashMap::new(), most }
+    }
+
+    /// Counts a request of a caller of a limit. Returns whether the caller is counted alone.
+    pub(super) fn add(&mut self, limit: usize, key: u128, refused: bool, name: impl FnOnce() -> CallerName) -> bool {
+        if let Some((_, counts)) = self.counted.get_mut(&(limit, key)) {
+            counts.add(refused);
+            return true;
         }
+        let has_room = self.counted.len() < self.most;
+        if has_room {
+            let mut counts = Counts::default();
+            counts.add(refused);
+            self.counted.insert((limit, key), (name(), counts));
+        }
+        has_room
+    }
+
+    /// Returns the callers of each of `limits` limits.
+    pub(super) fn finish(self, limits: usize, names: &Names) -> Vec<LimitCallers> {
+        let mut of_limits = vec![Vec::new(); limits];
+        for ((limit, _), (name, counts)) in self.counted {
+            of_limits[limit].push((name.to_string(), counts));
+        }
+        let of_limit = |callers: Vec<(String, Counts)>| LimitCallers {
+            counted: callers.len() as u64,
+            top_refused: top(&callers, |counts| counts.refused, names),
+            top_allowed: top(&callers, |counts| counts.allowed, names),
+            further: Counts::default(),
+        };
+        of_limits.into_iter().map(of_limit).collect()
+    }
+}
+
+/// Returns the callers with the highest counts. Callers with equal counts are in the order of their names.
+fn top(callers: &[(String, Counts)], count: fn(&Counts) -> u64, names: &Names) -> Vec<CallerCounts> {
+    let mut callers: Vec<_> = callers.iter().filter(|(_, counts)| count(counts) > 0).collect();
+    let order = |one: &&(String, Counts), other: &&(String, Counts)| {
+        count(&other.1).cmp(&count(&one.1)).then_with(|| one.0.cmp(&other.0)).then(one.1.allowed.cmp(&other.1.allowed))
+    };
+    if callers.len() > SHOWN {
+        callers.select_nth_unstable_by(SHOWN, order);
+        callers.truncate(SHOWN);
+    }
+    callers.sort_unstable_by(order);
+    let shown = |(name, counts): &&(String, Counts)| CallerCounts { caller: names.shown(name), counts: *counts };
+    callers.iter().map(shown).collect()
+}
+
+impl Counts {
+    /// Counts a request.
+    pub(super) fn add(&mut self, refused: bool) {
+        self.refused += u64::from(refused);
+        self.allowed += u64::from(!refused);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn name(entries: &[(&str, &str)]) -> String {
-        let mut text = String::new();
-        push_name(&mut text, entries);
-        text
-    }
-
-    #[test]
-    fn a_name_is_the_beginning_of_the_descriptor() {
-        assert_eq!(name(&[("user_id", "7"), ("path", "/x")]), "user_id=7, path=/x");
-        let long = "é".repeat(200);
-        let cut = name(&[("a", &long), ("b", &long)]);
-        assert!(cut.len() <= NAME_BYTES && cut.starts_with("a=éé"), "{cut}");
-    }
 
     #[test]
     fn hashes_are_equal_within_a_report_only() {
@@ -88,5 +137,21 @@ mod tests {
         assert_ne!(one.shown("a=1"), one.shown("a=2"));
         assert_ne!(one.shown("a=1"), other.shown("a=1"));
         assert_eq!(Names::plain().shown("a=1"), "a=1");
+    }
+
+    #[test]
+    fn equal_callers_are_in_the_order_of_their_names() {
+        let mut callers = CallersOfLimits::new(100);
+        for key in (0..40).rev() {
+            for request in 0..3 + u64::from(key == 5) {
+                let name = || CallerName::of([&*format!("a={key:02}")]);
+                assert!(callers.add(0, key, request > 0, name));
+            }
+        }
+        let [of_limit] = &callers.finish(1, &Names::plain())[..] else { panic!("one limit") };
+        let shown: Vec<_> = of_limit.top_refused.iter().map(|it| (&*it.caller, it.counts.refused)).collect();
+        let expected = ["a=05", "a=00", "a=01", "a=02", "a=03", "a=04", "a=06", "a=07", "a=08", "a=09"];
+        assert_eq!(shown, expected.map(|name| (name, if name == "a=05" { 3 } else { 2 })));
+        assert_eq!((of_limit.counted, of_limit.top_allowed[0].counts.allowed), (40, 1));
     }
 }

@@ -1,26 +1,28 @@
 //! What differs when two sets of rules decide the same requests.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
+use spillgate::KeyHasher;
+use spillgate::insight::CallerName;
 use spillgate::rules::Request;
 
-use super::callers::{Names, push_name};
+use super::callers::{CALLERS, Names};
 use super::report::{Agreement, CallerChange, Comparison, Counts, LimitChange};
 use super::run::{Decided, Run};
+use crate::service::caller_name;
 
-/// The most callers that are compared. They take 30 MB. Requests of further callers are only in the sums.
-const CALLERS: usize = 100_000;
 /// The callers that a report shows.
 const SHOWN: usize = 20;
 
 /// The callers of two runs, with the requests that were refused.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Callers {
-    by_name: HashMap<String, CallerCounts>,
+    /// By the hash of the whole descriptor, because names are cut.
+    by_hash: HashMap<u128, (CallerName, CallerCounts)>,
+    hasher: KeyHasher,
     /// Whether there were more callers than [`CALLERS`].
     is_full: bool,
-    /// The name of a caller. It is used again for each one.
-    name: String,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,22 +46,30 @@ impl Agreement {
 }
 
 impl Callers {
+    pub(super) fn new() -> Callers {
+        Callers { by_hash: HashMap::new(), hasher: KeyHasher::random(), is_full: false }
+    }
+
     /// Counts each descriptor of a request that a limit counts.
     pub(super) fn add(&mut self, request: &Request<'_>, old: &Decided, new: &Decided) {
         for (descriptor, (old, new)) in request.descriptors().zip(old.descriptors.iter().zip(&new.descriptors)) {
             if old.is_none() && new.is_none() {
                 continue;
             }
-            self.name.clear();
-            push_name(&mut self.name, descriptor.entries);
-            if !self.by_name.contains_key(&self.name) {
-                if self.by_name.len() >= CALLERS {
+            let mut hash = self.hasher.start();
+            for (key, value) in descriptor.entries {
+                hash.part(key.as_bytes()).part(value.as_bytes());
+            }
+            let hash = hash.finish();
+            let is_full = self.by_hash.len() >= CALLERS;
+            let counts = match self.by_hash.entry(hash) {
+                Entry::Occupied(known) => &mut known.into_mut().1,
+                Entry::Vacant(_) if is_full => {
                     self.is_full = true;
                     continue;
                 }
-                self.by_name.insert(self.name.clone(), CallerCounts::default());
-            }
-            let Some(counts) = self.by_name.get_mut(&self.name) else { continue };
+                Entry::Vacant(new) => &mut new.insert((caller_name(descriptor.entries), CallerCounts::default())).1,
+            };
             counts.requests += 1;
             counts.old_refused += u64::from(*old == Some(true));
             counts.new_refused += u64::from(*new == Some(true));
@@ -68,11 +78,11 @@ impl Callers {
 
     /// Returns the callers for whom something changes, and how many more there are.
     fn finish(self, names: &Names) -> (Vec<CallerChange>, u64) {
-        let changed = self.by_name.into_iter().filter(|(_, counts)| counts.old_refused != counts.new_refused);
-        let mut changed: Vec<_> = changed.collect();
+        let changed = self.by_hash.into_values().filter(|(_, counts)| counts.old_refused != counts.new_refused);
+        let mut changed: Vec<_> = changed.map(|(name, counts)| (name.to_string(), counts)).collect();
         let change = |counts: &CallerCounts| counts.old_refused.abs_diff(counts.new_refused);
         changed.sort_by(|(name, counts), (other_name, other)| {
-            change(other).cmp(&change(counts)).then(name.cmp(other_name))
+            change(other).cmp(&change(counts)).then(name.cmp(other_name)).then(other.requests.cmp(&counts.requests))
         });
         let further = changed.len().saturating_sub(SHOWN) as u64;
         let shown = changed.into_iter().take(SHOWN).map(|(name, counts)| CallerChange {

@@ -18,7 +18,7 @@ mod timeline;
 use spillgate::Time;
 use spillgate::rules::Request;
 
-pub use callers::Names;
+pub use callers::{CALLERS, Names};
 pub use run::{Decided, Run, RunOptions};
 pub use suggest::{MAX_AT_ONCE, Suggested, results, suggested};
 pub use template::{Filled, TemplateError, Templates};
@@ -80,7 +80,7 @@ impl Replay {
         Replay {
             agreements: vec![Agreement::default(); runs.len()],
             decided: Vec::with_capacity(runs.len()),
-            callers: compares.then(Callers::default),
+            callers: compares.then(Callers::new),
             runs,
             not_decided: Samples::default(),
             records: 0,

@@ -16,19 +16,22 @@ const LINE_BYTES: usize = 500;
 pub(super) struct Refusals {
     first: Vec<Refusal>,
     /// Sorted by wait, the longest first. A caller is in this list only once, because otherwise one caller would fill it.
-    longest: Vec<Refusal>,
+    longest: Vec<(u128, Refusal)>,
 }
 
 impl Refusals {
-    /// Adds a refusal. `caller` writes the name of the caller, and is called only if the refusal is kept.
+    /// Adds a refusal of the caller with the hash `key`. `name` returns its name, and is called only if the refusal is kept.
     #[inline]
-    pub(super) fn add(&mut self, record: &Record<'_>, decision: &Decision, caller: impl Fn(&mut String)) {
+    pub(super) fn add(&mut self, record: &Record<'_>, decision: &Decision, key: u128, name: impl FnOnce() -> String) {
         let wait_ns = decision.retry_after.nanos();
         let is_first = self.first.len() < KEPT;
-        let shortest = if self.longest.len() < KEPT { 0 } else { self.longest[KEPT - 1].wait_ns.unwrap_or(0) };
+        // A refusal of a caller that is in the list has to be longer than this one.
+        let same = self.longest.iter().find(|(other, _)| *other == key);
+        let shortest =
+            same.or_else(|| self.longest.get(KEPT - 1)).and_then(|(_, refusal)| refusal.wait_ns).unwrap_or(0);
         let is_long = wait_ns.is_some_and(|wait_ns| wait_ns > shortest);
         if is_first || is_long {
-            self.keep(record, wait_ns, (is_first, is_long), caller);
+            self.keep(record, (key, name()), wait_ns, (is_first, is_long));
         }
     }
 
@@ -36,31 +39,23 @@ impl Refusals {
     fn keep(
         &mut self,
         record: &Record<'_>,
+        (key, caller): (u128, String),
         wait_ns: Option<u64>,
         (is_first, is_long): (bool, bool),
-        caller: impl Fn(&mut String),
     ) {
-        let mut name = String::new();
-        caller(&mut name);
         let refusal = Refusal {
             file: record.file.to_owned(),
             line: record.line,
             time_ns: record.time.as_nanos(),
             text: Some(beginning(record.text, LINE_BYTES)),
-            caller: name,
+            caller,
             wait_ns,
         };
         if is_long {
-            let same = self.longest.iter().position(|other| other.caller == refusal.caller);
-            match same {
-                Some(index) if self.longest[index].wait_ns >= wait_ns => {}
-                same => {
-                    same.map(|index| self.longest.remove(index));
-                    let index = self.longest.partition_point(|other| other.wait_ns >= wait_ns);
-                    self.longest.insert(index, refusal.clone());
-                    self.longest.truncate(KEPT);
-                }
-            }
+            self.longest.retain(|(other, _)| *other != key);
+            let index = self.longest.partition_point(|(_, other)| other.wait_ns >= wait_ns);
+            self.longest.insert(index, (key, refusal.clone()));
+            self.longest.truncate(KEPT);
         }
         if is_first {
             self.first.push(refusal);
@@ -74,7 +69,8 @@ impl Refusals {
             refusal.text = refusal.text.filter(|_| !names.are_hidden());
             refusal
         };
-        [self.first, self.longest].map(|refusals| refusals.into_iter().map(shown).collect())
+        let longest = self.longest.into_iter().map(|(_, refusal)| refusal).collect();
+        [self.first, longest].map(|refusals: Vec<_>| refusals.into_iter().map(shown).collect())
     }
 }
 
@@ -98,13 +94,29 @@ mod tests {
             let record = Record { time: Time::from_nanos(line), file: "a", line, text: b"text" };
             let mut decision = Decision::default();
             decision.retry_after = Wait::After(wait_ns);
-            refusals.add(&record, &decision, |name| name.push_str(&caller.to_string()));
+            refusals.add(&record, &decision, caller, || caller.to_string());
         }
         let [first, longest] = refusals.finish(&Names::plain());
         let of = |list: &[Refusal]| list.iter().map(|it| (it.caller.clone(), it.wait_ns)).collect::<Vec<_>>();
         let expected = [("1", 9), ("6", 8), ("5", 6), ("3", 4), ("2", 3)];
         assert_eq!(of(&longest), expected.map(|(caller, wait)| (caller.to_owned(), Some(wait))));
         assert_eq!(first.iter().map(|it| it.line).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn a_refusal_that_is_not_kept_costs_no_name() {
+        let mut refusals = Refusals::default();
+        let mut named = 0;
+        for line in 1..=1_000 {
+            let record = Record { time: Time::from_nanos(line), file: "a", line, text: b"text" };
+            let mut decision = Decision::default();
+            decision.retry_after = Wait::After(1_000 - line / 2);
+            refusals.add(&record, &decision, 1, || {
+                named += 1;
+                "one".to_owned()
+            });
+        }
+        assert_eq!((named, refusals.longest.len()), (KEPT, 1));
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub struct ReplayReport {
     pub comparison: Option<Comparison>,
     /// What each suggestion of insight would do.
     pub suggestions: Vec<SuggestionResult>,
+    /// Why suggestions are missing, in whole sentences, and what to know of their results. Empty if no suggestion was asked for.
+    pub suggestion_notes: Vec<String>,
     /// Whether callers are hidden: their names are hashes, and no line of the log is in this report.
     pub anonymous: bool,
     /// What the log cannot show, in whole sentences. Each output has to say it.
@@ -113,6 +115,8 @@ pub struct LimitReport {
     pub refused_units: u64,
     /// Requests of this limit over time.
     pub timeline: Timeline,
+    /// The callers of the limit in the whole log.
+    pub callers: LimitCallers,
     /// The first refusals, in the order of their times.
     pub first_refusals: Vec<Refusal>,
     /// The refusals with the longest waits, the longest one first.
@@ -124,6 +128,30 @@ pub struct LimitReport {
     pub period: Option<Period>,
 }
 
+/// The callers of one limit in the whole log. Their counts are exact.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LimitCallers {
+    /// The number of callers that are counted one by one.
+    pub counted: u64,
+    /// The callers with the most refused requests.
+    pub top_refused: Vec<CallerCounts>,
+    /// The callers with the most allowed requests.
+    pub top_allowed: Vec<CallerCounts>,
+    /// The requests of all further callers together. A replay counts at most 100,000 callers of all limits one by one: those that
+    /// come first.
+    pub further: Counts,
+}
+
+/// A caller with its requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CallerCounts {
+    /// The descriptor.
+    pub caller: String,
+    /// Its requests.
+    #[serde(flatten)]
+    pub counts: Counts,
+}
+
 /// The number of readings with a verdict, each of an hour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct VerdictHours {
@@ -133,12 +161,14 @@ pub struct VerdictHours {
     pub hours: u64,
 }
 
-/// The insight of one hour of the log, as a server reports it at the end of this hour.
+/// The insight of one hour of the log, as a server reports it at the end of this hour. A reading at the end of the log can have some
+/// minutes more in its counts, because insight counts in slots of several minutes.
 #[derive(Clone, Debug, Serialize)]
 pub struct Period {
-    /// An hour before the reading, or the begin of the log.
+    /// An hour before the reading, or the beginning of the log.
     pub from_ns: u64,
-    /// The time of the reading: the last nanosecond of an hour of UTC, or the end of the log.
+    /// The time of the reading: the last nanosecond of an hour of UTC, or the end of the log if the log ends more than a minute
+    /// before.
     pub to_ns: u64,
     /// What insight reports at the end of the hour.
     pub report: Report,
@@ -165,7 +195,7 @@ pub struct Bar {
 /// Requests over time, in steps of equal length.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Timeline {
-    /// The begin of the first step.
+    /// The beginning of the first step.
     pub begin_ns: u64,
     /// The length of a step.
     pub step_ns: u64,

@@ -10,19 +10,30 @@ use spillgate::rules::{Limit, NoMemory, Request, Rule, Rules};
 use spillgate::{Algorithm, KeyHasher, Limiter, ManualClock, MemoryOptions, MemoryStore, Time, Timing};
 
 use super::Record;
-use super::callers::{Names, push_name};
+use super::callers::{CallersOfLimits, Names};
 use super::period::{HOUR_NS, Hours};
 use super::refusals::Refusals;
-use super::report::{Counts, LimitReport, RunReport};
+use super::report::{Counts, LimitCallers, LimitReport, RunReport};
 use super::timeline::Counting;
 use crate::limit_name::LimitName;
 use crate::metrics::{Metrics, judged_units};
-use crate::service::{Answer, Backend, Client, Loaded, Service, ServiceError, ServiceOptions};
+use crate::service::{Answer, Backend, Client, Loaded, Service, ServiceError, ServiceOptions, caller_name};
 use crate::settings::CallerKeys;
+
+/// A log that ends this long before the end of an hour is read at the end of this hour. Most logs are rotated at such a time.
+const MINUTE_NS: u64 = 60_000_000_000;
 
 /// The note of a limit whose requests have no end in the log.
 const NO_ENDS: &str = "A log does not say when a request has ended. So each permit is held until its lease ends, and this limit refuses \
                        more than it would.";
+
+/// The note of a limit with a queue.
+const NO_WAITS: &str = "In a replay no request waits, as on a server whose callers ask without a wait. So each request that would have to \
+                        wait in the queue counts as refused.";
+
+/// The note of a limit whose costs are not in the log.
+const NO_COSTS: &str = "The cost of this limit is charged after the work, and a log does not have it. Each request counts 1 unit, and this \
+                        limit refuses none of them.";
 
 /// What a run needs besides its rules.
 #[derive(Clone, Debug)]
@@ -33,6 +44,8 @@ pub struct RunOptions {
     pub memory: MemoryOptions,
     /// The secret of keys.
     pub keys: KeyHasher,
+    /// The most callers of all limits together that are counted one by one.
+    pub callers: usize,
 }
 
 /// A set of rules with everything that it has counted.
@@ -44,6 +57,7 @@ pub struct Run {
     /// The index of the first limit of each rule in `limits`.
     first_limits: Vec<usize>,
     limits: Vec<Tally>,
+    callers: CallersOfLimits,
     allowed: u64,
     refused: u64,
     unmatched: u64,
@@ -62,6 +76,8 @@ struct Tally {
     refused_units: u64,
     timeline: Counting,
     refusals: Refusals,
+    /// The requests of callers that are not counted one by one.
+    further: Counts,
     /// The requests of this hour.
     hour_requests: u64,
     hours: Hours,
@@ -103,6 +119,7 @@ impl Run {
             loaded,
             first_limits,
             limits: std::iter::repeat_with(Tally::new).take(count).collect(),
+            callers: CallersOfLimits::new(options.callers),
             allowed: 0,
             refused: 0,
             unmatched: 0,
@@ -161,10 +178,13 @@ impl Run {
             let Some(units) = judged_units(decided.hit.op, decided.decision) else { continue };
             let Some(index) = rule.limits.iter().position(|own| ptr::eq(own, decided.limit)) else { continue };
             let tally = &mut self.limits[first + index];
-            let refused = !decided.decision.allowed;
+            let (refused, key) = (!decided.decision.allowed, decided.hit.key);
             tally.count(record.time.as_nanos(), units, refused);
+            if !self.callers.add(first + index, key, refused, || caller_name(entries)) {
+                tally.further.add(refused);
+            }
             if refused {
-                tally.refusals.add(record, decided.decision, |name| push_name(name, entries));
+                tally.refusals.add(record, decided.decision, key, || caller_name(entries).to_string());
             }
         }
     }
@@ -208,15 +228,24 @@ impl Run {
     /// Returns what the run has found. Its limits are in the order of the rules.
     #[must_use]
     pub fn finish(mut self, whole_seconds: bool, names: &Names) -> RunReport {
-        self.end_hour(self.last_ns);
+        let end_ns = (self.hour + 1).saturating_mul(HOUR_NS) - 1;
+        let has_whole_hour = end_ns.saturating_sub(self.last_ns) < MINUTE_NS;
+        self.end_hour(if has_whole_hour { end_ns } else { self.last_ns });
         let rules = self.loaded.rules().flat_map(|rule| rule.limits.iter().map(move |limit| (rule, limit)));
         let unwatched = self.limits.len() - self.loaded.unwatched();
+        let mut callers = self.callers.finish(self.limits.len(), names);
         let report = |(index, ((rule, limit), tally)): (usize, ((&Rule, &Limit), Tally))| {
+            let callers = LimitCallers { further: tally.further, ..std::mem::take(&mut callers[index]) };
             let [first_refusals, longest_refusals] = tally.refusals.finish(names);
             let (hours, period) = tally.hours.finish(limit, whole_seconds, names);
             let unwatched =
                 (index >= unwatched).then_some("This limit has no insight, because insight.max_callers is too small.");
-            let note = (limit.quota.algorithm() == Algorithm::Concurrency).then_some(NO_ENDS).or(unwatched);
+            let note = match limit.quota.algorithm() {
+                Algorithm::Concurrency => Some(NO_ENDS),
+                Algorithm::LeakyBucket => Some(NO_WAITS),
+                _ if limit.post_paid => Some(NO_COSTS),
+                _ => unwatched,
+            };
             LimitReport {
                 limit: LimitName::of(rule, limit),
                 note: note.map(str::to_owned),
@@ -225,6 +254,7 @@ impl Run {
                 allowed_units: tally.allowed_units,
                 refused_units: tally.refused_units,
                 timeline: tally.timeline.finish(),
+                callers,
                 first_refusals,
                 longest_refusals,
                 hours,
@@ -251,6 +281,7 @@ impl Tally {
             refused_units: 0,
             timeline: Counting::new(),
             refusals: Refusals::default(),
+            further: Counts::default(),
             hour_requests: 0,
             hours: Hours::default(),
         }

@@ -7,7 +7,7 @@ use spillgate::{Clock as _, Limiter, ManualClock, MemoryOptions, MemoryStore, Ti
 use super::report::*;
 use crate::limit_name::LimitName;
 
-/// The begin of the log: 2026-03-01 12:00:00 UTC.
+/// The beginning of the log: 2026-03-01 12:00:00 UTC.
 pub(crate) const BEGIN_NS: u64 = 1_772_366_400_000_000_000;
 const HOUR_NS: u64 = 3_600_000_000_000;
 /// A text that would be markup, or control a terminal, if an output forgot to clean it.
@@ -62,6 +62,7 @@ pub(crate) fn sample() -> ReplayReport {
         },
         comparison: Some(comparison(&new)),
         suggestions: suggestions(&rules),
+        suggestion_notes: vec![format!("Not tried: {HOSTILE}")],
         runs: vec![new, old],
         anonymous: false,
         notes: vec!["Refused requests were in fact served, so the log has no retries.".into()],
@@ -89,7 +90,19 @@ fn limit(rule: &spillgate::rules::Rule, refused_percent: u64) -> LimitReport {
         caller: format!("remote_address=203.0.113.{line}{HOSTILE}"),
         wait_ns: (!line.is_multiple_of(3)).then_some(line * 1_500_000_000),
     };
+    let caller = |number: u64| CallerCounts {
+        caller: format!("remote_address=203.0.113.{number}{HOSTILE}"),
+        counts: Counts { allowed: 100 * number, refused: 1_000 / number },
+    };
+    let further = Counts { allowed: 3, refused: 4 };
+    let callers = LimitCallers {
+        counted: 40,
+        top_refused: (1..=6).map(caller).collect(),
+        top_allowed: (1..=6).rev().map(caller).collect(),
+        further,
+    };
     LimitReport {
+        callers,
         limit: LimitName::of(rule, limit),
         note: None,
         allowed_requests: 17_000,

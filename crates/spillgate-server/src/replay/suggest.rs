@@ -28,6 +28,18 @@ pub fn suggested(report: &RunReport) -> Vec<Suggested> {
 }
 
 impl Suggested {
+    /// Says that the limit cannot have these numbers. `report` is the one from which the suggestion came.
+    #[must_use]
+    pub fn impossible(&self, report: &RunReport) -> String {
+        let name = report.limits.get(self.limit).map_or_else(String::new, |limit| {
+            let name = limit.limit.name.as_deref().map(|name| format!(" {name}")).unwrap_or_default();
+            format!("{}: {}{name}", limit.limit.domain, limit.limit.rule)
+        });
+        format!(
+            "The suggestion for {name} was not tried, because the limit has options that do not go together with it."
+        )
+    }
+
     /// Returns the rules with this suggestion. Returns `None` if the limit cannot have these numbers beside its other options.
     #[must_use]
     pub fn apply(&self, rules: &Rules) -> Option<Rules> {
@@ -63,4 +75,22 @@ pub fn results(suggestions: &[Suggested], replayed: &Replayed) -> Vec<Suggestion
 
 const fn counts(limit: &LimitReport) -> Counts {
     Counts { allowed: limit.allowed_requests, refused: limit.refused_requests }
+}
+
+#[cfg(test)]
+mod tests {
+    use spillgate::rules::RulesFile;
+
+    use super::*;
+
+    #[test]
+    fn a_suggestion_that_a_limit_cannot_have_names_the_limit() {
+        let text = "domain: api\ndescriptors: [{key: remote_address, rate_limit: {unit: minute, limit: 60}}]";
+        let rules =
+            Rules::parse(&[RulesFile { name: "rules.yaml".into(), text: text.into() }]).expect("they are valid");
+        let suggested = |limit| Suggested { limit: 0, suggestion: Suggestion::new(limit, None) };
+        assert!(suggested(60).apply(&rules).is_some() && suggested(u64::MAX).apply(&rules).is_none());
+        let sentence = suggested(u64::MAX).impossible(&super::super::sample::sample().runs[0]);
+        assert!(sentence.contains("api: remote_address <b>per address</b> was not tried"), "{sentence}");
+    }
 }

@@ -181,7 +181,7 @@ fn watch_all(now: Time, loaded: &Loaded, request: &Request<'_>, answer: AnswerVi
             let take = Take::of(units, decision).of_request(answer.verdict.allowed).decided_at(answer.verdict.now);
             let key = answer.plan.hits[*hit].key;
             if loaded.insights.names {
-                insight.count_named(now, key, &take, || name(descriptor.entries));
+                insight.count_named(now, key, &take, || caller_name(descriptor.entries));
             } else {
                 insight.count(now, key, &take);
             }
@@ -189,8 +189,8 @@ fn watch_all(now: Time, loaded: &Loaded, request: &Request<'_>, answer: AnswerVi
     }
 }
 
-/// Returns the beginning of a descriptor as text: `user_id=7, path=/search`.
-fn name(entries: &[(&str, &str)]) -> CallerName {
+/// Returns the beginning of a descriptor as text: `user_id=7, path=/search`. It is the name of a caller everywhere.
+pub(crate) fn caller_name(entries: &[(&str, &str)]) -> CallerName {
     let parts = |(index, (key, value))| [if index > 0 { ", " } else { "" }, key, "=", value];
     CallerName::of(entries.iter().copied().enumerate().flat_map(parts))
 }

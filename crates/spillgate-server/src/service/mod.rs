@@ -45,6 +45,7 @@ pub use backend::Backend;
 pub use client::Client;
 pub use error::ServiceError;
 pub use insight::Watched;
+pub(crate) use insight::caller_name;
 pub use loaded::{Loaded, UNMATCHED};
 pub use named_limits::not_reset;
 pub use options::{Bounds, ServiceOptions};

@@ -68,6 +68,8 @@ struct Compared {
     replayed: Replayed,
     allowed: u64,
     refused: u64,
+    /// The answers of the server that refuse, by the number of the line.
+    refusals: BTreeMap<u64, Value>,
     /// What the server says of each limit, at the times of the readings that the replay shows.
     insights: BTreeMap<u64, Vec<Value>>,
 }
@@ -101,7 +103,7 @@ fn compare(open: impl Fn() -> Log, format: &str, rules_text: &str, descriptors: 
     let periods = first.runs[0].limits.iter().filter_map(|limit| limit.period.as_ref());
     let mut insights: BTreeMap<u64, Vec<Value>> = periods.map(|period| (period.to_ns, Vec::new())).collect();
     let (mut server, mut last) = (None, Time::EPOCH);
-    let (mut allowed, mut refused) = (0, 0);
+    let (mut allowed, mut refused, mut refusals) = (0, 0, BTreeMap::new());
     let replayed = replayed(open(), format, (rules_text, &templates), |record, filled, replay| {
         let server = server.get_or_insert_with(|| Server::start(rules(rules_text), &options(), record.time));
         let end = end_of_hour(last);
@@ -117,11 +119,16 @@ fn compare(open: impl Fn() -> Log, format: &str, rules_text: &str, descriptors: 
         assert_eq!(Some(decided.allowed), answer["allowed"].as_bool(), "line {}: {answer}", record.line);
         let count = if decided.allowed { &mut allowed } else { &mut refused };
         *count += 1;
+        if !decided.allowed {
+            refusals.insert(record.line, answer);
+        }
     });
-    if let Some(insight) = insights.get_mut(&last.as_nanos()) {
-        *insight = server.expect("the log has lines").insight(last);
+    // The last reading is at the end of the log, or at the end of its hour.
+    let server = server.expect("the log has lines");
+    for (at_ns, insight) in insights.iter_mut().filter(|(at_ns, _)| **at_ns >= last.as_nanos()) {
+        *insight = server.insight(Time::from_nanos(*at_ns));
     }
-    Compared { replayed, allowed, refused, insights }
+    Compared { replayed, allowed, refused, refusals, insights }
 }
 
 /// Returns a report in the form of the page `/insight`.
@@ -144,6 +151,23 @@ fn assert_same_insight(compared: &Compared) -> usize {
         assert_eq!(page["suggested_rules"], json!(period.suggested_rules));
         assert_eq!((&page["rule"], &page["line"]), (&json!(limit.limit.rule), &json!(limit.limit.line)));
         found += 1;
+    }
+    found
+}
+
+/// The waits of the refusals that a report shows must be those that the server has said. Returns how many were compared.
+fn assert_same_waits(compared: &Compared) -> usize {
+    let mut found = 0;
+    for limit in &compared.replayed.runs[0].limits {
+        for refusal in limit.first_refusals.iter().chain(&limit.longest_refusals) {
+            let answer = &compared.refusals[&refusal.line];
+            // If several limits refuse, the answer has the wait of one of them.
+            if answer["rule"] == json!(limit.limit.rule) {
+                let wait_ms = refusal.wait_ns.map(|ns| ns.div_ceil(1_000_000));
+                assert_eq!(answer["retry_after_ms"].as_u64(), wait_ms, "line {}: {answer}", refusal.line);
+                found += 1;
+            }
+        }
     }
     found
 }
@@ -178,6 +202,8 @@ fn the_answers_are_those_of_a_server_with_rules_for_envoy() {
     let compared = compare(|| of_text(&text), FRACTIONS, COMPAT, &DESCRIPTORS[..2]);
     assert!(compared.allowed > 100 && compared.refused > 100, "{} and {}", compared.allowed, compared.refused);
     assert_eq!(assert_same_insight(&compared), 2);
+    let waits = assert_same_waits(&compared);
+    assert!(waits >= 10, "only {waits} waits were compared");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::io::{Cursor, Read};
 use spillgate::rules::{Rules, RulesFile};
 use spillgate::{KeyHasher, MemoryOptions, Time};
 use spillgate_server::access_log::{OUT_OF_ORDER, Ordered, Reader};
-use spillgate_server::replay::{Filled, Names, Record, Replay, Replayed, Run, RunOptions, Templates};
+use spillgate_server::replay::{CALLERS, Filled, Names, Record, Replay, Replayed, Run, RunOptions, Templates};
 use spillgate_server::service::ServiceOptions;
 use spillgate_server::settings::{CallerKeys, Insight};
 use spillgate_testkit::Random;
@@ -21,7 +21,12 @@ pub(crate) const FRACTIONS: &str = "$remote_addr $msec \"$request\"";
 pub(crate) fn options() -> RunOptions {
     let insight = Insight { max_callers: 65_536, keys: CallerKeys::Plain };
     let service = ServiceOptions { insight, ..ServiceOptions::default() };
-    RunOptions { service, memory: MemoryOptions::default(), keys: KeyHasher::with_secret(*b"0123456789abcdef") }
+    RunOptions {
+        service,
+        memory: MemoryOptions::default(),
+        keys: KeyHasher::with_secret(*b"0123456789abcdef"),
+        callers: CALLERS,
+    }
 }
 
 pub(crate) fn rules(text: &str) -> Rules {

@@ -54,6 +54,7 @@ pub(crate) fn hostile_texts() -> ReplayReport {
         }
         comparison.callers.iter_mut().for_each(|change| change.caller = text());
     }
+    report.suggestion_notes = vec![text(), text()];
     report
 }
 
@@ -68,6 +69,12 @@ fn hostile_limit(limit: &mut LimitReport, text: &mut impl FnMut() -> String) {
     for refusal in limit.first_refusals.iter_mut().chain(&mut limit.longest_refusals) {
         (refusal.file, refusal.caller, refusal.text) = (text(), text(), Some(text()));
     }
+    limit
+        .callers
+        .top_refused
+        .iter_mut()
+        .chain(&mut limit.callers.top_allowed)
+        .for_each(|caller| caller.caller = text());
     if let Some(period) = &mut limit.period {
         period.report.reason = text();
         period.suggested_rules = Some(text());
@@ -80,6 +87,7 @@ fn hostile_limit(limit: &mut LimitReport, text: &mut impl FnMut() -> String) {
 pub(crate) fn forty_limits() -> ReplayReport {
     let mut report = shop();
     (report.comparison, report.suggestions, report.anonymous) = (None, Vec::new(), true);
+    report.suggestion_notes.clear();
     report.runs.truncate(1);
     let limits = &mut report.runs[0].limits;
     let first = limits.clone();
@@ -88,6 +96,8 @@ pub(crate) fn forty_limits() -> ReplayReport {
         limit.limit.name = Some(format!("plan_{index}"));
         let refusals = limit.first_refusals.iter_mut().chain(&mut limit.longest_refusals);
         refusals.for_each(|refusal| (refusal.text, refusal.caller) = (None, "caller 3f9a21c0".into()));
+        let callers = limit.callers.top_refused.iter_mut().chain(&mut limit.callers.top_allowed);
+        callers.for_each(|caller| caller.caller = "caller 3f9a21c0".into());
         limits.push(limit);
     }
     limits.sort_by_key(|limit| limit.period.as_ref().map(|period| attention(period.report.verdict)));
@@ -109,6 +119,7 @@ pub(crate) fn one_line() -> ReplayReport {
     (limit.period, limit.timeline) = (None, timeline.clone());
     (limit.allowed_requests, limit.refused_requests) = (1, 0);
     (limit.first_refusals, limit.longest_refusals) = (Vec::new(), Vec::new());
+    limit.callers = LimitCallers::default();
     limit.hours.clear();
     limit.note = Some("This limit is not watched.".into());
     let run = RunReport {
@@ -145,6 +156,10 @@ pub(crate) fn huge_numbers() -> ReplayReport {
         for limit in &mut run.limits {
             (limit.limit.limit, limit.limit.capacity, limit.limit.window_ns) = (MOST, MOST, Some(MOST));
             (limit.allowed_requests, limit.refused_requests) = (MOST, MOST);
+            limit.callers.further = Counts { allowed: MOST, refused: MOST };
+            for caller in limit.callers.top_refused.iter_mut().chain(&mut limit.callers.top_allowed) {
+                caller.counts = Counts { allowed: MOST, refused: MOST };
+            }
             limit.timeline.points.fill(Counts { allowed: 0, refused: MOST });
             let Some(period) = &mut limit.period else { continue };
             (period.from_ns, period.to_ns, period.burst_error_units) = (MOST, MOST, Some(f64::MAX));

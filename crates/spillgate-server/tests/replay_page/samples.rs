@@ -154,7 +154,19 @@ fn limit(rule: &Rule, traffic: (Traffic, u64), requests: u64, refused: u64) -> L
     let mut longest = refusals.clone();
     longest.sort_by_key(|refusal| std::cmp::Reverse(refusal.wait_ns));
     longest.truncate(5);
+    let caller = |number: u64| CallerCounts {
+        caller: format!("remote_address=198.51.100.{}", number * 11),
+        counts: Counts { allowed: allowed / 40 * number / 10, refused: refused / (number + 2) },
+    };
+    let mut top_refused: Vec<_> = (1..=10).map(caller).collect();
+    top_refused.retain(|caller| caller.counts.refused > 0);
     LimitReport {
+        callers: LimitCallers {
+            counted: traffic.1,
+            top_refused,
+            top_allowed: (1..=10).rev().map(caller).collect(),
+            further: Counts::default(),
+        },
         limit: LimitName::of(rule, limit),
         note: None,
         allowed_requests: allowed,
@@ -229,6 +241,7 @@ pub(crate) fn shop() -> ReplayReport {
         },
         comparison: Some(comparison(&run)),
         suggestions: suggestions(&run),
+        suggestion_notes: vec!["A request passes only if each limit allows it.".into()],
         runs: vec![run, old],
         anonymous: false,
         notes: vec!["The requests that are refused here were in fact served, so the log has no retries.".into()],

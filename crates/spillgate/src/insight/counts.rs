@@ -84,9 +84,11 @@ impl Slots {
         }
     }
 
-    /// Returns the counts of the span with the index `span`, which ends at `now_ns`. The span can be longer by one slot.
+    /// Returns the counts of the span with the index `span`, which ends at `now_ns`. The span can be longer by one slot, unless
+    /// `now_ns` is the last nanosecond of a slot.
     pub(super) fn read(&self, now_ns: u64, span: usize) -> Slot {
-        let first = now_ns.saturating_sub(SPANS_NS[span]) / slot_ns(span);
+        // The nanosecond `now_ns` belongs to the span.
+        let first = now_ns.saturating_add(1).saturating_sub(SPANS_NS[span]) / slot_ns(span);
         let mut sum = Slot::default();
         for (number, slot) in &self.rings[span] {
             if (first..=now_ns / slot_ns(span)).contains(number) {

@@ -191,7 +191,7 @@ impl Sample {
     /// Returns the lowest threshold in the span that ends at `now_ns`. All callers of the span that are below it were
     /// counted from their first request in the span.
     fn threshold_of(&self, now_ns: u64, span_ns: u64) -> u64 {
-        let first = now_ns.saturating_sub(span_ns) / MINUTE_NS;
+        let first = now_ns.saturating_add(1).saturating_sub(span_ns) / MINUTE_NS;
         let known = self.minute.saturating_sub(MINUTES as u64 - 1);
         let minutes = first.max(known)..=self.minute;
         minutes.map(|minute| self.thresholds[minute as usize % MINUTES]).min().unwrap_or(u64::MAX).min(self.threshold)

@@ -57,6 +57,22 @@ fn distinct_callers_are_estimated_within_the_stated_error() {
 }
 
 #[test]
+fn a_reading_at_the_last_nanosecond_of_an_hour_has_this_hour_only() {
+    const SECOND_NS: u64 = 1_000_000_000;
+    let begin_ns = BEGIN_NS - BEGIN_NS % (3_600 * SECOND_NS);
+    let quota = Quota::per_second(10).constant();
+    let insight = LimitInsight::new(&quota, Options::default(), Time::from_nanos(begin_ns));
+    for second in 1..=3 * 3_600 {
+        let end_ns = begin_ns + second * SECOND_NS;
+        insight.count(Time::from_nanos(end_ns - SECOND_NS), 7, &Take::of(1, &decision(true)));
+        if second % 3_600 == 0 {
+            let reading = insight.read(Time::from_nanos(end_ns - 1));
+            assert_eq!(reading.spans.each_ref().map(|span| span.counts.requests), [60, 600, 3_600]);
+        }
+    }
+}
+
+#[test]
 fn few_callers_are_counted_exactly_in_each_span() {
     let (quota, begin) = (Quota::per_second(10).constant(), Time::from_nanos(BEGIN_NS));
     let insight = LimitInsight::new(&quota, Options::default(), begin);

@@ -10,18 +10,20 @@ use crate::access_log::{FILES_MAX, Reader};
 use crate::cli::Replay;
 use crate::command::open::{memory, rules, settings};
 use crate::command::terminal::{Problem, Problems};
-use crate::replay::{RunOptions, TemplateError, Templates};
+use crate::replay::{CALLERS, RunOptions, TemplateError, Templates};
 use crate::service::ServiceOptions;
 use crate::settings::Settings;
 
 /// How many callers insight watches if the settings switch it off: a replay is for insight.
-const CALLERS: usize = 65_536;
+const WATCHED: usize = 65_536;
 
 /// Rules with the names of their files.
 #[derive(Clone)]
 pub(super) struct NamedRules {
     pub(super) name: String,
     pub(super) rules: Rules,
+    /// The most callers that are counted one by one.
+    pub(super) callers: usize,
 }
 
 /// Everything that was read before the log.
@@ -39,9 +41,9 @@ pub(super) struct Inputs {
 }
 
 impl NamedRules {
-    /// Returns changed rules under the same name.
+    /// Returns changed rules under the same name. Their callers are not counted, because the results of suggestions have none.
     pub(super) fn with(&self, rules: Rules) -> NamedRules {
-        NamedRules { name: self.name.clone(), rules }
+        NamedRules { name: self.name.clone(), rules, callers: 0 }
     }
 }
 
@@ -69,8 +71,10 @@ impl Inputs {
             })?;
         check_logs(&replay.logs, replay.suggests)?;
         let mut service = ServiceOptions::from(&settings);
+        // A replay shows what the rules would do if they were enforced.
+        service.shadow = false;
         if service.insight.max_callers == 0 {
-            service.insight.max_callers = CALLERS;
+            service.insight.max_callers = WATCHED;
         }
         Ok(Inputs {
             new,
@@ -79,7 +83,12 @@ impl Inputs {
             templates,
             reader,
             out_of_order: replay.out_of_order,
-            options: RunOptions { service, memory: memory::options(&settings)?, keys: KeyHasher::random() },
+            options: RunOptions {
+                service,
+                memory: memory::options(&settings)?,
+                keys: KeyHasher::random(),
+                callers: CALLERS,
+            },
             logs: replay.logs.clone(),
             format: replay.format.clone(),
             descriptors: replay.descriptors.clone(),
@@ -97,7 +106,7 @@ fn named(settings: &Settings, paths: &[PathBuf]) -> Result<NamedRules, Problems>
     let files = rules::files(paths)?;
     let rules = rules::parse(settings, &files)?;
     let names: Vec<_> = files.iter().map(|file| &*file.name).collect();
-    Ok(NamedRules { name: names.join(", "), rules })
+    Ok(NamedRules { name: names.join(", "), rules, callers: CALLERS })
 }
 
 fn domain(given: Option<&str>, rules: &Rules) -> Result<String, Problem> {

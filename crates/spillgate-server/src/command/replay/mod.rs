@@ -2,6 +2,8 @@
 //!
 //! The folder `replay` decides, and the folder `access_log` reads. This command opens files, and prints.
 
+mod fields;
+mod html_file;
 mod inputs;
 mod pass;
 mod render;
@@ -9,50 +11,76 @@ mod render;
 use serde_json::{Value, json};
 
 use super::insight::render::attention;
-use super::terminal::{EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal};
+use super::terminal::{EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal, clean};
 use crate::cli::Replay;
 use crate::replay::page::page;
-use crate::replay::report::{LogSummary, ReplayReport, SuggestionResult};
-use crate::replay::{MAX_AT_ONCE, Names, Suggested, results, suggested};
+use crate::replay::report::{LogSummary, ReplayReport, RunReport, SuggestionResult};
+use crate::replay::{MAX_AT_ONCE, Names, results, suggested};
+use html_file::HtmlFile;
 use inputs::Inputs;
 use pass::Passed;
 
 pub(super) fn run(replay: &Replay, terminal: &mut Terminal) -> u8 {
-    let report = match Inputs::read(replay).and_then(|inputs| report(replay, &inputs, terminal)) {
-        Ok(report) => report,
-        Err(problems) => {
-            problems.print(replay.json, terminal);
-            return EXIT_USAGE;
+    let inputs = match Inputs::read(replay) {
+        Ok(inputs) => inputs,
+        Err(problems) => return refuse(&problems, replay, terminal),
+    };
+    // To read a log can take minutes, so a wrong path is an error before that.
+    let read = || replay.logs.iter().chain(&replay.rules).chain(&replay.compare).chain(&replay.config);
+    let html = match replay.html.as_deref().map(|path| HtmlFile::open(path, read())).transpose() {
+        Ok(html) => html,
+        Err(problem) => {
+            Problems::from(problem).print(replay.json, terminal);
+            return EXIT_UNAVAILABLE;
         }
     };
-    if let Some(path) = &replay.html
-        && let Err(error) = std::fs::write(path, page(&report))
-    {
-        let message = format!("the report {} cannot be written: {error}", path.display());
-        let problem = Problem::new(message, "check the path after --html and its permissions");
-        Problems::from(problem).print(replay.json, terminal);
-        return EXIT_UNAVAILABLE;
+    match report(replay, &inputs, terminal) {
+        Ok(report) => output(&report, html, replay.json, terminal),
+        Err(problems) => {
+            html.into_iter().for_each(HtmlFile::give_up);
+            refuse(&problems, replay, terminal)
+        }
     }
-    if replay.json {
-        let mut value = serde_json::to_value(&report).expect("invariant: strings and numbers become JSON in memory");
+}
+
+fn refuse(problems: &Problems, replay: &Replay, terminal: &mut Terminal) -> u8 {
+    problems.print(replay.json, terminal);
+    EXIT_USAGE
+}
+
+/// Writes all outputs. If the HTML file cannot be written, the other output is still complete.
+fn output(report: &ReplayReport, html: Option<HtmlFile>, json: bool, terminal: &mut Terminal) -> u8 {
+    let written = html.map_or(Ok(()), |file| file.write(&page(report)));
+    if json {
+        let mut value = serde_json::to_value(report).expect("invariant: strings and numbers become JSON in memory");
         if let Value::Object(members) = &mut value {
-            members.insert("ok".to_owned(), json!(true));
+            members.insert("ok".to_owned(), json!(written.is_ok()));
         }
         terminal.json(&value);
     } else {
-        let text = render::text(&report, terminal);
+        let text = render::text(report, terminal);
         terminal.print(&text);
     }
-    EXIT_OK
+    match written {
+        Ok(()) => EXIT_OK,
+        Err(problem) => {
+            Problems::from(problem).print(false, terminal);
+            EXIT_UNAVAILABLE
+        }
+    }
 }
 
 /// Reads the log once, and again for suggestions.
 fn report(replay: &Replay, inputs: &Inputs, terminal: &mut Terminal) -> Result<ReplayReport, Problems> {
     let names = if replay.anonymous { Names::hashed() } else { Names::plain() };
     let mut passed = pass::pass(inputs, inputs.first_runs(), inputs.old.is_some(), &names, terminal)?;
-    let suggestions = match (replay.suggests, passed.replayed.runs.first()) {
-        (true, Some(today)) => suggestions(inputs, &suggested(today), &names, terminal)?,
-        _ => Vec::new(),
+    let records = passed.log.records;
+    if passed.replayed.runs.iter().all(|run| run.unmatched_requests == records) {
+        return Err(unmatched(inputs).into());
+    }
+    let (suggestions, suggestion_notes) = match (replay.suggests, passed.replayed.runs.first()) {
+        (true, Some(today)) => suggestions(inputs, today, &names, terminal)?,
+        _ => Default::default(),
     };
     let mut runs = std::mem::take(&mut passed.replayed.runs);
     for run in &mut runs {
@@ -64,31 +92,55 @@ fn report(replay: &Replay, inputs: &Inputs, terminal: &mut Terminal) -> Result<R
         comparison: passed.replayed.comparison.take(),
         runs,
         suggestions,
+        suggestion_notes,
         anonymous: replay.anonymous,
         log: passed.log,
     })
 }
 
-/// Replays each suggestion beside the rules of today.
+/// Returns the problem that the rules say nothing about the requests.
+fn unmatched(inputs: &Inputs) -> Problem {
+    /// More rules would not be read.
+    const RULES: usize = 10;
+    let rules = inputs.new.rules.rules().filter(|rule| *rule.domain == *inputs.domain).map(|rule| &*rule.path);
+    let rules: Vec<_> = rules.take(RULES).map(clean).collect();
+    let message = format!("no rule of the domain `{}` matches a request of the log", inputs.domain);
+    if rules.is_empty() {
+        return Problem::new(message, "the domain has no rules: choose another one with --domain, or write a rule");
+    }
+    let help = format!("write each --descriptor with the keys of a rule, in the same order: {}", rules.join("; "));
+    Problem::new(message, help)
+}
+
+/// Replays each suggestion beside the rules of today. Returns the results, and what to know of them.
 fn suggestions(
     inputs: &Inputs,
-    suggested: &[Suggested],
+    today: &RunReport,
     names: &Names,
     terminal: &mut Terminal,
-) -> Result<Vec<SuggestionResult>, Problems> {
-    let mut found = Vec::new();
-    for suggested in suggested.chunks(MAX_AT_ONCE) {
-        let (mut rules, mut possible) = (vec![inputs.new.clone()], Vec::new());
-        for suggestion in suggested {
-            if let Some(changed) = suggestion.apply(&inputs.new.rules) {
-                rules.push(inputs.new.with(changed));
-                possible.push(*suggestion);
-            }
-        }
-        let Passed { replayed, .. } = pass::pass(inputs, rules, false, names, terminal)?;
-        found.extend(results(&possible, &replayed));
+) -> Result<(Vec<SuggestionResult>, Vec<String>), Problems> {
+    let (mut found, mut notes) = (Vec::new(), Vec::new());
+    let suggested = suggested(today);
+    if suggested.is_empty() {
+        notes.push("Insight suggests nothing for these rules.".to_owned());
     }
-    Ok(found)
+    let rules = &inputs.new.rules;
+    let (possible, impossible): (Vec<_>, Vec<_>) = suggested.into_iter().partition(|it| it.apply(rules).is_some());
+    notes.extend(impossible.iter().map(|suggestion| suggestion.impossible(today)));
+    for chunk in possible.chunks(MAX_AT_ONCE) {
+        let changed = chunk.iter().filter_map(|suggestion| suggestion.apply(rules));
+        let runs = std::iter::once(rules.clone()).chain(changed).map(|rules| inputs.new.with(rules)).collect();
+        let Passed { replayed, .. } = pass::pass(inputs, runs, false, names, terminal)?;
+        found.extend(results(chunk, &replayed));
+    }
+    if !found.is_empty() {
+        notes.push(
+            "A request passes only if each limit allows it, and a limit counts only requests that pass. So other limits can then \
+             refuse other requests than today."
+                .to_owned(),
+        );
+    }
+    Ok((found, notes))
 }
 
 /// Returns what a log cannot show.
@@ -97,7 +149,7 @@ fn notes(log: &LogSummary) -> Vec<String> {
         "The requests that are refused here were in fact served, so the log has no retries. Real callers may ask again after a \
          refusal. Because there are no retries, the higher end of each range of a burst needed is right."
             .to_owned(),
-        "At the begin of the log, no units are used.".to_owned(),
+        "At the beginning of the log, no units are used.".to_owned(),
     ];
     if log.whole_seconds {
         notes.push(

@@ -7,11 +7,12 @@ use std::time::Duration;
 use spillgate::Time;
 use tokio::time::Instant;
 
+use super::fields::Unseen;
 use super::inputs::{Inputs, NamedRules, is_input};
 use crate::access_log::{self, FORMATS, LogCounts, Ordered};
 use crate::command::terminal::{Problem, Problems, Terminal, clean, thousands};
 use crate::replay::report::{LogSummary, SampleLine, Samples};
-use crate::replay::{Filled, Names, Record, Replay, Replayed, Run};
+use crate::replay::{Filled, Names, Record, Replay, Replayed, Run, RunOptions};
 
 /// The clock is looked at after this many lines, so that it costs nothing.
 const LINES: u64 = 4096;
@@ -47,12 +48,14 @@ pub(super) fn pass(
     let (mut rules, mut replay) = (Some(rules), None);
     let (mut filled, mut without_descriptor, mut read) = (Filled::default(), 0, 0);
     let (mut from, mut to) = (Time::EPOCH, Time::EPOCH);
+    let mut unseen = Unseen::new(inputs);
     while let Some(record) = log.next() {
         if let Some(rules) = rules.take() {
             from = record.time;
             replay = Some(start(inputs, rules, compares, from)?);
         }
         to = record.time;
+        unseen.look(record.text, |index| record.fields.value(index));
         inputs.templates.fill(&mut filled, |index| record.fields.value(index));
         match (inputs.templates.request(&inputs.domain, &filled), &mut replay) {
             (Some(request), Some(replay)) => {
@@ -69,6 +72,9 @@ pub(super) fn pass(
     terminal.progress("");
     let counts = log.counts();
     let Some(replay) = replay else { return Err(nothing_readable(inputs, counts, &file_names, names).into()) };
+    if let Some(problem) = unseen.problem(inputs) {
+        return Err(problem.into());
+    }
     let whole_seconds = !counts.has_fractions;
     let replayed = replay.finish(whole_seconds, names);
     let log = LogSummary {
@@ -91,7 +97,9 @@ pub(super) fn pass(
 
 /// Makes the runs, which begin at the time of the first request.
 fn start(inputs: &Inputs, rules: Vec<NamedRules>, compares: bool, begin: Time) -> Result<Replay, Problem> {
-    let run = |NamedRules { name, rules }| Run::new(name, rules, &inputs.options, begin);
+    let run = |NamedRules { name, rules, callers }| {
+        Run::new(name, rules, &RunOptions { callers, ..inputs.options.clone() }, begin)
+    };
     let runs = rules.into_iter().map(run).collect::<Result<Vec<_>, _>>();
     let help = "lower its `sketch_memory`, or replay on a machine with more memory";
     Ok(Replay::new(runs.map_err(|error| Problem::new(error.to_string(), help))?, compares))

@@ -5,16 +5,18 @@ use std::time::Duration;
 use spillgate::insight::Verdict;
 use spillgate::units::format_duration;
 
-use crate::command::insight::render::{counts, figures, push_line, push_rules, title, tops, verdict, verdict_name};
+use crate::command::insight::render::{counts, figures, push_line, push_rules, title, verdict, verdict_name};
 use crate::command::terminal::{Terminal, Tone, clean, duration};
 use crate::replay::report::{
-    Comparison, Counts, LimitChange, LimitReport, LogSummary, Period, Refusal, ReplayReport, RunReport, SampleLine,
-    Samples, SuggestionResult,
+    Agreement, CallerCounts, Comparison, Counts, LimitCallers, LimitChange, LimitReport, LogSummary, Period, Refusal,
+    ReplayReport, RunReport, SampleLine, Samples, SuggestionResult,
 };
 use crate::text::{thousands, utc};
 
 /// The refusals of each list that are printed. JSON and HTML have all.
 const REFUSALS: usize = 3;
+/// The callers of each list that are printed.
+const TOP: usize = 5;
 
 /// A text that grows by lines. On a terminal, no line is wider than the terminal.
 struct Lines<'t> {
@@ -47,9 +49,10 @@ pub(super) fn text(report: &ReplayReport, terminal: &Terminal) -> String {
     if let Some(compared) = &report.comparison {
         comparison(&mut lines, compared);
     }
-    if !report.suggestions.is_empty() {
+    if !report.suggestion_notes.is_empty() {
         lines.part("suggestions, each with all other limits as they are today");
         report.suggestions.iter().for_each(|result| suggestion(&mut lines, result));
+        report.suggestion_notes.iter().for_each(|note| lines.push(&format!("  {}", clean(note))));
     }
     lines.text.push('\n');
     report.notes.iter().for_each(|note| lines.push(&format!("note: {note}")));
@@ -64,12 +67,12 @@ fn log(lines: &mut Lines<'_>, log: &LogSummary) {
     };
     lines.push(&format!("{files}: {}, {period}", plural(log.records, "request")));
     samples(lines, "cannot be read", &log.unreadable);
-    samples(lines, "came too late, and counted as the newest line before", &log.late);
+    samples(lines, "came later than allowed, and were decided at the time of the newest line before them", &log.late);
     samples(lines, "exceed a bound of the server's settings, and were not decided", &log.not_decided);
     if log.without_descriptor > 0 {
         let descriptors = log.descriptors.iter().map(|text| clean(text)).collect::<Vec<_>>().join(", ");
         let without = plural(log.without_descriptor, "line");
-        lines.push(&format!("{without} lack a field of each descriptor ({descriptors}), and were not decided"));
+        lines.push(&format!("{without} without all fields of any descriptor ({descriptors}): not decided"));
     }
 }
 
@@ -88,7 +91,7 @@ fn samples(lines: &mut Lines<'_>, what: &str, samples: &Samples) {
 fn requests(run: &RunReport) -> String {
     let unmatched = match run.unmatched_requests {
         0 => String::new(),
-        unmatched => format!(". No rule matches {}", plural(unmatched, "request")),
+        unmatched => format!(". {} matched no rule", plural(unmatched, "request")),
     };
     let counts = Counts { allowed: run.allowed_requests, refused: run.refused_requests };
     format!("{}: {}{unmatched}", clean(&run.name), allowed_and_refused(counts))
@@ -108,6 +111,7 @@ fn limit(lines: &mut Lines<'_>, report: &LimitReport) {
     if let Some(shown) = &report.period {
         period(lines, report, shown);
     }
+    callers(lines, &report.callers);
     refusals(lines, "first refusals", &report.first_refusals);
     refusals(lines, "longest waits, each of another caller", &report.longest_refusals);
 }
@@ -116,10 +120,10 @@ fn limit(lines: &mut Lines<'_>, report: &LimitReport) {
 fn period(lines: &mut Lines<'_>, report: &LimitReport, period: &Period) {
     let insight = &period.report;
     let passes = report.limit.options.passing().is_some();
-    lines.push(&verdict(insight, passes, lines.terminal));
     let [.., hour] = &insight.spans;
     let length = format_duration(Duration::from_nanos(hour.span_ns));
     lines.push(&format!("  insight at {} UTC{}:", date_time(period.to_ns), readings(report, insight.verdict)));
+    lines.push(&verdict(insight, passes, lines.terminal));
     lines.push(&format!("    last {length}: {}", counts(hour, passes)));
     for figure in figures(hour) {
         let error = match period.burst_error_units {
@@ -128,7 +132,6 @@ fn period(lines: &mut Lines<'_>, report: &LimitReport, period: &Period) {
         };
         lines.push(&format!("    last {length}: {figure}{error}"));
     }
-    tops(insight, passes).for_each(|line| lines.push(&line));
     if let Some(rules) = &period.suggested_rules {
         push_rules(&mut lines.text, rules);
     }
@@ -141,13 +144,33 @@ fn readings(report: &LimitReport, verdict: Verdict) -> String {
     if all > 1 { format!(" ({same} of {all} hourly readings have this verdict)") } else { String::new() }
 }
 
+/// Adds the callers of the whole log.
+fn callers(lines: &mut Lines<'_>, callers: &LimitCallers) {
+    top(lines, ("most refused", callers.counted), &callers.top_refused, |counts| counts.refused);
+    top(lines, ("most allowed", callers.counted), &callers.top_allowed, |counts| counts.allowed);
+    if callers.further != Counts::default() {
+        lines.push(&format!("  of further callers together: {}", allowed_and_refused(callers.further)));
+    }
+}
+
+fn top(lines: &mut Lines<'_>, (what, all): (&str, u64), list: &[CallerCounts], count: fn(&Counts) -> u64) {
+    let one = |CallerCounts { caller, counts }: &CallerCounts| {
+        let requests = thousands(counts.allowed + counts.refused);
+        format!("{} {} of {requests}", quoted(caller), thousands(count(counts)))
+    };
+    let list: Vec<_> = list.iter().take(TOP).map(one).collect();
+    if !list.is_empty() {
+        lines.push(&format!("  {what} requests in the log, of {}: {}", plural(all, "caller"), list.join(", ")));
+    }
+}
+
 fn refusals(lines: &mut Lines<'_>, name: &str, refusals: &[Refusal]) {
     if refusals.is_empty() {
         return;
     }
     lines.push(&format!("  {name}:"));
     for Refusal { file, line, time_ns, text, caller, wait_ns } in refusals.iter().take(REFUSALS) {
-        let wait = wait_ns.map(|ns| format!(", wait {}", duration(Duration::from_nanos(ns)))).unwrap_or_default();
+        let wait = wait_ns.map(|ns| format!(", wait {}", wait(ns))).unwrap_or_default();
         lines.push(&format!("    {} {}{wait} ({}:{line})", date_time(*time_ns), quoted(caller), clean(file)));
         if let Some(text) = text {
             lines.push(&format!("      {}", clean(text)));
@@ -178,10 +201,10 @@ fn comparison(lines: &mut Lines<'_>, comparison: &Comparison) {
         lines.push(&format!("  {}: {refused} of {}", quoted(&change.caller), plural(change.requests, "request")));
     }
     if comparison.further_callers > 0 {
-        lines.push(&format!("  and {} more, for whom less changes", plural(comparison.further_callers, "caller")));
+        lines.push(&format!("  and {} more whose refusals change", plural(comparison.further_callers, "caller")));
     }
     if comparison.callers_incomplete {
-        lines.push("  There are too many callers to compare all of them. The sums above have all requests.");
+        lines.push("  There are too many callers to compare all of them: those that came last are not in this list. The sums above have all requests.");
     }
 }
 
@@ -215,6 +238,12 @@ fn suggestion(lines: &mut Lines<'_>, result: &SuggestionResult) {
         lines.push(&format!("  {name}: {}{verdict}", allowed_and_refused(counts)));
     }
     let requests = &result.requests;
+    let Agreement { both_refuse, only_old_refuses, only_new_refuses, .. } = *requests;
+    lines.push(&format!(
+        "  all rules together: {} refused (today: {})",
+        thousands(both_refuse + only_new_refuses),
+        thousands(both_refuse + only_old_refuses)
+    ));
     lines.push(&format!(
         "  {} would pass that do not pass today, and {} would not pass that pass today",
         plural(requests.only_old_refuses, "request"),
@@ -225,6 +254,14 @@ fn suggestion(lines: &mut Lines<'_>, result: &SuggestionResult) {
 fn allowed_and_refused(Counts { allowed, refused }: Counts) -> String {
     let percent = 100.0 * refused as f64 / (allowed + refused).max(1) as f64;
     format!("{} allowed, {} refused ({percent:.1} %)", plural(allowed, "request"), thousands(refused))
+}
+
+/// Returns a wait. Below a millisecond, it comes from rounding of the server or is as good as nothing.
+fn wait(ns: u64) -> String {
+    match ns {
+        1..1_000_000 => "<1ms".to_owned(),
+        ns => duration(Duration::from_nanos(ns)),
+    }
 }
 
 /// Returns a text from the log in quotes, so that no text can look like several callers.

@@ -129,6 +129,16 @@ fn callers(comparison: &Comparison) -> Markup {
     }
 }
 
+/// Returns how many requests all rules together refuse with a suggestion, and how many of them pass today.
+fn together(requests: &Agreement) -> Markup {
+    let Agreement { both_refuse, only_new_refuses, .. } = *requests;
+    let refused = both_refuse.saturating_add(only_new_refuses);
+    html! {
+        (thousands(refused)) " (" (share(refused, sum(requests))) ")"
+        @if only_new_refuses > 0 { ", of which " (thousands(only_new_refuses)) " pass today" }
+    }
+}
+
 /// Returns what each suggestion would do.
 pub(super) fn suggestions(report: &ReplayReport) -> Markup {
     let row = |result: &SuggestionResult| {
@@ -143,21 +153,33 @@ pub(super) fn suggestions(report: &ReplayReport) -> Markup {
             },
             refused(result.today),
             refused(result.then),
+            together(&result.requests),
             badge(Some(result.verdict_today)),
             html! { @if let Some(verdict) = result.verdict_then { (badge(Some(verdict))) } @else { "not known" } },
         ]
     };
     let table = Table {
         caption: "What each suggestion would do, each tried alone".to_owned(),
-        heads: vec!["limit", "suggestion", "refused today", "refused then", "verdict today", "verdict then"],
-        numbers: &[2, 3],
+        heads: vec![
+            "limit",
+            "suggestion",
+            "it refuses today",
+            "it refuses then",
+            "all rules refuse then",
+            "verdict today",
+            "verdict then",
+        ],
+        numbers: &[2, 3, 4],
         rows: report.suggestions.iter().map(row).collect(),
     };
     html! {
         section id="suggestions" aria-labelledby="suggestions-name" {
             h2 id="suggestions-name" { "Suggestions, tried on this log" }
-            (table.markup())
-            p class="note" { "The rules of a suggestion are in the section of its limit." }
+            @if !report.suggestions.is_empty() {
+                (table.markup())
+                p class="note" { "The rules of a suggestion are in the section of its limit." }
+            }
+            @for note in &report.suggestion_notes { p class="note" { (seen(note)) } }
         }
     }
 }

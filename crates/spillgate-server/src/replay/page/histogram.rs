@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::picture::{BOTTOM, TOP, label, lines, percent, picture, rounded_up};
-use super::words::{count, quota, short};
+use super::words::{count, quota, short, times};
 use crate::limit_name::LimitName;
 use crate::replay::report::{Bar, Period};
 use crate::text::thousands;
@@ -41,7 +41,7 @@ pub(super) fn bursts(limit: &LimitName, period: &Period) -> Markup {
     html! {
         figure {
             figcaption {
-                strong { "Burst that callers need, in units. " } (says)
+                strong { "Burst that callers need, in units. " } (times(period.from_ns, period.to_ns)) ": " (says)
                 @if drawn.iter().any(|bar| bar.class == "mixed" && bar.callers > 0) {
                     " In the grey bar, some callers can need more than the limit has, and some less."
                 }
@@ -173,7 +173,7 @@ pub(super) fn uses(limit: &LimitName, period: &Period) -> Markup {
     html! {
         figure {
             figcaption {
-                strong { "Callers by their highest use of the limit. " } (says)
+                strong { "Callers by their highest use of the limit. " } (times(period.from_ns, period.to_ns)) ": " (says)
             }
             (picture(&format!("Callers by use of {}. {says}", quota(limit)), TOP + HEIGHT + BOTTOM, &body))
         }

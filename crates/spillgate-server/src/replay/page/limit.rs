@@ -1,13 +1,15 @@
 //! The section of one limit: whether it works, what to change, its pictures, and the requests that it refuses.
 
 use maud::{Markup, html};
-use spillgate::insight::{Report, TopCallers, Verdict};
+use spillgate::insight::Verdict;
 
 use super::table::{Table, bar};
 use super::words::{advice, badge, count, limit_name, quota, said, seen, share, time, times, wait};
 use super::{histogram, timeline};
-use crate::replay::report::{LimitReport, Period, Refusal, SuggestionResult, VerdictHours};
-use crate::text::clean;
+use crate::replay::report::{
+    Agreement, CallerCounts, Counts, LimitCallers, LimitReport, Period, Refusal, SuggestionResult, VerdictHours,
+};
+use crate::text::{clean, thousands};
 
 /// At most this many callers are shown in a list.
 const MOST_CALLERS: usize = 5;
@@ -31,8 +33,8 @@ pub(super) fn section(index: usize, limit: &LimitReport, result: Option<&Suggest
                     (histogram::bursts(&limit.limit, period))
                     (histogram::uses(&limit.limit, period))
                 }
-                (callers(&period.report))
             }
+            (callers(&limit.callers))
             (refusals(limit))
         }
     }
@@ -96,6 +98,7 @@ fn fix(limit: &LimitReport, result: Option<&SuggestionResult>) -> Markup {
                     " of its requests instead of "
                     strong { (share(today.refused, today.allowed.saturating_add(today.refused))) } ". "
                     @if let Some(verdict) = result.verdict_then { "Its verdict would be: " (badge(Some(verdict))) }
+                    (all_rules(&result.requests))
                 } @else {
                     "These rules have the numbers that fit. Use " code { "--suggest" } " to see what they would do on this log."
                 }
@@ -106,37 +109,65 @@ fn fix(limit: &LimitReport, result: Option<&SuggestionResult>) -> Markup {
     }
 }
 
+/// Says what all rules together would do. Another limit can refuse what this one lets pass.
+fn all_rules(requests: &Agreement) -> Markup {
+    let Agreement { both_allow, both_refuse, only_old_refuses, only_new_refuses } = *requests;
+    let (today, then) = (both_refuse.saturating_add(only_old_refuses), both_refuse.saturating_add(only_new_refuses));
+    let all = both_allow.saturating_add(today).saturating_add(only_new_refuses);
+    html! {
+        "All rules together would refuse " strong { (share(then, all)) } " of all requests instead of "
+        strong { (share(today, all)) } ". "
+    }
+}
+
 /// Returns a text of several lines.
 pub(super) fn lines(text: &str) -> Markup {
     html! { @for line in text.lines() { (clean(line)) "\n" } }
 }
 
-/// Returns the callers with the most refused and the most allowed units.
-fn callers(report: &Report) -> Markup {
+/// Returns the callers with the most refused and the most allowed requests of the whole log.
+fn callers(callers: &LimitCallers) -> Markup {
     let refused =
-        top("Callers with the most refused units", "of all refused units, at least", "refused", &report.top_refused);
+        top("Callers with the most refused requests", ["refused", "of its requests"], &callers.top_refused, |counts| {
+            counts.refused
+        });
     let allowed =
-        top("Callers with the most allowed units", "of all allowed units, at least", "allowed", &report.top_allowed);
+        top("Callers with the most allowed requests", ["allowed", "of its requests"], &callers.top_allowed, |counts| {
+            counts.allowed
+        });
+    let Counts { allowed: further_allowed, refused: further_refused } = callers.further;
     html! {
         @if refused.is_some() || allowed.is_some() {
             div class="pair" {
                 @if let Some(refused) = refused { (refused) }
                 @if let Some(allowed) = allowed { (allowed) }
             }
+            p class="note" {
+                "Counted over the whole log, for each of " (count(callers.counted, "caller")) "."
+                @if further_allowed > 0 || further_refused > 0 {
+                    " There are further callers, which are counted only together: " (thousands(further_allowed))
+                    " of their requests are allowed, and " (thousands(further_refused)) " are refused."
+                }
+            }
         }
     }
 }
 
-fn top(caption: &str, head: &'static str, class: &str, top: &TopCallers) -> Option<Markup> {
-    let certain = top.callers.iter().filter(|caller| caller.units > top.missing).take(MOST_CALLERS);
-    let row = |caller: &spillgate::insight::TopCaller| {
-        let name = caller.name.clone().unwrap_or_else(|| caller.id.to_string());
-        let part = caller.units as f64 / top.units.max(1) as f64;
-        vec![seen(&name), html! { (share(caller.units, top.units)) (bar(part, class)) }]
+fn top(
+    caption: &str,
+    [what, of]: [&'static str; 2],
+    callers: &[CallerCounts],
+    counted: fn(&Counts) -> u64,
+) -> Option<Markup> {
+    let row = |CallerCounts { caller, counts }: &CallerCounts| {
+        let (number, all) = (counted(counts), counts.allowed.saturating_add(counts.refused));
+        let part = number as f64 / all.max(1) as f64;
+        vec![seen(caller), html! { (thousands(number)) }, html! { (share(number, all)) (bar(part, what)) }]
     };
-    let rows: Vec<_> = certain.map(row).collect();
-    (!rows.is_empty())
-        .then(|| Table { caption: caption.to_owned(), heads: vec!["caller", head], numbers: &[1], rows }.markup())
+    let rows: Vec<_> = callers.iter().take(MOST_CALLERS).map(row).collect();
+    (!rows.is_empty()).then(|| {
+        Table { caption: caption.to_owned(), heads: vec!["caller", what, of], numbers: &[1, 2], rows }.markup()
+    })
 }
 
 /// Returns the first and the longest refusals, with their lines of the log.

@@ -42,7 +42,7 @@ pub fn page(report: &ReplayReport) -> String {
                 main {
                     (overview::section(report, run))
                     @if let Some(comparison) = &report.comparison { (changes::comparison(comparison, report.runs.get(1))) }
-                    @if !report.suggestions.is_empty() { (changes::suggestions(report)) }
+                    @if !report.suggestion_notes.is_empty() { (changes::suggestions(report)) }
                     (limits(report, run))
                     (notes::lines(&report.log))
                     (notes::limits_of_knowledge(&report.notes))
@@ -94,6 +94,24 @@ mod tests {
             let opened = count(format!("<{element}>")) + count(format!("<{element} "));
             assert_eq!(opened, count(format!("</{element}>")), "{element}");
         }
+    }
+
+    #[test]
+    fn a_suggestion_has_what_all_rules_together_would_refuse() {
+        let page = page(&crate::replay::sample::sample()).replace('\u{a0}', " ");
+        let sentence =
+            "All rules together would refuse <strong>2.5 %</strong> of all requests instead of <strong>15 %</strong>.";
+        assert!(page.contains(sentence) && page.contains("500 (2.5 %)"), "{page}");
+        assert!(page.contains("counted only together: 3 of their requests are allowed, and 4 are refused."), "{page}");
+    }
+
+    #[test]
+    fn limits_without_a_verdict_are_not_called_good() {
+        let mut report = crate::replay::sample::sample();
+        report.runs[0].limits.retain(|limit| limit.period.is_none());
+        let page = page(&report).replace('\u{a0}', " ");
+        assert!(!page.contains("No limit needs attention"), "{page}");
+        assert!(page.contains("For 1 limit, it is not known whether the rules work."), "{page}");
     }
 
     /// Returns the colours of the blocks that begin with `:root`: light, dark and print.

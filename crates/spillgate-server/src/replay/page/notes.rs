@@ -25,7 +25,7 @@ pub(super) fn lines(log: &LogSummary) -> Markup {
                     li { (count(samples.count, "line")) " " (what) "." }
                 }
                 @if log.without_descriptor > 0 {
-                    li { (count(log.without_descriptor, "line")) " lack a field of every descriptor, and were not decided." }
+                    li { (count(log.without_descriptor, "line")) " without all fields of any descriptor: not decided." }
                 }
             }
             @for (kind, samples, _) in kinds { (first(kind, samples)) }
@@ -47,7 +47,7 @@ fn first(kind: &str, samples: &Samples) -> Markup {
     };
     let mut heads = vec!["file and line", "reason"];
     if has_text {
-        heads.push("begin of the line");
+        heads.push("beginning of the line");
     }
     let caption = format!("The first {kind} lines");
     let table = Table { caption: caption.clone(), heads, numbers: &[], rows: samples.first.iter().map(row).collect() };
@@ -61,11 +61,7 @@ pub(super) fn limits_of_knowledge(notes: &[String]) -> Markup {
             h2 id="notes-name" { "What to know before you conclude" }
             ul {
                 @for note in notes { li { (seen(note)) } }
-                li { "Verdicts, bursts and callers are of one hour of each limit: the one that needs the most attention." }
-                li {
-                    "The shares of callers are of the newest units: all counts are halved every ten minutes. A caller with a small "
-                    "share can be missing in the lists."
-                }
+                li { "Verdicts, bursts and the use of a limit are of one hour of each limit: the one that needs the most attention." }
             }
         }
     }

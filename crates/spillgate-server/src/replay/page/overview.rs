@@ -42,11 +42,12 @@ fn lede(run: &RunReport) -> Markup {
         }
         @match (attention, run.limits.len()) {
             (_, 0) => "The rules have no limits.",
+            (0, _) if unknown > 0 => "",
             (0, _) => "No limit needs attention.",
             (1, limits) => { strong { "1 of " (count(limits as u64, "limit")) " needs attention." } },
             (attention, limits) => { strong { (attention) " of " (count(limits as u64, "limit")) " need attention." } },
         }
-        @if unknown > 0 { " For " (count(unknown as u64, "limit")) ", the log says too little to tell." }
+        @if unknown > 0 { " For " (count(unknown as u64, "limit")) ", it is not known whether the rules work." }
     }
 }
 

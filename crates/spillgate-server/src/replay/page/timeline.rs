@@ -167,7 +167,7 @@ fn labels(timeline: &Timeline) -> Vec<(f64, String)> {
     labels
 }
 
-/// Returns the label of a time. Midnight is the begin of a day, so it shows the day.
+/// Returns the label of a time. A day begins at midnight, so it shows the day.
 fn label_of(time_s: u64, step_s: u64) -> String {
     let at = utc(time_s.saturating_mul(SECOND_NS));
     let month = MONTHS[at.month as usize - 1];

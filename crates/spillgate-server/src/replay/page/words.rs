@@ -56,13 +56,17 @@ pub(super) fn duration(ns: u64) -> String {
     format_duration(Duration::from_nanos(ns))
 }
 
-/// Returns a wait, rounded up to at least a millisecond.
+/// Returns a wait, rounded up to milliseconds.
 pub(super) fn wait(wait_ns: Option<u64>) -> String {
     let rounded = |ns: u64| {
         let step = if ns < 10_000_000_000 { 1_000_000 } else { 1_000_000_000 };
         duration(ns.div_ceil(step).saturating_mul(step))
     };
-    wait_ns.map_or_else(|| "not known".to_owned(), rounded)
+    match wait_ns {
+        None => "not known".to_owned(),
+        Some(1..1_000_000) => "<1ms".to_owned(),
+        Some(ns) => rounded(ns),
+    }
 }
 
 /// Returns a time with its date: `2026-03-01 12:00:05`.
@@ -101,7 +105,7 @@ pub(super) const fn said(verdict: Option<Verdict>) -> Said {
         Some(Verdict::OneAbuser) => ("warn", "one abuser", "Keep the limit, and look at the one caller."),
         Some(Verdict::NeverBinding) => ("warn", "never binding", "Lower the limit, so that it protects you."),
         Some(Verdict::Effective) => ("good", "effective", "Keep it."),
-        Some(Verdict::TooLittleToTell) => ("faint", "too little to tell", "Read the figures, or replay a longer log."),
+        Some(Verdict::TooLittleToTell) => ("faint", "too little to tell", "Read the reason and the figures."),
         None => ("faint", "no verdict", "Read the note."),
     };
     Said { class, name, advice }
@@ -213,8 +217,8 @@ mod tests {
         let expected = ["0", "0.5", "8", "950", "4,096", "16.4k", "123k", "2M", "18E", "2e308"];
         assert_eq!(numbers.map(short), expected);
         assert_eq!(
-            [None, Some(0), Some(1), Some(1_500_000_000), Some(90_000_000_001)].map(wait)[1..],
-            ["0s", "1ms", "1.5s", "1m31s"]
+            [None, Some(0), Some(4), Some(1_000_000), Some(1_500_000_000), Some(90_000_000_001)].map(wait)[1..],
+            ["0s", "<1ms", "1ms", "1.5s", "1m31s"]
         );
     }
 
