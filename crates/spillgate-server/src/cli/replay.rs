@@ -91,6 +91,14 @@ fn question_arguments(command: Command) -> Command {
                 .help("Domain of the rules. It is needed if the rules have several domains"),
         )
         .arg(
+            Arg::new("wait")
+                .long("wait")
+                .value_name("DURATION")
+                .default_value("0s")
+                .value_parser(|text: &str| duration(text).map_err(str::to_owned))
+                .help("How long a request may wait in the queue of a leaky bucket"),
+        )
+        .arg(
             Arg::new("compare")
                 .long("compare")
                 .value_name("OLD")
@@ -136,6 +144,7 @@ pub(super) fn read(matches: &ArgMatches) -> Replay {
         descriptors: texts("descriptor"),
         domain: matches.get_one("domain").cloned(),
         out_of_order: matches.get_one::<Duration>("out-of-order").copied().unwrap_or_default(),
+        wait: matches.get_one::<Duration>("wait").copied().unwrap_or_default(),
         suggests: matches.get_flag("suggest"),
         anonymous: matches.get_flag("anonymous"),
         html: matches.get_one("html").cloned(),

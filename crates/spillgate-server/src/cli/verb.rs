@@ -125,6 +125,8 @@ pub struct Replay {
     pub domain: Option<String>,
     /// How much later than its neighbours a line can come.
     pub out_of_order: Duration,
+    /// How long a request may wait in a queue.
+    pub wait: Duration,
     /// Whether the suggestions of insight are replayed too.
     pub suggests: bool,
     /// Whether callers are hidden.

@@ -34,7 +34,7 @@ const SAMPLE_BYTES: usize = 200;
 
 /// A request of the log.
 #[derive(Clone, Copy, Debug)]
-pub struct Record<'a> {
+pub struct LoggedRequest<'a> {
     /// When it came.
     pub time: Time,
     /// The file of its line.
@@ -55,7 +55,7 @@ pub struct Replay {
     callers: Option<Callers>,
     decided: Vec<Decided>,
     not_decided: Samples,
-    records: u64,
+    requests: u64,
 }
 
 /// What a replay has found.
@@ -70,7 +70,7 @@ pub struct Replayed {
     /// The requests that were not decided.
     pub not_decided: Samples,
     /// The number of requests that were decided.
-    pub records: u64,
+    pub requests: u64,
 }
 
 impl Replay {
@@ -83,23 +83,23 @@ impl Replay {
             callers: compares.then(Callers::new),
             runs,
             not_decided: Samples::default(),
-            records: 0,
+            requests: 0,
         }
     }
 
     /// Decides a request by all runs. Returns the answer of the first run. Returns `None` if the request exceeds a bound.
-    pub fn decide(&mut self, record: &Record<'_>, request: &Request<'_>) -> Option<&Decided> {
+    pub fn decide(&mut self, logged: &LoggedRequest<'_>, request: &Request<'_>) -> Option<&Decided> {
         self.decided.clear();
         for run in &mut self.runs {
-            match run.decide(record, request) {
+            match run.decide(logged, request) {
                 Ok(decided) => self.decided.push(decided),
                 Err(error) => {
-                    self.reject(record, &error);
+                    self.reject(logged, &error);
                     return None;
                 }
             }
         }
-        self.records += 1;
+        self.requests += 1;
         let (first, others) = self.decided.split_first()?;
         for (agreement, other) in self.agreements[1..].iter_mut().zip(others) {
             agreement.add(first.allowed, other.allowed);
@@ -111,8 +111,8 @@ impl Replay {
     }
 
     #[cold]
-    fn reject(&mut self, record: &Record<'_>, error: &ServiceError) {
-        self.not_decided.add(record.file, record.line, &error.to_string(), record.text);
+    fn reject(&mut self, logged: &LoggedRequest<'_>, error: &ServiceError) {
+        self.not_decided.add(logged.file, logged.line, &error.to_string(), logged.text);
     }
 
     /// Returns what the replay has found. `whole_seconds` says whether all times of the log are whole seconds.
@@ -135,7 +135,7 @@ impl Replay {
             agreements: self.agreements,
             comparison,
             not_decided,
-            records: self.records,
+            requests: self.requests,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use spillgate::Decision;
 
-use super::Record;
+use super::LoggedRequest;
 use super::callers::Names;
 use super::report::Refusal;
 
@@ -22,7 +22,13 @@ pub(super) struct Refusals {
 impl Refusals {
     /// Adds a refusal of the caller with the hash `key`. `name` returns its name, and is called only if the refusal is kept.
     #[inline]
-    pub(super) fn add(&mut self, record: &Record<'_>, decision: &Decision, key: u128, name: impl FnOnce() -> String) {
+    pub(super) fn add(
+        &mut self,
+        logged: &LoggedRequest<'_>,
+        decision: &Decision,
+        key: u128,
+        name: impl FnOnce() -> String,
+    ) {
         let wait_ns = decision.retry_after.nanos();
         let is_first = self.first.len() < KEPT;
         // A refusal of a caller that is in the list has to be longer than this one.
@@ -31,23 +37,23 @@ impl Refusals {
             same.or_else(|| self.longest.get(KEPT - 1)).and_then(|(_, refusal)| refusal.wait_ns).unwrap_or(0);
         let is_long = wait_ns.is_some_and(|wait_ns| wait_ns > shortest);
         if is_first || is_long {
-            self.keep(record, (key, name()), wait_ns, (is_first, is_long));
+            self.keep(logged, (key, name()), wait_ns, (is_first, is_long));
         }
     }
 
     #[cold]
     fn keep(
         &mut self,
-        record: &Record<'_>,
+        logged: &LoggedRequest<'_>,
         (key, caller): (u128, String),
         wait_ns: Option<u64>,
         (is_first, is_long): (bool, bool),
     ) {
         let refusal = Refusal {
-            file: record.file.to_owned(),
-            line: record.line,
-            time_ns: record.time.as_nanos(),
-            text: Some(beginning(record.text, LINE_BYTES)),
+            file: logged.file.to_owned(),
+            line: logged.line,
+            time_ns: logged.time.as_nanos(),
+            text: Some(beginning(logged.text, LINE_BYTES)),
             caller,
             wait_ns,
         };
@@ -91,10 +97,10 @@ mod tests {
     fn the_longest_waits_are_of_different_callers() {
         let mut refusals = Refusals::default();
         for (line, (caller, wait_ns)) in (1..).zip([(1, 5), (1, 9), (2, 3), (1, 7), (3, 4), (4, 1), (5, 6), (6, 8)]) {
-            let record = Record { time: Time::from_nanos(line), file: "a", line, text: b"text" };
+            let logged = LoggedRequest { time: Time::from_nanos(line), file: "a", line, text: b"text" };
             let mut decision = Decision::default();
             decision.retry_after = Wait::After(wait_ns);
-            refusals.add(&record, &decision, caller, || caller.to_string());
+            refusals.add(&logged, &decision, caller, || caller.to_string());
         }
         let [first, longest] = refusals.finish(&Names::plain());
         let of = |list: &[Refusal]| list.iter().map(|it| (it.caller.clone(), it.wait_ns)).collect::<Vec<_>>();
@@ -108,10 +114,10 @@ mod tests {
         let mut refusals = Refusals::default();
         let mut named = 0;
         for line in 1..=1_000 {
-            let record = Record { time: Time::from_nanos(line), file: "a", line, text: b"text" };
+            let logged = LoggedRequest { time: Time::from_nanos(line), file: "a", line, text: b"text" };
             let mut decision = Decision::default();
             decision.retry_after = Wait::After(1_000 - line / 2);
-            refusals.add(&record, &decision, 1, || {
+            refusals.add(&logged, &decision, 1, || {
                 named += 1;
                 "one".to_owned()
             });

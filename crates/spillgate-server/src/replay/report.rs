@@ -41,7 +41,7 @@ pub struct LogSummary {
     /// The bytes of these lines, after decompression.
     pub bytes: u64,
     /// The requests that were decided.
-    pub records: u64,
+    pub requests: u64,
     /// Lines that could not be read.
     pub unreadable: Samples,
     /// Lines that were further out of order than allowed. They were decided at the time of the newest line before them.
@@ -91,6 +91,8 @@ pub struct RunReport {
     pub refused_requests: u64,
     /// Requests that no rule matches.
     pub unmatched_requests: u64,
+    /// Requests that are refused because the memory store is full. No limit counts them.
+    pub store_full_requests: u64,
     /// Each limit of the rules. Limits that need attention come first.
     pub limits: Vec<LimitReport>,
     /// All requests over time.

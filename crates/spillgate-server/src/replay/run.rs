@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use spillgate::rules::{Limit, NoMemory, Request, Rule, Rules};
 use spillgate::{Algorithm, KeyHasher, Limiter, ManualClock, MemoryOptions, MemoryStore, Time, Timing};
 
-use super::Record;
+use super::LoggedRequest;
 use super::callers::{CallersOfLimits, Names};
 use super::period::{HOUR_NS, Hours};
 use super::refusals::Refusals;
@@ -28,8 +28,8 @@ const NO_ENDS: &str = "A log does not say when a request has ended. So each perm
                        more than it would.";
 
 /// The note of a limit with a queue.
-const NO_WAITS: &str = "In a replay no request waits, as on a server whose callers ask without a wait. So each request that would have to \
-                        wait in the queue counts as refused.";
+const NO_WAITS: &str = "A request waits in the queue for as long as --wait says. Without --wait no request waits, so each request that \
+                        would have to wait counts as refused.";
 
 /// The note of a limit whose costs are not in the log.
 const NO_COSTS: &str = "The cost of this limit is charged after the work, and a log does not have it. Each request counts 1 unit, and this \
@@ -61,6 +61,7 @@ pub struct Run {
     allowed: u64,
     refused: u64,
     unmatched: u64,
+    store_full: u64,
     timeline: Counting,
     /// The number of the hour of the last request, since 1970.
     hour: u64,
@@ -123,25 +124,27 @@ impl Run {
             allowed: 0,
             refused: 0,
             unmatched: 0,
+            store_full: 0,
             timeline: Counting::new(),
             hour: begin.as_nanos() / HOUR_NS,
             last_ns: begin.as_nanos(),
         })
     }
 
-    /// Decides a request at the time of its record. Times must not go back.
+    /// Decides a request at the time of its line. Times must not go back.
     ///
     /// # Errors
     /// The errors of [`Service::decide`]: the request exceeds a bound of the settings.
-    pub fn decide(&mut self, record: &Record<'_>, request: &Request<'_>) -> Result<Decided, ServiceError> {
-        let time_ns = record.time.as_nanos();
+    pub fn decide(&mut self, logged: &LoggedRequest<'_>, request: &Request<'_>) -> Result<Decided, ServiceError> {
+        let time_ns = logged.time.as_nanos();
         if time_ns / HOUR_NS > self.hour {
             self.end_hour((self.hour + 1).saturating_mul(HOUR_NS) - 1);
             self.hour = time_ns / HOUR_NS;
         }
         self.last_ns = time_ns;
         let loaded = Arc::clone(&self.loaded);
-        let future = self.service.decide_in(Timing::at(record.time), &loaded, request, Client::default());
+        let full_before = self.service.limiter().store().memory().full_requests();
+        let future = self.service.decide_in(Timing::at(logged.time), &loaded, request, Client::default());
         // The memory store never waits.
         let answer =
             future.now_or_never().unwrap_or_else(|| Err(ServiceError::BadRequest("the store waits".into())))?;
@@ -149,10 +152,11 @@ impl Run {
         self.allowed += u64::from(allowed);
         self.refused += u64::from(!allowed);
         self.unmatched += u64::from(answer.statuses.iter().all(|status| status.rule.is_none()));
+        self.store_full += u64::from(!allowed && self.service.limiter().store().memory().full_requests() > full_before);
         self.timeline.add(time_ns, !allowed);
         let mut decided = Decided { allowed, descriptors: SmallVec::new() };
         for (index, descriptor) in request.descriptors().enumerate() {
-            self.count_limits(record, (index, descriptor.entries), &answer);
+            self.count_limits(logged, (index, descriptor.entries), &answer);
             let status = &answer.statuses[index];
             let is_limited = answer.limits(index).next().is_some();
             decided.descriptors.push(is_limited.then_some(status.enforced_over));
@@ -163,7 +167,7 @@ impl Run {
     /// Counts what each limit of a descriptor has decided.
     fn count_limits(
         &mut self,
-        record: &Record<'_>,
+        logged: &LoggedRequest<'_>,
         (descriptor, entries): (usize, &[(&str, &str)]),
         answer: &Answer<'_>,
     ) {
@@ -179,12 +183,12 @@ impl Run {
             let Some(index) = rule.limits.iter().position(|own| ptr::eq(own, decided.limit)) else { continue };
             let tally = &mut self.limits[first + index];
             let (refused, key) = (!decided.decision.allowed, decided.hit.key);
-            tally.count(record.time.as_nanos(), units, refused);
+            tally.count(logged.time.as_nanos(), units, refused);
             if !self.callers.add(first + index, key, refused, || caller_name(entries)) {
                 tally.further.add(refused);
             }
             if refused {
-                tally.refusals.add(record, decided.decision, key, || caller_name(entries).to_string());
+                tally.refusals.add(logged, decided.decision, key, || caller_name(entries).to_string());
             }
         }
     }
@@ -266,6 +270,7 @@ impl Run {
             allowed_requests: self.allowed,
             refused_requests: self.refused,
             unmatched_requests: self.unmatched,
+            store_full_requests: self.store_full,
             limits: rules.zip(self.limits).enumerate().map(report).collect(),
             timeline: self.timeline.finish(),
         }

@@ -34,6 +34,7 @@ pub(crate) fn sample() -> ReplayReport {
         allowed_requests: 17_000,
         refused_requests: 3_000,
         unmatched_requests: 12,
+        store_full_requests: 0,
         timeline: timeline(30),
         limits,
     };
@@ -51,7 +52,7 @@ pub(crate) fn sample() -> ReplayReport {
             descriptors: vec!["remote_address={remote_addr}".into(), "path={path}".into()],
             lines: 20_016,
             bytes: 4_000_000,
-            records: 20_000,
+            requests: 20_000,
             unreadable: samples("no time"),
             late: samples("61s late"),
             without_descriptor: 12,

@@ -64,9 +64,12 @@ impl Templates {
     pub fn parse(texts: &[String]) -> Result<Templates, TemplateError> {
         let mut templates = Templates::default();
         for text in texts {
-            let entries = templates.entries(text);
             let error = |message| TemplateError { template: text.clone(), message };
-            templates.descriptors.push(entries.map_err(error)?);
+            let entries = templates.entries(text).map_err(error)?;
+            if templates.descriptors.contains(&entries) {
+                return Err(error("it is given twice"));
+            }
+            templates.descriptors.push(entries);
         }
         Ok(templates)
     }

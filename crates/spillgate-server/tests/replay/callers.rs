@@ -89,7 +89,7 @@ fn a_limit_that_a_log_says_little_about_has_a_note() {
     let requests = lines((0..20).map(|_| ("a".to_owned(), 1_772_366_400)));
     for (options, allowed, note) in [
         ("post_paid: true", 20, "charged after the work"),
-        ("algorithm: leaky_bucket, queue: 9", 1, "no request waits"),
+        ("algorithm: leaky_bucket, queue: 9", 1, "Without --wait no request waits"),
     ] {
         let text = PER_MINUTE.replace(": 6", &format!(": 6, {options}"));
         let found = replay(&requests, vec![rules(&text)], false, &DESCRIPTOR);
@@ -97,6 +97,40 @@ fn a_limit_that_a_log_says_little_about_has_a_note() {
         assert_eq!((limit.allowed_requests, limit.refused_requests), (allowed, 20 - allowed));
         assert!(limit.note.as_ref().is_some_and(|text| text.contains(note)), "{limit:?}");
     }
+}
+
+#[test]
+fn requests_wait_in_a_queue_for_as_long_as_the_user_says() {
+    // One request leaves the queue every 10 seconds.
+    let requests = lines((0..20).map(|_| ("a".to_owned(), 1_772_366_400)));
+    let folder = Folder::new(&[
+        ("rules.yaml", &PER_MINUTE.replace(": 6", ": 6, algorithm: leaky_bucket, queue: 9")),
+        ("a.log", &requests),
+    ]);
+    for (wait, expected) in [
+        ("0s", "1 request allowed, 19 refused"),
+        ("35s", "4 requests allowed, 16 refused"),
+        ("1h", "10 requests allowed, 10 refused"),
+    ] {
+        let arguments = ["replay", "rules.yaml", "--log", "a.log", "-f", "$remote_addr $msec", "--wait", wait, "-e"];
+        let output = folder.run_with(&[&arguments[..], &DESCRIPTOR[..]].concat(), &[]);
+        assert!(output.stdout.contains(expected), "{wait}: {output:?}");
+    }
+}
+
+#[test]
+fn requests_that_a_full_memory_refuses_are_named() {
+    let requests = lines((0..20).map(|caller| (caller.to_string(), 1_772_366_400)));
+    let settings = "rules: [rules.yaml]\nmemory: {max_keys: 5}\n";
+    let folder = Folder::new(&[("rules.yaml", PER_MINUTE), ("a.log", &requests), ("s.yaml", settings)]);
+    let arguments = ["replay", "-c", "s.yaml", "--log", "a.log", "-f", "$remote_addr $msec", "--json", "-e"];
+    let output = folder.run_with(&[&arguments[..], &DESCRIPTOR[..]].concat(), &[]);
+    let report: serde_json::Value = serde_json::from_str(&output.stdout).expect("it is one line of JSON");
+    let run = &report["runs"][0];
+    let full = run["store_full_requests"].as_u64().expect("it is a number");
+    let counted = run["limits"][0]["allowed_requests"].as_u64().expect("it is a number");
+    assert!(full > 0 && full + counted == 20, "{run}");
+    assert_eq!(run["refused_requests"], full);
 }
 
 #[test]

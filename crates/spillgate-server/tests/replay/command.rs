@@ -60,7 +60,7 @@ fn json_has_the_whole_report() {
     let folder = folder();
     let Output { code, stdout, .. } = run(&folder, &[&ALL[..], &DESCRIPTORS, &["--json"]].concat());
     let report: Value = serde_json::from_str(&stdout).expect("it is JSON");
-    assert_eq!((code, &report["ok"], &report["log"]["records"]), (0, &true.into(), &2001.into()));
+    assert_eq!((code, &report["ok"], &report["log"]["requests"]), (0, &true.into(), &2001.into()));
     assert_eq!(report["log"]["whole_seconds"], false);
     assert_eq!(report["runs"].as_array().map(Vec::len), Some(2));
     for path in

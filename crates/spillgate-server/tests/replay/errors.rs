@@ -35,6 +35,8 @@ fn wrong_arguments_are_errors_that_say_what_is_right() {
         ([&["--log", "."], &DESCRIPTORS[..]].concat(), "cannot be read"),
         ([&["--log", "empty.log"], &DESCRIPTORS[..]].concat(), "the log has no lines"),
         ([&["--log", "-", "-"], &DESCRIPTORS[..]].concat(), "standard input is given twice"),
+        ([&["--log", "a.log", "./a.log"], &DESCRIPTORS[..]].concat(), "a.log is given twice"),
+        ([&log[..], &["-e", "a={remote_addr}", "-e", "a={remote_addr}"]].concat(), "it is given twice"),
         ([&["--log", "-", "--suggest"], &DESCRIPTORS[..]].concat(), "--suggest cannot read standard input"),
         ([&log[..], &DESCRIPTORS, &["--domain", "none"]].concat(), "write one of web"),
         ([&log[..], &DESCRIPTORS, &["--compare", "two.yaml"]].concat(), "have no domain `web`"),
@@ -102,5 +104,5 @@ fn the_rest_is_printed_although_the_report_cannot_be_written() {
     let output = run(&folder, &[&arguments[..], &["--json"]].concat());
     assert!(output.code == 3 && output.stderr.contains("/dev/full cannot be written"), "{output:?}");
     let report: serde_json::Value = serde_json::from_str(&output.stdout).expect("it is one line of JSON");
-    assert_eq!((&report["ok"], &report["log"]["records"]), (&false.into(), &2_000.into()));
+    assert_eq!((&report["ok"], &report["log"]["requests"]), (&false.into(), &2_000.into()));
 }

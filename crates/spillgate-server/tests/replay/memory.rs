@@ -33,7 +33,7 @@ fn highest_memory_bytes(folder: &Folder, lines: u64) -> u64 {
     drop(input);
     let output = child.wait_with_output().expect("the command ends");
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
-    assert_eq!(report["log"]["records"], lines);
+    assert_eq!(report["log"]["requests"], lines);
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a running process has memory");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("the size is a whole number") * 1024
 }

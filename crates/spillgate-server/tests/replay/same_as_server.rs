@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use spillgate::Time;
 use spillgate::rules::Request;
 use spillgate_server::replay::report::LimitReport;
-use spillgate_server::replay::{Filled, Names, Record, Replay, Replayed, Run, Templates};
+use spillgate_server::replay::{Filled, LoggedRequest, Names, Replay, Replayed, Run, Templates};
 
 use crate::scenario::{FRACTIONS, Log, end_of_hour, log, of_text, options, read, rules, templates};
 use crate::server::Server;
@@ -80,16 +80,16 @@ fn start(rules_text: &str, begin: Time) -> Replay {
     Replay::new(vec![run.expect("there is memory")], false)
 }
 
-/// Replays a log. `each` gets each record, the values of its descriptors, and the replay before it decides the record.
+/// Replays a log. `each` gets each logged, the values of its descriptors, and the replay before it decides the logged.
 fn replayed(
     log: Log,
     format: &str,
     (rules_text, templates): (&str, &Templates),
-    mut each: impl FnMut(&Record<'_>, &Filled, &mut Replay),
+    mut each: impl FnMut(&LoggedRequest<'_>, &Filled, &mut Replay),
 ) -> Replayed {
     let mut replay = None;
-    read(log, format, templates, |record, filled| {
-        each(record, filled, replay.get_or_insert_with(|| start(rules_text, record.time)));
+    read(log, format, templates, |logged, filled| {
+        each(logged, filled, replay.get_or_insert_with(|| start(rules_text, logged.time)));
     });
     replay.expect("the log has lines").finish(false, &Names::plain())
 }
@@ -97,30 +97,30 @@ fn replayed(
 /// Asks a replay and a server each request of the log. Each answer must be the same.
 fn compare(open: impl Fn() -> Log, format: &str, rules_text: &str, descriptors: &[&str]) -> Compared {
     let templates = templates(descriptors);
-    let first = replayed(open(), format, (rules_text, &templates), |record, filled, replay| {
-        replay.decide(record, &request(&templates, filled)).expect("the request is decided");
+    let first = replayed(open(), format, (rules_text, &templates), |logged, filled, replay| {
+        replay.decide(logged, &request(&templates, filled)).expect("the request is decided");
     });
     let periods = first.runs[0].limits.iter().filter_map(|limit| limit.period.as_ref());
     let mut insights: BTreeMap<u64, Vec<Value>> = periods.map(|period| (period.to_ns, Vec::new())).collect();
     let (mut server, mut last) = (None, Time::EPOCH);
     let (mut allowed, mut refused, mut refusals) = (0, 0, BTreeMap::new());
-    let replayed = replayed(open(), format, (rules_text, &templates), |record, filled, replay| {
-        let server = server.get_or_insert_with(|| Server::start(rules(rules_text), &options(), record.time));
+    let replayed = replayed(open(), format, (rules_text, &templates), |logged, filled, replay| {
+        let server = server.get_or_insert_with(|| Server::start(rules(rules_text), &options(), logged.time));
         let end = end_of_hour(last);
-        if record.time > end
+        if logged.time > end
             && let Some(insight) = insights.get_mut(&end.as_nanos())
         {
             *insight = server.insight(end);
         }
-        last = record.time;
-        let (status, answer) = server.check(record.time, &body(&templates, filled));
-        let decided = replay.decide(record, &request(&templates, filled)).expect("the request is decided");
-        assert_eq!(decided.allowed, status == 200, "line {}: {answer}", record.line);
-        assert_eq!(Some(decided.allowed), answer["allowed"].as_bool(), "line {}: {answer}", record.line);
+        last = logged.time;
+        let (status, answer) = server.check(logged.time, &body(&templates, filled));
+        let decided = replay.decide(logged, &request(&templates, filled)).expect("the request is decided");
+        assert_eq!(decided.allowed, status == 200, "line {}: {answer}", logged.line);
+        assert_eq!(Some(decided.allowed), answer["allowed"].as_bool(), "line {}: {answer}", logged.line);
         let count = if decided.allowed { &mut allowed } else { &mut refused };
         *count += 1;
         if !decided.allowed {
-            refusals.insert(record.line, answer);
+            refusals.insert(logged.line, answer);
         }
     });
     // The last reading is at the end of the log, or at the end of its hour.

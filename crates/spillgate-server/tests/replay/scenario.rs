@@ -6,7 +6,7 @@ use std::io::{Cursor, Read};
 use spillgate::rules::{Rules, RulesFile};
 use spillgate::{KeyHasher, MemoryOptions, Time};
 use spillgate_server::access_log::{OUT_OF_ORDER, Ordered, Reader};
-use spillgate_server::replay::{CALLERS, Filled, Names, Record, Replay, Replayed, Run, RunOptions, Templates};
+use spillgate_server::replay::{CALLERS, Filled, LoggedRequest, Names, Replay, Replayed, Run, RunOptions, Templates};
 use spillgate_server::service::ServiceOptions;
 use spillgate_server::settings::{CallerKeys, Insight};
 use spillgate_testkit::Random;
@@ -64,14 +64,14 @@ pub(crate) fn of_text(text: &str) -> Log {
     Box::new(Cursor::new(text.to_owned()))
 }
 
-/// Reads a log, and passes each record to `each`. `each` gets the values of its fields through the templates.
-pub(crate) fn read(log: Log, format: &str, templates: &Templates, mut each: impl FnMut(&Record<'_>, &Filled)) {
+/// Reads a log, and passes each request to `each`. `each` gets the values of its fields through the templates.
+pub(crate) fn read(log: Log, format: &str, templates: &Templates, mut each: impl FnMut(&LoggedRequest<'_>, &Filled)) {
     let reader = Reader::new(format, templates.fields(), None).expect("the format is right");
     let mut log = Ordered::new(vec![log], &reader, OUT_OF_ORDER);
     let mut filled = Filled::default();
-    while let Some(record) = log.next() {
-        templates.fill(&mut filled, |index| record.fields.value(index));
-        each(&Record { time: record.time, file: "access.log", line: record.line, text: record.text }, &filled);
+    while let Some(logged) = log.next() {
+        templates.fill(&mut filled, |index| logged.fields.value(index));
+        each(&LoggedRequest { time: logged.time, file: "access.log", line: logged.line, text: logged.text }, &filled);
     }
 }
 
@@ -83,13 +83,13 @@ pub(crate) fn templates(texts: &[&str]) -> Templates {
 pub(crate) fn replay(log: &str, all: Vec<Rules>, compares: bool, descriptors: &[&str]) -> Replayed {
     let templates = templates(descriptors);
     let (mut all, mut replay) = (Some(all), None);
-    read(of_text(log), FRACTIONS, &templates, |record, filled| {
+    read(of_text(log), FRACTIONS, &templates, |logged, filled| {
         if let Some(rules) = all.take() {
-            let run = |rules| Run::new("rules.yaml".into(), rules, &options(), record.time).expect("there is memory");
+            let run = |rules| Run::new("rules.yaml".into(), rules, &options(), logged.time).expect("there is memory");
             replay = Some(Replay::new(rules.into_iter().map(run).collect(), compares));
         }
         let request = templates.request("web", filled).expect("each line has the fields");
-        replay.as_mut().expect("there is a replay").decide(record, &request);
+        replay.as_mut().expect("there is a replay").decide(logged, &request);
     });
     replay.expect("the log has lines").finish(false, &Names::plain())
 }

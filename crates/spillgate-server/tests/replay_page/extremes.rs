@@ -134,7 +134,7 @@ pub(crate) fn one_line() -> ReplayReport {
         format: "json".into(),
         descriptors: vec!["path={path}".into()],
         lines: 1,
-        records: 1,
+        requests: 1,
         from_ns: BEGIN_NS,
         to_ns: BEGIN_NS,
         ..LogSummary::default()
@@ -147,7 +147,7 @@ pub(crate) fn huge_numbers() -> ReplayReport {
     let mut report = shop();
     const MOST: u64 = u64::MAX;
     let log = &mut report.log;
-    (log.lines, log.bytes, log.records, log.without_descriptor, log.to_ns) = (MOST, MOST, MOST, MOST, MOST);
+    (log.lines, log.bytes, log.requests, log.without_descriptor, log.to_ns) = (MOST, MOST, MOST, MOST, MOST);
     (log.unreadable.count, log.late.count, log.not_decided.count) = (MOST, MOST, MOST);
     for run in &mut report.runs {
         (run.allowed_requests, run.refused_requests, run.unmatched_requests) = (MOST, MOST, MOST);

@@ -204,6 +204,7 @@ pub(crate) fn shop() -> ReplayReport {
         allowed_requests: allowed,
         refused_requests: refused,
         unmatched_requests: 1_204,
+        store_full_requests: 0,
         limits,
         timeline,
     };
@@ -217,7 +218,7 @@ pub(crate) fn shop() -> ReplayReport {
                 .to_vec(),
             lines: allowed + refused + 2_041,
             bytes: 240_000_000,
-            records: allowed + refused,
+            requests: allowed + refused,
             unreadable: Samples {
                 count: 37,
                 first: vec![

@@ -34,6 +34,7 @@ pub(super) struct Inputs {
     pub(super) templates: Templates,
     pub(super) reader: Reader,
     pub(super) out_of_order: Duration,
+    pub(super) wait: Duration,
     pub(super) options: RunOptions,
     pub(super) logs: Vec<PathBuf>,
     pub(super) format: String,
@@ -83,6 +84,7 @@ impl Inputs {
             templates,
             reader,
             out_of_order: replay.out_of_order,
+            wait: replay.wait,
             options: RunOptions {
                 service,
                 memory: memory::options(&settings)?,

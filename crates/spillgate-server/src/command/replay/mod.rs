@@ -74,8 +74,8 @@ fn output(report: &ReplayReport, html: Option<HtmlFile>, json: bool, terminal: &
 fn report(replay: &Replay, inputs: &Inputs, terminal: &mut Terminal) -> Result<ReplayReport, Problems> {
     let names = if replay.anonymous { Names::hashed() } else { Names::plain() };
     let mut passed = pass::pass(inputs, inputs.first_runs(), inputs.old.is_some(), &names, terminal)?;
-    let records = passed.log.records;
-    if passed.replayed.runs.iter().all(|run| run.unmatched_requests == records) {
+    let requests = passed.log.requests;
+    if passed.replayed.runs.iter().all(|run| run.unmatched_requests == requests) {
         return Err(unmatched(inputs).into());
     }
     let (suggestions, suggestion_notes) = match (replay.suggests, passed.replayed.runs.first()) {

@@ -1,7 +1,9 @@
 //! One pass over the log: every line is read once, and decided by each run.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
 use spillgate::Time;
@@ -12,7 +14,7 @@ use super::inputs::{Inputs, NamedRules, is_input};
 use crate::access_log::{self, FORMATS, LogCounts, Ordered};
 use crate::command::terminal::{Problem, Problems, Terminal, clean, thousands};
 use crate::replay::report::{LogSummary, SampleLine, Samples};
-use crate::replay::{Filled, Names, Record, Replay, Replayed, Run, RunOptions};
+use crate::replay::{Filled, LoggedRequest, Names, Replay, Replayed, Run, RunOptions};
 
 /// The clock is looked at after this many lines, so that it costs nothing.
 const LINES: u64 = 4096;
@@ -49,18 +51,20 @@ pub(super) fn pass(
     let (mut filled, mut without_descriptor, mut read) = (Filled::default(), 0, 0);
     let (mut from, mut to) = (Time::EPOCH, Time::EPOCH);
     let mut unseen = Unseen::new(inputs);
-    while let Some(record) = log.next() {
+    let max_wait_ns = u64::try_from(inputs.wait.as_nanos()).unwrap_or(u64::MAX);
+    while let Some(logged) = log.next() {
         if let Some(rules) = rules.take() {
-            from = record.time;
+            from = logged.time;
             replay = Some(start(inputs, rules, compares, from)?);
         }
-        to = record.time;
-        unseen.look(record.text, |index| record.fields.value(index));
-        inputs.templates.fill(&mut filled, |index| record.fields.value(index));
+        to = logged.time;
+        unseen.look(logged.text, |index| logged.fields.value(index));
+        inputs.templates.fill(&mut filled, |index| logged.fields.value(index));
         match (inputs.templates.request(&inputs.domain, &filled), &mut replay) {
             (Some(request), Some(replay)) => {
-                let (file, line, text) = (&*file_names[record.file], record.line, record.text);
-                replay.decide(&Record { time: record.time, file, line, text }, &request);
+                let (file, line, text) = (&*file_names[logged.file], logged.line, logged.text);
+                let request = request.with_max_wait_ns(max_wait_ns);
+                replay.decide(&LoggedRequest { time: logged.time, file, line, text }, &request);
             }
             _ => without_descriptor += 1,
         }
@@ -82,7 +86,7 @@ pub(super) fn pass(
         descriptors: inputs.descriptors.clone(),
         lines: counts.lines,
         bytes: counts.bytes,
-        records: replayed.records,
+        requests: replayed.requests,
         unreadable: samples(&counts.unreadable, &file_names, names),
         late: samples(&counts.late, &file_names, names),
         without_descriptor,
@@ -109,7 +113,7 @@ type Files = Vec<Box<dyn Read + Send>>;
 
 /// Opens the logs. Returns the sum of their bytes, if all are regular files.
 fn open(inputs: &Inputs) -> Result<(Files, Option<u64>), Problem> {
-    let (mut files, mut bytes) = (Files::new(), Some(0));
+    let (mut files, mut bytes, mut opened) = (Files::new(), Some(0), HashSet::new());
     for path in &inputs.logs {
         if is_input(path) {
             files.push(Box::new(io::stdin()));
@@ -124,6 +128,10 @@ fn open(inputs: &Inputs) -> Result<(Files, Option<u64>), Problem> {
         let metadata = file.metadata().map_err(unread)?;
         if metadata.is_dir() {
             return Err(unread(io::ErrorKind::IsADirectory.into()));
+        }
+        if metadata.is_file() && !opened.insert((metadata.dev(), metadata.ino())) {
+            let message = format!("the log {} is given twice", path.display());
+            return Err(Problem::new(message, "name each file once: two names can be links to one file"));
         }
         bytes = bytes.filter(|_| metadata.is_file()).map(|sum: u64| sum + metadata.len());
         files.push(Box::new(file));

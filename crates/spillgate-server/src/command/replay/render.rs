@@ -65,7 +65,7 @@ fn log(lines: &mut Lines<'_>, log: &LogSummary) {
         [file] => clean(file),
         files => plural(files.len() as u64, "file"),
     };
-    lines.push(&format!("{files}: {}, {period}", plural(log.records, "request")));
+    lines.push(&format!("{files}: {}, {period}", plural(log.requests, "request")));
     samples(lines, "cannot be read", &log.unreadable);
     samples(lines, "came later than allowed, and were decided at the time of the newest line before them", &log.late);
     samples(lines, "exceed a bound of the server's settings, and were not decided", &log.not_decided);
@@ -93,8 +93,12 @@ fn requests(run: &RunReport) -> String {
         0 => String::new(),
         unmatched => format!(". {} matched no rule", plural(unmatched, "request")),
     };
+    let full = match run.store_full_requests {
+        0 => String::new(),
+        full => format!(". {} refused because the memory is full: raise memory.max_keys", plural(full, "request")),
+    };
     let counts = Counts { allowed: run.allowed_requests, refused: run.refused_requests };
-    format!("{}: {}{unmatched}", clean(&run.name), allowed_and_refused(counts))
+    format!("{}: {}{unmatched}{full}", clean(&run.name), allowed_and_refused(counts))
 }
 
 fn limit(lines: &mut Lines<'_>, report: &LimitReport) {

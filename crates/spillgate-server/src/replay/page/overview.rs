@@ -57,7 +57,7 @@ fn facts(report: &ReplayReport, run: &RunReport) -> Markup {
         dl class="facts" {
             dt { "Log" }
             dd { (count(log.lines, "line")) " in format " code { (seen(&log.format)) } ": " (list(&log.files)) }
-            @if log.records > 0 {
+            @if log.requests > 0 {
                 dt { "Time" }
                 dd { (times(log.from_ns, log.to_ns)) }
             }
@@ -68,6 +68,10 @@ fn facts(report: &ReplayReport, run: &RunReport) -> Markup {
             @if unused(log) > 0 {
                 dt { "Not used" }
                 dd { a href="#lines" { (count(unused(log), "line")) } }
+            }
+            @if run.store_full_requests > 0 {
+                dt { "Memory" }
+                dd { (count(run.store_full_requests, "request")) " refused because the memory is full: raise memory.max_keys" }
             }
             @if run.unmatched_requests > 0 {
                 dt { "No rule" }
