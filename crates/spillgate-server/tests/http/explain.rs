@@ -165,6 +165,25 @@ fn a_peek_shows_states_and_penalties() {
 }
 
 #[test]
+fn an_explanation_is_right_for_limits_that_are_like_those_of_the_dry_run_and_for_refusals_that_cost() {
+    let app = App::new();
+    for options in [
+        "unit: second, requests_per_unit: 2, algorithm: fixed_window, anchor: first_hit",
+        "unit: second, requests_per_unit: 2, algorithm: fixed_window",
+        "unit: hour, requests_per_unit: 3, algorithm: fixed_window, denied: charged",
+        "unit: hour, requests_per_unit: 3, penalty: 5m",
+    ] {
+        let text = format!("domain: api\ndescriptors: [{{key: a, rate_limit: {{{options}}}}}]");
+        let rules = Rules::parse(&[RulesFile { name: "a.yaml".into(), text }]).expect("the rules are valid");
+        app.service.replace_rules(rules);
+        for (value, cost) in [("x", 1), ("x", 1), ("x", 1), ("x", 1), ("y", 2), ("y", 2), ("y", 1), ("z", 4), ("z", 1)]
+        {
+            explains_what_comes(&app, &json!([{"a": format!("{options} {value}")}]), cost);
+        }
+    }
+}
+
+#[test]
 fn a_domain_that_charges_in_turn_is_explained_one_descriptor_at_a_time() {
     let app = App::new();
     let text = RULES.replacen("domain: api", "domain: api\ncompat: envoy", 1);

@@ -47,7 +47,10 @@ async fn refused<C: Clock>(
     hit: &Hit<'_>,
     sketch: Option<&Sketch>,
 ) -> Result<Option<Decision>, ServiceError> {
-    let nothing = Quota::fixed_window(0, Duration::from_secs(1)).anchor(Anchor::FirstHit);
+    // Limits with the same algorithm and window share a state, which would then get both takes. So the algorithm differs.
+    let is_first_hit = hit.quota.algorithm() == Algorithm::FixedWindow(Anchor::FirstHit);
+    let anchor = if is_first_hit { Anchor::Epoch } else { Anchor::FirstHit };
+    let nothing = Quota::fixed_window(0, Duration::from_secs(1)).anchor(anchor);
     let charged = nothing.denied(Denied::Charged).build().expect("invariant: a limit of 0 is valid");
     let nothing = nothing.build().expect("invariant: a limit of 0 is valid");
     let refuses = Hit::new(hit.key, &nothing, Op::take(1), Binding::Enforce);
@@ -103,6 +106,9 @@ pub(super) fn after(hits: &[Hit<'_>], decisions: &[Decision], before: &[Decision
     let left = |((hit, decision), before): ((&Hit<'_>, &Decision), &Decision)| {
         let cost = match hit.op {
             Op::Take { cost, .. } if allowed && decision.allowed => cost,
+            // A limit can charge what it refuses. With a penalty, nothing is left after a refusal.
+            Op::Take { .. } if !decision.allowed && hit.quota.penalty_ns() > 0 => before.remaining,
+            Op::Take { cost, .. } if !decision.allowed && hit.quota.denied() == Denied::Charged => cost,
             Op::Force { cost } => cost,
             _ => 0,
         };
