@@ -4,7 +4,8 @@
 #
 # The log is real: nine days of nginx of a public data server, from the Python package erddaplogs 0.1.4 (MIT licence). Its
 # authors replaced the addresses of the clients. The log is repeated with later times, until it has a million lines and ten
-# million. REPLAY_LOG=FILE takes another log in the format combined.
+# million. REPLAY_LOG=FILE takes another log in the format combined. The last comparison needs about 8 GiB of memory, because it
+# keeps all answers, and some minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
