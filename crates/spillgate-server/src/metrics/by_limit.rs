@@ -1,7 +1,7 @@
 //! The counters of each limit of a rule.
 //!
 //! A rule can have several limits, and the counters of the rule do not say which of them refused. The counters of a limit
-//! are in one cache line for each shard, and they are in the order of the limits of the rule. So a request does not search
+//! are in one cache line in each of their copies, and they are in the order of the limits of the rule. So a request does not search
 //! for them.
 
 use std::time::Duration;
@@ -58,7 +58,7 @@ impl LimitCounters {
         }
     }
 
-    /// Returns the sum of each counter over all shards.
+    /// Returns the sum of each counter over all copies.
     pub(super) fn sums(&self) -> [u64; COUNTERS] {
         self.0.sums()
     }

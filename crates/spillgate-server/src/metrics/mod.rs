@@ -1,6 +1,6 @@
 //! The metrics of the server.
 //!
-//! Most counters exist before the first request, so that one atomic addition counts a request. The values of labels
+//! Most counters exist before the first request, so that a request needs no look-up. The values of labels
 //! come from the rules and from fixed lists. A value that a client sends becomes a label only if a rule asks for it,
 //! and each rule has a bound on the number of such values.
 

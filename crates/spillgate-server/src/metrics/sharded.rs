@@ -1,7 +1,7 @@
 //! Counters that several threads add to at the same time, without moving a cache line from one core to another.
 //!
 //! Two threads that add to one counter take its cache line from each other at each addition. So a group of counters has
-//! several copies, the shards, and each copy begins a cache line of its own. The page of metrics shows the sum of the
+//! several copies, and each copy begins a cache line of its own. The page of metrics shows the sum of the
 //! copies.
 //!
 //! On a machine with few cores, the first threads have a copy each, to which no other thread adds. Such a thread adds
@@ -96,7 +96,7 @@ pub(crate) fn is_sampled() -> bool {
     })
 }
 
-/// A group of `N` counters, in as many copies as there are shards.
+/// A group of `N` counters, in several copies.
 #[derive(Clone, Debug)]
 pub(super) struct Sharded<const N: usize>(Arc<[Shard<N>]>);
 

@@ -49,7 +49,7 @@ pub struct LoggedRequest<'a> {
 #[derive(Debug)]
 pub struct Replay {
     runs: Vec<Run>,
-    /// How each run answers, compared with the first one. The first element is not used.
+    /// How each run after the first one answers, compared with the first one.
     agreements: Vec<Agreement>,
     /// The callers of the first two runs, if they are compared.
     callers: Option<Callers>,
@@ -63,7 +63,8 @@ pub struct Replay {
 pub struct Replayed {
     /// The report of each run, in the order of the runs.
     pub runs: Vec<RunReport>,
-    /// How each run answers, compared with the first one: the first one is the old one.
+    /// How each run after the first one answers, compared with the first one. If rules are compared, the first run has the new
+    /// rules, and otherwise those of today.
     pub agreements: Vec<Agreement>,
     /// The comparison of the second run (the old rules) with the first one (the new rules).
     pub comparison: Option<Comparison>,
@@ -78,7 +79,7 @@ impl Replay {
     #[must_use]
     pub fn new(runs: Vec<Run>, compares: bool) -> Replay {
         Replay {
-            agreements: vec![Agreement::default(); runs.len()],
+            agreements: vec![Agreement::default(); runs.len().saturating_sub(1)],
             decided: Vec::with_capacity(runs.len()),
             callers: compares.then(Callers::new),
             runs,
@@ -101,8 +102,9 @@ impl Replay {
         }
         self.requests += 1;
         let (first, others) = self.decided.split_first()?;
-        for (agreement, other) in self.agreements[1..].iter_mut().zip(others) {
-            agreement.add(first.allowed, other.allowed);
+        for (agreement, other) in self.agreements.iter_mut().zip(others) {
+            let (old, new) = if self.callers.is_some() { (other, first) } else { (first, other) };
+            agreement.add(old.allowed, new.allowed);
         }
         if let (Some(callers), Some(old)) = (&mut self.callers, others.first()) {
             callers.add(request, old, first);
@@ -118,13 +120,9 @@ impl Replay {
     /// Returns what the replay has found. `whole_seconds` says whether all times of the log are whole seconds.
     #[must_use]
     pub fn finish(self, whole_seconds: bool, names: &Names) -> Replayed {
-        let comparison = match (self.callers, &self.runs[..]) {
-            (Some(callers), [new, old, ..]) => {
-                // The agreement counts the first run as the old one.
-                let Agreement { both_allow, both_refuse, only_old_refuses, only_new_refuses } = self.agreements[1];
-                let (only_old_refuses, only_new_refuses) = (only_new_refuses, only_old_refuses);
-                let requests = Agreement { both_allow, both_refuse, only_old_refuses, only_new_refuses };
-                Some(compare::comparison((old, new), requests, callers, names))
+        let comparison = match (self.callers, &self.runs[..], self.agreements.first()) {
+            (Some(callers), [new, old, ..], Some(requests)) => {
+                Some(compare::comparison((old, new), *requests, callers, names))
             }
             _ => None,
         };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use smallvec::SmallVec;
 use spillgate::rules::{Limit, NoMemory, Request, Rule, Rules};
-use spillgate::{Algorithm, KeyHasher, Limiter, ManualClock, MemoryOptions, MemoryStore, Time, Timing};
+use spillgate::{Algorithm, KeyHasher, Limiter, ManualClock, MemoryOptions, MemoryStore, Reason, Time, Timing};
 
 use super::LoggedRequest;
 use super::callers::{CallersOfLimits, Names};
@@ -143,7 +143,6 @@ impl Run {
         }
         self.last_ns = time_ns;
         let loaded = Arc::clone(&self.loaded);
-        let full_before = self.service.limiter().store().memory().full_requests();
         let future = self.service.decide_in(Timing::at(logged.time), &loaded, request, Client::default());
         // The memory store never waits.
         let answer =
@@ -152,7 +151,8 @@ impl Run {
         self.allowed += u64::from(allowed);
         self.refused += u64::from(!allowed);
         self.unmatched += u64::from(answer.statuses.iter().all(|status| status.rule.is_none()));
-        self.store_full += u64::from(!allowed && self.service.limiter().store().memory().full_requests() > full_before);
+        let is_full = |descriptor| answer.limits(descriptor).any(|it| it.decision.reason == Reason::StoreFull);
+        self.store_full += u64::from(!allowed && (0..answer.statuses.len()).any(is_full));
         self.timeline.add(time_ns, !allowed);
         let mut decided = Decided { allowed, descriptors: SmallVec::new() };
         for (index, descriptor) in request.descriptors().enumerate() {

@@ -70,7 +70,7 @@ pub fn results(suggestions: &[Suggested], replayed: &Replayed) -> Vec<Suggestion
             verdict_then: after.period.as_ref().map(|period| period.report.verdict),
         })
     };
-    suggestions.iter().zip(then).zip(replayed.agreements.iter().skip(1).copied()).filter_map(result).collect()
+    suggestions.iter().zip(then).zip(replayed.agreements.iter().copied()).filter_map(result).collect()
 }
 
 const fn counts(limit: &LimitReport) -> Counts {

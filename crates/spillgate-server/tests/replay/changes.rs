@@ -94,7 +94,7 @@ descriptors:
         let by_file = replay(&log, vec![rules(text), rules(&text.replace(line, &changed))], false, &descriptors);
         let of_file = &by_file.runs[1].limits[index];
         assert_eq!(result.then, Counts { allowed: of_file.allowed_requests, refused: of_file.refused_requests });
-        assert_eq!(result.requests, by_file.agreements[1]);
+        assert_eq!(result.requests, by_file.agreements[0]);
         assert_eq!(result.verdict_then, of_file.period.as_ref().map(|period| period.report.verdict));
         let limit = &today.runs[0].limits[index];
         assert_eq!(result.today, Counts { allowed: limit.allowed_requests, refused: limit.refused_requests });

@@ -114,7 +114,7 @@ mod tests {
         assert!(page.contains("For 1 limit, it is not known whether the rules work."), "{page}");
     }
 
-    /// Returns the colours of the blocks that begin with `:root`: light, dark and print.
+    /// Returns the colours of the blocks that begin with `:root`: light, dark and print. Print changes some colours of light.
     fn schemes() -> Vec<BTreeMap<&'static str, f64>> {
         let blocks = STYLE.split(":root {").skip(1).map(|block| block.split('}').next().unwrap_or_default());
         let colours = |block: &'static str| {
@@ -122,7 +122,11 @@ mod tests {
                 block.lines().filter_map(|line| line.trim().strip_prefix("--")?.strip_suffix(';')?.split_once(": #"));
             lines.map(|(name, colour)| (name, luminance(colour))).collect()
         };
-        blocks.map(colours).collect()
+        let mut schemes: Vec<BTreeMap<_, _>> = blocks.map(colours).collect();
+        if let [light, _, print] = &mut schemes[..] {
+            light.iter().for_each(|(name, colour)| _ = print.entry(name).or_insert(*colour));
+        }
+        schemes
     }
 
     /// Returns the relative luminance of WCAG 2.

@@ -141,7 +141,7 @@ fn part_of(timeline: &Timeline, time_ns: u64) -> f64 {
     time_ns.saturating_sub(timeline.begin_ns) as f64 / length_ns
 }
 
-/// Returns the labels of the axis: round times, or the begin if no round time is in the picture.
+/// Returns the labels of the axis: round times, or the beginning if no round time is in the picture.
 fn axis(timeline: &Timeline, y: f64) -> Markup {
     let labels = labels(timeline);
     html! {
