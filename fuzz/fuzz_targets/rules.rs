@@ -6,7 +6,11 @@
 
 use libfuzzer_sys::fuzz_target;
 use spillgate::KeyHasher;
-use spillgate::rules::{Action, Request, Rules, RulesFile};
+use spillgate::rules::{Action, Request, Rule, Rules, RulesFile};
+use spillgate::text::{Source, yaml};
+
+const ADVICE: yaml::Advice =
+    yaml::Advice { empty: None, alias: None, ignore_tags: false, documents: "", depth: "", size: "" };
 
 /// The text between two files in the input.
 const NEXT_FILE: &str = "\n=====\n";
@@ -35,6 +39,7 @@ fuzz_target!(|data: &[u8]| {
     for warning in rules.warnings() {
         assert!(!warning.to_string().is_empty());
     }
+    check_written(&rules);
     let domains: Vec<String> = rules.domains().map(|domain| domain.name.to_string()).collect();
     let words: Vec<&str> =
         text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).take(12).collect();
@@ -55,3 +60,31 @@ fuzz_target!(|data: &[u8]| {
         }
     }
 });
+
+/// The text of a rule, loaded alone, must be the same rule.
+fn check_written(rules: &Rules) {
+    for rule in rules.rules().take(20) {
+        let written = rules.written(rule);
+        assert!(!written.is_empty(), "the rule has no text: {}", rule.origin);
+        // A part of a file can need an anchor of another part.
+        if written.contains(['&', '*']) {
+            continue;
+        }
+        let alone = match written.trim_start().starts_with(['#', '-']) {
+            true => format!("domain: d\ndescriptors:\n{written}"),
+            false => format!("domain: d\ndescriptors: [\n{written}\n]"),
+        };
+        let source = Source::new("again.yaml", &alone);
+        assert!(yaml::parse(&source, &ADVICE).is_ok(), "{} is no YAML alone:\n{alone}", rule.path);
+        let Ok(again) = Rules::parse(&[RulesFile { name: "again.yaml".to_owned(), text: alone.clone() }]) else {
+            continue;
+        };
+        let same = again.rules().next().expect("the text has a rule");
+        let own = rule.path.rsplit(" > ").next().unwrap_or_default();
+        assert!(same.path.ends_with(own), "{} became {}:\n{alone}", rule.path, same.path);
+        assert_eq!(same.limits.len(), rule.limits.len(), "{}:\n{alone}", rule.path);
+        let is_nested = |other: &&Rule| other.steps.len() > rule.steps.len();
+        let nested = rules.rules().skip(rule.index() + 1).take_while(is_nested).count();
+        assert_eq!(again.rules().count(), nested + 1, "{}:\n{alone}", rule.path);
+    }
+}

@@ -126,6 +126,11 @@ proptest! {
             let matched: Vec<_> = steps.iter().filter(|step| step.outcome == Outcome::Matched).collect();
             prop_assert_eq!(matched.len(), usize::from(found.is_some()));
             prop_assert_eq!(matched.first().and_then(|step| step.origin.as_ref()), found.map(|rule| &rule.origin));
+            for steps_max in 0..=steps.len() + 1 {
+                let (first, left_out) = rules.explain_within("d", &entries, steps_max, usize::MAX);
+                prop_assert_eq!((first.len(), first.len() + left_out), (steps_max.min(steps.len()), steps.len()));
+                prop_assert_eq!(&first[..], &steps[..first.len()]);
+            }
         }
     }
 
@@ -227,4 +232,18 @@ fn defaults_hold_for_files_that_say_nothing() {
         assert!(rules.domains().all(|domain| domain.compat_envoy == compat_envoy));
         assert_eq!(rules.find("d", &[("a", "xyz")]).expect("a rule").limits[0].requests_per_unit, limit);
     }
+}
+
+#[test]
+fn explaining_long_values_takes_bounded_memory() {
+    let wildcards: String =
+        (1..=500).map(|length| format!("  - {{key: a, value: '{}*'}}\n", "x".repeat(length))).collect();
+    let rules = rules(&format!("domain: d\ndescriptors:\n{wildcards}"));
+    let value = "x".repeat(501) + &"\u{e9}".repeat(50_000);
+    let entries = [("a", value.as_str()), ("b", "y")];
+    assert_eq!(rules.explain("d", &entries).len(), 500);
+    let (steps, left_out) = rules.explain_within("d", &entries, 100, 502);
+    assert_eq!((steps.len(), left_out), (100, 400));
+    // A value is cut between two characters.
+    assert!(steps.iter().all(|step| step.value == "x".repeat(501) && step.outcome == Outcome::Failed));
 }

@@ -133,7 +133,7 @@ pub enum Action {
 }
 
 /// The hits of one request, and for each descriptor the list of its hits. [`Rules::plan`] makes a plan and has an example.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Plan<'p> {
     /// The hits for a store, at most [`MAX_HITS`]. Hits that differ only in their costs are merged.
@@ -171,6 +171,8 @@ pub struct Planned<'p> {
     pub rule: Option<&'p Rule>,
     /// Whether the rule allows everything and counts nothing.
     pub unlimited: bool,
+    /// Whether the rule never refuses a request (`shadow_mode: true`).
+    pub shadow: bool,
     /// Whether another rule that matches this request replaces a limit of this rule (`replaces`). The list `hits` does
     /// not have the replaced limit.
     pub replaced: bool,
@@ -221,8 +223,8 @@ impl Rules {
                 Some(_) => None,
                 None => self.find_in(number, descriptor.entries),
             };
-            let unlimited = rule.is_some_and(|rule| rule.unlimited);
-            plan.descriptors.push(Planned { rule, unlimited, ..Planned::default() });
+            let (unlimited, shadow) = rule.map_or((false, false), |rule| (rule.unlimited, rule.shadow_mode));
+            plan.descriptors.push(Planned { rule, unlimited, shadow, ..Planned::default() });
         }
         self.drop_replaced(number, &mut plan.descriptors);
         let mut key = keys.start();

@@ -4,7 +4,7 @@
 //! offer. They need the position of each value, because errors show it. They need single values as they were written,
 //! because `007` can be a text. And they need all entries with the same key, because repeated keys are errors.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use serde::Deserialize;
@@ -21,6 +21,9 @@ use super::{At, Diagnostic, Severity, Source, Words};
 pub struct Node {
     /// The position of the value. For a list or a map, it is the position of the start, and its length is 0.
     pub at: At,
+    /// Where the value ends in the text, in bytes. A list or a map ends with its last value, or with its bracket. A value that an
+    /// alias repeats ends where the original value ends.
+    pub end: usize,
     /// The value.
     pub value: Value,
 }
@@ -138,8 +141,8 @@ pub fn parse(source: &Source, advice: &Advice) -> Result<Node, Diagnostic> {
 fn parse_here(source: &Source, advice: &Advice) -> Result<Node, Diagnostic> {
     let parsed: Result<Spanned<Raw>, Error> = serde_saphyr::from_str_with_options(&source.text, options(advice));
     match parsed {
-        Ok(raw) => Ok(node(&source.text, raw)),
-        Err(Error::Eof { .. }) if advice.empty.is_none() => Ok(Node { at: At::TOP, value: Value::Null }),
+        Ok(raw) => Ok(Nodes { text: &source.text, ends: HashMap::new() }.node(raw)),
+        Err(Error::Eof { .. }) if advice.empty.is_none() => Ok(Node { at: At::TOP, end: 0, value: Value::Null }),
         Err(error) => Err(yaml_error(source, advice, &error)),
     }
 }
@@ -248,28 +251,99 @@ impl<'de> Visitor<'de> for RawVisitor {
     }
 }
 
-/// Makes the node of a value, with its position in the text. This function calls itself for each level of nesting, so it
-/// needs a large stack too.
-fn node(text: &str, raw: Spanned<Raw>) -> Node {
-    // An alias (`*name`) repeats a value. A repeated value has the position of the original value, which is beside the
-    // anchor (`&name`).
-    let at = place(text, raw.defined);
-    let written = text.get(at.start..at.start + at.len).unwrap_or_default();
-    let value = match raw.value {
-        Raw::Null => Value::Null,
-        Raw::Plain => Value::Text { text: written.trim().into(), quoted: false },
-        Raw::Text(text) => Value::Text { text, quoted: written.starts_with(['"', '\'', '|', '>']) },
-        Raw::List(items) => Value::List(items.into_iter().map(|item| node(text, item)).collect()),
-        Raw::Map(map) => Value::Map(merged(map.into_iter().map(|(k, v)| (node(text, k), node(text, v))).collect())),
-    };
-    let at = match &value {
-        // A list or a map can have many lines. An error about it shows only the first line.
-        Value::List(_) | Value::Map(_) => At { len: 0, ..at },
-        Value::Null | Value::Text { .. } => {
-            At { len: written.trim_end().lines().next().unwrap_or_default().len(), ..at }
+/// Makes the nodes of a text.
+struct Nodes<'t> {
+    text: &'t str,
+    /// For the places where lists and maps begin, the places where they end. A list and a map can begin at the same place.
+    ends: HashMap<(usize, bool), usize>,
+}
+
+impl Nodes<'_> {
+    /// Makes the node of a value, with its position in the text. This function calls itself for each level of nesting, so it
+    /// needs a large stack too.
+    fn node(&mut self, raw: Spanned<Raw>) -> Node {
+        // An alias (`*name`) repeats a value. A repeated value has the position of the original value, which is beside the
+        // anchor (`&name`).
+        let is_repeated = is_repeated(&raw);
+        let at = place(self.text, raw.defined);
+        let written = self.text.get(at.start..at.start + at.len).unwrap_or_default();
+        let mut end = at.start + written.trim_end().len();
+        let value = match raw.value {
+            Raw::Null => Value::Null,
+            Raw::Plain => Value::Text { text: written.trim().into(), quoted: false },
+            Raw::Text(text) => Value::Text { text, quoted: written.starts_with(['"', '\'', '|', '>']) },
+            Raw::List(items) => Value::List(items.into_iter().map(|item| self.child(item, &mut end)).collect()),
+            Raw::Map(map) => {
+                let entries = map.into_iter().map(|(k, v)| (self.child(k, &mut end), self.child(v, &mut end)));
+                Value::Map(merged(entries.collect()))
+            }
+        };
+        let end = self.end(at, end, &value, is_repeated);
+        let at = match &value {
+            // A list or a map can have many lines. An error about it shows only the first line.
+            Value::List(_) | Value::Map(_) => At { len: 0, ..at },
+            Value::Null | Value::Text { .. } => {
+                At { len: written.trim_end().lines().next().unwrap_or_default().len(), ..at }
+            }
+        };
+        Node { at, end, value }
+    }
+
+    /// Makes the node of a value in a list or a map. `end` becomes the end of the value, if this is later.
+    fn child(&mut self, raw: Spanned<Raw>, end: &mut usize) -> Node {
+        let alias = is_repeated(&raw).then(|| place(self.text, raw.referenced));
+        let node = self.node(raw);
+        *end = alias.map_or(node.end, |alias| alias.start + alias.len).max(*end);
+        node
+    }
+
+    /// Returns where a value ends. `inner` is the end of its last part. A repeated value was written before, so its end is known,
+    /// and the text is not searched again.
+    fn end(&mut self, at: At, inner: usize, value: &Value, is_repeated: bool) -> usize {
+        let (is_map, bracket) = match value {
+            Value::Map(_) => (true, "{"),
+            Value::List(_) => (false, "["),
+            Value::Null | Value::Text { .. } if at.len == 0 && !is_repeated => return end_before(self.text, at.start),
+            Value::Null | Value::Text { .. } => return inner,
+        };
+        if let Some(end) = self.ends.get(&(at.start, is_map)).filter(|_| is_repeated) {
+            return *end;
         }
-    };
-    Node { at, value }
+        let in_brackets = at.len > 0 && self.text[at.start..].starts_with(bracket);
+        let end = if in_brackets { closed(self.text, inner) } else { inner };
+        self.ends.insert((at.start, is_map), end);
+        end
+    }
+}
+
+/// Returns whether a value is an alias, or a part of what an alias repeats.
+fn is_repeated(raw: &Spanned<Raw>) -> bool {
+    raw.referenced != raw.defined
+}
+
+/// Returns where an empty value ends. The parser can give it the place of what comes next, which is `at`.
+fn end_before(text: &str, at: usize) -> usize {
+    let mut before = text[..at].trim_end();
+    loop {
+        let line = before.rfind(['\n', '\r']).map_or(0, |end| end + 1);
+        if !before[line..].trim_start().starts_with('#') {
+            return before.len();
+        }
+        before = before[..line].trim_end();
+    }
+}
+
+/// Returns where a list or a map in brackets ends, if its last value ends at the byte `at`. Comments can be in between.
+fn closed(text: &str, mut at: usize) -> usize {
+    loop {
+        let rest = &text[at..];
+        let Some(found) = rest.find(['}', ']', '#']) else { return text.len() };
+        at += found + 1;
+        if !rest[found..].starts_with('#') {
+            return at;
+        }
+        at += text[at..].find(['\n', '\r']).unwrap_or(text.len() - at);
+    }
 }
 
 /// Returns the entries of a map, together with the entries that `<<` adds from other maps.

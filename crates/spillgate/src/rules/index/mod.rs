@@ -21,6 +21,7 @@
 mod rules;
 mod steps;
 mod work;
+mod written;
 
 use std::sync::Arc;
 
@@ -228,34 +229,27 @@ impl Index {
         let mut fitted = false;
         for (tried, node) in slot.into_iter().flat_map(|slot| slot.candidates(value)) {
             fitted = true;
-            let origin = search.rules.get(node as usize).map(|rule| rule.origin.clone());
-            let at = search.steps.len();
             let outcome = if last { Outcome::Matched } else { Outcome::WentDeeper };
-            search.steps.push(Step {
-                level: depth,
-                key: key.into(),
-                value: value.into(),
-                how: tried.how(),
-                outcome,
-                origin,
-            });
+            let at = search.steps.len();
+            search.record(depth, outcome, || (tried.how(), Some(node)));
             if last {
                 return true;
             }
-            match self.below[node as usize] {
+            let outcome = match self.below[node as usize] {
                 Some(below) if self.explain(search, below, depth + 1) => return true,
-                Some(_) if !search.first_only => search.steps[at].outcome = Outcome::WentBack,
-                Some(_) => {}
-                None => search.steps[at].outcome = Outcome::Failed,
+                Some(_) if !search.first_only => Outcome::WentBack,
+                Some(_) => Outcome::WentDeeper,
+                None => Outcome::Failed,
+            };
+            if let Some(step) = search.steps.get_mut(at) {
+                step.outcome = outcome;
             }
             if search.first_only {
                 return false;
             }
         }
         if !fitted {
-            let (key, value) = (key.into(), value.into());
-            let (how, outcome) = (How::Nothing, Outcome::Failed);
-            search.steps.push(Step { level: depth, key, value, how, outcome, origin: None });
+            search.record(depth, Outcome::Failed, || (How::Nothing, None));
         }
         false
     }
@@ -284,8 +278,30 @@ pub(super) struct Explained<'e> {
     pub(super) rules: &'e [Rule],
     /// Whether only the first node that fits is tried on each level.
     pub(super) first_only: bool,
+    /// The maximum number of steps that are recorded.
+    pub(super) steps_max: usize,
+    /// A step has at most this many bytes of its value.
+    pub(super) value_bytes: usize,
     /// The steps that were recorded so far.
     pub(super) steps: Vec<Step>,
+    /// The number of further steps.
+    pub(super) left_out: usize,
+}
+
+impl Explained<'_> {
+    /// Records a step at the entry with the index `depth`, if there are not too many steps. `found` returns how the entry
+    /// matched, and the node that fits.
+    fn record(&mut self, depth: usize, outcome: Outcome, found: impl FnOnce() -> (How, Option<u32>)) {
+        if self.steps.len() >= self.steps_max {
+            self.left_out += 1;
+            return;
+        }
+        let (key, value) = self.entries[depth];
+        let value = &value[..value.floor_char_boundary(self.value_bytes)];
+        let (how, node) = found();
+        let origin = node.and_then(|node| self.rules.get(node as usize)).map(|rule| rule.origin.clone());
+        self.steps.push(Step { level: depth, key: key.into(), value: value.into(), how, outcome, origin });
+    }
 }
 
 /// The nodes of one key on one level, for the checks that produce warnings. The caller can read the nodes, but it cannot

@@ -3,9 +3,12 @@
 //! Rules are written once, when files are loaded. After that, requests only read them. A program can therefore share rules
 //! between threads without a lock.
 
+use std::sync::Arc;
+
 use foldhash::HashMap;
 
 use super::steps::Step;
+use super::written::written;
 use super::{Explained, Index};
 #[cfg(feature = "insight")]
 use crate::rules::model::Limit;
@@ -14,6 +17,8 @@ use crate::text::Diagnostic;
 
 /// The rules of all files that were loaded together, with an index. A request does not change them. [`Rules::parse`] and
 /// [`Rules::plan`] have examples.
+///
+/// Rules keep the texts of their files in memory, for [`Rules::written`].
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     /// The domains, in the order of their files.
@@ -38,6 +43,8 @@ pub(in super::super) struct DomainEntry {
     pub(in super::super) root: u32,
     /// The index of the file.
     pub(in super::super) file: usize,
+    /// The text of the file.
+    pub(in super::super) text: Arc<str>,
     /// The index of the first rule of this domain. The rules of this domain end before the first rule of the next domain.
     pub(in super::super) first_rule: usize,
     /// Whether a rule of the domain has `replaces`. If false, the search for replaced limits is skipped.
@@ -71,6 +78,35 @@ impl Rules {
         self.rules.iter()
     }
 
+    /// Returns the text of a rule as its file has it, with the rules that are nested in it. In a list with dashes, these are whole
+    /// lines, with the comments right above the dash, and those below that are indented like the rule. All lines keep their
+    /// indentation.
+    ///
+    /// If the rule is not one of these rules, the text can be that of another rule, a part of it, or empty.
+    ///
+    /// ```
+    /// use spillgate::rules::{Rules, RulesFile};
+    /// let text = "
+    /// domain: api
+    /// descriptors:
+    ///   ## A customer.
+    ///   - key: user_id
+    ///     rate_limit: {unit: minute, limit: 5}
+    ///   - {key: path, rate_limit: {unit: second, limit: 9}}
+    /// ";
+    /// let rules = Rules::parse(&[RulesFile { name: "api.yaml".into(), text: text.into() }])?;
+    /// let written: Vec<_> = rules.rules().map(|rule| rules.written(rule)).collect();
+    /// let user = "  # A customer.\n  - key: user_id\n    rate_limit: {unit: minute, limit: 5}";
+    /// assert_eq!(written, [user, "  - {key: path, rate_limit: {unit: second, limit: 9}}"]);
+    /// # Ok::<(), spillgate::rules::RulesErrors>(())
+    /// ```
+    #[must_use]
+    pub fn written(&self, rule: &Rule) -> &str {
+        let Some(domain) = self.by_name.get(&*rule.domain) else { return "" };
+        let (start, end) = rule.text;
+        written(&self.domains[*domain].text, start as usize, end as usize)
+    }
+
     /// Returns the limit with the index `limit` of the rule with the index `rule`.
     #[cfg(feature = "insight")]
     pub(crate) fn limit_mut(&mut self, rule: usize, limit: usize) -> Option<&mut Limit> {
@@ -101,10 +137,27 @@ impl Rules {
     /// memory. [`Step`] has an example.
     #[must_use]
     pub fn explain(&self, domain: &str, entries: &[(&str, &str)]) -> Vec<Step> {
-        let Some((number, domain)) = self.domain(domain) else { return Vec::new() };
-        let mut search = Explained { entries, rules: &self.rules, first_only: domain.compat_envoy, steps: Vec::new() };
+        self.explain_within(domain, entries, usize::MAX, usize::MAX).0
+    }
+
+    /// Does what [`explain`](Rules::explain) does, in bounded memory. Returns the first steps, at most `steps_max`, and the
+    /// number of further steps. Each step has at most the first `value_bytes` bytes of its value.
+    ///
+    /// A value can be long, and many wildcards can fit it. Use this function if others choose the entries.
+    #[must_use]
+    pub fn explain_within(
+        &self,
+        domain: &str,
+        entries: &[(&str, &str)],
+        steps_max: usize,
+        value_bytes: usize,
+    ) -> (Vec<Step>, usize) {
+        let Some((number, domain)) = self.domain(domain) else { return (Vec::new(), 0) };
+        let (rules, first_only) = (&*self.rules, domain.compat_envoy);
+        let mut search =
+            Explained { entries, rules, first_only, steps_max, value_bytes, steps: Vec::new(), left_out: 0 };
         self.index.explain(&mut search, self.domains[number].root, 0);
-        search.steps
+        (search.steps, search.left_out)
     }
 
     /// Returns the index of the domain with this name, and the domain itself.

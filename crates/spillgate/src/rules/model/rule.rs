@@ -117,6 +117,8 @@ pub struct Rule {
     pub(in super::super) unlimited_replaces: Box<[Box<str>]>,
     /// The index in [`Rules::rules`](crate::rules::Rules::rules).
     pub(in super::super) index: u32,
+    /// Where the text of the rule begins and ends in its file, in bytes.
+    pub(in super::super) text: (u32, u32),
 }
 
 impl Rule {

@@ -164,7 +164,14 @@ impl FileReader<'_> {
         let domain = Domain { name: name.into(), file, compat_envoy: self.compat_envoy };
         self.rules.by_name.insert(name.into(), self.rules.domains.len());
         let first_rule = self.rules.rules.len();
-        let entry = DomainEntry { domain, root, file: self.file, first_rule, has_replaces: false };
+        let entry = DomainEntry {
+            domain,
+            root,
+            file: self.file,
+            first_rule,
+            has_replaces: false,
+            text: self.reporter.source.text.clone(),
+        };
         self.rules.domains.push(entry);
     }
 
@@ -218,7 +225,7 @@ impl FileReader<'_> {
         let Some(step) = self.step(&fields) else { return };
         let node = self.add_node(&fields, level, &step);
         self.steps.push(step);
-        if let Some(rule) = self.rule(&fields, node) {
+        if let Some(rule) = self.rule(item, &fields, node) {
             self.rules.rules.push(rule);
         }
         if let Some(nested) = fields.get("descriptors") {
@@ -297,7 +304,8 @@ impl FileReader<'_> {
     /// Reads the rule of the last descriptor in `steps`. Returns `None` if the index has no node for it.
     ///
     /// Without a node, the fields are still read, so that their errors are reported too.
-    fn rule(&mut self, fields: &Fields<'_>, node: Option<u32>) -> Option<Rule> {
+    fn rule(&mut self, item: &Node, fields: &Fields<'_>, node: Option<u32>) -> Option<Rule> {
+        let bytes = |place: usize| u32::try_from(place).expect("invariant: a file has at most 16 MiB");
         let origin = Origin { file: self.reporter.source.name.clone(), line: fields.at.line };
         let shadow_mode = self.flag(fields, "shadow_mode");
         let quota_mode = self.flag(fields, "quota_mode");
@@ -328,6 +336,7 @@ impl FileReader<'_> {
             unlimited_name: None,
             unlimited_replaces: Box::default(),
             index: node?,
+            text: (bytes(item.at.start), bytes(item.end)),
         };
         match limits {
             Limits::Some(limits) => rule.limits = limits.into(),
