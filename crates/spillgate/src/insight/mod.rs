@@ -263,6 +263,28 @@ impl LimitInsight {
         }
         reading
     }
+
+    /// Returns how long the callers have to wait that were refused in the minute before `now`, or before the newest take if that is
+    /// later. It is a small part of a [reading](LimitInsight::read), for programs that need it often.
+    ///
+    /// ```
+    /// use spillgate::insight::{LimitInsight, Options, Take};
+    /// use spillgate::{Decision, Quota, Reason, Time, Wait};
+    ///
+    /// const API: Quota = Quota::per_minute(10).constant();
+    /// let now = Time::from_nanos(1_800_000_000_000_000_000);
+    /// let insight = LimitInsight::new(&API, Options::default(), now);
+    /// let refused = Decision::refuse(10, Reason::Exceeded, Wait::After(6_000_000_000));
+    /// insight.count(now, 7, &Take::of(1, &refused));
+    /// let wait_ns = insight.waits(now).quantile_ns(0.9).expect("a caller was refused");
+    /// assert!((6_000_000_000..7_500_000_001).contains(&wait_ns));
+    /// ```
+    #[must_use]
+    pub fn waits(&self, now: Time) -> Waits {
+        let now_ns = now.as_nanos().max(self.newest_ns());
+        self.tallies.iter().for_each(|tally| tally.lock().flush(&mut self.slots.lock()));
+        self.slots.lock().read(now_ns, 0).waits
+    }
 }
 
 /// Returns the hash of a caller: the lowest bits of its key, mixed with a secret number. The highest bits choose the slot of a

@@ -296,6 +296,14 @@ impl TopCallers {
     }
 }
 
+impl CallerId {
+    /// Returns the hash of the caller with this key. `seed` is the one of [`Options`](super::Options).
+    #[must_use]
+    pub fn of(key: u128, seed: u64) -> CallerId {
+        CallerId(super::mixed(key, seed))
+    }
+}
+
 impl fmt::Display for CallerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)

@@ -95,7 +95,7 @@ pub struct Percentiles {
     pub highest: Range,
 }
 
-/// How long refused callers have to wait, in nanoseconds. Each is rounded up by a quarter at most.
+/// How long refused callers have to wait, in nanoseconds. Each is rounded up by a quarter at most, and never above the longest wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WaitPercentiles {

@@ -85,9 +85,14 @@ impl Tally {
         (self.slot, self.slot_ns, self.newest_ns) = (Slot::default(), 0, 0);
     }
 
-    /// Adds the counts of the slot that has not ended to `slots`, and the callers with the most units to `tops`.
-    pub(super) fn read(&mut self, now_ns: u64, slots: &mut Slots, tops: [&mut TopCallers; 2]) {
+    /// Adds the counts of the slot that has not ended to `slots`.
+    pub(super) fn flush(&mut self, slots: &mut Slots) {
         slots.add(self.slot_ns, &std::mem::take(&mut self.slot));
+    }
+
+    /// Does what [`flush`](Tally::flush) does, and adds the callers with the most units to `tops`.
+    pub(super) fn read(&mut self, now_ns: u64, slots: &mut Slots, tops: [&mut TopCallers; 2]) {
+        self.flush(slots);
         let [allowed, refused] = tops;
         allowed.merge(&self.allowed.read(now_ns));
         refused.merge(&self.refused.read(now_ns));

@@ -294,8 +294,8 @@ fn refusing(span: &Span, model: &Model, kinds: &Kinds, minutes: &Minutes) -> Jud
     }
     if kinds.all < MIN_CALLERS {
         return Judged::too_little(format!(
-            "{refused_percent} % of the requests are refused. {} callers are too few to say whether the limit is too strict.",
-            kinds.all
+            "{refused_percent} % of the requests are refused. {} too few to say whether the limit is too strict.",
+            if kinds.all == 1 { "1 caller is".to_owned() } else { format!("{} callers are", kinds.all) }
         ));
     }
     let above = percent(share(kinds.above));
@@ -395,7 +395,7 @@ impl Kinds {
         let kinds = [
             (above, "ask for more than the rate"),
             (bursty, "ask for too much at once"),
-            (refused - above - bursty, "cannot be judged"),
+            (refused - above - bursty, "ask for an amount that is not exactly known"),
         ];
         let kinds: Vec<_> = kinds.iter().filter(|(part, _)| *part > 0).collect();
         let kinds: Vec<_> = kinds.iter().map(|(part, what)| format!("{} % {what}", share(*part))).collect();

@@ -11,7 +11,7 @@ const STEPS: u32 = 4;
 /// The lengths end above a year.
 const LENGTHS: usize = 36 * STEPS as usize;
 
-/// How many refused callers have to wait how long. A length is exact to a quarter.
+/// How many refused callers have to wait how long. A length is exact to a quarter, and the longest wait is exact.
 ///
 /// ```
 /// use spillgate::Wait;
@@ -22,11 +22,16 @@ const LENGTHS: usize = 36 * STEPS as usize;
 /// assert!((50.0..63.0).contains(&median_secs));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Waits([u32; LENGTHS]);
+#[repr(C)]
+pub struct Waits {
+    /// It comes first, so that it lies beside the counts that change with it.
+    longest_ns: u64,
+    counts: [u32; LENGTHS],
+}
 
 impl Default for Waits {
     fn default() -> Waits {
-        Waits([0; LENGTHS])
+        Waits { longest_ns: 0, counts: [0; LENGTHS] }
     }
 }
 
@@ -35,27 +40,29 @@ impl Waits {
     #[inline]
     pub fn add(&mut self, wait: Wait) {
         if let Some(ns) = wait.nanos() {
-            let count = &mut self.0[index(ns)];
+            self.longest_ns = self.longest_ns.max(ns);
+            let count = &mut self.counts[index(ns)];
             *count = count.saturating_add(1);
         }
     }
 
     pub(super) fn merge(&mut self, other: &Waits) {
-        for (count, other) in self.0.iter_mut().zip(other.0) {
+        self.longest_ns = self.longest_ns.max(other.longest_ns);
+        for (count, other) in self.counts.iter_mut().zip(other.counts) {
             *count = count.saturating_add(other);
         }
     }
 
-    /// Returns the wait in nanoseconds that this share of the counted waits does not exceed, rounded up. Returns `None` if
-    /// no wait was counted.
+    /// Returns the wait in nanoseconds that this share of the counted waits does not exceed, rounded up, but not above the
+    /// longest wait. Returns `None` if no wait was counted.
     #[must_use]
     pub fn quantile_ns(&self, share: f64) -> Option<u64> {
-        let all: u64 = self.0.iter().map(|count| u64::from(*count)).sum();
+        let all: u64 = self.counts.iter().map(|count| u64::from(*count)).sum();
         let wanted = (all as f64 * share).ceil().max(1.0) as u64;
         let mut sum = 0;
-        self.0.iter().zip(0..).find_map(|(count, index)| {
+        self.counts.iter().zip(0..).find_map(|(count, index)| {
             sum += u64::from(*count);
-            (sum >= wanted).then(|| longest_ns(index))
+            (sum >= wanted).then(|| longest_ns(index).min(self.longest_ns))
         })
     }
 }
@@ -72,19 +79,19 @@ fn longest_ns(index: u32) -> u64 {
     u64::from(STEPS + index % STEPS) << (SHORTEST_BITS + index / STEPS - 2)
 }
 
-/// The counts up to the last one that is not 0.
+/// The longest wait, and the counts up to the last one that is not 0.
 impl Serialize for Waits {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let used = self.0.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
-        self.0[..used].serialize(serializer)
+        let used = self.counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
+        (self.longest_ns, &self.counts[..used]).serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for Waits {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Waits, D::Error> {
-        let counts = Vec::<u32>::deserialize(deserializer)?;
-        let mut waits = Waits::default();
-        match waits.0.get_mut(..counts.len()) {
+        let (longest_ns, counts) = <(u64, Vec<u32>)>::deserialize(deserializer)?;
+        let mut waits = Waits { longest_ns, ..Waits::default() };
+        match waits.counts.get_mut(..counts.len()) {
             Some(used) => used.copy_from_slice(&counts),
             None => return Err(D::Error::custom(format!("there are at most {LENGTHS} lengths of waits"))),
         }
@@ -106,5 +113,21 @@ mod tests {
         }
         assert_eq!((index(0), index((1 << 20) - 1)), (0, 0));
         assert_eq!(index(u64::MAX), LENGTHS - 1);
+    }
+
+    /// Callers of a fixed window of a minute never wait longer than a minute, so no figure is above a minute.
+    #[test]
+    fn no_figure_is_above_the_longest_wait() {
+        let secs = |secs: u64| Wait::After(secs * 1_000_000_000);
+        let (mut minute, mut hour) = (Waits::default(), Waits::default());
+        (0..10).for_each(|_| minute.add(secs(60)));
+        assert_eq!([0.5, 0.9, 0.99].map(|share| minute.quantile_ns(share)), [Some(60_000_000_000); 3]);
+        hour.add(secs(3600));
+        let mut both = minute.clone();
+        both.merge(&hour);
+        hour.merge(&minute);
+        assert_eq!((hour.quantile_ns(1.0), &both), (secs(3600).nanos(), &hour));
+        let text = serde_json::to_string(&hour).expect("it is JSON");
+        assert_eq!(serde_json::from_str::<Waits>(&text).expect("it is the same"), hour);
     }
 }

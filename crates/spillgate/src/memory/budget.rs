@@ -37,6 +37,11 @@ impl Budget {
         }
     }
 
+    /// Returns the maximum number of keys.
+    pub(super) const fn max_keys(&self) -> usize {
+        self.max_keys
+    }
+
     /// Counts one more key. If there are `max_keys` keys already, counts nothing and returns false.
     ///
     /// The count can exceed the bound for an instant, but the function never returns true for a key above the bound.

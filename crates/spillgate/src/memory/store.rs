@@ -127,6 +127,18 @@ impl MemoryStore {
         self.narrow.entries() + self.wide.entries()
     }
 
+    /// Returns the maximum number of states in the store, which is [`MemoryOptions::max_keys`].
+    ///
+    /// ```
+    /// use spillgate::{MemoryOptions, MemoryStore};
+    /// let options = MemoryOptions { max_keys: 5, ..MemoryOptions::default() };
+    /// assert_eq!(MemoryStore::new(options).max_keys(), 5);
+    /// ```
+    #[must_use]
+    pub const fn max_keys(&self) -> usize {
+        self.budget.max_keys()
+    }
+
     /// Returns the number of states that were removed because they had expired. Such a state would decide like an empty
     /// state, so no caller notices its removal.
     ///

@@ -208,3 +208,27 @@ fn readings_of_servers_merge_and_survive_json() {
     assert_eq!(report.top_allowed.callers[0].units, 7);
     assert!(hour.waits.is_some_and(|waits| waits.median_ns >= 1_000_000));
 }
+
+#[test]
+fn waits_are_those_of_a_reading_and_reading_them_changes_no_later_reading() {
+    let (quota, begin) = (Quota::per_second(10).constant(), Time::from_nanos(BEGIN_NS));
+    let [often, never] = [(); 2].map(|()| LimitInsight::new(&quota, Options::default(), begin));
+    let mut random = Random(5);
+    for step in 0..2_000 {
+        let now = begin.after(Duration::from_millis(300 * step));
+        let refused = Decision::refuse(10, Reason::Exceeded, Wait::After(1_000_000 << random.below(12)));
+        // There are pauses of more than a minute, after which no wait is left.
+        if step % 700 < 400 {
+            [&often, &never].iter().for_each(|insight| insight.count(now, 7, &Take::of(1, &refused)));
+        }
+        if step % 7 == 0 {
+            let waits = often.waits(now);
+            let minute = &often.read(now).spans[0];
+            assert_eq!(waits, minute.waits, "step {step}");
+            assert_eq!(waits.quantile_ns(0.9).is_some(), minute.counts.refused_requests > 0, "step {step}");
+        }
+        if step % 500 == 499 {
+            assert_eq!(often.read(now).spans.map(|span| span.waits), never.read(now).spans.map(|span| span.waits));
+        }
+    }
+}
