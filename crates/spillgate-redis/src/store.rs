@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use crate::cluster::Cluster;
 use crate::cluster::cross_slot::{self, Decided, Refunds};
+use crate::command::plain::{self, PlainCommands, PlainReply};
 use crate::command::request::{self, Decoded};
 use crate::command::{Command, Encoder, ObservedStates};
 use crate::connect::connector::Connector;
@@ -288,6 +289,13 @@ impl RedisStore {
                 }
             }
         }
+    }
+
+    /// Sends plain commands, and returns the texts in the reply to the last one.
+    pub(crate) async fn send_plain(&self, plain: &PlainCommands, timeout: Duration) -> Result<PlainReply, Error> {
+        let call = Command::Plain(plain);
+        let sent = self.inner.topology.send(&call, deadline::after(timeout.min(LONGEST))).await;
+        sent.map(|reply| plain::texts(&reply)).map_err(|error| call.name_keys(error))
     }
 
     /// Returns whether these hits are decided in one atomic step: in a cluster, if all of them are in one slot.

@@ -107,7 +107,7 @@ impl Cluster {
         call: &Command<'_, '_, '_>,
         deadline: Instant,
     ) -> Result<Vec<u8>, Error> {
-        let slot = call.key().map_or(0, |key| key.slot());
+        let slot = call.slot();
         let mut pause = FIRST_PAUSE;
         let result = loop {
             match self.send_to_owner(slot, call, deadline).await {

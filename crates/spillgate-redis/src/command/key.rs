@@ -97,7 +97,7 @@ impl RedisKey {
     /// ```
     #[must_use]
     pub fn slot(&self) -> u16 {
-        crc16(self.tag()) % SLOTS as u16
+        slot_of_tag(self.tag())
     }
 
     /// Returns the tag: the part of the key that determines the slot.
@@ -122,6 +122,11 @@ impl fmt::Debug for RedisKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
+}
+
+/// Returns the slot of all keys with this tag.
+pub(crate) fn slot_of_tag(tag: &[u8]) -> u16 {
+    crc16(tag) % SLOTS as u16
 }
 
 /// Fills `digits` with the lowest bits of `bits`. Each digit stores six bits.

@@ -26,6 +26,7 @@
 pub(crate) mod args;
 pub(crate) mod bytes;
 pub(crate) mod key;
+pub(crate) mod plain;
 pub(crate) mod request;
 pub(crate) mod script;
 pub(crate) mod server_clock;
@@ -36,6 +37,7 @@ use spillgate_core::{Decision, Hit, OpKind, Quota, StoreError, StoreErrorKind, T
 use tokio::time::Instant;
 
 use crate::command::key::RedisKey;
+use crate::command::plain::PlainCommands;
 use crate::command::request::{Decoded, KeyedStates, ScriptCall};
 use crate::command::server_clock::ServerClock;
 use crate::command::transaction::Transaction;
@@ -63,6 +65,8 @@ pub(crate) enum Command<'e, 'r, 'q> {
     Script(ScriptCall<'r, 'q>),
     /// Plain commands between MULTI and EXEC, for a store without scripts.
     Transaction(Transaction<'e, 'r, 'q>),
+    /// Plain commands on a list.
+    Plain(&'r PlainCommands),
 }
 
 /// The states that the reply to a refused request showed.
@@ -102,12 +106,14 @@ impl Encoder {
 }
 
 impl Command<'_, '_, '_> {
-    /// Returns one of the keys of the command. All keys are in one slot, so any key determines the slot.
-    pub(crate) fn key(&self) -> Option<RedisKey> {
-        match self {
+    /// Returns the slot of the keys of the command. All keys are in one slot.
+    pub(crate) fn slot(&self) -> u16 {
+        let key = match self {
             Command::Script(call) => call.keys().first().copied(),
             Command::Transaction(transaction) => transaction.key(),
-        }
+            Command::Plain(_) => return PlainCommands::slot(),
+        };
+        key.map_or(0, |key| key.slot())
     }
 
     /// Adds the names of the keys to the error if an invalid value under one of these keys may be the cause. A key with
@@ -118,11 +124,12 @@ impl Command<'_, '_, '_> {
         if !is_script_error && !matches!(error.kind, StoreErrorKind::WrongType | StoreErrorKind::Garbled) {
             return error;
         }
-        let keys: Vec<RedisKey> = match self {
-            Command::Script(call) => call.keys().to_vec(),
-            Command::Transaction(transaction) => transaction.counters().collect(),
+        let keys: Vec<String> = match self {
+            Command::Script(call) => call.keys().iter().map(RedisKey::to_string).collect(),
+            Command::Transaction(transaction) => transaction.counters().map(|key| key.to_string()).collect(),
+            Command::Plain(plain) => vec![plain.key.clone()],
         };
-        let named: Vec<_> = keys.iter().take(NAMED_KEYS_MAX).map(RedisKey::to_string).collect();
+        let named: Vec<_> = keys.iter().take(NAMED_KEYS_MAX).map(String::as_str).collect();
         let named = named.join(", ");
         // The error of a script ends with the name of the script and a line number. An operator does not need them.
         let why = error.detail.split(" script: ").next().unwrap_or_default();
@@ -156,6 +163,7 @@ impl Command<'_, '_, '_> {
         match self {
             Command::Script(call) => call.decode(reply, decisions),
             Command::Transaction(transaction) => transaction.decode(reply, decisions),
+            Command::Plain(_) => Err(StoreError::malformed("plain commands decide nothing")),
         }
     }
 
@@ -165,6 +173,7 @@ impl Command<'_, '_, '_> {
         let (now, states) = match self {
             Command::Script(call) => call.states_after(reply),
             Command::Transaction(transaction) => transaction.states_after(reply),
+            Command::Plain(_) => None,
         }?;
         Some(ObservedStates { now, replied_at, states })
     }
@@ -178,7 +187,7 @@ impl Command<'_, '_, '_> {
     pub(crate) fn decode_refused(&self, reply: &[u8], decisions: &mut [Decision]) -> Result<(), StoreError> {
         match self {
             Command::Script(call) => call.decode_refused(reply, decisions),
-            Command::Transaction(_) => Ok(()),
+            Command::Transaction(_) | Command::Plain(_) => Ok(()),
         }
     }
 }

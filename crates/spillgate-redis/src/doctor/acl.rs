@@ -15,6 +15,7 @@ use spillgate_core::StoreErrorKind;
 use super::probe::{Probe, Samples, permitted};
 use crate::command::script::SCRIPT_COMMANDS;
 use crate::error::Error;
+use crate::lists::LIST_COMMANDS;
 use crate::settings::Settings;
 
 /// The commands that the store needs on a cluster, in addition to the commands of requests. ASKING is for slots that
@@ -32,7 +33,7 @@ return redis.pcall(ARGV[1], unpack(key))";
 /// unknown command.
 fn arguments(command: &str) -> Option<&'static [&'static str]> {
     Some(match command {
-        "DEL" | "EXEC" | "GET" | "HGETALL" | "LLEN" | "LPOP" | "MULTI" | "PTTL" | "TIME" | "ZCARD" => &[],
+        "DEL" | "EXEC" | "GET" | "HGETALL" | "HLEN" | "LLEN" | "LPOP" | "MULTI" | "PTTL" | "TIME" | "ZCARD" => &[],
         "HDEL" | "HGET" | "HMGET" => &["field"],
         "HSET" => &["field", "value"],
         "INCRBY" => &["no number"],
@@ -95,12 +96,45 @@ async fn in_transaction(
             forbidden.push(command);
         }
     }
-    // GET without a key is an error that aborts the transaction. EXEC then ends the transaction, even if EXEC is
-    // forbidden.
+    end_transaction(server).await;
+    Ok(forbidden)
+}
+
+/// Returns the commands of lists that the user may not use. Each command fails, or finds nothing to do.
+///
+/// # Errors
+/// The connection ended, or the reply did not come in time.
+pub(super) async fn forbidden_of_lists(server: &mut Probe, samples: &Samples) -> Result<Vec<&'static str>, Error> {
+    let key = server.scratch(samples);
+    let mut forbidden = Vec::new();
+    for command in LIST_COMMANDS {
+        let mut call = cmd(command);
+        let arguments: &[&str] = match command {
+            "MULTI" | "EXEC" => &[],
+            "HSCAN" => &["0"],
+            "HSET" => &["field", "value", "no value"],
+            "SET" => &["value", "PX", "no time"],
+            _ => arguments(command).unwrap_or_default(),
+        };
+        if !matches!(command, "MULTI" | "EXEC") {
+            call.arg(key.as_bytes());
+        }
+        if is_forbidden(server, call.arg(arguments)).await? {
+            forbidden.push(command);
+        }
+        if command == "MULTI" {
+            end_transaction(server).await;
+        }
+    }
+    Ok(forbidden)
+}
+
+/// Ends a transaction without executing it. GET without a key is an error that aborts the transaction. EXEC then ends the
+/// transaction, even if EXEC is forbidden.
+async fn end_transaction(server: &mut Probe) {
     for call in ["GET", "EXEC"] {
         let _ = server.query(&cmd(call)).await;
     }
-    Ok(forbidden)
 }
 
 /// Returns whether the server refuses the command because the user has no right to it. If the server reports another

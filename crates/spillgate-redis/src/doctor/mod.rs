@@ -82,6 +82,8 @@ pub struct ServerReport {
     /// A push (LPUSH or RPUSH) creates a list. If the user may run no scripts and may neither write a string nor remove
     /// a key, the list would stay. The doctor then does not try the push, and reports it as forbidden.
     pub forbidden: Vec<&'static str>,
+    /// The commands of [`LIST_COMMANDS`](crate::LIST_COMMANDS) that the user may not use on `sg:*`.
+    pub forbidden_of_lists: Vec<&'static str>,
     /// Each script, with the error if it does not run. Empty if scripts are off, or if a command is forbidden.
     pub scripts: Vec<(&'static str, Option<Error>)>,
     /// How far the server's clock is ahead of the local clock, in nanoseconds. The second number is the greatest error
@@ -250,6 +252,7 @@ async fn collect(
     server.key = key.ok_or_else(|| Error::new(StoreErrorKind::Other, "the server has no slot"))?;
     report.ahead_ns = server.ahead_ns(now).await?;
     report.forbidden = acl::forbidden(server, &samples, settings, shard.is_some()).await?;
+    report.forbidden_of_lists = acl::forbidden_of_lists(server, &samples).await?;
     // If a right is missing, a script may stop in the middle and leave a key that never expires. So no script is run.
     if !report.forbidden.is_empty() {
         return Ok(());
@@ -271,6 +274,7 @@ impl ServerReport {
             info: None,
             error: None,
             forbidden: Vec::new(),
+            forbidden_of_lists: Vec::new(),
             scripts: Vec::new(),
             ahead_ns: None,
             calls: Vec::new(),

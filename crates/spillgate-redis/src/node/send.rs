@@ -18,6 +18,7 @@ use redis::{Cmd, ErrorKind as RedisErrorKind, Pipeline, RedisError, RedisResult,
 use spillgate_core::StoreErrorKind;
 
 use crate::command::Command;
+use crate::command::plain::{PlainCommands, flatten};
 use crate::command::request::ScriptCall;
 use crate::command::script::Script;
 use crate::command::transaction::{Transaction, numbers};
@@ -50,6 +51,7 @@ pub(crate) async fn reply(live: &LiveConnection, call: &Command<'_, '_, '_>, ask
     let reply = match call {
         Command::Script(request) => send_script(live, request, asking).await,
         Command::Transaction(transaction) => send_transaction(live, transaction, asking).await,
+        Command::Plain(plain) => send_plain(live, plain, asking).await,
     };
     match reply {
         Ok(Some(bytes)) => Ok(NodeReply::Bytes(bytes)),
@@ -122,6 +124,17 @@ async fn send_transaction(
         Ok((reply,)) => Ok(numbers(&reply)),
         Err(error) => Err(error),
     }
+}
+
+/// Sends plain commands and returns the texts in the reply to the last one. `None` if the reply contains anything else.
+async fn send_plain(live: &LiveConnection, plain: &PlainCommands, asking: bool) -> RedisResult<Option<Vec<u8>>> {
+    let mut all = Pipeline::new();
+    if asking {
+        all.cmd("ASKING").ignore();
+    }
+    plain.write(&mut all);
+    let (reply,): (Value,) = all.query_async(&mut live.connection.clone()).await?;
+    Ok(flatten(&reply))
 }
 
 /// Returns whether a transaction with these errors may have been executed in part. Each error has the position of its

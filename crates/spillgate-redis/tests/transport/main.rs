@@ -7,6 +7,7 @@ mod common;
 mod connections;
 mod faults;
 mod invalid_replies;
+mod lists;
 mod load;
 mod proxy;
 mod server;

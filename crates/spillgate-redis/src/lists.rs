@@ -1,0 +1,221 @@
+//! Small lists that the servers of a fleet share: each entry is a text with a name.
+//!
+//! A list is a hash in Redis. All lists have one version, which each write replaces. So a server finds out with one GET
+//! whether a list has changed, also after a failover that has lost the last writes.
+//!
+//! ```text
+//! sg:{lists}:version     a random text, another one after each write
+//! sg:{lists}:blocks      a hash for each list: the name of each entry, and its text
+//! ```
+//!
+//! All commands are plain ones, so that a store without scripts has the lists too. Writes are transactions.
+
+use std::time::Duration;
+
+use redis::{Cmd, cmd};
+use spillgate_core::StoreErrorKind;
+use tokio::time::Instant;
+
+use crate::command::plain::{PREFIX, PlainCommands};
+use crate::error::Error;
+use crate::store::RedisStore;
+
+/// The commands that the lists need. A user of the store needs the right to call these commands on keys `sg:*`. Without
+/// these rights, the store decides all requests, but has no lists.
+///
+/// ```
+/// let rights: Vec<String> = spillgate_redis::LIST_COMMANDS.iter().map(|name| format!("+{}", name.to_lowercase())).collect();
+/// assert!(rights.contains(&"+hscan".to_owned()));
+/// ```
+pub const LIST_COMMANDS: [&str; 10] =
+    ["EXEC", "GET", "HDEL", "HLEN", "HMGET", "HSCAN", "HSET", "MULTI", "PEXPIRE", "SET"];
+
+/// How many entries one HSCAN asks for. Even with the longest entries, its reply is short enough to be read.
+const PAGE_ENTRIES: usize = 100;
+/// A list is read with at most this many HSCAN for each page that it has. A page can be empty.
+const READS_FOR_PAGE: usize = 4;
+/// A list is read if its entries have at most this many bytes on average, of `max` entries. Entries of other programs can be
+/// longer, and a server keeps them in memory while it reads.
+const ENTRY_BYTES: usize = 12 << 10;
+/// If entries are missing at the end of a scan, the list is scanned again, at most this often.
+const SCANS_MAX: usize = 3;
+
+/// An entry of a list: its name and its text.
+pub type ListEntry = (Vec<u8>, Vec<u8>);
+
+/// What a write has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListWrite {
+    /// The version of the lists before the write. `None` if there was none.
+    pub before: Option<Vec<u8>>,
+    /// Whether the write was done. It was not if the list was full.
+    pub is_done: bool,
+}
+
+impl RedisStore {
+    /// Returns the version of the lists. `None` if nothing was written yet.
+    ///
+    /// # Errors
+    /// The store did not answer, or refused a command.
+    pub async fn list_version(&self, timeout: Duration) -> Result<Option<Vec<u8>>, Error> {
+        let key = key("version");
+        let reply = self.send_plain(&PlainCommands::one(&key, cmd("GET").arg(&key)), timeout).await?;
+        Ok(reply.into_iter().next().flatten())
+    }
+
+    /// Returns all entries of a list, in any order. If other servers change the list meanwhile, some of their changes can
+    /// be missing; the version is then another one.
+    ///
+    /// # Errors
+    /// The store did not send the whole list within `timeout`, refused a command, or the list is too long: it has more than
+    /// `max` entries, or very long ones.
+    pub async fn read_list(&self, name: &str, max: usize, timeout: Duration) -> Result<Vec<ListEntry>, Error> {
+        let (key, ends_at) = (key(name), Instant::now() + timeout);
+        for _ in 0..SCANS_MAX {
+            let hlen = PlainCommands::one(&key, cmd("HLEN").arg(&key));
+            let length = number(self.send_plain(&hlen, left(ends_at)).await?.first())?;
+            if length > max {
+                let detail = format!(
+                    "{key} has {length} entries, and {max} can be read: if another program wrote them, remove them (HDEL), or end all entries: DEL {key}"
+                );
+                return Err(Error::new(StoreErrorKind::Other, detail));
+            }
+            // A cursor has a meaning for one server process only. If another process has answered meanwhile, after a failover or
+            // a restart, it can leave entries out, although the version is the same.
+            let entries = self.scan_list(&key, max, ends_at).await?;
+            if entries.len() >= length {
+                return Ok(entries);
+            }
+        }
+        Err(Error::new(StoreErrorKind::Other, format!("{key} has more entries than the server shows")))
+    }
+
+    async fn scan_list(&self, key: &str, max: usize, ends_at: Instant) -> Result<Vec<ListEntry>, Error> {
+        let (mut entries, mut bytes, mut cursor) = (Vec::new(), 0, b"0".to_vec());
+        for _ in 0..READS_FOR_PAGE * (max / PAGE_ENTRIES + 1) {
+            let scan = cmd("HSCAN").arg(key).arg(&cursor[..]).arg("COUNT").arg(PAGE_ENTRIES).clone();
+            let mut reply = self.send_plain(&PlainCommands::one(key, &scan), left(ends_at)).await?.into_iter();
+            cursor = reply.next().flatten().ok_or_else(broken)?;
+            while let (Some(Some(field)), Some(Some(text))) = (reply.next(), reply.next()) {
+                bytes += field.len() + text.len();
+                entries.push((field, text));
+            }
+            if bytes > max * ENTRY_BYTES {
+                let detail = format!("{key} has more than {} bytes, and no more can be read", max * ENTRY_BYTES);
+                return Err(Error::new(StoreErrorKind::Other, detail));
+            }
+            // The same entry can come twice while the server makes its table larger.
+            if cursor == b"0" {
+                entries.sort_unstable();
+                entries.dedup_by(|a, b| a.0 == b.0);
+                return if entries.len() > max { Err(broken()) } else { Ok(entries) };
+            }
+            if entries.len() > 2 * max {
+                break;
+            }
+        }
+        Err(broken())
+    }
+
+    /// Adds an entry, or replaces it. If the list has `max` entries already, a new entry is not added. If several servers add
+    /// entries at the same moment, the list can have a few more than `max`. These entries stay, because another server may have
+    /// replaced them meanwhile. After a write, the lists have the version `version`, and this list is kept for `life`.
+    ///
+    /// # Errors
+    /// The store did not answer, or refused a command. If the kind of the error
+    /// [may have been applied](StoreErrorKind::may_have_been_applied), the entry may be in the list.
+    pub async fn put_in_list(
+        &self,
+        (name, max): (&str, usize),
+        (field, text): (&[u8], &[u8]),
+        (version, life): (&[u8], Duration),
+        timeout: Duration,
+    ) -> Result<ListWrite, Error> {
+        // In a transaction, a version of a wrong type would be an error, and the other commands would be executed.
+        self.list_version(timeout).await?;
+        let (key, version_key) = (key(name), key("version"));
+        // These commands change nothing. They fail if the right to transactions is missing. Without this right, the server
+        // would execute the writes below one by one. They also fail if the right to HSCAN is missing. Without it, the entry
+        // would be in the list, but no server could read it. The scan looks for a name that no entry has.
+        let look = [
+            cmd("HLEN").arg(&key).clone(),
+            cmd("HMGET").arg(&key).arg(field).clone(),
+            cmd("HSCAN").arg(&key).arg(0).arg("MATCH").arg("-").arg("COUNT").arg(1).clone(),
+        ];
+        let reply = self.send_plain(&PlainCommands::atomic(&key, look), timeout).await?;
+        let is_known = reply.get(1).is_some_and(Option::is_some);
+        if number(reply.first())? >= max && !is_known {
+            return Ok(ListWrite { before: None, is_done: false });
+        }
+        let life_ms = life.as_millis().to_string();
+        let write = [
+            cmd("GET").arg(&version_key).clone(),
+            cmd("SET").arg(&version_key).arg(version).arg("PX").arg(&life_ms).clone(),
+            cmd("HSET").arg(&key).arg(field).arg(text).clone(),
+            cmd("PEXPIRE").arg(&key).arg(&life_ms).clone(),
+        ];
+        let reply = self.send_plain(&PlainCommands::atomic(&key, write), timeout).await?;
+        let [before, _, _, _] = &reply[..] else { return Err(broken()) };
+        Ok(ListWrite { before: before.clone(), is_done: true })
+    }
+
+    /// Removes entries. After that, the lists have the version `version`, which is kept for `life`. Returns the version
+    /// before.
+    ///
+    /// # Errors
+    /// The store did not answer, or refused a command. The entries may be removed.
+    pub async fn remove_from_list(
+        &self,
+        name: &str,
+        fields: &[&[u8]],
+        (version, life): (&[u8], Duration),
+        timeout: Duration,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        self.list_version(timeout).await?;
+        let (key, version_key) = (key(name), key("version"));
+        let write = [
+            cmd("GET").arg(&version_key).clone(),
+            cmd("SET").arg(&version_key).arg(version).arg("PX").arg(life.as_millis().to_string()).clone(),
+            cmd("HDEL").arg(&key).arg(fields).clone(),
+        ];
+        let reply = self.send_plain(&PlainCommands::atomic(&key, write), timeout).await?;
+        let [before, _, _] = &reply[..] else { return Err(broken()) };
+        Ok(before.clone())
+    }
+
+    /// Removes entries without another version, and returns their texts. For an entry that is not in the list, the text is
+    /// `None`.
+    ///
+    /// # Errors
+    /// The store did not answer, or refused a command. The entries may be removed.
+    pub async fn take_from_list(
+        &self,
+        name: &str,
+        fields: &[&[u8]],
+        timeout: Duration,
+    ) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        let key = key(name);
+        let write: [Cmd; 2] = [cmd("HMGET").arg(&key).arg(fields).clone(), cmd("HDEL").arg(&key).arg(fields).clone()];
+        let mut reply = self.send_plain(&PlainCommands::atomic(&key, write), timeout).await?;
+        reply.truncate(fields.len());
+        Ok(reply)
+    }
+}
+
+/// Returns the time that is left until then.
+fn left(ends_at: Instant) -> Duration {
+    ends_at.saturating_duration_since(Instant::now())
+}
+
+fn key(name: &str) -> String {
+    format!("{PREFIX}{name}")
+}
+
+fn number(text: Option<&Option<Vec<u8>>>) -> Result<usize, Error> {
+    let digits = text.and_then(|text| std::str::from_utf8(text.as_deref()?).ok());
+    digits.and_then(|digits| digits.parse().ok()).ok_or_else(broken)
+}
+
+fn broken() -> Error {
+    Error::new(StoreErrorKind::Garbled, "the server did not answer with a list")
+}
