@@ -79,10 +79,14 @@ show-insight: ## What insight says about traffic whose truth is known: verdicts,
 	scripts/show-insight.sh
 show-insight-cost: ## CPU time per decision of a server with insight, against the same server without it
 	scripts/show-insight-cost.sh
+show-admin-cost: ## CPU time per decision of a server with ten clients of its admin listener, against none
+	scripts/show-admin-cost.sh
 show-replay: ## A real access log, repeated to 10 million lines: speed, memory, and the same answers as a server
 	scripts/show-replay.sh
 show-replay-report: ## Reports of a replay in Chromium: screenshots, and what axe-core finds
 	scripts/show-replay-report.sh
+show-page: ## The page of the admin listener in Chromium: tasks, forms, figures, attacks, memory; screenshots
+	scripts/show-page.sh
 show-redis-recipes: ## Tests of limiters that people often build on Redis by hand
 	scripts/show-redis-recipes.sh
 show-quota-changes: ## Several limits on one key never admit more than the largest limit
@@ -91,6 +95,8 @@ show-deny-cache: ## Refusals without a call of Redis: whether they are right, an
 	scripts/show-deny-cache.sh
 show-admin-load: ## How much longer decisions take while 100,000 series are scraped
 	scripts/show-admin-load.sh
+show-admin-security: ## Rights on the admin listener: every route and token, web pages of other sites, rate limits
+	scripts/show-admin-security.sh
 show-unread-answers: ## Memory held for clients that never read their answers
 	scripts/show-unread-answers.sh
 show-house: ## Compare the source tree with commit BASE: lines, documentation, cycles, dependencies

@@ -9,6 +9,7 @@ pub mod command;
 pub mod limit_name;
 pub mod listener;
 pub mod metrics;
+pub mod operator;
 pub mod protocol;
 pub mod replay;
 pub mod service;

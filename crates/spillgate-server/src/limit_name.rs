@@ -52,6 +52,15 @@ pub struct QuotaOptions {
     pub binding: String,
 }
 
+/// Returns the word for what a refusal by a limit does to its request.
+pub(crate) fn binding_text(binding: Binding) -> &'static str {
+    match binding {
+        Binding::Enforce => "enforce",
+        Binding::Shadow => "shadow",
+        Binding::Quota => "quota",
+    }
+}
+
 impl LimitName {
     /// Names `limit` of `rule`.
     #[must_use]
@@ -92,11 +101,6 @@ impl QuotaOptions {
             Denied::Free => "free",
             Denied::Charged => "charged",
         };
-        let binding = match rule.binding() {
-            Binding::Shadow => "shadow",
-            Binding::Quota => "quota",
-            _ => "enforce",
-        };
         QuotaOptions {
             anchor: anchor.map(str::to_owned),
             segments,
@@ -105,7 +109,7 @@ impl QuotaOptions {
             denied: denied.to_owned(),
             lease_ns: quota.lease_ns(),
             post_paid: limit.post_paid,
-            binding: binding.to_owned(),
+            binding: binding_text(rule.binding()).to_owned(),
         }
     }
 }

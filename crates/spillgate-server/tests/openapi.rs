@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 
 use cli_support::{Folder, signal};
 use serde_json::{Value, json};
+use support::events::EventStream;
 use support::spillgate::Spillgate;
 use support::{eventually, http};
 
@@ -73,6 +74,24 @@ impl Api {
         value
     }
 
+    /// Checks events against the file. A stream does not end, so [`ask`](Api::ask) cannot read it.
+    fn check_events(&self) {
+        let mut stream = EventStream::open(self.server.admin(), &[("authorization", "Bearer read")]);
+        let content = &self.file["paths"]["/events"]["get"]["responses"]["200"]["content"]["text/event-stream"];
+        assert!(stream.head.contains("content-type: text/event-stream\r\n") && content["schema"]["type"] == "string");
+        let mut seen = BTreeSet::new();
+        while seen.len() < 2 {
+            let (name, data) = stream.next().expect("the stream goes on");
+            let schema = &content["x-events"][&name];
+            schema::check(&self.file, schema, &data, &name).unwrap_or_else(|error| panic!("{error}"));
+            if name == "tick" && seen.insert(name.clone()) {
+                signal(self.server.process.id(), "HUP");
+            }
+            seen.insert(name);
+        }
+        self.checked.borrow_mut().insert("GET /events".to_owned());
+    }
+
     fn check(&self, descriptor: &Value, cost: u64) {
         let body = json!({"domain": "api", "descriptors": [descriptor], "cost": cost}).to_string();
         http::request(self.server.http(), "POST", "/v1/check", &[], &body).expect("the server answers");
@@ -102,7 +121,18 @@ fn each_answer_is_as_the_file_says() {
     };
     // Before, after and beyond the limits: states, verdicts and callers all have another form.
     for _ in 0..3 {
-        for path in ["/rules", "/insight", "/insight?readings=true", "/top", "/reloads", "/openapi.json", "/metrics"] {
+        for path in [
+            "/overview",
+            "/rules",
+            "/rules?domain=api&rule=user_id",
+            "/insight",
+            "/insight?readings=true",
+            "/insight?domain=api&rule=user_id",
+            "/top",
+            "/reloads",
+            "/openapi.json",
+            "/metrics",
+        ] {
             api.ask("GET", path, "read", "", 200);
         }
         for descriptor in &descriptors {
@@ -117,6 +147,7 @@ fn each_answer_is_as_the_file_says() {
     assert_eq!(api.ask("POST", "/reset", "write", &request(None, &descriptors[..1]), 200), json!({"reset": 2}));
     let hit = r#"{"bucket":"login","key":"7","limit":1,"window_ms":60000}"#;
     api.ask("POST", "/reset", "write", hit, 200);
+    operate(&api, &request(None, &descriptors[..1]));
     for text in [RULES.replacen("unit: hour", "unit: day", 1), "domain: api\ndescriptors: 7\n".to_owned()] {
         let before = api.ask("GET", "/reloads", "read", "", 200)["reloads"].as_array().map(Vec::len);
         folder.write("rules.yaml", &text);
@@ -126,11 +157,39 @@ fn each_answer_is_as_the_file_says() {
             (now > before).then_some(())
         });
     }
-    for path in ["/healthz", "/readyz"] {
+    for path in ["/", "/healthz", "/readyz"] {
         api.ask("GET", path, "", "", 200);
     }
+    api.check_events();
     let all: BTreeSet<_> = operations(&api.file).map(|(method, path, _)| format!("{method} {path}")).collect();
     assert_eq!(*api.checked.borrow(), all, "each operation of the file was checked, and no other");
+}
+
+/// Blocks a value, and puts rules into shadow. `explained` is a request that has this value, and one of these rules.
+fn operate(api: &Api, explained: &str) {
+    let entry = json!({"key": "user_id", "value": "7"}).to_string();
+    let rule = json!({"domain": "api", "path": "user_id"});
+    let shadow = |rule: &Value, more: Value| {
+        let mut body = json!({ "rule": rule });
+        more.as_object().into_iter().flatten().for_each(|(name, value)| body[name] = value.clone());
+        api.ask("POST", "/shadow", "write", &body.to_string(), 200);
+        api.ask("GET", "/shadows", "read", "", 200);
+    };
+    api.ask("GET", "/blocks", "read", "", 200);
+    api.ask("POST", "/block", "write", r#"{"key":"user_id","value":"7","for":"1h"}"#, 200);
+    let block = r#"{"key":"user_id","value":"8","domain":"api","for":"1h","reason":"floods"}"#;
+    api.ask("POST", "/block", "write", block, 200);
+    shadow(&rule, json!({"on": true, "for": "1h", "scope": "server"}));
+    shadow(&json!("all"), json!({"on": true, "for": "1h"}));
+    api.ask("GET", "/blocks", "read", "", 200);
+    api.ask("POST", "/explain", "read", explained, 200);
+    api.ask("POST", "/unblock", "write", &entry, 200);
+    api.ask("POST", "/explain", "read", explained, 200);
+    for rule in [rule, json!("all")] {
+        shadow(&rule, json!({"on": false}));
+    }
+    api.ask("POST", "/unblock", "write", &entry, 404);
+    api.ask("POST", "/shadow", "write", r#"{"rule":"all","on":false}"#, 404);
 }
 
 #[test]

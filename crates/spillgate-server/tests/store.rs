@@ -19,6 +19,10 @@ mod failing;
 mod faults;
 #[path = "store/fleet.rs"]
 mod fleet;
+#[path = "store/lists.rs"]
+mod lists;
+#[path = "store/overview.rs"]
+mod overview;
 #[path = "store/reservations.rs"]
 mod reservations;
 #[path = "store/settings.rs"]
@@ -31,3 +35,5 @@ mod sharing;
 mod sketches;
 #[path = "store/ways.rs"]
 mod ways;
+#[path = "store/writes.rs"]
+mod writes;

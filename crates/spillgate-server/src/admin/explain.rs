@@ -14,7 +14,7 @@ use crate::protocol::http::problem::Problem;
 use crate::protocol::http::read_body;
 use crate::service::explain::Pairs;
 
-use super::{AdminState, BODY_BYTES, Explanation};
+use super::{AdminState, BODY_BYTES, Explanation, standing};
 
 const EXAMPLE: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}],"cost":1}"#;
 
@@ -44,6 +44,10 @@ pub(super) async fn explain<C: Clock>(
     for entries in &descriptors {
         request.add(entries.iter().copied(), Action::Take(wire.cost), None);
     }
+    let _permit = match state.question() {
+        Ok(permit) => permit,
+        Err(response) => return Ok(*response),
+    };
     let loaded = state.service.rules();
     let explained = state.service.explain(&loaded, &request, wire.cost).await?;
     let explanation = Explanation {
@@ -53,6 +57,13 @@ pub(super) async fn explain<C: Clock>(
         takes: false,
         descriptors: &descriptors,
         explained: &[explained],
+        value_bytes: state.service.options().bounds.value_bytes,
     };
-    Ok(Json(explanation.json(&loaded)).into_response())
+    let mut explanation = explanation.json(&loaded);
+    if let Some(explained) = explanation["descriptors"].as_array_mut() {
+        for (explained, entries) in explained.iter_mut().zip(&descriptors) {
+            standing::explain(&state.service, &loaded, (&wire.domain, entries), explained);
+        }
+    }
+    Ok(Json(explanation).into_response())
 }

@@ -4,9 +4,13 @@
 
 use serde_json::{Value, json};
 use spillgate::Wait;
-use spillgate::rules::{Limit, Outcome, Rules, Step};
+use spillgate::rules::{Limit, Outcome, Rule, Rules, Step};
 
+use crate::limit_name::binding_text;
 use crate::service::explain::{After, Explained, ExplainedLimit, Pairs, is_left_out};
+
+/// The most steps of an explanation. Each step has the beginning of a value. Usual rules have a few steps for each entry.
+const STEPS_MAX: usize = 1_000;
 
 /// Requests with the same descriptors, and their decisions.
 pub(crate) struct Explanation<'a> {
@@ -19,6 +23,8 @@ pub(crate) struct Explanation<'a> {
     pub(crate) takes: bool,
     pub(crate) descriptors: &'a Pairs<'a>,
     pub(crate) explained: &'a [Explained<'a>],
+    /// A step has at most this many bytes of its value.
+    pub(crate) value_bytes: usize,
 }
 
 impl Explanation<'_> {
@@ -26,8 +32,11 @@ impl Explanation<'_> {
     pub(crate) fn json(&self, rules: &Rules) -> Value {
         let numbered = self.descriptors.iter().enumerate();
         let left_out = |number, limit: &Limit| is_left_out(self.explained, number, limit);
-        let descriptor = |(number, entries): (usize, &Vec<_>)| {
-            descriptor_json(self.domain, rules, entries, &|limit| left_out(number, limit))
+        let mut steps_max = STEPS_MAX;
+        let descriptor = |(number, entries): (usize, &Vec<(&str, &str)>)| {
+            let steps = rules.explain_within(self.domain, entries, steps_max, self.value_bytes);
+            steps_max -= steps.0.len();
+            descriptor_json(rules.find(self.domain, entries), entries, &steps, &|limit| left_out(number, limit))
         };
         json!({
             "domain": self.domain,
@@ -40,9 +49,14 @@ impl Explanation<'_> {
     }
 }
 
-fn descriptor_json(domain: &str, rules: &Rules, entries: &[(&str, &str)], left_out: &dyn Fn(&Limit) -> bool) -> Value {
-    let steps: Vec<_> = rules.explain(domain, entries).iter().map(step_json).collect();
-    let rule = rules.find(domain, entries).map(|rule| {
+fn descriptor_json(
+    rule: Option<&Rule>,
+    entries: &[(&str, &str)],
+    (steps, steps_left_out): &(Vec<Step>, usize),
+    left_out: &dyn Fn(&Limit) -> bool,
+) -> Value {
+    let steps: Vec<_> = steps.iter().map(step_json).collect();
+    let rule = rule.map(|rule| {
         let limits: Vec<_> = rule.limits.iter().map(|limit| limit_json(limit, left_out(limit))).collect();
         json!({
             "path": &*rule.path,
@@ -50,10 +64,12 @@ fn descriptor_json(domain: &str, rules: &Rules, entries: &[(&str, &str)], left_o
             "unlimited": rule.unlimited,
             "shadow_mode": rule.shadow_mode,
             "quota_mode": rule.quota_mode,
+            "shadow_switches": [],
             "limits": limits,
         })
     });
-    json!({ "entries": entries, "steps": steps, "rule": rule })
+    // Only a server has blocks and shadow switches. It puts them in place of these empty values.
+    json!({ "entries": entries, "steps": steps, "steps_left_out": steps_left_out, "rule": rule, "block": null })
 }
 
 fn step_json(step: &Step) -> Value {
@@ -105,6 +121,7 @@ fn explained_limit_json(explained: &ExplainedLimit<'_>) -> Value {
         "descriptor": explained.descriptor,
         "limit": explained.number,
         "name": explained.limit.name.as_deref(),
+        "binding": binding_text(explained.binding),
         "allowed": decision.allowed,
         "reason": decision.reason.as_str(),
         "soft_over": decision.soft_over,

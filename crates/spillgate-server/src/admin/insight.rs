@@ -16,7 +16,7 @@ use crate::protocol::http::problem::Problem;
 use crate::service::{Service, Watched};
 use crate::settings::CallerKeys;
 
-use super::AdminState;
+use super::{AdminState, query_error};
 
 /// The server that a page is of.
 #[derive(Serialize)]
@@ -58,10 +58,21 @@ pub(super) struct InsightQuery {
     /// Whether the readings are in the answer.
     #[serde(default)]
     readings: bool,
+    /// The domain of the limits. Limits of other domains are left out.
+    domain: Option<String>,
+    /// The path of their rule. Limits of other rules are left out.
+    rule: Option<String>,
+}
+
+impl InsightQuery {
+    fn asks_for(&self, rule: &Rule) -> bool {
+        let is = |asked: &Option<String>, name: &str| asked.as_deref().is_none_or(|asked| asked == name);
+        is(&self.domain, &rule.domain) && is(&self.rule, &rule.path)
+    }
 }
 
 /// Names a limit. If the whole server is in shadow mode, each limit is.
-fn limit_name<C: Clock>(service: &Service<C>, rule: &Rule, limit: &Limit) -> LimitName {
+pub(super) fn limit_name<C: Clock>(service: &Service<C>, rule: &Rule, limit: &Limit) -> LimitName {
     let mut name = LimitName::of(rule, limit);
     if service.options().shadow {
         "shadow".clone_into(&mut name.options.binding);
@@ -73,11 +84,11 @@ pub(super) async fn insight<C: Clock + 'static>(
     State(state): State<AdminState<C>>,
     query: Result<Query<InsightQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Response {
-    let readings = match query {
-        Ok(Query(query)) => query.readings,
+    let query = match query {
+        Ok(Query(query)) => query,
         Err(error) => {
-            let help = "use /insight, or /insight?readings=true";
-            return Problem::bad_request(error.body_text(), help).into_response();
+            let help = "use /insight or /insight?readings=true; the parameters `domain` and `rule` choose limits";
+            return Problem::bad_request(query_error(&error), help).into_response();
         }
     };
     let server = Server {
@@ -88,13 +99,16 @@ pub(super) async fn insight<C: Clock + 'static>(
     let begin = format!("{{\"server\":{},\"limits\":[", json(&server));
     limits(state, begin, move |service, watched| {
         let (rule, limit, insight) = watched;
+        if !query.asks_for(rule) {
+            return None;
+        }
         let mut reading = insight.read(service.limiter().now());
         let mut report = reading.report();
         hide(service, [&mut report.top_allowed, &mut report.top_refused]);
         hide(service, [&mut reading.top_allowed, &mut reading.top_refused]);
-        let reading = readings.then_some(reading);
+        let reading = query.readings.then_some(reading);
         let suggested_rules = report.suggestion.map(|suggestion| suggestion.to_yaml(rule, limit));
-        json(&InsightOfLimit { limit: limit_name(service, rule, limit), report, suggested_rules, reading })
+        Some(json(&InsightOfLimit { limit: limit_name(service, rule, limit), report, suggested_rules, reading }))
     })
 }
 
@@ -102,7 +116,7 @@ pub(super) async fn top<C: Clock + 'static>(State(state): State<AdminState<C>>) 
     limits(state, "{\"limits\":[".to_owned(), |service, (rule, limit, insight)| {
         let Reading { top_allowed: mut allowed, top_refused: mut refused, .. } = insight.read(service.limiter().now());
         hide(service, [&mut allowed, &mut refused]);
-        json(&TopOfLimit { limit: limit_name(service, rule, limit), allowed, refused })
+        Some(json(&TopOfLimit { limit: limit_name(service, rule, limit), allowed, refused }))
     })
 }
 
@@ -113,12 +127,12 @@ fn hide<C: Clock>(service: &Service<C>, tops: [&mut TopCallers; 2]) {
     }
 }
 
-/// Answers with a list that has one item for each watched limit. The page is built in pieces of one limit. `begin` is the first
-/// piece.
+/// Answers with a list that has one item for each watched limit, unless `item` returns none. The page is built in pieces of one
+/// limit. `begin` is the first piece.
 fn limits<C, F>(state: AdminState<C>, begin: String, item: F) -> Response
 where
     C: Clock + 'static,
-    F: Fn(&Service<C>, Watched<'_>) -> String + Send + Unpin + 'static,
+    F: Fn(&Service<C>, Watched<'_>) -> Option<String> + Send + Unpin + 'static,
 {
     let (service, loaded) = (Arc::clone(&state.service), Arc::clone(&state.service.rules()));
     let (mut begin, mut separator, mut position) = (Some(begin), "", Some((0, 0)));
@@ -126,17 +140,19 @@ where
         if begin.is_some() {
             return begin.take();
         }
-        let Some((watched, next)) = loaded.watched_from(position?) else {
-            position = None;
-            return Some("]}".to_owned());
-        };
-        position = Some(next);
-        let piece = format!("{separator}{}", item(&service, watched));
-        separator = ",";
-        Some(piece)
+        while let Some((watched, next)) = loaded.watched_from(position?) {
+            position = Some(next);
+            if let Some(item) = item(&service, watched) {
+                let piece = format!("{separator}{item}");
+                separator = ",";
+                return Some(piece);
+            }
+        }
+        position = None;
+        Some("]}".to_owned())
     })
 }
 
-fn json(value: &impl Serialize) -> String {
+pub(super) fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("invariant: strings and numbers become JSON in memory")
 }

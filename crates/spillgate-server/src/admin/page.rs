@@ -36,16 +36,34 @@ impl Pages {
     where
         F: FnMut() -> Option<String> + Send + Unpin + 'static,
     {
-        let Ok(permit) = Arc::clone(&self.0).try_acquire_owned() else {
-            let detail = format!("{PAGES} pages are open already, and this is the maximum");
-            let help = "try again soon; a client that reads nothing loses its connection after the time in the setting `limits.idle`";
-            let mut response = Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail, help).into_response();
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-            return response;
+        let help = "try again soon; a client that reads nothing loses its connection after the time in the setting `limits.idle`";
+        let permit = match try_permit(&self.0, PAGES, "pages are open", help) {
+            Ok(permit) => permit,
+            Err(response) => return *response,
         };
         let body = Body::new(Pieces { next, _permit: permit });
         ([(header::CONTENT_TYPE, kind)], body).into_response()
     }
+}
+
+/// Takes one of `max` permits. If all are taken, returns the answer 503 that says so: `what` is for example `pages are open`.
+pub(super) fn try_permit(
+    permits: &Arc<Semaphore>,
+    max: usize,
+    what: &str,
+    help: &'static str,
+) -> Result<OwnedSemaphorePermit, Box<Response>> {
+    Arc::clone(permits).try_acquire_owned().map_err(|_| {
+        let detail = format!("{max} {what} already, and this is the maximum");
+        Box::new(busy(detail, help))
+    })
+}
+
+/// Returns the answer to a request that would exceed a bound now, and can be sent again soon.
+pub(super) fn busy(detail: String, help: &'static str) -> Response {
+    let mut response = Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail, help).into_response();
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    response
 }
 
 struct Pieces<F> {

@@ -62,6 +62,10 @@ pub(super) async fn peek<C: Clock>(State(state): State<AdminState<C>>, request: 
     for entries in &pairs {
         request.add(entries.iter().copied(), Action::Take(0), None);
     }
+    let _permit = match state.question() {
+        Ok(permit) => permit,
+        Err(response) => return Ok(*response),
+    };
     let loaded = state.service.rules();
     let plan = state.service.plan(&loaded, &request, Grants::default())?;
     let seen = state.service.peek_at(&plan).await?;

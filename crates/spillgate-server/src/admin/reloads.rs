@@ -76,8 +76,8 @@ impl Lines {
             let end = (0..=LINE_BYTES_MAX).rev().find(|end| line.is_char_boundary(*end)).unwrap_or(0);
             line.truncate(end);
             line.push_str("...");
-            line.shrink_to_fit();
         }
+        line.shrink_to_fit();
         self.lines.push(line);
     }
 

@@ -15,12 +15,15 @@ use crate::protocol::http::hit::WireHit;
 use crate::protocol::http::json::{Entries, Text, object};
 use crate::protocol::http::problem::Problem;
 use crate::protocol::http::read_body;
-use crate::service::not_reset;
+use crate::service::{Reset, not_reset};
 
-use super::access::Change;
+use super::writes::Change;
 use super::{AdminState, BODY_BYTES};
 
 const EXAMPLE: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}]}, or the body of a request to /v1/hit"#;
+
+/// The log shows this much of the bucket of a reset.
+const BUCKET_CHARS_MAX: usize = 64;
 
 /// Finds out which of the two kinds of bodies was sent: descriptors for the rules, or the body of a request to `/v1/hit`. Only
 /// the second kind has the member `bucket`. The body is then parsed again as its kind, so that errors are about this kind.
@@ -41,27 +44,45 @@ struct ResetByRules<'a> {
 pub(super) async fn reset<C: Clock>(State(state): State<AdminState<C>>, request: Request) -> Result<Response, Problem> {
     let body = read_body(request.into_body(), BODY_BYTES).await?;
     let kind: Kind = object(&body).map_err(|error| Problem::bad_json(&error, EXAMPLE))?;
-    let reset =
-        if kind.bucket.is_some() { reset_hit(&state, &body).await? } else { reset_rules(&state, &body).await? };
-    let change = Change(format!("{reset} {} reset", if reset == 1 { "limit" } else { "limits" }));
-    Ok((Extension(change), Json(serde_json::json!({ "reset": reset }))).into_response())
+    let mut reset = Reset::default();
+    let outcome = match kind.bucket {
+        Some(_) => reset_hit(&state, &body, &mut reset).await,
+        None => reset_rules(&state, &body, &mut reset).await,
+    };
+    let change = Extension(Change(reset.to_string()));
+    Ok(match outcome {
+        Ok(()) => (change, Json(serde_json::json!({ "reset": reset.limits }))).into_response(),
+        Err(problem) => {
+            let mut response = problem.into_response();
+            response.extensions_mut().insert(change.0);
+            response
+        }
+    })
 }
 
-/// Resets, for each descriptor, all limits of the rule that the descriptor matches. Returns the number of limits.
-async fn reset_rules<C: Clock>(state: &AdminState<C>, body: &[u8]) -> Result<usize, Problem> {
+/// Resets, for each descriptor, all limits of the rule that the descriptor matches.
+async fn reset_rules<C: Clock>(state: &AdminState<C>, body: &[u8], reset: &mut Reset) -> Result<(), Problem> {
     let wire: ResetByRules<'_> = object(body).map_err(|error| Problem::bad_json(&error, EXAMPLE))?;
     if wire.descriptors.is_empty() {
         return Err(Problem::bad_request("there are no descriptors", "add the descriptors to reset to `descriptors`"));
     }
     let descriptors: Vec<Vec<_>> = wire.descriptors.iter().map(|entries| entries.iter().collect()).collect();
-    Ok(state.service.reset(&wire.domain, &descriptors).await?)
+    Ok(state.service.reset(&wire.domain, &descriptors, reset).await?)
 }
 
-/// Resets one limit that is defined in the request itself. Returns the number of limits, which is 1.
-async fn reset_hit<C: Clock>(state: &AdminState<C>, body: &[u8]) -> Result<usize, Problem> {
+/// Resets one limit that is defined in the request itself.
+async fn reset_hit<C: Clock>(state: &AdminState<C>, body: &[u8], reset: &mut Reset) -> Result<(), Problem> {
     let wire = WireHit::parse(body)?;
     let quota = wire.quota()?;
-    let hits = [Hit::new(wire.key(&state.service)?, &quota, Op::Reset, Binding::Enforce)];
+    let key = wire.key(&state.service)?;
+    let bucket: String = wire.names().0.chars().take(BUCKET_CHARS_MAX).collect();
+    reset.callers.push(format!("caller {} of bucket {bucket}", state.service.caller_of(key)));
+    reset.asked = 1;
+    let hits = [Hit::new(key, &quota, Op::Reset, Binding::Enforce)];
     let verdict = state.service.hit(Protocol::Http, Some(wire.names()), &hits, &mut [Decision::default()]).await?;
-    if verdict.allowed { Ok(1) } else { Err(not_reset().into()) }
+    if !verdict.allowed {
+        return Err(not_reset().into());
+    }
+    (reset.done, reset.limits) = (1, 1);
+    Ok(())
 }

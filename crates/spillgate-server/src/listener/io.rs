@@ -4,6 +4,7 @@
 //! Without this layer, a slow client could keep a connection forever, and a quick close could lose an answer.
 
 use std::io;
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 use tower::BoxError;
 
+use super::activity::Activity;
 use super::connection::CLOSE_TIMEOUT;
 
 /// The maximum number of bytes that are read and discarded after the last answer. This number is enough for an HTTP/2
@@ -226,6 +228,58 @@ where
             }
             Poll::Pending => Poll::Pending,
         }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// The body of an answer that can wait for its next frame, such as a stream of events.
+///
+/// While it waits, the server has nothing to send, so the connection counts as busy and not as idle. If the client reads nothing,
+/// the connection asks for no further frame. Then the body does not wait, and the connection is closed as idle.
+#[derive(Default)]
+pub(super) struct WaitingBody<B> {
+    inner: B,
+    activity: Option<Arc<Activity>>,
+    waits: bool,
+}
+
+impl<B> WaitingBody<B> {
+    pub(super) fn new(inner: B, activity: &Arc<Activity>) -> WaitingBody<B> {
+        WaitingBody { inner, activity: Some(Arc::clone(activity)), waits: false }
+    }
+
+    fn set_waits(&mut self, waits: bool) {
+        let before = mem::replace(&mut self.waits, waits);
+        let Some(activity) = self.activity.as_ref().filter(|_| before != waits) else { return };
+        if waits {
+            activity.open.fetch_add(1, Ordering::Relaxed);
+        } else {
+            activity.open.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<B> Drop for WaitingBody<B> {
+    fn drop(&mut self) {
+        self.set_waits(false);
+    }
+}
+
+impl<B: Body + Unpin> Body for WaitingBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let polled = Pin::new(&mut self.inner).poll_frame(cx);
+        self.set_waits(polled.is_pending());
+        polled
     }
 
     fn is_end_stream(&self) -> bool {

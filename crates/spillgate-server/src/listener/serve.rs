@@ -14,7 +14,7 @@ use crate::service::Peer;
 
 use super::activity::Activity;
 use super::context::Context;
-use super::io::Transport;
+use super::io::{Transport, WaitingBody};
 use super::socket::Socket;
 use super::{Accepted, App, grpc, http};
 
@@ -58,11 +58,14 @@ where
             http::serve(io, answer, &activity, context).await
         }
         App::Admin(router) => {
-            let router = router.clone();
+            let (router, of_bodies) = (router.clone(), Arc::clone(&activity));
             let answer = move |mut request: Request<_>| {
                 request.extensions_mut().insert(ConnectInfo(peer));
-                let answered = router.clone().oneshot(request);
-                async move { answered.await.unwrap_or_else(|never| match never {}) }
+                let (answered, of_body) = (router.clone().oneshot(request), Arc::clone(&of_bodies));
+                async move {
+                    let answer = answered.await.unwrap_or_else(|never| match never {});
+                    answer.map(|body| WaitingBody::new(body, &of_body))
+                }
             };
             http::serve(io, answer, &activity, context).await
         }

@@ -32,6 +32,35 @@ pub(super) const UNITS: [&str; 3] = ["allowed", "refused", "shadow_refused"];
 
 const COUNTERS: usize = FIRST_UNITS + UNITS.len();
 
+/// The hits on a limit since the start, as the page of metrics shows them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LimitHits {
+    /// Hits that the limit allowed, without those of `soft_over`.
+    pub allowed: u64,
+    /// Hits that the limit refused.
+    pub refused: u64,
+    /// Hits that the limit would have refused without shadow mode.
+    pub shadow_refused: u64,
+    /// Hits above the limit that its soft share allowed.
+    pub soft_over: u64,
+    /// Allowed hits after which more than 80 % of the limit was used.
+    pub near: u64,
+}
+
+impl LimitHits {
+    /// Returns the hits since `before`, which are those of an earlier time.
+    #[must_use]
+    pub const fn since(&self, before: &LimitHits) -> LimitHits {
+        LimitHits {
+            allowed: self.allowed.wrapping_sub(before.allowed),
+            refused: self.refused.wrapping_sub(before.refused),
+            shadow_refused: self.shadow_refused.wrapping_sub(before.shadow_refused),
+            soft_over: self.soft_over.wrapping_sub(before.soft_over),
+            near: self.near.wrapping_sub(before.near),
+        }
+    }
+}
+
 /// The counters of one limit: the hits with each outcome, the hits near the limit, and the units with each outcome.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LimitCounters(Sharded<COUNTERS>);
@@ -56,6 +85,19 @@ impl LimitCounters {
             }
             _ => count_other(counters, hit, decision, is_taken),
         }
+    }
+
+    /// Returns the hits since the start.
+    pub(crate) fn hits(&self) -> LimitHits {
+        let sums = self.0.sums();
+        let [allowed, refused, shadow_refused] = [ALLOWED, REFUSED, SHADOW_REFUSED].map(|index| sums[index]);
+        LimitHits { allowed, refused, shadow_refused, soft_over: sums[SOFT_OVER], near: sums[NEAR] }
+    }
+
+    /// Returns a number that is the same for all clones of these counters, and differs from that of all other counters that
+    /// exist.
+    pub(crate) fn identity(&self) -> usize {
+        self.0.identity()
     }
 
     /// Returns the sum of each counter over all copies.

@@ -58,6 +58,22 @@ impl Histogram {
     }
 }
 
+/// Returns the duration that this share of the durations does not exceed, as Prometheus estimates it: the durations of a bucket
+/// are taken as evenly spread. If it is above all bounds, the highest bound is returned. Returns `None` without durations.
+pub(crate) fn quantile_ns(buckets: &[u64; BOUNDS_NS.len() + 1], share: f64) -> Option<u64> {
+    let all: u64 = buckets.iter().sum();
+    let wanted = all as f64 * share;
+    let (mut before, mut from_ns) = (0, 0);
+    for (count, bound_ns) in buckets.iter().zip(BOUNDS_NS) {
+        if *count > 0 && (before + count) as f64 >= wanted {
+            let part = (wanted - before as f64) / *count as f64;
+            return Some(from_ns + ((bound_ns - from_ns) as f64 * part) as u64);
+        }
+        (before, from_ns) = (before + count, bound_ns);
+    }
+    (all > 0).then_some(from_ns)
+}
+
 /// Returns a number of nanoseconds in seconds, without rounding: `0.00025`, `1.0`.
 pub(super) fn seconds(ns: u64) -> String {
     let text = format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
@@ -93,6 +109,19 @@ mod tests {
         ] {
             assert!(text.lines().any(|written| written == line), "{line} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn a_quantile_is_in_the_bucket_of_its_duration() {
+        let mut buckets = [0; BOUNDS_NS.len() + 1];
+        assert_eq!(quantile_ns(&buckets, 0.5), None);
+        // Ten durations from 100 us to 250 us, and ten from 250 us to 500 us.
+        (buckets[9], buckets[10]) = (10, 10);
+        let quantiles = [0.0, 0.25, 0.5, 0.75, 1.0].map(|share| quantile_ns(&buckets, share));
+        assert_eq!(quantiles, [100_000, 175_000, 250_000, 375_000, 500_000].map(Some));
+        buckets[BOUNDS_NS.len()] = 20;
+        assert_eq!(quantile_ns(&buckets, 0.99), Some(1_000_000_000), "longer than all bounds");
+        assert_eq!(quantile_ns(&buckets, 0.25), Some(250_000));
     }
 
     #[test]

@@ -4,9 +4,11 @@
 //! come from the rules and from fixed lists. A value that a client sends becomes a label only if a rule asks for it,
 //! and each rule has a bound on the number of such values.
 
+mod admin;
 mod by_limit;
 mod by_rule;
 mod histogram;
+mod operator;
 mod page;
 mod peeks;
 mod process;
@@ -24,7 +26,8 @@ use spillgate::Verdict;
 use spillgate::rules::Rules;
 use tokio::time::Instant;
 
-use by_limit::LimitCounters;
+pub use admin::AdminRefusal;
+use admin::AdminRefusals;
 use by_rule::{Outcomes, labels_of};
 use histogram::Histogram;
 use peeks::Peeks;
@@ -32,9 +35,13 @@ use registry::Registry;
 use requests::Requests;
 use sharded::is_sampled;
 
-pub(crate) use by_limit::judged_units;
+pub use by_limit::LimitHits;
+pub(crate) use by_limit::{LimitCounters, judged_units};
 pub use by_rule::RuleCounters;
+pub(crate) use histogram::quantile_ns;
+pub use operator::OperatorMetrics;
 pub use page::Page;
+pub(crate) use process::resident_bytes;
 pub use registry::{Counter, Format, Gauge};
 pub use requests::Protocol;
 pub(crate) use sharded::ThreadNumber;
@@ -129,6 +136,8 @@ pub struct Metrics {
     pub refunds: Counter,
     /// Descriptors for which the request contained a limit. This limit replaced the limits of the rules.
     pub overrides: Counter,
+    /// Metrics of what operators have changed for a time.
+    pub operator: OperatorMetrics,
     /// Requests that got an error of the store instead of a decision.
     pub store_errors: Counter,
     /// States in the memory of this process. This number is updated when the metrics are read.
@@ -164,6 +173,9 @@ pub struct Metrics {
     /// Connections that were accepted since the start.
     pub connections_accepted: Counter,
     closed: [Counter; Closed::ALL.len()],
+    admin_refused: AdminRefusals,
+    /// Event streams of the admin listener that are open.
+    pub event_streams: Gauge,
     /// Errors of the system call accept(2). Errors that only one connection causes are not counted.
     pub accept_errors: Counter,
     /// Request handlers that panicked. In each case the client got an internal error.
@@ -194,8 +206,7 @@ impl Metrics {
     pub fn with_rule_values(rule_values: usize) -> Metrics {
         let mut registry = Registry::default();
         let reg = &mut registry;
-        let rejected = Rejection::ALL.map(Rejection::as_str);
-        let closed = Closed::ALL.map(Closed::as_str);
+        let (rejected, closed) = (Rejection::ALL.map(Rejection::as_str), Closed::ALL.map(Closed::as_str));
         let minted = "Descriptors that gave units back (refund) or had a limit of their own (override)";
         let [refunds, overrides] = reg.counters("minted", minted, "kind", ["refund", "override"]);
         reg.build_info();
@@ -217,6 +228,7 @@ impl Metrics {
             ),
             refunds,
             overrides,
+            operator: OperatorMetrics::new(reg),
             store_errors: reg.counter("store_errors", "Requests that ended with an error of the shared store"),
             store_keys: reg.gauge("store_keys", states, Gauge::default()),
             store_keys_expired: reg
@@ -249,6 +261,8 @@ impl Metrics {
                 "reason",
                 closed,
             ),
+            admin_refused: admin::refusals(reg),
+            event_streams: reg.gauge("event_streams", "Open event streams of the admin listener", Gauge::default()),
             accept_errors: reg.counter("accept_errors", "Errors while accepting connections"),
             panics: reg.counter("panics", "Panics of request handlers"),
             decisions: Mutex::default(),
@@ -269,6 +283,12 @@ impl Metrics {
     #[must_use]
     pub fn requests(&self, allowed: bool) -> u64 {
         self.requests.count_of(allowed)
+    }
+
+    /// Returns how many requests were not decided.
+    #[must_use]
+    pub fn all_rejected(&self) -> u64 {
+        self.rejected.iter().map(Counter::get).sum()
     }
 
     /// Returns how many descriptors no rule matched.
@@ -308,6 +328,12 @@ impl Metrics {
     #[must_use]
     pub fn closed(&self, reason: Closed) -> &Counter {
         &self.closed[reason as usize]
+    }
+
+    /// Returns the counter of requests that the admin listener refused because of `reason`.
+    #[must_use]
+    pub fn admin_refused(&self, reason: AdminRefusal) -> &Counter {
+        &self.admin_refused[reason as usize]
     }
 
     /// Returns the counters of each rule in `rules`, in the same order. The server calls this when it loads rules.

@@ -32,6 +32,12 @@ pub(super) fn write(format: Format, out: &mut String) {
     family("virtual_memory_bytes", "Virtual memory of the process in bytes", figures.virtual_bytes, format, out);
 }
 
+/// Returns the resident memory of this process in bytes. `None` if the system does not say it.
+pub(crate) fn resident_bytes() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    Figures::of("", &status, "").resident_bytes
+}
+
 /// The figures that text files of `/proc` contain. `None` if a file does not have the figure.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Figures {
@@ -126,6 +132,7 @@ mod tests {
         write(Format::OpenMetrics, &mut text);
         assert_eq!(text.lines().filter(|line| line.starts_with("process_")).count(), 7, "{text}");
         assert!(text.contains("# TYPE process_cpu_seconds counter\nprocess_cpu_seconds_total "), "{text}");
+        assert!(resident_bytes().is_some_and(|bytes| bytes > 1 << 20), "a process of Rust has more than 1 MiB");
         text.clear();
         write(Format::Text, &mut text);
         assert!(text.contains("# TYPE process_cpu_seconds_total counter\nprocess_cpu_seconds_total "), "{text}");

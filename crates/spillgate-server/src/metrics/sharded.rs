@@ -141,6 +141,11 @@ impl<const N: usize> Sharded<N> {
         Sharded((0..copies).map(|_| Shard([const { AtomicU64::new(0) }; N])).collect())
     }
 
+    /// Returns a number that is the same for all clones, and differs from that of all other counters that exist.
+    pub(super) fn identity(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
     /// Returns the copy of the current thread.
     #[inline]
     pub(super) fn of(&self, thread: ThreadNumber) -> Option<ThreadCopy<'_, N>> {

@@ -26,6 +26,7 @@ pub(super) struct FullLog {
 impl<C: Clock> Service<C> {
     /// Updates the metrics with the numbers that the stores count.
     pub fn update_metrics(&self) {
+        self.update_operator_metrics();
         let store = self.limiter.store().memory();
         self.metrics.store_full.raise_to(store.full_requests());
         self.metrics.store_keys_expired.raise_to(store.expired_keys());

@@ -24,7 +24,7 @@ pub struct Answer<'p> {
 pub struct Status<'p> {
     /// Whether a limit of the descriptor refuses, even if this limit is in shadow mode.
     pub over: bool,
-    /// Whether a limit of the descriptor refuses, and the rule has no `shadow_mode`. If so, clients see the descriptor as
+    /// Whether a limit of the descriptor refuses, and the rule is not in shadow mode. If so, clients see the descriptor as
     /// over the limit. The request can still be allowed: if the rule has `quota_mode`, or if the server is in shadow
     /// mode.
     pub enforced_over: bool,
@@ -117,7 +117,7 @@ impl<'p> Answer<'p> {
 
 fn status<'p>(planned: &Planned<'p>, decisions: &[Decision]) -> Status<'p> {
     let over = planned.hits.iter().any(|(hit, _)| !decisions[*hit].allowed);
-    let shadow = planned.rule.is_some_and(|rule| rule.shadow_mode);
+    let shadow = planned.shadow;
     let visible = planned.hits.iter().filter(|(hit, limit)| {
         decisions[*hit].reason != Reason::NotAsked && (limit.exposed || !(decisions[*hit].allowed || shadow))
     });

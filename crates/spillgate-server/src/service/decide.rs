@@ -48,14 +48,20 @@ impl<C: Clock> Service<C> {
     ) -> Result<Answer<'p>, ServiceError> {
         let begun = Metrics::begin_decision();
         self.validate(request, client.grants).map_err(|error| self.rejected(error))?;
+        let now = timing.now.unwrap_or_else(|| self.limiter.now());
+        if self.operator.is_on()
+            && let Some(refused) = self.refuse_blocked(now, loaded, request, client.protocol)
+        {
+            self.metrics.end_decision(begun);
+            return Ok(refused);
+        }
         // The plan is built in its final place. If a function returned it within a `Result`, the plan would be copied
         // once more.
         let mut plan = loaded.rules.plan(self.limiter.keys(), request, self.options.bounds.value_bytes);
-        self.apply_options(&mut plan, loaded, request).map_err(|error| self.rejected(error))?;
+        self.apply_options(now, &mut plan, loaded, request).map_err(|error| self.rejected(error))?;
         // `smallvec!` would fill another list and copy it.
         let mut decisions: SmallVec<[Decision; 4]> = SmallVec::new();
         decisions.resize(plan.hits.len(), Decision::default());
-        let now = timing.now.unwrap_or_else(|| self.limiter.now());
         let decided = if plan.separately {
             // The boxes keep these rarer cases out of the future of every other request.
             Box::pin(self.decide_separately(now, timing.timeout, &plan, &mut decisions)).await
@@ -90,7 +96,7 @@ impl<C: Clock> Service<C> {
     ) -> Result<Plan<'p>, ServiceError> {
         self.validate(request, grants)?;
         let mut plan = loaded.rules.plan(self.limiter.keys(), request, self.options.bounds.value_bytes);
-        self.apply_options(&mut plan, loaded, request)?;
+        self.apply_options(self.limiter.now(), &mut plan, loaded, request)?;
         Ok(plan)
     }
 
@@ -98,6 +104,7 @@ impl<C: Clock> Service<C> {
     #[inline]
     fn apply_options<'p>(
         &self,
+        now: Time,
         plan: &mut Plan<'p>,
         loaded: &'p Loaded,
         request: &Request<'_>,
@@ -107,6 +114,9 @@ impl<C: Clock> Service<C> {
         }
         if plan.too_large {
             return Err(ServiceError::TooLarge { what: "limits that match", max: MAX_HITS });
+        }
+        if self.operator.is_on() {
+            self.apply_switches(now, plan);
         }
         if self.options.shadow {
             for hit in &mut plan.hits {

@@ -8,7 +8,7 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::ptr;
 use std::sync::Arc;
 
-use spillgate::insight::{CallerName, LimitInsight, Options, Take};
+use spillgate::insight::{CallerId, CallerName, LimitInsight, Options, Take, Verdict};
 use spillgate::rules::{Limit, Request, Rule, Rules};
 use spillgate::{Clock, KeyHasher, Time};
 
@@ -124,6 +124,12 @@ impl Loaded {
         }
     }
 
+    /// Returns the insight of a limit: the one with the index `index` in the rule with the index `rule`. Returns `None` if the limit
+    /// is not watched.
+    pub(super) fn insight(&self, rule: usize, index: usize) -> Option<&LimitInsight> {
+        self.insights.by_rule.get(rule)?.get(index)?.as_deref()
+    }
+
     /// Returns the number of limits that are not watched, because the setting `insight.max_callers` is too small.
     #[must_use]
     pub const fn unwatched(&self) -> usize {
@@ -141,6 +147,11 @@ impl<C: Clock> Service<C> {
     pub fn caller_check(&self) -> String {
         let seed = self.caller_seed.to_le_bytes();
         format!("{:032x}", self.limiter.keys().start().part(b"insight").part(&seed).finish())
+    }
+
+    /// Returns the hash of a caller, as the insights of its limits show it.
+    pub fn caller_of(&self, key: u128) -> CallerId {
+        CallerId::of(key, self.caller_seed)
     }
 
     /// Counts the takes of an answer, at the time of this server's clock.
@@ -186,6 +197,19 @@ fn watch_all(now: Time, loaded: &Loaded, request: &Request<'_>, answer: AnswerVi
                 insight.count(now, key, &take);
             }
         }
+    }
+}
+
+/// Returns how much a limit with this verdict needs the attention of an operator. The limits with the highest numbers are shown
+/// first. A limit without a verdict has 0.
+pub(crate) const fn attention(verdict: Verdict) -> u8 {
+    match verdict {
+        Verdict::TooStrict => 6,
+        Verdict::Bursts => 5,
+        Verdict::OneAbuser => 4,
+        Verdict::NeverBinding => 3,
+        Verdict::Effective => 2,
+        Verdict::TooLittleToTell => 1,
     }
 }
 

@@ -9,9 +9,11 @@ use spillgate::rules::{Action, Limit, Plan, Request, Rules, Unit};
 use spillgate::{Binding, Hit, Op, Time};
 
 use super::ServiceOptions;
+use super::history::Histories;
 use super::insight::Insights;
 use super::readiness::Policies;
 use crate::metrics::{Metrics, RuleCounters};
+use crate::operator::BLOCKED;
 
 /// The name of the limit that refuses descriptors without a matching rule.
 pub const UNMATCHED: &str = "unmatched";
@@ -23,10 +25,15 @@ pub struct Loaded {
     pub(super) counters: Box<[RuleCounters]>,
     pub(super) policies: Policies,
     pub(super) insights: Insights,
+    pub(super) histories: Histories,
+    /// How many loads of this service came before.
+    number: u64,
     /// Locked while refusals are written to the log.
     pub(super) writing: Mutex<()>,
     /// A limit of 0 for descriptors without a matching rule. `None` if the options allow such descriptors.
     unmatched: Option<Limit>,
+    /// A limit of 0 for descriptors that an operator has blocked.
+    pub(super) blocked: Limit,
 }
 
 impl Loaded {
@@ -37,19 +44,29 @@ impl Loaded {
         previous: Option<&Loaded>,
         now: Time,
     ) -> Loaded {
-        let unmatched = || {
+        let refusing = |name: &str| {
             let mut limit = Limit::overriding(Unit::Second, 0);
-            limit.name = Some(UNMATCHED.into());
+            limit.name = Some(name.into());
             limit
         };
+        let counters = metrics.for_rules(&rules);
         Loaded {
-            counters: metrics.for_rules(&rules),
+            number: previous.map_or(0, |previous| previous.number + 1),
+            histories: Histories::new(&rules, &counters, previous),
+            counters,
             policies: Policies::of(&rules),
             insights: Insights::new(&rules, (options.insight, caller_seed), previous, now),
             rules,
             writing: Mutex::new(()),
-            unmatched: options.deny_unmatched.then(unmatched),
+            unmatched: options.deny_unmatched.then(|| refusing(UNMATCHED)),
+            blocked: refusing(BLOCKED),
         }
+    }
+
+    /// Returns how many loads of this service came before. Each load has a higher number than the one before.
+    #[must_use]
+    pub const fn number(&self) -> u64 {
+        self.number
     }
 
     /// Returns whether descriptors without a matching rule are refused.

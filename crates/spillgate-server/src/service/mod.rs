@@ -6,13 +6,16 @@
 mod accounting;
 mod answer;
 mod backend;
+mod blocked;
 mod client;
 mod decide;
 mod error;
 pub(crate) mod explain;
+mod history;
 mod insight;
 mod loaded;
 mod named_limits;
+mod operator_changes;
 mod options;
 mod peeks;
 mod peer;
@@ -34,26 +37,30 @@ use std::sync::{Arc, Mutex};
 use arc_swap::{ArcSwap, Guard};
 use spillgate::rules::Rules;
 use spillgate::{Clock, Limiter, StoreErrorKind, SystemClock, Time};
+use spillgate_redis::RedisStore;
 use tokio::sync::watch;
 
 pub use crate::metrics::Protocol;
 
 use crate::metrics::Metrics;
+use crate::operator::Operator;
 
 pub use answer::{Answer, LimitDecision, Status};
 pub use backend::Backend;
 pub use client::Client;
 pub use error::ServiceError;
+pub use history::{HISTORY_STEP, HISTORY_STEPS, LimitStep, LimitView, StoreLatency, Totals};
 pub use insight::Watched;
-pub(crate) use insight::caller_name;
+pub(crate) use insight::{attention, caller_name};
 pub use loaded::{Loaded, UNMATCHED};
-pub use named_limits::not_reset;
+pub use named_limits::{Reset, not_reset};
 pub use options::{Bounds, ServiceOptions};
 pub use peer::Peer;
 pub use readiness::Readiness;
 pub use reserve::{Claim, Records, Reserved, Settlement};
 
 use accounting::FullLog;
+use history::History;
 use readiness::Outage;
 use request_log::RequestLog;
 
@@ -68,6 +75,8 @@ pub struct Service<C = SystemClock> {
     outage: Mutex<Option<Outage>>,
     full: FullLog,
     log: RequestLog,
+    history: parking_lot::Mutex<History>,
+    operator: Operator,
     /// A random number that distinguishes this server from other servers, and from itself before a restart.
     number: u64,
     /// A secret number that insight mixes with the keys of callers.
@@ -104,6 +113,8 @@ impl<C: Clock> Service<C> {
             outage: Mutex::new(None),
             full: FullLog::default(),
             log: RequestLog::new(),
+            history: parking_lot::Mutex::default(),
+            operator: Operator::default(),
             number: RandomState::new().build_hasher().finish(),
             caller_seed,
         };
@@ -138,6 +149,19 @@ impl<C: Clock> Service<C> {
     /// Returns the counters.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
+    }
+
+    /// Returns the service with blocks and shadow switches that all servers share in this store.
+    ///
+    /// The store should have connections of its own, so that the lists of blocks delay no decision.
+    #[must_use]
+    pub fn with_shared_lists(self, store: RedisStore) -> Service<C> {
+        Service { operator: Operator::in_store(store), ..self }
+    }
+
+    /// Returns what operators have changed for a time: blocks and shadow switches.
+    pub fn operator(&self) -> &Operator {
+        &self.operator
     }
 
     /// Returns the options of this service.

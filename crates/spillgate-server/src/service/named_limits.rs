@@ -2,6 +2,8 @@
 //!
 //! With these hits and leases, a program can use the server without rules files.
 
+use std::fmt;
+
 use smallvec::{SmallVec, smallvec};
 use spillgate::rules::{Action, Request};
 use spillgate::{Binding, Clock, Decision, Hit, Op, OpKind, Verdict};
@@ -66,15 +68,20 @@ impl<C: Clock> Service<C> {
         Ok(verdict)
     }
 
-    /// For each descriptor, resets all limits of the rule that the descriptor matches in `domain`. Returns the number of
-    /// limits. A descriptor is a list of entries (key and value).
+    /// For each descriptor, resets all limits of the rule that the descriptor matches in `domain`. A descriptor is a list of
+    /// entries (key and value). `reset` says what was done, also after an error.
     ///
     /// If a descriptor is invalid or matches no limit, nothing is reset. If the store fails, the limits of the first
     /// descriptors can already be reset. The caller can send the same request again.
     ///
     /// # Errors
     /// The request is malformed or exceeds a bound, no limit matches a descriptor, or the store failed.
-    pub async fn reset(&self, domain: &str, descriptors: &[Vec<(&str, &str)>]) -> Result<usize, ServiceError> {
+    pub async fn reset(
+        &self,
+        domain: &str,
+        descriptors: &[Vec<(&str, &str)>],
+        reset: &mut Reset,
+    ) -> Result<(), ServiceError> {
         let loaded = self.rules();
         let mut plans = Vec::with_capacity(descriptors.len());
         for (i, entries) in descriptors.iter().enumerate() {
@@ -82,25 +89,64 @@ impl<C: Clock> Service<C> {
             request.add(entries.iter().copied(), Action::Take(0), None);
             self.validate(&request, Grants::default())?;
             let plan = loaded.rules.plan(self.limiter.keys(), &request, self.options.bounds.value_bytes);
-            if plan.hits.is_empty() {
+            let rule = plan.descriptors.first().and_then(|planned| planned.rule);
+            let Some((hit, rule)) = plan.hits.first().zip(rule) else {
                 return Err(ServiceError::UnknownLimit(i + 1));
-            }
+            };
             refuse_sketches(&plan)?;
+            reset.callers.push(format!(
+                "caller {} of rule {} in domain {}",
+                self.caller_of(hit.key),
+                rule.path,
+                rule.domain
+            ));
             plans.push(plan);
         }
-        let mut reset = 0;
         for plan in &mut plans {
             for hit in &mut plan.hits {
                 hit.op = Op::Reset;
             }
+            reset.asked += 1;
             let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); plan.hits.len()];
             let verdict = self.decide_hits(self.limiter.now(), None, &plan.hits, &mut decisions).await?;
             if !verdict.allowed {
                 return Err(not_reset());
             }
-            reset += plan.hits.len();
+            reset.limits += plan.hits.len();
+            reset.done += 1;
         }
-        Ok(reset)
+        Ok(())
+    }
+}
+
+/// What a reset has done.
+#[derive(Debug, Default)]
+pub struct Reset {
+    /// The number of limits that were reset.
+    pub limits: usize,
+    /// The name of each caller, in words, with its rule. It has the hash of the caller, and nothing that the request sent.
+    pub callers: Vec<String>,
+    /// How many of these callers the store was asked to reset.
+    pub asked: usize,
+    /// How many of these callers were reset.
+    pub done: usize,
+}
+
+impl fmt::Display for Reset {
+    /// Says in words what has changed.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.done > 0 {
+            let (limits, callers) = (self.limits, self.callers[..self.done].join(", "));
+            write!(f, "{limits} {} reset: {callers}", if limits == 1 { "limit" } else { "limits" })?;
+        }
+        // After an error of the store, the reset may have been applied.
+        let unknown = self.callers.get(self.done).filter(|_| self.asked > self.done);
+        match (unknown, self.done) {
+            (Some(caller), 0) => write!(f, "unknown: {caller}"),
+            (Some(caller), _) => write!(f, "; unknown: {caller}"),
+            (None, 0) => f.write_str("nothing"),
+            (None, _) => Ok(()),
+        }
     }
 }
 

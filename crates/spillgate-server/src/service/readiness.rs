@@ -110,6 +110,11 @@ impl<C: Clock> Service<C> {
         self.loaded.load().policies.errors() > 0 && self.outage().is_some()
     }
 
+    /// Returns why the shared store does not decide. Returns `None` if it decides, and for the memory store.
+    pub fn store_error(&self) -> Option<StoreErrorKind> {
+        self.outage().map(|outage| outage.why)
+    }
+
     /// Returns the outage of the shared store, if there is one. Requests can find an outage before a probe finds it.
     /// Therefore an outage has also begun if the circuit breaker stops all requests to the store.
     fn outage(&self) -> Option<Outage> {

@@ -74,7 +74,8 @@ impl RequestLog {
             match (status.rule, status.limit) {
                 (None, None) => text.add(format_args!(" (no rule)")),
                 (rule, limit) => {
-                    text.add(format_args!(" ({}", rule.map_or("a limit of the request", |rule| &rule.path)));
+                    let name = || limit.and_then(|limit| limit.name.as_deref()).unwrap_or("a limit of the request");
+                    text.add(format_args!(" ({}", rule.map_or_else(name, |rule| &rule.path)));
                     let (left, all) = (status.decision.remaining, status.decision.limit);
                     let over = if status.over { ", over" } else { "" };
                     text.add(format_args!(

@@ -92,11 +92,18 @@ impl<C: Clock> Service<C> {
         (estimate, records): (u64, &'p Records),
     ) -> Result<(Answer<'p>, Option<Reserved>), ServiceError> {
         let begun = Metrics::begin_decision();
+        let now = self.limiter.now();
+        if self.operator.is_on() {
+            self.validate(request, client.grants).map_err(|error| self.rejected(error))?;
+            if let Some(refused) = self.refuse_blocked(now, loaded, request, client.protocol) {
+                self.metrics.end_decision(begun);
+                return Ok((refused, None));
+            }
+        }
         let mut plan = self.plan(loaded, request, client.grants).map_err(|error| self.rejected(error))?;
         let limits = plan.hits.len();
         let keys = self.add_records(&mut plan, estimate, records).map_err(|error| self.rejected(error))?;
         let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); plan.hits.len()];
-        let now = self.limiter.now();
         let decided = self.decide_hits(now, None, &plan.hits, &mut decisions).await;
         let decided = decided.map_err(|error| self.failed(begun, error))?;
         let verdict = without_records(&plan.hits, (limits, &keys), &mut decisions, decided);

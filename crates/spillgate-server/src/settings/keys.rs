@@ -82,11 +82,11 @@ pub const KEYS: &[Key] = &[
         "Address of the gRPC listener (Envoy RLS v3): IP:PORT, unix:/path or off",
         |s, v| s.grpc = v.listen()?),
     key!("admin", One "ADDRESS", "127.0.0.1:6070",
-        "Address of the admin listener (/metrics, /rules, /insight, /top, /reloads, /openapi.json, /explain, /peek, /reset, /healthz, /readyz): IP:PORT, unix:/path or off",
+        "Address of the admin listener (the page for operators, /metrics, /healthz, /readyz and its other routes): IP:PORT, unix:/path or off",
         |s, v| s.admin = v.listen()?),
     key!("admin_token_file", One "FILE", "",
         "File with the bearer token of the admin listener. Callers of all its paths except /healthz and /readyz must send this \
-         token (to read, the token of admin_read_token_file suffices). Without a token, every caller may read, but only callers on this machine may use the POST routes",
+         token (to read, the token of admin_read_token_file suffices). The files of the page (/ and /ui/) need no token. Without a token, every caller whose URL has an address, localhost or a name of admin_hosts may read, but only programs on this machine may use the POST routes",
         |s, v| s.admin_token_file = Some(v.path_buf()?)),
     key!("admin_read_token_file", One "FILE", "",
         "File with a second bearer token of the admin listener, for callers that only read, such as Prometheus. It needs \
@@ -120,7 +120,7 @@ pub const KEYS: &[Key] = &[
     key!("log_level", One "FILTER", "info",
         "Lowest level that is logged: error, warn, info, debug (each request, at most 100 lines a second) or trace. A filter such \
          as debug,h2=info also sets the level of the library h2. Without such a filter, only errors of h2 are logged, because \
-         clients can cause any number of its warnings",
+         clients can cause any number of its warnings. Writes of operators are logged at every level",
         |s, v| s.log_level = v.log_filter()?),
     key!("log_format", One "FORMAT", "text",
         "Format of log lines on stderr: text or json",
@@ -174,7 +174,8 @@ pub const KEYS: &[Key] = &[
         |s, v| s.store.tls.skip_name_check = v.bool()?),
     key!("store.connections", One "COUNT", "auto",
         "Number of connections to each server of the store. All requests share these connections. auto means two \
-         connections for each worker. Two more connections to each server are used for health checks",
+         connections for each worker. Two more connections to each server are used for health checks, and one \
+         connection to one server for blocks and shadow switches",
         |s, v| s.store.connections = v.count_or("auto", 1..=1024)?.map(as_usize)),
     key!("store.max_in_flight", One "COUNT", "4096",
         "How many requests may wait for the store at once. Further requests are answered by on_store_failure",

@@ -116,7 +116,7 @@ mod tests {
             ("redis://u:S3cret", "redis://u:***"),
             ("redis://127.0.0.1:1,u:S3cret", "redis://127.0.0.1:1,u:***"),
             ("redis://127.0.0.1:1/0#S3cret", "redis://127.0.0.1:1/0#***"),
-            ("unix:///tmp/r.sock?pas=S3cret", "unix:///tmp/r.sock?***"),
+            ("unix:///run/r.sock?pas=S3cret", "unix:///run/r.sock?***"),
             ("redis://u:S3c#ret@h", "redis://u:***#***"),
             ("redis://u:S3c?ret@h", "redis://u:***?***"),
             ("redis://u:S3cret@h:1/2", "redis://u:***@h:1/2"),

@@ -6,14 +6,13 @@
 // screenshots and a PDF file of each page.
 //
 // Each page is opened in several ways (WAYS). The page's own security policy is switched off in one of them, because a
-// policy hides text that was not escaped. All traffic of the browser goes to a proxy on loopback that serves nothing
-// and writes down what it was asked for. So no page and no browser reaches another machine.
+// policy hides text that was not escaped.
 
 import { readFileSync } from 'node:fs';
-import { createServer } from 'node:http';
-import { createRequire } from 'node:module';
 import { basename, join, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
+
+import { launch, violationTexts } from './launch.mjs';
 
 // `axe` has the options of axe-core: a dark page has other colours than a light one, but nothing else differs.
 const WAYS = [
@@ -23,31 +22,12 @@ const WAYS = [
   { name: 'dark-phone', scheme: 'dark', width: 320, height: 640 },
   { name: 'without-policy', scheme: 'light', width: 1200, height: 900, withoutPolicy: true },
 ];
-const MOST_NODES_SHOWN = 5;
 
 function readArguments(list) {
   const [tools, chromium, ...rest] = list;
   const at = rest.indexOf('--pictures');
   const pictures = at < 0 ? undefined : rest.splice(at, 2)[1];
   return { tools: resolve(tools), chromium, pictures, pages: rest };
-}
-
-// A proxy that serves nothing. `asked` gets the address of each request.
-async function startProxy(asked) {
-  const proxy = createServer((request, response) => {
-    asked.push(request.url);
-    response.writeHead(404).end();
-  });
-  proxy.on('connect', (request, socket) => {
-    asked.push(request.url);
-    socket.end('HTTP/1.1 404 Not Found\r\n\r\n');
-  });
-  proxy.on('upgrade', (request, socket) => {
-    asked.push(request.url);
-    socket.end('HTTP/1.1 404 Not Found\r\n\r\n');
-  });
-  await new Promise((ready) => proxy.listen(0, '127.0.0.1', ready));
-  return proxy;
 }
 
 // Returns the host of an address, or of the target of a CONNECT.
@@ -69,13 +49,6 @@ function activeParts() {
     }
   }
   return found;
-}
-
-function violationTexts(way, results) {
-  return results.violations.map(({ id, help, nodes }) => {
-    const places = nodes.slice(0, MOST_NODES_SHOWN).map(({ target, any }) => [target.join(' '), ...any.map((check) => check.message)].join(': '));
-    return `${way}: ${id}: ${help} (${nodes.length}): ${places.join(' | ')}`;
-  });
 }
 
 async function open(browser, file, way, axe, found) {
@@ -114,22 +87,7 @@ async function takePictures(page, way, folder, file) {
 }
 
 const { tools, chromium, pictures, pages } = readArguments(process.argv.slice(2));
-const require = createRequire(join(tools, 'package.json'));
-const puppeteer = require('puppeteer-core');
-const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
-const asked = [];
-const proxy = await startProxy(asked);
-// Chromium refuses to run its sandbox as root.
-const asRoot = process.getuid() === 0 ? ['--no-sandbox'] : [];
-const browser = await puppeteer.launch({
-  executablePath: chromium,
-  args: [
-    ...asRoot,
-    '--disable-dev-shm-usage',
-    `--proxy-server=http://127.0.0.1:${proxy.address().port}`,
-    '--proxy-bypass-list=<-loopback>',
-  ],
-});
+const { browser, axe, asked, close } = await launch(tools, chromium, false);
 try {
   for (const file of pages) {
     const found = { page: basename(file), titles: [], scripts: [], active: [], requests: [], violations: [], too_wide: [] };
@@ -145,6 +103,5 @@ try {
     console.log(JSON.stringify(found));
   }
 } finally {
-  await browser.close();
-  proxy.close();
+  await close();
 }

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod blocks;
 mod hostile;
 mod lifetime;
 mod semantics;

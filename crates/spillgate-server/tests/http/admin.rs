@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::json;
+use spillgate::rules::{Rules, RulesFile};
+use spillgate_server::admin::{Needs, routes};
 
-use crate::access::{Needs, ROUTES};
 use crate::app::{App, Reply};
 
 const LOCAL: &str = "127.0.0.1:4711";
@@ -19,7 +20,8 @@ fn get(path: &str) -> Request<Body> {
 }
 
 fn reset(body: &str) -> Request<Body> {
-    Request::post("/reset").body(Body::from(body.to_owned())).expect("the request is valid")
+    let request = Request::post("/reset").header("x-spillgate-admin", "1");
+    request.body(Body::from(body.to_owned())).expect("the request is valid")
 }
 
 fn use_up(app: &App) {
@@ -110,6 +112,65 @@ fn rules_are_shown_with_the_line_they_were_written_on() {
 }
 
 #[test]
+fn one_rule_is_shown_with_its_text() {
+    let app = App::new();
+    let answer = app.admin(None, REMOTE, get("/rules?domain=api&rule=user_id")).json();
+    let all = app.admin(None, REMOTE, get("/rules")).json();
+    assert_eq!(answer["domains"], all["domains"]);
+    let [rule] = answer["rules"].as_array().expect("`rules` is a list").as_slice() else { panic!("{answer}") };
+    let text = "- key: user_id\n  rate_limit: {name: per_user, unit: hour, requests_per_unit: 3}";
+    assert_eq!((&rule["text"], &rule["text_bytes_left_out"]), (&json!(text), &json!(0)));
+    assert_eq!(rule["line"], 4);
+    for (query, wrong) in [
+        ("domain=api", "only one of `domain` and `rule`"),
+        ("rule=user_id", "only one of `domain` and `rule`"),
+        ("domain=api&rule=user_id&x=1", "unknown field `x`"),
+        ("domain=api&domain=b&rule=user_id", "duplicate field `domain`"),
+    ] {
+        let reply = app.admin(None, REMOTE, get(&format!("/rules?{query}")));
+        assert!(reply.problem(400).contains(wrong), "{query}: {}", reply.body);
+        assert!(reply.problem(400).contains("/rules?domain=DOMAIN&rule=PATH"), "{query}: {}", reply.body);
+    }
+    for query in ["domain=api&rule=none", "domain=none&rule=user_id", "domain=%FF&rule=user_id", "domain=&rule="] {
+        assert!(app.admin(None, REMOTE, get(&format!("/rules?{query}"))).problem(404).contains("GET /rules lists"));
+    }
+}
+
+#[test]
+fn the_text_of_a_large_rule_is_cut_at_the_end_of_a_line() {
+    let nested: String = (0..1000).map(|n| format!("      - {{key: inner, value: \"{n}\"}}\n")).collect();
+    let text = format!("domain: large\ndescriptors:\n  - key: outer\n    descriptors:\n{nested}");
+    let written = text.replace("\n  ", "\n");
+    let written = &written[written.find("- key: outer").expect("it is there")..].trim_end();
+    let loaded = [RulesFile { name: "large.yaml".into(), text }];
+    let app = App::new();
+    app.service.replace_rules(Rules::parse(&loaded).expect("the rules are valid"));
+    let answer = app.admin(None, REMOTE, get("/rules?domain=large&rule=outer")).json();
+    let rule = &answer["rules"][0];
+    let shown = rule["text"].as_str().expect("it is a text");
+    assert!(written.starts_with(&format!("{shown}\n")) && shown.len() > 15_000, "{shown}");
+    // Each line has lost two spaces, and the text has lost its last line end.
+    let left_out = written.len() - shown.len() + 2 * (written.lines().count() - shown.lines().count());
+    assert_eq!(rule["text_bytes_left_out"], left_out);
+    let inner = app.admin(None, REMOTE, get("/rules?domain=large&rule=outer+%3E+inner%3D999")).json();
+    assert_eq!(inner["rules"][0]["text"], r#"- {key: inner, value: "999"}"#);
+    // A program writes very long lines.
+    let note = "é".repeat(10_000);
+    for begin in ["", "\n  ", "\r\n  ", "\r  "] {
+        let text =
+            format!(r#"{{"domain":"large","descriptors":[{{"key":"a",{begin}"metadata":{{"note":"{note}"}}}}]}}"#);
+        let loaded = [RulesFile { name: "large.json".into(), text }];
+        app.service.replace_rules(Rules::parse(&loaded).expect("the rules are valid"));
+        let answer = app.admin(None, REMOTE, get("/rules?domain=large&rule=a")).json();
+        let rule = &answer["rules"][0];
+        let shown = rule["text"].as_str().expect("it is a text");
+        let begin = begin.replace(['\r', '\n'], "").replacen("  ", "\n  ", 1);
+        let expected = format!(r#"{{"key":"a",{begin}"metadata":{{"note":"é"#);
+        assert!(shown.starts_with(&expected) && (16_380..=16_384).contains(&shown.len()), "{shown}");
+    }
+}
+
+#[test]
 fn a_reset_deletes_what_a_rule_counted() {
     let app = App::new();
     use_up(&app);
@@ -155,13 +216,16 @@ fn book_and_help_name_the_routes_and_what_the_token_guards() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let page = std::fs::read_to_string(root.join("docs/src/reference/http.md")).expect("the page exists");
     let section = page.split("## The admin listener").nth(1).expect("the page has a section about the admin listener");
-    for (method, route, needs) in ROUTES {
+    for (method, route, needs) in routes() {
         assert!(section.contains(route), "{route}: {section}");
         let request = Request::builder().method(method).uri(route).body(Body::empty()).expect("the request is valid");
         let is_guarded = app.admin(Some("token"), LOCAL, request).status == 401;
-        assert_eq!(is_guarded, needs != Needs::Nothing, "{route}");
+        assert_eq!(is_guarded, matches!(needs, Needs::Read | Needs::Write), "{route}");
     }
-    assert!(section.contains("every route, except `/healthz` and `/readyz`"), "{section}");
+    assert!(
+        section.contains("every route, except `/healthz`, `/readyz` and the files of the page (`/` and"),
+        "{section}"
+    );
     let token =
         spillgate_server::settings::KEYS.iter().find(|key| key.path == "admin_token_file").expect("the setting exists");
     assert!(token.help.contains("except /healthz and /readyz"), "{}", token.help);

@@ -7,6 +7,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::ConnectInfo;
 use axum::http::{HeaderMap, Request, Response, StatusCode};
@@ -176,10 +177,30 @@ impl App {
         self.admin_with(Access::new(token, None, vec![]).expect("the token is not empty"), request)
     }
 
+    /// Sends a request of an operator on this machine to the admin listener. No token is set.
+    pub(crate) fn operate(&self, method: &str, path: &str, body: &Value) -> Reply {
+        let peer = "127.0.0.1:4711";
+        let request = Request::builder().method(method).uri(path).header("host", peer).header("x-spillgate-admin", "1");
+        self.admin(None, peer, request.body(Body::from(body.to_string())).expect("the request is valid"))
+    }
+
     /// Sends a request to the admin listener, whose users have the rights `access`.
     pub(crate) fn admin_with(&self, access: Access, request: Request<Body>) -> Reply {
-        let state = AdminState::new(Arc::clone(&self.service), access);
-        self.reply(async { admin::router(state).oneshot(request).await.expect("a router never fails") })
+        let router = self.admin_router(access);
+        self.reply(async { router.oneshot(request).await.expect("a router never fails") })
+    }
+
+    /// Returns the router of an admin listener, whose users have the rights `access`. It has its own rate limits.
+    pub(crate) fn admin_router(&self, access: Access) -> Router {
+        admin::router(AdminState::new(Arc::clone(&self.service), access))
+    }
+
+    /// Sends a request to a router. Returns the head of its reply: the body of a reply can have no end.
+    pub(crate) fn head(&self, router: &Router, request: Request<Body>) -> Reply {
+        self.reply(async {
+            let response = router.clone().oneshot(request).await.expect("a router never fails");
+            response.map(|_| Body::empty())
+        })
     }
 
     /// Runs `ask`. Returns its reply, and how long the server waited before it replied. No real time passes: when the
@@ -191,13 +212,28 @@ impl App {
         (reply, now() - begun)
     }
 
+    /// Runs a future. No real time passes while it waits for a timer.
+    pub(crate) fn run<F: Future>(&self, future: F) -> F::Output {
+        self.runtime.block_on(future)
+    }
+
     fn reply<B>(&self, response: impl Future<Output = Response<B>>) -> Reply
     where
-        B: http_body::Body<Data = Bytes, Error: std::fmt::Debug>,
+        B: http_body::Body<Data = Bytes, Error: std::fmt::Debug> + Unpin,
     {
-        self.runtime.block_on(async {
-            let (parts, body) = response.await.into_parts();
-            let body = body.collect().await.expect("the body is in memory").to_bytes();
+        self.run(async {
+            let (parts, mut body) = response.await.into_parts();
+            // An event stream ends only after an hour.
+            let is_stream = parts.headers.get("content-type").is_some_and(|kind| kind == "text/event-stream");
+            let body = if is_stream {
+                // A request for the head alone has taken the body away.
+                let first = body.frame().await.map(|first| first.expect("no event fails"));
+                first.map_or_else(Bytes::new, |first| {
+                    first.into_data().unwrap_or_else(|_| panic!("an event is no trailer"))
+                })
+            } else {
+                body.collect().await.expect("the body is in memory").to_bytes()
+            };
             let body = String::from_utf8(body.to_vec()).expect("answers are UTF-8");
             Reply { status: parts.status.as_u16(), headers: parts.headers, body }
         })

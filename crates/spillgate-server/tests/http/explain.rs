@@ -3,12 +3,16 @@
 //! An operator relies on two things: an explanation says what a request would really get, and it takes nothing.
 
 use axum::body::Body;
+use axum::extract::ConnectInfo;
 use axum::http::Request;
 use serde_json::{Value, json};
 use spillgate::rules::{Rules, RulesFile};
 use spillgate::{MemoryOptions, OnFull};
-use spillgate_server::service::ServiceOptions;
+use spillgate_server::admin::{self, Access, AdminState};
+use spillgate_server::operator::NewBlock;
+use spillgate_server::service::{Bounds, Peer, ServiceOptions};
 use spillgate_testkit::Random;
+use tower::ServiceExt as _;
 
 use crate::app::{App, RULES, Reply, options};
 
@@ -172,6 +176,9 @@ fn an_explanation_is_right_for_limits_that_are_like_those_of_the_dry_run_and_for
         "unit: second, requests_per_unit: 2, algorithm: fixed_window",
         "unit: hour, requests_per_unit: 3, algorithm: fixed_window, denied: charged",
         "unit: hour, requests_per_unit: 3, penalty: 5m",
+        "unit: minute, requests_per_unit: 3, penalty: 5m",
+        "unit: minute, requests_per_unit: 3, algorithm: token_bucket, penalty: 5m",
+        "unit: minute, requests_per_unit: 3, denied: charged, penalty: 5m",
     ] {
         let text = format!("domain: api\ndescriptors: [{{key: a, rate_limit: {{{options}}}}}]");
         let rules = Rules::parse(&[RulesFile { name: "a.yaml".into(), text }]).expect("the rules are valid");
@@ -181,6 +188,23 @@ fn an_explanation_is_right_for_limits_that_are_like_those_of_the_dry_run_and_for
             explains_what_comes(&app, &json!([{"a": format!("{options} {value}")}]), cost);
         }
     }
+}
+
+#[test]
+fn the_wait_of_a_refusal_that_starts_a_penalty_is_known() {
+    let app = App::new();
+    let wait = |options: &str| {
+        let text = format!(
+            "domain: api\ndescriptors: [{{key: a, rate_limit: {{unit: minute, requests_per_unit: 3, {options}}}}}]"
+        );
+        app.service.replace_rules(Rules::parse(&[RulesFile { name: "p.yaml".into(), text }]).expect("valid rules"));
+        let descriptors = json!([{ "a": options }]);
+        assert_eq!(check(&app, &descriptors, 2).status, 200);
+        explain(&app, &descriptors, 2)["asked"][0]["retry_after_ns"].clone()
+    };
+    assert_eq!(wait("penalty: 5m"), json!(300_000_000_000_u64));
+    assert_eq!(wait("penalty: 1s"), Value::Null, "the window ends after the penalty");
+    assert_eq!(wait("penalty: 5m, denied: charged"), Value::Null);
 }
 
 #[test]
@@ -194,6 +218,122 @@ fn a_domain_that_charges_in_turn_is_explained_one_descriptor_at_a_time() {
     let both = post(&app, "/explain", &body(json!([{"user_id": "7"}, {"alike": "7"}])));
     assert!(both.problem(400).contains("ask one descriptor at a time"));
     assert_eq!(post(&app, "/explain", &body(json!([{"user_id": "7"}]))).status, 200);
+}
+
+#[test]
+fn an_explanation_says_which_refusals_refuse_nothing() {
+    let app = App::with(options(), ServiceOptions { shadow: true, ..ServiceOptions::default() });
+    let said = explain(&app, &json!([{"user_id": "7"}]), 4)["asked"][0].clone();
+    let limit = &said["limits"][0];
+    assert_eq!(
+        (&said["allowed"], &limit["allowed"], &limit["binding"]),
+        (&json!(true), &json!(false), &json!("shadow"))
+    );
+    let app = App::new();
+    for (key, binding) in [("user_id", "enforce"), ("shadowed", "shadow")] {
+        assert_eq!(explain(&app, &json!([{ key: "7" }]), 1)["asked"][0]["limits"][0]["binding"], binding);
+    }
+}
+
+#[test]
+fn a_descriptor_that_is_refused_because_no_rule_matches_is_explained() {
+    let app = App::with(options(), ServiceOptions { deny_unmatched: true, ..ServiceOptions::default() });
+    let said = explain(&app, &json!([{"user_id": "7"}, {"unknown": "1"}]), 1);
+    assert_eq!(said["descriptors"][1]["rule"], Value::Null);
+    let asked = &said["asked"][0];
+    assert_eq!((&asked["allowed"], &asked["limits"][0]["limit"]), (&json!(false), &json!(0)));
+    let unmatched = &asked["limits"][1];
+    let found = (&unmatched["limit"], &unmatched["name"], &unmatched["allowed"], &unmatched["descriptor"]);
+    assert_eq!(found, (&Value::Null, &json!("unmatched"), &json!(false), &json!(1)));
+    explains_what_comes(&app, &json!([{"unknown": "1"}]), 1);
+    explains_what_comes(&app, &json!([{"user_id": "7"}, {"unknown": "1"}]), 1);
+}
+
+/// Rules can have thousands of wildcards that fit one long value. The answer has the first steps, and the beginning of the value.
+#[test]
+fn an_explanation_has_a_bounded_size_whatever_the_rules_and_values() {
+    let app = App::new();
+    let wildcards: String =
+        (1..=1_800).map(|length| format!("  - {{key: a, value: '{}*'}}\n", "x".repeat(length))).collect();
+    let text = format!("domain: api\ndescriptors:\n{wildcards}");
+    let rules = Rules::parse(&[RulesFile { name: "w.yaml".into(), text }]).expect("the rules are valid");
+    app.service.replace_rules(rules);
+    let entries = |value: usize| json!([["a", "x".repeat(value)], ["b", "y"]]);
+    let short = explain(&app, &json!([entries(700), entries(300), entries(1_500)]), 1);
+    let count = |at: usize| {
+        let found = &short["descriptors"][at];
+        (found["steps"].as_array().expect("it is a list").len(), found["steps_left_out"].clone())
+    };
+    assert_eq!([count(0), count(1), count(2)], [(700, json!(0)), (300, json!(0)), (0, json!(1_500))]);
+    let long = post(&app, "/explain", &json!({"domain": "api", "descriptors": [entries(60_000)]}));
+    let found = &long.json()["descriptors"][0];
+    assert_eq!(found["steps"].as_array().map(Vec::len), Some(1_000));
+    assert_eq!(found["steps_left_out"], 800);
+    assert_eq!(found["steps"][0]["value"].as_str().map(str::len), Some(1_024), "a value is cut to limits.value");
+    // Each step also has its wildcard. Without the bounds, the values alone would have 108 MB.
+    assert!(long.body.len() < 4_000_000, "{}", long.body.len());
+}
+
+#[test]
+fn a_block_comes_before_the_bound_on_limits_as_in_a_decision() {
+    let bounds = Bounds { descriptors: 300, ..Bounds::default() };
+    let app = App::with(options(), ServiceOptions { bounds, ..ServiceOptions::default() });
+    let descriptors: Vec<_> = (0..300).map(|user| json!({"user_id": user.to_string()})).collect();
+    let body = json!({"domain": "api", "descriptors": descriptors});
+    let ask = || [app.post("/v1/check", &body.to_string()), post(&app, "/explain", &body)];
+    let statuses = ask().map(|reply| reply.status);
+    assert!(statuses[0] >= 400 && statuses[0] != 429 && statuses[1] == statuses[0], "{statuses:?}");
+    let new = NewBlock { key: "user_id", value: "299", domain: None, lasts: "1h", reason: None };
+    app.run(app.service.block(&new)).expect("there is space");
+    let [check, explain] = ask();
+    assert_eq!((check.status, explain.status, &explain.json()["asked"][0]["allowed"]), (429, 200, &json!(false)));
+}
+
+#[test]
+fn costs_of_any_size_are_explained() {
+    let app = App::new();
+    for key in ["user_id", "pair", "queued", "job", "guarded", "soft", "tokens", "paid_later", "sketched", "both"] {
+        for cost in [1 << 31, u64::from(u32::MAX), 1 << 53, 1 << 63, u64::MAX] {
+            explains_what_comes(&app, &json!([{ key: cost.to_string() }]), cost);
+        }
+    }
+}
+
+/// Explanations and peeks run beside requests. In the end, exactly the limit was admitted.
+#[test]
+fn explanations_beside_requests_take_nothing() {
+    let app = App::new();
+    let (service, body) = (&app.service, json!({"domain": "api", "descriptors": [{"pair": "a"}]}));
+    let request = |path: &str| {
+        Request::post(path).header("host", LOCAL).body(Body::from(body.to_string())).expect("the request is valid")
+    };
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let admitted = std::thread::scope(|threads| {
+        for path in ["/explain", "/peek"] {
+            let (request, done) = (&request, &done);
+            threads.spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().build().expect("the runtime starts");
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    let state = AdminState::new(std::sync::Arc::clone(service), Access::default());
+                    let mut request = request(path);
+                    let local = Peer::Tcp(LOCAL.parse().expect("it is an address"));
+                    request.extensions_mut().insert(ConnectInfo(local));
+                    let answer = runtime.block_on(admin::router(state).oneshot(request)).expect("a router never fails");
+                    assert_eq!(answer.status(), 200);
+                }
+            });
+        }
+        let admitted =
+            (0..500).filter(|_| check(&app, &json!([{"sketched": "a"}, {"pair": "a"}]), 1).status == 200).count();
+        let daily = (0..400).filter(|_| {
+            app.clock.advance(std::time::Duration::from_secs(1));
+            check(&app, &json!([{"pair": "a"}]), 1).status == 200
+        });
+        let daily = daily.count();
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        (admitted, daily)
+    });
+    assert_eq!(admitted, (1, 149), "one a second and 150 a day");
 }
 
 #[test]

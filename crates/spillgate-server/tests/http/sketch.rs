@@ -70,6 +70,7 @@ fn what_a_sketch_cannot_do_is_an_error_that_says_so() {
             None,
             "127.0.0.1:5",
             Request::post("/reset")
+                .header("x-spillgate-admin", "1")
                 .body(Body::from(json!({"domain": "api", "descriptors": [{"sketched": "ann"}]}).to_string()))
                 .expect("the request is valid"),
         ),

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use spillgate_redis::doctor::CLUSTER_COMMANDS;
-use spillgate_redis::{SCRIPT_COMMANDS, TRANSACTION_COMMANDS};
+use spillgate_redis::{LIST_COMMANDS, SCRIPT_COMMANDS, TRANSACTION_COMMANDS};
 use spillgate_testkit::free_port;
 
 use crate::cli_support::Folder;
@@ -49,7 +49,7 @@ fn doctor_finds_nothing_to_fix_in_a_good_store() {
     let report = json(&output);
     assert_eq!((output.code, to_fix(&report)), (0, vec![]), "{report}");
     let examined: Vec<_> = grades(&report).into_iter().map(|(what, _)| what).collect();
-    assert_eq!(examined, ["version", "role", "eviction", "rights", "scripts", "clock", "latency"]);
+    assert_eq!(examined, ["version", "role", "eviction", "rights", "blocks", "scripts", "clock", "latency"]);
     assert_eq!(redis.run(&["dbsize"]), "0", "the doctor leaves no key in the store");
     let output = folder.run("doctor -c s.yaml");
     assert!(output.code == 0 && output.stdout.contains("all is well"), "{output:?}");
@@ -367,6 +367,37 @@ fn the_least_rights_without_scripts_are_enough_and_a_missing_one_is_reported() {
     let server = serve(&folder, &redis.url(), &arguments);
     let (status, answer) = check(server.http(), "user", "7");
     assert_eq!((status, &answer["source"]), (200, &Value::from("store")), "{answer}");
+}
+
+/// Requests need none of these rights, so a missing one is only a note.
+#[test]
+fn a_missing_right_of_blocks_is_a_note() {
+    let (redis, (folder, _)) = (Redis::start(), login());
+    for (scripts, of_requests) in [("on", least()), ("off", rights(&TRANSACTION_COMMANDS))] {
+        let new: Vec<_> = LIST_COMMANDS.into_iter().filter(|it| !of_requests.contains(&rights(&[it]))).collect();
+        assert_the_book_has(&format!("`{}`", rights(&new)));
+        folder.write("s.yaml", &format!("store: {{url: '{}', scripts: {scripts}}}", redis.url()));
+        let doctor = || json(&folder.run(&format!("doctor --json -c s.yaml {LOGIN}")));
+        let grade =
+            |report: &Value| grades(report).into_iter().find(|(what, _)| what == "blocks").map(|(_, grade)| grade);
+        user(&redis, &of_requests);
+        let report = doctor();
+        assert_eq!(grade(&report).as_deref(), Some("note"), "{report}");
+        let words = help(&report, "blocks");
+        assert!(words.ends_with(&format!("ACL SETUSER limiter ~sg:* {}", rights(&new))), "{words}");
+        for missing in LIST_COMMANDS {
+            user(&redis, &format!("{of_requests} {} -{}", rights(&LIST_COMMANDS), missing.to_ascii_lowercase()));
+            let report = doctor();
+            assert!(
+                help(&report, "blocks").ends_with(&format!(" ~sg:* {}", rights(&[missing]))),
+                "{missing}: {report}"
+            );
+        }
+        user(&redis, &format!("{of_requests} {}", rights(&LIST_COMMANDS)));
+        let report = doctor();
+        assert_eq!((grade(&report).as_deref(), help(&report, "blocks").as_str()), (Some("ok"), ""), "{report}");
+        assert_eq!(redis.run(&["keys", "*"]), "", "the doctor leaves no key in the store");
+    }
 }
 
 #[test]

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use crate::commands::{LIMITS, json as json_of};
 use crate::fleet::{LONG_DEADLINE, check, rules, serve};
-use crate::support::http;
-use crate::support::redis::Redis;
+use crate::support::redis::{Cluster, Redis};
 use crate::support::spillgate::Spillgate;
+use crate::support::{DEADLINE, http};
 
 fn post(server: &Spillgate, path: &str, key: &str, cost: Option<u64>) -> Value {
     let mut body = json!({"domain": "api", "descriptors": [{ key: "7" }]});
@@ -33,6 +33,17 @@ fn without_times(mut answer: Value) -> Value {
     answer
 }
 
+/// Returns what is left of each limit after the request, as the explanation foresees it.
+fn foreseen(said: &Value) -> Vec<Value> {
+    let limits = said["asked"][0]["limits"].as_array().expect("it is a list").iter();
+    limits.map(|limit| limit["after"]["remaining"].clone()).collect()
+}
+
+fn left(peeked: &Value) -> Vec<Value> {
+    let limits = peeked["descriptors"][0]["limits"].as_array().expect("it is a list").iter();
+    limits.map(|limit| limit["remaining"].clone()).collect()
+}
+
 #[test]
 fn a_server_explains_what_check_says_and_what_the_store_decides() {
     let (redis, folder) = (Redis::start(), rules(LIMITS));
@@ -53,6 +64,7 @@ fn a_server_explains_what_check_says_and_what_the_store_decides() {
             let answer = http::request(server.http(), "POST", "/v1/check", &[], &body.to_string());
             let answer = answer.expect("the server answers");
             assert_eq!(said[0]["asked"][0]["allowed"], json!(answer.status == 200), "{key} {round}: {}", said[0]);
+            assert_eq!(foreseen(&said[0]), left(&post(&server, "/peek", key, None)), "{key} {round}: {}", said[0]);
         }
     }
 }
@@ -77,5 +89,75 @@ fn without_the_store_there_is_no_explanation() {
         let answer = http::request(server.admin(), "POST", path, &[], body).expect("the server answers");
         assert_eq!(answer.status, 503, "{}", answer.body);
         assert!(answer.body.contains("the store is unavailable"), "{}", answer.body);
+    }
+}
+
+/// Explains, peeks and asks in turn. An explanation must say what the request gets, and write nothing to any node.
+fn explains_and_writes_nothing(nodes: &[&Redis], url: &str, limits: &str, arguments: &[&str]) {
+    let folder = rules(limits);
+    let server = serve(&folder, url, &[&LONG_DEADLINE[..], arguments].concat());
+    for key in ["user", "charged", "penalty", "queue"] {
+        for round in 0..4 {
+            let cost = 1 + round % 2;
+            let keys = || nodes.iter().flat_map(|node| node.keys(&[])).collect::<Vec<_>>();
+            let (stored, before) = (keys(), left(&post(&server, "/peek", key, None)));
+            let said = [(); 3].map(|()| post(&server, "/explain", key, Some(cost)));
+            assert_eq!(left(&post(&server, "/peek", key, None)), before, "{key} {round}: nothing is taken");
+            assert_eq!(keys(), stored, "{key} {round}: nothing is written");
+            let body = json!({"domain": "api", "descriptors": [{ key: "7" }], "cost": cost});
+            let answer = http::request(server.http(), "POST", "/v1/check", &[], &body.to_string());
+            let answer = answer.expect("the server answers");
+            let context = format!("{key} {round} {url}: {}", said[0]);
+            assert_eq!(said[0]["asked"][0]["allowed"], json!(answer.status == 200), "{context}");
+            assert_eq!(foreseen(&said[2]), left(&post(&server, "/peek", key, None)), "{context}");
+        }
+    }
+}
+
+#[test]
+fn an_explanation_writes_nothing_to_a_cluster() {
+    let cluster = Cluster::start();
+    explains_and_writes_nothing(&cluster.nodes.each_ref(), &cluster.url(), LIMITS, &[]);
+}
+
+#[test]
+fn an_explanation_writes_nothing_without_scripts() {
+    let redis = Redis::start();
+    let limits = "  - key: user
+    rate_limits: [{name: a, unit: day, requests_per_unit: 3}, {name: b, unit: year, requests_per_unit: 5}]
+  - {key: charged, rate_limit: {unit: year, requests_per_unit: 2}}
+  - {key: penalty, rate_limit: {unit: year, requests_per_unit: 1}}
+  - {key: queue, rate_limit: {unit: year, requests_per_unit: 0}}
+";
+    // Without scripts, the store charges what it refuses. The deny cache does not, so its refusals leave more.
+    let arguments = ["--store-scripts", "off", "--store-deny-cache", "off"];
+    explains_and_writes_nothing(&[&redis], &redis.url(), limits, &arguments);
+}
+
+#[test]
+fn at_most_four_explanations_wait_for_the_store() {
+    let (redis, folder) = (Redis::start(), rules(LIMITS));
+    let server = serve(&folder, &redis.url(), &LONG_DEADLINE);
+    let until_decided = post(&server, "/peek", "user", None);
+    assert_eq!(left(&until_decided), [3, 5]);
+    redis.freeze();
+    let (to_test, answers) = std::sync::mpsc::channel();
+    for number in 0..10 {
+        let (to_test, admin) = (to_test.clone(), server.admin());
+        let path = ["/explain", "/peek"][number % 2];
+        std::thread::spawn(move || {
+            let body = r#"{"domain":"api","descriptors":[{"user":"7"}]}"#;
+            to_test.send(http::request(admin, "POST", path, &[], body).expect("the server answers"))
+        });
+    }
+    for _ in 0..6 {
+        let refused = answers.recv_timeout(DEADLINE).expect("six are refused at once");
+        assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")), "{}", refused.body);
+        assert!(refused.body.contains("4 explanations and peeks run already"), "{}", refused.body);
+    }
+    redis.thaw();
+    for _ in 0..4 {
+        let answered = answers.recv_timeout(DEADLINE).expect("four are answered");
+        assert_eq!(answered.status, 200, "{}", answered.body);
     }
 }

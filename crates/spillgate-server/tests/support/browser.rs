@@ -36,11 +36,9 @@ pub(crate) struct Found {
 
 /// Opens pages one after the other. Writes screenshots and PDF files into the folder `pictures`, if it is given.
 pub(crate) fn open(pages: &[PathBuf], pictures: Option<&Path>) -> Vec<Found> {
-    let tools = root().join("target/browser");
-    assert!(tools.join(".complete").exists(), "{} is missing: run scripts/setup.sh", tools.display());
     let script = root().join("crates/spillgate-server/tests/browser/open.mjs");
     let mut command = Command::new(program("node"));
-    command.arg(script).arg(tools).arg(program("chromium"));
+    command.arg(script).arg(tools()).arg(program("chromium"));
     if let Some(folder) = pictures {
         command.arg("--pictures").arg(folder);
     }
@@ -54,8 +52,15 @@ pub(crate) fn open(pages: &[PathBuf], pictures: Option<&Path>) -> Vec<Found> {
     found
 }
 
+/// Returns the folder with puppeteer-core and axe-core.
+pub(crate) fn tools() -> PathBuf {
+    let tools = root().join("target/browser");
+    assert!(tools.join(".complete").exists(), "{} is missing: run scripts/setup.sh", tools.display());
+    tools
+}
+
 /// Returns the path of a program. Panics with the way to install it, if it is missing.
-fn program(name: &str) -> PathBuf {
+pub(crate) fn program(name: &str) -> PathBuf {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file());
     found.unwrap_or_else(|| {

@@ -6,6 +6,7 @@
 #![allow(clippy::print_stderr, reason = "a failed test shows the stderr of its processes")]
 
 pub(crate) mod browser;
+pub(crate) mod events;
 pub(crate) mod http;
 pub(crate) mod process;
 pub(crate) mod redis;

@@ -138,7 +138,7 @@ fn table(several: bool, costs: bool, asked: &[Explained<'_>]) -> Table {
 
 fn limit_cells(several: bool, asked: &ExplainedLimit<'_>) -> [(Tone, String); 6] {
     let decision = &asked.decision;
-    let mut label = limit_label(asked.limit, asked.number);
+    let mut label = limit_label(asked.limit, asked.number.unwrap_or(0));
     if several {
         label = format!("{}: {label}", asked.descriptor + 1);
     }

@@ -145,6 +145,7 @@ fn answer<C: Clock>(
             takes: settings.is_none() || check.takes,
             descriptors: &pairs,
             explained: &asked,
+            value_bytes: service.options().bounds.value_bytes,
         };
         terminal.json(&explanation.json(&loaded));
     } else {

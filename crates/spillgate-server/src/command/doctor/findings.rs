@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use spillgate_redis::StoreErrorKind;
 use spillgate_redis::doctor::{CLUSTER_COMMANDS, ClusterReport, Info, Report, SentinelReport, ServerReport};
+use spillgate_redis::{LIST_COMMANDS, StoreErrorKind};
 
 use crate::command::open::store;
 use crate::command::terminal::{Tone, count, duration};
@@ -214,6 +214,7 @@ fn of_server(settings: &Settings, server: &ServerReport, in_cluster: bool) -> Ve
     }
     let mut found = from_info.unwrap_or_else(|| vec![Finding::unknown("version"), Finding::unknown("eviction")]);
     found.push(rights(settings, server, in_cluster));
+    found.push(rights_of_lists(settings, server));
     if settings.store.scripts && server.forbidden.is_empty() {
         found.push(scripts(server));
     }
@@ -290,9 +291,27 @@ fn rights(settings: &Settings, server: &ServerReport, in_cluster: bool) -> Findi
         let more = if in_cluster { format!(", {}", CLUSTER_COMMANDS.join(", ")) } else { String::new() };
         return Finding::good("rights", format!("{} on sg:*{more}", count(commands, "command")));
     }
-    let rules: Vec<String> = server.forbidden.iter().map(|command| acl_rule(command)).collect();
-    let help = format!("ACL SETUSER {} ~sg:* {}", store::login_user(settings), rules.join(" "));
-    Finding::new("rights", Grade::Fix, format!("not allowed: {}", server.forbidden.join(", ")), help)
+    Finding::new("rights", Grade::Fix, not_allowed(&server.forbidden), allowing(settings, &server.forbidden))
+}
+
+/// Without these rights all requests are decided, so a missing one is no fault.
+fn rights_of_lists(settings: &Settings, server: &ServerReport) -> Finding {
+    let forbidden = &server.forbidden_of_lists;
+    if forbidden.is_empty() {
+        return Finding::good("blocks", format!("{} on sg:*", count(LIST_COMMANDS.len(), "command")));
+    }
+    let help = format!("for blocks and shadow switches of the fleet: {}", allowing(settings, forbidden));
+    Finding::new("blocks", Grade::Note, not_allowed(forbidden), help)
+}
+
+fn not_allowed(commands: &[&str]) -> String {
+    format!("not allowed: {}", commands.join(", "))
+}
+
+/// Returns the command that gives the user these rights.
+fn allowing(settings: &Settings, commands: &[&str]) -> String {
+    let rules: Vec<String> = commands.iter().map(|command| acl_rule(command)).collect();
+    format!("ACL SETUSER {} ~sg:* {}", store::login_user(settings), rules.join(" "))
 }
 
 /// Returns the ACL rule that gives a user the right to run a command.

@@ -7,12 +7,15 @@ mod merge;
 mod page;
 pub(super) mod render;
 
+use std::cmp::Reverse;
+
 use serde_json::{Map, Value, json};
 use spillgate::insight::Report;
 
 use super::open::secret_file;
 use super::terminal::{EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal, count, diagnostic_json};
 use crate::cli::Insight;
+use crate::service::attention;
 use fetch::Admin;
 use merge::Fleet;
 use page::{Limit, Page};
@@ -96,7 +99,7 @@ fn ask(insight: &Insight, terminal: &mut Terminal) -> Result<Answers, Problem> {
     }
     let report = |limit: Limit| Reported { report: limit.reading.report(), limit };
     let mut limits: Vec<_> = fleet.limits.into_iter().map(report).collect();
-    limits.sort_by_key(|reported| render::attention(reported.report.verdict));
+    limits.sort_by_key(|reported| Reverse(attention(reported.report.verdict)));
     Ok(Answers { limits, servers, callers_match, unwatched_limits, notes, problems })
 }
 

@@ -13,18 +13,6 @@ use crate::limit_name::LimitName;
 /// At most this many callers are shown.
 const CALLERS: usize = 5;
 
-/// Returns the position of a verdict in the list. Limits that need attention come first.
-pub(crate) const fn attention(verdict: Verdict) -> u8 {
-    match verdict {
-        Verdict::TooStrict => 0,
-        Verdict::Bursts => 1,
-        Verdict::OneAbuser => 2,
-        Verdict::NeverBinding => 3,
-        Verdict::Effective => 4,
-        Verdict::TooLittleToTell => 5,
-    }
-}
-
 /// Returns the text for all limits. On a terminal, no line is wider than the terminal, except in a suggestion.
 pub(super) fn text(limits: &[Reported], terminal: &Terminal) -> String {
     let mut text = String::new();

@@ -8,14 +8,16 @@ mod inputs;
 mod pass;
 mod render;
 
+use std::cmp::Reverse;
+
 use serde_json::{Value, json};
 
-use super::insight::render::attention;
 use super::terminal::{EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal, clean};
 use crate::cli::Replay;
 use crate::replay::page::page;
 use crate::replay::report::{LogSummary, ReplayReport, RunReport, SuggestionResult};
 use crate::replay::{MAX_AT_ONCE, Names, results, suggested};
+use crate::service::attention;
 use html_file::HtmlFile;
 use inputs::Inputs;
 use pass::Passed;
@@ -85,7 +87,7 @@ fn report(replay: &Replay, inputs: &Inputs, terminal: &mut Terminal) -> Result<R
     let mut runs = std::mem::take(&mut passed.replayed.runs);
     for run in &mut runs {
         run.limits
-            .sort_by_key(|limit| limit.period.as_ref().map_or(u8::MAX, |period| attention(period.report.verdict)));
+            .sort_by_key(|limit| Reverse(limit.period.as_ref().map_or(0, |period| attention(period.report.verdict))));
     }
     Ok(ReplayReport {
         notes: notes(&passed.log),

@@ -4,8 +4,10 @@
 
 use std::num::NonZeroU32;
 use std::thread;
+use std::time::Duration;
 
 use spillgate::{FallbackStore, Limiter, MemoryStore, OnStoreFailure};
+use spillgate_redis::RedisStore;
 
 use super::snapshot_file::LockedFile;
 use super::{log, snapshot};
@@ -13,6 +15,9 @@ use crate::command::open::{memory, store};
 use crate::command::terminal::Problem;
 use crate::service::Backend;
 use crate::settings::{Settings, StoreUrl};
+
+/// How long the lists of blocks and shadow switches wait for the store. No request waits for them.
+const LIST_WITHIN: Duration = Duration::from_secs(1);
 
 /// Opens the limiter of the settings. It does not connect to a shared store yet.
 pub(super) fn open(settings: &Settings, snapshot: Option<&LockedFile>) -> Result<Limiter<Backend>, Problem> {
@@ -48,4 +53,15 @@ pub(super) fn open(settings: &Settings, snapshot: Option<&LockedFile>) -> Result
     let (local, nodes) = (MemoryStore::new(memory), nodes.unwrap_or(NonZeroU32::MIN));
     let store = Backend::Redis(Box::new(FallbackStore::new(store, local, nodes)));
     Ok(Limiter::with_keys(store, log::clock(), keys))
+}
+
+/// Opens a second way to the shared store, for the lists of blocks and shadow switches. It has one connection, no scripts and no
+/// deny cache, and it shares nothing with the store that decides: a long list delays no decision. `None` if the store is memory.
+pub(super) fn lists(settings: &Settings) -> Result<Option<RedisStore>, Problem> {
+    if settings.store.url == StoreUrl::Memory {
+        return Ok(None);
+    }
+    let reached = store::redis_settings(settings, 1)?;
+    let reached = spillgate_redis::Settings { timeout: LIST_WITHIN, scripts: false, deny_cache_entries: 0, ..reached };
+    store::redis_store_with(settings, &reached).map(Some)
 }

@@ -8,6 +8,7 @@ use std::panic::{self, PanicHookInfo};
 use spillgate::SystemClock;
 use tracing_subscriber::EnvFilter;
 
+use crate::admin::WRITES_TARGET;
 use crate::settings::{LogFormat, Settings};
 
 /// The filter for libraries that write a warning for each connection of a bad client. Only errors of these libraries
@@ -29,10 +30,13 @@ pub(super) fn start(settings: &Settings, colour: bool) {
 
 /// Returns the filter of the log. If `level` is only the word `debug` or `trace`, this level applies to spillgate, but not
 /// to libraries, because they would write a line for each HTTP/2 frame.
+///
+/// The writes of operators are always logged, unless `level` names their target.
 fn filter(level: &str) -> String {
+    let always = format!("{QUIET},{WRITES_TARGET}=info");
     match level {
-        "debug" | "trace" => format!("{QUIET},info,spillgate={level}"),
-        _ => format!("{QUIET},{level}"),
+        "debug" | "trace" => format!("{always},info,spillgate={level}"),
+        _ => format!("{always},{level}"),
     }
 }
 

@@ -3,9 +3,11 @@
 //! The server checks everything before it serves the first request: settings, rules, secrets, the snapshot and all addresses.
 
 mod banner;
+mod history;
 mod limiter;
 mod log;
 mod open_files;
+mod operator_lists;
 mod refusal_log;
 mod reload;
 mod rule_changes;
@@ -15,6 +17,7 @@ mod snapshot;
 mod snapshot_file;
 mod store_health;
 mod store_transitions;
+mod warnings;
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -66,10 +69,15 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     let (rules, files) = rules::load(&settings).map_err(Failure::Usage)?;
     let access = secret_file::admin_access(&settings).map_err(|problem| Failure::Usage(problem.into()))?;
     log::start(&settings, terminal.err_colour());
+    for warning in warnings::of_access(settings.admin.as_ref(), &settings.admin_hosts, &access) {
+        tracing::warn!("{warning}");
+    }
     open_files::allow(&settings);
     let loaded = Loaded::of(&rules, files);
     let file = snapshot_file(serve, &settings)?;
     let service = service(&settings, rules, file.as_ref()).map_err(Failure::Usage)?;
+    operator_lists::start(&service, settings.store.deadline)
+        .map_err(|error| unavailable(Problem::no_resources(&error)))?;
     let mut server = Server::new(settings.limits, settings.workers, Arc::clone(service.metrics()));
     let history = ReloadHistory::default();
     let listening = bind(&settings, &service, (access, &history), &mut server).map_err(unavailable)?;
@@ -82,6 +90,9 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     signals.follow(Arc::clone(&service), running.handle(), Arc::clone(&saver), reloads).map_err(unavailable)?;
     store_health::start(&service).map_err(|error| unavailable(Problem::no_resources(&error)))?;
     refusal_log::start(&service).map_err(|error| unavailable(Problem::no_resources(&error)))?;
+    if settings.admin.is_some() {
+        history::start(&service).map_err(|error| unavailable(Problem::no_resources(&error)))?;
+    }
     banner::ready(&settings, &listening, &loaded, serve.json, terminal);
     let ended = running.wait();
     // No request is served any more, so the last snapshot has all counts.
@@ -124,7 +135,11 @@ fn service(settings: &Settings, mut rules: Rules, file: Option<&LockedFile>) -> 
     rules::open_sketches(settings, None, &mut rules, limiter.store().memory())?;
     let metrics = Metrics::with_rule_values(settings.limits.metric_values);
     let options = ServiceOptions::from(settings);
-    Ok(Arc::new(Service::new(rules, limiter, options, Arc::new(metrics))))
+    let service = Service::new(rules, limiter, options, Arc::new(metrics));
+    Ok(Arc::new(match limiter::lists(settings)? {
+        Some(lists) => service.with_shared_lists(lists),
+        None => service,
+    }))
 }
 
 /// Binds all listeners. Returns their names and addresses.

@@ -70,8 +70,9 @@ impl Reloader {
                 Ok((loaded, changes)) => (Outcome::Reloaded, Some(loaded), changes),
                 Err(problems) => {
                     for line in problems.lines() {
+                        let line = masked(&line);
                         tracing::error!("{line}");
-                        errors.add(|| masked(&line));
+                        errors.add(|| line);
                     }
                     self.service.metrics().reload_failures.inc();
                     self.service.metrics().reload_successful.set(0);
@@ -136,7 +137,7 @@ impl Reloader {
             Some(Err(problems)) => {
                 let file = self.serve.config.as_deref().unwrap_or(Path::new("")).display();
                 tracing::warn!("{file} has errors now: the server goes on, but would not start with it");
-                problems.lines().for_each(|line| tracing::warn!("{line}"));
+                problems.lines().for_each(|line| tracing::warn!("{}", masked(&line)));
             }
         }
     }

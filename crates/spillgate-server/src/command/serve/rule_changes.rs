@@ -14,6 +14,16 @@ use crate::command::terminal::Problem;
 /// If a reload loses the counts of more rules than this, the log names only this many of them.
 const NAMED: usize = 10;
 
+/// The domain of a rule, and its keys and values. The text of the path is not enough: `a=b` can be a key with a value, or a key.
+#[derive(PartialEq, Eq, Hash)]
+pub(super) struct Place<'r>(&'r str, Vec<(&'r str, Option<&'r str>)>);
+
+impl Place<'_> {
+    pub(super) fn of(rule: &Rule) -> Place<'_> {
+        Place(&rule.domain, rule.steps.iter().map(|step| (&*step.key, step.value.as_deref())).collect())
+    }
+}
+
 /// Logs the rules that lose their counts.
 pub(super) fn log_lost_counts(before: &Rules, after: &Rules) {
     let changes = lost_counts(before, after);
@@ -30,9 +40,9 @@ pub(super) fn log_lost_counts(before: &Rules, after: &Rules) {
 /// keeps its counts if only its number of units or its burst changes. A queue (`leaky_bucket`) is an exception: it loses
 /// its counts if its rate changes.
 pub(super) fn lost_counts(before: &Rules, after: &Rules) -> Vec<(String, &'static str)> {
-    let was: HashMap<_, _> = before.rules().map(|rule| ((&*rule.domain, &*rule.path), rule)).collect();
+    let was: HashMap<_, _> = before.rules().map(|rule| (Place::of(rule), rule)).collect();
     let changed = after.rules().filter_map(|rule| {
-        let old = was.get(&(&*rule.domain, &*rule.path)).filter(|old| !old.limits.is_empty())?;
+        let old = was.get(&Place::of(rule)).filter(|old| !old.limits.is_empty())?;
         Some((format!("{}: {} ({})", rule.domain, rule.path, rule.origin), changed(old, rule)?))
     });
     changed.collect()

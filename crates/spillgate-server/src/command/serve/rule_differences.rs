@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use spillgate::rules::{Limit, Rule, Rules};
 use spillgate::units::format_bytes;
 
-use super::rule_changes::lost_counts;
+use super::rule_changes::{Place, lost_counts};
 use crate::admin::Lines;
 use crate::command::terminal::{limit_label, quota};
 
@@ -17,11 +17,11 @@ pub(super) fn differences(before: &Rules, after: &Rules) -> Lines {
     let mut lines = Lines::default();
     domains(before, after, &mut lines);
     let (was, is) = (by_path(before), by_path(after));
-    for rule in before.rules().filter(|rule| !is.contains_key(&place(rule))) {
+    for rule in before.rules().filter(|rule| !is.contains_key(&Place::of(rule))) {
         lines.add(|| format!("{}: {} removed{}", rule.domain, rule.path, whole(rule)));
     }
     for rule in after.rules() {
-        match was.get(&place(rule)) {
+        match was.get(&Place::of(rule)) {
             None => lines.add(|| format!("{}: {} added ({}){}", rule.domain, rule.path, rule.origin, whole(rule))),
             Some(old) => compare(old, rule, &mut lines),
         }
@@ -53,14 +53,8 @@ fn domains(before: &Rules, after: &Rules, lines: &mut Lines) {
     }
 }
 
-type Place<'r> = (&'r str, &'r str);
-
-fn place(rule: &Rule) -> Place<'_> {
-    (&rule.domain, &rule.path)
-}
-
 fn by_path(rules: &Rules) -> HashMap<Place<'_>, &Rule> {
-    rules.rules().map(|rule| (place(rule), rule)).collect()
+    rules.rules().map(|rule| (Place::of(rule), rule)).collect()
 }
 
 /// Adds the differences between a rule before and after the reload.
@@ -198,6 +192,19 @@ mod tests {
                 assert!(old != new, "{before} {after}: {found:?}");
             }
         }
+    }
+
+    #[test]
+    fn rules_with_the_same_text_are_two_rules() {
+        let text = |key: u64, value: u64| {
+            rules(&format!(
+                "descriptors:\n  - {{key: a=b, rate_limit: {{unit: day, limit: {key}}}}}\n  \
+                 - {{key: a, value: b, rate_limit: {{unit: day, limit: {value}}}}}\n"
+            ))
+        };
+        assert_eq!(differences(&text(1, 2), &text(1, 2)).all(), [""; 0]);
+        assert_eq!(differences(&text(1, 2), &text(3, 2)).all().len(), 1);
+        assert_eq!(differences(&text(1, 2), &text(1, 3)).all().len(), 1);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use spillgate::headers::{self, HeaderStyle, Policy, write_fields};
 use spillgate::rules::Rule;
 use spillgate::{Algorithm, Binding, Decision, Op, Quota, Reason, Verdict};
 
+use crate::operator::BLOCKED;
 use crate::service::{Answer, LimitDecision, Status, UNMATCHED};
 
 use super::Response;
@@ -185,8 +186,10 @@ impl<'a> Summary<'a> {
 
     fn detail(&self) -> &'static str {
         let binding = self.binding.and_then(|index| self.policies.get(index));
-        if self.rule.is_none() && binding.is_some_and(|policy| policy.name == Some(UNMATCHED)) {
-            return "no rule matches, and this server refuses such requests";
+        match binding.and_then(|policy| policy.name).filter(|_| self.rule.is_none()) {
+            Some(UNMATCHED) => return "no rule matches, and this server refuses such requests",
+            Some(BLOCKED) => return "an operator has blocked a value of this request for a time",
+            _ => {}
         }
         let decision = self.shown.map(|(_, decision)| decision);
         if decision.is_some_and(|decision| decision.limit == 0 && decision.reason != Reason::StoreFull) {

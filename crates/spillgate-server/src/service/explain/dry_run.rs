@@ -22,11 +22,8 @@ pub(super) async fn decisions<C: Clock>(
 ) -> Result<Vec<Decision>, ServiceError> {
     let mut decisions = Vec::with_capacity(plan.hits.len());
     for ((hit, sketch), peek) in plan.hits.iter().zip(sketches(plan)).zip(before) {
-        // Without scripts, a shared store charges each take even if it refuses the request. Only a store with scripts
-        // supports `Force`, so this support shows whether the store uses scripts.
-        let store = service.limiter().store();
-        let is_atomic = sketch.is_some() || !store.is_shared() || store.supports(hit.quota, OpKind::Force);
-        let asks = hit.op.kind() == OpKind::Take && hit.quota.refusal_is_free() && is_atomic;
+        let is_free = hit.quota.refusal_is_free() && is_atomic(service, hit, sketch);
+        let asks = hit.op.kind() == OpKind::Take && is_free;
         let decision = if asks { refused(service, hit, sketch).await? } else { None };
         let decision = decision.unwrap_or_else(|| by_peek(hit, peek));
         // A refused request has no delay, so the delay of a leaky bucket (a queue) is computed here. The delay is the time
@@ -35,6 +32,15 @@ pub(super) async fn decisions<C: Clock>(
         decisions.push(decision.with_delay_ns(if queues { peek.reset_after_ns } else { 0 }));
     }
     Ok(decisions)
+}
+
+/// Returns whether a refused request is charged to none of its limits.
+///
+/// Without scripts, a shared store charges each take even if it refuses the request. Only a store with scripts supports
+/// `Force`, so this support shows whether the store uses scripts.
+fn is_atomic<C: Clock>(service: &Service<C>, hit: &Hit<'_>, sketch: Option<&Sketch>) -> bool {
+    let store = service.limiter().store();
+    sketch.is_some() || !store.is_shared() || store.supports(hit.quota, OpKind::Force)
 }
 
 /// Returns the decision on a take, from a request that is always refused. Returns `None` if this request cannot show it.
@@ -70,10 +76,7 @@ async fn refused<C: Clock>(
         }
     };
     decided(verdict.source)?;
-    // If the memory store is full, it has no space for the second take either. It then only peeks at the limit of the first
-    // take, unless it has no space for this take.
-    let only_peeked = found[1].reason == Reason::StoreFull && found[0].reason != Reason::StoreFull;
-    Ok((!only_peeked && found[0].reason != Reason::NotAsked).then_some(found[0]))
+    Ok((found[0].reason != Reason::NotAsked).then_some(found[0]))
 }
 
 /// Returns the decision on a hit, as far as a peek at its limit shows it.
@@ -89,9 +92,17 @@ fn by_peek(hit: &Hit<'_>, peek: &Decision) -> Decision {
     }
     let (reason, retry_after) = match cost > hit.quota.hard_capacity() {
         true => (Reason::CostAboveCapacity, Wait::Never),
-        false => (Reason::Exceeded, Wait::Unknown),
+        false => (Reason::Exceeded, wait_after_penalty(hit, peek)),
     };
     with_outcome(peek, false, reason, retry_after)
+}
+
+/// Returns the wait of a refused take. It is known if the refusal starts a penalty, and if the limit is unused when the penalty
+/// ends.
+fn wait_after_penalty(hit: &Hit<'_>, peek: &Decision) -> Wait {
+    let penalty_ns = hit.quota.penalty_ns();
+    let is_known = penalty_ns > 0 && peek.reset_after_ns <= penalty_ns && hit.quota.denied() == Denied::Free;
+    if is_known { Wait::After(penalty_ns) } else { Wait::Unknown }
 }
 
 /// Returns the decision of a peek, but with this outcome.
@@ -102,13 +113,22 @@ fn with_outcome(peek: &Decision, allowed: bool, reason: Reason, retry_after: Wai
 }
 
 /// Returns the states of the limits after the decisions.
-pub(super) fn after(hits: &[Hit<'_>], decisions: &[Decision], before: &[Decision], allowed: bool) -> Vec<After> {
-    let left = |((hit, decision), before): ((&Hit<'_>, &Decision), &Decision)| {
+pub(super) fn after<C: Clock>(
+    service: &Service<C>,
+    plan: &Plan<'_>,
+    decisions: &[Decision],
+    before: &[Decision],
+    allowed: bool,
+) -> Vec<After> {
+    let hits = plan.hits.iter().zip(sketches(plan)).zip(decisions).zip(before);
+    let left = |(((hit, sketch), decision), before): (((&Hit<'_>, Option<&Sketch>), &Decision), &Decision)| {
         let cost = match hit.op {
             Op::Take { cost, .. } if allowed && decision.allowed => cost,
             // A limit can charge what it refuses. With a penalty, nothing is left after a refusal.
             Op::Take { .. } if !decision.allowed && hit.quota.penalty_ns() > 0 => before.remaining,
             Op::Take { cost, .. } if !decision.allowed && hit.quota.denied() == Denied::Charged => cost,
+            // The commands without scripts charge each limit that is not smaller than the cost.
+            Op::Take { cost, .. } if !is_atomic(service, hit, sketch) && cost <= hit.quota.hard_capacity() => cost,
             Op::Force { cost } => cost,
             _ => 0,
         };
@@ -117,5 +137,5 @@ pub(super) fn after(hits: &[Hit<'_>], decisions: &[Decision], before: &[Decision
             _ => After { remaining: before.remaining.saturating_sub(cost), reset_after_ns: None },
         }
     };
-    hits.iter().zip(decisions).zip(before).map(left).collect()
+    hits.map(left).collect()
 }

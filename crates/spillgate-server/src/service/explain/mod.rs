@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use spillgate::rules::{Limit, Plan, Request};
 use spillgate::sketch::Sketch;
-use spillgate::{Clock, Decision, Hit, Op, Source, StoreError, StoreErrorKind, Verdict};
+use spillgate::{Binding, Clock, Decision, Hit, Op, Source, StoreError, StoreErrorKind, Verdict};
 
 use super::{Loaded, Service, ServiceError};
 use crate::settings::Grants;
@@ -29,9 +29,11 @@ pub(crate) struct Explained<'p> {
 pub(crate) struct ExplainedLimit<'p> {
     /// The number of the limit's descriptor, from 0.
     pub(crate) descriptor: usize,
-    /// The number of the limit in the descriptor's rule, from 0.
-    pub(crate) number: usize,
+    /// The number of the limit in the descriptor's rule, from 0. `None` if no rule has the limit: the descriptor matches
+    /// none, and the server refuses such descriptors.
+    pub(crate) number: Option<usize>,
     pub(crate) limit: &'p Limit,
+    pub(crate) binding: Binding,
     pub(crate) before: Decision,
     pub(crate) decision: Decision,
     pub(crate) after: After,
@@ -67,11 +69,10 @@ impl<'p> ExplainedLimit<'p> {
             for (hit, limit) in &planned.hits {
                 // The number is the index among all limits of the rule. Not every limit has a hit, because another rule
                 // can replace a limit.
-                let of_rule =
-                    planned.rule.and_then(|rule| rule.limits.iter().position(|own| std::ptr::eq(own, *limit)));
-                let number = of_rule.unwrap_or(0);
+                let number = planned.rule.and_then(|rule| rule.limits.iter().position(|own| std::ptr::eq(own, *limit)));
                 let (before, decision, after) = (before[*hit], decisions[*hit], after[*hit]);
-                limits.push(ExplainedLimit { descriptor, number, limit, before, decision, after });
+                let binding = plan.hits[*hit].binding;
+                limits.push(ExplainedLimit { descriptor, number, limit, binding, before, decision, after });
             }
         }
         limits
@@ -94,7 +95,8 @@ pub(crate) fn decided(source: Source) -> Result<(), ServiceError> {
 }
 
 impl<C: Clock> Service<C> {
-    /// Returns what the request would get now. `cost` is the cost of its descriptors. Nothing is taken or counted.
+    /// Returns what the request would get now. `cost` is the cost of its descriptors. Nothing is taken or counted. If an
+    /// operator has blocked the request, the result has no limits, because none of them is asked.
     ///
     /// # Errors
     /// The errors of [`plan`](Service::plan). The store failed. The request has several descriptors, and its domain
@@ -105,6 +107,12 @@ impl<C: Clock> Service<C> {
         request: &Request<'q>,
         cost: u64,
     ) -> Result<Explained<'p>, ServiceError> {
+        self.validate(request, Grants::default())?;
+        let now = self.limiter.now();
+        if let Some((plan, decision)) = self.blocked_plan(now, loaded, request) {
+            let verdict = Verdict::of(&plan.hits, &[decision], now);
+            return Ok(Explained { at: Duration::ZERO, cost, verdict, limits: Vec::new() });
+        }
         let plan = self.plan(loaded, request, Grants::default())?;
         if plan.separately && plan.descriptors.len() > 1 {
             return Err(ServiceError::BadRequest(format!(
@@ -116,7 +124,7 @@ impl<C: Clock> Service<C> {
         let before = self.peek_at(&plan).await?;
         let decisions = dry_run::decisions(self, &plan, &before).await?;
         let verdict = Verdict::of(&plan.hits, &decisions, self.limiter.now());
-        let after = dry_run::after(&plan.hits, &decisions, &before, verdict.allowed);
+        let after = dry_run::after(self, &plan, &decisions, &before, verdict.allowed);
         let limits = ExplainedLimit::of(&plan, &before, &decisions, &after);
         Ok(Explained { at: Duration::ZERO, cost, verdict, limits })
     }

@@ -1,0 +1,84 @@
+// What an operator can change, with the words that say what was done.
+
+import { post } from './api.js';
+import { act, faint, field, h, onSubmit, outcome, select } from './dom.js';
+import { left, pathEntries, time } from './format.js';
+import { read, state } from './state.js';
+
+export const DURATIONS = [['1m', '1 minute'], ['10m', '10 minutes'], ['30m', '30 minutes'], ['1h', '1 hour'], ['1d', '1 day'], ['7d', '7 days'], ['30d', '30 days']];
+
+export const scopeText = (scope) => (scope === 'fleet' ? 'on all servers of the fleet' : 'on this server only');
+
+const until = (entry) => `until ${time(entry.until_ms)} (${left(entry.ends_in_ms ?? entry.until_ms - state.at_ms)})`;
+
+export const ends = (until_ms) => h('span', h('strong', { 'data-until': until_ms }), faint(` until ${time(until_ms)}`));
+
+export const whereText = (domain) => (domain ?? null) === null ? 'in all domains' : `in the domain ${domain}`;
+
+export async function block(request) {
+  const { block: made, scope } = await post('/block', request);
+  await read();
+  const isKnown = state.overview.limits_left_out > 0 || state.limits.some(({ rule }) => pathEntries(rule).some(([key]) => key === made.key));
+  return `${made.key}=${made.value} is blocked ${whereText(made.domain)} ${until(made)}, ${scopeText(scope)}.${isKnown ? '' : ` No limit has the key ${made.key}: check that requests have it.`}`;
+}
+
+export async function unblock({ key, value, domain }) {
+  await post('/unblock', domain === null ? { key, value } : { key, value, domain });
+  await read();
+  return `${key}=${value} is no longer blocked ${whereText(domain)}.`;
+}
+
+export async function shadow(request) {
+  const { shadow: made } = await post('/shadow', request);
+  await read();
+  const [what, s] = request.rule === 'all' ? ['All rules', ''] : [`The rule ${request.rule.path}`, 's'];
+  if (!request.on) return `${what} refuse${s} again what is over the limit.`;
+  return `${what} count${s}, but refuse${s} nothing ${until(made)}, ${scopeText(made.scopes[0])}.`;
+}
+
+export async function reset(domain, entries) {
+  const { reset: number } = await post('/reset', { domain, descriptors: [entries] });
+  return number > 0 ? `All of its limits are full again (${number}).` : 'There was nothing to reset.';
+}
+
+export const explainLink = (domain, entries) => `#/explain/${[domain, ...entries.flat()].map((text) => encodeURIComponent(text ?? '')).join('/')}`;
+
+export function button(text, output, action) {
+  const node = h('button', { type: 'button' }, text);
+  node.addEventListener('click', () => act(node, output, action));
+  return node;
+}
+
+// The entries of a caller that tell it apart: those whose value the rule does not name. A block on another entry refuses everybody.
+export function ownEntries(entries, path) {
+  const parts = path.split(' > ');
+  return entries.filter(([key], index) => !parts[index]?.startsWith(`${key}=`) || parts[index].endsWith('*'));
+}
+
+export function callerActions(domain, entries, path, output) {
+  const own = ownEntries(entries, path).at(-1);
+  const [key, value] = own ?? entries.at(-1);
+  return h('span.actions',
+    h('a.button', { href: explainLink(domain, entries) }, 'Explain', h('span.unseen', ` ${key}=${value}`)),
+    own && button(['Block ', h('span', `${key}=${value}`), ' for 10 min'], output, () => block({ key, value, domain, for: '10m' })),
+    button(['Reset', h('span.unseen', ` ${key}=${value}`)], output, () => reset(domain, entries)));
+}
+
+// The form of a shadow switch. `rule` is {domain, path} or "all".
+export function shadowForm(rule, confirm) {
+  const output = outcome();
+  const time = select('for', DURATIONS, '30m');
+  const scope = select('scope', scopes(), state.shadows?.scope_default ?? 'server');
+  const start = h('button', { class: rule === 'all' ? null : 'main' }, rule === 'all' ? 'Put all rules into shadow' : 'Put into shadow');
+  const form = h('form.inline', field('For', time), field('Where', scope), start);
+  onSubmit(form, async () => {
+    if (confirm && !(await confirm(time.selectedOptions[0].textContent))) return;
+    act(start, output, () => shadow({ rule, on: true, for: time.value, scope: scope.value }));
+  });
+  return { form, output };
+}
+
+function scopes() {
+  const fleet = state.shadows?.scope_default === 'fleet';
+  return [...(fleet ? [['fleet', 'all servers of the fleet']] : []), ['server', 'this server only']];
+}

@@ -1,0 +1,128 @@
+// Numbers, times and limits as texts for people. Durations look as in rules files.
+
+const UNITS = [['d', 86_400e9], ['h', 3_600e9], ['m', 60e9]];
+const SMALL_UNITS = [['s', 1e9], ['ms', 1e6], ['µs', 1e3], ['ns', 1]];
+
+function scaled(number, units) {
+  const [unit, size] = units.find(([, of]) => number < of * 999.5) ?? units.at(-1);
+  return `${Number((number / size).toPrecision(3))} ${unit}`;
+}
+
+export const exact = (number) => number.toLocaleString('en');
+
+// A number, with an SI prefix if it is large: 12, 12,345, 1.23 M.
+export function count(number) {
+  if (number < 100_000) return exact(Math.round(number));
+  return scaled(number, [['k', 1e3], ['M', 1e6], ['G', 1e9], ['T', 1e12], ['P', 1e15]]);
+}
+
+export const bytes = (number) => scaled(number, [['B', 1], ['KiB', 2 ** 10], ['MiB', 2 ** 20], ['GiB', 2 ** 30], ['TiB', 2 ** 40]]);
+
+export const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? '' : 's'}`;
+
+// Events a second: 0, 0.2, 12.3, 1,234, 12.3 k. Null is unknown.
+export function rate(number) {
+  if (number === null) return '–';
+  if (number === 0) return '0';
+  if (number < 0.05) return '< 0.1';
+  return number < 99.95 ? number.toFixed(1) : count(number);
+}
+
+export const perSecond = (number) => `${rate(number).replace(/\.0$/, '')} / s`;
+
+export function share(part, whole) {
+  if (!(whole > 0)) return '–';
+  const percent = (100 * part) / whole;
+  if (percent === 0 || percent === 100) return `${percent} %`;
+  if (percent < 0.1) return '< 0.1 %';
+  return percent > 99.9 ? '> 99.9 %' : `${percent.toFixed(percent < 9.95 || percent >= 99.5 ? 1 : 0)} %`;
+}
+
+// A duration with its two largest units, rounded up: 9m42s, 1h30m, 1.34s, 420µs.
+export function duration(ns) {
+  const index = UNITS.findIndex(([, size]) => ns >= size);
+  if (index < 0) {
+    const [unit, size] = SMALL_UNITS.find(([, of]) => ns >= of) ?? ['s', 1e9];
+    const digits = ns >= size * 100 ? 0 : ns >= size * 10 ? 1 : 2;
+    const step = 10 ** digits;
+    return `${Math.ceil((ns / size) * step - 1e-6) / step}${unit}`;
+  }
+  const [unit, size] = UNITS[index];
+  const [below, belowSize] = UNITS[index + 1] ?? ['s', 1e9];
+  const parts = Math.ceil(ns / belowSize - 1e-9);
+  const perUnit = Math.round(size / belowSize);
+  const [whole, rest] = [Math.floor(parts / perUnit), parts % perUnit];
+  return `${whole}${unit}${rest > 0 ? `${rest}${below}` : ''}`;
+}
+
+export const durationMs = (ms) => duration(ms * 1e6);
+
+export const left = (ms) => (ms <= 0 ? '0s' : durationMs(Math.ceil(ms / 1000) * 1000));
+
+const CLOCK = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit' });
+const DAY = new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short', year: 'numeric' });
+
+export const clock = (ms) => CLOCK.format(ms);
+
+// A time of day, with the day if it is not today.
+export function time(ms) {
+  const isToday = new Date(ms).toDateString() === new Date().toDateString();
+  return isToday ? clock(ms) : `${DAY.format(ms)}, ${clock(ms)}`;
+}
+
+// "GMT+0100 (Central European Time)".
+export const zone = () => new Date().toTimeString().slice(9);
+
+const ALGORITHMS = {
+  fixed_window: 'fixed window',
+  token_bucket: 'token bucket',
+  sliding_window_log: 'sliding log',
+  sliding_window_counter: 'sliding counter',
+  leaky_bucket: 'queue',
+  concurrency: 'at once',
+};
+
+// What a limit allows, as in the output of the commands: "30 per 1m, token bucket, burst 5".
+export function quota(limit) {
+  const { algorithm, capacity, options = {} } = limit;
+  if (algorithm === 'concurrency') return `${exact(limit.limit)} at once${options.lease_ns ? `, lease ${duration(options.lease_ns)}` : ''}`;
+  const parts = [`${exact(limit.limit)} per ${duration(limit.window_ns)}`, ALGORITHMS[algorithm] ?? algorithm];
+  if (algorithm === 'token_bucket') parts.push(`burst ${exact(capacity)}`);
+  if (algorithm === 'leaky_bucket') parts.push(`${exact(Math.max(0, capacity - 1))} may wait`);
+  if (options.anchor === 'first_hit') parts.push('from the first hit');
+  if (options.segments > 1) parts.push(`${options.segments} segments`);
+  if (options.hard_capacity > capacity) parts.push(`soft up to ${exact(options.hard_capacity)}`);
+  if (options.denied === 'charged') parts.push('refusals charged');
+  if (options.penalty_ns > 0) parts.push(`penalty ${duration(options.penalty_ns)}`);
+  if (options.post_paid) parts.push('post-paid');
+  return parts.join(', ');
+}
+
+export const VERDICTS = {
+  too_strict: ['too strict', 'bad', 'It refuses callers that use it as intended. Raise the limit.'],
+  bursts: ['bursts', 'warn', 'Its callers keep to the rate, but ask for more at once than it allows. Raise the burst.'],
+  one_abuser: ['one abuser', 'warn', 'It works. Most of what it refuses comes from one caller.'],
+  never_binding: ['never binding', 'warn', 'No caller comes near it, so it protects little. It could be lower.'],
+  effective: ['effective', 'good', 'It does its job.'],
+  too_little_to_tell: ['too little to tell', 'faint', 'No verdict: what was seen is too little, or points in no one direction.'],
+};
+
+export const limitLabel = (limit) => limit.name ?? `${exact(limit.limit)} ${limit.algorithm === 'concurrency' ? 'at once' : `per ${duration(limit.window_ns)}`}`;
+
+// The entries of a path: "path=/login > user" is [["path", "/login"], ["user", null]].
+export function pathEntries(path) {
+  return path.split(' > ').map((part) => {
+    const at = part.indexOf('=');
+    return at < 0 ? [part, null] : [part.slice(0, at), part.slice(at + 1)];
+  });
+}
+
+// The entries of a caller of a rule. Null if its name does not say them for certain.
+export function callerEntries(name, path) {
+  // A server cuts a name at 64 bytes, or before the character there.
+  if (!name || new TextEncoder().encode(name).length > 60) return null;
+  const keys = pathEntries(path).map(([key]) => `${key}=`);
+  const parts = name.split(', ');
+  const isCertain = parts.length === keys.length && parts.every((part, index) => part.startsWith(keys[index]));
+  return isCertain ? parts.map((part, index) => [keys[index].slice(0, -1), part.slice(keys[index].length)]) : null;
+}

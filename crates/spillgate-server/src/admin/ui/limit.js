@@ -1,0 +1,197 @@
+// One limit: its charts, what insight says about it, its callers, its rule, and its shadow switch.
+
+import { button, callerActions, ends, explainLink, scopeText, shadow, shadowForm } from './actions.js';
+import { get } from './api.js';
+import { bar, chart, roundUpMs } from './chart.js';
+import { fillOnce, h, outcome, section, setText, showError, table } from './dom.js';
+import { VERDICTS, bytes, callerEntries, count, duration, durationMs, limitLabel, pathEntries, perSecond, plural, quota, rate, share } from './format.js';
+import { shadowMark, verdictBadge } from './rows.js';
+import { FIELDS, isStale, keyOf, overRate, passedRate, perSecondOf, shadowOf, state } from './state.js';
+
+const INSIGHT_MS = 10_000;
+const CALLERS = 8;
+const OF = 'median / 99 % / highest';
+
+const find = (domain, rule, number) => state.limits.find((limit) => limit.domain === domain && limit.rule === rule && limit.number === number);
+
+// A figure of which only a range is known, because a refused request can come again.
+function range({ at_least: low, at_most: high }, show) {
+  const text = show(low);
+  return high === null ? `at least ${text}` : text === show(high) ? text : `${text} to ${show(high)}`;
+}
+
+function figures(spans) {
+  const percentiles = (name, show) => ({ [name]: seen }) => seen && ['median', 'p99', 'highest'].map((at) => range(seen[at], show)).join(' / ');
+  const estimate = ({ value, relative_error: error }) => `${error > 0 ? '≈ ' : ''}${count(value)}`;
+  const units = (number) => count(Math.ceil(number));
+  const rows = [
+    ['Requests', (span) => count(span.requests)],
+    ['Refused', (span) => `${count(span.refused_requests)} (${share(span.refused_requests, span.requests)})`],
+    ['Callers', (span) => estimate(span.callers.asked)],
+    ['Refused callers', (span) => estimate(span.callers.refused)],
+    ['Wait of refused callers: median / 90 %', (span) => span.waits && `${duration(span.waits.median_ns)} / ${duration(span.waits.p90_ns)}`],
+    [`Burst needed: ${OF}`, percentiles('burst_needed', units)],
+    [`Count of a window: ${OF}`, percentiles('window_count', units)],
+    [`Use of the limit: ${OF}`, percentiles('use_share', (number) => share(number, 1))],
+  ];
+  const shown = rows.map(([name, text]) => [name, spans.map(text)]).filter(([, texts]) => texts.some(Boolean));
+  const heads = spans.map((span) => `last ${duration(span.span_ns)}`);
+  return table('', h('caption', 'What callers did'), ['', ...heads], shown.map(([name, texts]) => [name, ...texts.map((text) => text || '–')]));
+}
+
+async function copy(text, pre) {
+  getSelection().selectAllChildren(pre);
+  // Without HTTPS, scripts have no clipboard. Then the text is copied as a user would.
+  const done = navigator.clipboard?.writeText(text) ?? document.execCommand('copy');
+  if (await done === false) throw new Error('The browser does not allow it. The text is selected: copy it with the keyboard.');
+}
+
+function suggestion(yaml) {
+  const output = outcome();
+  const pre = h('pre', { tabindex: '0', 'aria-label': 'Suggested rule' }, yaml);
+  return [h('h3', 'Suggested rule'), pre, h('div.row', button('Copy', output, async () => {
+    await copy(yaml, pre);
+    return 'Copied. Change the numbers in your own file, and keep its other options.';
+  }), output)];
+}
+
+function callers(what, top, limit, output) {
+  const rows = top.callers.slice(0, CALLERS).map((caller) => {
+    const entries = callerEntries(caller.name, limit.rule);
+    return [h('code', caller.name ?? `hash ${caller.id}`), ['number', count(caller.units)],
+      ['number', share(caller.units, top.units), bar('plain').set(caller.units, top.units).element],
+      entries ? callerActions(limit.domain, entries, limit.rule, output) : ''];
+  });
+  if (!rows.length) return h('section', h('h3', `Most ${what}`), h('p.faint', `No caller was ${what} in the last minutes.`));
+  const hidden = top.callers.every((caller) => caller.name === null);
+  return h('section',
+    table('.callers', h('caption', `Most ${what}`), ['Caller', 'Units', 'Share', 'Do'], rows),
+    hidden && h('p.faint', 'With the setting “insight.keys: plain”, callers have names, and can be explained and blocked here.'));
+}
+
+function shadowCard(limit) {
+  const now = shadowOf(limit);
+  const rule = { domain: limit.domain, path: limit.rule };
+  const output = outcome();
+  if (now?.by === 'server') return [h('p', 'The server runs in shadow (a setting): no request is refused.')];
+  if (now?.by === 'all') return [h('p', 'All rules are in shadow, ', h('a', { href: '#/blocks' }, 'see there'), '.')];
+  if (now?.by === 'switch') {
+    return [h('p', `This rule counts, but refuses nothing, ${scopeText(now.scope)}. Left: `, ends(now.until_ms)),
+      button('End shadow now', output, () => shadow({ rule, on: false })), output];
+  }
+  if (now?.by === 'file') return [h('p', 'This rule has shadow_mode in its file and refuses nothing. Change the file to end that.')];
+  const { form, output: done } = shadowForm(rule);
+  return [h('p', 'In shadow, the rule counts, but lets requests over its limits pass. You see here what it would refuse. It ends by itself.'), form, done];
+}
+
+export function open([domain, rule, number]) {
+  const [title, badges, subtitle, missing] = [h('span'), h('span.badges'), h('p.faint'), h('p')];
+  const traffic = chart('Requests', [['allowed', 'allowed'], ['refused', 'refused']], perSecond);
+  const near = chart('Allowed, but near the limit', [['near', 'near']], perSecond);
+  const wait = chart('Wait of refused callers (9 of 10 wait no longer)', [['wait', 'wait']], durationMs, roundUpMs);
+  const [verdict, most, done, refused, allowed, shadowBox, ruleBox, ruleText] = Array.from({ length: 8 }, () => h('div'));
+  const [output, error, now] = [outcome(), outcome(), h('p.lede')];
+  const content = h('div.columns', { hidden: true },
+    h('section', { 'aria-label': 'Charts' }, traffic.element, near.element, wait.element),
+    h('div.cards',
+      section('.card', 'insight', 'Does it do its job?', null, verdict, most, error),
+      section('.card', 'shadow', 'Shadow', null, shadowBox),
+      section('.card', 'rule', 'The rule', null, ruleText, ruleBox)),
+    done,
+    section('.wide', 'callers', 'Top callers', null, output, h('div.pair', refused, allowed)));
+  const element = h('div.view',
+    h('p.crumbs', h('a', { href: '#/' }, 'Overview'), ' › ', domain),
+    h('h1', title, badges), subtitle, missing, now, content);
+  const query = new URLSearchParams({ domain, rule });
+  let insight = null;
+  let [shownAt, shownKey, textKey] = [null, null, null];
+
+  function showInsight(limit) {
+    fillOnce(verdict, [insight.verdict, insight.reason, insight.suggested_rules], () => [
+      h('p', h('strong', VERDICTS[insight.verdict]?.[2] ?? '')),
+      h('p', insight.options.binding === 'enforce' ? '' : 'If it refused: ', insight.reason),
+      ...(insight.suggested_rules ? suggestion(insight.suggested_rules) : [])]);
+    const { callers: [caller], units } = insight.top_refused;
+    const text = caller && insight.verdict !== 'one_abuser' ? `${caller.name ?? 'One caller'} has ${share(caller.units, units)} of what was ${shadowOf(limit) ? 'over the limit' : 'refused'} in the last minutes.` : '';
+    fillOnce(most, text, () => text);
+    fillOnce(done, insight.spans, () => figures(insight.spans));
+    fillOnce(refused, insight.top_refused, () => callers('refused', insight.top_refused, limit, output));
+    fillOnce(allowed, insight.top_allowed, () => callers('allowed', insight.top_allowed, limit, output));
+  }
+
+  async function readRule(key, line) {
+    let [parts, next] = [[], key];
+    try {
+      const { rules } = await get(`/rules?${query}`);
+      // Two rules can have one path: a value can contain a "=".
+      parts = rules.filter(({ limits }) => limits.some((one) => one.line === line)).flatMap(written);
+    } catch (failure) {
+      // The next overview leads to another try.
+      [parts, next] = [[h('p.outcome.bad', failure.message)], null];
+    }
+    if (textKey !== key) return;
+    textKey = next;
+    ruleText.replaceChildren(...parts);
+  }
+
+  async function readInsight() {
+    const isShown = verdict.hasChildNodes();
+    if (document.hidden || isStale() || isShown && element.matches(':has(.actions:hover, .callers :focus-visible)')) return;
+    const limit = find(domain, rule, Number(number));
+    if (!limit) return;
+    try {
+      const { limits } = await get(`/insight?${query}`);
+      insight = limits.find((one) => keyOf(one) === keyOf(limit)) ?? null;
+      error.replaceChildren();
+      if (insight) showInsight(limit);
+      else fillOnce(verdict, 'none', () => h('p', 'Not watched: the setting insight.max_callers is off, or too small for all limits.'));
+    } catch (failure) {
+      showError(error, failure);
+    }
+  }
+
+  const timer = setInterval(readInsight, INSIGHT_MS);
+  return {
+    title: rule,
+    element,
+    close: () => clearInterval(timer),
+    update() {
+      if (!state.overview) return;
+      const limit = find(domain, rule, Number(number));
+      [badges, subtitle, now, content].forEach((node) => { node.hidden = !limit; });
+      setText(missing, limit ? '' : 'The rules have no such limit now. A reload may have removed or renamed it.');
+      setText(title, limit ? limitLabel(limit) : rule);
+      if (!limit) return;
+      setText(subtitle, `${limit.domain}: ${limit.rule} – ${quota(limit)}`);
+      const shadowed = shadowOf(limit);
+      fillOnce(badges, [limit.verdict, shadowed?.by], () => [verdictBadge(limit), shadowMark(limit)]);
+      const [was, over] = [passedRate(limit), overRate(limit)];
+      setText(now, was === null ? '' : `Now ${rate(was)} / s allowed, ${rate(over)} / s (${share(over, was + over)}) ${shadowed ? 'over the limit. They pass, but count as refused below' : 'refused'}.`);
+      fillOnce(shadowBox, [shadowed?.by, shadowed?.until_ms, shadowed?.scope, state.shadows?.scope_default], () => shadowCard(limit));
+      fillOnce(ruleBox, [keyOf(limit), FIELDS.map((field) => limit[field])], () => [
+        h('p', `Counted so far: ${plural(limit.allowed + limit.soft_over, 'hit')} allowed, ${count(limit.refused + limit.shadow_refused)} ${limit.shadow_refused ? 'over the limit' : 'refused'}, ${count(limit.near)} near.`),
+        h('p', h('a', { href: explainLink(domain, pathEntries(rule)) }, 'Explain a request of this rule'))]);
+      if (shownAt === state.overview) return;
+      // A reload can put another limit here, or change its rule.
+      if (shownKey !== keyOf(limit)) {
+        shownKey = keyOf(limit);
+        [verdict, most, done, refused, allowed].forEach((node) => fillOnce(node, '', () => []));
+        readInsight();
+      }
+      const key = `${shownKey} ${state.overview.server.id} ${state.overview.changes}`;
+      if (textKey !== key) {
+        textKey = key;
+        readRule(key, limit.line);
+      }
+      shownAt = state.overview;
+      const { history } = limit;
+      traffic.set([history.passed, history.over].map(perSecondOf), state.overview);
+      near.set([perSecondOf(history.near)], state.overview);
+      wait.set([history.wait_ms], state.overview);
+    },
+  };
+}
+
+// A rule as its file has it.
+const written = ({ rule, file, line, text, text_bytes_left_out: left }) => [h('p', h('code', `${file}:${line}`), ` ${rule}`), h('pre', { tabindex: '0', 'aria-label': 'Text of the rule' }, text),
+  left ? h('p', `The file has ${bytes(left)} more of this rule.`) : ''];

@@ -1,0 +1,81 @@
+//! Keeps the blocks and shadow switches of operators up to date: once a second, what has ended is removed, and the lists in
+//! the shared store are read if they have changed.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread;
+use std::time::Duration;
+
+use spillgate_redis::Error;
+use tokio::runtime::Builder;
+use tokio::time::{Instant, sleep};
+
+use crate::service::Service;
+
+const REFRESH_EVERY: Duration = Duration::from_secs(1);
+/// The least and the longest time that the start of the server waits for the first reading. A connection has to be made in it.
+const FIRST_WITHIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
+/// While reading fails, the log has at most one line in this time.
+const LOG_EVERY: Duration = Duration::from_secs(60);
+
+/// Starts the thread. It ends with the process. If the store is shared, this function returns when the lists were read, so that
+/// the first request is refused if it is blocked. But the server also starts without the store: this function waits at most
+/// for the time that requests wait for the store, `deadline`, within [`FIRST_WITHIN`].
+pub(super) fn start(service: &Arc<Service>, deadline: Duration) -> io::Result<()> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let service = Arc::clone(service);
+    let is_shared = service.limiter().store().is_shared();
+    let (begun, first) = sync_channel(1);
+    let keep = move || {
+        runtime.block_on(async {
+            let mut log = Log::default();
+            loop {
+                let read = service.refresh_operator().await;
+                log.write(read.err(), service.operator().unreadable());
+                let _ = begun.try_send(());
+                sleep(REFRESH_EVERY).await;
+            }
+        });
+    };
+    thread::Builder::new().name("operator-lists".into()).spawn(keep)?;
+    if is_shared {
+        // Without an answer in time, the server starts with empty lists, and reads them later.
+        let _ = first.recv_timeout(deadline.clamp(FIRST_WITHIN[0], FIRST_WITHIN[1]));
+    }
+    Ok(())
+}
+
+/// What the log has reported.
+#[derive(Default)]
+struct Log {
+    failed_at: Option<Instant>,
+    unreadable: usize,
+}
+
+impl Log {
+    fn write(&mut self, failed: Option<Error>, unreadable: usize) {
+        match failed {
+            Some(error) if self.failed_at.is_none_or(|at| at.elapsed() >= LOG_EVERY) => {
+                self.failed_at = Some(Instant::now());
+                tracing::warn!(
+                    "the lists of blocks and shadow switches cannot be read from the store: {error}; their last copy stays in use"
+                );
+            }
+            Some(_) => {}
+            None if self.failed_at.take().is_some() => {
+                tracing::info!("the lists of blocks and shadow switches are read again");
+            }
+            None => {}
+        }
+        if unreadable != self.unreadable {
+            self.unreadable = unreadable;
+            if unreadable > 0 {
+                tracing::warn!(
+                    entries = unreadable,
+                    "the lists of blocks and shadow switches in the store have entries that cannot be read; they are left out"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Warnings about the rights of callers of the admin listener, which the log shows at the start.
+//!
+//! A wrong right is seen only when it is too late: when a stranger reads, or when Prometheus has read nothing.
+
+use crate::admin::Access;
+use crate::settings::Listen;
+
+const SHORT: &str = "an admin token has fewer than 16 characters, so a program could find it by trying";
+const OPEN: &str = "the admin listener has no token, so everyone who reaches it can read. A request by a name of this server \
+                    gets 403, also from Prometheus, until admin_hosts has the name";
+
+/// Returns what the operator may not expect.
+pub(super) fn of_access(admin: Option<&Listen>, hosts: &[String], access: &Access) -> Vec<&'static str> {
+    let is_reachable = admin.is_some_and(|listen| match listen {
+        Listen::Tcp(address) => !address.ip().to_canonical().is_loopback(),
+        Listen::Unix(_) => false,
+    });
+    let is_open = is_reachable && !access.has_token() && hosts.is_empty();
+    let warnings = [(access.has_short_token(), SHORT), (is_open, OPEN)];
+    warnings.into_iter().filter(|(is_true, _)| *is_true).map(|(_, warning)| warning).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn warnings(admin: &str, token: Option<&str>, hosts: &[&str]) -> Vec<&'static str> {
+        let admin = match admin {
+            "off" => None,
+            "unix" => Some(Listen::Unix("/admin.sock".into())),
+            address => Some(Listen::Tcp(address.parse().expect("it is an address"))),
+        };
+        let hosts: Vec<_> = hosts.iter().map(|host| (*host).to_owned()).collect();
+        let access = Access::new(token, None, hosts.clone()).expect("the token is valid");
+        of_access(admin.as_ref(), &hosts, &access)
+    }
+
+    #[test]
+    fn an_operator_is_warned_of_short_tokens_and_of_an_open_listener() {
+        for admin in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1", "unix", "off"] {
+            assert_eq!(warnings(admin, None, &[]), [""; 0], "{admin}");
+            assert_eq!(warnings(admin, Some("15-characters--"), &[]), [SHORT], "{admin}");
+        }
+        for admin in ["0.0.0.0:1", "[::]:1", "10.0.0.1:1", "[2001:db8::1]:1"] {
+            assert_eq!(warnings(admin, None, &[]), [OPEN], "{admin}");
+            assert_eq!(warnings(admin, None, &["gate.internal"]), [""; 0], "{admin}");
+            assert_eq!(warnings(admin, Some("16-characters---"), &[]), [""; 0], "{admin}");
+            assert_eq!(warnings(admin, Some("15-characters--"), &[]), [SHORT], "{admin}");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Counts the requests that the admin listener refuses.
+//!
+//! An operator sees here that a program has no right, a wrong name or a wrong token.
+
+use super::registry::{Counter, Registry};
+
+/// Why the admin listener refused a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AdminRefusal {
+    /// The name of the server in the URL is unknown.
+    Host,
+    /// The request came from a web page of another site.
+    Origin,
+    /// No token is set, and the caller is not on this machine.
+    Remote,
+    /// No token is set, and the header field of writes is missing.
+    Header,
+    /// The token is missing or wrong.
+    Token,
+    /// The token may only read.
+    ReadToken,
+    /// The address sends too many requests or wrong tokens.
+    Rate,
+}
+
+impl AdminRefusal {
+    const ALL: [AdminRefusal; 7] = [
+        AdminRefusal::Host,
+        AdminRefusal::Origin,
+        AdminRefusal::Remote,
+        AdminRefusal::Header,
+        AdminRefusal::Token,
+        AdminRefusal::ReadToken,
+        AdminRefusal::Rate,
+    ];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            AdminRefusal::Host => "host",
+            AdminRefusal::Origin => "origin",
+            AdminRefusal::Remote => "remote",
+            AdminRefusal::Header => "header",
+            AdminRefusal::Token => "token",
+            AdminRefusal::ReadToken => "read_token",
+            AdminRefusal::Rate => "rate",
+        }
+    }
+}
+
+/// One counter for each reason.
+pub(super) type AdminRefusals = [Counter; AdminRefusal::ALL.len()];
+
+pub(super) fn refusals(registry: &mut Registry) -> AdminRefusals {
+    let help = "Requests that the admin listener refused, by reason";
+    registry.counters("admin_refused", help, "reason", AdminRefusal::ALL.map(AdminRefusal::as_str))
+}

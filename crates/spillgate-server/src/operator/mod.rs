@@ -1,0 +1,119 @@
+//! What operators change for a time without a reload: blocks, and shadow switches.
+//!
+//! A block refuses each request that has a given descriptor entry. A shadow switch lets a rule decide as with
+//! `shadow_mode: true`. Both end by themselves, so that nothing stays that only its author knows.
+//!
+//! A decision reads one flag. Only while something is on, it looks at the lists, which never change: a change makes new
+//! lists and puts them in place of the old ones.
+
+mod change;
+mod shared;
+mod standing;
+mod stored;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use arc_swap::{ArcSwap, Guard};
+use parking_lot::Mutex;
+use spillgate::Time;
+use spillgate_redis::RedisStore;
+use std::sync::Arc;
+
+pub use change::{ChangeError, NewBlock, ShadowOf};
+pub(crate) use change::{REASON_BYTES, term};
+pub(crate) use shared::{Read, Shared, Version};
+pub(crate) use standing::compared;
+pub use standing::{BLOCKED, Block, Scope, Standing, Switch, Term};
+pub(crate) use stored::{NAME_BYTES, PATH_BYTES, VALUE_BYTES};
+
+/// The most blocks that can be on at one time.
+pub const BLOCKS_MAX: usize = 10_000;
+/// The most shadow switches that can be on at one time, without the switch for all rules.
+pub const SWITCHES_MAX: usize = 1000;
+
+/// The blocks and shadow switches of a server.
+#[derive(Debug, Default)]
+pub struct Operator {
+    /// Whether a block or a switch is on. It can be true although all of them have just ended.
+    on: AtomicBool,
+    standing: ArcSwap<Standing>,
+    /// How often the lists were replaced.
+    changes: AtomicU64,
+    /// Locked while new lists are made, so that no change is lost.
+    changing: Mutex<()>,
+    /// The lists in the shared store. `None` if this server shares no store.
+    pub(crate) shared: Option<Shared>,
+}
+
+impl Operator {
+    /// Returns whether a block or a shadow switch may be on.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.on.load(Ordering::Relaxed)
+    }
+
+    /// Returns the lists as they are now.
+    pub fn standing(&self) -> Guard<Arc<Standing>> {
+        self.standing.load()
+    }
+
+    /// Returns how often the lists were replaced.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
+    }
+
+    /// Returns the blocks and switches of a server that shares its lists with other servers in this store.
+    pub(crate) fn in_store(store: RedisStore) -> Operator {
+        Operator { shared: Some(Shared::new(store)), ..Operator::default() }
+    }
+
+    /// Returns how old the copy of the lists in the shared store is. `None` if the lists are in no shared store, or were never
+    /// read.
+    pub fn read_ms_ago(&self, now_ms: u64) -> Option<u64> {
+        Some(now_ms.saturating_sub(self.shared.as_ref()?.read_at_ms()?))
+    }
+
+    /// Returns how many entries of the lists in the shared store are no block and no switch, and are left out.
+    pub fn unreadable(&self) -> usize {
+        self.shared.as_ref().map_or(0, Shared::unreadable)
+    }
+
+    /// Replaces the copy of the lists in the shared store.
+    pub(crate) fn replace_fleet(&self, read: Read) {
+        let replaced = self.change(|standing| {
+            standing.replace_fleet(read.blocks, read.switches);
+            Ok(())
+        });
+        debug_assert!(replaced.is_ok(), "replacing never fails");
+    }
+
+    /// Replaces the lists by changed ones. If `change` returns an error, the lists stay as they are.
+    pub(crate) fn change<R>(
+        &self,
+        change: impl FnOnce(&mut Standing) -> Result<R, ChangeError>,
+    ) -> Result<R, ChangeError> {
+        let _changing = self.changing.lock();
+        let mut standing = Standing::clone(&self.standing.load());
+        let changed = change(&mut standing)?;
+        self.on.store(!standing.is_empty(), Ordering::Relaxed);
+        self.standing.store(Arc::new(standing));
+        self.changes.fetch_add(1, Ordering::Relaxed);
+        Ok(changed)
+    }
+
+    /// Removes the blocks and switches that have ended.
+    pub(crate) fn remove_ended(&self, now_ms: u64) {
+        if self.is_on() && self.standing.load().has_ended(now_ms) {
+            let removed = self.change(|standing| {
+                standing.remove_ended(now_ms);
+                Ok(())
+            });
+            debug_assert!(removed.is_ok(), "removing never fails");
+        }
+    }
+}
+
+/// Returns the time in whole milliseconds since 1970.
+pub(crate) const fn millis(time: Time) -> u64 {
+    time.as_nanos() / 1_000_000
+}

@@ -1,0 +1,223 @@
+//! The lists of blocks and shadow switches in the shared store, and this server's copy of them.
+//!
+//! Each server asks once a second whether the lists have changed, and reads them only then. While the store fails, the
+//! copy stays in use, and what is in it still ends at its time.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use spillgate_redis::{Error, ListEntry, RedisStore};
+use tokio::sync::{Mutex, MutexGuard};
+
+use super::change::{ChangeError, LONGEST, ShadowOf};
+use super::standing::{Block, Term};
+use super::stored::{self, SwitchName};
+use super::{BLOCKS_MAX, SWITCHES_MAX};
+
+/// How long each command waits for the store. No request waits for it.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+/// How long the reading of one list can take. Changes by operators wait for it.
+const READ_WITHIN: Duration = Duration::from_secs(5);
+/// How long the store keeps a list after a write: a day longer than what was written can last.
+const LIFE: Duration = LONGEST.saturating_add(Duration::from_secs(86_400));
+/// The names of the lists, and how many entries each can have.
+const BLOCKS: (&str, usize) = ("blocks", BLOCKS_MAX);
+const SHADOWS: (&str, usize) = ("shadows", SWITCHES_MAX);
+/// A list is read if it has at most this many entries more. Several servers can have added the last entry at the same moment, and
+/// other programs can have written into the list.
+const MORE_ENTRIES: usize = 1000;
+/// If a list has more entries than this that have ended, they are removed from it.
+const ENDED_MAX: usize = 100;
+/// Entries are removed in parts, so that no command is long.
+const REMOVED_AT_ONCE: usize = 100;
+/// At most this many entries are removed after one reading, so that no change by an operator waits for long.
+const REMOVED_MAX: usize = 1000;
+/// An entry is regarded as ended so much later, because the clocks of two servers can differ.
+const ENDED_FOR_MS: u64 = 60_000;
+
+/// The lists in the shared store.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// A store of its own, so that no answer about a list delays a decision, or closes its connection.
+    store: RedisStore,
+    /// Locked while the lists are read or written, so that the copy never loses what this server has just written.
+    version: Mutex<Version>,
+    /// When the copy was last compared with the store, in milliseconds since 1970. 0 if it never was.
+    read_at_ms: AtomicU64,
+    /// The entries that could not be read at the last reading.
+    unreadable: AtomicUsize,
+}
+
+/// The version of the lists that the copy has. `None` if they were never read, or must be read again.
+pub(crate) type Version = Option<Option<Vec<u8>>>;
+
+/// What the lists in the store have.
+pub(crate) struct Read {
+    pub(crate) blocks: Vec<Block>,
+    pub(crate) switches: HashMap<SwitchName, Term>,
+}
+
+impl Shared {
+    pub(crate) fn new(store: RedisStore) -> Shared {
+        Shared { store, version: Mutex::default(), read_at_ms: AtomicU64::new(0), unreadable: AtomicUsize::new(0) }
+    }
+
+    pub(crate) fn read_at_ms(&self) -> Option<u64> {
+        Some(self.read_at_ms.load(Ordering::Relaxed)).filter(|ms| *ms > 0)
+    }
+
+    pub(crate) fn unreadable(&self) -> usize {
+        self.unreadable.load(Ordering::Relaxed)
+    }
+
+    /// Begins a change or a reading. Others wait until it ends.
+    pub(crate) async fn lock(&self) -> MutexGuard<'_, Version> {
+        self.version.lock().await
+    }
+
+    /// Reads the lists if they have changed. Returns `None` if they have not.
+    pub(crate) async fn read(&self, version: &mut Version, now_ms: u64) -> Result<Option<Read>, Error> {
+        // If the lists change while they are read, the next call finds another version than this one.
+        let found = self.store.list_version(ANSWER_WITHIN).await?;
+        if version.as_ref() == Some(&found) {
+            self.read_at_ms.store(now_ms, Ordering::Relaxed);
+            return Ok(None);
+        }
+        let [blocks, shadows] = [self.entries(BLOCKS).await?, self.entries(SHADOWS).await?];
+        let entries = blocks.len() + shadows.len();
+        let read = Read {
+            blocks: blocks.iter().filter_map(|(name, text)| stored::block(name, text, now_ms)).collect(),
+            switches: shadows.iter().filter_map(|(name, text)| stored::switch(name, text, now_ms)).collect(),
+        };
+        self.unreadable.store(entries - read.blocks.len() - read.switches.len(), Ordering::Relaxed);
+        for ((name, _), entries) in [(BLOCKS, &blocks), (SHADOWS, &shadows)] {
+            let ended = ended(entries, now_ms.saturating_sub(ENDED_FOR_MS), now_ms);
+            if ended.len() > ENDED_MAX {
+                // They decide nothing. If the store refuses to remove them, the copy is right all the same, and the next
+                // reading tries it again.
+                let _ = self.remove_ended(name, &ended, now_ms).await;
+            }
+        }
+        *version = Some(found);
+        self.read_at_ms.store(now_ms, Ordering::Relaxed);
+        Ok(Some(read))
+    }
+
+    async fn entries(&self, (name, max): (&str, usize)) -> Result<Vec<ListEntry>, Error> {
+        self.store.read_list(name, max + MORE_ENTRIES, READ_WITHIN).await
+    }
+
+    /// Adds a block to the list, or replaces it.
+    pub(crate) async fn put_block(&self, version: &mut Version, block: &Block, now_ms: u64) -> Result<(), ChangeError> {
+        let name = stored::block_name(&block.key, &block.value, block.domain.as_deref());
+        let entry = (name, stored::text(block.term, block.reason.as_deref()));
+        match self.put(version, BLOCKS, &entry, now_ms).await? {
+            true => Ok(()),
+            false => Err(ChangeError::too_many_blocks()),
+        }
+    }
+
+    /// Adds a shadow switch to the list, or replaces it.
+    pub(crate) async fn put_switch(
+        &self,
+        version: &mut Version,
+        (of, term): (ShadowOf<'_>, Term),
+        now_ms: u64,
+    ) -> Result<(), ChangeError> {
+        let entry = (stored::switch_name(of), stored::text(term, None));
+        // In an emergency, the switch of all rules must fit. There is one such entry.
+        let more = if of == ShadowOf::All { MORE_ENTRIES } else { 0 };
+        match self.put(version, (SHADOWS.0, SHADOWS.1 + more), &entry, now_ms).await? {
+            true => Ok(()),
+            false => Err(ChangeError::too_many_switches()),
+        }
+    }
+
+    /// Adds an entry. Returns false if the list is full of entries that have not ended.
+    async fn put(
+        &self,
+        version: &mut Version,
+        list: (&str, usize),
+        (name, text): &ListEntry,
+        now_ms: u64,
+    ) -> Result<bool, Error> {
+        for is_last in [false, true] {
+            let new = new_version();
+            let written = self.store.put_in_list(list, (name, text), (&new, LIFE), ANSWER_WITHIN).await?;
+            if written.is_done {
+                wrote(version, written.before, new);
+                return Ok(true);
+            }
+            if !is_last {
+                let entries = self.entries(list).await?;
+                self.remove_ended(list.0, &ended(&entries, now_ms, now_ms), now_ms).await?;
+            }
+        }
+        // Other programs can have filled the list, and have left its version. The next reading counts their entries.
+        *version = None;
+        Ok(false)
+    }
+
+    /// Removes blocks from the list.
+    pub(crate) async fn remove_blocks(&self, version: &mut Version, blocks: &[Arc<Block>]) -> Result<(), Error> {
+        let names = blocks.iter().map(|block| stored::block_name(&block.key, &block.value, block.domain.as_deref()));
+        self.remove(version, BLOCKS.0, &names.collect::<Vec<_>>()).await
+    }
+
+    /// Removes a switch from the list.
+    pub(crate) async fn remove_switch(&self, version: &mut Version, of: ShadowOf<'_>) -> Result<(), Error> {
+        self.remove(version, SHADOWS.0, &[stored::switch_name(of)]).await
+    }
+
+    async fn remove(&self, version: &mut Version, list: &str, names: &[Vec<u8>]) -> Result<(), Error> {
+        // If not all parts are removed, the lists are read again.
+        let mut known = version.take();
+        for names in names.chunks(REMOVED_AT_ONCE) {
+            let (new, names) = (new_version(), names.iter().map(Vec::as_slice).collect::<Vec<_>>());
+            let before = self.store.remove_from_list(list, &names, (&new, LIFE), ANSWER_WITHIN).await?;
+            wrote(&mut known, before, new);
+        }
+        *version = known;
+        Ok(())
+    }
+
+    /// Removes entries that have ended. If another server has put one of them on again meanwhile, it is put back.
+    ///
+    /// In between, for the time of two commands, it is not in the list. Copies that are read just then lack it until the next
+    /// second. If another server changes the same entry just then, this change is lost. If the store fails just then, the
+    /// entry is lost.
+    async fn remove_ended(&self, list: &str, names: &[&[u8]], now_ms: u64) -> Result<(), Error> {
+        for names in names[..names.len().min(REMOVED_MAX)].chunks(REMOVED_AT_ONCE) {
+            let taken = self.store.take_from_list(list, names, ANSWER_WITHIN).await?;
+            for (name, text) in names.iter().zip(taken) {
+                let Some(text) = text else { continue };
+                if stored::until_ms(&text, now_ms).is_some_and(|until_ms| until_ms > now_ms) {
+                    let new = new_version();
+                    self.store.put_in_list((list, usize::MAX), (name, &text), (&new, LIFE), ANSWER_WITHIN).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the names of the entries that have ended at `ended_ms`.
+fn ended(entries: &[ListEntry], ended_ms: u64, now_ms: u64) -> Vec<&[u8]> {
+    let has_ended = |text: &[u8]| stored::until_ms(text, now_ms).is_some_and(|until_ms| until_ms <= ended_ms);
+    entries.iter().filter(|(_, text)| has_ended(text)).map(|(name, _)| &name[..]).collect()
+}
+
+/// After a write: if no other server has written since the copy was read, the copy has the new version. Otherwise the lists
+/// are read again.
+fn wrote(version: &mut Version, before: Option<Vec<u8>>, new: Vec<u8>) {
+    *version = if *version == Some(before) { Some(Some(new)) } else { None };
+}
+
+/// Returns a text that no other write has used.
+fn new_version() -> Vec<u8> {
+    let random = || RandomState::new().build_hasher().finish();
+    format!("{:016x}{:016x}", random(), random()).into_bytes()
+}

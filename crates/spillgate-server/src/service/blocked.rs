@@ -1,0 +1,95 @@
+//! How blocks and shadow switches change decisions.
+//!
+//! These functions are only called while a block or a switch is on.
+
+use smallvec::{SmallVec, smallvec};
+use spillgate::rules::{Action, Descriptor, Plan, Planned, Request};
+use spillgate::{Binding, Clock, Decision, Hit, Op, Reason, Time, Verdict, Wait};
+use tracing::Level;
+
+use super::answer::{Answer, AnswerView, Status};
+use super::{Loaded, Service};
+use crate::metrics::{Protocol, ThreadNumber};
+use crate::operator::millis;
+
+impl<C: Clock> Service<C> {
+    /// If a block is on an entry of the request, counts the request and returns its answer. Neither the rules nor the store
+    /// are asked, so a block works while the store fails.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn refuse_blocked<'p>(
+        &self,
+        now: Time,
+        loaded: &'p Loaded,
+        request: &Request<'_>,
+        protocol: Protocol,
+    ) -> Option<Answer<'p>> {
+        let (plan, decision) = self.blocked_plan(now, loaded, request)?;
+        let decisions: SmallVec<[Decision; 4]> = smallvec![decision];
+        let verdict = Verdict::of(&plan.hits, &decisions, now);
+        // `answer::statuses` would return the same. But it has few callers, so that it is inlined, and one more caller would
+        // cost each other decision a call.
+        let status = |planned: &Planned<'p>| {
+            let limit = planned.hits.first().map(|(_, limit)| *limit);
+            let decision = limit.map_or_else(Decision::default, |_| decision);
+            let over = limit.is_some();
+            Status { over, enforced_over: over, unlimited: false, rule: None, limit, decision }
+        };
+        let statuses: SmallVec<[Status<'p>; 2]> = plan.descriptors.iter().map(status).collect();
+        self.metrics.count_request(ThreadNumber::current(), protocol, &verdict);
+        self.metrics.operator.blocked.inc();
+        if tracing::enabled!(Level::DEBUG) {
+            let view = AnswerView { verdict: &verdict, statuses: &statuses, plan: &plan, decisions: &decisions };
+            self.log.request(now, request, view);
+        }
+        Some(Answer::new(verdict, statuses, plan, decisions))
+    }
+
+    /// If a block is on an entry of the request, returns a plan that refuses the request, and the decision on its only hit.
+    ///
+    /// A server that promises to refuse nothing (`shadow: true`) refuses no blocked request either.
+    pub(super) fn blocked_plan<'p>(
+        &self,
+        now: Time,
+        loaded: &'p Loaded,
+        request: &Request<'_>,
+    ) -> Option<(Plan<'p>, Decision)> {
+        let (standing, now_ms) = (self.operator.standing(), millis(now));
+        if self.options.shadow || !standing.has_blocks() {
+            return None;
+        }
+        let value_bytes = self.options.bounds.value_bytes;
+        let until_ms = |descriptor: Descriptor<'_, '_>| match descriptor.action {
+            Action::Refund(_) => None,
+            _ => Some(standing.block_on(request.domain, descriptor.entries, value_bytes, now_ms)?.term.until_ms),
+        };
+        let last_ms = request.descriptors().filter_map(until_ms).max()?;
+        let mut plan = Plan::default();
+        // The descriptors share one hit. Nothing is counted, so its key does not matter.
+        plan.hits.push(Hit::new(0, &loaded.blocked.quota, Op::take(1), Binding::Enforce));
+        for descriptor in request.descriptors() {
+            let mut planned = Planned::default();
+            if until_ms(descriptor).is_some() {
+                planned.hits.push((0, &loaded.blocked));
+            }
+            plan.descriptors.push(planned);
+        }
+        let wait = Wait::After(last_ms.saturating_mul(1_000_000).saturating_sub(now.as_nanos()));
+        Some((plan, Decision::refuse(0, Reason::Exceeded, wait)))
+    }
+
+    /// Lets the rules of the plan decide as with `shadow_mode: true`, if a shadow switch applies to them.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn apply_switches(&self, now: Time, plan: &mut Plan<'_>) {
+        let (standing, now_ms) = (self.operator.standing(), millis(now));
+        for planned in &mut plan.descriptors {
+            if planned.rule.is_some_and(|rule| standing.is_in_shadow(rule, now_ms)) {
+                planned.shadow = true;
+                for (hit, _) in &planned.hits {
+                    plan.hits[*hit].binding = Binding::Shadow;
+                }
+            }
+        }
+    }
+}

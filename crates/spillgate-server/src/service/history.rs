@@ -1,0 +1,318 @@
+//! What the server and its limits did in the last ten minutes, in steps of ten seconds.
+//!
+//! A page for operators shows charts of this. So an operator sees when something began, even if it began before the page was
+//! opened. A step has the differences of the counters of the metrics, so a chart and the metrics agree exactly.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use spillgate::insight::{LimitInsight, Verdict};
+use spillgate::rules::{Limit, Rule, Rules};
+use spillgate::{Clock, StoreCalls, Time};
+
+use super::{Loaded, Service};
+use crate::metrics::{LimitCounters, LimitHits, RuleCounters, quantile_ns};
+
+/// The time between two calls of [`Service::end_step`]. The caller keeps to this time.
+pub const HISTORY_STEP: Duration = Duration::from_secs(10);
+/// The most steps of a history. When a further step ends, the oldest one is dropped.
+pub const HISTORY_STEPS: usize = 60;
+/// Only this many limits have a history. Each takes about 4 kB when it is full.
+const LIMITS_MAX: usize = 1000;
+/// A verdict needs a reading of all sampled callers, so it is kept for this long.
+const VERDICT_LIFE_NS: u64 = 10_000_000_000;
+/// The latency of a shared store is that of the calls in this many steps, and in the step that has not ended.
+const LATENCY_STEPS: usize = 6;
+
+/// The buckets of the durations of calls.
+type Durations = [u64; StoreCalls::BOUNDS_NS.len() + 1];
+
+/// What a limit did in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitStep {
+    /// The hits of the step.
+    pub hits: LimitHits,
+    /// Nine of ten refused callers of the last minute have to wait no longer. `None` if no caller was refused whose wait is known,
+    /// or if the limit is not watched.
+    pub wait_ns: Option<u64>,
+}
+
+/// Requests since the start, or in a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Requests that passed.
+    pub allowed: u64,
+    /// Requests that were refused.
+    pub refused: u64,
+    /// The refused requests that a block has refused.
+    pub blocked: u64,
+    /// Requests that got an error of the shared store.
+    pub errors: u64,
+}
+
+/// How long the calls of the shared store took in the last 60 to 70 seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreLatency {
+    /// Half of the calls took no longer.
+    pub median_ns: u64,
+    /// 99 of 100 calls took no longer.
+    pub p99_ns: u64,
+}
+
+/// The history of the whole server.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    /// The totals when the last step ended.
+    last: Totals,
+    steps: VecDeque<Totals>,
+    ended: Option<Time>,
+    calls: Calls,
+}
+
+/// The calls of the shared store in the last steps.
+#[derive(Debug, Default)]
+struct Calls {
+    /// The durations of all calls since the start, at the beginning of the first of the last steps and at the end of each of
+    /// them. Empty before the first step has ended.
+    at_ends: VecDeque<Durations>,
+}
+
+/// The histories of the first limits of one load.
+#[derive(Debug, Default)]
+pub(super) struct Histories {
+    limits: Box<[Charted]>,
+    left_out: usize,
+}
+
+/// A limit of one load that has a history.
+#[derive(Debug)]
+struct Charted {
+    rule: usize,
+    /// The index of the limit in its rule.
+    index: usize,
+    history: Arc<LimitHistory>,
+    judged: Mutex<Option<(Time, Verdict, String)>>,
+}
+
+/// The history of a limit. It lives as long as the counters of the limit, so a reload keeps both or none of them.
+#[derive(Debug)]
+struct LimitHistory {
+    counters: LimitCounters,
+    steps: Mutex<LimitSteps>,
+}
+
+#[derive(Debug)]
+struct LimitSteps {
+    /// The hits when the last step ended.
+    last: LimitHits,
+    steps: VecDeque<LimitStep>,
+}
+
+/// A limit that has a history.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitView<'a> {
+    /// The rule of the limit.
+    pub rule: &'a Rule,
+    /// The limit.
+    pub limit: &'a Limit,
+    insight: Option<&'a LimitInsight>,
+    charted: &'a Charted,
+}
+
+impl Calls {
+    fn end_step(&mut self, durations: Durations) {
+        if self.at_ends.is_empty() {
+            self.at_ends.push_back(Durations::default());
+        }
+        push(&mut self.at_ends, durations, LATENCY_STEPS + 1);
+    }
+
+    /// Returns the durations of the calls in the last steps, and in the one that has not ended. `durations` are those of all
+    /// calls since the start.
+    fn last(&self, durations: &Durations) -> Durations {
+        let mut last = *durations;
+        for (duration, before) in last.iter_mut().zip(self.at_ends.front().copied().unwrap_or_default()) {
+            *duration = duration.saturating_sub(before);
+        }
+        last
+    }
+}
+
+impl Histories {
+    /// Makes the histories of `rules`. A limit that keeps its counters keeps its history of the `previous` rules.
+    pub(super) fn new(rules: &Rules, counters: &[RuleCounters], previous: Option<&Loaded>) -> Histories {
+        let kept = previous.map_or(&[][..], |previous| &previous.histories.limits).iter();
+        let mut kept: HashMap<usize, &Arc<LimitHistory>> =
+            kept.map(|charted| (charted.history.counters.identity(), &charted.history)).collect();
+        let all = counters.iter().map(RuleCounters::limits).enumerate();
+        let all = all.flat_map(|(rule, limits)| (0..).zip(limits).map(move |(index, limit)| (rule, index, limit)));
+        let charted = all.take(LIMITS_MAX).map(|(rule, index, counters)| {
+            // Two rules can have the same counters. Each of them needs a history of its own, because steps are added to it.
+            let history = kept.remove(&counters.identity()).map(Arc::clone);
+            let history = history.unwrap_or_else(|| Arc::new(LimitHistory::new(counters.clone())));
+            Charted { rule, index, history, judged: Mutex::default() }
+        });
+        let limits: Box<[_]> = charted.collect();
+        Histories { left_out: rules.rules().map(|rule| rule.limits.len()).sum::<usize>() - limits.len(), limits }
+    }
+}
+
+impl LimitHistory {
+    fn new(counters: LimitCounters) -> LimitHistory {
+        let last = counters.hits();
+        LimitHistory { counters, steps: Mutex::new(LimitSteps { last, steps: VecDeque::new() }) }
+    }
+
+    fn end_step(&self, wait_ns: Option<u64>) {
+        let mut steps = self.steps.lock();
+        let hits = self.counters.hits();
+        let step = LimitStep { hits: hits.since(&steps.last), wait_ns };
+        steps.last = hits;
+        push(&mut steps.steps, step, HISTORY_STEPS);
+    }
+}
+
+/// Adds a step. If there are `most` steps already, the oldest one is dropped.
+fn push<T>(steps: &mut VecDeque<T>, step: T, most: usize) {
+    if steps.len() >= most {
+        steps.pop_front();
+    }
+    steps.reserve_exact(most - steps.len());
+    steps.push_back(step);
+}
+
+impl Loaded {
+    /// Returns the number of limits that have a history. They are the first ones of the rules, and they are numbered from 0.
+    #[must_use]
+    pub const fn charted(&self) -> usize {
+        self.histories.limits.len()
+    }
+
+    /// Returns the number of limits without a history, because the rules have too many limits.
+    #[must_use]
+    pub const fn uncharted(&self) -> usize {
+        self.histories.left_out
+    }
+
+    /// Returns the limit with this number.
+    #[must_use]
+    pub fn charted_limit(&self, number: usize) -> Option<LimitView<'_>> {
+        let charted = self.histories.limits.get(number)?;
+        let rule = self.rules.rules().nth(charted.rule)?;
+        let limit = rule.limits.get(charted.index)?;
+        Some(LimitView { rule, limit, insight: self.insight(charted.rule, charted.index), charted })
+    }
+
+    /// Returns the hits of each limit since the start, in the order of their numbers.
+    pub fn charted_hits(&self) -> impl Iterator<Item = LimitHits> {
+        self.histories.limits.iter().map(|charted| charted.history.counters.hits())
+    }
+}
+
+impl LimitView<'_> {
+    /// Returns the hits since the start.
+    #[must_use]
+    pub fn hits(&self) -> LimitHits {
+        self.charted.history.counters.hits()
+    }
+
+    /// Returns the steps, the oldest first.
+    #[must_use]
+    pub fn steps(&self) -> Vec<LimitStep> {
+        self.charted.history.steps.lock().steps.iter().copied().collect()
+    }
+
+    /// Returns the verdict of insight, and its reason. Both are at most ten seconds old. Returns `None` if the limit is not
+    /// watched.
+    #[must_use]
+    pub fn verdict(&self, now: Time) -> Option<(Verdict, String)> {
+        let insight = self.insight?;
+        let mut judged = self.charted.judged.lock();
+        // If the clock was set back, the verdict is from the future.
+        let is_fresh = |at: Time| now.as_nanos().abs_diff(at.as_nanos()) < VERDICT_LIFE_NS;
+        let (_, verdict, reason) = match judged.take().filter(|(at, ..)| is_fresh(*at)) {
+            Some(fresh) => judged.insert(fresh),
+            None => {
+                let report = insight.read(now).report();
+                judged.insert((now, report.verdict, report.reason))
+            }
+        };
+        Some((*verdict, reason.clone()))
+    }
+}
+
+impl<C: Clock> Service<C> {
+    /// Ends a step: adds what the server and its limits did since the last call to their histories.
+    pub fn end_step(&self) {
+        let (loaded, now) = (self.loaded.load(), self.limiter.now());
+        for charted in &loaded.histories.limits {
+            let insight = loaded.insight(charted.rule, charted.index);
+            charted.history.end_step(insight.and_then(|insight| insight.waits(now).quantile_ns(0.9)));
+        }
+        let (totals, health) = (self.totals(), self.limiter.store().health());
+        let mut history = self.history.lock();
+        let step = totals.since(&history.last);
+        (history.last, history.ended) = (totals, Some(now));
+        push(&mut history.steps, step, HISTORY_STEPS);
+        if let Some(health) = health {
+            history.calls.end_step(health.calls.durations);
+        }
+    }
+
+    /// Returns the number of requests since the start.
+    pub fn totals(&self) -> Totals {
+        let [allowed, refused] = [true, false].map(|allowed| self.metrics.requests(allowed));
+        let (blocked, errors) = (self.metrics.operator.blocked.get(), self.metrics.store_errors.get());
+        Totals { allowed, refused, blocked, errors }
+    }
+
+    /// Returns the steps of the whole server, the oldest first, and when the last one ended.
+    pub fn history(&self) -> (Vec<Totals>, Option<Time>) {
+        let history = self.history.lock();
+        (history.steps.iter().copied().collect(), history.ended)
+    }
+
+    /// Returns how long the last calls of the shared store took. `durations` are those of all calls since the start. Returns
+    /// `None` if there were no calls.
+    pub fn store_latency(&self, durations: &Durations) -> Option<StoreLatency> {
+        let durations = self.history.lock().calls.last(durations);
+        Some(StoreLatency { median_ns: quantile_ns(&durations, 0.5)?, p99_ns: quantile_ns(&durations, 0.99)? })
+    }
+
+    /// Returns a number that changes when the rules are reloaded, a reload fails, or blocks or shadow switches change. `loaded` are
+    /// the rules that the caller uses.
+    pub fn changes(&self, loaded: &Loaded) -> u64 {
+        loaded.number() + self.metrics.reload_failures.get() + self.operator.changes()
+    }
+}
+
+impl Totals {
+    const fn since(&self, before: &Totals) -> Totals {
+        Totals {
+            allowed: self.allowed.wrapping_sub(before.allowed),
+            refused: self.refused.wrapping_sub(before.refused),
+            blocked: self.blocked.wrapping_sub(before.blocked),
+            errors: self.errors.wrapping_sub(before.errors),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latency_is_that_of_six_steps_and_of_the_one_that_has_not_ended() {
+        let (mut calls, mut durations) = (Calls::default(), Durations::default());
+        // In the step with the number `n`, there are 10^n calls.
+        for step in 0..10 {
+            durations[0] += 10_u64.pow(step);
+            let expected: u64 = (step.saturating_sub(6)..=step).map(|step| 10_u64.pow(step)).sum();
+            assert_eq!(calls.last(&durations)[0], expected, "step {step}");
+            calls.end_step(durations);
+        }
+        assert_eq!(calls.at_ends.len(), LATENCY_STEPS + 1);
+    }
+}

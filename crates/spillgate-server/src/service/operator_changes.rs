@@ -1,0 +1,263 @@
+//! The changes that operators make: a block, the end of a block, and a shadow switch that is turned on or off.
+//!
+//! The service checks what the settings and the rules say about a change. [`crate::operator`] has the lists.
+
+use std::sync::Arc;
+
+use spillgate::Clock;
+use spillgate::text::nearest;
+use spillgate_redis::Error;
+
+use super::Service;
+use crate::operator::{
+    BLOCKS_MAX, Block, ChangeError, NAME_BYTES, NewBlock, PATH_BYTES, REASON_BYTES, SWITCHES_MAX, Scope, ShadowOf,
+    Shared, Switch, Term, Version, compared, millis, term,
+};
+
+impl<C: Clock> Service<C> {
+    /// Returns the servers to which a block applies. A shadow switch applies to them too if nothing else is said.
+    pub fn scope(&self) -> Scope {
+        if self.operator.shared.is_some() { Scope::Fleet } else { Scope::Server }
+    }
+
+    /// Returns the time for blocks and shadow switches, in milliseconds since 1970.
+    pub fn now_ms(&self) -> u64 {
+        millis(self.limiter.now())
+    }
+
+    /// Blocks an entry. A block on the same entry in the same domain is replaced. Returns the block, and how many are on.
+    ///
+    /// # Errors
+    /// The block is invalid, too many blocks are on, or the shared store failed.
+    pub async fn block(&self, new: &NewBlock<'_>) -> Result<(Arc<Block>, usize), ChangeError> {
+        self.check_names(new.key, new.domain)?;
+        if new.reason.is_some_and(|reason| reason.len() > REASON_BYTES) {
+            return Err(ChangeError::Invalid(format!("the reason has more than {REASON_BYTES} bytes"), "shorten it"));
+        }
+        let now_ms = self.now_ms();
+        let term = term(now_ms, new.lasts)?;
+        let (domain, reason) = (new.domain.map(Arc::from), new.reason.map(Arc::from));
+        let value = compared(new.value, self.options.bounds.value_bytes).into();
+        let block = Arc::new(Block { key: new.key.into(), value, domain, term, reason });
+        // The shared store counts the blocks of all servers. The lock is held until the copy has the block too.
+        let version = match &self.operator.shared {
+            Some(shared) => {
+                let mut version = shared.lock().await;
+                shared.put_block(&mut version, &block, now_ms).await?;
+                Some(version)
+            }
+            None => None,
+        };
+        let blocks = self.operator.change(|standing| {
+            let mut blocks = standing.blocks(now_ms).count();
+            let before = standing.block(&block.key, &block.value, block.domain.as_deref());
+            if !before.is_some_and(|before| before.term.is_on(now_ms)) {
+                if blocks >= BLOCKS_MAX && version.is_none() {
+                    return Err(ChangeError::too_many_blocks());
+                }
+                blocks += 1;
+            }
+            standing.add(Arc::clone(&block));
+            Ok(blocks)
+        })?;
+        Ok((block, blocks))
+    }
+
+    /// Ends the block on an entry in a domain, or in all domains if `domain` is `None`. Returns how many blocks were ended.
+    ///
+    /// # Errors
+    /// There is no such block, or the shared store failed.
+    pub async fn unblock(&self, key: &str, value: &str, domain: Option<&str>) -> Result<usize, ChangeError> {
+        let (value, now_ms) = (compared(value, self.options.bounds.value_bytes), self.now_ms());
+        let is_meant = |block: &&Arc<Block>| {
+            (&*block.key, &*block.value) == (key, value) && (domain.is_none() || block.domain.as_deref() == domain)
+        };
+        let meant = || self.operator.standing().blocks(now_ms).filter(is_meant).cloned().collect::<Vec<_>>();
+        // The lock is held until the copy has changed too.
+        let (meant, _version) = match &self.operator.shared {
+            Some(shared) => {
+                let mut version = shared.lock().await;
+                self.read_lists(shared, &mut version).await?;
+                let meant = meant();
+                if !meant.is_empty() {
+                    shared.remove_blocks(&mut version, &meant).await?;
+                }
+                (meant, Some(version))
+            }
+            None => (meant(), None),
+        };
+        self.operator.change(|standing| {
+            for block in &meant {
+                standing.remove(key, value, block.domain.as_deref());
+            }
+            if meant.is_empty() { Err(no_block()) } else { Ok(meant.len()) }
+        })
+    }
+
+    /// Turns a shadow switch on for the time `lasts`, such as `30m`. Returns its scope, and when it ends.
+    ///
+    /// # Errors
+    /// There is no such rule, the time or the scope is invalid, too many switches are on, or the shared store failed.
+    pub async fn shadow_on(
+        &self,
+        of: ShadowOf<'_>,
+        lasts: &str,
+        scope: Option<Scope>,
+    ) -> Result<(Scope, Term), ChangeError> {
+        let scope = self.shadow_scope(scope)?;
+        self.check_rule(of)?;
+        let now_ms = self.now_ms();
+        let term = term(now_ms, lasts)?;
+        let version = match &self.operator.shared {
+            Some(shared) if scope == Scope::Fleet => {
+                check_path(of)?;
+                let mut version = shared.lock().await;
+                shared.put_switch(&mut version, (of, term), now_ms).await?;
+                Some(version)
+            }
+            _ => None,
+        };
+        self.operator.change(|standing| {
+            standing.remove_ended(now_ms);
+            match of {
+                ShadowOf::All => *standing.all.of_mut(scope) = Some(term),
+                ShadowOf::Rule { domain, path } => {
+                    standing.switch(domain, path, |switch| *switch.of_mut(scope) = Some(term));
+                    let mut on = standing.switches().flat_map(|(.., switch)| switch.on(now_ms));
+                    if version.is_none() && on.by_ref().filter(|(of, _)| *of == scope).count() > SWITCHES_MAX {
+                        return Err(ChangeError::too_many_switches());
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        Ok((scope, term))
+    }
+
+    /// Turns the shadow switches of a rule off, or the switches of all rules. If there is a `scope`, only the switch of this
+    /// scope is turned off. Returns the scopes of the switches that were on.
+    ///
+    /// # Errors
+    /// No such switch is on, or the shared store failed.
+    pub async fn shadow_off(&self, of: ShadowOf<'_>, scope: Option<Scope>) -> Result<Vec<Scope>, ChangeError> {
+        let now_ms = self.now_ms();
+        let mut lock = None;
+        if let Some(shared) = self.operator.shared.as_ref().filter(|_| scope != Some(Scope::Server)) {
+            let mut version = shared.lock().await;
+            self.read_lists(shared, &mut version).await?;
+            if self.operator.standing().switch_of(of).fleet.is_some() {
+                shared.remove_switch(&mut version, of).await?;
+            }
+            lock = Some(version);
+        }
+        let ended = self.operator.change(|standing| {
+            let mut ended = Vec::new();
+            let mut end = |switch: &mut Switch| {
+                ended =
+                    switch.on(now_ms).map(|(of, _)| of).filter(|of| scope.is_none_or(|scope| scope == *of)).collect();
+                ended.iter().for_each(|scope| *switch.of_mut(*scope) = None);
+            };
+            match of {
+                ShadowOf::All => end(&mut standing.all),
+                ShadowOf::Rule { domain, path } => standing.switch(domain, path, end),
+            }
+            if ended.is_empty() { Err(no_switch()) } else { Ok(ended) }
+        });
+        drop(lock);
+        ended
+    }
+
+    /// Removes what has ended, and reads the lists in the shared store if they have changed. A thread calls this each second.
+    ///
+    /// # Errors
+    /// The shared store did not answer, or refused a command. The copy of its lists stays in use.
+    pub async fn refresh_operator(&self) -> Result<(), Error> {
+        self.operator.remove_ended(self.now_ms());
+        match &self.operator.shared {
+            Some(shared) => self.read_lists(shared, &mut *shared.lock().await).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn read_lists(&self, shared: &Shared, version: &mut Version) -> Result<(), Error> {
+        if let Some(read) = shared.read(version, self.now_ms()).await? {
+            self.operator.replace_fleet(read);
+        }
+        Ok(())
+    }
+
+    pub(super) fn update_operator_metrics(&self) {
+        let (standing, now_ms) = (self.operator.standing(), self.now_ms());
+        let blocks = standing.blocks(now_ms).count();
+        let switches = standing.switches().map(|(.., switch)| switch).chain([standing.switch_of_all()]);
+        let switches = switches.flat_map(|switch| switch.on(now_ms)).count();
+        self.metrics.operator.blocks.set(i64::try_from(blocks).unwrap_or(i64::MAX));
+        self.metrics.operator.shadow_switches.set(i64::try_from(switches).unwrap_or(i64::MAX));
+        if let Some(ms) = self.operator.read_ms_ago(now_ms) {
+            self.metrics.operator.copy_age.set(i64::try_from(ms / 1000).unwrap_or(i64::MAX));
+        }
+    }
+
+    fn shadow_scope(&self, scope: Option<Scope>) -> Result<Scope, ChangeError> {
+        match scope {
+            Some(Scope::Fleet) if self.scope() == Scope::Server => {
+                let detail = "this server shares no store with other servers, so there is no fleet".to_owned();
+                Err(ChangeError::Invalid(detail, "use the scope `server`, or set `store.url`"))
+            }
+            scope => Ok(scope.unwrap_or_else(|| self.scope())),
+        }
+    }
+
+    /// Checks the lengths of a key and a domain. Longer ones are in no request that is decided, or could not be kept.
+    fn check_names(&self, key: &str, domain: Option<&str>) -> Result<(), ChangeError> {
+        let max = self.options.bounds.key_bytes.min(NAME_BYTES);
+        for (name, text) in [("key", Some(key)), ("domain", domain)] {
+            let Some(bytes) = text.map(str::len).filter(|bytes| !(1..=max).contains(bytes)) else { continue };
+            let detail = format!("`{name}` has {bytes} bytes, and 1 to {max} are possible");
+            let help = "write it as requests have it; the setting `limits.key` is the bound";
+            return Err(ChangeError::Invalid(detail, help));
+        }
+        Ok(())
+    }
+
+    /// Checks that the rule exists.
+    fn check_rule(&self, of: ShadowOf<'_>) -> Result<(), ChangeError> {
+        let ShadowOf::Rule { domain, path } = of else { return Ok(()) };
+        let loaded = self.rules();
+        let of_domain = || loaded.rules.rules().filter(|rule| &*rule.domain == domain);
+        if of_domain().any(|rule| &*rule.path == path) {
+            return Ok(());
+        }
+        let near = match loaded.rules.has_domain(domain) {
+            true => nearest(path, of_domain().map(|rule| &*rule.path)).map(|near| format!("the rule `{near}`")),
+            false => {
+                let domains = loaded.rules.domains().map(|domain| &*domain.name);
+                nearest(domain, domains).map(|near| format!("the domain `{near}`"))
+            }
+        };
+        let help = near.map_or_else(|| "GET /rules lists all rules".to_owned(), |near| format!("did you mean {near}?"));
+        Err(ChangeError::NotFound("there is no such rule in this domain".to_owned(), help))
+    }
+}
+
+/// Checks the length of a name that the shared store gets.
+fn check_path(of: ShadowOf<'_>) -> Result<(), ChangeError> {
+    match of {
+        ShadowOf::Rule { domain, path } if domain.len() > NAME_BYTES || path.len() > PATH_BYTES => {
+            let detail = format!("the domain has more than {NAME_BYTES} bytes, or the path more than {PATH_BYTES}");
+            Err(ChangeError::Invalid(detail, "use the scope `server`, on each server"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn no_block() -> ChangeError {
+    let help = "GET /blocks lists all blocks; key, value and domain must be the same".to_owned();
+    ChangeError::NotFound("there is no such block".to_owned(), help)
+}
+
+fn no_switch() -> ChangeError {
+    let help =
+        "GET /shadows lists the switches that are on; `shadow_mode: true` of a rules file is no switch".to_owned();
+    ChangeError::NotFound("no such shadow switch is on".to_owned(), help)
+}

@@ -1,0 +1,449 @@
+// Uses the page of the admin listener in headless Chromium, as an operator does.
+//
+//   node page.mjs TOOLS CHROMIUM PART OPTIONS
+//
+// PART is the name of a function in PARTS. OPTIONS is a JSON object: `admin` and `http` are the addresses of the server, and
+// `pictures` is a folder for screenshots or null. A part that fails throws. It can print a line for the test that started it.
+
+import assert from 'node:assert/strict';
+import { join, resolve } from 'node:path';
+
+import { launch, violationTexts } from './launch.mjs';
+
+const WAYS = [
+  { name: 'light', scheme: 'light', width: 1280, height: 900 },
+  { name: 'dark', scheme: 'dark', width: 1280, height: 900 },
+  { name: 'phone', scheme: 'light', width: 360, height: 740 },
+  { name: 'dark-phone', scheme: 'dark', width: 320, height: 640 },
+];
+const DEADLINE_MS = 60_000;
+
+const [tools, chromium, part, text] = process.argv.slice(2);
+const options = JSON.parse(text);
+const { admin, http, pictures } = options;
+const { browser, axe, close } = await launch(resolve(tools), chromium, true);
+
+// Opens the page. `found` gets all errors, and all requests to other servers.
+async function open(way, found, { withoutPolicy = false, expected = /$^/ } = {}) {
+  const page = await browser.newPage();
+  page.setDefaultTimeout(DEADLINE_MS);
+  const note = (text) => expected.test(text) || found.push(`${way.name}: ${text}`);
+  page.on('request', (request) => request.url().startsWith(`${admin}/`) || note(`a request to ${request.url()}`));
+  page.on('dialog', (dialog) => {
+    note(`a dialog: ${dialog.message()}`);
+    dialog.dismiss();
+  });
+  page.on('pageerror', (error) => note(error.stack));
+  page.on('console', (message) => ['error', 'warn'].includes(message.type()) && note(`${message.text()} ${message.location().url ?? ''}`));
+  await page.setBypassCSP(withoutPolicy);
+  await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: way.scheme }]);
+  await page.setViewport({ width: way.width, height: way.height });
+  await page.goto(`${admin}/`, { waitUntil: 'load' });
+  return page;
+}
+
+const [LIGHT] = WAYS;
+const texts = (page, selector) => page.$$eval(selector, (nodes) => nodes.map((node) => node.textContent));
+const textOf = (page, selector) => page.$eval(selector, (node) => node.textContent);
+
+// Waits until an element with this text can be seen.
+async function until(page, selector, wanted) {
+  const seen = (selector, source) => [...document.querySelectorAll(selector)].some((node) => node.checkVisibility() && new RegExp(source).test(node.textContent));
+  try {
+    await page.waitForFunction(seen, {}, selector, wanted.source);
+  } catch {
+    throw new Error(`no ${selector} has the text ${wanted}; the page has: ${await page.evaluate(() => document.body.innerText)}`);
+  }
+}
+
+const live = (page) => until(page, '#live', /^Live /);
+
+// Clicks an element, and counts the clicks: an operator wants few.
+let clicks = 0;
+async function click(page, selector, wanted = /(?:)/) {
+  await until(page, selector, wanted);
+  clicks += 1;
+  for (const node of await page.$$(selector)) {
+    if (await node.evaluate((node, source) => node.checkVisibility() && new RegExp(source).test(node.textContent), wanted.source)) return node.click();
+  }
+  throw new Error(`${selector} has gone`);
+}
+
+// Opens another view. The browser tells the page of it a moment later.
+async function show(page, hash) {
+  await page.evaluate((hash) => new Promise((done) => {
+    const before = location.href;
+    addEventListener('hashchange', done, { once: true });
+    location.hash = hash;
+    if (location.href === before) done();
+  }), hash);
+}
+
+// Types into a field, as soon as the view has it.
+async function type(page, selector, text) {
+  const field = await page.waitForSelector(selector, { visible: true });
+  await field.type(text);
+}
+
+// Asks the server for a decision, as a program does.
+async function check(descriptor, domain = 'api') {
+  const answer = await fetch(`${http}/v1/check`, { method: 'POST', body: JSON.stringify({ domain, descriptors: [descriptor] }) });
+  return answer.status;
+}
+
+// The views, each with a text that says that it is complete.
+const VIEWS = [
+  ['overview', '#/', '.limits tbody tr', /per_user/],
+  ['limit', '#/limit/api/user_id/0', '.callers', /user_id=7/],
+  ['explain', '#/explain/api/user_id/7', '.answer', /Refused now by per_user/],
+  ['blocks', '#/blocks', 'table', /203\.0\.113\.77/],
+  ['reloads', '#/reloads', 'article', /per_key/],
+];
+
+async function views(found) {
+  const violations = [];
+  for (const way of WAYS) {
+    const page = await open(way, found);
+    await live(page);
+    for (const [name, hash, selector, wanted] of VIEWS) {
+      await show(page, hash);
+      await until(page, selector, wanted);
+      // A figure that changes while it is looked at cannot be judged.
+      const { wide, title } = await page.evaluate(() => {
+        const { scrollWidth, clientWidth } = document.scrollingElement;
+        return { wide: scrollWidth > clientWidth, title: document.title };
+      });
+      if (wide) found.push(`${way.name}: ${name} is wider than the screen`);
+      assert.match(title, / – spillgate 127\.0\.0\.1:\d+$/);
+      await page.evaluate(axe);
+      violations.push(...violationTexts(`${way.name} ${name}`, await page.evaluate(() => window.axe.run({ resultTypes: ['violations'] }))));
+      if (pictures) await page.screenshot({ path: join(pictures, `${name}-${way.name}.png`), fullPage: true });
+    }
+    await page.close();
+  }
+  assert.deepEqual(violations, []);
+}
+
+// What a new operator wants. Each takes at most three clicks from the overview.
+async function tasks(found) {
+  const page = await open(LIGHT, found);
+  await live(page);
+  const task = async (name, run) => {
+    await show(page, '#/');
+    await until(page, '.limits tbody tr', /per_user/);
+    clicks = 0;
+    await run();
+    assert.ok(clicks <= 3, `${name} took ${clicks} clicks`);
+    console.log(`${name}: ${clicks} clicks`);
+  };
+  await task('which limit refuses most, and why', async () => {
+    await click(page, 'th button', /^Refused/);
+    await click(page, '.limits tbody tr:first-child a');
+    await until(page, 'h1', /per_user/);
+    await until(page, '[aria-labelledby=insight] p', /\w+\./);
+    await until(page, '.callers caption', /Most refused/);
+    assert.match((await texts(page, '.callers tbody th'))[0], /^user_id=7$/);
+  });
+  await task('why is user 7 refused', async () => {
+    await click(page, 'nav a', /^Explain$/);
+    await page.waitForSelector('select[name=domain] option');
+    await type(page, 'input[name=key]', 'user_id');
+    await type(page, 'input[name=value]', '7');
+    await click(page, 'form button', /^Explain$/);
+    await until(page, '.answer', /^Refused now by per_user \(user_id\)\. Ask again in \d/);
+    await until(page, '.step.matched', /user_id=7 any value of this key matches: this is the rule .*rules\.yaml:3/);
+    await until(page, '.decision', /refuses per_user .*before0 of 3 left/);
+  });
+  assert.equal(await check({ remote_address: '203.0.113.9' }), 200);
+  await task('block an address for ten minutes', async () => {
+    await click(page, 'nav a', /^Block and shadow$/);
+    await type(page, 'input[name=key]', 'remote_address');
+    await type(page, 'input[name=value]', '203.0.113.9');
+    await click(page, 'form button', /^Block$/);
+    await until(page, '.outcome.good', /^remote_address=203\.0\.113\.9 is blocked in all domains until \d\d:\d\d:\d\d \((9m\d+s|10m)\), on this server only\.$/);
+  });
+  assert.equal(await check({ remote_address: '203.0.113.9' }), 429);
+  await task('let it pass again', async () => {
+    await click(page, 'nav a', /^Block and shadow$/);
+    await click(page, 'td button', /^Unblock remote_address=203\.0\.113\.9 /);
+    await until(page, '.outcome.good', /no longer blocked/);
+  });
+  assert.equal(await check({ remote_address: '203.0.113.9' }), 200);
+  assert.equal(await check({ banned: 'x' }), 429);
+  await task('put a rule into shadow', async () => {
+    await click(page, '.limits a', /^nothing$/);
+    await click(page, 'button', /^Put into shadow$/);
+    await until(page, '[aria-labelledby=shadow]', /counts, but refuses nothing, on this server only. Left: (29m\d+s|30m) until \d\d:\d\d:\d\d/);
+  });
+  assert.equal(await check({ banned: 'x' }), 200);
+  await task('let the rule refuse again', async () => {
+    await until(page, '.limits tr', /^nothingshadow/);
+    await click(page, '.limits a', /^nothing$/);
+    await click(page, 'button', /^End shadow now$/);
+    await until(page, 'button', /^Put into shadow$/);
+  });
+  assert.equal(await check({ banned: 'x' }), 429);
+  await page.close();
+}
+
+// Every other form and switch.
+async function forms(found) {
+  const page = await open(LIGHT, found, { expected: /status of (400|404)/ });
+  await live(page);
+  // All rules into shadow asks first.
+  await show(page, '#/blocks');
+  await click(page, 'button', /^Put all rules into shadow$/);
+  await click(page, 'dialog button', /^Cancel$/);
+  assert.equal(await check({ banned: 'x' }), 429);
+  await click(page, 'form button', /^Put all rules into shadow$/);
+  await click(page, 'dialog button', /^Put all rules into shadow$/);
+  await until(page, '.notice', /All rules are in shadow until/);
+  assert.equal(await check({ banned: 'x' }), 200);
+  await click(page, 'td button', /^End the shadow of All rules$/);
+  await page.waitForFunction(() => !document.querySelector('.notice'));
+  assert.equal(await check({ banned: 'x' }), 429);
+  // A block in one domain, with a reason. The server says what is wrong with an entry without a key.
+  await type(page, 'input[name=key]', 'user_id');
+  await type(page, 'input[name=value]', '31');
+  await type(page, 'input[name=reason]', 'floods');
+  await page.select('select[name=domain]', 'dapi');
+  await page.select('select[name=for]', '1d');
+  await click(page, 'form button', /^Block$/);
+  await until(page, 'tbody tr', /^user_id=31floodsapi/);
+  assert.equal(await check({ user_id: '31' }), 429);
+  await page.evaluate(() => { document.querySelector('input[name=reason]').removeAttribute('maxlength'); });
+  await type(page, 'input[name=key]', 'user_id');
+  await page.$eval('input[name=reason]', (input) => { input.value = 'x'.repeat(300); });
+  await click(page, 'form button', /^Block$/);
+  await until(page, '.outcome.bad', /What to do: /);
+  // From an explanation: what blocks it, unblock, block, reset.
+  await show(page, '#/explain/api/user_id/31');
+  await until(page, '.answer', /^Refused now by a block: user_id=31/);
+  await click(page, '#answer button', /^Unblock$/);
+  await until(page, '.outcome.good', /no longer blocked in the domain api/);
+  for (let at = 0; at < 4; at += 1) await check({ user_id: '31' });
+  await click(page, 'form button', /^Explain$/);
+  await until(page, '.answer', /^Refused now by per_user/);
+  await click(page, '#answer button', /^Reset its counters$/);
+  await until(page, '.outcome.good', /full again/);
+  // The answer follows the action.
+  await until(page, '.answer', /^Allowed now/);
+  await click(page, '#answer button', /^Block user_id=31 for 10 min$/);
+  await until(page, '.outcome.good', /user_id=31 is blocked/);
+  await until(page, '.answer', /^Refused now by a block: user_id=31/);
+  assert.equal((await texts(page, '#answer button')).some((text) => text.startsWith('Block')), false);
+  // A tile leads to its list, and says what the blocks refuse.
+  await check({ user_id: '31' });
+  await show(page, '#/');
+  await until(page, '.tile', /^Blocks ?\d blocks? ?\S+ \/ s are refused by blocks\.$/);
+  await page.$eval('.tile a[href="#/blocks"]', (link) => link.click());
+  await until(page, 'h1', /^Block and shadow$/);
+  // More entries, and a level that does not match.
+  await show(page, '#/explain');
+  await page.waitForSelector('select[name=domain] option');
+  await click(page, 'button', /Another entry/);
+  await page.evaluate(() => [...document.querySelectorAll('.entry input')].forEach((input, at) => { input.value = ['path', '/login', 'remote_address', '192.0.2.1'][at]; }));
+  await click(page, 'form button', /^Explain$/);
+  await until(page, '.step.level1.matched', /remote_address=192\.0\.2\.1/);
+  assert.match(await page.evaluate(() => location.hash), /^#\/explain\/api\/path\/%2Flogin\/remote_address\/192\.0\.2\.1$/);
+  await click(page, '.entry:nth-child(2) button');
+  await click(page, 'form button', /^Explain$/);
+  await until(page, '.rule', /no limit of its own/);
+  // Search and order of the overview.
+  await show(page, '#/');
+  await type(page, '#search', 'login');
+  await page.waitForFunction(() => [...document.querySelectorAll('.limits tbody tr')].filter((row) => row.checkVisibility()).length === 1);
+  await page.$eval('#search', (input) => { input.value = ''; input.dispatchEvent(new Event('input')); });
+  await click(page, 'th button', /^Limit$/);
+  const names = await texts(page, '.limits tbody th a');
+  assert.deepEqual(names, [...names].sort((a, b) => a.localeCompare(b)));
+  await callers(page);
+  await suggestion(page);
+  await keyboard(page);
+  await page.close();
+}
+
+async function callers(page) {
+  await show(page, '#/limit/api/user_id/0');
+  await until(page, '.callers tbody tr', /user_id=7/);
+  await until(page, '[aria-labelledby=rule] code', /rules\.yaml:3$/);
+  assert.deepEqual(await texts(page, '[aria-labelledby=rule] pre'), ['- key: user_id\n  rate_limit: {name: per_user, unit: hour, requests_per_unit: 3, algorithm: token_bucket, burst: 3}']);
+  await click(page, '.callers button', /^Block user_id=7 for 10 min$/);
+  await until(page, '.outcome.good', /^user_id=7 is blocked in the domain api/);
+  await click(page, '.callers button', /^Reset user_id=7$/);
+  await until(page, '.outcome.good', /full again|nothing to reset/);
+  await click(page, '.callers a', /^Explain user_id=7$/);
+  await until(page, '.answer', /block: user_id=7/);
+  await click(page, '#answer button', /^Unblock$/);
+  await until(page, '.outcome.good', /no longer blocked/);
+}
+
+// A verdict with a suggestion needs minutes of traffic. So the answer of the server gets one on its way.
+async function suggestion(page) {
+  const yaml = 'domain: "api"\ndescriptors: []\n';
+  await page.setRequestInterception(true);
+  const change = async (request) => {
+    if (!request.url().includes('/insight')) return request.continue();
+    const answer = await (await fetch(request.url())).json();
+    answer.limits.forEach((limit) => Object.assign(limit, { verdict: 'bursts', suggested_rules: yaml }));
+    return request.respond({ contentType: 'application/json', body: JSON.stringify(answer) });
+  };
+  page.on('request', change);
+  await browser.defaultBrowserContext().overridePermissions(admin, ['clipboard-read', 'clipboard-write', 'clipboard-sanitized-write']);
+  await show(page, '#/limit/api/path%3D%2Flogin%20%3E%20remote_address/0');
+  await click(page, 'button', /^Copy$/);
+  await until(page, '.outcome.good', /^Copied/);
+  assert.equal(await page.evaluate(() => navigator.clipboard.readText()), yaml);
+  // Over HTTP from another machine, scripts have no clipboard.
+  await page.evaluate(() => {
+    Object.defineProperty(navigator, 'clipboard', { value: undefined });
+    document.addEventListener('copy', () => { window.copied = String(getSelection()); });
+  });
+  await click(page, 'button', /^Copy$/);
+  await page.waitForFunction((yaml) => window.copied?.trim() === yaml.trim(), {}, yaml);
+  page.off('request', change);
+  await page.setRequestInterception(false);
+}
+
+// The whole page can be used without a mouse, and the back button works.
+async function keyboard(page) {
+  await page.goto(`${admin}/#/`);
+  await page.reload();
+  await live(page);
+  await page.keyboard.press('Tab');
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Skip to the content');
+  await page.keyboard.press('Enter');
+  for (let at = 0; at < 20 && !(await page.evaluate(() => document.activeElement.matches('.limits tbody a'))); at += 1) await page.keyboard.press('Tab');
+  const name = await page.evaluate(() => document.activeElement.textContent);
+  await page.keyboard.press('Enter');
+  await until(page, 'h1', new RegExp(`^${name}`));
+  assert.equal(await page.evaluate(() => document.activeElement.localName), 'h1');
+  await page.goBack();
+  await until(page, '.limits tbody tr', /per_user/);
+}
+
+// Every total on the page is that of /metrics.
+async function figures(found) {
+  const metrics = await (await fetch(`${admin}/metrics`)).text();
+  const expected = new Map();
+  for (const [, kind, labels, number] of metrics.matchAll(/^spillgate_limit_(hits|near)_total\{(.*)\} (\d+)$/gm)) {
+    const label = Object.fromEntries([...labels.matchAll(/(\w+)="((?:[^"\\]|\\.)*)"/g)].map(([, name, value]) => [name, value]));
+    const key = `${label.domain} ${label.rule} ${label.limit}`;
+    expected.set(key, { ...expected.get(key), [label.outcome ?? kind]: Number(number) });
+  }
+  const page = await open(LIGHT, found);
+  await live(page);
+  const links = await page.$$eval('.limits tbody a', (nodes) => nodes.map((node) => [node.textContent, node.getAttribute('href')]));
+  assert.equal(links.length, expected.size);
+  const number = (text) => Number(text.replaceAll(',', ''));
+  for (const [name, hash] of links) {
+    const [, , domain, rule] = hash.split('/').map(decodeURIComponent);
+    // The metrics call a limit without a name by its numbers.
+    const of = expected.get(`${domain} ${rule} ${name === '10,000 per 1h' ? '10000/hour' : name}`);
+    assert.ok(of, `${domain} ${rule} ${name}`);
+    await show(page, hash);
+    await until(page, 'h1', new RegExp(`^${name}`));
+    await until(page, '[aria-labelledby=rule] p', /^Counted so far/);
+    const [, allowed, over, near] = /: ([\d,]+) hits? allowed, ([\d,]+) (?:refused|over the limit), ([\d,]+) near/.exec((await texts(page, '[aria-labelledby=rule] p')).join(' '));
+    assert.deepEqual([number(allowed), number(over), number(near)], [of.allowed + of.soft_over, of.refused + of.shadow_refused, of.near], `${name}`);
+  }
+  const total = [...expected.values()].reduce((sum, of) => sum + of.allowed + of.refused, 0);
+  assert.ok(total > 100, `only ${total} hits`);
+  await page.close();
+}
+
+// Texts of strangers stay texts, also if the policy of the page did not hold.
+async function hostile(found) {
+  const page = await open(LIGHT, found, { withoutPolicy: true, expected: /status of 404/ });
+  await live(page);
+  const { name, rule, value } = options.hostile;
+  await until(page, '.limits tbody a', /<script>/);
+  assert.ok((await texts(page, '.limits tbody a')).includes(name));
+  await show(page, `#/limit/${['hostile', rule, 0].map(encodeURIComponent).join('/')}`);
+  await until(page, '.callers tbody th', /<img/);
+  assert.ok((await textOf(page, 'h1')).startsWith(name));
+  assert.ok((await textOf(page, '[aria-labelledby=rule] pre')).includes(name));
+  await show(page, `#/explain/${['hostile', rule, value].map(encodeURIComponent).join('/')}`);
+  await until(page, '.answer', /now/);
+  await click(page, '#answer button', /^Block/);
+  await until(page, '.outcome.good', /is blocked/);
+  await show(page, '#/blocks');
+  await until(page, 'tbody th', /<img/);
+  await show(page, '#/reloads');
+  await until(page, 'li.added', /<script>/);
+  for (const hash of [`#/limit/${encodeURIComponent(value)}/x/0`, `#/${encodeURIComponent(value)}`, '#/limit/%/%E0/0', '#/explain/%3Cb%3E/__proto__/constructor', '#/__proto__', '#/constructor']) {
+    await show(page, hash);
+    await page.waitForFunction(() => document.querySelector('main h1'));
+  }
+  assert.equal(await page.evaluate(() => window.hacked), undefined);
+  assert.equal(await page.$('main img, main script, main iframe'), null);
+  await page.close();
+}
+
+// The server goes away and comes back.
+async function away(found) {
+  const page = await open(LIGHT, found, { expected: /ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_EMPTY_RESPONSE|ERR_NETWORK/ });
+  await live(page);
+  assert.equal(await page.$('.notice'), null);
+  const before = await textOf(page, 'footer');
+  console.log('stop');
+  await until(page, '.notice.bad', /^No data since \d\d:\d\d:\d\d, \d+s\. All figures are old\. /);
+  await until(page, '#live', /^No data since/);
+  await page.waitForSelector('main.stale');
+  if (pictures) await page.screenshot({ path: join(pictures, 'away-light.png'), fullPage: true });
+  console.log('start');
+  await live(page);
+  await page.waitForSelector('main:not(.stale)');
+  assert.equal(await page.$('.notice'), null);
+  await page.waitForFunction((before) => document.querySelector('footer').textContent !== before, {}, before);
+  const rates = await texts(page, '.limits .number');
+  assert.ok(rates.length > 0 && rates.every((rate) => !rate.includes('-')), `${rates}`);
+  await page.close();
+}
+
+// The page asks for a token when the server does, and sends it only in a header.
+async function tokens(found) {
+  const page = await open(LIGHT, found, { expected: /status of (401|403)/ });
+  const addresses = [];
+  page.on('request', (request) => addresses.push(request.url()));
+  const enter = async (token) => {
+    await until(page, 'dialog h2', /needs a token/);
+    await type(page, 'dialog input', token);
+    await page.keyboard.press('Enter');
+  };
+  await until(page, 'dialog h2', /needs a token/);
+  await page.evaluate(axe);
+  assert.deepEqual(violationTexts('token', await page.evaluate(() => window.axe.run({ resultTypes: ['violations'] }))), []);
+  if (pictures) await page.screenshot({ path: join(pictures, 'token-light.png') });
+  await enter('wrong');
+  await until(page, 'dialog p', /^This token is wrong/);
+  await enter(options.read);
+  await live(page);
+  await show(page, '#/blocks');
+  await type(page, 'input[name=key]', 'user_id');
+  await type(page, 'input[name=value]', '1');
+  await click(page, 'form button', /^Block$/);
+  await until(page, '.outcome.bad', /^Your token may only read\./);
+  await page.reload();
+  await live(page);
+  await click(page, 'button', /^Forget token$/);
+  await enter(options.write);
+  await live(page);
+  await show(page, '#/blocks');
+  await type(page, 'input[name=key]', 'user_id');
+  await type(page, 'input[name=value]', '1');
+  await click(page, 'form button', /^Block$/);
+  await until(page, '.outcome.good', /^user_id=1 is blocked/);
+  assert.ok(addresses.every((address) => !address.includes(options.read) && !address.includes(options.write)));
+  assert.equal(await page.evaluate(() => JSON.stringify([{ ...localStorage }, document.cookie])), '[{},""]');
+  await page.close();
+}
+
+const PARTS = { views, tasks, forms, figures, hostile, away, tokens };
+try {
+  const found = [];
+  await PARTS[part](found);
+  assert.deepEqual(found, []);
+} finally {
+  await close();
+}

@@ -1,0 +1,392 @@
+// Uses the page of the admin listener in headless Chromium in ways that a person does not plan: many tabs, late answers, a list
+// that changes under the pointer.
+//
+//   node page_state.mjs TOOLS CHROMIUM PART OPTIONS
+//
+// The arguments are those of page.mjs.
+
+import assert from 'node:assert/strict';
+import { createServer } from 'node:http';
+import { resolve } from 'node:path';
+
+import { launch } from './launch.mjs';
+
+const DEADLINE_MS = 60_000;
+// Browsers have this many connections to one server over HTTP/1.1.
+const CONNECTIONS = 6;
+
+const [tools, chromium, part, text] = process.argv.slice(2);
+const options = JSON.parse(text);
+const { admin } = options;
+const { browser, close } = await launch(resolve(tools), chromium, true);
+
+async function open(prepare) {
+  const page = await browser.newPage();
+  page.setDefaultTimeout(DEADLINE_MS);
+  if (prepare) await page.evaluateOnNewDocument(prepare);
+  await page.goto(`${admin}/`, { waitUntil: 'load', timeout: DEADLINE_MS });
+  return page;
+}
+
+// Waits until an element that can be seen has this text.
+async function until(page, selector, wanted) {
+  const seen = (selector, source) => [...document.querySelectorAll(selector)].some((node) => node.checkVisibility() && new RegExp(source).test(node.textContent));
+  await page.waitForFunction(seen, { polling: 50 }, selector, wanted.source);
+}
+
+const live = (page) => until(page, '#live', /^Live /);
+const textsOf = (page, selector) => page.$$eval(selector, (nodes) => nodes.map((node) => node.textContent));
+
+async function post(path, body) {
+  const headers = { 'X-Spillgate-Admin': '1' };
+  const answer = await fetch(`${admin}${path}`, { method: 'POST', headers, body: JSON.stringify(body) });
+  assert.equal(answer.status, 200);
+}
+
+// A browser has only a few connections to a server, and hidden tabs must not keep them.
+async function tabs() {
+  const pages = [];
+  for (let at = 0; at < CONNECTIONS + 2; at += 1) {
+    pages.push(await open());
+    await live(pages[at]);
+  }
+  const status = await pages.at(-1).evaluate(async () => (await fetch('/blocks')).status);
+  assert.equal(status, 200);
+  await pages[0].evaluate(() => {
+    window.alarms = 0;
+    new MutationObserver(() => { window.alarms += document.querySelectorAll('.notice').length; }).observe(document.getElementById('notices'), { childList: true });
+  });
+  const before = await pages[0].$eval('#live', (node) => node.textContent);
+  await pages[0].bringToFront();
+  await pages[0].waitForFunction((before) => document.getElementById('live').textContent !== before, { polling: 50 }, before);
+  await live(pages[0]);
+  assert.equal(await pages[0].evaluate(() => window.alarms), 0, 'a tab that is shown again is no alarm');
+}
+
+// Rates are those of the last seconds, whatever arrives when.
+async function rates() {
+  const page = await open();
+  await live(page);
+  const seen = await page.evaluate(async () => {
+    // The page has its own copy of the module.
+    const { state, take, takeTick, rateOf, changed } = await import('/ui/state.js?alone');
+    const { quota, share } = await import('/ui/format.js');
+    const none = { refused: 0, near: 0, shadow_refused: 0, soft_over: 0 };
+    const steps = () => Object.fromEntries(['allowed', ...Object.keys(none), 'wait_ms'].map((name) => [name, [70]]));
+    const limit = (allowed) => ({ domain: 'd', rule: 'r', name: 'n', options: {}, allowed, ...none, history: steps() });
+    const requests = { allowed: 0, refused: 0, errors: 0, history: {} };
+    const overview = (at_ms, allowed, id = 'first') => take({ at_ms, changes: 0, step_ms: 10_000, server: { id }, requests, limits: [limit(allowed)] });
+    const tick = (second, ...limits) => takeTick({ at_ms: second * 1000, changes: 0, requests, limits });
+    const rate = () => rateOf(state.limits[0], 'allowed');
+    const found = {};
+    state.connection = 'live';
+    overview(1_000, 0);
+    for (let second = 2; second <= 11; second += 1) tick(second, [0, (second - 1) * 100, 0, 0, 0, 0]);
+    found.steady = rate();
+    for (let second = 12; second <= 17; second += 1) tick(second);
+    found.stopped = rate();
+    overview(16_900, 900);
+    found.afterLateOverview = rate();
+    found.clock = state.at_ms;
+    for (let second = 18; second <= 40; second += 1) tick(second);
+    overview(39_900, 1_050);
+    found.lateCount = state.limits[0].totals.allowed.value;
+    tick(41, [0, 1_600, 0, 0, 0, 0]);
+    found.burst = rate();
+    state.connection = 'starting';
+    overview(641_000, 60_000);
+    found.afterGap = rate();
+    overview(642_000, 5, 'second');
+    overview(644_000, 25, 'second');
+    found.afterRestart = rate();
+    await new Promise((done) => setTimeout(done, 100));
+    Object.assign(state, { blocks: { blocks: [1, 60_000].map((ms) => ({ until_ms: state.at_ms + ms })) }, shadows: { all: { until_ms: state.at_ms + 1 }, rules: [] } });
+    changed();
+    await new Promise((done) => setTimeout(done, 1_000));
+    found.ended = [state.blocks.blocks.length, state.shadows.all];
+    found.shares = [[0, 5], [1, 100_000], [1, 3], [199, 2_000], [996, 1_000], [99_999, 100_000], [5, 5]].map(([part, whole]) => share(part, whole));
+    found.quota = quota({ algorithm: 'fixed_window', limit: 123_456, capacity: 123_456, window_ns: 60e9 });
+    return found;
+  });
+  assert.equal(seen.steady, 100);
+  assert.equal(seen.stopped, 0, 'nothing was allowed in the last five seconds');
+  assert.equal(seen.afterLateOverview, 0, 'an overview that is older than the last tick changes no rate');
+  assert.equal(seen.clock, 17_000, 'nor the clock');
+  assert.equal(seen.lateCount, 1_050, 'but what it has counted is not lost');
+  assert.ok(seen.burst >= 100 && seen.burst <= 120, `600 in the last five or six seconds are not ${seen.burst} a second`);
+  assert.equal(seen.afterGap, 7, 'after a gap, the rate is that of the last step');
+  assert.equal(seen.afterRestart, 10, 'the counters of another process begin again');
+  assert.deepEqual(seen.ended, [1, null], 'what has ended is not shown');
+  assert.deepEqual(seen.shares, ['0 %', '< 0.1 %', '33 %', '10 %', '99.6 %', '> 99.9 %', '100 %']);
+  assert.equal(seen.quota, '123,456 per 1m, fixed window');
+}
+
+// A list does not move another button below the pointer.
+async function lists() {
+  await post('/block', { key: 'user_id', value: 'first', for: '1h' });
+  const page = await open();
+  await live(page);
+  await page.evaluate(() => { location.hash = '#/blocks'; });
+  await until(page, 'tbody tr', /user_id=first/);
+  const button = await page.$('tbody button');
+  await button.hover();
+  await post('/block', { key: 'user_id', value: 'second', for: '1h' });
+  await until(page, 'p', /^2 blocks of at most/);
+  assert.deepEqual(await textsOf(page, 'tbody code'), ['user_id=first']);
+  await button.click();
+  await until(page, '.outcome.good', /^user_id=first is no longer blocked/);
+  await until(page, 'tbody button', /^Done$/);
+  await page.mouse.move(0, 0);
+  await until(page, 'tbody tr', /user_id=second/);
+  assert.deepEqual(await textsOf(page, 'tbody code'), ['user_id=second']);
+  // A block on a key that no limit has may be a mistake.
+  await page.type('input[name=key]', ' ip ');
+  await page.type('input[name=value]', '203.0.113.9 ');
+  await page.click('form button.main');
+  await until(page, '.outcome.good', /^ip=203\.0\.113\.9 is blocked .* No limit has the key ip: check that requests have it\.$/);
+  // The question before all rules go into shadow gives the focus back.
+  const all = /^Put all rules into shadow$/;
+  await page.evaluate((source) => [...document.querySelectorAll('form button')].find((node) => new RegExp(source).test(node.textContent)).focus(), all.source);
+  await page.keyboard.press('Enter');
+  await until(page, 'dialog h2', /^Refuse nothing/);
+  await page.keyboard.press('Escape');
+  await page.waitForFunction(() => !document.querySelector('dialog'));
+  assert.match(await page.evaluate(() => document.activeElement.textContent), all);
+}
+
+// Answers that fail are said, and asked for again.
+async function failures() {
+  const page = await open();
+  await live(page);
+  let failing = /\/(overview|rules|reloads)$/;
+  let held = null;
+  let version = null;
+  await page.setRequestInterception(true);
+  page.on('request', async (request) => {
+    if (version && request.url().endsWith('/overview')) {
+      const overview = await (await fetch(request.url())).json();
+      overview.server.version = version;
+      return request.respond({ contentType: 'application/json', body: JSON.stringify(overview) });
+    }
+    if (held && request.url().endsWith('/rules')) return held.push(request);
+    if (!failing.test(request.url())) return request.continue();
+    return request.respond({ status: 503, contentType: 'application/problem+json', body: JSON.stringify({ detail: 'busy for a test', help: 'wait' }) });
+  });
+  await until(page, '.notice.warn', /^Charts, verdicts, blocks and shadows may be old: busy for a test$/);
+  await live(page);
+  failing = /\/(rules|reloads)$/;
+  await page.waitForFunction(() => !document.querySelector('.notice'));
+  await page.evaluate(() => { location.hash = '#/explain'; });
+  await until(page, '.outcome.bad', /^busy for a test/);
+  failing = /\/reloads$/;
+  await page.waitForSelector('select[name=domain] option');
+  await page.waitForFunction(() => !document.querySelector('.outcome.bad'));
+  await page.evaluate(() => { location.hash = '#/reloads'; });
+  await until(page, '.outcome.bad', /^busy for a test/);
+  failing = /^$/;
+  await until(page, '.list', /were not reloaded/);
+  // A view that is left before its answer comes does nothing more.
+  const complaints = [];
+  page.on('console', (message) => complaints.push(message.text()));
+  held = [];
+  await page.evaluate(() => { location.hash = '#/explain/api/user_id/7'; });
+  while (held.length === 0) await new Promise((done) => setTimeout(done, 20));
+  await page.evaluate(() => { location.hash = '#/blocks'; });
+  await until(page, 'h1', /^Block and shadow$/);
+  const asked = page.waitForResponse(`${admin}/rules`);
+  held.splice(0).forEach((request) => request.continue());
+  await asked;
+  await new Promise((done) => setTimeout(done, 300));
+  assert.deepEqual(complaints, []);
+  // Another version of the server has other scripts.
+  assert.equal(await page.$('.notice'), null);
+  version = '99.0.0';
+  await until(page, '.notice.warn', /another version now: load this page again/);
+}
+
+// A limit follows its rule through reloads. The test that started this reloads when it reads a line.
+async function reloaded() {
+  const page = await open();
+  await live(page);
+  await page.evaluate(() => { location.hash = '#/limit/api/user_id/0'; });
+  await until(page, '[aria-labelledby=rule] pre', /^- key: user_id/);
+  // The text does not wait, although a button of a caller is under the pointer.
+  await (await page.waitForSelector('.callers .actions button')).hover();
+  console.log('change a comment');
+  await until(page, '[aria-labelledby=rule] pre', /^# changed\n- key: user_id/);
+  await until(page, '.lede', /refused/);
+  console.log('remove the rule');
+  await until(page, 'p', /^The rules have no such limit now/);
+  await page.waitForFunction(() => ![...document.querySelectorAll('.lede, .badges, .columns')].some((node) => node.checkVisibility()));
+  // The insight is shown although the text cannot be read.
+  await page.setRequestInterception(true);
+  page.on('request', (request) => (request.url().includes('/rules?') ? request.respond({ status: 503, contentType: 'application/problem+json', body: '{"detail":"busy for a test"}' }) : request.continue()));
+  await page.evaluate(() => { location.hash = '#/limit/api/path%3D%2Fsearch/0'; });
+  await until(page, '.outcome.bad', /^busy for a test/);
+  await until(page, '[aria-labelledby=insight] p', /verdict/i);
+}
+
+// A rule in shadow refuses nothing, and the page does not say that it does.
+async function shadowed() {
+  const page = await open();
+  await live(page);
+  await until(page, '.limits td:nth-child(3)', /[1-9]/);
+  await until(page, '.tile', /^Shadow1 limitThe rules file says so\.$/);
+  await post('/shadow', { rule: { domain: 'quiet', path: 'path=/search' }, on: true, for: '1h' });
+  await until(page, '.tile', /^Shadow2 limits1 rule for a time/);
+  await post('/shadow', { rule: { domain: 'quiet', path: 'path=/search' }, on: false });
+  assert.equal(await page.$('.limits .over'), null, 'only refusals are red');
+  assert.doesNotMatch((await textsOf(page, '.lede > span:not([hidden])')).join(''), /Most refusals/);
+  await page.evaluate(() => { location.hash = '#/limit/quiet/report/0'; });
+  await until(page, '.view > .lede', /^Now .+ \/ s allowed, [1-9].* \/ s \(.+ %\) over the limit\. They pass, but count as refused below\.$/);
+  await until(page, '[aria-labelledby=shadow]', /This rule has shadow_mode in its file and refuses nothing\./);
+  await page.evaluate(() => { location.hash = '#/explain/quiet/report/monthly'; });
+  await until(page, '.answer', /^Allowed now$/);
+  await until(page, '.decision .badge', /^would refuse$/);
+  // Nobody is told apart by a value that the rule names.
+  await page.evaluate(() => { location.hash = '#/explain/quiet/path/%2Fsearch'; });
+  await until(page, '#answer button', /^Reset its counters$/);
+  assert.ok(!(await textsOf(page, '#answer button')).some((name) => name.startsWith('Block')));
+}
+
+// An operator may need a minute to find the token.
+async function patience() {
+  const page = await open(() => {
+    const now = performance.now.bind(performance);
+    let ahead = 0;
+    performance.now = () => now() + ahead;
+    window.skip = (ms) => { ahead += ms; };
+    window.alarms = [];
+    addEventListener('DOMContentLoaded', () => {
+      const notices = document.getElementById('notices');
+      new MutationObserver(() => window.alarms.push(notices.textContent)).observe(notices, { childList: true });
+    });
+  });
+  await until(page, 'dialog h2', /needs a token/);
+  for (let at = 0; at < 3; at += 1) {
+    await page.keyboard.press('Escape');
+    await page.waitForFunction(() => document.querySelector('dialog').open);
+  }
+  await page.evaluate(() => window.skip(60_000));
+  // The page looks once a second whether the server is silent.
+  await new Promise((done) => setTimeout(done, 2_500));
+  await page.type('dialog input', options.token);
+  await page.keyboard.press('Enter');
+  await live(page);
+  assert.deepEqual(await page.evaluate(() => window.alarms.filter((text) => text !== '')), []);
+}
+
+// Runs in a page of another site. Returns what it could do.
+async function attack(admin) {
+  const block = JSON.stringify({ key: 'user_id', value: 'attacked', for: '10m' });
+  const tried = (what) => what.then((answer) => `${answer.type} ${answer.status}`, () => 'refused');
+  const plain = { method: 'POST', mode: 'no-cors', body: block };
+  const results = {
+    simple: await tried(fetch(`${admin}/block`, plain)),
+    withHeader: await tried(fetch(`${admin}/block`, { method: 'POST', headers: { 'X-Spillgate-Admin': '1' }, body: block })),
+    read: await tried(fetch(`${admin}/overview`)),
+    events: await new Promise((done) => {
+      const source = new EventSource(`${admin}/events`);
+      source.onmessage = source.onopen = () => done('open');
+      source.onerror = () => done('refused');
+    }),
+  };
+  const frame = (attributes) => new Promise((done) => {
+    const node = Object.assign(document.createElement('iframe'), attributes);
+    node.onload = () => done(node);
+    document.body.append(node);
+  });
+  // A form with this encoding sends its field as `name=value`, so its text can be JSON.
+  const form = Object.assign(document.createElement('form'), { action: `${admin}/block`, method: 'post', enctype: 'text/plain', target: 'of_form' });
+  const [before, after] = block.split('attacked');
+  form.append(Object.assign(document.createElement('input'), { name: `${before}att`, value: `acked${after}` }));
+  document.body.append(form);
+  const answered = await frame({ name: 'of_form' });
+  await new Promise((done) => {
+    answered.onload = done;
+    form.submit();
+  });
+  // The origin of a page in a sandbox is null.
+  const script = `<script>fetch("${admin}/block", ${JSON.stringify(plain)}).finally(() => parent.postMessage("done", "*"))</script>`;
+  const asked = new Promise((done) => addEventListener('message', done));
+  await frame({ sandbox: 'allow-scripts', srcdoc: script });
+  await asked;
+  await frame({ src: `${admin}/`, id: 'page' });
+  return results;
+}
+
+// A page of another site can read and change nothing, and shows this page in no frame. A name that its owner points to this machine
+// (DNS rebinding) is no name of this server.
+async function strangers() {
+  const metric = async (reason) => {
+    const text = await (await fetch(`${admin}/metrics`)).text();
+    return Number(new RegExp(`^spillgate_admin_refused_total\\{reason="${reason}"\\} (\\d+)`, 'm').exec(text)[1]);
+  };
+  const site = createServer((request, response) => response.setHeader('content-type', 'text/html').end('<!doctype html><title>another site</title><body>'));
+  await new Promise((ready) => site.listen(0, '127.0.0.1', ready));
+  const page = await browser.newPage();
+  page.setDefaultTimeout(DEADLINE_MS);
+  await page.goto(`http://other.example:${site.address().port}/`);
+  const before = await metric('origin');
+  assert.deepEqual(await page.evaluate(attack, admin), { simple: 'refused', withHeader: 'refused', read: 'refused', events: 'refused' });
+  assert.equal((await metric('origin')) - before, 7, 'each of these requests has reached the server');
+  const framed = await (await page.$('#page')).contentFrame();
+  while (!framed.url()) await new Promise((done) => setTimeout(done, 20));
+  assert.match(framed.url(), /^chrome-error:/, 'the browser shows an error instead of the page');
+  const { port } = new URL(admin);
+  const rebound = await page.goto(`http://rebound.example:${port}/`);
+  assert.equal(rebound.status(), 403);
+  assert.ok((await metric('host')) > 0);
+  assert.deepEqual((await (await fetch(`${admin}/blocks`)).json()).blocks, []);
+  site.close();
+}
+
+// What the page keeps, in bytes: its data, which are objects, lists, texts and numbers, and the code that the browser has made of its scripts.
+async function kept(client) {
+  let text = '';
+  const add = ({ chunk }) => { text += chunk; };
+  client.on('HeapProfiler.addHeapSnapshotChunk', add);
+  await client.send('HeapProfiler.takeHeapSnapshot', { reportProgress: false });
+  client.off('HeapProfiler.addHeapSnapshotChunk', add);
+  const { snapshot: { meta: { node_fields: fields, node_types: [types] } }, nodes } = JSON.parse(text);
+  const bytes = { data: 0, code: 0 };
+  for (let at = 0; at < nodes.length; at += fields.length) {
+    const kind = types[nodes[at + fields.indexOf('type')]];
+    // What is native belongs to the browser, for example its list of requests.
+    if (kind !== 'native') bytes[kind === 'code' ? 'code' : 'data'] += nodes[at + fields.indexOf('self_size')];
+  }
+  return bytes;
+}
+
+// The updates of an hour arrive 60 times as fast. What the page keeps stays the same, and so does the document. The browser
+// compiles parts of the scripts again and again, so its code is printed, but not compared.
+async function flat() {
+  // Each update is one JSON text.
+  const page = await open(() => {
+    const parse = JSON.parse;
+    window.updates = 0;
+    JSON.parse = (text) => {
+      window.updates += 1;
+      return parse(text);
+    };
+  });
+  await live(page);
+  const client = await page.createCDPSession();
+  const samples = [];
+  for (let updates = 600; updates <= 4_200; updates += 1_800) {
+    await page.waitForFunction((updates) => window.updates >= updates, { polling: 100, timeout: 5 * DEADLINE_MS }, updates);
+    const sample = { ...await kept(client), nodes: (await page.metrics()).Nodes };
+    samples.push(sample);
+    console.log(`${updates} updates: ${sample.data} bytes of data, ${sample.code} bytes of code, ${sample.nodes} nodes`);
+  }
+  const [first, last] = [samples[0], samples.at(-1)];
+  assert.ok(last.data < first.data * 1.02, 'the data grew');
+  assert.ok(last.nodes <= first.nodes + 10, 'the document grew');
+}
+
+const PARTS = { tabs, rates, lists, failures, shadowed, patience, strangers, flat, reloaded };
+try {
+  await PARTS[part]();
+} finally {
+  await close();
+}
