@@ -9,6 +9,7 @@
 //! servers suffer equally from other programs on the machine. A ratio is computed from two runs of the same round. On
 //! another machine the speeds differ, but the ratios are similar.
 
+mod admin;
 mod measure;
 mod regression;
 mod scenario;

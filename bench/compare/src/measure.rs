@@ -5,6 +5,7 @@
 
 use serde_json::Value;
 
+use crate::admin::AdminClients;
 use crate::scenario::Scenario;
 use crate::server::Server;
 use crate::{Cli, regression};
@@ -101,6 +102,7 @@ fn load_again(cli: &Cli, scenario: Scenario, server: &Server) -> Result<Run, Str
 }
 
 fn load(cli: &Cli, scenario: Scenario, server: &Server, warmup: f64) -> Result<Run, String> {
+    server.admin_clients.as_ref().map_or(Ok(()), AdminClients::check)?;
     let mut command = pinned(&scenario.client_cores(cli));
     command.arg(cli.tools.join("loadgen")).args(server.request);
     let (connections, in_flight) = scenario.load(cli);

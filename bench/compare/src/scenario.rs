@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use kit::{Redis, free_address, pinned};
 
 use crate::Cli;
+use crate::admin::{AdminClients, CLIENTS};
 use crate::server::Server;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -26,6 +27,9 @@ pub(crate) enum Scenario {
     Insight,
     /// The same with 1,000 callers, nearly all of whose requests are refused
     InsightRefused,
+    /// gRPC on many connections with two workers, a million callers: spillgate with ten clients of its admin listener
+    /// against spillgate without them. Both watch their callers
+    Admin,
     /// gRPC on one connection: spillgate with sketches against spillgate with exact states
     Sketch,
 }
@@ -77,6 +81,14 @@ impl Scenario {
                 let thousand = &["rls", "--keys", "1000"];
                 Ok(vec![self.insight(cli, "off", thousand)?, self.insight(cli, "65536", thousand)?])
             }
+            Scenario::Admin => {
+                let million = &["rls", "--keys", "1000000"];
+                let settings = ["--workers", "2", "--insight-max-callers", "65536"];
+                let start = |name: &str| self.spillgate(cli, name, &cli.spillgate, &settings, million);
+                let watched = start(&format!("{CLIENTS} clients of the admin listener"))?;
+                let admin_clients = watched.admin.map(AdminClients::start);
+                Ok(vec![start("no client of the admin listener")?, Server { admin_clients, ..watched }])
+            }
             Scenario::Sketch => {
                 let rules = |name: &str, rules: &Path| self.serve(cli, name, &cli.spillgate, rules, &[], RLS);
                 Ok(vec![rules("with sketches", &cli.sketch_rules)?, rules("with exact states", &cli.rules)?])
@@ -89,9 +101,12 @@ impl Scenario {
     fn release(self, cli: &Cli, name: &str, program: &Path) -> Result<Server, String> {
         let settings: &[&str] = if knows_insight(program)? { &["--insight-max-callers", "off"] } else { &[] };
         match self {
-            Scenario::Grpc | Scenario::Scaling | Scenario::Sketch | Scenario::Insight | Scenario::InsightRefused => {
-                self.spillgate(cli, name, program, settings, RLS)
-            }
+            Scenario::Grpc
+            | Scenario::Scaling
+            | Scenario::Sketch
+            | Scenario::Insight
+            | Scenario::InsightRefused
+            | Scenario::Admin => self.spillgate(cli, name, program, settings, RLS),
             Scenario::Http => self.spillgate(cli, name, program, settings, CHECK),
             Scenario::Shared => self.shared(cli, name, program, settings),
         }
@@ -194,16 +209,17 @@ impl Scenario {
         let mut command = pinned(&self.server_cores(cli));
         command.arg(program).arg("serve").arg(rules);
         command.arg("--grpc").arg(grpc.to_string()).arg("--http").arg(http.to_string());
-        command.arg("--admin").arg(free_address()?.to_string()).args(settings);
+        let admin = free_address()?;
+        command.arg("--admin").arg(admin.to_string()).args(settings);
         if !settings.contains(&"--workers") {
             command.args(["--workers", "1"]);
         }
-        Server::start(name, command, address, request)
+        Ok(Server { admin: Some(admin), ..Server::start(name, command, address, request)? })
     }
 
     pub(crate) fn server_cores(self, cli: &Cli) -> String {
         match self {
-            Scenario::Scaling | Scenario::Insight | Scenario::InsightRefused => {
+            Scenario::Scaling | Scenario::Insight | Scenario::InsightRefused | Scenario::Admin => {
                 format!("{},{}", cli.server_core, cli.client_core)
             }
             _ => cli.server_core.to_string(),
@@ -212,7 +228,9 @@ impl Scenario {
 
     pub(crate) fn client_cores(self, cli: &Cli) -> String {
         match self {
-            Scenario::Scaling | Scenario::Insight | Scenario::InsightRefused => self.server_cores(cli),
+            Scenario::Scaling | Scenario::Insight | Scenario::InsightRefused | Scenario::Admin => {
+                self.server_cores(cli)
+            }
             _ => cli.client_core.to_string(),
         }
     }
@@ -223,7 +241,9 @@ impl Scenario {
             Scenario::Grpc | Scenario::Shared | Scenario::Sketch => (1, cli.concurrency),
             Scenario::Http => (cli.concurrency, cli.concurrency),
             // Four requests are in flight on each connection, as if many proxies were connected.
-            Scenario::Scaling | Scenario::Insight | Scenario::InsightRefused => (cli.concurrency, cli.concurrency * 4),
+            Scenario::Scaling | Scenario::Insight | Scenario::InsightRefused | Scenario::Admin => {
+                (cli.concurrency, cli.concurrency * 4)
+            }
         }
     }
 
@@ -238,7 +258,7 @@ impl Scenario {
                 Redis on the client's core; token buckets"
             ),
             Scenario::Http => format!("HTTP `POST /v1/check`, {connections} connections, server on one core"),
-            Scenario::Scaling | Scenario::Insight | Scenario::InsightRefused => format!(
+            Scenario::Scaling | Scenario::Insight | Scenario::InsightRefused | Scenario::Admin => format!(
                 "gRPC, {in_flight} requests in flight on {connections} connections; the server and the client share two cores"
             ),
         }

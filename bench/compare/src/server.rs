@@ -5,12 +5,18 @@ use std::process::Command;
 
 use kit::{Process, Redis};
 
+use crate::admin::AdminClients;
+
 pub(crate) struct Server {
     pub(crate) process: Process,
     /// The arguments of loadgen for requests to this server.
     pub(crate) request: &'static [&'static str],
     /// The Redis that the server uses as its store. It ends with the server.
     pub(crate) redis: Option<Redis>,
+    /// The address of the admin listener, if the server is a spillgate.
+    pub(crate) admin: Option<SocketAddr>,
+    /// The clients of the admin listener, if it has any.
+    pub(crate) admin_clients: Option<AdminClients>,
 }
 
 impl Server {
@@ -21,7 +27,8 @@ impl Server {
         address: SocketAddr,
         request: &'static [&'static str],
     ) -> Result<Server, String> {
-        Ok(Server { process: Process::start(name, command, address)?, request, redis: None })
+        let process = Process::start(name, command, address)?;
+        Ok(Server { process, request, redis: None, admin: None, admin_clients: None })
     }
 
     /// Returns the same server with the Redis that it uses.
