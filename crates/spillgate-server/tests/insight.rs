@@ -246,7 +246,7 @@ fn insight_takes_the_memory_that_the_book_says() {
             Spillgate::serve(&folder.path("rules.yaml"), &[&format!("--insight-max-callers={callers}"), "--workers=2"]);
         server.process.resident_bytes() as f64 / 1_048_576.0
     };
-    for (limits, most_mib) in [(1, 8.0), (20, 35.0), (1_000, 75.0)] {
+    for (limits, most_mib) in [(1, 12.0), (20, 40.0), (1_000, 80.0)] {
         let added = resident_mib(limits, "65536") - resident_mib(limits, "off");
         println!("| {limits} limits | {added:.1} MiB |");
         assert!(added < most_mib, "insight into {limits} limits takes {added} MiB");
