@@ -37,6 +37,9 @@ export async function launch(tools, chromium, loopback) {
   const bypass = loopback ? names : ['--proxy-bypass-list=<-loopback>'];
   const browser = await puppeteer.launch({
     executablePath: chromium,
+    // A busy machine needs longer than the defaults.
+    timeout: 120_000,
+    protocolTimeout: 300_000,
     args: [...asRoot, '--disable-dev-shm-usage', `--proxy-server=http://127.0.0.1:${proxy.address().port}`, ...bypass],
   });
   const close = async () => {

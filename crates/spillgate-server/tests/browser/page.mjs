@@ -118,6 +118,7 @@ async function views(found) {
       await page.evaluate(axe);
       violations.push(...violationTexts(`${way.name} ${name}`, await page.evaluate(() => window.axe.run({ resultTypes: ['violations'] }))));
       if (pictures) await page.screenshot({ path: join(pictures, `${name}-${way.name}.png`), fullPage: true });
+      console.log(`${way.name}: ${name} was looked at`);
     }
     await page.close();
   }

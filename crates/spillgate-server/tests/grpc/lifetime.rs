@@ -60,7 +60,7 @@ async fn a_connection_over_the_bound_is_closed_at_once_until_another_one_ends() 
 
 #[tokio::test]
 async fn an_idle_connection_is_closed_and_its_client_connects_again() {
-    let setup = Setup { limits: Limits { idle: Duration::from_millis(50), ..limits() }, ..Setup::default() };
+    let setup = Setup { limits: Limits { idle: Duration::from_secs(1), ..limits() }, ..Setup::default() };
     let server = TestServer::start_with(&[RULES], setup);
     let mut client = server.client().await;
     ask(&mut client, "api", &[descriptor(&[("user", "7")])]).await.unwrap();
@@ -244,7 +244,7 @@ async fn a_panic_ends_one_request_and_is_counted() {
 
 #[tokio::test]
 async fn http_connections_that_never_complete_a_request_are_closed() {
-    let limits = Limits { receive: Duration::from_millis(100), ..limits() };
+    let limits = Limits { receive: Duration::from_secs(1), ..limits() };
     let (address, server, metrics) = http_server(limits, Arc::default());
     let running = server.start().unwrap();
     let mut slow = Vec::new();

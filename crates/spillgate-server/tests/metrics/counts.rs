@@ -84,7 +84,9 @@ fn in_redis_every_outcome_is_counted_over_each_protocol() {
 #[test]
 fn the_deny_cache_is_a_source_and_shows_its_states() {
     let redis = Redis::start();
-    let server = serve(RULES, &["--store", &redis.url(), "--store-expected-nodes", "1"]);
+    // With a short deadline, the local store would decide a request that is late.
+    let settings = ["--store", &redis.url(), "--store-expected-nodes", "1", "--store-deadline", "10s"];
+    let server = serve(RULES, &settings);
     eventually("the store is up", || Page::of(server.admin()).text.contains("spillgate_store_up 1").then_some(()));
     let hits = || Page::of(server.admin()).sum("spillgate_deny_cache_hits_total", &[]);
     eventually("the deny cache refuses", || {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use crate::page::Page;
 use crate::traffic::{RULES, check, serve};
@@ -44,6 +45,8 @@ fn a_page_is_consistent_while_requests_are_decided() {
                     let last = before.insert((name.clone(), labels.clone()), value).unwrap_or(0.0);
                     assert!(value >= last, "{name}{labels:?} fell from {last} to {value}");
                 }
+                // The listener limits how often a caller asks.
+                thread::park_timeout(Duration::from_millis(20));
             }
         });
         senders.into_iter().for_each(|sender| sender.join().unwrap());

@@ -88,12 +88,13 @@ def two_descriptors_compat_envoy(attempt):
 
 @case()
 def duration_until_reset_falls(attempt):
+    most_s = HOUR - time.time() % HOUR
     first = seconds(attempt.ask(attempt.one("per_hour")).statuses[0])
-    left_s = HOUR - time.time() % HOUR
-    same(abs(first - left_s) < 5, True, f"less than 5 s between duration_until_reset ({first} s) and the rest of the hour ({left_s} s)")
-    fallen, give_up_s = first, time.monotonic() + 10
+    least_s = HOUR - time.time() % HOUR
+    same(least_s - 2 < first < most_s + 2, True, f"duration_until_reset ({first} s) is the rest of the hour ({most_s} s to {least_s} s)")
+    fallen, give_up_s = first, time.monotonic() + 60
     while fallen > first - 1:
-        same(time.monotonic() < give_up_s, True, f"within 10 s, duration_until_reset falls by 1 s from {first} s")
+        same(time.monotonic() < give_up_s, True, f"within 60 s, duration_until_reset falls by 1 s from {first} s")
         time.sleep(0.1)
         fallen = seconds(attempt.ask(attempt.one("per_hour", hits=0)).statuses[0])
 

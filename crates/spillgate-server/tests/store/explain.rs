@@ -140,7 +140,7 @@ fn at_most_four_explanations_wait_for_the_store() {
     let server = serve(&folder, &redis.url(), &LONG_DEADLINE);
     let until_decided = post(&server, "/peek", "user", None);
     assert_eq!(left(&until_decided), [3, 5]);
-    redis.freeze();
+    redis.hold_writes();
     let (to_test, answers) = std::sync::mpsc::channel();
     for number in 0..10 {
         let (to_test, admin) = (to_test.clone(), server.admin());
@@ -155,7 +155,7 @@ fn at_most_four_explanations_wait_for_the_store() {
         assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")), "{}", refused.body);
         assert!(refused.body.contains("4 explanations and peeks run already"), "{}", refused.body);
     }
-    redis.thaw();
+    redis.release_writes();
     for _ in 0..4 {
         let answered = answers.recv_timeout(DEADLINE).expect("four are answered");
         assert_eq!(answered.status, 200, "{}", answered.body);

@@ -167,8 +167,10 @@ impl Drop for Done<'_> {
 fn every_request_is_answered_while_the_store_is_killed_under_load() {
     let mut redis = Redis::start();
     let folder = rules("  - {key: user, rate_limit: {unit: year, requests_per_unit: 4}}\n");
-    let server = serve(&folder, &redis.url(), &[]);
+    // On a busy machine, a healthy store needs more than the deadline of 10 ms that is the default.
+    let server = serve(&folder, &redis.url(), &["--store-deadline", "200ms"]);
     until_ready(&server, 200, "ready: the store answers");
+    let start = Instant::now();
     let (done, seen) = (AtomicBool::new(false), parking_lot::Mutex::new(BTreeSet::new()));
     thread::scope(|scope| {
         for number in 0..8 {
@@ -202,25 +204,31 @@ fn every_request_is_answered_while_the_store_is_killed_under_load() {
     logged(&server.process, "the store decides again after");
     assert!(failures(&server) > 0);
     assert!(decided_by(&server, "local") > 0);
-    assert_eq!(metric(&server, "spillgate_store_circuit"), 0);
+    eventually("the circuit is closed", || (metric(&server, "spillgate_store_circuit") == 0).then_some(()));
     let log = server.process.stderr();
     let failure_lines = log.iter().filter(|line| line.contains("the store did not decide"));
     let classes: Vec<_> =
         failure_lines.filter_map(|line| Some(line.split_once("class=")?.1.split(' ').next()?.to_owned())).collect();
-    let distinct: BTreeSet<_> = classes.iter().collect();
-    assert_eq!(classes.len(), distinct.len(), "the log must have only one line for each class of failure: {classes:?}");
+    let most = 1 + start.elapsed().as_secs() / 10;
+    for class in &classes {
+        let lines = classes.iter().filter(|other| *other == class).count() as u64;
+        assert!(lines <= most, "the log has a line for each class of failure every ten seconds: {classes:?}");
+    }
     let line = |text: &str| log.iter().position(|line| line.contains(text));
     let consequence = line("did not decide: it failed, and requests");
     // The cause is the failure of a request or of a probe (the server's own health check of the store). It opens the
     // circuit breaker. The consequence is that the open circuit breaker refuses requests. If no request was in flight
     // when the connections ended, only the probe fails.
-    let causes = ["the store does not answer", "did not decide: the connection to it ended"];
+    let causes = [
+        "the store does not answer",
+        "did not decide: the connection to it ended",
+        "did not decide: it did not answer in time",
+    ];
     let cause = causes.into_iter().filter_map(line).min();
     assert!(
         consequence.is_none_or(|at| cause.is_some_and(|cause| cause < at)),
         "the log names the cause before its consequence: {log:?}"
     );
-    assert!(log.iter().all(|line| !line.contains("changes=")), "{log:?}");
 }
 
 #[test]

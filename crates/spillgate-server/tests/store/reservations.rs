@@ -61,7 +61,7 @@ fn two_servers_settle_a_reservation_once() {
 #[test]
 fn a_reservation_ends_with_its_life_on_redis_too() {
     let (redis, folder) = (Redis::start(), tokens());
-    let server = serve(&folder, &redis.url(), &[&LONG_DEADLINE[..], &["--limits-reservation", "300ms"]].concat());
+    let server = serve(&folder, &redis.url(), &[&LONG_DEADLINE[..], &["--limits-reservation", "3s"]].concat());
     until_store(server.http(), "team", "none");
     let id = reserve(server.http(), &["red"], 10);
     assert_eq!(redis.keys(&[]).len(), 3, "two counters and a record");
@@ -109,7 +109,7 @@ fn of_racing_commits_over_several_slots_one_settles_all_slots() {
 #[test]
 fn only_the_server_that_has_a_reservation_in_its_memory_settles_it() {
     let (redis, folder) = (Redis::start(), tokens());
-    let servers = [(); 2].map(|()| serve(&folder, &redis.url(), &["--store-deadline", "500ms"]));
+    let servers = [(); 2].map(|()| serve(&folder, &redis.url(), &["--store-deadline", "3s"]));
     let [made_it, other] = servers.each_ref().map(|server| server.http());
     [made_it, other].iter().for_each(|address| until_store(*address, "team", "none"));
     redis.freeze();
@@ -160,7 +160,7 @@ fn without_scripts_a_reservation_says_what_is_missing() {
 #[test]
 fn while_redis_is_down_a_settlement_is_an_error_and_can_be_repeated() {
     let (redis, folder) = (Redis::start(), tokens());
-    let server = serve(&folder, &redis.url(), &["--store-deadline", "500ms"]);
+    let server = serve(&folder, &redis.url(), &["--store-deadline", "3s"]);
     until_store(server.http(), "team", "none");
     let id = reserve(server.http(), &["red"], 10);
     redis.freeze();

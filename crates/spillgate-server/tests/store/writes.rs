@@ -21,7 +21,7 @@ fn a_write_is_done_and_logged_although_its_caller_has_gone() {
     let server = serve(&folder, &redis.url(), &[&LONG_DEADLINE[..], &["--log-level", "error"]].concat());
     until_store(server.http(), "user", "none");
     assert_eq!([(); 2].map(|()| decided(server.http(), "user", "7").0), [200, 429]);
-    redis.freeze();
+    redis.hold_writes();
     let mut stream = TcpStream::connect_timeout(&server.admin(), DEADLINE).expect("the server listens");
     let head = format!(
         "POST /reset HTTP/1.1\r\nhost: localhost\r\nx-spillgate-admin: 1\r\ncontent-length: {}\r\n\r\n",
@@ -33,7 +33,7 @@ fn a_write_is_done_and_logged_although_its_caller_has_gone() {
     // The connection that asks for the metrics is one. The other one is that of the write.
     eventually("the connection has ended", || (metric(&server, "spillgate_connections") == 1).then_some(()));
     assert!(server.process.stderr().is_empty(), "the write still waits: {:?}", server.process.stderr());
-    redis.thaw();
+    redis.release_writes();
     let line = logged(&server.process, "a write on the admin listener");
     assert!(line.contains("1 limit reset: caller ") && line.contains("of rule user in domain api"), "{line}");
     assert!(line.contains("token=\"none\"") && line.ends_with("status=200"), "{line}");
@@ -46,7 +46,7 @@ async fn a_write_over_http2_is_done_and_logged_although_its_caller_has_cancelled
     let server = serve(&folder, &redis.url(), &LONG_DEADLINE);
     until_store(server.http(), "user", "none");
     assert_eq!([(); 2].map(|()| decided(server.http(), "user", "7").0), [200, 429]);
-    redis.freeze();
+    redis.hold_writes();
     let stream = tokio::net::TcpStream::connect(server.admin()).await.expect("the server listens");
     let (mut client, mut connection) = h2::client::handshake(stream).await.expect("the server speaks HTTP/2");
     let mut pings = connection.ping_pong().expect("the connection has pings");
@@ -63,7 +63,7 @@ async fn a_write_over_http2_is_done_and_logged_although_its_caller_has_cancelled
     body.send_reset(h2::Reason::CANCEL);
     drop(answer);
     pings.ping(h2::Ping::opaque()).await.expect("the server has read the cancellation");
-    redis.thaw();
+    redis.release_writes();
     let line = tokio::task::block_in_place(|| logged(&server.process, "a write on the admin listener"));
     assert!(line.contains("1 limit reset: caller ") && line.ends_with("status=200"), "{line}");
     assert_eq!(decided(server.http(), "user", "7").0, 200, "the write was done");

@@ -30,6 +30,16 @@ impl Redis {
         self.cli(words)
     }
 
+    /// Lets commands that write, and scripts, wait for [`release_writes`](Redis::release_writes). The server still answers PING,
+    /// so its clients keep their connections.
+    pub(crate) fn hold_writes(&self) {
+        assert_eq!(self.run(&["client", "pause", "600000", "write"]), "OK");
+    }
+
+    pub(crate) fn release_writes(&self) {
+        assert_eq!(self.run(&["client", "unpause"]), "OK");
+    }
+
     /// Returns the sorted keys that requests have written. The keys of a server's probes (health checks) are left out, because
     /// the server writes and removes them all the time.
     pub(crate) fn keys(&self, login: &[&str]) -> Vec<String> {
