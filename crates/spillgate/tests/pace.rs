@@ -339,7 +339,7 @@ fn a_caller_of_a_runtime_that_has_ended_does_not_change_the_next_queue() {
     });
     first.shutdown_timeout(SECOND * 10);
     let next = second.spawn(pacer.acquire_units("api", 10, None));
-    while pacer.waiting() == 0 {
+    while pacer.waiting() == 0 && !next.is_finished() {
         std::thread::yield_now();
     }
     drop(waiting);

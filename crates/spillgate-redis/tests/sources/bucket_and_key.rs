@@ -107,7 +107,7 @@ async fn what_was_counted_is_kept_when_the_options_of_a_call_differ() {
 /// fail, and the written hit would never expire.
 #[tokio::test]
 async fn a_window_that_is_no_whole_number_of_seconds_expires_like_any_other() {
-    let (server, quotas) = (Server::start(), [1500, 333, 1].map(|window_ms| options(window_ms, 5)));
+    let (server, quotas) = (Server::start(), [60_333, 3_600_500, 1].map(|window_ms| options(window_ms, 5)));
     let store = redis(&server);
     for (key, quota) in (1u128..).zip(&quotas) {
         let hit = Hit::new(key << 100, quota, Op::take(1), Binding::Enforce);

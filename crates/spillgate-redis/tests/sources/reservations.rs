@@ -389,7 +389,7 @@ async fn nothing_is_left_of_reservations_in_redis_when_their_time_is_over() {
     let server = Server::start();
     let limiter = Limiter::new(redis(&server));
     let reservations =
-        Reservations::new(limiter, build(Quota::token_bucket(1_000, SECOND))).life(Duration::from_millis(300));
+        Reservations::new(limiter, build(Quota::token_bucket(1_000, SECOND))).life(Duration::from_secs(5));
     for number in 0..200 {
         let (_, reservation) = reservations.reserve("key", 3).await.expect("the store answers");
         let mut reservation = reservation.expect("it fits");
