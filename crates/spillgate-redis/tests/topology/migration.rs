@@ -131,7 +131,7 @@ async fn a_request_of_several_new_states_fails_until_their_slot_has_moved() {
     let hits = [0, 1].map(|i| Hit::new(key, &quotas[i], Op::take(1), Binding::Enforce));
     let mut decisions = [Decision::default(); 2];
     // The request fails however often the store tries it.
-    let within = Duration::from_millis(500);
+    let within = Duration::from_secs(5);
     let error =
         store.decide(Timing::BY_STORE.within(within), &hits, &mut decisions).await.expect_err("the slot still moves");
     assert!(

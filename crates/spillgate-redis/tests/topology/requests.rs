@@ -223,13 +223,16 @@ async fn a_key_is_admitted_exactly_its_limit_however_many_ask() {
     assert_eq!(sums, [500; 3]);
 }
 
+/// The time of requests to a frozen node. It is shorter than the time after which the other nodes count the node as down.
+const LONGER: Duration = Duration::from_secs(2);
+
 /// If one slot fails, the units that the other slots took are refunded. The failed slot may have taken a unit that is
 /// not refunded, so `refunds_lost` counts this slot once.
 #[tokio::test]
 async fn a_part_that_fails_has_the_request_fail_and_the_others_give_back() {
     let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]);
     let store =
-        RedisStore::new(&Settings { timeout: WITHIN, ..with_long_timeouts(&cluster.url()) }).expect("the URL is valid");
+        RedisStore::new(&Settings { timeout: LONGER, ..with_long_timeouts(&cluster.url()) }).expect("the URL is valid");
     store.wait_connected().await.expect("the cluster serves");
     let limited: Vec<(u128, Quota)> =
         (0..3).map(|i| (key_on(&cluster.nodes[0], i, &a_day(1), 7), a_day(500))).collect();
@@ -253,7 +256,7 @@ async fn a_slot_without_a_connection_keeps_nothing() {
     assert_eq!(left(&store, &limited[0]).await, 500);
     cluster.nodes[1].freeze();
     let failed =
-        store.decide(Timing::BY_STORE.within(WITHIN), &takes(&limited, 0..2), &mut [Decision::default(); 2]).await;
+        store.decide(Timing::BY_STORE.within(LONGER), &takes(&limited, 0..2), &mut [Decision::default(); 2]).await;
     assert!(failed.is_err(), "{failed:?}");
     until("the first slot has refunded", || store.in_flight() == 0).await;
     assert_eq!((store.failures(StoreErrorKind::NotSent), store.refunds_lost()), (1, 0));

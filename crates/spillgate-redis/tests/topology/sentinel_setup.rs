@@ -54,7 +54,7 @@ impl Sentinel {
         let (folder, port) = (folder_in_memory(), free_port());
         let settings = format!(
             "port {port}\nbind 127.0.0.1\nsentinel monitor main 127.0.0.1 {primary} 2\n\
-             sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 2000\n{more}"
+             sentinel down-after-milliseconds main 2000\nsentinel failover-timeout main 2000\n{more}"
         );
         fs::write(folder.path().join("sentinel.conf"), settings).expect("the file can be written");
         let mut command = Command::new(redis_program());

@@ -30,7 +30,7 @@ async fn assert_all_are_accounted_for(store: &RedisStore, load: Load, failed: u6
     let tally = load.end().await;
     assert_eq!((counted(store), store.in_flight()), (tally.failed + failed, 0), "{tally:?}");
     // On a busy machine, the longest wait can be much longer than the timeout.
-    assert!(tally.longest < 20 * WITHIN, "{tally:?}");
+    assert!(tally.longest < 100 * WITHIN, "{tally:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

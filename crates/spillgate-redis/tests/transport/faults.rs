@@ -32,7 +32,7 @@ fn assert_all_are_accounted_for(store: &RedisStore, tally: &Tally) {
     assert_eq!(counted(store), tally.failed, "{tally:?}");
     // If the store ignored the deadline, a request would wait for as long as the fault lasts. The bound is large,
     // because the machine may be busy.
-    assert!(tally.longest < 20 * WITHIN, "{tally:?}");
+    assert!(tally.longest < 100 * WITHIN, "{tally:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

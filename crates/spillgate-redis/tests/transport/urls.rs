@@ -93,7 +93,7 @@ async fn connected(port: u16, ca: &str, client: Option<&Pem>) -> Result<(), Erro
 async fn connected_by(port: u16, tls: Tls) -> Result<(), Error> {
     let settings = Settings {
         tls,
-        connect_timeout: Duration::from_secs(1),
+        connect_timeout: Duration::from_secs(3),
         ..Settings::new(format!("rediss://127.0.0.1:{port}/"))
     };
     RedisStore::new(&settings)?.wait_connected().await
