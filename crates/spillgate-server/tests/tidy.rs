@@ -11,15 +11,10 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-#[path = "tidy/dependencies.rs"]
 mod dependencies;
-#[path = "tidy/prose.rs"]
 mod prose;
-#[path = "tidy/prose_text.rs"]
 mod prose_text;
-#[path = "tidy/public_types.rs"]
 mod public_types;
-#[path = "tidy/rust_source.rs"]
 mod rust_source;
 
 /// Folders with generated files. The tests never read them.
@@ -58,10 +53,6 @@ fn files() -> Vec<(String, String)> {
     walk(&root, &root, &mut found);
     assert!(found.len() > 50, "only {} files were found below {}", found.len(), root.display());
     found
-}
-
-fn starts_with_any(path: &str, prefixes: &[&str]) -> bool {
-    prefixes.iter().any(|prefix| path.starts_with(prefix))
 }
 
 /// Returns whether the file is part of a shipped program or library. Tests and spillgate-testkit are not shipped.
@@ -231,11 +222,13 @@ fn paths_in_pages_for_contributors_exist() {
     for (page, text) in files.iter().filter(|(path, _)| pages(path)) {
         for (line, text) in (1..).zip(text.lines()) {
             // A path with `NAME` or `*` is a pattern, and `redis://` begins a URL.
-            let is_pattern = |span: &str| span.contains("NAME") || span.contains(['*', '{', ' ']) || span.contains("://");
+            let is_pattern =
+                |span: &str| span.contains("NAME") || span.contains(['*', '{', ' ']) || span.contains("://");
             let is_path = |span: &&str| endings.iter().any(|ending| span.ends_with(ending)) && !is_pattern(span);
             for path in code_spans(text).filter(is_path) {
                 let suffix = format!("/{}", path.trim_start_matches('/'));
-                let is_it = |file: &String| if path.ends_with('/') { file.contains(&suffix) } else { file.ends_with(&suffix) };
+                let is_it =
+                    |file: &String| if path.ends_with('/') { file.contains(&suffix) } else { file.ends_with(&suffix) };
                 if !paths.iter().any(is_it) {
                     problems.push(format!("{page}:{line}: {path}"));
                 }

@@ -5,7 +5,7 @@ use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate
     Ok, OverLimit,
 };
 
-use crate::support::*;
+use crate::grpc::support::*;
 
 const RULES: &str = "
 domain: api

@@ -15,7 +15,7 @@ use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate
 use spillgate_server::settings::Limits;
 use tonic::Code;
 
-use crate::support::*;
+use crate::grpc::support::*;
 
 const RULES: &str = "
 domain: api

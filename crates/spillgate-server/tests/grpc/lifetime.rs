@@ -16,7 +16,7 @@ use spillgate_server::metrics::{Closed, Metrics};
 use spillgate_server::service::{Peer, Readiness};
 use spillgate_server::settings::{Limits, Listen};
 
-use crate::support::*;
+use crate::grpc::support::*;
 
 const RULES: &str = "
 domain: api

@@ -12,7 +12,7 @@ use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate
 use spillgate_server::settings::Grants;
 use tonic::Code as GrpcCode;
 
-use crate::support::*;
+use crate::grpc::support::*;
 
 const BASIC: &str = "
 domain: api

@@ -9,7 +9,7 @@ use serde_json::json;
 use spillgate_server::admin::{Access, Needs, routes};
 use spillgate_server::service::Peer;
 
-use crate::app::{App, Reply};
+use crate::http::app::{App, Reply};
 
 pub(crate) const LOCAL: &str = "127.0.0.1:4711";
 pub(crate) const REMOTE: &str = "203.0.113.9:4711";

@@ -10,7 +10,7 @@ use serde_json::json;
 use spillgate::rules::{Rules, RulesFile};
 use spillgate_server::admin::{Needs, routes};
 
-use crate::app::{App, Reply};
+use crate::http::app::{App, Reply};
 
 const LOCAL: &str = "127.0.0.1:4711";
 const REMOTE: &str = "203.0.113.9:4711";

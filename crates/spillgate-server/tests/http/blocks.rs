@@ -14,7 +14,7 @@ use spillgate_server::protocol::http::HttpOptions;
 use spillgate_server::service::ServiceOptions;
 use spillgate_server::settings::{EntrySource, ForwardAuth, Grants, Insight, ValueSource};
 
-use crate::app::{App, Reply, options};
+use crate::http::app::{App, Reply, options};
 
 fn block(app: &App, body: &Value) -> Value {
     let reply = app.operate("POST", "/block", body);

@@ -16,8 +16,8 @@ use spillgate_server::admin::{self, Access, AdminState};
 use spillgate_server::service::{Peer, Readiness};
 use tower::ServiceExt as _;
 
-use crate::app::App;
-use crate::schema;
+use crate::http::app::App;
+use crate::http::schema;
 
 const ASK: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}]}"#;
 

@@ -10,7 +10,7 @@ use spillgate_server::protocol::http::{HttpError, HttpOptions, HttpState};
 use spillgate_server::service::{Peer, ServiceOptions};
 use spillgate_server::settings::{EntrySource, ForwardAuth, ValueSource};
 
-use crate::app::{App, Reply, options};
+use crate::http::app::{App, Reply, options};
 
 fn entry(key: &str, from: ValueSource) -> EntrySource {
     EntrySource { key: key.into(), from }

@@ -7,7 +7,7 @@ use spillgate::rules::{Rules, RulesFile};
 use spillgate_server::service::ServiceOptions;
 use spillgate_server::settings::{CallerKeys, Insight};
 
-use crate::app::{App, RULES, options};
+use crate::http::app::{App, RULES, options};
 
 fn app(keys: CallerKeys) -> App {
     let insight = Insight { max_callers: 2000, keys };

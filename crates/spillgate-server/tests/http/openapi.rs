@@ -10,8 +10,8 @@ use spillgate::rules::{Rules, RulesFile};
 use spillgate_server::service::ServiceOptions;
 use spillgate_server::settings::{CallerKeys, Insight};
 
-use crate::app::{App, options};
-use crate::schema;
+use crate::http::app::{App, options};
+use crate::http::schema;
 
 #[test]
 fn a_suggestion_is_as_the_file_says() {

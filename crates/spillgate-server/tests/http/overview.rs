@@ -9,8 +9,8 @@ use spillgate::rules::{Rules, RulesFile};
 use spillgate_server::service::{HISTORY_STEP, HISTORY_STEPS, ServiceOptions};
 use spillgate_server::settings::Insight;
 
-use crate::app::{App, options};
-use crate::schema;
+use crate::http::app::{App, options};
+use crate::http::schema;
 
 fn get(app: &App, path: &str) -> String {
     let request = Request::get(path).body(Body::empty()).expect("the request is valid");

@@ -7,7 +7,7 @@ use spillgate_server::protocol::http::HttpOptions;
 use spillgate_server::service::ServiceOptions;
 use spillgate_server::settings::Grants;
 
-use crate::app::{App, options};
+use crate::http::app::{App, options};
 
 fn app(grants: Grants) -> App {
     App::with(HttpOptions { grants, ..options() }, ServiceOptions::default())

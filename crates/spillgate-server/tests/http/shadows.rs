@@ -10,7 +10,7 @@ use spillgate::rules::{Rules, RulesFile};
 use spillgate_server::operator::{SWITCHES_MAX, ShadowOf};
 use spillgate_server::service::ServiceOptions;
 
-use crate::app::{App, Reply, options};
+use crate::http::app::{App, Reply, options};
 
 fn shadow(app: &App, body: &Value) -> Reply {
     app.operate("POST", "/shadow", body)

@@ -7,7 +7,7 @@ use spillgate_server::protocol::http::HttpOptions;
 use spillgate_server::service::ServiceOptions;
 use spillgate_server::settings::Grants;
 
-use crate::app::{App, Reply, options};
+use crate::http::app::{App, Reply, options};
 
 fn check(app: &App, descriptors: &Value, cost: u64) -> Reply {
     app.post("/v1/check", &json!({ "domain": "api", "descriptors": descriptors, "cost": cost }).to_string())

@@ -221,7 +221,8 @@ impl Block {
                 sentence.start.extend([word.as_str(), " "]);
             }
             let bare = word.trim_end_matches([')', ']', '"', '\'', '*', '_', '\u{201d}']);
-            ended = bare.ends_with(['.', '?', '!']) && !ABBREVIATIONS.contains(&bare.trim_start_matches(['(', '[', '"']));
+            ended =
+                bare.ends_with(['.', '?', '!']) && !ABBREVIATIONS.contains(&bare.trim_start_matches(['(', '[', '"']));
         }
         found
     }

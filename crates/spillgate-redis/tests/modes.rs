@@ -1,28 +1,13 @@
 //! Tests the effects of a store's settings on a real Redis.
 
-#[allow(dead_code, reason = "the tests of topologies use all of this file")]
-#[path = "../topology/cluster.rs"]
-mod cluster;
 mod clusters;
-#[allow(dead_code, reason = "the tests of transport use all of this file")]
-#[path = "../transport/common.rs"]
-mod common;
 mod deny_cache;
-#[allow(dead_code, reason = "the tests of transport use all of this file")]
-#[path = "../transport/load.rs"]
-mod load;
-#[allow(dead_code, reason = "the tests of transport use all of this file")]
-#[path = "../transport/server.rs"]
-mod server;
-#[allow(dead_code, reason = "the tests of scripts use all of this file")]
-#[path = "../scripts/support.rs"]
-mod support;
 mod transaction;
 
-use common::{PATIENCE, a_day, take, until, with_long_timeouts};
+use crate::support::client::RedisServer;
+use crate::support::common::with_long_timeouts;
 use spillgate_core::{Binding, Decision, Hit, Op, Quota, Store, Timing, Verdict};
 use spillgate_redis::{RedisStore, Settings};
-use support::RedisServer;
 
 /// Returns settings with timeouts so long that even a busy machine does not reach them.
 fn settings(server: &RedisServer) -> Settings {

@@ -4,16 +4,13 @@
 
 #![allow(clippy::print_stdout, reason = "a process prints how many units it got")]
 
-#[path = "../transport/server.rs"]
-#[allow(dead_code, reason = "these tests kill and freeze no server")]
-mod server;
 mod several_quotas;
 
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use server::Server;
+use crate::support::server::Server;
 use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Store as _, Timing};
 use spillgate_redis::{RedisStore, Settings};
 use tokio::runtime::Runtime;
@@ -53,7 +50,7 @@ fn four_processes_of_64_tasks_on_one_key_are_admitted_exactly_the_limit() {
     // The processes that are started run this same test, with the environment variable.
     match std::env::var(SERVER) {
         Ok(url) => take(&url),
-        Err(_) => start_and_sum("four_processes_of_64_tasks_on_one_key_are_admitted_exactly_the_limit"),
+        Err(_) => start_and_sum("exactness::four_processes_of_64_tasks_on_one_key_are_admitted_exactly_the_limit"),
     }
 }
 

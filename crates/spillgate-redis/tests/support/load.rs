@@ -8,7 +8,7 @@ use spillgate_redis::{RedisStore, StoreErrorKind};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::{PATIENCE, a_day, take};
+use crate::support::common::{PATIENCE, a_day, take};
 
 /// The outcomes of the requests of one task, or of all tasks.
 #[derive(Clone, Copy, Debug, Default)]

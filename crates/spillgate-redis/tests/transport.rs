@@ -3,15 +3,10 @@
 
 mod answers;
 mod batches;
-mod common;
 mod connections;
 mod faults;
 mod invalid_replies;
 mod lists;
-mod load;
 mod proxy;
-mod server;
 mod start;
 mod urls;
-
-use common::{PATIENCE, a_day, take, until, until_decided, with_long_timeouts};

@@ -7,8 +7,8 @@ use spillgate_core::{Binding, Hit, Op, Quota};
 use spillgate_redis::{RedisKey, RedisStore};
 use spillgate_testkit::start_cluster;
 
-use crate::server::{Server, run};
-use crate::{until, with_long_timeouts};
+use crate::support::common::{until, with_long_timeouts};
+use crate::support::server::{Server, run};
 
 /// The nodes: three primaries, and three replicas if the test wants them.
 pub(crate) struct Cluster {

@@ -1,13 +1,8 @@
 //! Tests the store on real clusters, and on real primaries that sentinels name. The tests send requests with hits in
 //! several slots, move slots, and kill, demote and restart primaries.
 
-mod cluster;
-#[path = "../transport/common.rs"]
-mod common;
 mod coverage;
 mod failover;
-#[path = "../transport/load.rs"]
-mod load;
 mod load_on_one_key;
 mod migration;
 mod outage;
@@ -15,7 +10,3 @@ mod requests;
 mod sentinel_reports;
 mod sentinel_setup;
 mod sentinels;
-#[path = "../transport/server.rs"]
-mod server;
-
-use common::{PATIENCE, a_day, take, until, until_decided, with_long_timeouts};

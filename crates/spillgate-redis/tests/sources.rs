@@ -8,14 +8,11 @@ mod is_allowed;
 mod outbound;
 mod permits;
 mod reservations;
-#[path = "../transport/server.rs"]
-#[allow(dead_code, reason = "these tests do not freeze a server")]
-mod server;
 
 use std::time::Duration;
 
+use crate::support::server::Server;
 use redis::FromRedisValue;
-use server::Server;
 use spillgate::{
     Binding, Decision, Hit, MemoryOptions, MemoryStore, Op, Quota, QuotaBuilder, Source, Store, Time, Verdict,
 };

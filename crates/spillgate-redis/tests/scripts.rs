@@ -8,4 +8,3 @@ mod products;
 mod repeated;
 mod replies;
 mod store;
-mod support;
