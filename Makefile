@@ -101,6 +101,8 @@ show-unread-answers: ## Memory held for clients that never read their answers
 	scripts/show.sh unread-answers
 show-house: ## Compare the source tree with commit BASE: lines, documentation, cycles, dependencies
 	python3 scripts/show_house.py $(BASE)
+show-inventory: ## Names of tests, commands, routes, metrics and public items: what BASE had, and what is lost or new
+	python3 scripts/show_inventory.py $(BASE)
 show-reading: ## Draw twenty files by SEED for a reading test, and count their sentences
 	python3 scripts/show_reading.py $(SEED)
 show-checklist: ## Compare the files that BRANCH changes with CHECKLIST of CONTRIBUTING.md
