@@ -103,7 +103,7 @@ show-house: ## Compare the source tree with commit BASE: lines, documentation, c
 	python3 scripts/show_house.py $(BASE)
 show-reading: ## Draw twenty files by SEED for a reading test, and count their sentences
 	python3 scripts/show_reading.py $(SEED)
-show-checklist: ## Compare the files that BRANCH changes with CHECKLIST of CONTRIBUTING.md
+show-checklist: ## Compare the files that BRANCH changes with CHECKLIST, a title in docs/contributing
 	python3 scripts/show_checklist.py "$(CHECKLIST)" $(BRANCH)
 show-no-regression: ## Compare instructions, CPU time and allocations with commit BASE
 	scripts/show-no-regression.sh $(BASE)
