@@ -69,7 +69,7 @@ fn the_help_for_an_unknown_path_names_every_route() {
 
 #[test]
 fn the_reference_has_every_route_and_what_it_needs() {
-    let page = include_str!("../../../../docs/src/reference/http.md");
+    let page = include_str!("../../../../docs/src/reference/admin.md");
     let text = page.split_whitespace().collect::<Vec<_>>().join(" ");
     for (method, path, _) in routes() {
         let rows = page.lines().filter(|line| line.starts_with("| `") && line.contains(&format!("`{method} {path}`")));
