@@ -12,9 +12,9 @@ use spillgate::rules::{self, Action};
 use crate::protocol::http::json::{Entries, Text, object};
 use crate::protocol::http::problem::Problem;
 use crate::protocol::http::read_body;
-use crate::service::explain::Pairs;
+use crate::service::explain::{Explanation, Pairs};
 
-use super::{AdminState, BODY_BYTES, Explanation, standing};
+use super::{AdminState, BODY_BYTES, standing};
 
 const EXAMPLE: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}],"cost":1}"#;
 

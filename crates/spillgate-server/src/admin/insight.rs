@@ -13,8 +13,7 @@ use spillgate::rules::{Limit, Rule};
 
 use crate::limit_name::LimitName;
 use crate::protocol::http::problem::Problem;
-use crate::service::{Service, Watched};
-use crate::settings::CallerKeys;
+use crate::service::{CallerKeys, Service, Watched};
 
 use super::{AdminState, query_error};
 

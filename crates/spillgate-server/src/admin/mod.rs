@@ -11,7 +11,6 @@ mod access;
 mod blocks;
 mod events;
 mod explain;
-mod explanation;
 mod figures;
 mod guard;
 mod insight;
@@ -42,15 +41,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::protocol::http::{self, problem::Problem};
 use crate::service::Service;
-use crate::settings::StoreUrl;
+use crate::service::reloads::ReloadHistory;
 
 use access::RateLimits;
 pub use access::{Access, Needs, WrongTokens};
 use events::{Streams, TICK_EVERY};
-pub(crate) use explanation::Explanation;
 use page::Pages;
-pub use reloads::ReloadHistory;
-pub(crate) use reloads::{Lines, LoadedCounts, Outcome, Reload};
 pub(crate) use writes::TARGET as WRITES_TARGET;
 
 /// The maximum number of bytes in the body of a request. The body of a reset is small: it has only a few descriptors.
@@ -118,13 +114,11 @@ impl<C: Clock> AdminState<C> {
         self
     }
 
-    /// Sets the URL of the shared store, which explanations show. `None` means that the store is memory.
+    /// Sets the URL of the shared store, which explanations show. It must have no password. `None` means that the store is
+    /// memory.
     #[must_use]
-    pub fn with_store(mut self, url: &StoreUrl) -> AdminState<C> {
-        self.store = match url {
-            StoreUrl::Memory => None,
-            StoreUrl::Shared(_) => Some(url.to_string().into()),
-        };
+    pub fn with_store(mut self, url: Option<String>) -> AdminState<C> {
+        self.store = url.map(Into::into);
         self
     }
 }

@@ -8,8 +8,8 @@ use spillgate::SystemClock;
 use tokio::sync::watch;
 
 use crate::metrics::Metrics;
-use crate::settings::Limits;
 
+use super::Limits;
 use super::unread::Pool;
 
 /// The limits, the metrics, the pool of memory for unread answers, the clock, and the signal to drain.

@@ -13,6 +13,7 @@ mod hold;
 mod http;
 mod http2;
 mod io;
+mod listen;
 mod runner;
 mod serve;
 mod socket;
@@ -32,9 +33,9 @@ use crate::metrics::{Closed, Metrics};
 use crate::protocol::grpc::Grpc;
 use crate::protocol::http::HttpState;
 use crate::service::Peer;
-use crate::settings::{Limits, Listen};
 
 use context::Context;
+pub use listen::{Limits, Listen};
 use socket::{Acceptor, Bound, Socket, UnixFile};
 use unread::Pool;
 

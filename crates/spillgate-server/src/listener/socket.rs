@@ -20,9 +20,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::service::Peer;
-use crate::settings::Listen;
 
-use super::{App, Shared};
+use super::{App, Listen, Shared};
 
 /// The maximum number of new connections that the operating system queues for the server. The system also applies its
 /// own limit (`net.core.somaxconn`).

@@ -3,7 +3,15 @@
 //! Every listener makes one such value, so that each request of its connections is counted and bounded alike.
 
 use crate::metrics::Protocol;
-use crate::settings::Grants;
+
+/// What the clients of one listener may send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Grants {
+    /// Whether clients may give units back (`is_negative_hits`).
+    pub refund: bool,
+    /// Whether clients may send a limit of their own (`limit` in a descriptor).
+    pub overriding: bool,
+}
 
 /// The client that sent a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

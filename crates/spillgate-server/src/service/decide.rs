@@ -14,9 +14,8 @@ use tracing::Level;
 use super::answer::{self, Answer, AnswerView};
 use super::sketched::decide_single;
 use super::validate::within;
-use super::{Client, Loaded, Service, ServiceError};
+use super::{Client, Grants, Loaded, Service, ServiceError};
 use crate::metrics::Metrics;
-use crate::settings::Grants;
 
 impl<C: Clock> Service<C> {
     /// Decides one request of `client` by the current rules.

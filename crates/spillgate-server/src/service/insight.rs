@@ -13,9 +13,8 @@ use spillgate::rules::{Limit, Request, Rule, Rules};
 use spillgate::{Clock, KeyHasher, Time};
 
 use super::answer::AnswerView;
-use super::{Loaded, Service};
+use super::{CallerKeys, Insight, Loaded, Service};
 use crate::metrics::judged_units;
-use crate::settings::{CallerKeys, Insight};
 
 /// The most callers that the sample of one limit has.
 const CALLERS: usize = 4096;
@@ -202,7 +201,7 @@ fn watch_all(now: Time, loaded: &Loaded, request: &Request<'_>, answer: AnswerVi
 
 /// Returns how much a limit with this verdict needs the attention of an operator. The limits with the highest numbers are shown
 /// first. A limit without a verdict has 0.
-pub(crate) const fn attention(verdict: Verdict) -> u8 {
+pub const fn attention(verdict: Verdict) -> u8 {
     match verdict {
         Verdict::TooStrict => 6,
         Verdict::Bursts => 5,
@@ -214,7 +213,7 @@ pub(crate) const fn attention(verdict: Verdict) -> u8 {
 }
 
 /// Returns the beginning of a descriptor as text: `user_id=7, path=/search`. It is the name of a caller everywhere.
-pub(crate) fn caller_name(entries: &[(&str, &str)]) -> CallerName {
+pub fn caller_name(entries: &[(&str, &str)]) -> CallerName {
     let parts = |(index, (key, value))| [if index > 0 { ", " } else { "" }, key, "=", value];
     CallerName::of(entries.iter().copied().enumerate().flat_map(parts))
 }

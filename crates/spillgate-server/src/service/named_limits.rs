@@ -11,9 +11,8 @@ use tracing::Level;
 
 use super::sketched::refuse_sketches;
 use super::validate::within;
-use super::{Service, ServiceError};
+use super::{Grants, Service, ServiceError};
 use crate::metrics::{Metrics, Protocol, ThreadNumber};
-use crate::settings::Grants;
 
 impl<C: Clock> Service<C> {
     /// Returns the hashed key of a limit that the caller names.

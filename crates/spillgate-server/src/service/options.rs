@@ -1,10 +1,8 @@
 //! How a service behaves: what it refuses, and how large a request can be.
 //!
-//! The settings file has more options. The service reads only the options here.
+//! The settings file has more options. The service knows only the options here.
 
 use spillgate::OnStoreFailure;
-
-use crate::settings::{Insight, Limits, Settings, StoreUrl};
 
 /// How large one request can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,17 +24,6 @@ impl Default for Bounds {
     }
 }
 
-impl From<&Limits> for Bounds {
-    fn from(limits: &Limits) -> Self {
-        Bounds {
-            descriptors: limits.descriptors,
-            entries: limits.entries,
-            key_bytes: limits.key,
-            value_bytes: limits.value,
-        }
-    }
-}
-
 /// How a service behaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServiceOptions {
@@ -54,15 +41,23 @@ pub struct ServiceOptions {
     pub insight: Insight,
 }
 
-impl From<&Settings> for ServiceOptions {
-    fn from(settings: &Settings) -> Self {
-        ServiceOptions {
-            shadow: settings.shadow,
-            deny_unmatched: settings.deny_unmatched,
-            on_store_failure: settings.on_store_failure,
-            bounds: Bounds::from(&settings.limits),
-            has_public_keys: settings.store.url != StoreUrl::Memory && settings.store.key_secret_file.is_none(),
-            insight: settings.insight,
-        }
-    }
+/// What the server remembers of the callers of each limit, to say what the limits do. The default is nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Insight {
+    /// The maximum number of callers in the samples of all limits together. 0 means that nothing is remembered.
+    pub max_callers: usize,
+    /// How callers are shown.
+    pub keys: CallerKeys,
+}
+
+/// How the callers with the most units are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CallerKeys {
+    /// They are not shown.
+    #[default]
+    Off,
+    /// By a hash.
+    Hashed,
+    /// By the beginning of their descriptors.
+    Plain,
 }

@@ -8,7 +8,6 @@ use spillgate::{Binding, Decision, Hit, KeyHasher, ManualClock, MemoryOptions, M
 use super::answer::{AnswerView, statuses};
 use super::*;
 use crate::metrics::Protocol;
-use crate::settings::{Grants, Insight, SettingsFile, Sources, resolve};
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 
@@ -180,17 +179,4 @@ async fn callers_that_know_the_key_secret_do_not_know_their_hashes() {
     let different: std::collections::HashSet<_> = ids.iter().map(|(id, _)| id.to_string()).collect();
     let checks: std::collections::HashSet<_> = ids.iter().map(|(_, check)| check).collect();
     assert_eq!((different.len(), checks.len()), (3, 3), "{ids:?}");
-}
-
-#[test]
-fn keys_are_public_if_a_shared_store_has_no_key_secret() {
-    for (text, is_public) in [
-        ("store: {url: memory}", false),
-        ("store: {url: \"redis://127.0.0.1:1\"}", true),
-        ("store: {url: \"redis://127.0.0.1:1\", key_secret_file: a}", false),
-    ] {
-        let file = SettingsFile { name: "a.yaml".into(), text: text.into() };
-        let resolved = resolve(&Sources { file: Some(file), ..Sources::default() }).expect("the settings are valid");
-        assert_eq!(ServiceOptions::from(&resolved.settings).has_public_keys, is_public, "{text}");
-    }
 }

@@ -5,9 +5,7 @@
 use spillgate::Clock;
 use spillgate::rules::{Action, Request};
 
-use super::{Service, ServiceError};
-use crate::settings::Grants;
-
+use super::{Grants, Service, ServiceError};
 impl<C: Clock> Service<C> {
     /// Checks everything in a request that can be checked without rules.
     pub(super) fn validate(&self, request: &Request<'_>, grants: Grants) -> Result<(), ServiceError> {

@@ -3,6 +3,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use spillgate::text::Diagnostic;
 use spillgate_redis::LogForm;
 
+use crate::protocol::http::{EntrySource, ValueSource};
+use crate::service::CallerKeys;
+
 use super::*;
 
 fn from_file(text: &str) -> Result<Settings, Vec<Diagnostic>> {

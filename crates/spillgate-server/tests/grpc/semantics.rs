@@ -9,7 +9,7 @@ use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate
     self, Ok, OverLimit,
 };
 use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
-use spillgate_server::settings::Grants;
+use spillgate_server::service::Grants;
 use tonic::Code as GrpcCode;
 
 use crate::support::*;

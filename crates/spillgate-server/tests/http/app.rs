@@ -18,9 +18,8 @@ use spillgate::rules::{Rules, RulesFile};
 use spillgate::{Limiter, ManualClock, MemoryOptions, MemoryStore, Time};
 use spillgate_server::admin::{self, Access, AdminState};
 use spillgate_server::metrics::Metrics;
-use spillgate_server::protocol::http::{HttpOptions, HttpState};
-use spillgate_server::service::{Backend, Peer, Service, ServiceOptions};
-use spillgate_server::settings::{ForwardAuth, Grants};
+use spillgate_server::protocol::http::{ForwardAuth, HttpOptions, HttpState};
+use spillgate_server::service::{Backend, Grants, Peer, Service, ServiceOptions};
 use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt;
 

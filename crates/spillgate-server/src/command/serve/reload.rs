@@ -16,11 +16,11 @@ use spillgate::rules::Rules;
 use super::banner::Loaded;
 use super::rule_changes::{limits_lost, log_lost_counts};
 use super::rule_differences::differences;
-use crate::admin::{Lines, LoadedCounts, Outcome, Reload, ReloadHistory};
 use crate::cli::Serve;
 use crate::command::open::{rule_checks, rules, settings};
 use crate::command::terminal::{Problem, Problems};
 use crate::service::Service;
+use crate::service::reloads::{Lines, LoadedCounts, Outcome, Reload, ReloadHistory};
 use crate::settings::{Resolved, masked};
 
 /// The time limit for reading all files. If reading takes longer, a disk or a network probably does not answer.

@@ -21,8 +21,7 @@ use tonic::Status;
 use tonic::service::Routes;
 use tower::{BoxError, Service as _};
 
-use crate::service::Service;
-use crate::settings::Grants;
+use crate::service::{Grants, Service};
 
 pub use answer::AnswerBody;
 

@@ -16,8 +16,7 @@ use spillgate::{Time, Timing};
 use tonic::Status;
 
 use crate::service::rls::{ReportedLimit, action, overriding};
-use crate::service::{Client, Protocol, Service, ServiceError, Status as DescriptorAnswer};
-use crate::settings::Grants;
+use crate::service::{Client, Grants, Protocol, Service, ServiceError, Status as DescriptorAnswer};
 
 use super::message::{self, Writer};
 use super::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;

@@ -14,7 +14,6 @@ use spillgate::Clock;
 use spillgate::rules::{Action, Request};
 
 use crate::service::Peer;
-use crate::settings::{self, ValueSource};
 
 use super::answer::Summary;
 use super::client_address::{client_address, counted_by};
@@ -23,9 +22,40 @@ use super::{HttpError, HttpState, Response};
 
 type Values<'a> = SmallVec<[(&'a str, Cow<'a, str>); 2]>;
 
+/// How `/v1/forward-auth` turns a proxy's sub-request into descriptors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForwardAuth {
+    /// The domain of the rules for sub-requests. `None` switches `/v1/forward-auth` off.
+    pub domain: Option<String>,
+    /// The status of a refusal (nginx wants 403).
+    pub deny_status: u16,
+    /// The length of an IPv6 prefix, in bits. IPv6 clients whose addresses begin with the same prefix share a counter.
+    pub ipv6_prefix: u8,
+    /// One list of entries for each descriptor.
+    pub descriptors: Vec<Vec<EntrySource>>,
+}
+
+/// One entry of a forward-auth descriptor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EntrySource {
+    pub key: String,
+    pub from: ValueSource,
+}
+
+/// Where the value of an entry comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ValueSource {
+    /// The address of the client: the peer, or the address that trusted proxies report.
+    ClientIp,
+    /// A header field of the sub-request. If the field is missing, the value is empty.
+    Header(String),
+    /// A fixed text.
+    Value(String),
+}
+
 /// The mapping from header fields to descriptors, after the settings were checked.
 #[derive(Debug)]
-pub(super) struct ForwardAuth {
+pub(super) struct Mapping {
     domain: Option<String>,
     deny_status: StatusCode,
     ipv6_prefix: u8,
@@ -39,11 +69,11 @@ enum Origin {
     Literal(String),
 }
 
-impl TryFrom<settings::ForwardAuth> for ForwardAuth {
+impl TryFrom<ForwardAuth> for Mapping {
     type Error = HttpError;
 
-    fn try_from(wire: settings::ForwardAuth) -> Result<ForwardAuth, HttpError> {
-        let entry = |entry: settings::EntrySource| -> Result<_, HttpError> {
+    fn try_from(wire: ForwardAuth) -> Result<Mapping, HttpError> {
+        let entry = |entry: EntrySource| -> Result<_, HttpError> {
             let from = match entry.from {
                 ValueSource::ClientIp => Origin::ClientIp,
                 ValueSource::Value(text) => Origin::Literal(text),
@@ -54,7 +84,7 @@ impl TryFrom<settings::ForwardAuth> for ForwardAuth {
             Ok((entry.key, from))
         };
         let descriptors = wire.descriptors.into_iter().map(|entries| entries.into_iter().map(entry).collect());
-        Ok(ForwardAuth {
+        Ok(Mapping {
             domain: wire.domain,
             deny_status: StatusCode::from_u16(wire.deny_status).map_err(|_| HttpError::DenyStatus(wire.deny_status))?,
             ipv6_prefix: wire.ipv6_prefix,
@@ -99,7 +129,7 @@ pub(super) async fn forward_auth<C: Clock>(
 }
 
 /// Returns the entries of each descriptor, as keys and values.
-fn values<'a>(auth: &'a ForwardAuth, headers: &'a HeaderMap, client: &'a str) -> SmallVec<[Values<'a>; 2]> {
+fn values<'a>(auth: &'a Mapping, headers: &'a HeaderMap, client: &'a str) -> SmallVec<[Values<'a>; 2]> {
     let entry = |(key, from): &'a (String, Origin)| (key.as_str(), from.value(headers, client));
     auth.descriptors.iter().map(|entries| entries.iter().map(entry).collect()).collect()
 }

@@ -34,11 +34,11 @@ use spillgate::headers::HeaderStyle;
 use spillgate::{Clock, SystemClock};
 use tower::BoxError;
 
-use crate::service::{Client, Peer, Protocol, Readiness, Records, Service};
-use crate::settings::{self, Grants, Settings};
+use crate::service::{Client, Grants, Peer, Protocol, Readiness, Records, Service};
 
 pub(crate) use body::read_body;
-use forward_auth::ForwardAuth;
+use forward_auth::Mapping;
+pub use forward_auth::{EntrySource, ForwardAuth, ValueSource};
 use lease::LeaseKey;
 use problem::{Failure, Problem};
 use reservation_id::ReservationKey;
@@ -55,30 +55,15 @@ pub struct HttpOptions {
     /// The proxies whose X-Forwarded-For is trusted.
     pub trusted_proxies: Vec<IpNet>,
     /// How the sub-request of a proxy is mapped to descriptors.
-    pub forward_auth: settings::ForwardAuth,
+    pub forward_auth: ForwardAuth,
     /// Whether callers may send refunds, and limits of their own.
     pub grants: Grants,
     /// The maximum number of bytes of a request's body.
     pub body_bytes: usize,
-    /// The longest time that a request can wait for its turn in a queue (`?wait=`).
+    /// The longest time that a request can wait for its turn in a queue (`?wait=`). A minute at most: more is cut off.
     pub max_wait: Duration,
     /// The longest life of a reservation.
     pub reservation_life: Duration,
-}
-
-impl From<&Settings> for HttpOptions {
-    fn from(settings: &Settings) -> HttpOptions {
-        HttpOptions {
-            headers: settings.headers,
-            trusted_proxies: settings.trusted_proxies.clone(),
-            forward_auth: settings.forward_auth.clone(),
-            grants: settings.allow.http,
-            body_bytes: settings.limits.body,
-            // A request that waits when the server begins to drain must have its turn before the drain ends.
-            max_wait: settings.limits.drain.min(MAX_WAIT),
-            reservation_life: settings.limits.reservation,
-        }
-    }
 }
 
 /// Why the options for HTTP are invalid.
@@ -111,7 +96,7 @@ struct HttpContext<C: Clock> {
     service: Arc<Service<C>>,
     headers: HeaderStyle,
     trusted_proxies: Vec<IpNet>,
-    forward_auth: ForwardAuth,
+    forward_auth: Mapping,
     client: Client,
     body_bytes: usize,
     max_wait: Duration,
@@ -131,7 +116,7 @@ impl<C: Clock> HttpState<C> {
     pub fn new(service: Arc<Service<C>>, options: HttpOptions) -> Result<HttpState<C>, HttpError> {
         let HttpOptions { headers, trusted_proxies, forward_auth, grants, body_bytes, max_wait, reservation_life } =
             options;
-        let forward_auth = ForwardAuth::try_from(forward_auth)?;
+        let forward_auth = Mapping::try_from(forward_auth)?;
         let lease_key = LeaseKey::of(service.limiter().keys());
         let reservation_key = ReservationKey::of(service.limiter().keys());
         let records = Records::new(reservation_life).map_err(HttpError::ReservationLife)?;
@@ -142,7 +127,7 @@ impl<C: Clock> HttpState<C> {
             forward_auth,
             client: Client::new(Protocol::Http, grants),
             body_bytes,
-            max_wait,
+            max_wait: max_wait.min(MAX_WAIT),
             lease_key,
             reservation_key,
             records,

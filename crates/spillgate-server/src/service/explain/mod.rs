@@ -4,6 +4,7 @@
 //! answers.
 
 mod dry_run;
+mod json;
 
 use std::time::Duration;
 
@@ -11,40 +12,41 @@ use spillgate::rules::{Limit, Plan, Request};
 use spillgate::sketch::Sketch;
 use spillgate::{Binding, Clock, Decision, Hit, Op, Source, StoreError, StoreErrorKind, Verdict};
 
-use super::{Loaded, Service, ServiceError};
-use crate::settings::Grants;
+use super::{Grants, Loaded, Service, ServiceError};
+
+pub use json::Explanation;
 
 /// One request at one time, with its decisions.
 #[derive(Debug)]
-pub(crate) struct Explained<'p> {
+pub struct Explained<'p> {
     /// The time of the request, since the start of the clock. It is 0 if the clock is not a virtual one.
-    pub(crate) at: Duration,
-    pub(crate) cost: u64,
-    pub(crate) verdict: Verdict,
-    pub(crate) limits: Vec<ExplainedLimit<'p>>,
+    pub at: Duration,
+    pub cost: u64,
+    pub verdict: Verdict,
+    pub limits: Vec<ExplainedLimit<'p>>,
 }
 
 /// The decision of one limit, and the state of the limit before and after the request.
 #[derive(Debug)]
-pub(crate) struct ExplainedLimit<'p> {
+pub struct ExplainedLimit<'p> {
     /// The number of the limit's descriptor, from 0.
-    pub(crate) descriptor: usize,
+    pub descriptor: usize,
     /// The number of the limit in the descriptor's rule, from 0. `None` if no rule has the limit: the descriptor matches
     /// none, and the server refuses such descriptors.
-    pub(crate) number: Option<usize>,
-    pub(crate) limit: &'p Limit,
-    pub(crate) binding: Binding,
-    pub(crate) before: Decision,
-    pub(crate) decision: Decision,
-    pub(crate) after: After,
+    pub number: Option<usize>,
+    pub limit: &'p Limit,
+    pub binding: Binding,
+    pub before: Decision,
+    pub decision: Decision,
+    pub after: After,
 }
 
 /// The state of a limit after a request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct After {
-    pub(crate) remaining: u64,
+pub struct After {
+    pub remaining: u64,
     /// `None` if the time is unknown, because the request would take units but the store was only read.
-    pub(crate) reset_after_ns: Option<u64>,
+    pub reset_after_ns: Option<u64>,
 }
 
 impl From<&Decision> for After {
@@ -54,11 +56,11 @@ impl From<&Decision> for After {
 }
 
 /// The descriptors of a request, each with its entries: pairs of a key and a value.
-pub(crate) type Pairs<'c> = Vec<Vec<(&'c str, &'c str)>>;
+pub type Pairs<'c> = Vec<Vec<(&'c str, &'c str)>>;
 
 impl<'p> ExplainedLimit<'p> {
     /// Returns the limits of a plan. Each of the other lists has one item for each hit of the plan.
-    pub(crate) fn of(
+    pub fn of(
         plan: &Plan<'p>,
         before: &[Decision],
         decisions: &[Decision],
@@ -80,14 +82,14 @@ impl<'p> ExplainedLimit<'p> {
 }
 
 /// Returns whether a limit of another rule replaces this limit (`replaces`). The store is not asked about such a limit.
-pub(crate) fn is_left_out(explained: &[Explained<'_>], descriptor: usize, limit: &Limit) -> bool {
+pub fn is_left_out(explained: &[Explained<'_>], descriptor: usize, limit: &Limit) -> bool {
     let is_it = |own: &ExplainedLimit<'_>| own.descriptor == descriptor && std::ptr::eq(own.limit, limit);
     !explained.iter().any(|explained| explained.limits.iter().any(is_it))
 }
 
 /// Fails if the decision came from the fallback, because an explanation needs the decision of the store itself. The
 /// deny cache repeats decisions of the store.
-pub(crate) fn decided(source: Source) -> Result<(), ServiceError> {
+pub fn decided(source: Source) -> Result<(), ServiceError> {
     match source {
         Source::Store | Source::DenyCache => Ok(()),
         _ => Err(StoreError::new(StoreErrorKind::Timeout, "it did not answer in time").into()),
@@ -101,7 +103,7 @@ impl<C: Clock> Service<C> {
     /// # Errors
     /// The errors of [`plan`](Service::plan). The store failed. The request has several descriptors, and its domain
     /// charges each of them before it asks the next one.
-    pub(crate) async fn explain<'p, 'q: 'p>(
+    pub async fn explain<'p, 'q: 'p>(
         &self,
         loaded: &'p Loaded,
         request: &Request<'q>,
@@ -130,7 +132,7 @@ impl<C: Clock> Service<C> {
     }
 
     /// Peeks at the limits of a plan. Returns one decision for each hit.
-    pub(crate) async fn peek_at(&self, plan: &Plan<'_>) -> Result<Vec<Decision>, ServiceError> {
+    pub async fn peek_at(&self, plan: &Plan<'_>) -> Result<Vec<Decision>, ServiceError> {
         let mut seen = Vec::with_capacity(plan.hits.len());
         for (hit, sketch) in plan.hits.iter().zip(sketches(plan)) {
             let peek = hit.with_op(Op::Peek);
@@ -143,7 +145,7 @@ impl<C: Clock> Service<C> {
     }
 
     /// Asks the store about one hit, so that its answer does not depend on another hit.
-    pub(crate) async fn decide_alone(&self, hit: &Hit<'_>) -> Result<Decision, ServiceError> {
+    pub async fn decide_alone(&self, hit: &Hit<'_>) -> Result<Decision, ServiceError> {
         let mut decision = [Decision::default()];
         let verdict = self.limiter.decide(std::slice::from_ref(hit), &mut decision).await?;
         decided(verdict.source)?;

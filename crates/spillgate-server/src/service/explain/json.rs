@@ -7,29 +7,34 @@ use spillgate::Wait;
 use spillgate::rules::{Limit, Outcome, Rule, Rules, Step};
 
 use crate::limit_name::binding_text;
-use crate::service::explain::{After, Explained, ExplainedLimit, Pairs, is_left_out};
+
+use super::{After, Explained, ExplainedLimit, Pairs, is_left_out};
 
 /// The most steps of an explanation. Each step has the beginning of a value. Usual rules have a few steps for each entry.
 const STEPS_MAX: usize = 1_000;
 
 /// Requests with the same descriptors, and their decisions.
-pub(crate) struct Explanation<'a> {
-    pub(crate) domain: &'a str,
+#[derive(Debug)]
+pub struct Explanation<'a> {
+    /// The domain of the requests.
+    pub domain: &'a str,
     /// The costs of the requests.
-    pub(crate) costs: &'a [u64],
+    pub costs: &'a [u64],
     /// The URL of the shared store. `None` if the store is memory.
-    pub(crate) store: Option<String>,
+    pub store: Option<String>,
     /// Whether the requests took units.
-    pub(crate) takes: bool,
-    pub(crate) descriptors: &'a Pairs<'a>,
-    pub(crate) explained: &'a [Explained<'a>],
+    pub takes: bool,
+    /// Their descriptors, in the order of the requests.
+    pub descriptors: &'a Pairs<'a>,
+    /// What was decided on each request.
+    pub explained: &'a [Explained<'a>],
     /// A step has at most this many bytes of its value.
-    pub(crate) value_bytes: usize,
+    pub value_bytes: usize,
 }
 
 impl Explanation<'_> {
     /// Returns the explanation as one JSON object. Times are in nanoseconds, and null if they do not exist.
-    pub(crate) fn json(&self, rules: &Rules) -> Value {
+    pub fn json(&self, rules: &Rules) -> Value {
         let numbered = self.descriptors.iter().enumerate();
         let left_out = |number, limit: &Limit| is_left_out(self.explained, number, limit);
         let mut steps_max = STEPS_MAX;
