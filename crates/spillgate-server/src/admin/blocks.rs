@@ -11,10 +11,10 @@ use serde::Deserialize;
 use serde_json::json;
 use spillgate::Clock;
 
-use crate::operator::{BLOCKS_MAX, NewBlock};
 use crate::protocol::http::json::{Text, object};
 use crate::protocol::http::problem::Problem;
 use crate::protocol::http::read_body;
+use spillgate_service::operator::{BLOCKS_MAX, NewBlock};
 
 use super::standing::{BlockJson, shown};
 use super::writes::Change;

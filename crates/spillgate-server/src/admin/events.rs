@@ -24,8 +24,8 @@ use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until};
 
-use crate::metrics::{Gauge, LimitHits};
-use crate::service::{Readiness, Service};
+use spillgate_service::metrics::{Gauge, LimitHits};
+use spillgate_service::{Readiness, Service};
 
 use super::AdminState;
 use super::access::{Source, peer, source};

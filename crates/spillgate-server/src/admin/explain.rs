@@ -12,7 +12,7 @@ use spillgate::rules::{self, Action};
 use crate::protocol::http::json::{Entries, Text, object};
 use crate::protocol::http::problem::Problem;
 use crate::protocol::http::read_body;
-use crate::service::explain::{Explanation, Pairs};
+use spillgate_service::explain::{Explanation, Pairs};
 
 use super::{AdminState, BODY_BYTES, standing};
 

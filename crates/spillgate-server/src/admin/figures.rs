@@ -5,8 +5,8 @@
 use serde::Serialize;
 use spillgate::Clock;
 
-use crate::metrics::resident_bytes;
-use crate::service::Totals;
+use spillgate_service::Totals;
+use spillgate_service::metrics::resident_bytes;
 
 use super::AdminState;
 

@@ -8,8 +8,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use spillgate::{Clock, Wait};
 
-use crate::metrics::AdminRefusal;
 use crate::protocol::http::problem::Problem;
+use spillgate_service::metrics::AdminRefusal;
 
 use super::AdminState;
 use super::access::{self, Proof, Refused};

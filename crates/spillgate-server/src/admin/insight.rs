@@ -11,9 +11,9 @@ use spillgate::Clock;
 use spillgate::insight::{Reading, Report, TopCallers};
 use spillgate::rules::{Limit, Rule};
 
-use crate::limit_name::LimitName;
 use crate::protocol::http::problem::Problem;
-use crate::service::{CallerKeys, Service, Watched};
+use spillgate_service::limit_name::LimitName;
+use spillgate_service::{CallerKeys, Service, Watched};
 
 use super::{AdminState, query_error};
 

@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use spillgate::Clock;
 
-use crate::metrics::{Format, Page};
+use spillgate_service::metrics::{Format, Page};
 
 use super::AdminState;
 

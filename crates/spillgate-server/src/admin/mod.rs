@@ -40,8 +40,8 @@ use spillgate::{Clock, SystemClock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::protocol::http::{self, problem::Problem};
-use crate::service::Service;
-use crate::service::reloads::ReloadHistory;
+use spillgate_service::Service;
+use spillgate_service::reloads::ReloadHistory;
 
 use access::RateLimits;
 pub use access::{Access, Needs, WrongTokens};

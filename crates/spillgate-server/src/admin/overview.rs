@@ -10,9 +10,9 @@ use serde::Serialize;
 use spillgate::Clock;
 use spillgate::insight::Verdict;
 
-use crate::limit_name::LimitName;
-use crate::metrics::LimitHits;
-use crate::service::{HISTORY_STEP, LimitStep, LimitView, Loaded, Service, Totals, attention};
+use spillgate_service::limit_name::LimitName;
+use spillgate_service::metrics::LimitHits;
+use spillgate_service::{HISTORY_STEP, LimitStep, LimitView, Loaded, Service, Totals, attention};
 
 use super::AdminState;
 use super::figures::{Figures, Requests};

@@ -12,8 +12,8 @@ use spillgate::{Clock, Decision, Reason};
 use crate::protocol::http::json::{Entries, Text, object};
 use crate::protocol::http::problem::Problem;
 use crate::protocol::http::read_body;
-use crate::service::Grants;
-use crate::service::explain::Pairs;
+use spillgate_service::Grants;
+use spillgate_service::explain::Pairs;
 
 use super::{AdminState, BODY_BYTES};
 

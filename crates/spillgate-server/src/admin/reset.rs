@@ -10,12 +10,12 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use spillgate::{Binding, Clock, Decision, Hit, Op};
 
-use crate::metrics::Protocol;
 use crate::protocol::http::hit::WireHit;
 use crate::protocol::http::json::{Entries, Text, object};
 use crate::protocol::http::problem::Problem;
 use crate::protocol::http::read_body;
-use crate::service::{Reset, not_reset};
+use spillgate_service::metrics::Protocol;
+use spillgate_service::{Reset, not_reset};
 
 use super::writes::Change;
 use super::{AdminState, BODY_BYTES};

@@ -16,7 +16,7 @@ use spillgate::rules;
 
 use super::{AdminState, query_error};
 use crate::protocol::http::problem::Problem;
-use crate::service::Loaded;
+use spillgate_service::Loaded;
 
 /// The page is built in pieces. This is the number of rules in one piece.
 const PIECE_RULES: usize = 100;

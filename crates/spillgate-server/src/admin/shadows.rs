@@ -14,10 +14,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 use spillgate::Clock;
 
-use crate::operator::{Scope, ShadowOf};
 use crate::protocol::http::json::{Text, object};
 use crate::protocol::http::problem::Problem;
 use crate::protocol::http::read_body;
+use spillgate_service::operator::{Scope, ShadowOf};
 
 use super::standing::{SwitchJson, shown};
 use super::writes::Change;

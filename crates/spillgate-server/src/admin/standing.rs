@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use spillgate::Clock;
 use spillgate_redis::{Error, StoreErrorKind};
 
-use crate::operator::{Block, ChangeError, Scope, Term};
 use crate::protocol::http::problem::Problem;
-use crate::service::{Loaded, Service};
+use spillgate_service::operator::{Block, ChangeError, Scope, Term};
+use spillgate_service::{Loaded, Service};
 
 /// The log shows this many characters of a text that an operator has sent.
 const SHOWN_CHARS: usize = 64;

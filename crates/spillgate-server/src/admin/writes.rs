@@ -11,8 +11,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tokio::sync::Semaphore;
 
-use crate::metrics::Metrics;
 use crate::protocol::http::problem::Problem;
+use spillgate_service::metrics::Metrics;
 
 use super::access::{self, Proof};
 use super::page::try_permit;

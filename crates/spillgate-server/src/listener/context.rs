@@ -7,7 +7,7 @@ use std::sync::Arc;
 use spillgate::SystemClock;
 use tokio::sync::watch;
 
-use crate::metrics::Metrics;
+use spillgate_service::metrics::Metrics;
 
 use super::Limits;
 use super::unread::Pool;

@@ -29,10 +29,10 @@ use std::thread;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc as queue, watch};
 
-use crate::metrics::{Closed, Metrics};
 use crate::protocol::grpc::Grpc;
 use crate::protocol::http::HttpState;
-use crate::service::Peer;
+use spillgate_service::Peer;
+use spillgate_service::metrics::{Closed, Metrics};
 
 use context::Context;
 pub use listen::{Limits, Listen};

@@ -19,7 +19,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::service::Peer;
+use spillgate_service::Peer;
 
 use super::{App, Listen, Shared};
 

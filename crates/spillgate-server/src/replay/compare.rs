@@ -10,7 +10,7 @@ use spillgate::rules::Request;
 use super::callers::{CALLERS, Names};
 use super::report::{Agreement, CallerChange, Comparison, Counts, LimitChange};
 use super::run::{Decided, Run};
-use crate::service::caller_name;
+use spillgate_service::caller_name;
 
 /// The callers that a report shows.
 const SHOWN: usize = 20;

@@ -23,9 +23,9 @@ pub use run::{Decided, Run, RunOptions};
 pub use suggest::{MAX_AT_ONCE, Suggested, results, suggested};
 pub use template::{Filled, TemplateError, Templates};
 
-use crate::service::ServiceError;
 use compare::Callers;
 use report::{Agreement, Comparison, RunReport, SampleLine, Samples};
+use spillgate_service::ServiceError;
 
 /// The lines of each kind that a report shows.
 const SAMPLES: usize = 5;

@@ -5,7 +5,7 @@
 use serde::Serialize;
 use spillgate::insight::{Report, Verdict};
 
-use crate::limit_name::LimitName;
+use spillgate_service::limit_name::LimitName;
 
 /// The result of a replay.
 #[derive(Clone, Debug, Default, Serialize)]

@@ -5,7 +5,7 @@ use spillgate::rules::{Rules, RulesFile};
 use spillgate::{Clock as _, Limiter, ManualClock, MemoryOptions, MemoryStore, Time};
 
 use super::report::*;
-use crate::limit_name::LimitName;
+use spillgate_service::limit_name::LimitName;
 
 /// The beginning of the log: 2026-03-01 12:00:00 UTC.
 pub(crate) const BEGIN_NS: u64 = 1_772_366_400_000_000_000;

@@ -11,7 +11,7 @@ use spillgate::{OnFull, OnStoreFailure};
 use spillgate_redis::LogForm;
 
 use crate::protocol::http::ForwardAuth;
-use crate::service::{CallerKeys, Grants, Insight};
+use spillgate_service::{CallerKeys, Grants, Insight};
 
 use super::{Allow, Limits, LogFormat, Memory, Settings, Snapshot, Store, StoreTls, StoreUrl};
 

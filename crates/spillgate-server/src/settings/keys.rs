@@ -9,7 +9,7 @@ use spillgate::headers::HeaderStyle;
 use spillgate::{OnFull, OnStoreFailure};
 use spillgate_redis::LogForm;
 
-use crate::service::CallerKeys;
+use spillgate_service::CallerKeys;
 
 use super::error::Wrong;
 use super::values::Value;

@@ -26,7 +26,7 @@ use spillgate::{OnFull, OnStoreFailure};
 
 use crate::listener::Listen;
 use crate::protocol::http::ForwardAuth;
-use crate::service::{Grants, Insight};
+use spillgate_service::{Grants, Insight};
 
 pub use keys::{KEYS, Key, Shape};
 pub use resolve::{Origin, Resolved, SettingsFile, Sources, resolve};

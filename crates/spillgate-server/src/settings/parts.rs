@@ -4,7 +4,7 @@
 
 use crate::listener;
 use crate::protocol::http::HttpOptions;
-use crate::service::{Bounds, ServiceOptions};
+use spillgate_service::{Bounds, ServiceOptions};
 
 use super::{Limits, Settings, StoreUrl};
 

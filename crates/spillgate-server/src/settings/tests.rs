@@ -4,7 +4,7 @@ use spillgate::text::Diagnostic;
 use spillgate_redis::LogForm;
 
 use crate::protocol::http::{EntrySource, ValueSource};
-use crate::service::CallerKeys;
+use spillgate_service::CallerKeys;
 
 use super::*;
 

@@ -13,8 +13,8 @@ use spillgate::units::{UnitError, format_duration, parse_bytes, parse_count};
 
 use crate::listener::Listen;
 use crate::protocol::http::{EntrySource, ValueSource};
-use crate::service::Grants;
-use crate::text::duration;
+use spillgate_service::Grants;
+use spillgate_service::text::duration;
 
 use super::error::Wrong;
 use super::yaml::{Kind, Node};

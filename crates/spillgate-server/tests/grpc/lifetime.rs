@@ -12,8 +12,8 @@ use std::time::Duration;
 use axum::extract::ConnectInfo;
 use axum::routing::get;
 use spillgate_server::listener::{App, Limits, Listen, Server};
-use spillgate_server::metrics::{Closed, Metrics};
-use spillgate_server::service::{Peer, Readiness};
+use spillgate_service::metrics::{Closed, Metrics};
+use spillgate_service::{Peer, Readiness};
 
 use crate::support::*;
 

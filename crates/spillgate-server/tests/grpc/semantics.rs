@@ -4,12 +4,12 @@
 //! wrong field, Envoy would decide wrongly, or tell the client wrong numbers.
 
 use spillgate::rules::{Rules, RulesFile};
-use spillgate_server::metrics::Rejection;
 use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code::{
     self, Ok, OverLimit,
 };
 use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
-use spillgate_server::service::Grants;
+use spillgate_service::Grants;
+use spillgate_service::metrics::Rejection;
 use tonic::Code as GrpcCode;
 
 use crate::support::*;

@@ -7,7 +7,7 @@ use axum::extract::ConnectInfo;
 use axum::http::Request;
 use serde_json::json;
 use spillgate_server::admin::{Access, Needs, routes};
-use spillgate_server::service::Peer;
+use spillgate_service::Peer;
 
 use crate::app::{App, Reply};
 

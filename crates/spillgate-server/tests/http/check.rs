@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use spillgate::headers::HeaderStyle;
 use spillgate_server::protocol::http::HttpOptions;
-use spillgate_server::service::ServiceOptions;
+use spillgate_service::ServiceOptions;
 
 use crate::app::{App, Reply, options};
 

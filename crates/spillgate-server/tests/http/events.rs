@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use spillgate::ManualClock;
 use spillgate::rules::{Rules, RulesFile};
 use spillgate_server::admin::{self, Access, AdminState};
-use spillgate_server::service::{Peer, Readiness};
+use spillgate_service::{Peer, Readiness};
 use tower::ServiceExt as _;
 
 use crate::app::App;

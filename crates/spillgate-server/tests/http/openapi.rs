@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
 use spillgate::rules::{Rules, RulesFile};
-use spillgate_server::service::{CallerKeys, Insight, ServiceOptions};
+use spillgate_service::{CallerKeys, Insight, ServiceOptions};
 
 use crate::app::{App, options};
 use crate::schema;

@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
 use spillgate::rules::{Rules, RulesFile};
-use spillgate_server::service::{HISTORY_STEP, HISTORY_STEPS, Insight, ServiceOptions};
+use spillgate_service::{HISTORY_STEP, HISTORY_STEPS, Insight, ServiceOptions};
 
 use crate::app::{App, options};
 use crate::schema;

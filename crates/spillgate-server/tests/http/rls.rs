@@ -4,7 +4,7 @@
 
 use serde_json::json;
 use spillgate_server::protocol::http::HttpOptions;
-use spillgate_server::service::{Grants, ServiceOptions};
+use spillgate_service::{Grants, ServiceOptions};
 
 use crate::app::{App, options};
 

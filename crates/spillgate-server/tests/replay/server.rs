@@ -12,10 +12,10 @@ use spillgate::headers::HeaderStyle;
 use spillgate::rules::Rules;
 use spillgate::{Limiter, ManualClock, MemoryStore, Time};
 use spillgate_server::admin::{self, Access, AdminState};
-use spillgate_server::metrics::Metrics;
 use spillgate_server::protocol::http::{ForwardAuth, HttpOptions, HttpState};
 use spillgate_server::replay::RunOptions;
-use spillgate_server::service::{Backend, Grants, Peer, Service};
+use spillgate_service::metrics::Metrics;
+use spillgate_service::{Backend, Grants, Peer, Service};
 use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt as _;
 

@@ -14,8 +14,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use axum::extract::Request;
 use axum::http::{HeaderName, Method, StatusCode, header};
 
-use crate::metrics::AdminRefusal;
 use crate::protocol::http::problem::Problem;
+use spillgate_service::metrics::AdminRefusal;
 
 use super::Refused;
 

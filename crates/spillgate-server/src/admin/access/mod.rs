@@ -12,9 +12,9 @@ use std::sync::Arc;
 use axum::extract::{ConnectInfo, Request};
 use axum::http::{HeaderName, Method, StatusCode};
 
-use crate::metrics::AdminRefusal;
 use crate::protocol::http::problem::Problem;
-use crate::service::Peer;
+use spillgate_service::Peer;
+use spillgate_service::metrics::AdminRefusal;
 
 pub(crate) use rate::{RateLimits, Source, source};
 use tokens::Tokens;

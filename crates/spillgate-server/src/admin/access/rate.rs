@@ -13,7 +13,7 @@ use spillgate::{
     Timing, Wait, network_of,
 };
 
-use crate::service::Peer;
+use spillgate_service::Peer;
 
 use super::Proof;
 

@@ -11,8 +11,8 @@ use crate::cli::Replay;
 use crate::command::open::{memory, rules, settings};
 use crate::command::terminal::{Problem, Problems};
 use crate::replay::{CALLERS, RunOptions, TemplateError, Templates};
-use crate::service::ServiceOptions;
 use crate::settings::Settings;
+use spillgate_service::ServiceOptions;
 
 /// How many callers insight watches if the settings switch it off: a replay is for insight.
 const WATCHED: usize = 65_536;

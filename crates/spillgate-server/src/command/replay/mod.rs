@@ -17,10 +17,10 @@ use crate::cli::Replay;
 use crate::replay::page::page;
 use crate::replay::report::{LogSummary, ReplayReport, RunReport, SuggestionResult};
 use crate::replay::{MAX_AT_ONCE, Names, results, suggested};
-use crate::service::attention;
 use html_file::HtmlFile;
 use inputs::Inputs;
 use pass::Passed;
+use spillgate_service::attention;
 
 pub(super) fn run(replay: &Replay, terminal: &mut Terminal) -> u8 {
     let inputs = match Inputs::read(replay) {

@@ -11,7 +11,7 @@ use crate::replay::report::{
     Agreement, CallerCounts, Comparison, Counts, LimitCallers, LimitChange, LimitReport, LogSummary, Period, Refusal,
     ReplayReport, RunReport, SampleLine, Samples, SuggestionResult,
 };
-use crate::text::{thousands, utc};
+use spillgate_service::text::{thousands, utc};
 
 /// The refusals of each list that are printed. JSON and HTML have all.
 const REFUSALS: usize = 3;

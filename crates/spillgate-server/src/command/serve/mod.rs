@@ -29,17 +29,17 @@ use crate::cli::Serve;
 use crate::command::open::{rule_checks, rules, secret_file, settings};
 use crate::command::terminal::{EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal};
 use crate::listener::{App, Listen, Server};
-use crate::metrics::Metrics;
 use crate::protocol::grpc::Grpc;
 use crate::protocol::http::{HttpOptions, HttpState};
-use crate::service::reloads::ReloadHistory;
-use crate::service::{Service, ServiceOptions};
 use crate::settings::{Settings, StoreUrl};
 use banner::Loaded;
 use reload::Reloads;
 use signals::{HangUps, Signals};
 use snapshot::Saver;
 use snapshot_file::{LockedFile, SnapshotFile};
+use spillgate_service::metrics::Metrics;
+use spillgate_service::reloads::ReloadHistory;
+use spillgate_service::{Service, ServiceOptions};
 
 /// Why the server does not start.
 enum Failure {

@@ -9,7 +9,7 @@ use spillgate::units::format_bytes;
 
 use super::rule_changes::{Place, lost_counts};
 use crate::command::terminal::{limit_label, quota};
-use crate::service::reloads::Lines;
+use spillgate_service::reloads::Lines;
 
 /// Returns what has changed, one change in each line. Rules are compared by their domain and path. A rule or a limit that
 /// only moves to another line or file has not changed.

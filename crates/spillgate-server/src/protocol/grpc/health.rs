@@ -11,7 +11,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server::{Health as HealthApi, HealthServer};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
-use crate::service::{Readiness, Service};
+use spillgate_service::{Readiness, Service};
 
 /// The names of services that a health check can ask for. The empty name is the whole server. Envoy's reference server
 /// calls its rate limit service `ratelimit`.

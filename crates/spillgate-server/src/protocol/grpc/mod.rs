@@ -21,7 +21,7 @@ use tonic::Status;
 use tonic::service::Routes;
 use tower::{BoxError, Service as _};
 
-use crate::service::{Grants, Service};
+use spillgate_service::{Grants, Service};
 
 pub use answer::AnswerBody;
 

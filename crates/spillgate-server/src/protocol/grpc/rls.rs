@@ -15,8 +15,8 @@ use spillgate::rules::{Action, Limit, Request, Unit};
 use spillgate::{Time, Timing};
 use tonic::Status;
 
-use crate::service::rls::{ReportedLimit, action, overriding};
-use crate::service::{Client, Grants, Protocol, Service, ServiceError, Status as DescriptorAnswer};
+use spillgate_service::rls::{ReportedLimit, action, overriding};
+use spillgate_service::{Client, Grants, Protocol, Service, ServiceError, Status as DescriptorAnswer};
 
 use super::message::{self, Writer};
 use super::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;

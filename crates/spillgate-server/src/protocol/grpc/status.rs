@@ -5,7 +5,7 @@
 use spillgate::StoreErrorKind;
 use tonic::Status;
 
-use crate::service::ServiceError;
+use spillgate_service::ServiceError;
 
 /// Returns the gRPC status of a service error.
 ///

@@ -16,8 +16,8 @@ use super::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descripto
 use super::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use super::*;
-use crate::metrics::Metrics;
-use crate::service::{Backend, ServiceOptions};
+use spillgate_service::metrics::Metrics;
+use spillgate_service::{Backend, ServiceOptions};
 
 const ALL: u32 = 1_000_000_000;
 /// The limit is a token bucket that regains one unit each nanosecond. If the bucket is empty, it has a unit again at

@@ -13,8 +13,8 @@ use spillgate::headers::{self, HeaderStyle, Policy, write_fields};
 use spillgate::rules::Rule;
 use spillgate::{Algorithm, Binding, Decision, Op, Quota, Reason, Verdict};
 
-use crate::operator::BLOCKED;
-use crate::service::{Answer, LimitDecision, Status, UNMATCHED};
+use spillgate_service::operator::BLOCKED;
+use spillgate_service::{Answer, LimitDecision, Status, UNMATCHED};
 
 use super::Response;
 use super::lease::{Lease, is_leased};

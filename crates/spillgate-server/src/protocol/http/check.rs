@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use spillgate::Clock;
 use spillgate::rules::{Action, Request};
 
-use crate::service::ServiceError;
+use spillgate_service::ServiceError;
 
 use super::answer::Summary;
 use super::json::{Entries, OneOrMany, Text, one_or_many};

@@ -10,7 +10,7 @@ use http::HeaderMap;
 use ipnet::IpNet;
 use spillgate::network_of;
 
-use crate::service::Peer;
+use spillgate_service::Peer;
 
 /// Returns the client's address: the peer of the socket, or the address that a trusted proxy reports.
 ///

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use spillgate::Clock;
 use spillgate::rules::{Action, Request};
 
-use crate::service::Peer;
+use spillgate_service::Peer;
 
 use super::answer::Summary;
 use super::client_address::{client_address, counted_by};

@@ -12,7 +12,7 @@ use smallvec::{SmallVec, smallvec};
 use spillgate::headers::Policy;
 use spillgate::{Algorithm, Anchor, Binding, Clock, Decision, Denied, Hit, MAX_HITS, Op, Quota, QuotaBuilder};
 
-use crate::service::{Protocol, Service, ServiceError};
+use spillgate_service::{Protocol, Service, ServiceError};
 
 use super::answer::Summary;
 use super::json::{self, Scalar, Text};

@@ -34,7 +34,7 @@ use spillgate::headers::HeaderStyle;
 use spillgate::{Clock, SystemClock};
 use tower::BoxError;
 
-use crate::service::{Client, Grants, Peer, Protocol, Readiness, Records, Service};
+use spillgate_service::{Client, Grants, Peer, Protocol, Readiness, Records, Service};
 
 pub(crate) use body::read_body;
 use forward_auth::Mapping;

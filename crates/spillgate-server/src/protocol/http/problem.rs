@@ -10,7 +10,7 @@ use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use spillgate::{Clock, StoreErrorKind};
 
-use crate::service::ServiceError;
+use spillgate_service::ServiceError;
 
 use super::response::{PROBLEM_JSON, response};
 use super::{HttpState, Response, json};

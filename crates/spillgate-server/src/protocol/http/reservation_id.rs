@@ -8,7 +8,7 @@ use std::time::Duration;
 use spillgate::{Algorithm, Anchor, KeyHasher, MAX_HITS, Quota, QuotaBuilder, Receipt, Time};
 
 use super::signature::{BadId, Signer};
-use crate::service::{Claim, Reserved};
+use spillgate_service::{Claim, Reserved};
 
 const VERSION: u8 = 2;
 /// The version, the estimate, and the number of the server that has the estimate in its own memory. The number is 0 if the

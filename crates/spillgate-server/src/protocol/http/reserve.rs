@@ -13,7 +13,7 @@ use super::json::{self, Entries, Text};
 use super::problem::{Failure, Problem};
 use super::response::object;
 use super::{HttpState, Response};
-use crate::service::Settlement;
+use spillgate_service::Settlement;
 
 const RESERVE_EXAMPLE: &str = r#"{"domain":"llm","descriptors":[{"team":"red"}],"estimate":3000}"#;
 const COMMIT_EXAMPLE: &str = r#"{"reservation_id":"AQ...","used":2150}"#;

@@ -9,8 +9,8 @@ use smallvec::SmallVec;
 use spillgate::rules::{Limit, Request, Unit};
 use spillgate::{Clock, OnStoreFailure, Time};
 
-use crate::service::rls::{ReportedLimit, action, overriding};
-use crate::service::{ServiceError, Status};
+use spillgate_service::rls::{ReportedLimit, action, overriding};
+use spillgate_service::{ServiceError, Status};
 
 use super::answer::Summary;
 use super::json::{Object, Text, object};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use spillgate::units::format_duration;
 
-use crate::text::duration;
+use spillgate_service::text::duration;
 
 use super::problem::Problem;
 

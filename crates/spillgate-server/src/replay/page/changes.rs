@@ -8,7 +8,7 @@ use super::words::{badge, count, limit_name, name, seen, share, units_of};
 use crate::replay::report::{
     Agreement, CallerChange, Comparison, Counts, LimitChange, ReplayReport, RunReport, SuggestionResult,
 };
-use crate::text::thousands;
+use spillgate_service::text::thousands;
 
 /// Returns what changes from the old rules to the new ones. `old` is the run of the old rules.
 pub(super) fn comparison(comparison: &Comparison, old: Option<&RunReport>) -> Markup {

@@ -4,9 +4,9 @@ use maud::{Markup, html};
 
 use super::picture::{BOTTOM, TOP, label, lines, percent, picture, rounded_up};
 use super::words::{count, quota, short, times};
-use crate::limit_name::LimitName;
 use crate::replay::report::{Bar, Period};
-use crate::text::thousands;
+use spillgate_service::limit_name::LimitName;
+use spillgate_service::text::thousands;
 
 const HEIGHT: f64 = 120.0;
 /// More labels than this do not fit under a picture on a phone.

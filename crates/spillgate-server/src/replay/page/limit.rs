@@ -9,7 +9,7 @@ use super::{histogram, timeline};
 use crate::replay::report::{
     Agreement, CallerCounts, Counts, LimitCallers, LimitReport, Period, Refusal, SuggestionResult, VerdictHours,
 };
-use crate::text::{clean, thousands};
+use spillgate_service::text::{clean, thousands};
 
 /// At most this many callers are shown in a list.
 const MOST_CALLERS: usize = 5;

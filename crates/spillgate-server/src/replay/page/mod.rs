@@ -35,7 +35,7 @@ pub fn page(report: &ReplayReport) -> String {
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 meta name="referrer" content="no-referrer";
-                title { "Replay of " (crate::text::clean(&run.name)) }
+                title { "Replay of " (spillgate_service::text::clean(&run.name)) }
                 style { (PreEscaped(STYLE)) }
             }
             body {

@@ -8,7 +8,7 @@ use super::table::{Table, bar};
 use super::timeline;
 use super::words::{badge, count, limit_name, needs_attention, quota, requests, seen, share, times};
 use crate::replay::report::{LimitReport, LogSummary, ReplayReport, RunReport};
-use crate::text::thousands;
+use spillgate_service::text::thousands;
 
 pub(super) fn section(report: &ReplayReport, run: &RunReport) -> Markup {
     html! {

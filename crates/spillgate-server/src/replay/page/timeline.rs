@@ -10,7 +10,7 @@ use maud::{Markup, html};
 use super::picture::{BOTTOM, TOP, label, lines, percent, picture, rounded_up};
 use super::words::{count, duration, share, times};
 use crate::replay::report::{Counts, Timeline};
-use crate::text::{MONTHS, thousands, utc};
+use spillgate_service::text::{MONTHS, thousands, utc};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const DAY_S: u64 = 86_400;

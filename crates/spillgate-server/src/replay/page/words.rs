@@ -6,9 +6,9 @@ use maud::{Markup, html};
 use spillgate::insight::{Suggestion, Verdict};
 use spillgate::units::format_duration;
 
-use crate::limit_name::LimitName;
 use crate::replay::report::RunReport;
-use crate::text::{clean, thousands, utc};
+use spillgate_service::limit_name::LimitName;
+use spillgate_service::text::{clean, thousands, utc};
 
 /// A space at which no line is broken.
 const FIXED_SPACE: char = '\u{a0}';

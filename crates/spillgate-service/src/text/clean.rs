@@ -5,7 +5,7 @@
 
 /// Returns the text with a visible form of each character that a terminal could obey or hide: `\u{1b}`. The text is then
 /// one line.
-pub(crate) fn clean(text: &str) -> String {
+pub fn clean(text: &str) -> String {
     const AS_THEY_ARE: [char; 3] = ['"', '\'', '\\'];
     let mut cleaned = String::with_capacity(text.len());
     for piece in text.split_inclusive(AS_THEY_ARE) {
@@ -17,7 +17,7 @@ pub(crate) fn clean(text: &str) -> String {
 }
 
 /// Returns JSON with `\u....` for each character that a terminal could obey or hide. The JSON means the same.
-pub(crate) fn clean_json(json: &str) -> String {
+pub fn clean_json(json: &str) -> String {
     let mut cleaned = String::with_capacity(json.len());
     for c in json.chars() {
         // A visible character has a form of one character. Line ends never come here: JSON escapes them.

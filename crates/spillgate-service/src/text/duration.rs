@@ -8,7 +8,7 @@ use spillgate::units::{UnitError, parse_duration};
 ///
 /// # Errors
 /// The error says what is wrong and how to fix it.
-pub(crate) fn duration(text: &str) -> Result<Duration, &'static str> {
+pub fn duration(text: &str) -> Result<Duration, &'static str> {
     parse_duration(text).map_err(|error| match error {
         UnitError::TooLarge => "too long, at most 213503d",
         _ => "write a number and a unit (ns, us, ms, s, m, h, d, w): 10ms, 1.5s, 1m30s",

@@ -4,24 +4,23 @@ const SECOND_NS: u64 = 1_000_000_000;
 const DAY_S: u64 = 86_400;
 
 /// The short names of the months.
-pub(crate) const MONTHS: [&str; 12] =
-    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+pub const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 /// A second of the calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Utc {
-    pub(crate) year: u64,
+pub struct Utc {
+    pub year: u64,
     /// 1 to 12.
-    pub(crate) month: u64,
+    pub month: u64,
     /// 1 to 31.
-    pub(crate) day: u64,
-    pub(crate) hour: u64,
-    pub(crate) minute: u64,
-    pub(crate) second: u64,
+    pub day: u64,
+    pub hour: u64,
+    pub minute: u64,
+    pub second: u64,
 }
 
 /// Returns the second of this time, which is in nanoseconds since 1970. It is in UTC.
-pub(crate) fn utc(time_ns: u64) -> Utc {
+pub fn utc(time_ns: u64) -> Utc {
     let seconds = time_ns / SECOND_NS;
     // The algorithm is `civil_from_days` of Howard Hinnant. In it a year begins in March, so that a leap day is the last day.
     let days = seconds / DAY_S + 719_468;
@@ -42,12 +41,12 @@ pub(crate) fn utc(time_ns: u64) -> Utc {
 
 impl Utc {
     /// Returns the date: `2026-03-01`.
-    pub(crate) fn date(&self) -> String {
+    pub fn date(&self) -> String {
         format!("{:04}-{:02}-{:02}", self.year, self.month, self.day)
     }
 
     /// Returns the time of the day: `12:00:05`.
-    pub(crate) fn time(&self) -> String {
+    pub fn time(&self) -> String {
         format!("{:02}:{:02}:{:02}", self.hour, self.minute, self.second)
     }
 }

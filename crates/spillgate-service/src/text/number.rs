@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 /// Returns a whole number with commas: `10,000,000`.
-pub(crate) fn thousands(number: impl Display) -> String {
+pub fn thousands(number: impl Display) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {

@@ -83,7 +83,7 @@ impl LimitName {
 
 impl QuotaOptions {
     /// Returns why requests that are over the limit pass. Returns `None` if the limit refuses them.
-    pub(crate) fn passing(&self) -> Option<&str> {
+    pub fn passing(&self) -> Option<&str> {
         Some(self.binding.as_str()).filter(|binding| *binding != "enforce")
     }
 

@@ -5,7 +5,7 @@ mod duration;
 mod number;
 mod time;
 
-pub(crate) use clean::{clean, clean_json};
-pub(crate) use duration::duration;
-pub(crate) use number::thousands;
-pub(crate) use time::{MONTHS, utc};
+pub use clean::{clean, clean_json};
+pub use duration::duration;
+pub use number::thousands;
+pub use time::{MONTHS, utc};

@@ -16,7 +16,7 @@ use spillgate_redis::RedisStore;
 ///
 /// ```
 /// use spillgate::{MemoryOptions, MemoryStore};
-/// use spillgate_server::service::Backend;
+/// use spillgate_service::Backend;
 ///
 /// let backend = Backend::Memory(MemoryStore::new(MemoryOptions::default()));
 /// assert!(!backend.is_shared() && backend.health().is_none());

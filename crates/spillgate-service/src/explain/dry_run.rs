@@ -11,7 +11,7 @@ use spillgate::{
 };
 
 use super::{After, decided, sketches};
-use crate::service::{Service, ServiceError};
+use crate::{Service, ServiceError};
 
 /// Returns the decision on each hit of the plan (the part of a request that is about one limit), as if the request had
 /// only this hit. `before` has, for each hit, the decision on a peek (a hit that takes nothing) at the same limit.

@@ -13,8 +13,11 @@ mod error;
 pub mod explain;
 mod history;
 mod insight;
+pub mod limit_name;
 mod loaded;
+pub mod metrics;
 mod named_limits;
+pub mod operator;
 mod operator_changes;
 mod options;
 mod peeks;
@@ -29,6 +32,7 @@ mod separately;
 mod sketched;
 #[cfg(test)]
 mod tests;
+pub mod text;
 mod validate;
 
 use std::fmt;

@@ -33,7 +33,7 @@ pub(super) fn write(format: Format, out: &mut String) {
 }
 
 /// Returns the resident memory of this process in bytes. `None` if the system does not say it.
-pub(crate) fn resident_bytes() -> Option<u64> {
+pub fn resident_bytes() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     Figures::of("", &status, "").resident_bytes
 }

@@ -35,13 +35,14 @@ use registry::Registry;
 use requests::Requests;
 use sharded::is_sampled;
 
+pub(crate) use by_limit::LimitCounters;
 pub use by_limit::LimitHits;
-pub(crate) use by_limit::{LimitCounters, judged_units};
+pub use by_limit::judged_units;
 pub use by_rule::RuleCounters;
 pub(crate) use histogram::quantile_ns;
 pub use operator::OperatorMetrics;
 pub use page::Page;
-pub(crate) use process::resident_bytes;
+pub use process::resident_bytes;
 pub use registry::{Counter, Format, Gauge};
 pub use requests::Protocol;
 pub(crate) use sharded::ThreadNumber;

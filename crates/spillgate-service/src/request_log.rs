@@ -228,8 +228,8 @@ impl BoundedText {
 mod tests {
     use spillgate::rules::Rules;
 
+    use crate::ServiceOptions;
     use crate::metrics::Metrics;
-    use crate::service::ServiceOptions;
 
     use super::*;
 

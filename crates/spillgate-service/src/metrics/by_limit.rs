@@ -124,7 +124,7 @@ fn count_other(counters: ThreadCopy<'_, COUNTERS>, hit: &Hit<'_>, decision: &Dec
 /// Returns the units of a hit that is counted. Returns `None` for a peek that is allowed, which takes nothing, and for a
 /// decision that says nothing about the limit.
 #[inline]
-pub(crate) fn judged_units(op: Op, decision: &Decision) -> Option<u64> {
+pub fn judged_units(op: Op, decision: &Decision) -> Option<u64> {
     let units = match op {
         Op::Take { cost, .. } | Op::Force { cost } => cost,
         _ => 0,
