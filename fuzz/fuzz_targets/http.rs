@@ -16,7 +16,7 @@ use spillgate::headers::HeaderStyle;
 use spillgate::rules::{Rules, RulesFile};
 use spillgate::{Limiter, MemoryOptions, MemoryStore, SystemClock};
 use spillgate_service::metrics::Metrics;
-use spillgate_server::protocol::http::{HttpOptions, HttpState};
+use spillgate_http::{HttpOptions, HttpState};
 use spillgate_service::{Backend, Grants, Peer, Service, ServiceOptions};
 use spillgate_server::settings::{SettingsFile, Sources, resolve};
 

@@ -35,7 +35,7 @@ use spillgate::{Limiter, MemoryOptions, MemoryStore, Quota, Time};
 use spillgate_server::listener::{App, Listen, Running, Server};
 use spillgate_service::metrics::Metrics;
 use spillgate_server::protocol::grpc::Grpc;
-use spillgate_server::protocol::http::{HttpOptions, HttpState};
+use spillgate_http::{HttpOptions, HttpState};
 use spillgate_service::{Backend, CallerKeys, Client, Insight, Service, ServiceOptions};
 use spillgate_server::settings::{SettingsFile, Sources, resolve};
 use tower::{Layer as _, Service as _};

@@ -11,12 +11,12 @@ use serde::Deserialize;
 use serde_json::json;
 use spillgate::Clock;
 
-use crate::protocol::http::json::{Text, object};
-use crate::protocol::http::problem::Problem;
-use crate::protocol::http::read_body;
+use spillgate_http::json::{Text, object};
+use spillgate_http::problem::Problem;
+use spillgate_http::read_body;
 use spillgate_service::operator::{BLOCKS_MAX, NewBlock};
 
-use super::standing::{BlockJson, shown};
+use super::standing::{BlockJson, refused, shown};
 use super::writes::Change;
 use super::{AdminState, BODY_BYTES};
 
@@ -69,7 +69,7 @@ pub(super) async fn block<C: Clock>(State(state): State<AdminState<C>>, request:
         lasts: &wire.lasts,
         reason: wire.reason.as_deref(),
     };
-    let (block, blocks) = state.service.block(&new).await?;
+    let (block, blocks) = state.service.block(&new).await.map_err(refused)?;
     let named = named(&wire.key, &wire.value, wire.domain.as_ref());
     let change = Change(format!("blocked for {}: {named}", shown(&wire.lasts)));
     let block = BlockJson::of(&block, state.service.now_ms());
@@ -83,7 +83,7 @@ pub(super) async fn unblock<C: Clock>(
 ) -> Result<Response, Problem> {
     let body = read_body(request.into_body(), BODY_BYTES).await?;
     let wire: WireUnblock<'_> = object(&body).map_err(|error| Problem::bad_json(&error, UNBLOCK))?;
-    let unblocked = state.service.unblock(&wire.key, &wire.value, wire.domain.as_deref()).await?;
+    let unblocked = state.service.unblock(&wire.key, &wire.value, wire.domain.as_deref()).await.map_err(refused)?;
     let named = named(&wire.key, &wire.value, wire.domain.as_ref());
     let change = Change(format!("unblocked: {named}"));
     Ok((Extension(change), Json(json!({ "unblocked": unblocked }))).into_response())

@@ -9,9 +9,9 @@ use serde::Deserialize;
 use spillgate::Clock;
 use spillgate::rules::{self, Action};
 
-use crate::protocol::http::json::{Entries, Text, object};
-use crate::protocol::http::problem::Problem;
-use crate::protocol::http::read_body;
+use spillgate_http::json::{Entries, Text, object};
+use spillgate_http::problem::Problem;
+use spillgate_http::read_body;
 use spillgate_service::explain::{Explanation, Pairs};
 
 use super::{AdminState, BODY_BYTES, standing};

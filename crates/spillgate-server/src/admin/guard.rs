@@ -8,7 +8,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use spillgate::{Clock, Wait};
 
-use crate::protocol::http::problem::Problem;
+use spillgate_http::problem::Problem;
 use spillgate_service::metrics::AdminRefusal;
 
 use super::AdminState;

@@ -11,7 +11,7 @@ use spillgate::Clock;
 use spillgate::insight::{Reading, Report, TopCallers};
 use spillgate::rules::{Limit, Rule};
 
-use crate::protocol::http::problem::Problem;
+use spillgate_http::problem::Problem;
 use spillgate_service::limit_name::LimitName;
 use spillgate_service::{CallerKeys, Service, Watched};
 

@@ -39,7 +39,7 @@ use axum::routing::{MethodRouter, get, post};
 use spillgate::{Clock, SystemClock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::protocol::http::{self, problem::Problem};
+use spillgate_http::problem::Problem;
 use spillgate_service::Service;
 use spillgate_service::reloads::ReloadHistory;
 
@@ -173,7 +173,7 @@ pub fn routes() -> Vec<(&'static str, &'static str, Needs)> {
 /// Returns the router for all paths of the admin listener.
 pub fn router<C: Clock + 'static>(state: AdminState<C>) -> Router {
     let service = Arc::clone(&state.service);
-    let ready = async move || http::readiness(&service);
+    let ready = async move || spillgate_http::readiness(&service);
     let [healthz, readyz] = HEALTH;
     let health = Router::new().route(healthz, get(async || "ok\n")).route(readyz, get(ready));
     let routes = guarded::<C>().into_iter();
@@ -190,7 +190,7 @@ pub fn router<C: Clock + 'static>(state: AdminState<C>) -> Router {
 }
 
 async fn wrong_method(method: Method, uri: Uri) -> Problem {
-    http::wrong_method(&method, &uri)
+    spillgate_http::wrong_method(&method, &uri)
 }
 
 async fn unknown_path(uri: Uri) -> Problem {

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use http_body::Frame;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::protocol::http::problem::Problem;
+use spillgate_http::problem::Problem;
 
 /// The maximum number of pages that clients can read at the same time. If a client is slow, its page keeps a few pieces in
 /// memory.

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use spillgate::rules::{self, Action, Limit, Rule};
 use spillgate::{Clock, Decision, Reason};
 
-use crate::protocol::http::json::{Entries, Text, object};
-use crate::protocol::http::problem::Problem;
-use crate::protocol::http::read_body;
+use spillgate_http::json::{Entries, Text, object};
+use spillgate_http::problem::Problem;
+use spillgate_http::read_body;
 use spillgate_service::Grants;
 use spillgate_service::explain::Pairs;
 

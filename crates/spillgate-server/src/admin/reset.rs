@@ -10,10 +10,10 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use spillgate::{Binding, Clock, Decision, Hit, Op};
 
-use crate::protocol::http::hit::WireHit;
-use crate::protocol::http::json::{Entries, Text, object};
-use crate::protocol::http::problem::Problem;
-use crate::protocol::http::read_body;
+use spillgate_http::hit::WireHit;
+use spillgate_http::json::{Entries, Text, object};
+use spillgate_http::problem::Problem;
+use spillgate_http::read_body;
 use spillgate_service::metrics::Protocol;
 use spillgate_service::{Reset, not_reset};
 

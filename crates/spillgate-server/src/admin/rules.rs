@@ -15,7 +15,7 @@ use spillgate::Clock;
 use spillgate::rules;
 
 use super::{AdminState, query_error};
-use crate::protocol::http::problem::Problem;
+use spillgate_http::problem::Problem;
 use spillgate_service::Loaded;
 
 /// The page is built in pieces. This is the number of rules in one piece.

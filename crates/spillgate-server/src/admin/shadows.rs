@@ -14,12 +14,12 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 use spillgate::Clock;
 
-use crate::protocol::http::json::{Text, object};
-use crate::protocol::http::problem::Problem;
-use crate::protocol::http::read_body;
+use spillgate_http::json::{Text, object};
+use spillgate_http::problem::Problem;
+use spillgate_http::read_body;
 use spillgate_service::operator::{Scope, ShadowOf};
 
-use super::standing::{SwitchJson, shown};
+use super::standing::{SwitchJson, refused, shown};
 use super::writes::Change;
 use super::{AdminState, BODY_BYTES};
 
@@ -126,10 +126,12 @@ pub(super) async fn shadow<C: Clock>(
     });
     let (scopes, term, what) = match (wire.on, &wire.lasts) {
         (true, Some(lasts)) => {
-            let (scope, term) = state.service.shadow_on(wire.rule.of(), lasts, scope).await?;
+            let (scope, term) = state.service.shadow_on(wire.rule.of(), lasts, scope).await.map_err(refused)?;
             (vec![scope], Some(term), format!("shadow on for {}", shown(lasts)))
         }
-        (false, None) => (state.service.shadow_off(wire.rule.of(), scope).await?, None, "shadow off".to_owned()),
+        (false, None) => {
+            (state.service.shadow_off(wire.rule.of(), scope).await.map_err(refused)?, None, "shadow off".to_owned())
+        }
         (true, None) => {
             return Err(Problem::bad_request("`for` is missing", "write how long, such as \"for\":\"30m\""));
         }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use spillgate::Clock;
 use spillgate_redis::{Error, StoreErrorKind};
 
-use crate::protocol::http::problem::Problem;
+use spillgate_http::problem::Problem;
 use spillgate_service::operator::{Block, ChangeError, Scope, Term};
 use spillgate_service::{Loaded, Service};
 
@@ -84,15 +84,14 @@ pub(super) fn shown(text: &str) -> String {
     format!("`{}`{}", text[..end].escape_debug(), if end < text.len() { "..." } else { "" })
 }
 
-impl From<ChangeError> for Problem {
-    fn from(error: ChangeError) -> Problem {
-        let detail = error.to_string();
-        match error {
-            ChangeError::Invalid(_, help) => Problem::bad_request(detail, help),
-            ChangeError::NotFound(_, help) => Problem::new(StatusCode::NOT_FOUND, detail, help),
-            ChangeError::Store(error) => not_stored(&error, detail),
-            ChangeError::Full { help, .. } => Problem::new(StatusCode::CONFLICT, detail, help),
-        }
+/// Returns the problem of a change that was not made.
+pub(super) fn refused(error: ChangeError) -> Problem {
+    let detail = error.to_string();
+    match error {
+        ChangeError::Invalid(_, help) => Problem::bad_request(detail, help),
+        ChangeError::NotFound(_, help) => Problem::new(StatusCode::NOT_FOUND, detail, help),
+        ChangeError::Store(error) => not_stored(&error, detail),
+        ChangeError::Full { help, .. } => Problem::new(StatusCode::CONFLICT, detail, help),
     }
 }
 

@@ -7,7 +7,7 @@ use axum::extract::Path;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use crate::protocol::http::problem::Problem;
+use spillgate_http::problem::Problem;
 
 /// What a browser lets the page do: load its own files, and ask its own server. A text that became markup by mistake could
 /// run no script and send nothing elsewhere.

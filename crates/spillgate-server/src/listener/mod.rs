@@ -30,7 +30,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc as queue, watch};
 
 use crate::protocol::grpc::Grpc;
-use crate::protocol::http::HttpState;
+use spillgate_http::HttpState;
 use spillgate_service::Peer;
 use spillgate_service::metrics::{Closed, Metrics};
 

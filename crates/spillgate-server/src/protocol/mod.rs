@@ -3,4 +3,3 @@
 //! No protocol decides anything itself. The service decides the requests of all protocols by the same rules.
 
 pub mod grpc;
-pub mod http;

@@ -10,7 +10,7 @@ use spillgate::headers::HeaderStyle;
 use spillgate::{OnFull, OnStoreFailure};
 use spillgate_redis::LogForm;
 
-use crate::protocol::http::ForwardAuth;
+use spillgate_http::ForwardAuth;
 use spillgate_service::{CallerKeys, Grants, Insight};
 
 use super::{Allow, Limits, LogFormat, Memory, Settings, Snapshot, Store, StoreTls, StoreUrl};

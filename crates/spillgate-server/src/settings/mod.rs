@@ -25,7 +25,7 @@ use spillgate::headers::HeaderStyle;
 use spillgate::{OnFull, OnStoreFailure};
 
 use crate::listener::Listen;
-use crate::protocol::http::ForwardAuth;
+use spillgate_http::ForwardAuth;
 use spillgate_service::{Grants, Insight};
 
 pub use keys::{KEYS, Key, Shape};

@@ -3,7 +3,7 @@
 //! The parts do not know the settings file. They have options of their own, which are made here.
 
 use crate::listener;
-use crate::protocol::http::HttpOptions;
+use spillgate_http::HttpOptions;
 use spillgate_service::{Bounds, ServiceOptions};
 
 use super::{Limits, Settings, StoreUrl};

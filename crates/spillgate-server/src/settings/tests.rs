@@ -3,7 +3,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use spillgate::text::Diagnostic;
 use spillgate_redis::LogForm;
 
-use crate::protocol::http::{EntrySource, ValueSource};
+use spillgate_http::{EntrySource, ValueSource};
 use spillgate_service::CallerKeys;
 
 use super::*;

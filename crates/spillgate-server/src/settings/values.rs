@@ -12,7 +12,7 @@ use spillgate::text::nearest;
 use spillgate::units::{UnitError, format_duration, parse_bytes, parse_count};
 
 use crate::listener::Listen;
-use crate::protocol::http::{EntrySource, ValueSource};
+use spillgate_http::{EntrySource, ValueSource};
 use spillgate_service::Grants;
 use spillgate_service::text::duration;
 

@@ -9,7 +9,7 @@ use axum::http::Request;
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 use spillgate::rules::{Rules, RulesFile};
-use spillgate_server::protocol::http::{EntrySource, ForwardAuth, HttpOptions, ValueSource};
+use spillgate_http::{EntrySource, ForwardAuth, HttpOptions, ValueSource};
 use spillgate_service::operator::{BLOCKS_MAX, NewBlock};
 use spillgate_service::{Grants, Insight, ServiceOptions};
 

@@ -6,7 +6,7 @@
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::json;
-use spillgate_server::protocol::http::{EntrySource, ForwardAuth, HttpError, HttpOptions, HttpState, ValueSource};
+use spillgate_http::{EntrySource, ForwardAuth, HttpError, HttpOptions, HttpState, ValueSource};
 use spillgate_service::{Peer, ServiceOptions};
 
 use crate::app::{App, Reply, options};

@@ -3,7 +3,7 @@
 //! Clients of Envoy's reference rate limit server use this path. So its answers must be the gRPC answers, written as JSON.
 
 use serde_json::json;
-use spillgate_server::protocol::http::HttpOptions;
+use spillgate_http::HttpOptions;
 use spillgate_service::{Grants, ServiceOptions};
 
 use crate::app::{App, options};

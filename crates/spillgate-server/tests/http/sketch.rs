@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
-use spillgate_server::protocol::http::HttpOptions;
+use spillgate_http::HttpOptions;
 use spillgate_service::{Grants, ServiceOptions};
 
 use crate::app::{App, Reply, options};

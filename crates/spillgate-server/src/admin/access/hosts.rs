@@ -14,7 +14,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use axum::extract::Request;
 use axum::http::{HeaderName, Method, StatusCode, header};
 
-use crate::protocol::http::problem::Problem;
+use spillgate_http::problem::Problem;
 use spillgate_service::metrics::AdminRefusal;
 
 use super::Refused;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use axum::extract::{ConnectInfo, Request};
 use axum::http::{HeaderName, Method, StatusCode};
 
-use crate::protocol::http::problem::Problem;
+use spillgate_http::problem::Problem;
 use spillgate_service::Peer;
 use spillgate_service::metrics::AdminRefusal;
 

@@ -17,7 +17,7 @@ use super::problem::Problem;
 
 /// Reads the whole `body`, which can have at most `max_bytes` bytes. Most bodies arrive in one piece. Such a body is
 /// not copied.
-pub(crate) async fn read_body<B>(body: B, max_bytes: usize) -> Result<Bytes, Problem>
+pub async fn read_body<B>(body: B, max_bytes: usize) -> Result<Bytes, Problem>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 /// A string of the body. It is borrowed from the body, or copied if it contains escapes such as `\n`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Text<'a>(pub(crate) Cow<'a, str>);
+pub struct Text<'a>(pub Cow<'a, str>);
 
 impl std::ops::Deref for Text<'_> {
     type Target = str;
@@ -114,10 +114,10 @@ impl<'de: 'a, 'a> Deserialize<'de> for Scalar<'a> {
 /// The entries of one descriptor, in the order of the body. A client writes an object such as `{"user_id":"7"}`, or a
 /// list of pairs such as `[["user_id","7"]]`. A key can occur twice in a list, but not in an object.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Entries<'a>(SmallVec<[(Text<'a>, Scalar<'a>); 2]>);
+pub struct Entries<'a>(SmallVec<[(Text<'a>, Scalar<'a>); 2]>);
 
 impl Entries<'_> {
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (&**key, &**value))
     }
 }
@@ -193,7 +193,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 }
 
 /// Parses one object.
-pub(crate) fn object<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, serde_json::Error> {
+pub fn object<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, serde_json::Error> {
     serde_json::from_slice::<Object<T>>(body).map(|Object(object)| object)
 }
 

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use axum::response::IntoResponse;
+use axum_core::response::IntoResponse;
 use bytes::{BufMut as _, BytesMut};
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
@@ -17,8 +17,8 @@ use super::{HttpState, Response, json};
 
 /// An answer that is an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Problem {
-    pub(crate) status: StatusCode,
+pub struct Problem {
+    pub status: StatusCode,
     detail: String,
     help: Cow<'static, str>,
 }
@@ -35,16 +35,16 @@ struct ProblemBody<'a> {
 }
 
 impl Problem {
-    pub(crate) fn new(status: StatusCode, detail: impl Into<String>, help: impl Into<Cow<'static, str>>) -> Problem {
+    pub fn new(status: StatusCode, detail: impl Into<String>, help: impl Into<Cow<'static, str>>) -> Problem {
         Problem { status, detail: detail.into(), help: help.into() }
     }
 
-    pub(crate) fn bad_request(detail: impl Into<String>, help: impl Into<Cow<'static, str>>) -> Problem {
+    pub fn bad_request(detail: impl Into<String>, help: impl Into<Cow<'static, str>>) -> Problem {
         Problem::new(StatusCode::BAD_REQUEST, detail, help)
     }
 
     /// Returns the problem of a body that is not the expected JSON. `example` is a valid body.
-    pub(crate) fn bad_json(error: &serde_json::Error, example: &'static str) -> Problem {
+    pub fn bad_json(error: &serde_json::Error, example: &'static str) -> Problem {
         Problem::bad_request(
             format!("the body is invalid: {}", json::plain(error)),
             format!("send JSON such as {example}"),
@@ -52,14 +52,14 @@ impl Problem {
     }
 
     /// Returns the whole response.
-    pub(crate) fn response(&self) -> Response {
+    pub fn response(&self) -> Response {
         let mut body = BytesMut::with_capacity(256);
         self.write_json(&mut body);
         response(self.status, PROBLEM_JSON, body.freeze(), HeaderMap::new())
     }
 
     /// Writes the problem object.
-    pub(crate) fn write_json(&self, out: &mut BytesMut) {
+    pub fn write_json(&self, out: &mut BytesMut) {
         let body = ProblemBody {
             kind: "about:blank",
             title: self.status.canonical_reason().unwrap_or("Error"),
@@ -139,8 +139,8 @@ impl From<ServiceError> for Problem {
 }
 
 impl IntoResponse for Problem {
-    fn into_response(self) -> axum::response::Response {
-        self.response().map(axum::body::Body::new)
+    fn into_response(self) -> axum_core::response::Response {
+        self.response().map(axum_core::body::Body::new)
     }
 }
 

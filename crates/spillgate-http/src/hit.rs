@@ -28,7 +28,7 @@ const LEASE_EXAMPLE: &str = r#"{"lease_id":"AQ..."}"#;
 /// A hit as a client sends it. The bucket and the key name the counter. The other members are the cost and the limit.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct WireHit<'a> {
+pub struct WireHit<'a> {
     #[serde(borrow)]
     bucket: Text<'a>,
     #[serde(borrow)]
@@ -73,12 +73,12 @@ fn algorithm<'de, D: Deserializer<'de>>(member: D) -> Result<Option<Algorithm>, 
 
 impl<'a> WireHit<'a> {
     /// Parses a body.
-    pub(crate) fn parse(body: &'a [u8]) -> Result<WireHit<'a>, Problem> {
+    pub fn parse(body: &'a [u8]) -> Result<WireHit<'a>, Problem> {
         json::object(body).map_err(|error| Problem::bad_json(&error, EXAMPLE))
     }
 
     /// Returns the limit that the hit contains.
-    pub(crate) fn quota(&self) -> Result<Quota, Problem> {
+    pub fn quota(&self) -> Result<Quota, Problem> {
         let algorithm = self.algorithm.unwrap_or(Algorithm::SlidingWindowLog);
         let help = "a limit is a number of units for each window of window_ms; concurrency has no window";
         let window = match (self.window_ms, algorithm == Algorithm::Concurrency) {
@@ -118,12 +118,12 @@ impl<'a> WireHit<'a> {
     }
 
     /// Returns the bucket and the key.
-    pub(crate) fn names(&self) -> (&str, &str) {
+    pub fn names(&self) -> (&str, &str) {
         (&self.bucket, &self.key)
     }
 
     /// Returns the hashed key of the counter.
-    pub(crate) fn key<C: Clock>(&self, service: &Service<C>) -> Result<u128, ServiceError> {
+    pub fn key<C: Clock>(&self, service: &Service<C>) -> Result<u128, ServiceError> {
         service.key_of_hit(&self.bucket, &self.key)
     }
 }

@@ -8,16 +8,16 @@ mod body;
 mod check;
 mod client_address;
 mod forward_auth;
-pub(crate) mod hit;
-pub(crate) mod json;
-pub(crate) mod lease;
-pub(crate) mod problem;
+pub mod hit;
+pub mod json;
+mod lease;
+pub mod problem;
 mod proto_json;
 mod reservation_id;
 mod reserve;
 mod response;
 mod rls;
-pub(crate) mod signature;
+mod signature;
 mod wait;
 
 use std::sync::Arc;
@@ -36,7 +36,7 @@ use tower::BoxError;
 
 use spillgate_service::{Client, Grants, Peer, Protocol, Readiness, Records, Service};
 
-pub(crate) use body::read_body;
+pub use body::read_body;
 use forward_auth::Mapping;
 pub use forward_auth::{EntrySource, ForwardAuth, ValueSource};
 use lease::LeaseKey;
@@ -136,7 +136,7 @@ impl<C: Clock> HttpState<C> {
 }
 
 /// A response whose body is complete.
-pub(crate) type Response = http::Response<Full<Bytes>>;
+pub type Response = http::Response<Full<Bytes>>;
 
 const PATHS: &str = "there are POST /v1/check, /v1/hit, /v1/release, /v1/renew, /v1/reserve, /v1/commit, /v1/cancel, /json, \
                      and GET /v1/forward-auth, /healthz, /healthcheck, /readyz";
@@ -212,7 +212,7 @@ fn health<C: Clock>(service: &Service<C>) -> (StatusCode, &'static str) {
 }
 
 /// Returns the answer to `/readyz`, on any listener.
-pub(crate) fn readiness<C: Clock>(service: &Service<C>) -> (StatusCode, String) {
+pub fn readiness<C: Clock>(service: &Service<C>) -> (StatusCode, String) {
     let status = if service.ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, service.readiness_text() + "\n")
 }
@@ -224,7 +224,7 @@ fn text<T: Into<Bytes>>((status, text): (StatusCode, T)) -> Response {
     response
 }
 
-pub(crate) fn wrong_method(method: &Method, uri: &Uri) -> Problem {
+pub fn wrong_method(method: &Method, uri: &Uri) -> Problem {
     let detail = format!("{} does not support {method}", uri.path());
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail, "the Allow header field names the methods that it supports")
 }
