@@ -34,7 +34,7 @@ use spillgate::tower::{RateLimitLayer, key};
 use spillgate::{Limiter, MemoryOptions, MemoryStore, Quota, Time};
 use spillgate_server::listener::{App, Listen, Running, Server};
 use spillgate_service::metrics::Metrics;
-use spillgate_server::protocol::grpc::Grpc;
+use spillgate_grpc::Grpc;
 use spillgate_http::{HttpOptions, HttpState};
 use spillgate_service::{Backend, CallerKeys, Client, Insight, Service, ServiceOptions};
 use spillgate_server::settings::{SettingsFile, Sources, resolve};

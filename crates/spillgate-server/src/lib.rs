@@ -7,6 +7,5 @@ pub mod admin;
 pub mod cli;
 pub mod command;
 pub mod listener;
-pub mod protocol;
 pub mod replay;
 pub mod settings;

@@ -10,11 +10,11 @@ mod cli_support;
 mod support;
 
 use cli_support::{Folder, signal};
-use spillgate_server::protocol::grpc::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use spillgate_server::protocol::grpc::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::RateLimitRequest;
-use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use spillgate_grpc::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use spillgate_grpc::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use spillgate_grpc::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use spillgate_grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use spillgate_grpc::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use support::spillgate::Spillgate;
 use support::{eventually, http};
 use tokio::runtime::Runtime;

@@ -12,7 +12,7 @@ use spillgate::Time;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
-use crate::protocol::grpc::{AnswerBody, Call, Grpc, GrpcConnection};
+use spillgate_grpc::{AnswerBody, Call, Grpc, GrpcConnection};
 use spillgate_service::metrics::Closed;
 
 use super::activity::Activity;

@@ -29,7 +29,7 @@ use std::thread;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc as queue, watch};
 
-use crate::protocol::grpc::Grpc;
+use spillgate_grpc::Grpc;
 use spillgate_http::HttpState;
 use spillgate_service::Peer;
 use spillgate_service::metrics::{Closed, Metrics};

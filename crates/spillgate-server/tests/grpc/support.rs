@@ -12,17 +12,15 @@ use std::time::Duration;
 
 use spillgate::rules::{Rules, RulesFile};
 use spillgate::{Clock, Limiter, MemoryOptions, MemoryStore, SystemClock};
-use spillgate_server::listener::{App, Handle, Limits, Listen, Running, Server};
-use spillgate_server::protocol::grpc::Grpc;
-use spillgate_server::protocol::grpc::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use spillgate_server::protocol::grpc::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
+use spillgate_grpc::Grpc;
+use spillgate_grpc::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use spillgate_grpc::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
     Entry, RateLimitOverride,
 };
-use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::{
-    Code, DescriptorStatus,
-};
-use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
-use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use spillgate_grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
+use spillgate_grpc::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use spillgate_grpc::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use spillgate_server::listener::{App, Handle, Limits, Listen, Running, Server};
 use spillgate_service::metrics::{Format, Metrics, Page};
 use spillgate_service::{Backend, Grants, Service, ServiceOptions};
 use tonic::Status;

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::*;
 use crate::listener::io::Transport;
 use crate::listener::unread::Pool;
-use crate::protocol::grpc::AnswerBody;
+use spillgate_grpc::AnswerBody;
 use spillgate_service::metrics::Metrics;
 
 const PATIENCE: Duration = Duration::from_secs(10);
