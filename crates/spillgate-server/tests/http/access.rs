@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::Request;
 use serde_json::json;
-use spillgate_server::admin::{Access, Needs, routes};
+use spillgate_admin::{Access, Needs, routes};
 use spillgate_service::Peer;
 
 use crate::app::{App, Reply};

@@ -12,7 +12,7 @@ use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use spillgate::ManualClock;
 use spillgate::rules::{Rules, RulesFile};
-use spillgate_server::admin::{self, Access, AdminState};
+use spillgate_admin::{self as admin, Access, AdminState};
 use spillgate_service::{Peer, Readiness};
 use tower::ServiceExt as _;
 

@@ -8,7 +8,7 @@ use axum::http::Request;
 use serde_json::{Value, json};
 use spillgate::rules::{Rules, RulesFile};
 use spillgate::{MemoryOptions, OnFull};
-use spillgate_server::admin::{self, Access, AdminState};
+use spillgate_admin::{self as admin, Access, AdminState};
 use spillgate_service::operator::NewBlock;
 use spillgate_service::{Bounds, Peer, ServiceOptions};
 use spillgate_testkit::Random;

@@ -24,7 +24,6 @@ use std::sync::Arc;
 
 use spillgate::rules::Rules;
 
-use crate::admin::{self, Access, AdminState};
 use crate::cli::Serve;
 use crate::command::open::{rule_checks, rules, secret_file, settings};
 use crate::command::terminal::{EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal};
@@ -35,6 +34,7 @@ use reload::Reloads;
 use signals::{HangUps, Signals};
 use snapshot::Saver;
 use snapshot_file::{LockedFile, SnapshotFile};
+use spillgate_admin::{Access, AdminState};
 use spillgate_grpc::Grpc;
 use spillgate_http::{HttpOptions, HttpState};
 use spillgate_service::metrics::Metrics;
@@ -168,7 +168,7 @@ fn bind(
     if let Some(listen) = &settings.admin {
         let state = AdminState::new(Arc::clone(service), access).with_reloads(reloads.clone());
         let store = (settings.store.url != StoreUrl::Memory).then(|| settings.store.url.to_string());
-        open("admin", listen, App::Admin(admin::router(state.with_store(store))))?;
+        open("admin", listen, App::Admin(spillgate_admin::router(state.with_store(store))))?;
     }
     Ok(listening)
 }

@@ -30,7 +30,7 @@ const CHANGE_CHARS_MAX: usize = 500;
 const UNKNOWN: &str = "unknown";
 
 /// The log level of this target does not depend on the setting `log_level`, unless the setting names the target.
-pub(crate) const TARGET: &str = "spillgate::writes";
+pub const TARGET: &str = "spillgate::writes";
 
 /// What a write has changed, in words. A handler puts it into the extensions of its response, and the log shows it.
 #[derive(Clone, Debug)]

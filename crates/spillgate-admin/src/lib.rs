@@ -47,7 +47,7 @@ use access::RateLimits;
 pub use access::{Access, Needs, WrongTokens};
 use events::{Streams, TICK_EVERY};
 use page::Pages;
-pub(crate) use writes::TARGET as WRITES_TARGET;
+pub use writes::TARGET as WRITES_TARGET;
 
 /// The maximum number of bytes in the body of a request. The body of a reset is small: it has only a few descriptors.
 const BODY_BYTES: usize = 64 * 1024;
