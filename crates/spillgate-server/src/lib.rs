@@ -2,9 +2,7 @@
 //!
 //! It is a library so that its tests can start the server in their own process. It is not an API for programs.
 
-pub mod access_log;
 pub mod cli;
 pub mod command;
 pub mod listener;
-pub mod replay;
 pub mod settings;

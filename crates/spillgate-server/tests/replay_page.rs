@@ -12,8 +12,8 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use spillgate_server::replay::page::page;
-use spillgate_server::replay::report::ReplayReport;
+use spillgate_replay::page::page;
+use spillgate_replay::report::ReplayReport;
 use support::browser::{Found, open};
 
 /// Returns the folder of the pictures.

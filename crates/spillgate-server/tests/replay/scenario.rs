@@ -5,8 +5,8 @@ use std::io::{Cursor, Read};
 
 use spillgate::rules::{Rules, RulesFile};
 use spillgate::{KeyHasher, MemoryOptions, Time};
-use spillgate_server::access_log::{OUT_OF_ORDER, Ordered, Reader};
-use spillgate_server::replay::{CALLERS, Filled, LoggedRequest, Names, Replay, Replayed, Run, RunOptions, Templates};
+use spillgate_replay::access_log::{OUT_OF_ORDER, Ordered, Reader};
+use spillgate_replay::{CALLERS, Filled, LoggedRequest, Names, Replay, Replayed, Run, RunOptions, Templates};
 use spillgate_service::{CallerKeys, Insight, ServiceOptions};
 use spillgate_testkit::Random;
 

@@ -13,7 +13,7 @@ use spillgate::rules::Rules;
 use spillgate::{Limiter, ManualClock, MemoryStore, Time};
 use spillgate_admin::{self as admin, Access, AdminState};
 use spillgate_http::{ForwardAuth, HttpOptions, HttpState};
-use spillgate_server::replay::RunOptions;
+use spillgate_replay::RunOptions;
 use spillgate_service::metrics::Metrics;
 use spillgate_service::{Backend, Grants, Peer, Service};
 use tokio::runtime::{Builder, Runtime};

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::table::Table;
 use super::timeline;
 use super::words::{badge, count, limit_name, name, seen, share, units_of};
-use crate::replay::report::{
+use crate::report::{
     Agreement, CallerChange, Comparison, Counts, LimitChange, ReplayReport, RunReport, SuggestionResult,
 };
 use spillgate_service::text::thousands;

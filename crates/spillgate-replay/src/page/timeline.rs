@@ -9,7 +9,7 @@ use maud::{Markup, html};
 
 use super::picture::{BOTTOM, TOP, label, lines, percent, picture, rounded_up};
 use super::words::{count, duration, share, times};
-use crate::replay::report::{Counts, Timeline};
+use crate::report::{Counts, Timeline};
 use spillgate_service::text::{MONTHS, thousands, utc};
 
 const SECOND_NS: u64 = 1_000_000_000;

@@ -6,7 +6,7 @@ use spillgate::insight::Verdict;
 use super::table::{Table, bar};
 use super::words::{advice, badge, count, limit_name, quota, said, seen, share, time, times, wait};
 use super::{histogram, timeline};
-use crate::replay::report::{
+use crate::report::{
     Agreement, CallerCounts, Counts, LimitCallers, LimitReport, Period, Refusal, SuggestionResult, VerdictHours,
 };
 use spillgate_service::text::{clean, thousands};

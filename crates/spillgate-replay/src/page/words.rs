@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use spillgate::insight::{Suggestion, Verdict};
 use spillgate::units::format_duration;
 
-use crate::replay::report::RunReport;
+use crate::report::RunReport;
 use spillgate_service::limit_name::LimitName;
 use spillgate_service::text::{clean, thousands, utc};
 

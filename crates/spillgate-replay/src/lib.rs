@@ -2,6 +2,7 @@
 //!
 //! The same service decides as in the server, so that the answers are the same. This module reads no file and prints nothing.
 
+pub mod access_log;
 mod callers;
 mod compare;
 pub mod page;
@@ -10,7 +11,7 @@ mod refusals;
 pub mod report;
 mod run;
 #[cfg(test)]
-pub(crate) mod sample;
+mod sample;
 mod suggest;
 mod template;
 mod timeline;

@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn a_text_of_the_log_is_never_markup() {
-        let page = page(&crate::replay::sample::sample());
+        let page = page(&crate::sample::sample());
         assert!(page.starts_with("<!DOCTYPE html><html lang=\"en\">"), "{page}");
         for part in ["<script", "<b>", "onerror", "http:", "https:", "//"] {
             assert!(!page.contains(part), "{part}");
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_suggestion_has_what_all_rules_together_would_refuse() {
-        let page = page(&crate::replay::sample::sample()).replace('\u{a0}', " ");
+        let page = page(&crate::sample::sample()).replace('\u{a0}', " ");
         let sentence =
             "All rules together would refuse <strong>2.5 %</strong> of all requests instead of <strong>15 %</strong>.";
         assert!(page.contains(sentence) && page.contains("500 (2.5 %)"), "{page}");
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn limits_without_a_verdict_are_not_called_good() {
-        let mut report = crate::replay::sample::sample();
+        let mut report = crate::sample::sample();
         report.runs[0].limits.retain(|limit| limit.period.is_none());
         let page = page(&report).replace('\u{a0}', " ");
         assert!(!page.contains("No limit needs attention"), "{page}");

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::overview::unused;
 use super::table::Table;
 use super::words::{count, seen};
-use crate::replay::report::{LogSummary, SampleLine, Samples};
+use crate::report::{LogSummary, SampleLine, Samples};
 
 /// Returns the lines that were not used, or not as they are. Returns nothing if there are no such lines.
 pub(super) fn lines(log: &LogSummary) -> Markup {

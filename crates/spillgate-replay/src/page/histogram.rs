@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::picture::{BOTTOM, TOP, label, lines, percent, picture, rounded_up};
 use super::words::{count, quota, short, times};
-use crate::replay::report::{Bar, Period};
+use crate::report::{Bar, Period};
 use spillgate_service::limit_name::LimitName;
 use spillgate_service::text::thousands;
 
