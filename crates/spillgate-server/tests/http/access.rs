@@ -6,8 +6,8 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::Request;
 use serde_json::json;
-use spillgate_server::admin::{Access, Needs, routes};
-use spillgate_server::service::Peer;
+use spillgate_admin::{Access, Needs, routes};
+use spillgate_service::Peer;
 
 use crate::http::app::{App, Reply};
 

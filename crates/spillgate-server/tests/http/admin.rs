@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::http::Request;
 use serde_json::json;
 use spillgate::rules::{Rules, RulesFile};
-use spillgate_server::admin::{Needs, routes};
+use spillgate_admin::{Needs, routes};
 
 use crate::http::app::{App, Reply};
 
