@@ -176,8 +176,6 @@ pub mod reservation;
 pub mod rules;
 pub mod sketch;
 mod sync;
-#[cfg(feature = "rules")]
-pub mod text;
 #[cfg(feature = "tower")]
 pub mod tower;
 pub mod units;
@@ -196,6 +194,8 @@ pub use permit::Permit;
 #[cfg(feature = "tokio")]
 pub use reservation::{Reservation, Reservations};
 pub use spillgate_core::*;
+#[cfg(feature = "rules")]
+pub use spillgate_text as text;
 
 /// The Rust examples of the project's pages compile and run without changes.
 #[cfg(doctest)]

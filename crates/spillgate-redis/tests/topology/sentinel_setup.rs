@@ -8,8 +8,8 @@ use spillgate_testkit::{folder_in_memory, free_port, redis_program, start_until_
 use tempfile::TempDir;
 
 use crate::support::cluster::text;
-use crate::support::server::{Server, run};
 use crate::support::common::until;
+use crate::support::server::{Server, run};
 
 pub(crate) struct SentinelSetup {
     /// The two servers. The first one is the primary at the start.

@@ -82,7 +82,7 @@ impl Source {
     }
 }
 
-/// How serious a diagnostic is. [`Rules::warnings`](crate::rules::Rules::warnings) has an example.
+/// How serious a diagnostic is. `Rules::warnings` has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Severity {
@@ -152,14 +152,19 @@ struct Parts {
 
 /// The texts of a diagnostic: what is wrong (`message`), a few words to show below the line (`label`), and how to fix it
 /// (`help`).
-pub(crate) struct Words {
-    pub(crate) message: String,
-    pub(crate) label: String,
-    pub(crate) help: String,
+#[derive(Clone, Debug)]
+pub struct Words {
+    /// What is wrong.
+    pub message: String,
+    /// A few words that are shown below the line.
+    pub label: String,
+    /// How to fix it.
+    pub help: String,
 }
 
 impl Words {
-    pub(crate) fn new(message: impl Into<String>, label: impl Into<String>, help: impl Into<String>) -> Words {
+    /// Makes the texts of a diagnostic.
+    pub fn new(message: impl Into<String>, label: impl Into<String>, help: impl Into<String>) -> Words {
         Words { message: message.into(), label: label.into(), help: help.into() }
     }
 }
@@ -195,7 +200,8 @@ impl Diagnostic {
     }
 
     /// Makes an error about a file, without lines of the file. It is used if the text of the file could not be read.
-    pub(crate) fn unreadable(file: &str, message: impl Into<String>, help: impl Into<String>) -> Diagnostic {
+    #[must_use]
+    pub fn unreadable(file: &str, message: impl Into<String>, help: impl Into<String>) -> Diagnostic {
         Diagnostic(Box::new(Parts {
             severity: Severity::Error,
             message: message.into(),
@@ -207,7 +213,8 @@ impl Diagnostic {
     }
 
     /// Makes a diagnostic of any severity at a position of `source`.
-    pub(crate) fn new(source: &Source, at: At, severity: Severity, words: Words) -> Diagnostic {
+    #[must_use]
+    pub fn new(source: &Source, at: At, severity: Severity, words: Words) -> Diagnostic {
         // The parser could return a wrong position. Here the position is moved inside the text and to character
         // boundaries, so that the text can be cut there without a panic.
         let start = boundary(&source.text, at.start);
@@ -249,7 +256,8 @@ impl Diagnostic {
     }
 
     /// Returns the position. Its line is 0 if no text was read.
-    pub(crate) fn at(&self) -> At {
+    #[must_use]
+    pub fn at(&self) -> At {
         self.0.at
     }
 

@@ -48,7 +48,7 @@ pub enum Value {
 }
 
 /// The largest text, in bytes: 16 MiB.
-pub(crate) const MAX_BYTES: usize = 16 << 20;
+pub const MAX_BYTES: usize = 16 << 20;
 
 /// The maximum number of values of one file. A normal file of [`MAX_BYTES`] has far fewer values. The bound limits the
 /// time and memory that a hostile file costs.
