@@ -46,51 +46,19 @@
 
 #[cfg(feature = "client")]
 pub mod client;
-pub mod clock;
-mod embedded;
-mod fallback;
 #[cfg(any(doc, doctest))]
 pub mod guide;
-#[cfg(feature = "headers")]
-pub mod headers;
 #[cfg(feature = "insight")]
 pub mod insight;
-mod key;
-mod limiter;
-#[cfg_attr(
-    not(feature = "snapshot"),
-    allow(dead_code, reason = "only snapshots move states out of the tables and back")
-)]
-mod memory;
 #[cfg(feature = "pace")]
 pub mod pace;
-#[cfg(feature = "tokio")]
-mod permit;
-pub mod recipes;
-#[cfg(feature = "tokio")]
-pub mod reservation;
 #[cfg(feature = "rules")]
 pub mod rules;
-pub mod sketch;
-mod sync;
 #[cfg(feature = "tower")]
 pub mod tower;
-pub mod units;
 
-#[cfg(feature = "tokio")]
-pub use clock::TokioClock;
-pub use clock::{Clock, ManualClock, SystemClock, TickingClock};
-pub use fallback::FallbackStore;
-pub use key::{Key, KeyBuilder, KeyHasher, network_of};
-pub use limiter::Limiter;
-pub use memory::{MemoryOptions, MemoryStore, OnFull};
-#[cfg(feature = "snapshot")]
-pub use memory::{Restored, Saved, SnapshotError};
-#[cfg(feature = "tokio")]
-pub use permit::Permit;
-#[cfg(feature = "tokio")]
-pub use reservation::{Reservation, Reservations};
-pub use spillgate_core::*;
+#[doc(inline)]
+pub use spillgate_limiter::*;
 #[cfg(feature = "rules")]
 pub use spillgate_text as text;
 

@@ -70,7 +70,7 @@ pub(super) fn integer(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> Op
             let help = "use at most 9007199254740991".to_owned();
             (format!("`{key}` is too large: `{}`", shown(text)), "too large", help)
         }
-        Err(UnitError::Malformed) => {
+        Err(_) => {
             let help = match text.as_bytes() {
                 [b'-', ..] => "write 0 or more; 0 refuses every request".to_owned(),
                 _ => format!("write a number such as `{key}: 100`, 10k or 1M"),
@@ -91,7 +91,7 @@ pub(super) fn bytes(node: &Node, key: &str, bounds: (u64, u64), reporter: &mut R
     let (message, label) = match text {
         Ok(bytes) if (bounds.0..=bounds.1).contains(&bytes) => return Some(bytes),
         Ok(_) | Err(UnitError::TooLarge) => (format!("`{key}` is out of its bounds"), "out of bounds"),
-        Err(UnitError::Malformed) => (format!("`{key}` has to be a number of bytes"), "not a number of bytes"),
+        Err(_) => (format!("`{key}` has to be a number of bytes"), "not a number of bytes"),
     };
     let help = format!("write `{key}: 64MiB`, from {} to {}", format_bytes(bounds.0), format_bytes(bounds.1));
     reporter.error(node.at, message, label, help);
@@ -159,10 +159,8 @@ pub(super) fn duration(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> O
         UnitError::Malformed if word.bytes().all(|byte| byte.is_ascii_digit()) => {
             format!("add the unit: `{word}s` or `{word}ms`")
         }
-        UnitError::Malformed => {
-            "write numbers with units, such as 500ms, 1.5s or 1m30s; the units are ns, us, ms, s, m, h, d and w"
-                .to_owned()
-        }
+        _ => "write numbers with units, such as 500ms, 1.5s or 1m30s; the units are ns, us, ms, s, m, h, d and w"
+            .to_owned(),
     };
     reporter.error(node.at, message, "not a duration", help);
     None

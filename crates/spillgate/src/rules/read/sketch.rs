@@ -77,6 +77,8 @@ fn cause(error: SketchError) -> (&'static [&'static str], &'static str) {
         ),
         SketchError::Memory => (&["sketch_memory"], "lower it"),
         SketchError::TooManyUnits => (&["requests_per_unit", "limit"], "lower it, or write `algorithm: token_bucket`"),
+        // The enum can grow.
+        _ => (&["representation"], "remove `representation`"),
     }
 }
 

@@ -1,5 +1,4 @@
 //! A shared store that a test can make fail.
-#![allow(dead_code, reason = "each test program uses only a part of this code")]
 
 use std::future::Future;
 use std::num::NonZeroU32;
@@ -7,7 +6,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use spillgate::{
+use spillgate_limiter::{
     Decision, FallbackStore, Hit, MemoryOptions, MemoryStore, OpKind, Quota, Store, StoreError, StoreErrorKind, Time,
     Timing, Verdict,
 };

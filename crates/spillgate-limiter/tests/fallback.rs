@@ -5,14 +5,11 @@
 //! admit its share of the limit. A share is the limit divided by the number of nodes. A receipt says which store (shared or
 //! local) a take was charged to, so that a refund goes to the same store.
 
-#[path = "support/shaky.rs"]
-mod shaky;
-
 use std::time::Duration;
 
-use shaky::{Link, Shaky, at_once, memory, nodes, with_fallback};
-use spillgate::conformance::run_all;
-use spillgate::{
+use crate::shaky::{Link, Shaky, at_once, memory, nodes, with_fallback};
+use spillgate_limiter::conformance::run_all;
+use spillgate_limiter::{
     Binding, Decision, Denied, FallbackStore, Hit, Limiter, ManualClock, MemoryOptions, MemoryStore, OnStoreFailure,
     Op, Quota, QuotaBuilder, Reason, Receipt, Source, Store, StoreError, StoreErrorKind, Time, Timing, Verdict, Wait,
 };

@@ -3,22 +3,18 @@
 //! The fleet must keep its bounds, a refused request must charge nothing, and each admitted unit must be counted. In
 //! the comments, m is the number of nodes. A share is the part of a limit that one node can admit without the store.
 
-#[path = "support/shaky.rs"]
-mod shaky;
-mod support;
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::shaky::{Link, Shaky, at_once, nodes, with_fallback};
+use crate::support::Requests as _;
 use proptest::prelude::*;
-use shaky::{Link, Shaky, at_once, nodes, with_fallback};
-use spillgate::conformance::Reference;
-use spillgate::{
+use spillgate_limiter::conformance::Reference;
+use spillgate_limiter::{
     Algorithm, Anchor, Binding, Decision, FallbackStore, Hit, OnStoreFailure, Op, OpKind, Quota, QuotaBuilder, Reason,
     Receipt, Source, Store, StoreError, StoreErrorKind, Time, Timing, Verdict, Wait,
 };
 use spillgate_testkit::Random;
-use support::Requests as _;
 
 const START_NS: u64 = 1_790_000_000_000_000_000;
 const SECOND: Duration = Duration::from_secs(1);

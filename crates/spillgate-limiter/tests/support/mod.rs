@@ -1,5 +1,4 @@
 //! Random requests for the tests of stores. The requests are the same in every run, so a failure can be repeated.
-#![allow(dead_code, reason = "each test program uses only a part of this code")]
 
 use spillgate_core::{Binding, Hit, Op, Quota, Receipt};
 use spillgate_testkit::Random;

@@ -70,7 +70,7 @@ use rows::DEPTH;
 use windows::Windows;
 
 /// The smallest sketch, in bytes. The locks use half of it.
-pub(crate) const MIN_BYTES: usize = 128 << 10;
+pub const MIN_BYTES: usize = 128 << 10;
 
 /// A store of fixed size for one limit, and for any number of keys. The [module](self) says what it promises.
 ///

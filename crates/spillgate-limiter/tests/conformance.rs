@@ -3,14 +3,12 @@
 //! The memory store gets every trace (recorded requests with the kernel's decisions). The memory store and the kernel also get
 //! the same random requests, with several hits and with all algorithms and operations.
 
-mod support;
-
 use std::time::Duration;
 
-use spillgate::conformance::{Reference, run_all};
-use spillgate::{Anchor, Decision, Denied, Hit, MemoryOptions, MemoryStore, Quota, QuotaBuilder, Time};
+use crate::support::Requests as _;
+use spillgate_limiter::conformance::{Reference, run_all};
+use spillgate_limiter::{Anchor, Decision, Denied, Hit, MemoryOptions, MemoryStore, Quota, QuotaBuilder, Time};
 use spillgate_testkit::Random;
-use support::Requests as _;
 
 const REQUESTS: u32 = 50_000;
 

@@ -10,14 +10,14 @@ use super::KeyBuilder;
 const UNSIGNED: u64 = 1;
 const NEGATIVE: u64 = 2;
 const ADDRESS: u64 = 3;
-#[cfg(feature = "rules")]
 const DOMAIN: u64 = 4;
 
-#[cfg(feature = "rules")]
 impl KeyBuilder {
     /// Adds the domain of a rule. The keys of rules begin with it, and no [`Key`] can add one. So a rule shares no count
     /// with a key of the program.
-    pub(crate) fn domain(&mut self, name: &str) -> &mut KeyBuilder {
+    #[doc(hidden)] // Only for spillgate-rules: keys of programs stay apart from those of rules.
+    #[inline]
+    pub fn domain(&mut self, name: &str) -> &mut KeyBuilder {
         self.tagged(DOMAIN, name.as_bytes())
     }
 }

@@ -5,13 +5,11 @@
 //! "Debt" is how much of a token bucket is used, stored as a time. A bug that forgives debt would admit too many
 //! requests.
 
-mod support;
-
 use std::time::Duration;
 
-use spillgate::{Binding, Decision, Hit, MemoryOptions, MemoryStore, Op, Quota, Time};
+use crate::support::Requests as _;
+use spillgate_limiter::{Binding, Decision, Hit, MemoryOptions, MemoryStore, Op, Quota, Time};
 use spillgate_testkit::Random;
-use support::Requests as _;
 
 const NOW: u64 = 1_790_000_000_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use spillgate::{
+use spillgate_limiter::{
     Decision, FallbackStore, Hit, Limiter, MemoryOptions, MemoryStore, OnStoreFailure, OpKind, Quota, Store,
     StoreError, StoreErrorKind, Timing, TokioClock, Verdict,
 };

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use spillgate::{
+use spillgate_limiter::{
     Decision, Hit, Limiter, MemoryOptions, MemoryStore, OnFull, OnStoreFailure, OpKind, Quota, Reason, Reservations,
     Store, StoreError, StoreErrorKind, Timing, TokioClock, Verdict,
 };

@@ -1,7 +1,5 @@
 //! Tests of snapshots. A restored store decides as the saved store does. A file that is not a whole snapshot is rejected.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::hash::Hasher as _;
@@ -9,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::support::Requests as _;
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
-use spillgate::{
+use spillgate_limiter::{
     Anchor, Binding, Decision, Denied, Hit, KeyHasher, Limiter, ManualClock, MemoryOptions, MemoryStore, OnFull, Op,
     Quota, QuotaBuilder, Receipt, Restored, SnapshotError, Time, Verdict,
 };
 use spillgate_testkit::Random;
-use support::Requests as _;
 use tempfile::TempDir;
 
 const SECOND: Duration = Duration::from_secs(1);
