@@ -48,8 +48,6 @@
 pub mod client;
 #[cfg(any(doc, doctest))]
 pub mod guide;
-#[cfg(feature = "insight")]
-pub mod insight;
 #[cfg(feature = "pace")]
 pub mod pace;
 #[cfg(feature = "rules")]
@@ -57,9 +55,13 @@ pub mod rules;
 #[cfg(feature = "tower")]
 pub mod tower;
 
+#[cfg(feature = "insight")]
+#[doc(inline)]
+pub use spillgate_insight as insight;
 #[doc(inline)]
 pub use spillgate_limiter::*;
 #[cfg(feature = "rules")]
+#[doc(inline)]
 pub use spillgate_text as text;
 
 /// The Rust examples of the project's pages compile and run without changes.

@@ -75,6 +75,8 @@ mod model;
 mod plan;
 mod read;
 mod schema;
+#[cfg(feature = "insight")]
+mod suggestion;
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;

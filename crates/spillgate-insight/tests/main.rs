@@ -2,24 +2,18 @@
 //!
 //! `make show-insight` runs all traffic that [`cases`] lists. CI runs a part of it: set INSIGHT=all for all.
 
-#[path = "insight/cases.rs"]
 mod cases;
-#[path = "insight/clocks.rs"]
 mod clocks;
-#[path = "insight/figures.rs"]
 mod figures;
-#[path = "insight/random.rs"]
 mod random;
-#[path = "insight/traffic.rs"]
 mod traffic;
-#[path = "insight/verdicts.rs"]
 mod verdicts;
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use spillgate::insight::{LimitInsight, Options, Reading, Report, Suggestion, Take, Verdict};
-use spillgate::{Algorithm, Quota, QuotaBuilder, Time};
+use spillgate_insight::{LimitInsight, Options, Reading, Report, Suggestion, Take, Verdict};
+use spillgate_limiter::{Algorithm, Quota, QuotaBuilder, Time};
 use spillgate_testkit::Random;
 
 use cases::{Case, cases};

@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-use spillgate::{Clock, Decision, Limiter, ManualClock, MemoryOptions, MemoryStore, Quota, Time};
+use spillgate_limiter::{Clock, Decision, Limiter, ManualClock, MemoryOptions, MemoryStore, Quota, Time};
 use spillgate_testkit::Random;
 
 /// When all traffic begins, in nanoseconds since the epoch.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use spillgate::insight::{LimitInsight, Options, Report, Take, Verdict};
-use spillgate::{Decision, Quota, QuotaBuilder, Reason, Time, Wait};
+use spillgate_insight::{LimitInsight, Options, Report, Take, Verdict};
+use spillgate_limiter::{Decision, Quota, QuotaBuilder, Reason, Time, Wait};
 use spillgate_testkit::Random;
 
 use super::cases::Case;

@@ -25,6 +25,8 @@
 //!
 //! Counting allocates no memory: [`LimitInsight::new`] has allocated all of it. A report without enough requests says so.
 
+#![warn(missing_docs)]
+
 mod caller;
 mod counts;
 mod demand;
@@ -38,8 +40,6 @@ mod tally;
 mod top;
 mod verdict;
 mod waits;
-#[cfg(feature = "rules")]
-mod yaml;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -53,7 +53,7 @@ use tally::Tally;
 
 pub use reading::{CallerId, CallerName, Counts, Reading, Sampled, SampledCaller, Span, TopCaller, TopCallers};
 pub use report::{Callers, Estimate, Percentiles, Range, Report, SpanReport, WaitPercentiles};
-pub use suggest::Suggestion;
+pub use suggest::{SuggestedRule, Suggestion};
 pub use verdict::Verdict;
 pub use waits::Waits;
 
@@ -135,7 +135,7 @@ impl Take {
         Take { may_return: !passed, ..self }
     }
 
-    /// Returns the same take, as a store decided it that has a clock of its own. `time` is [`Verdict::now`](crate::Verdict). The
+    /// Returns the same take, as a store decided it that has a clock of its own. `time` is [`Verdict::now`](spillgate_core::Verdict). The
     /// windows of the limit begin by that clock.
     #[must_use]
     pub const fn decided_at(self, time: Time) -> Take {
@@ -191,7 +191,7 @@ impl LimitInsight {
     /// store has [another one](Take::decided_at). A take that is older than the newest one by more than two minutes means that
     /// the clock was set back. Then the counting begins again.
     ///
-    /// `key` is the hash with a secret that a store gets ([`KeyHasher`](crate::KeyHasher)).
+    /// `key` is the hash with a secret that a store gets ([`KeyHasher`](spillgate_limiter::KeyHasher)).
     #[inline]
     pub fn count(&self, now: Time, key: u128, take: &Take) {
         self.count_named(now, key, take, || CallerName::of([]));

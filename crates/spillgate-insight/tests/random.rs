@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use spillgate::insight::Verdict;
-use spillgate::{Anchor, Quota};
+use spillgate_insight::Verdict;
+use spillgate_limiter::{Anchor, Quota};
 use spillgate_testkit::Random;
 
 use super::cases::Case;

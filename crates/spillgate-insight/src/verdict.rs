@@ -12,7 +12,7 @@ use super::reading::{Reading, SampledCaller, Span};
 use super::suggest::Suggestion;
 use super::top::HALF_LIFE_NS;
 use super::{LONGEST_SPAN_NS, MINUTE_NS, SPANS_NS};
-use crate::units::format_duration;
+use spillgate_limiter::units::format_duration;
 
 /// No verdict is given on fewer requests.
 const MIN_REQUESTS: u64 = 100;

@@ -25,11 +25,39 @@ pub struct Suggestion {
     pub burst: Option<u64>,
 }
 
+/// A rule of a rules file, as [`Suggestion::to_yaml`] needs it. Insight knows no rules: the rules of `spillgate` implement
+/// this trait.
+pub trait SuggestedRule {
+    /// A limit of the rule.
+    type Limit;
+
+    /// Returns the rule as the text of a rules file, in which `limit` has the numbers of `suggestion`.
+    fn with_suggestion(&self, limit: &Self::Limit, suggestion: &Suggestion) -> String;
+}
+
 impl Suggestion {
     /// Makes a suggestion. With a burst, the algorithm is the token bucket.
     #[must_use]
     pub const fn new(limit: u64, burst: Option<u64>) -> Suggestion {
         Suggestion { limit, burst }
+    }
+
+    /// Returns the suggestion for `limit` of `rule` as the text of a rules file.
+    ///
+    /// ```
+    /// use spillgate::insight::Suggestion;
+    /// use spillgate::rules::{Rules, RulesFile};
+    /// let text = "domain: api\ndescriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 5}}]";
+    /// let rules = Rules::parse(&[RulesFile { name: "api.yaml".into(), text: text.into() }])?;
+    /// let rule = rules.rules().next().unwrap();
+    /// let text = Suggestion::new(5, Some(20)).to_yaml(rule, &rule.limits[0]);
+    /// let suggested = Rules::parse(&[RulesFile { name: "suggested.yaml".into(), text }])?;
+    /// assert_eq!(suggested.rules().next().unwrap().limits[0].quota.capacity(), 20);
+    /// # Ok::<(), spillgate::rules::RulesErrors>(())
+    /// ```
+    #[must_use]
+    pub fn to_yaml<R: SuggestedRule>(&self, rule: &R, limit: &R::Limit) -> String {
+        rule.with_suggestion(limit, self)
     }
 
     /// Returns a lower limit for callers that use little. Nothing was refused, so each caller's needs are exact. `others` is the

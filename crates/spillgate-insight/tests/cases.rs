@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use spillgate::insight::Verdict;
-use spillgate::{Anchor, Quota};
+use spillgate_insight::Verdict;
+use spillgate_limiter::{Anchor, Quota};
 
 use super::SECOND;
 use super::traffic::{Pattern, Reaction, unit_ns};

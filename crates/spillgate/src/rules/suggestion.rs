@@ -6,10 +6,10 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use spillgate_core::{Algorithm, QuotaError};
+use spillgate_insight::{SuggestedRule, Suggestion};
+use spillgate_limiter::units::format_duration;
 
-use super::Suggestion;
 use crate::rules::{Limit, Rule, Rules};
-use crate::units::format_duration;
 
 impl Rules {
     /// Applies a suggestion to the limit with the index `limit` of the rule with the index `rule`. The limit keeps its other options.
@@ -38,26 +38,14 @@ impl Rules {
     }
 }
 
-impl Suggestion {
-    /// Returns the suggestion for `limit` of `rule` as the text of a rules file.
-    ///
-    /// ```
-    /// use spillgate::insight::Suggestion;
-    /// use spillgate::rules::{Rules, RulesFile};
-    /// let text = "domain: api\ndescriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 5}}]";
-    /// let rules = Rules::parse(&[RulesFile { name: "api.yaml".into(), text: text.into() }])?;
-    /// let rule = rules.rules().next().unwrap();
-    /// let text = Suggestion::new(5, Some(20)).to_yaml(rule, &rule.limits[0]);
-    /// let suggested = Rules::parse(&[RulesFile { name: "suggested.yaml".into(), text }])?;
-    /// assert_eq!(suggested.rules().next().unwrap().limits[0].quota.capacity(), 20);
-    /// # Ok::<(), spillgate::rules::RulesErrors>(())
-    /// ```
-    #[must_use]
-    pub fn to_yaml(&self, rule: &Rule, limit: &Limit) -> String {
+impl SuggestedRule for Rule {
+    type Limit = Limit;
+
+    fn with_suggestion(&self, limit: &Limit, suggestion: &Suggestion) -> String {
         let mut text = "# Change these numbers in your rule, and keep its other options.\n".to_owned();
-        let _ = write!(text, "domain: {}\ndescriptors:\n", quoted(&rule.domain));
+        let _ = write!(text, "domain: {}\ndescriptors:\n", quoted(&self.domain));
         let mut indent = 2;
-        for (level, step) in rule.steps.iter().enumerate() {
+        for (level, step) in self.steps.iter().enumerate() {
             if level > 0 {
                 let _ = writeln!(text, "{:indent$}descriptors:", "");
                 indent += 2;
@@ -69,35 +57,35 @@ impl Suggestion {
             }
         }
         let _ = writeln!(text, "{:indent$}rate_limit:", "");
-        for (option, value) in self.options(limit) {
+        for (option, value) in options(suggestion, limit) {
             let _ = writeln!(text, "{:indent$}  {option}: {value}", "");
         }
         text
     }
+}
 
-    fn options(&self, limit: &Limit) -> Vec<(&'static str, String)> {
-        let quota = &limit.quota;
-        let mut options = Vec::new();
-        if let Some(name) = &limit.name {
-            options.push(("name", quoted(name)));
-        }
-        match (limit.unit, quota.window_ns()) {
-            (Some(unit), _) => options.push(("unit", unit.as_str().to_owned())),
-            (None, 0) => {}
-            (None, window_ns) => options.push(("window", format_duration(Duration::from_nanos(window_ns)))),
-        }
-        options.push(("requests_per_unit", self.limit.to_string()));
-        if let Some(burst) = self.burst {
-            options.push(("algorithm", Algorithm::TokenBucket.as_str().to_owned()));
-            options.push(("burst", burst.to_string()));
-        } else {
-            options.push(("algorithm", quota.algorithm().as_str().to_owned()));
-            if quota.algorithm() == Algorithm::LeakyBucket {
-                options.push(("queue", (quota.capacity() - 1).to_string()));
-            }
-        }
-        options
+fn options(suggestion: &Suggestion, limit: &Limit) -> Vec<(&'static str, String)> {
+    let quota = &limit.quota;
+    let mut options = Vec::new();
+    if let Some(name) = &limit.name {
+        options.push(("name", quoted(name)));
     }
+    match (limit.unit, quota.window_ns()) {
+        (Some(unit), _) => options.push(("unit", unit.as_str().to_owned())),
+        (None, 0) => {}
+        (None, window_ns) => options.push(("window", format_duration(Duration::from_nanos(window_ns)))),
+    }
+    options.push(("requests_per_unit", suggestion.limit.to_string()));
+    if let Some(burst) = suggestion.burst {
+        options.push(("algorithm", Algorithm::TokenBucket.as_str().to_owned()));
+        options.push(("burst", burst.to_string()));
+    } else {
+        options.push(("algorithm", quota.algorithm().as_str().to_owned()));
+        if quota.algorithm() == Algorithm::LeakyBucket {
+            options.push(("queue", (quota.capacity() - 1).to_string()));
+        }
+    }
+    options
 }
 
 /// Returns the text in quotes, so that YAML reads it as a text whatever it contains.

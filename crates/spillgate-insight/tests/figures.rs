@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use spillgate::insight::{CallerName, LimitInsight, Options, Reading, Take};
-use spillgate::{Decision, KeyHasher, Quota, Reason, Time, Wait};
+use spillgate_insight::{CallerName, LimitInsight, Options, Reading, Take};
+use spillgate_limiter::{Decision, KeyHasher, Quota, Reason, Time, Wait};
 use spillgate_testkit::Random;
 
 use super::is_all;
