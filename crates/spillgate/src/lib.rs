@@ -50,8 +50,6 @@ pub mod client;
 pub mod guide;
 #[cfg(feature = "pace")]
 pub mod pace;
-#[cfg(feature = "rules")]
-pub mod rules;
 #[cfg(feature = "tower")]
 pub mod tower;
 
@@ -60,6 +58,9 @@ pub mod tower;
 pub use spillgate_insight as insight;
 #[doc(inline)]
 pub use spillgate_limiter::*;
+#[cfg(feature = "rules")]
+#[doc(inline)]
+pub use spillgate_rules as rules;
 #[cfg(feature = "rules")]
 #[doc(inline)]
 pub use spillgate_text as text;
