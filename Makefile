@@ -105,7 +105,7 @@ show-inventory: ## Names of tests, commands, routes, metrics and public items: w
 	python3 scripts/show_inventory.py $(BASE)
 show-reading: ## Draw twenty files by SEED for a reading test, and count their sentences
 	python3 scripts/show_reading.py $(SEED)
-show-checklist: ## Compare the files that BRANCH changes with CHECKLIST of CONTRIBUTING.md
+show-checklist: ## Compare the files that BRANCH changes with CHECKLIST, a title in docs/contributing
 	python3 scripts/show_checklist.py "$(CHECKLIST)" $(BRANCH)
 show-no-regression: ## Compare instructions, CPU time and allocations with commit BASE
 	scripts/show-no-regression.sh $(BASE)

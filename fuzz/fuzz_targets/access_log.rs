@@ -9,7 +9,7 @@ use std::io::{Cursor, Read};
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use spillgate_server::access_log::{FORMATS, Ordered, Reader};
+use spillgate_replay::access_log::{FORMATS, Ordered, Reader};
 
 const PATTERNS: [&str; 3] = [
     "$msec|${request_uri}",

@@ -32,12 +32,12 @@ use spillgate::insight::{CallerName, LimitInsight, Take};
 use spillgate::rules::{Action, Request, Rules, RulesFile};
 use spillgate::tower::{RateLimitLayer, key};
 use spillgate::{Limiter, MemoryOptions, MemoryStore, Quota, Time};
-use spillgate_server::listener::{App, Running, Server};
-use spillgate_server::metrics::Metrics;
-use spillgate_server::protocol::grpc::Grpc;
-use spillgate_server::protocol::http::{HttpOptions, HttpState};
-use spillgate_server::service::{Backend, Client, Service, ServiceOptions};
-use spillgate_server::settings::{CallerKeys, Insight, Listen, SettingsFile, Sources, resolve};
+use spillgate_server::listener::{App, Listen, Running, Server};
+use spillgate_service::metrics::Metrics;
+use spillgate_grpc::Grpc;
+use spillgate_http::{HttpOptions, HttpState};
+use spillgate_service::{Backend, CallerKeys, Client, Insight, Service, ServiceOptions};
+use spillgate_server::settings::{SettingsFile, Sources, resolve};
 use tower::{Layer as _, Service as _};
 
 use answer::pb;
@@ -131,7 +131,7 @@ fn serve(service: &Arc<Service>) -> Result<(Running, SocketAddr, SocketAddr), Bo
     let file = SettingsFile { name: "settings.yaml".into(), text: SETTINGS.into() };
     let settings =
         resolve(&Sources { file: Some(file), ..Sources::default() }).expect("the settings are valid").settings;
-    let mut server = Server::new(settings.limits, Some(1), Arc::clone(service.metrics()));
+    let mut server = Server::new((&settings.limits).into(), Some(1), Arc::clone(service.metrics()));
     let mut bind = |app| match server.bind(&Listen::Tcp("127.0.0.1:0".parse()?), app)? {
         Listen::Tcp(address) => Ok::<_, Box<dyn Error>>(address),
         Listen::Unix(_) => Err("the address is not a TCP address".into()),

@@ -21,8 +21,8 @@ use spillgate::rules::{Action, Request, Rules, RulesFile};
 use spillgate::{
     Binding, Clock, Decision, Hit, KeyHasher, Limiter, MemoryOptions, MemoryStore, Op, Quota, QuotaBuilder, Time,
 };
-use spillgate_server::metrics::Metrics;
-use spillgate_server::service::{Backend, Client, Service, ServiceOptions};
+use spillgate_service::metrics::Metrics;
+use spillgate_service::{Backend, Client, Service, ServiceOptions};
 use tracing_subscriber::filter::LevelFilter;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;

@@ -2,16 +2,7 @@
 //!
 //! It is a library so that its tests can start the server in their own process. It is not an API for programs.
 
-pub mod access_log;
-pub mod admin;
 pub mod cli;
 pub mod command;
-pub mod limit_name;
 pub mod listener;
-pub mod metrics;
-pub mod operator;
-pub mod protocol;
-pub mod replay;
-pub mod service;
 pub mod settings;
-mod text;

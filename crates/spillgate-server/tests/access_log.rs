@@ -10,7 +10,7 @@ mod servers;
 use std::io::{Cursor, Read};
 use std::time::Duration;
 
-use spillgate_server::access_log::{Fields, LogCounts, Ordered, Reader, Unreadable};
+use spillgate_replay::access_log::{Fields, LogCounts, Ordered, Reader, Unreadable};
 
 /// A logged request whose values are copied.
 #[derive(Debug, Clone, PartialEq, Eq)]

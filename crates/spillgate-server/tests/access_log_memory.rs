@@ -12,7 +12,7 @@ use std::{env, fs};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
-use spillgate_server::access_log::{LogCounts, OUT_OF_ORDER, Ordered, Reader};
+use spillgate_replay::access_log::{LogCounts, OUT_OF_ORDER, Ordered, Reader};
 
 const MIB: usize = 1024 * 1024;
 /// The MiB of text of the longest log if BOMB_MIB is not set.

@@ -22,12 +22,12 @@ use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
 use spillgate::rules::{Rules, RulesFile};
 use spillgate::{Limiter, MemoryOptions, MemoryStore};
-use spillgate_server::admin::{self, Access, AdminState};
-use spillgate_server::listener::{App, Running, Server};
-use spillgate_server::metrics::{Closed, Metrics};
-use spillgate_server::protocol::http::{HttpOptions, HttpState};
-use spillgate_server::service::{Backend, Readiness, Service, ServiceOptions};
-use spillgate_server::settings::{Limits, Listen, Sources, resolve};
+use spillgate_admin::{self as admin, Access, AdminState};
+use spillgate_http::{HttpOptions, HttpState};
+use spillgate_server::listener::{App, Limits, Listen, Running, Server};
+use spillgate_server::settings::{Sources, resolve};
+use spillgate_service::metrics::{Closed, Metrics};
+use spillgate_service::{Backend, Readiness, Service, ServiceOptions};
 
 const RULES: &str = "domain: api
 descriptors:
@@ -46,13 +46,14 @@ struct InProcess {
 
 impl InProcess {
     fn start(rules: &str, tick: Duration, change: impl FnOnce(&mut Limits)) -> InProcess {
-        let mut settings = resolve(&Sources::default()).unwrap().settings;
-        change(&mut settings.limits);
+        let settings = resolve(&Sources::default()).unwrap().settings;
+        let mut limits = (&settings.limits).into();
+        change(&mut limits);
         let rules = Rules::parse(&[RulesFile { name: "api.yaml".into(), text: rules.into() }]).unwrap();
         let limiter = Limiter::new(Backend::Memory(MemoryStore::new(MemoryOptions::default())));
         let metrics = Arc::new(Metrics::new());
         let service = Arc::new(Service::new(rules, limiter, ServiceOptions::default(), Arc::clone(&metrics)));
-        let mut server = Server::new(settings.limits, Some(1), metrics);
+        let mut server = Server::new(limits, Some(1), metrics);
         let mut bind = |app| {
             let any: SocketAddr = ([127, 0, 0, 1], 0).into();
             match server.bind(&Listen::Tcp(any), app).unwrap() {

@@ -19,12 +19,12 @@ use crate::support::{browser, eventually, http, root};
 use serde_json::{Value, json};
 use spillgate::rules::{Rules, RulesFile};
 use spillgate::{Limiter, MemoryOptions, MemoryStore};
-use spillgate_server::admin::{self, Access, AdminState};
-use spillgate_server::listener::{App, Server};
-use spillgate_server::metrics::Metrics;
-use spillgate_server::protocol::http::{HttpOptions, HttpState};
-use spillgate_server::service::{Backend, Readiness, Service, ServiceOptions};
-use spillgate_server::settings::{Listen, Sources, resolve};
+use spillgate_admin::{self as admin, Access, AdminState};
+use spillgate_http::{HttpOptions, HttpState};
+use spillgate_server::listener::{App, Listen, Server};
+use spillgate_server::settings::{Sources, resolve};
+use spillgate_service::metrics::Metrics;
+use spillgate_service::{Backend, Readiness, Service, ServiceOptions};
 
 /// The time until a part prints its next line or ends. The longest part needs two minutes.
 const DEADLINE: Duration = Duration::from_secs(400);
@@ -351,7 +351,7 @@ fn memory_stays_flat_for_an_hour_of_updates() {
     let limiter = Limiter::new(Backend::Memory(MemoryStore::new(MemoryOptions::default())));
     let metrics = Arc::new(Metrics::new());
     let service = Arc::new(Service::new(rules, limiter, ServiceOptions::default(), Arc::clone(&metrics)));
-    let mut server = Server::new(settings.limits, Some(1), metrics);
+    let mut server = Server::new((&settings.limits).into(), Some(1), metrics);
     let mut bind = |app| match server.bind(&Listen::Tcp(([127, 0, 0, 1], 0).into()), app) {
         Ok(Listen::Tcp(address)) => address,
         other => panic!("no port is free: {other:?}"),

@@ -10,8 +10,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::support::browser::{Found, open};
-use spillgate_server::replay::page::page;
-use spillgate_server::replay::report::ReplayReport;
+use spillgate_replay::page::page;
+use spillgate_replay::report::ReplayReport;
 
 /// Returns the folder of the pictures.
 fn pictures() -> Option<PathBuf> {

@@ -9,11 +9,11 @@
 use crate::cli_support::{Folder, signal};
 use crate::support::spillgate::Spillgate;
 use crate::support::{eventually, http};
-use spillgate_server::protocol::grpc::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use spillgate_server::protocol::grpc::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::RateLimitRequest;
-use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use spillgate_grpc::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use spillgate_grpc::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use spillgate_grpc::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use spillgate_grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use spillgate_grpc::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use tokio::runtime::Runtime;
 use tonic::transport::Endpoint;
 

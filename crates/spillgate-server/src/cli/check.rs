@@ -13,7 +13,7 @@ use super::arguments::{
 };
 use super::store;
 use super::verb::Check;
-use crate::settings::duration;
+use spillgate_service::text::duration;
 
 /// The maximum number of questions of one `check`.
 const QUESTIONS_MAX: usize = 10_000;

@@ -7,7 +7,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use super::arguments::{EXIT_CODES, config_argument, json_argument, paths, rules_argument};
 use super::verb::Replay;
-use crate::settings::duration;
+use spillgate_service::text::duration;
 
 pub(super) fn command() -> Command {
     let command = Command::new("replay")

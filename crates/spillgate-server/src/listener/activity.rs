@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
-use crate::metrics::Metrics;
+use spillgate_service::metrics::Metrics;
 
 use super::unread::{Pool, Unread};
 

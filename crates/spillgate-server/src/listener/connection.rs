@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use crate::metrics::{Closed, Metrics};
+use spillgate_service::metrics::{Closed, Metrics};
 
 use super::activity::Activity;
 use super::context::Context;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use spillgate::SystemClock;
 use tokio::sync::watch;
 
-use crate::metrics::Metrics;
-use crate::settings::Limits;
+use spillgate_service::metrics::Metrics;
 
+use super::Limits;
 use super::unread::Pool;
 
 /// The limits, the metrics, the pool of memory for unread answers, the clock, and the signal to drain.

@@ -12,8 +12,8 @@ use spillgate::Time;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
-use crate::metrics::Closed;
-use crate::protocol::grpc::{AnswerBody, Call, Grpc, GrpcConnection};
+use spillgate_grpc::{AnswerBody, Call, Grpc, GrpcConnection};
+use spillgate_service::metrics::Closed;
 
 use super::activity::Activity;
 use super::connection::{ProtocolLimits, watch_over};

@@ -26,7 +26,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 use tower::BoxError;
 
-use crate::metrics::Closed;
+use spillgate_service::metrics::Closed;
 
 use super::activity::Activity;
 use super::connection::{Connection, ProtocolLimits, unless_panic, watch_over};

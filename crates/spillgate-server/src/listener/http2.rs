@@ -31,8 +31,7 @@ use spillgate::Time;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, Sleep, sleep};
 
-use crate::settings::Limits;
-
+use super::Limits;
 use super::activity::Activity;
 use super::connection::{Connection, unless_panic};
 use super::hold::{Hold, Piece};

@@ -13,6 +13,7 @@ mod hold;
 mod http;
 mod http2;
 mod io;
+mod listen;
 mod runner;
 mod serve;
 mod socket;
@@ -28,13 +29,13 @@ use std::thread;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc as queue, watch};
 
-use crate::metrics::{Closed, Metrics};
-use crate::protocol::grpc::Grpc;
-use crate::protocol::http::HttpState;
-use crate::service::Peer;
-use crate::settings::{Limits, Listen};
+use spillgate_grpc::Grpc;
+use spillgate_http::HttpState;
+use spillgate_service::Peer;
+use spillgate_service::metrics::{Closed, Metrics};
 
 use context::Context;
+pub use listen::{Limits, Listen};
 use socket::{Acceptor, Bound, Socket, UnixFile};
 use unread::Pool;
 

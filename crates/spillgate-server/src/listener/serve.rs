@@ -9,8 +9,8 @@ use axum::extract::ConnectInfo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tower::ServiceExt;
 
-use crate::metrics::Closed;
-use crate::service::Peer;
+use spillgate_service::Peer;
+use spillgate_service::metrics::Closed;
 
 use super::activity::Activity;
 use super::context::Context;

@@ -19,10 +19,9 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::service::Peer;
-use crate::settings::Listen;
+use spillgate_service::Peer;
 
-use super::{App, Shared};
+use super::{App, Listen, Shared};
 
 /// The maximum number of new connections that the operating system queues for the server. The system also applies its
 /// own limit (`net.core.somaxconn`).

@@ -6,7 +6,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 
-use crate::metrics::Closed;
+use spillgate_service::metrics::Closed;
 
 use super::context::Context;
 use super::{Accepted, serve};

@@ -10,10 +10,10 @@ use spillgate::headers::HeaderStyle;
 use spillgate::{OnFull, OnStoreFailure};
 use spillgate_redis::LogForm;
 
-use super::{
-    Allow, CallerKeys, ForwardAuth, Grants, Insight, Limits, LogFormat, Memory, Settings, Snapshot, Store, StoreTls,
-    StoreUrl,
-};
+use spillgate_http::ForwardAuth;
+use spillgate_service::{CallerKeys, Grants, Insight};
+
+use super::{Allow, Limits, LogFormat, Memory, Settings, Snapshot, Store, StoreTls, StoreUrl};
 
 /// Returns the settings to start with. A value stays only if its key has no default, and the user sets no value.
 pub(super) fn settings() -> Settings {

@@ -9,9 +9,11 @@ use spillgate::headers::HeaderStyle;
 use spillgate::{OnFull, OnStoreFailure};
 use spillgate_redis::LogForm;
 
+use spillgate_service::CallerKeys;
+
 use super::error::Wrong;
 use super::values::Value;
-use super::{CallerKeys, LogFormat, Settings, StoreUrl};
+use super::{LogFormat, Settings, StoreUrl};
 
 /// How a value is written in a flag or a variable. In a file it is YAML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,6 +7,7 @@ mod blank;
 mod changed;
 mod error;
 mod keys;
+mod parts;
 mod resolve;
 mod secret;
 mod store;
@@ -16,8 +17,6 @@ mod unknown;
 mod values;
 mod yaml;
 
-use std::fmt;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -25,11 +24,14 @@ use ipnet::IpNet;
 use spillgate::headers::HeaderStyle;
 use spillgate::{OnFull, OnStoreFailure};
 
+use crate::listener::Listen;
+use spillgate_http::ForwardAuth;
+use spillgate_service::{Grants, Insight};
+
 pub use keys::{KEYS, Key, Shape};
 pub use resolve::{Origin, Resolved, SettingsFile, Sources, resolve};
 pub(crate) use secret::masked;
 pub use store::{Store, StoreTls, StoreUrl};
-pub use values::duration;
 
 /// All settings, after they were checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,24 +83,6 @@ pub struct Settings {
     pub limits: Limits,
 }
 
-/// An address to listen on.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Listen {
-    /// An IP address and a port; with port 0, the system chooses a port.
-    Tcp(SocketAddr),
-    /// A Unix socket.
-    Unix(PathBuf),
-}
-
-impl fmt::Display for Listen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Listen::Tcp(address) => write!(f, "{address}"),
-            Listen::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
-}
-
 /// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
@@ -130,72 +114,11 @@ pub struct Snapshot {
     pub interval: Duration,
 }
 
-/// How `/v1/forward-auth` turns a proxy's sub-request into descriptors.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ForwardAuth {
-    /// The domain of the rules for sub-requests. `None` switches `/v1/forward-auth` off.
-    pub domain: Option<String>,
-    /// The status of a refusal (nginx wants 403).
-    pub deny_status: u16,
-    /// The length of an IPv6 prefix, in bits. IPv6 clients whose addresses begin with the same prefix share a counter.
-    pub ipv6_prefix: u8,
-    /// One list of entries for each descriptor.
-    pub descriptors: Vec<Vec<EntrySource>>,
-}
-
-/// One entry of a forward-auth descriptor.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EntrySource {
-    pub key: String,
-    pub from: ValueSource,
-}
-
-/// Where the value of an entry comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ValueSource {
-    /// The address of the client: the peer, or the address that trusted proxies report.
-    ClientIp,
-    /// A header field of the sub-request. If the field is missing, the value is empty.
-    Header(String),
-    /// A fixed text.
-    Value(String),
-}
-
 /// What the clients of each protocol may send: refunds, and limits of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allow {
     pub grpc: Grants,
     pub http: Grants,
-}
-
-/// What the clients of one listener may send.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Grants {
-    /// Whether clients may give units back (`is_negative_hits`).
-    pub refund: bool,
-    /// Whether clients may send a limit of their own (`limit` in a descriptor).
-    pub overriding: bool,
-}
-
-/// What the server remembers of the callers of each limit, to say what the limits do. The default is nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Insight {
-    /// The maximum number of callers in the samples of all limits together. 0 means that nothing is remembered.
-    pub max_callers: usize,
-    /// How callers are shown.
-    pub keys: CallerKeys,
-}
-
-/// How the callers with the most units are shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum CallerKeys {
-    /// They are not shown.
-    #[default]
-    Off,
-    /// By a hash.
-    Hashed,
-    /// By the beginning of their descriptors.
-    Plain,
 }
 
 /// Limits on what clients can send and use.

@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 use spillgate::OnFull;
 use spillgate::text::{Diagnostic, Source};
 
+use crate::listener::Listen;
+
+use super::Settings;
 use super::blank;
 use super::error::{Written, Wrong};
 use super::keys::{KEYS, Key, Shape};
@@ -17,7 +20,6 @@ use super::store;
 use super::unknown::{unknown_key, variable_help};
 use super::values::Value;
 use super::yaml::{self, Kind, Name, Node};
-use super::{Listen, Settings};
 
 /// The key whose value can contain a password. Errors do not show this value.
 const URL: &str = "store.url";

@@ -3,6 +3,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use spillgate::text::Diagnostic;
 use spillgate_redis::LogForm;
 
+use spillgate_http::{EntrySource, ValueSource};
+use spillgate_service::CallerKeys;
+
 use super::*;
 
 fn from_file(text: &str) -> Result<Settings, Vec<Diagnostic>> {

@@ -9,11 +9,15 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use spillgate::text::nearest;
-use spillgate::units::{UnitError, format_duration, parse_bytes, parse_count, parse_duration};
+use spillgate::units::{UnitError, format_duration, parse_bytes, parse_count};
+
+use crate::listener::Listen;
+use spillgate_http::{EntrySource, ValueSource};
+use spillgate_service::Grants;
+use spillgate_service::text::duration;
 
 use super::error::Wrong;
 use super::yaml::{Kind, Node};
-use super::{EntrySource, Grants, Listen, ValueSource};
 
 /// The text of a value, before it is read.
 pub(super) struct Value<'v> {
@@ -280,17 +284,6 @@ impl<'v> Value<'v> {
             _ => Err(self.wrong(format!("`{text}` is not a source of a value"), help)),
         }
     }
-}
-
-/// Reads a duration in the form that rules files use: `0s`, `10ms`, `1.5s`, `1m30s`.
-///
-/// # Errors
-/// The error says what is wrong and how to fix it.
-pub fn duration(text: &str) -> Result<Duration, &'static str> {
-    parse_duration(text).map_err(|error| match error {
-        UnitError::TooLarge => "too long, at most 213503d",
-        _ => "write a number and a unit (ns, us, ms, s, m, h, d, w): 10ms, 1.5s, 1m30s",
-    })
 }
 
 fn is_header_name(name: &str) -> bool {

@@ -1,4 +1,4 @@
-use spillgate_server::access_log::{FORMATS, Reader, Unreadable};
+use spillgate_replay::access_log::{FORMATS, Reader, Unreadable};
 
 use super::read;
 
@@ -126,7 +126,7 @@ fn a_time_keeps_its_zone_and_its_date_without_brackets() {
         );
     }
     let wanted = [String::from("remote_addr")];
-    let mut fields = spillgate_server::access_log::Fields::default();
+    let mut fields = spillgate_replay::access_log::Fields::default();
     let mut reader = Reader::new("$began $remote_addr", &wanted, Some("began")).unwrap();
     assert_eq!(reader.read(format!("{TIME} ::1").as_bytes(), &mut fields).unwrap().as_nanos(), TIME_NS);
     assert_eq!(fields.value(0), Some("::1"));
@@ -225,7 +225,7 @@ fn the_time_of_json_is_the_first_known_name_or_the_given_field() {
     }
     let line = r#"{"x":{"y":971211336000},"ts":971211337.25,"msec":"971211338"}"#;
     assert_eq!(read("json", &[], line).map(|(time_ns, _)| time_ns), Ok(TIME_NS + 1_250_000_000));
-    let mut fields = spillgate_server::access_log::Fields::default();
+    let mut fields = spillgate_replay::access_log::Fields::default();
     let mut reader = Reader::new("json", &[], Some("x.y")).unwrap();
     assert_eq!(reader.read(line.as_bytes(), &mut fields).unwrap().as_nanos(), TIME_NS);
     let why = Reader::new("json", &[], Some("x")).unwrap().read(line.as_bytes(), &mut fields).unwrap_err().to_string();
@@ -241,7 +241,7 @@ fn csv_is_read_by_the_names_of_its_columns() {
     let wanted = ["remote_addr", "path", "User-Agent"].map(String::from);
     for separator in [",", ";", "\t"] {
         let mut reader = Reader::new("csv", &wanted, None).unwrap();
-        let mut fields = spillgate_server::access_log::Fields::default();
+        let mut fields = spillgate_replay::access_log::Fields::default();
         let mut read = |line: &str| {
             reader.read(line.replace('|', separator).as_bytes(), &mut fields).map(|time| {
                 let value = |index| fields.value(index).unwrap_or_default().to_owned();
@@ -261,7 +261,7 @@ fn csv_is_read_by_the_names_of_its_columns() {
 
 #[test]
 fn bytes_that_are_not_utf8_are_replaced() {
-    let mut fields = spillgate_server::access_log::Fields::default();
+    let mut fields = spillgate_replay::access_log::Fields::default();
     let wanted = [String::from("path")];
     for (format, line) in [("$msec $path", &b"971211336 /\xff"[..]), ("json", b"{\"ts\":971211336,\"path\":\"/\xff\"}")]
     {

@@ -78,7 +78,7 @@ fn json_that_is_nested_deeply_is_unreadable() {
     let (requests, counts) = read_all("json", vec![file(format!("{deep}\n{{\"ts\":971211336}}\n"))], MINUTE);
     assert_eq!((requests.len(), counts.unreadable.count), (1, 1));
     let wanted = vec!["a"; 20_000].join(".");
-    let mut fields = spillgate_server::access_log::Fields::default();
+    let mut fields = spillgate_replay::access_log::Fields::default();
     let mut reader = reader("json", &[&wanted]);
     let deep = format!("{{\"ts\":971211336,{}1{}}}", "\"a\":{".repeat(9000), "}".repeat(9000));
     assert!(reader.read(deep.as_bytes(), &mut fields).is_err());

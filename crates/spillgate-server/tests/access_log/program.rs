@@ -8,7 +8,7 @@ use std::{env, fs};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use spillgate_server::access_log::FILES_MAX;
+use spillgate_replay::access_log::FILES_MAX;
 
 use super::line;
 use crate::cli_support::{Folder, command};

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use spillgate_server::access_log::{FORMATS, Fields, Reader};
+use spillgate_replay::access_log::{FORMATS, Fields, Reader};
 
 use super::{file, line, read_all, seconds};
 

@@ -1,9 +1,7 @@
 //! Tests of blocks over gRPC: Envoy has to refuse a blocked client, and show it how long.
 
-use spillgate_server::operator::NewBlock;
-use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code::{
-    Ok, OverLimit,
-};
+use spillgate_grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code::{Ok, OverLimit};
+use spillgate_service::operator::NewBlock;
 
 use crate::grpc::support::*;
 

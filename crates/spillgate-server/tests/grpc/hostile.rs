@@ -9,10 +9,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::Frame;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use spillgate_server::metrics::{Closed, Rejection};
-use spillgate_server::protocol::grpc::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code::Ok as Passed;
-use spillgate_server::settings::Limits;
+use spillgate_grpc::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use spillgate_grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code::Ok as Passed;
+use spillgate_server::listener::Limits;
+use spillgate_service::metrics::{Closed, Rejection};
 use tonic::Code;
 
 use crate::grpc::support::*;

@@ -11,10 +11,9 @@ use std::time::Duration;
 
 use axum::extract::ConnectInfo;
 use axum::routing::get;
-use spillgate_server::listener::{App, Server};
-use spillgate_server::metrics::{Closed, Metrics};
-use spillgate_server::service::{Peer, Readiness};
-use spillgate_server::settings::{Limits, Listen};
+use spillgate_server::listener::{App, Limits, Listen, Server};
+use spillgate_service::metrics::{Closed, Metrics};
+use spillgate_service::{Peer, Readiness};
 
 use crate::grpc::support::*;
 

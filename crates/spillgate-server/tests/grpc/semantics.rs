@@ -4,12 +4,10 @@
 //! wrong field, Envoy would decide wrongly, or tell the client wrong numbers.
 
 use spillgate::rules::{Rules, RulesFile};
-use spillgate_server::metrics::Rejection;
-use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code::{
-    self, Ok, OverLimit,
-};
-use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
-use spillgate_server::settings::Grants;
+use spillgate_grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code::{self, Ok, OverLimit};
+use spillgate_grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
+use spillgate_service::Grants;
+use spillgate_service::metrics::Rejection;
 use tonic::Code as GrpcCode;
 
 use crate::grpc::support::*;
@@ -59,8 +57,7 @@ async fn asked(client: &mut Client, descriptors: &[Descriptor]) -> (Code, Vec<(C
     summary(&ask(client, "api", descriptors).await.unwrap())
 }
 
-type Descriptor =
-    spillgate_server::protocol::grpc::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+type Descriptor = spillgate_grpc::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 
 #[tokio::test]
 async fn counts_down_to_zero_and_then_refuses() {

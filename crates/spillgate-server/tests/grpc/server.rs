@@ -7,12 +7,11 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 
 use hyper_util::rt::TokioIo;
-use spillgate_server::listener::{App, Server};
-use spillgate_server::protocol::grpc::Grpc;
-use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
-use spillgate_server::service::Readiness;
-use spillgate_server::settings::Listen;
+use spillgate_grpc::Grpc;
+use spillgate_grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use spillgate_grpc::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use spillgate_server::listener::{App, Listen, Server};
+use spillgate_service::Readiness;
 use tonic::codegen::tokio_stream;
 use tonic::transport::Endpoint;
 use tonic_health::pb::HealthCheckRequest;

@@ -12,20 +12,17 @@ use std::time::Duration;
 
 use spillgate::rules::{Rules, RulesFile};
 use spillgate::{Clock, Limiter, MemoryOptions, MemoryStore, SystemClock};
-use spillgate_server::listener::{App, Handle, Running, Server};
-use spillgate_server::metrics::{Format, Metrics, Page};
-use spillgate_server::protocol::grpc::Grpc;
-use spillgate_server::protocol::grpc::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use spillgate_server::protocol::grpc::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
+use spillgate_grpc::Grpc;
+use spillgate_grpc::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use spillgate_grpc::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
     Entry, RateLimitOverride,
 };
-use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::{
-    Code, DescriptorStatus,
-};
-use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
-use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use spillgate_server::service::{Backend, Service, ServiceOptions};
-use spillgate_server::settings::{Grants, Limits, Listen};
+use spillgate_grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
+use spillgate_grpc::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use spillgate_grpc::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use spillgate_server::listener::{App, Handle, Limits, Listen, Running, Server};
+use spillgate_service::metrics::{Format, Metrics, Page};
+use spillgate_service::{Backend, Grants, Service, ServiceOptions};
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
@@ -41,16 +38,9 @@ pub(crate) fn limits() -> Limits {
         connections: 1000,
         streams: 128,
         unread: 64 << 20,
-        body: 64 * 1024,
-        descriptors: 32,
-        entries: 16,
-        key: 256,
-        value: 1024,
-        metric_values: 1000,
         idle: Duration::from_secs(60),
         receive: Duration::from_secs(10),
         drain: Duration::from_secs(10),
-        reservation: Duration::from_secs(60),
     }
 }
 
@@ -90,10 +80,9 @@ impl TestServer {
         let rules = Rules::parse(&files).unwrap();
         let metrics = Arc::new(Metrics::new());
         let limiter = Limiter::new(Backend::Memory(MemoryStore::new(MemoryOptions::default())));
-        let options =
-            ServiceOptions { shadow: setup.shadow, bounds: (&setup.limits).into(), ..ServiceOptions::default() };
+        let options = ServiceOptions { shadow: setup.shadow, ..ServiceOptions::default() };
         let service = Arc::new(Service::new(rules, limiter, options, Arc::clone(&metrics)));
-        let grpc = Grpc::new(Arc::clone(&service), setup.grants, setup.limits.body).unwrap();
+        let grpc = Grpc::new(Arc::clone(&service), setup.grants, 64 * 1024).unwrap();
         let mut server = Server::new(setup.limits, Some(2), Arc::clone(&metrics));
         let listen = server.bind(&setup.listen, App::Grpc(grpc)).unwrap();
         let running = server.start().unwrap();

@@ -7,8 +7,8 @@ use h2::Reason;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use prost::Message;
-use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::RateLimitResponse;
-use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code as Verdict;
+use spillgate_grpc::proto::envoy::service::ratelimit::v3::RateLimitResponse;
+use spillgate_grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code as Verdict;
 use tonic::Code;
 
 use crate::grpc::streams::{GRPC, Raw, answer, hit, left, message};

@@ -6,8 +6,8 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::Request;
 use serde_json::json;
-use spillgate_server::admin::{Access, Needs, routes};
-use spillgate_server::service::Peer;
+use spillgate_admin::{Access, Needs, routes};
+use spillgate_service::Peer;
 
 use crate::http::app::{App, Reply};
 
@@ -69,7 +69,7 @@ fn the_help_for_an_unknown_path_names_every_route() {
 
 #[test]
 fn the_reference_has_every_route_and_what_it_needs() {
-    let page = include_str!("../../../../docs/src/reference/http.md");
+    let page = include_str!("../../../../docs/src/reference/admin.md");
     let text = page.split_whitespace().collect::<Vec<_>>().join(" ");
     for (method, path, _) in routes() {
         let rows = page.lines().filter(|line| line.starts_with("| `") && line.contains(&format!("`{method} {path}`")));

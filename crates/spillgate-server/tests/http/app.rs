@@ -16,11 +16,10 @@ use serde_json::Value;
 use spillgate::headers::HeaderStyle;
 use spillgate::rules::{Rules, RulesFile};
 use spillgate::{Limiter, ManualClock, MemoryOptions, MemoryStore, Time};
-use spillgate_server::admin::{self, Access, AdminState};
-use spillgate_server::metrics::Metrics;
-use spillgate_server::protocol::http::{HttpOptions, HttpState};
-use spillgate_server::service::{Backend, Peer, Service, ServiceOptions};
-use spillgate_server::settings::{ForwardAuth, Grants};
+use spillgate_admin::{self as admin, Access, AdminState};
+use spillgate_http::{ForwardAuth, HttpOptions, HttpState};
+use spillgate_service::metrics::Metrics;
+use spillgate_service::{Backend, Grants, Peer, Service, ServiceOptions};
 use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt;
 
@@ -242,7 +241,7 @@ impl App {
 
 #[test]
 fn health_is_always_200_and_readiness_ends_with_draining() {
-    use spillgate_server::service::Readiness;
+    use spillgate_service::Readiness;
     let app = App::new();
     assert_eq!((app.get("/healthz").status, app.get("/readyz").status), (200, 200));
     app.service.set_readiness(Readiness::Draining);
@@ -257,7 +256,7 @@ fn health_is_always_200_and_readiness_ends_with_draining() {
 /// path answers 500.
 #[test]
 fn the_health_path_of_the_reference_server_answers() {
-    use spillgate_server::service::Readiness;
+    use spillgate_service::Readiness;
     let app = App::new();
     assert_eq!((app.get("/healthcheck").status, app.get("/healthcheck").body.as_str()), (200, "OK"));
     app.service.set_readiness(Readiness::StoreDown);

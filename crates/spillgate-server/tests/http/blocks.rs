@@ -9,10 +9,9 @@ use axum::http::Request;
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 use spillgate::rules::{Rules, RulesFile};
-use spillgate_server::operator::{BLOCKS_MAX, NewBlock};
-use spillgate_server::protocol::http::HttpOptions;
-use spillgate_server::service::ServiceOptions;
-use spillgate_server::settings::{EntrySource, ForwardAuth, Grants, Insight, ValueSource};
+use spillgate_http::{EntrySource, ForwardAuth, HttpOptions, ValueSource};
+use spillgate_service::operator::{BLOCKS_MAX, NewBlock};
+use spillgate_service::{Grants, Insight, ServiceOptions};
 
 use crate::http::app::{App, Reply, options};
 

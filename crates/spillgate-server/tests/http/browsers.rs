@@ -1,6 +1,6 @@
 //! Tests of what a web page of another site can do with the admin listener through the browser of an operator: nothing.
 
-use spillgate_server::admin::{Needs, routes};
+use spillgate_admin::{Needs, routes};
 
 use crate::http::access::{Headers, LOCAL, WRITE_HEADER, access, ask, request};
 use crate::http::app::App;

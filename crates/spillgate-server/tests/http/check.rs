@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use spillgate::headers::HeaderStyle;
-use spillgate_server::protocol::http::HttpOptions;
-use spillgate_server::service::ServiceOptions;
+use spillgate_http::HttpOptions;
+use spillgate_service::ServiceOptions;
 
 use crate::http::app::{App, Reply, options};
 
@@ -261,10 +261,7 @@ fn an_item_that_cannot_be_judged_is_a_problem_and_is_not_allowed() {
 #[test]
 fn each_header_style_has_its_own_fields() {
     let fields = |headers: HeaderStyle| {
-        let app = App::with(
-            spillgate_server::protocol::http::HttpOptions { headers, ..options() },
-            ServiceOptions::default(),
-        );
+        let app = App::with(spillgate_http::HttpOptions { headers, ..options() }, ServiceOptions::default());
         let reply = check(&app, r#"{"user_id":"7"}"#);
         let names = reply.headers.keys().map(|name| name.as_str().to_owned()).filter(|name| name.contains("ratelimit"));
         let mut names: Vec<String> = names.collect();

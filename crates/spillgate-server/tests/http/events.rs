@@ -12,8 +12,8 @@ use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use spillgate::ManualClock;
 use spillgate::rules::{Rules, RulesFile};
-use spillgate_server::admin::{self, Access, AdminState};
-use spillgate_server::service::{Peer, Readiness};
+use spillgate_admin::{self as admin, Access, AdminState};
+use spillgate_service::{Peer, Readiness};
 use tower::ServiceExt as _;
 
 use crate::http::app::App;

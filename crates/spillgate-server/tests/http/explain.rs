@@ -8,9 +8,9 @@ use axum::http::Request;
 use serde_json::{Value, json};
 use spillgate::rules::{Rules, RulesFile};
 use spillgate::{MemoryOptions, OnFull};
-use spillgate_server::admin::{self, Access, AdminState};
-use spillgate_server::operator::NewBlock;
-use spillgate_server::service::{Bounds, Peer, ServiceOptions};
+use spillgate_admin::{self as admin, Access, AdminState};
+use spillgate_service::operator::NewBlock;
+use spillgate_service::{Bounds, Peer, ServiceOptions};
 use spillgate_testkit::Random;
 use tower::ServiceExt as _;
 

@@ -6,9 +6,8 @@
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::json;
-use spillgate_server::protocol::http::{HttpError, HttpOptions, HttpState};
-use spillgate_server::service::{Peer, ServiceOptions};
-use spillgate_server::settings::{EntrySource, ForwardAuth, ValueSource};
+use spillgate_http::{EntrySource, ForwardAuth, HttpError, HttpOptions, HttpState, ValueSource};
+use spillgate_service::{Peer, ServiceOptions};
 
 use crate::http::app::{App, Reply, options};
 

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use spillgate_server::service::{Bounds, ServiceOptions};
+use spillgate_service::{Bounds, ServiceOptions};
 
 use crate::http::app::{App, Reply, options};
 

@@ -7,8 +7,7 @@ use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
 use spillgate::rules::{Rules, RulesFile};
-use spillgate_server::service::ServiceOptions;
-use spillgate_server::settings::{CallerKeys, Insight};
+use spillgate_service::{CallerKeys, Insight, ServiceOptions};
 
 use crate::http::app::{App, options};
 use crate::http::schema;

@@ -6,8 +6,7 @@ use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
 use spillgate::rules::{Rules, RulesFile};
-use spillgate_server::service::{HISTORY_STEP, HISTORY_STEPS, ServiceOptions};
-use spillgate_server::settings::Insight;
+use spillgate_service::{HISTORY_STEP, HISTORY_STEPS, Insight, ServiceOptions};
 
 use crate::http::app::{App, options};
 use crate::http::schema;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::Router;
-use spillgate_server::metrics::AdminRefusal;
+use spillgate_service::metrics::AdminRefusal;
 
 use crate::http::access::{Headers, LOCAL, REMOTE, access, request};
 use crate::http::app::{App, Reply};

@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
 use spillgate::{MemoryOptions, OnFull};
-use spillgate_server::service::ServiceOptions;
+use spillgate_service::ServiceOptions;
 
 use crate::http::app::{App, Reply, options};
 

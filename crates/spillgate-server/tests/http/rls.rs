@@ -3,9 +3,8 @@
 //! Clients of Envoy's reference rate limit server use this path. So its answers must be the gRPC answers, written as JSON.
 
 use serde_json::json;
-use spillgate_server::protocol::http::HttpOptions;
-use spillgate_server::service::ServiceOptions;
-use spillgate_server::settings::Grants;
+use spillgate_http::HttpOptions;
+use spillgate_service::{Grants, ServiceOptions};
 
 use crate::http::app::{App, options};
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use spillgate::rules::{Rules, RulesFile};
-use spillgate_server::operator::{SWITCHES_MAX, ShadowOf};
-use spillgate_server::service::ServiceOptions;
+use spillgate_service::ServiceOptions;
+use spillgate_service::operator::{SWITCHES_MAX, ShadowOf};
 
 use crate::http::app::{App, Reply, options};
 

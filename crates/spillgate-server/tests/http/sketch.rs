@@ -3,9 +3,8 @@
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
-use spillgate_server::protocol::http::HttpOptions;
-use spillgate_server::service::ServiceOptions;
-use spillgate_server::settings::Grants;
+use spillgate_http::HttpOptions;
+use spillgate_service::{Grants, ServiceOptions};
 
 use crate::http::app::{App, Reply, options};
 

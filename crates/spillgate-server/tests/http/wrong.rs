@@ -4,7 +4,7 @@
 
 use axum::body::Body;
 use axum::http::Request;
-use spillgate_server::metrics::Rejection;
+use spillgate_service::metrics::Rejection;
 
 use crate::http::app::App;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use spillgate_server::replay::report::{CallerCounts, Counts, LimitReport};
+use spillgate_replay::report::{CallerCounts, Counts, LimitReport};
 
 use crate::cli_support::Folder;
 use crate::replay::scenario::{log, replay, rules};

@@ -1,7 +1,7 @@
 //! Comparisons, and suggestions that are replayed.
 
-use spillgate_server::replay::report::{Agreement, CallerChange, Counts};
-use spillgate_server::replay::{results, suggested};
+use spillgate_replay::report::{Agreement, CallerChange, Counts};
+use spillgate_replay::{results, suggested};
 
 use crate::replay::scenario::{replay, rules};
 

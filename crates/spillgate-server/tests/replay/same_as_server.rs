@@ -6,8 +6,8 @@ use std::fs::File;
 use serde_json::{Value, json};
 use spillgate::Time;
 use spillgate::rules::Request;
-use spillgate_server::replay::report::LimitReport;
-use spillgate_server::replay::{Filled, LoggedRequest, Names, Replay, Replayed, Run, Templates};
+use spillgate_replay::report::LimitReport;
+use spillgate_replay::{Filled, LoggedRequest, Names, Replay, Replayed, Run, Templates};
 
 use crate::replay::scenario::{FRACTIONS, Log, end_of_hour, log, of_text, options, read, rules, templates};
 use crate::replay::server::Server;
@@ -211,7 +211,7 @@ fn the_sums_of_a_run_are_those_of_its_requests() {
     let text = log(2_000, 2_500, 3);
     let compared = compare(|| of_text(&text), FRACTIONS, RULES, &DESCRIPTORS);
     let run = &compared.replayed.runs[0];
-    let sum = |points: &[spillgate_server::replay::report::Counts]| {
+    let sum = |points: &[spillgate_replay::report::Counts]| {
         points.iter().fold((0, 0), |sum, point| (sum.0 + point.allowed, sum.1 + point.refused))
     };
     assert_eq!(sum(&run.timeline.points), (compared.allowed, compared.refused));

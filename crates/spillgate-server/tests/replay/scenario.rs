@@ -5,10 +5,9 @@ use std::io::{Cursor, Read};
 
 use spillgate::rules::{Rules, RulesFile};
 use spillgate::{KeyHasher, MemoryOptions, Time};
-use spillgate_server::access_log::{OUT_OF_ORDER, Ordered, Reader};
-use spillgate_server::replay::{CALLERS, Filled, LoggedRequest, Names, Replay, Replayed, Run, RunOptions, Templates};
-use spillgate_server::service::ServiceOptions;
-use spillgate_server::settings::{CallerKeys, Insight};
+use spillgate_replay::access_log::{OUT_OF_ORDER, Ordered, Reader};
+use spillgate_replay::{CALLERS, Filled, LoggedRequest, Names, Replay, Replayed, Run, RunOptions, Templates};
+use spillgate_service::{CallerKeys, Insight, ServiceOptions};
 use spillgate_testkit::Random;
 
 /// 2026-03-01 11:30:00 UTC. The log crosses full hours.

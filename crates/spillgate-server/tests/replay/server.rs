@@ -11,12 +11,11 @@ use serde_json::Value;
 use spillgate::headers::HeaderStyle;
 use spillgate::rules::Rules;
 use spillgate::{Limiter, ManualClock, MemoryStore, Time};
-use spillgate_server::admin::{self, Access, AdminState};
-use spillgate_server::metrics::Metrics;
-use spillgate_server::protocol::http::{HttpOptions, HttpState};
-use spillgate_server::replay::RunOptions;
-use spillgate_server::service::{Backend, Peer, Service};
-use spillgate_server::settings::{ForwardAuth, Grants};
+use spillgate_admin::{self as admin, Access, AdminState};
+use spillgate_http::{ForwardAuth, HttpOptions, HttpState};
+use spillgate_replay::RunOptions;
+use spillgate_service::metrics::Metrics;
+use spillgate_service::{Backend, Grants, Peer, Service};
 use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt as _;
 

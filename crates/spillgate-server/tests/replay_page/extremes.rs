@@ -1,8 +1,8 @@
 //! Reports that are as large, as small or as hostile as a report can be.
 
 use super::samples::{BEGIN_NS, attention, shop};
-use spillgate_server::limit_name::LimitName;
-use spillgate_server::replay::report::*;
+use spillgate_replay::report::*;
+use spillgate_service::limit_name::LimitName;
 
 /// Texts that run as a script, load something, or hide a part of the page, if they are not escaped.
 const HOSTILE: [&str; 12] = [

@@ -7,8 +7,8 @@ use std::time::Duration;
 use spillgate::insight::{CallerName, LimitInsight, Options, Reading, Take};
 use spillgate::rules::{Limit, Rule, Rules, RulesFile};
 use spillgate::{Clock as _, Limiter, ManualClock, MemoryOptions, MemoryStore, Time};
-use spillgate_server::limit_name::LimitName;
-use spillgate_server::replay::report::*;
+use spillgate_replay::report::*;
+use spillgate_service::limit_name::LimitName;
 
 /// 2026-03-01 00:00:00 UTC.
 pub(crate) const BEGIN_NS: u64 = 1_772_323_200_000_000_000;

@@ -5,10 +5,10 @@
 use std::net::SocketAddr;
 
 use serde_json::Value;
-use spillgate_server::protocol::grpc::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use spillgate_server::protocol::grpc::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::RateLimitRequest;
-use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use spillgate_grpc::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use spillgate_grpc::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use spillgate_grpc::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use spillgate_grpc::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::cli_support::Folder;

@@ -5,7 +5,7 @@
 //! when a change of the rules is undone. In both cases, the servers must not admit extra requests.
 #![allow(clippy::disallowed_methods, reason = "a limit refills during the test, so the test measures the elapsed time")]
 
-use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use spillgate_grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use tokio::runtime::Runtime;
 
 use crate::cli_support::{Folder, signal};

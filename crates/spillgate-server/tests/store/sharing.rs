@@ -4,8 +4,8 @@
 
 use std::net::SocketAddr;
 
-use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::RateLimitRequest;
-use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use spillgate_grpc::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use spillgate_grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 

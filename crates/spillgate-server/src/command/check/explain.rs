@@ -9,8 +9,8 @@ use spillgate::{Decision, Reason, Wait};
 
 use crate::cli::Check;
 use crate::command::terminal::{Table, Terminal, Tone, duration, limit_label, quota};
-use crate::service::Loaded;
-use crate::service::explain::{Explained, ExplainedLimit, Pairs, is_left_out};
+use spillgate_service::Loaded;
+use spillgate_service::explain::{Explained, ExplainedLimit, Pairs, is_left_out};
 
 /// Returns the explanation as text.
 pub(super) fn text(

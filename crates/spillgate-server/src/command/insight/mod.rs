@@ -15,10 +15,10 @@ use spillgate::insight::Report;
 use super::open::secret_file;
 use super::terminal::{EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal, count, diagnostic_json};
 use crate::cli::Insight;
-use crate::service::attention;
 use fetch::Admin;
 use merge::Fleet;
 use page::{Limit, Page};
+use spillgate_service::attention;
 
 /// A limit with its report.
 struct Reported {

@@ -7,7 +7,7 @@ use spillgate::insight::Reading;
 
 use super::fetch::Admin;
 use crate::command::terminal::Problem;
-use crate::limit_name::{LimitName, QuotaOptions};
+use spillgate_service::limit_name::{LimitName, QuotaOptions};
 
 /// The most characters of an error in an answer. Such an error repeats text of the answer.
 const ERROR_CHARS: usize = 200;

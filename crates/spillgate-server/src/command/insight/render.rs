@@ -8,7 +8,7 @@ use spillgate::units::format_duration;
 
 use super::Reported;
 use crate::command::terminal::{Terminal, Tone, clean, thousands, wrapped};
-use crate::limit_name::LimitName;
+use spillgate_service::limit_name::LimitName;
 
 /// At most this many callers are shown.
 const CALLERS: usize = 5;

@@ -13,7 +13,8 @@ use spillgate::{OnFull, OnStoreFailure, OpKind};
 
 use super::store;
 use crate::command::terminal::{Problem, Problems};
-use crate::settings::{EntrySource, Settings, StoreUrl, ValueSource};
+use crate::settings::{Settings, StoreUrl};
+use spillgate_http::{EntrySource, ValueSource};
 
 /// The maximum number of names that an error lists.
 const LISTED: usize = 5;

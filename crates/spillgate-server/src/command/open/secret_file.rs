@@ -6,9 +6,9 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use crate::admin::Access;
 use crate::command::terminal::Problem;
 use crate::settings::Settings;
+use spillgate_admin::Access;
 
 /// The maximum size of a secret file, in bytes.
 const MAX_BYTES: u64 = 4096;

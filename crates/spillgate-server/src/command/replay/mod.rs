@@ -14,13 +14,13 @@ use serde_json::{Value, json};
 
 use super::terminal::{EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal, clean};
 use crate::cli::Replay;
-use crate::replay::page::page;
-use crate::replay::report::{LogSummary, ReplayReport, RunReport, SuggestionResult};
-use crate::replay::{MAX_AT_ONCE, Names, results, suggested};
-use crate::service::attention;
 use html_file::HtmlFile;
 use inputs::Inputs;
 use pass::Passed;
+use spillgate_replay::page::page;
+use spillgate_replay::report::{LogSummary, ReplayReport, RunReport, SuggestionResult};
+use spillgate_replay::{MAX_AT_ONCE, Names, results, suggested};
+use spillgate_service::attention;
 
 pub(super) fn run(replay: &Replay, terminal: &mut Terminal) -> u8 {
     let inputs = match Inputs::read(replay) {

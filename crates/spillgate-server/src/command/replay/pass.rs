@@ -11,10 +11,10 @@ use tokio::time::Instant;
 
 use super::fields::Unseen;
 use super::inputs::{Inputs, NamedRules, is_input};
-use crate::access_log::{self, FORMATS, LogCounts, Ordered};
 use crate::command::terminal::{Problem, Problems, Terminal, clean, thousands};
-use crate::replay::report::{LogSummary, SampleLine, Samples};
-use crate::replay::{Filled, LoggedRequest, Names, Replay, Replayed, Run, RunOptions};
+use spillgate_replay::access_log::{self, FORMATS, LogCounts, Ordered};
+use spillgate_replay::report::{LogSummary, SampleLine, Samples};
+use spillgate_replay::{Filled, LoggedRequest, Names, Replay, Replayed, Run, RunOptions};
 
 /// The clock is looked at after this many lines, so that it costs nothing.
 const LINES: u64 = 4096;

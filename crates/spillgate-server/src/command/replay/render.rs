@@ -7,11 +7,11 @@ use spillgate::units::format_duration;
 
 use crate::command::insight::render::{counts, figures, push_line, push_rules, title, verdict, verdict_name};
 use crate::command::terminal::{Terminal, Tone, clean, duration};
-use crate::replay::report::{
+use spillgate_replay::report::{
     Agreement, CallerCounts, Comparison, Counts, LimitCallers, LimitChange, LimitReport, LogSummary, Period, Refusal,
     ReplayReport, RunReport, SampleLine, Samples, SuggestionResult,
 };
-use crate::text::{thousands, utc};
+use spillgate_service::text::{thousands, utc};
 
 /// The refusals of each list that are printed. JSON and HTML have all.
 const REFUSALS: usize = 3;

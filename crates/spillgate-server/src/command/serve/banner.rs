@@ -5,7 +5,8 @@
 use spillgate::rules::{Rules, Severity};
 
 use crate::command::terminal::{Table, Terminal, Tone, count, thousands};
-use crate::settings::{KEYS, Listen, Origin, Resolved, Settings, StoreUrl};
+use crate::listener::Listen;
+use crate::settings::{KEYS, Origin, Resolved, Settings, StoreUrl};
 
 /// A summary of the rules that were loaded.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use std::thread;
 
 use tokio::time::Instant;
 
-use crate::service::{HISTORY_STEP, Service};
+use spillgate_service::{HISTORY_STEP, Service};
 
 /// Starts the thread that ends the steps. The thread ends with the process.
 pub(super) fn start(service: &Arc<Service>) -> io::Result<()> {

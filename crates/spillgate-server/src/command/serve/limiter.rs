@@ -13,8 +13,8 @@ use super::snapshot_file::LockedFile;
 use super::{log, snapshot};
 use crate::command::open::{memory, store};
 use crate::command::terminal::Problem;
-use crate::service::Backend;
 use crate::settings::{Settings, StoreUrl};
+use spillgate_service::Backend;
 
 /// How long the lists of blocks and shadow switches wait for the store. No request waits for them.
 const LIST_WITHIN: Duration = Duration::from_secs(1);

@@ -8,8 +8,8 @@ use std::panic::{self, PanicHookInfo};
 use spillgate::SystemClock;
 use tracing_subscriber::EnvFilter;
 
-use crate::admin::WRITES_TARGET;
 use crate::settings::{LogFormat, Settings};
+use spillgate_admin::WRITES_TARGET;
 
 /// The filter for libraries that write a warning for each connection of a bad client. Only errors of these libraries
 /// are logged, unless the setting `log_level` names them. The metric spillgate_connections_closed_total counts the

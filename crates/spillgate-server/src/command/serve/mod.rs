@@ -24,21 +24,22 @@ use std::sync::Arc;
 
 use spillgate::rules::Rules;
 
-use crate::admin::{self, Access, AdminState, ReloadHistory};
 use crate::cli::Serve;
 use crate::command::open::{rule_checks, rules, secret_file, settings};
 use crate::command::terminal::{EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal};
-use crate::listener::{App, Server};
-use crate::metrics::Metrics;
-use crate::protocol::grpc::Grpc;
-use crate::protocol::http::{HttpOptions, HttpState};
-use crate::service::{Service, ServiceOptions};
-use crate::settings::{Listen, Settings};
+use crate::listener::{App, Listen, Server};
+use crate::settings::{Settings, StoreUrl};
 use banner::Loaded;
 use reload::Reloads;
 use signals::{HangUps, Signals};
 use snapshot::Saver;
 use snapshot_file::{LockedFile, SnapshotFile};
+use spillgate_admin::{Access, AdminState};
+use spillgate_grpc::Grpc;
+use spillgate_http::{HttpOptions, HttpState};
+use spillgate_service::metrics::Metrics;
+use spillgate_service::reloads::ReloadHistory;
+use spillgate_service::{Service, ServiceOptions};
 
 /// Why the server does not start.
 enum Failure {
@@ -78,7 +79,7 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     let service = service(&settings, rules, file.as_ref()).map_err(Failure::Usage)?;
     operator_lists::start(&service, settings.store.deadline)
         .map_err(|error| unavailable(Problem::no_resources(&error)))?;
-    let mut server = Server::new(settings.limits, settings.workers, Arc::clone(service.metrics()));
+    let mut server = Server::new((&settings.limits).into(), settings.workers, Arc::clone(service.metrics()));
     let history = ReloadHistory::default();
     let listening = bind(&settings, &service, (access, &history), &mut server).map_err(unavailable)?;
     let signals = Signals::new(hang_ups).map_err(|error| unavailable(Problem::no_resources(&error)))?;
@@ -166,7 +167,8 @@ fn bind(
     }
     if let Some(listen) = &settings.admin {
         let state = AdminState::new(Arc::clone(service), access).with_reloads(reloads.clone());
-        open("admin", listen, App::Admin(admin::router(state.with_store(&settings.store.url))))?;
+        let store = (settings.store.url != StoreUrl::Memory).then(|| settings.store.url.to_string());
+        open("admin", listen, App::Admin(spillgate_admin::router(state.with_store(store))))?;
     }
     Ok(listening)
 }

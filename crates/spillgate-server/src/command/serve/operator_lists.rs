@@ -11,7 +11,7 @@ use spillgate_redis::Error;
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep};
 
-use crate::service::Service;
+use spillgate_service::Service;
 
 const REFRESH_EVERY: Duration = Duration::from_secs(1);
 /// The least and the longest time that the start of the server waits for the first reading. A connection has to be made in it.

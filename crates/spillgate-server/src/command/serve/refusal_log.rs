@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::service::Service;
+use spillgate_service::Service;
 
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 const WRITE_EVERY: Duration = Duration::from_secs(60);

@@ -8,8 +8,8 @@ use spillgate::rules::{Limit, Rule, Rules};
 use spillgate::units::format_bytes;
 
 use super::rule_changes::{Place, lost_counts};
-use crate::admin::Lines;
 use crate::command::terminal::{limit_label, quota};
+use spillgate_service::reloads::Lines;
 
 /// Returns what has changed, one change in each line. Rules are compared by their domain and path. A rule or a limit that
 /// only moves to another line or file has not changed.
@@ -138,7 +138,7 @@ mod tests {
 
     fn changes(before: &str, after: &str) -> Vec<String> {
         let of = |text: &str| format!("descriptors: [{text}]");
-        differences(&rules(&of(before)), &rules(&of(after))).all().to_vec()
+        differences(&rules(&of(before)), &rules(&of(after))).kept().to_vec()
     }
 
     #[test]
@@ -202,9 +202,9 @@ mod tests {
                  - {{key: a, value: b, rate_limit: {{unit: day, limit: {value}}}}}\n"
             ))
         };
-        assert_eq!(differences(&text(1, 2), &text(1, 2)).all(), [""; 0]);
-        assert_eq!(differences(&text(1, 2), &text(3, 2)).all().len(), 1);
-        assert_eq!(differences(&text(1, 2), &text(1, 3)).all().len(), 1);
+        assert_eq!(differences(&text(1, 2), &text(1, 2)).kept(), [""; 0]);
+        assert_eq!(differences(&text(1, 2), &text(3, 2)).kept().len(), 1);
+        assert_eq!(differences(&text(1, 2), &text(1, 3)).kept().len(), 1);
     }
 
     #[test]
@@ -222,8 +222,8 @@ mod tests {
         let found = differences(&before, &after);
         let expected =
             ["domain b removed (b.yaml)", "domain a changed (a.yaml): compat: off -> envoy", "domain c added (c.yaml)"];
-        assert_eq!(found.all()[..3], expected);
-        assert!(found.all()[3].contains("limit #1 changed: 5 per 1d"), "{found:?}");
-        assert!(found.all()[4].contains("its counts start again at zero"), "{found:?}");
+        assert_eq!(found.kept()[..3], expected);
+        assert!(found.kept()[3].contains("limit #1 changed: 5 per 1d"), "{found:?}");
+        assert!(found.kept()[4].contains("its counts start again at zero"), "{found:?}");
     }
 }

@@ -13,7 +13,7 @@ use super::reload::Reloads;
 use super::snapshot::Saver;
 use crate::command::terminal::{EXIT_UNAVAILABLE, Problem};
 use crate::listener::Handle;
-use crate::service::{Readiness, Service};
+use spillgate_service::{Readiness, Service};
 
 /// The handler of SIGHUP. It is installed first, because without a handler SIGHUP ends the process. After a SIGHUP
 /// during the start, the server reads its rules again when it is ready. SIGTERM and SIGINT still end the process during

@@ -18,7 +18,7 @@ use spillgate::{Clock, Limiter, MemoryOptions, MemoryStore, Saved, SnapshotError
 use super::log;
 use super::snapshot_file::{LockedFile, unreadable};
 use crate::command::terminal::Problem;
-use crate::service::{Backend, Service};
+use spillgate_service::{Backend, Service};
 
 /// The shortest time between log lines about failed snapshots.
 const FAILURE_LOG_EVERY_NS: u64 = 60_000_000_000;
@@ -184,8 +184,8 @@ mod tests {
 
     use super::*;
     use crate::command::serve::snapshot_file::SnapshotFile;
-    use crate::metrics::Metrics;
-    use crate::service::ServiceOptions;
+    use spillgate_service::ServiceOptions;
+    use spillgate_service::metrics::Metrics;
 
     fn panics_at_first(limiter: &Limiter<Backend>, now: Time, path: &Path) -> io::Result<Saved> {
         assert!(

@@ -13,7 +13,7 @@ use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::store_transitions::{Change, Changes, LOG_EVERY};
-use crate::service::Service;
+use spillgate_service::Service;
 
 /// The pause after a probe that was answered.
 const PROBE_EVERY: Duration = Duration::from_millis(250);

@@ -2,8 +2,8 @@
 //!
 //! A wrong right is seen only when it is too late: when a stranger reads, or when Prometheus has read nothing.
 
-use crate::admin::Access;
-use crate::settings::Listen;
+use crate::listener::Listen;
+use spillgate_admin::Access;
 
 const SHORT: &str = "an admin token has fewer than 16 characters, so a program could find it by trying";
 const OPEN: &str = "the admin listener has no token, so everyone who reaches it can read. A request by a name of this server \

@@ -8,11 +8,11 @@ mod problem;
 mod table;
 mod wrap;
 
-use crate::text::clean_json;
-pub(crate) use crate::text::{clean, thousands};
 pub use exit::{EXIT_DENIED, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE};
 pub(crate) use format::{count, duration, limit_label, quota};
 pub(crate) use problem::{Problem, Problems, diagnostic_json};
+use spillgate_service::text::clean_json;
+pub(crate) use spillgate_service::text::{clean, thousands};
 pub(crate) use table::Table;
 pub(crate) use wrap::wrapped;
 

@@ -17,8 +17,8 @@ use tokio::time::timeout;
 use super::*;
 use crate::listener::io::Transport;
 use crate::listener::unread::Pool;
-use crate::metrics::Metrics;
-use crate::protocol::grpc::AnswerBody;
+use spillgate_grpc::AnswerBody;
+use spillgate_service::metrics::Metrics;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const STREAMS_MAX: usize = 10 * WAITING_MAX;

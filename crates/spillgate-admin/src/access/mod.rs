@@ -1,0 +1,195 @@
+//! The rights of callers of the admin listener: what a request needs, and whether it has it.
+//!
+//! An operator can reset counts here, so neither clients nor web pages may do that. `tokens.rs` has the tokens, `hosts.rs`
+//! finds requests of web pages, and `rate.rs` limits all callers. `../guard.rs` asks them for each request.
+
+mod hosts;
+mod rate;
+mod tokens;
+
+use std::sync::Arc;
+
+use axum::extract::{ConnectInfo, Request};
+use axum::http::{HeaderName, Method, StatusCode};
+
+use spillgate_http::problem::Problem;
+use spillgate_service::Peer;
+use spillgate_service::metrics::AdminRefusal;
+
+pub(crate) use rate::{RateLimits, Source, source};
+use tokens::Tokens;
+pub use tokens::WrongTokens;
+
+/// The routes with the method `POST` that change nothing. Every other request that is neither `GET` nor `HEAD` is a
+/// write.
+const READS: [&str; 2] = ["/explain", "/peek"];
+
+/// Without a token, every write needs this header field with the value `1`. A web page of another site cannot send it: the
+/// browser first asks whether the page may, and this listener never says that.
+const WRITE_HEADER: HeaderName = HeaderName::from_static("x-spillgate-admin");
+
+/// A proxy adds one of these header fields. Then the caller is not on this machine, although the connection is.
+const OF_PROXIES: [HeaderName; 2] = [HeaderName::from_static("forwarded"), HeaderName::from_static("x-forwarded-for")];
+
+/// The rights of callers of the admin listener. It is cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Access(Arc<Rights>);
+
+#[derive(Debug, Default)]
+struct Rights {
+    tokens: Tokens,
+    hosts: Vec<String>,
+}
+
+/// What a request needs, if a token is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// No check at all: a probe of the server's health.
+    Nothing,
+    /// No token: the files of the page, which hold no secret.
+    NoToken,
+    /// The read token or the write token.
+    Read,
+    /// The write token. Without tokens: a caller on this machine, and the header field `X-Spillgate-Admin`.
+    Write,
+}
+
+/// The proof with which a permitted request came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Proof {
+    /// The token with which a caller may write and read.
+    Write,
+    /// The token with which a caller may only read.
+    Read,
+    /// No token: none is set, or the request needs none.
+    None,
+}
+
+impl Proof {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Proof::Write => "write",
+            Proof::Read => "read",
+            Proof::None => "none",
+        }
+    }
+}
+
+/// A request that is not permitted.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) reason: AdminRefusal,
+    pub(crate) problem: Problem,
+}
+
+impl Refused {
+    pub(crate) fn new(reason: AdminRefusal, problem: Problem) -> Refused {
+        Refused { reason, problem }
+    }
+}
+
+impl Access {
+    /// Makes the rights. `write_token` and `read_token` are the contents of the files with the tokens. `hosts` are further
+    /// names of this listener, each without a port.
+    ///
+    /// # Errors
+    /// The tokens would protect nothing.
+    pub fn new(write_token: Option<&str>, read_token: Option<&str>, hosts: Vec<String>) -> Result<Access, WrongTokens> {
+        Ok(Access(Arc::new(Rights { tokens: Tokens::new(write_token, read_token)?, hosts })))
+    }
+
+    /// Returns whether callers need a token.
+    #[must_use]
+    pub fn has_token(&self) -> bool {
+        self.0.tokens.are_set()
+    }
+
+    /// Returns whether a token is so short that a program could find it by trying.
+    #[must_use]
+    pub fn has_short_token(&self) -> bool {
+        self.0.tokens.are_short()
+    }
+
+    /// Returns the proof of a request that is permitted.
+    pub(crate) fn permit(&self, request: &Request) -> Result<Proof, Refused> {
+        let authority = hosts::authority(request)?;
+        hosts::same_origin(request, authority)?;
+        let needs = needs(request);
+        if !self.has_token() {
+            hosts::known_host(&self.0.hosts, request, authority)?;
+            return without_token(request, needs).map(|()| Proof::None);
+        }
+        match tokens::bearer(request).and_then(|given| self.0.tokens.proof(given)) {
+            _ if needs == Needs::NoToken => Ok(Proof::None),
+            Some(Proof::Read) if needs == Needs::Write => {
+                let help = "send the text of admin_token_file";
+                let problem = Problem::new(StatusCode::FORBIDDEN, "this admin token may only read", help);
+                Err(Refused::new(AdminRefusal::ReadToken, problem))
+            }
+            Some(proof) => Ok(proof),
+            None => {
+                let help = "send `Authorization: Bearer` and the text of admin_token_file, or to read that of admin_read_token_file";
+                let problem = Problem::new(StatusCode::UNAUTHORIZED, "the admin token is missing or wrong", help);
+                Err(Refused::new(AdminRefusal::Token, problem))
+            }
+        }
+    }
+}
+
+/// Returns what a request needs. A path without a route needs the same as a route, so that it says nothing to strangers.
+fn needs(request: &Request) -> Needs {
+    let path = request.uri().path();
+    match *request.method() {
+        Method::GET | Method::HEAD if path == "/" || path.starts_with("/ui/") => Needs::NoToken,
+        Method::GET | Method::HEAD => Needs::Read,
+        _ if READS.contains(&path) => Needs::Read,
+        _ => Needs::Write,
+    }
+}
+
+/// Returns whether a request can change something.
+pub(crate) fn is_write(request: &Request) -> bool {
+    needs(request) == Needs::Write
+}
+
+/// Returns whether a request is for a file of the page. Such a file is in the program, so its answer costs little.
+pub(crate) fn is_file(request: &Request) -> bool {
+    needs(request) == Needs::NoToken
+}
+
+/// Returns whether a request shows a token, right or wrong.
+pub(crate) fn shows_token(request: &Request) -> bool {
+    tokens::bearer(request).is_some()
+}
+
+pub(crate) fn peer(request: &Request) -> Option<Peer> {
+    request.extensions().get::<ConnectInfo<Peer>>().map(|ConnectInfo(peer)| *peer)
+}
+
+/// Checks whether a request is permitted if there is no token. Everyone can read with `GET`. Only programs on this machine
+/// can send `POST`, also to the routes that only read: with them, a caller could find out who uses the service.
+fn without_token(request: &Request, needs: Needs) -> Result<(), Refused> {
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        return Ok(());
+    }
+    let refused = |reason, detail, help| Err(Refused::new(reason, Problem::new(StatusCode::FORBIDDEN, detail, help)));
+    let on_this_machine = match peer(request) {
+        Some(Peer::Tcp(address)) => address.ip().to_canonical().is_loopback(),
+        Some(Peer::Unix) => true,
+        None => false,
+    };
+    if !on_this_machine || OF_PROXIES.iter().any(|name| request.headers().contains_key(name)) {
+        let detail = "without an admin token, only programs on this machine may send POST, and not through a proxy";
+        let help = "set `admin_token_file`, and send its text as a bearer token";
+        return refused(AdminRefusal::Remote, detail, help);
+    }
+    if needs == Needs::Write && request.headers().get(WRITE_HEADER).is_none_or(|value| value != "1") {
+        let detail = "without an admin token, a write needs the header field `X-Spillgate-Admin: 1`";
+        return refused(
+            AdminRefusal::Header,
+            detail,
+            "add the header field, for example with curl -H 'X-Spillgate-Admin: 1'",
+        );
+    }
+    Ok(())
+}

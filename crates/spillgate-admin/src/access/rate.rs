@@ -1,0 +1,145 @@
+//! The rate limits of the admin listener itself, for each address of a caller.
+//!
+//! One caller must not be able to take the time that other operators need. A request takes from the limit of its address and of
+//! its token. So callers without the right token take nothing from those that have it, also if both come from one address.
+//! `GET /metrics` has a limit of its own, so that a browser takes nothing from Prometheus on the same machine.
+//!
+//! The limiter is our own one. It has a bounded number of addresses; further addresses share a sketch.
+
+use std::time::Duration;
+
+use spillgate::{
+    Anchor, Binding, Decision, Hit, Key, KeyHasher, MemoryOptions, MemoryStore, OnFull, Op, Quota, Store as _, Time,
+    Timing, Wait, network_of,
+};
+
+use spillgate_service::Peer;
+
+use super::Proof;
+
+/// A page asks for a few things at once when it opens, and a program asks for a few things a second.
+const REQUESTS: Quota = Quota::token_bucket(50, Duration::from_secs(1)).burst(200).constant();
+const WRONG_TOKENS: Quota = Quota::fixed_window(20, Duration::from_secs(60)).anchor(Anchor::FirstHit).constant();
+const WARNINGS: Quota = Quota::fixed_window(1, Duration::from_secs(60)).anchor(Anchor::FirstHit).constant();
+
+/// An address has a few states. Each of them needs less than 100 bytes, and expires after 4 or 60 seconds.
+const MEMORY: MemoryOptions =
+    MemoryOptions { max_keys: 10_000, max_heap_bytes: 1 << 20, on_full: OnFull::Sketch { bytes: 1 << 18 } };
+
+/// Every IPv6 client has a whole network of this size, so addresses of one network share their limits.
+const IPV6_PREFIX: u8 = 64;
+
+/// The rate limits, with what was counted.
+#[derive(Debug)]
+pub(crate) struct RateLimits {
+    store: MemoryStore,
+    keys: KeyHasher,
+}
+
+impl RateLimits {
+    pub(crate) fn new() -> RateLimits {
+        RateLimits { store: MemoryStore::new(MEMORY), keys: KeyHasher::random() }
+    }
+
+    /// Takes one request of `peer` with this proof. The error is the time after which the next request fits.
+    pub(crate) fn take(&self, now: Time, peer: Option<Peer>, proof: Proof, is_scrape: bool) -> Result<(), Wait> {
+        let class = if is_scrape { "scrape" } else { "request" };
+        self.take_one(now, &REQUESTS, (class, proof.as_str(), source(peer)))
+    }
+
+    /// Counts a wrong token of `peer`. The error is the time after which the next wrong token is answered as such.
+    pub(crate) fn take_wrong_token(&self, now: Time, peer: Option<Peer>) -> Result<(), Wait> {
+        self.take_one(now, &WRONG_TOKENS, ("wrong token", "", source(peer)))
+    }
+
+    /// Returns whether the log may have a warning of this kind now: the first one, and then one a minute.
+    pub(crate) fn may_warn(&self, now: Time, kind: &str) -> bool {
+        self.take_one(now, &WARNINGS, ("warning", kind, [0; 17])).is_ok()
+    }
+
+    fn take_one(&self, now: Time, quota: &Quota, key: impl Key) -> Result<(), Wait> {
+        let hit = Hit::new(self.keys.start().key(&key).finish(), quota, Op::take(1), Binding::Enforce);
+        let mut decision = [Decision::default()];
+        // The memory store answers at once, and one take never fails.
+        let _ = self.store.try_decide(Timing::at(now), &[hit], &mut decision);
+        if decision[0].allowed { Ok(()) } else { Err(decision[0].retry_after) }
+    }
+}
+
+/// What has a limit of its own.
+pub(crate) type Source = [u8; 17];
+
+/// Returns what has a limit of its own: an IPv4 address, the network of an IPv6 address, or all Unix sockets together.
+pub(crate) fn source(peer: Option<Peer>) -> Source {
+    let mut source = [0; 17];
+    if let Some(Peer::Tcp(address)) = peer {
+        source[0] = 1;
+        match network_of(address.ip().to_canonical(), IPV6_PREFIX) {
+            std::net::IpAddr::V4(address) => source[1..].copy_from_slice(&address.to_ipv6_mapped().octets()),
+            std::net::IpAddr::V6(address) => source[1..].copy_from_slice(&address.octets()),
+        }
+    }
+    source
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(address: &str) -> Option<Peer> {
+        Some(Peer::Tcp(address.parse().expect("it is an address")))
+    }
+
+    fn admitted(limits: &RateLimits, at_ms: u64, peer: Option<Peer>, proof: Proof, is_scrape: bool) -> usize {
+        let now = Time::EPOCH.after(Duration::from_millis(at_ms));
+        (0..1_000).take_while(|_| limits.take(now, peer, proof, is_scrape).is_ok()).count()
+    }
+
+    #[test]
+    fn each_address_and_each_token_has_its_own_limit() {
+        let limits = RateLimits::new();
+        let ask = |address: &str, proof, is_scrape| admitted(&limits, 1_000, peer(address), proof, is_scrape);
+        assert_eq!(ask("192.0.2.1:1", Proof::None, false), 200);
+        assert_eq!(ask("192.0.2.1:2", Proof::None, false), 0, "a port is not an address");
+        assert_eq!(ask("[::ffff:192.0.2.1]:3", Proof::None, false), 0);
+        assert_eq!(ask("192.0.2.1:1", Proof::None, true), 200, "scrapes have their own limit");
+        assert_eq!(ask("192.0.2.1:1", Proof::Read, false), 200);
+        assert_eq!(ask("192.0.2.1:1", Proof::Write, false), 200);
+        assert_eq!(ask("192.0.2.2:1", Proof::None, false), 200);
+        assert_eq!(ask("[2001:db8::1]:1", Proof::None, false), 200);
+        assert_eq!(ask("[2001:db8::2:1]:1", Proof::None, false), 0, "one network, one limit");
+        assert_eq!(admitted(&limits, 1_000, Some(Peer::Unix), Proof::None, false), 200);
+        assert_eq!(admitted(&limits, 1_000, None, Proof::None, false), 0);
+        assert_eq!(admitted(&limits, 2_000, peer("192.0.2.1:1"), Proof::None, false), 50);
+    }
+
+    #[test]
+    fn any_number_of_addresses_takes_bounded_memory_and_all_are_limited() {
+        let limits = RateLimits::new();
+        let now = Time::EPOCH.after(Duration::from_secs(1));
+        for number in 0..100_000_u32 {
+            let address = std::net::SocketAddr::from((std::net::Ipv4Addr::from(number), 1));
+            let _ = limits.take(now, Some(Peer::Tcp(address)), Proof::None, false);
+        }
+        assert!(limits.store.len() <= MEMORY.max_keys);
+        assert!(admitted(&limits, 1_000, peer("203.0.113.9:1"), Proof::None, false) <= 200);
+    }
+
+    #[test]
+    fn one_warning_of_a_kind_is_written_a_minute() {
+        let limits = RateLimits::new();
+        let at = |seconds| Time::EPOCH.after(Duration::from_secs(seconds));
+        let may = |seconds, kind| limits.may_warn(at(seconds), kind);
+        assert!(may(1, "a") && !may(1, "a") && may(1, "b") && !may(60, "a") && may(61, "a"));
+    }
+
+    #[test]
+    fn wrong_tokens_are_counted_for_a_minute() {
+        let limits = RateLimits::new();
+        let take =
+            |seconds| limits.take_wrong_token(Time::EPOCH.after(Duration::from_secs(seconds)), peer("192.0.2.1:1"));
+        assert_eq!((0..20).filter(|_| take(1).is_ok()).count(), 20);
+        assert_eq!(take(31).map_err(|wait| wait.secs_ceil()), Err(Some(30)));
+        assert_eq!(take(61), Ok(()));
+    }
+}

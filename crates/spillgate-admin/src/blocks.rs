@@ -1,0 +1,121 @@
+//! `POST /block`, `POST /unblock` and `GET /blocks`: refuse all requests with one value for a time.
+//!
+//! When a caller does harm, an operator cannot wait for a new rule to be written, read and rolled out.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use serde::Deserialize;
+use serde_json::json;
+use spillgate::Clock;
+
+use spillgate_http::json::{Text, object};
+use spillgate_http::problem::Problem;
+use spillgate_http::read_body;
+use spillgate_service::operator::{BLOCKS_MAX, NewBlock};
+
+use super::standing::{BlockJson, refused, shown};
+use super::writes::Change;
+use super::{AdminState, BODY_BYTES};
+
+const BLOCK: &str =
+    r#"{"key":"remote_address","value":"203.0.113.9","for":"10m"}, and if needed "domain" and "reason""#;
+const UNBLOCK: &str = r#"{"key":"remote_address","value":"203.0.113.9"}, and if needed "domain""#;
+
+/// The page is built in pieces. This is the number of blocks in one piece.
+const PIECE_BLOCKS: usize = 100;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireBlock<'a> {
+    #[serde(borrow)]
+    key: Text<'a>,
+    #[serde(borrow)]
+    value: Text<'a>,
+    #[serde(borrow)]
+    domain: Option<Text<'a>>,
+    #[serde(borrow, rename = "for")]
+    lasts: Text<'a>,
+    #[serde(borrow)]
+    reason: Option<Text<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireUnblock<'a> {
+    #[serde(borrow)]
+    key: Text<'a>,
+    #[serde(borrow)]
+    value: Text<'a>,
+    #[serde(borrow)]
+    domain: Option<Text<'a>>,
+}
+
+/// Names an entry and a domain in the log.
+fn named(key: &str, value: &str, domain: Option<&Text<'_>>) -> String {
+    let domain = domain.map_or_else(|| "all domains".to_owned(), |domain| format!("domain {}", shown(domain)));
+    format!("key {}, value {}, {domain}", shown(key), shown(value))
+}
+
+pub(super) async fn block<C: Clock>(State(state): State<AdminState<C>>, request: Request) -> Result<Response, Problem> {
+    let body = read_body(request.into_body(), BODY_BYTES).await?;
+    let wire: WireBlock<'_> = object(&body).map_err(|error| Problem::bad_json(&error, BLOCK))?;
+    let new = NewBlock {
+        key: &wire.key,
+        value: &wire.value,
+        domain: wire.domain.as_deref(),
+        lasts: &wire.lasts,
+        reason: wire.reason.as_deref(),
+    };
+    let (block, blocks) = state.service.block(&new).await.map_err(refused)?;
+    let named = named(&wire.key, &wire.value, wire.domain.as_ref());
+    let change = Change(format!("blocked for {}: {named}", shown(&wire.lasts)));
+    let block = BlockJson::of(&block, state.service.now_ms());
+    let answer = json!({"block": block, "scope": state.service.scope().as_str(), "blocks": blocks});
+    Ok((Extension(change), Json(answer)).into_response())
+}
+
+pub(super) async fn unblock<C: Clock>(
+    State(state): State<AdminState<C>>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let body = read_body(request.into_body(), BODY_BYTES).await?;
+    let wire: WireUnblock<'_> = object(&body).map_err(|error| Problem::bad_json(&error, UNBLOCK))?;
+    let unblocked = state.service.unblock(&wire.key, &wire.value, wire.domain.as_deref()).await.map_err(refused)?;
+    let named = named(&wire.key, &wire.value, wire.domain.as_ref());
+    let change = Change(format!("unblocked: {named}"));
+    Ok((Extension(change), Json(json!({ "unblocked": unblocked }))).into_response())
+}
+
+pub(super) async fn blocks<C: Clock + 'static>(State(state): State<AdminState<C>>) -> Response {
+    let now_ms = state.service.now_ms();
+    let mut blocks: Vec<_> = state.service.operator().standing().blocks(now_ms).map(Arc::clone).collect();
+    blocks.sort_unstable_by(|a, b| {
+        let entries = || (&a.key, &a.value, &a.domain).cmp(&(&b.key, &b.value, &b.domain));
+        b.term.since_ms.cmp(&a.term.since_ms).then_with(entries)
+    });
+    let operator = state.service.operator();
+    let head = json!({
+        "scope": state.service.scope().as_str(),
+        "read_ms_ago": operator.read_ms_ago(now_ms),
+        "unreadable": operator.unreadable(),
+        "max": BLOCKS_MAX,
+    });
+    let mut next = Some(0);
+    state.pages.page("application/json", move || {
+        let (begun, mut piece) = (next?, String::new());
+        if begun == 0 {
+            piece.push_str(head.to_string().trim_end_matches('}'));
+            piece.push_str(",\"blocks\":[");
+        }
+        for (number, block) in blocks.iter().enumerate().skip(begun).take(PIECE_BLOCKS) {
+            piece.push_str(if number > 0 { "," } else { "" });
+            piece.push_str(&json!(BlockJson::of(block, now_ms)).to_string());
+        }
+        next = Some(begun + PIECE_BLOCKS).filter(|next| *next < blocks.len());
+        piece.push_str(if next.is_none() { "]}" } else { "" });
+        Some(piece)
+    })
+}

@@ -1,0 +1,123 @@
+//! Asks for each request whether it is permitted, and adds the header fields that every answer needs.
+//!
+//! The routes of operators are all behind this guard, also those that do not exist.
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use spillgate::{Clock, Wait};
+
+use spillgate_http::problem::Problem;
+use spillgate_service::metrics::AdminRefusal;
+
+use super::AdminState;
+use super::access::{self, Proof, Refused};
+use super::writes::{self, Write};
+
+/// The log shows this much of the names in a URL and in `Host`. A caller can send names of any length.
+const HOST_CHARS_MAX: usize = 100;
+
+/// Header fields for browsers. No page of another site may show an answer in a frame, use it as a script, or keep a hold on the
+/// window that it opens for it. No address of this listener goes to another site.
+const FIELDS: [(header::HeaderName, HeaderValue); 5] = [
+    (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+    (header::HeaderName::from_static("cross-origin-resource-policy"), HeaderValue::from_static("same-origin")),
+    (header::HeaderName::from_static("cross-origin-opener-policy"), HeaderValue::from_static("same-origin")),
+    (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+    (header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
+];
+
+/// Header fields that a handler can set in another way.
+const DEFAULTS: [(header::HeaderName, HeaderValue); 2] = [
+    (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'")),
+];
+
+/// Runs each request that is permitted, and logs it if it is a write.
+pub(super) async fn check<C: Clock>(State(state): State<AdminState<C>>, request: Request, next: Next) -> Response {
+    match permit(&state, &request) {
+        Ok(proof) if access::is_write(&request) => {
+            let write = Write::new(&request, proof);
+            writes::run(&state.writes, state.service.metrics(), write, request, next).await
+        }
+        Ok(_) => next.run(request).await,
+        Err((refused, wait)) => {
+            state.service.metrics().admin_refused(refused.reason).inc();
+            let is_token = refused.problem.status == StatusCode::UNAUTHORIZED;
+            let mut response = refused.problem.into_response();
+            if is_token {
+                response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            if let Some(wait) = wait {
+                // A full store of the limiter may not know the time.
+                response.headers_mut().insert(header::RETRY_AFTER, wait.secs_ceil().unwrap_or(1).into());
+            }
+            response
+        }
+    }
+}
+
+/// Returns the proof of a request that is permitted, or the refusal with the time after which the request can be sent again.
+fn permit<C: Clock>(state: &AdminState<C>, request: &Request) -> Result<Proof, (Refused, Option<Wait>)> {
+    let (now, peer) = (state.service.limiter().now(), access::peer(request));
+    let proof = match state.access.permit(request) {
+        Ok(proof) => proof,
+        Err(refused) => {
+            match refused.reason {
+                AdminRefusal::Token if access::shows_token(request) => {
+                    let detail = "this address has sent too many wrong admin tokens";
+                    state.rates.take_wrong_token(now, peer).map_err(|wait| too_many(detail, wait))?;
+                    if state.rates.may_warn(now, "token") {
+                        let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
+                        tracing::warn!(peer, "a request to the admin listener had a wrong token");
+                    }
+                }
+                AdminRefusal::Host if state.rates.may_warn(now, "host") => warn_of_host(request),
+                _ => {}
+            }
+            return Err((refused, None));
+        }
+    };
+    if access::is_file(request) {
+        // A stranger who shares the address of an operator, for example behind a proxy, must not close the page to the operator.
+        return Ok(proof);
+    }
+    let is_scrape = request.uri().path() == "/metrics" && request.method() == Method::GET;
+    let detail = "this address sends too many requests to the admin listener";
+    state.rates.take(now, peer, proof, is_scrape).map_err(|wait| too_many(detail, wait))?;
+    Ok(proof)
+}
+
+fn too_many(detail: &str, wait: Wait) -> (Refused, Option<Wait>) {
+    let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, detail, "wait as long as Retry-After says");
+    (Refused::new(AdminRefusal::Rate, problem), Some(wait))
+}
+
+/// Warns that a program uses a name of this server that the settings do not have. Prometheus shows only the status 403.
+fn warn_of_host(request: &Request) {
+    let in_header = request.headers().get(header::HOST).map(|host| String::from_utf8_lossy(host.as_bytes()));
+    // HTTP/2 has the name in the URL, and a request can have different names in both places.
+    let in_url = request.uri().authority().map(|authority| authority.as_str().into());
+    let mut names: Vec<_> = in_header.into_iter().chain(in_url).collect();
+    names.dedup();
+    let host: String = names.join(" and ").chars().take(HOST_CHARS_MAX).collect();
+    let peer = access::peer(request).map(|peer| peer.to_string()).unwrap_or_default();
+    tracing::warn!(
+        host,
+        peer,
+        "a request to the admin listener was refused, because its URL has a name that is not in admin_hosts"
+    );
+}
+
+/// Adds the header fields that every answer needs.
+pub(super) async fn for_browsers(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    for (name, value) in FIELDS {
+        headers.insert(name, value);
+    }
+    for (name, value) in DEFAULTS {
+        headers.entry(name).or_insert(value);
+    }
+    response
+}

@@ -1,0 +1,157 @@
+//! `GET /insight` and `GET /top`: say what each limit does to its callers, and who they are.
+//!
+//! Counters show how much a limit refuses. Only these pages show whether it should.
+
+use std::sync::Arc;
+
+use axum::extract::{Query, State};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use spillgate::Clock;
+use spillgate::insight::{Reading, Report, TopCallers};
+use spillgate::rules::{Limit, Rule};
+
+use spillgate_http::problem::Problem;
+use spillgate_service::limit_name::LimitName;
+use spillgate_service::{CallerKeys, Service, Watched};
+
+use super::{AdminState, query_error};
+
+/// The server that a page is of.
+#[derive(Serialize)]
+struct Server {
+    /// A random number of the process. Two addresses of one server show the same one.
+    id: String,
+    /// Two servers show the same one if a caller of both has the same hash: they hash keys with the same secret, which is not
+    /// public.
+    key_check: String,
+    /// The number of limits for which `insight.max_callers` does not suffice.
+    unwatched_limits: usize,
+}
+
+#[derive(Serialize)]
+struct InsightOfLimit {
+    #[serde(flatten)]
+    limit: LimitName,
+    #[serde(flatten)]
+    report: Report,
+    /// The suggestion as a rules file.
+    suggested_rules: Option<String>,
+    /// What was counted, for `spillgate insight`, which merges the readings of several servers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reading: Option<Reading>,
+}
+
+#[derive(Serialize)]
+struct TopOfLimit {
+    #[serde(flatten)]
+    limit: LimitName,
+    allowed: TopCallers,
+    refused: TopCallers,
+}
+
+/// The query of `GET /insight`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct InsightQuery {
+    /// Whether the readings are in the answer.
+    #[serde(default)]
+    readings: bool,
+    /// The domain of the limits. Limits of other domains are left out.
+    domain: Option<String>,
+    /// The path of their rule. Limits of other rules are left out.
+    rule: Option<String>,
+}
+
+impl InsightQuery {
+    fn asks_for(&self, rule: &Rule) -> bool {
+        let is = |asked: &Option<String>, name: &str| asked.as_deref().is_none_or(|asked| asked == name);
+        is(&self.domain, &rule.domain) && is(&self.rule, &rule.path)
+    }
+}
+
+/// Names a limit. If the whole server is in shadow mode, each limit is.
+pub(super) fn limit_name<C: Clock>(service: &Service<C>, rule: &Rule, limit: &Limit) -> LimitName {
+    let mut name = LimitName::of(rule, limit);
+    if service.options().shadow {
+        "shadow".clone_into(&mut name.options.binding);
+    }
+    name
+}
+
+pub(super) async fn insight<C: Clock + 'static>(
+    State(state): State<AdminState<C>>,
+    query: Result<Query<InsightQuery>, axum::extract::rejection::QueryRejection>,
+) -> Response {
+    let query = match query {
+        Ok(Query(query)) => query,
+        Err(error) => {
+            let help = "use /insight or /insight?readings=true; the parameters `domain` and `rule` choose limits";
+            return Problem::bad_request(query_error(&error), help).into_response();
+        }
+    };
+    let server = Server {
+        id: format!("{:016x}", state.service.number()),
+        key_check: state.service.caller_check(),
+        unwatched_limits: state.service.rules().unwatched(),
+    };
+    let begin = format!("{{\"server\":{},\"limits\":[", json(&server));
+    limits(state, begin, move |service, watched| {
+        let (rule, limit, insight) = watched;
+        if !query.asks_for(rule) {
+            return None;
+        }
+        let mut reading = insight.read(service.limiter().now());
+        let mut report = reading.report();
+        hide(service, [&mut report.top_allowed, &mut report.top_refused]);
+        hide(service, [&mut reading.top_allowed, &mut reading.top_refused]);
+        let reading = query.readings.then_some(reading);
+        let suggested_rules = report.suggestion.map(|suggestion| suggestion.to_yaml(rule, limit));
+        Some(json(&InsightOfLimit { limit: limit_name(service, rule, limit), report, suggested_rules, reading }))
+    })
+}
+
+pub(super) async fn top<C: Clock + 'static>(State(state): State<AdminState<C>>) -> Response {
+    limits(state, "{\"limits\":[".to_owned(), |service, (rule, limit, insight)| {
+        let Reading { top_allowed: mut allowed, top_refused: mut refused, .. } = insight.read(service.limiter().now());
+        hide(service, [&mut allowed, &mut refused]);
+        Some(json(&TopOfLimit { limit: limit_name(service, rule, limit), allowed, refused }))
+    })
+}
+
+/// Removes the callers if the settings do not show them.
+fn hide<C: Clock>(service: &Service<C>, tops: [&mut TopCallers; 2]) {
+    if service.options().insight.keys == CallerKeys::Off {
+        tops.into_iter().for_each(|top| top.callers.clear());
+    }
+}
+
+/// Answers with a list that has one item for each watched limit, unless `item` returns none. The page is built in pieces of one
+/// limit. `begin` is the first piece.
+fn limits<C, F>(state: AdminState<C>, begin: String, item: F) -> Response
+where
+    C: Clock + 'static,
+    F: Fn(&Service<C>, Watched<'_>) -> Option<String> + Send + Unpin + 'static,
+{
+    let (service, loaded) = (Arc::clone(&state.service), Arc::clone(&state.service.rules()));
+    let (mut begin, mut separator, mut position) = (Some(begin), "", Some((0, 0)));
+    state.pages.page("application/json", move || {
+        if begin.is_some() {
+            return begin.take();
+        }
+        while let Some((watched, next)) = loaded.watched_from(position?) {
+            position = Some(next);
+            if let Some(item) = item(&service, watched) {
+                let piece = format!("{separator}{item}");
+                separator = ",";
+                return Some(piece);
+            }
+        }
+        position = None;
+        Some("]}".to_owned())
+    })
+}
+
+pub(super) fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("invariant: strings and numbers become JSON in memory")
+}

@@ -1,0 +1,210 @@
+//! The admin listener, which is for operators. It shows the metrics, the loaded rules and what they decide, and it resets
+//! counts.
+//!
+//! Clients use other listeners, so that they cannot reset their own counts.
+//!
+//! If the settings have an admin token, every request needs a token (`Authorization: Bearer ...`), except health checks and
+//! the files of the page. Without an admin token, everyone who can connect to the listener can read, but only programs on this
+//! machine can send POST. `access/` and `guard.rs` check that.
+
+mod access;
+mod blocks;
+mod events;
+mod explain;
+mod figures;
+mod guard;
+mod insight;
+mod metrics;
+mod openapi;
+mod overview;
+mod page;
+mod peek;
+mod reloads;
+mod reset;
+mod rules;
+mod shadows;
+mod standing;
+mod ui;
+mod writes;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::rejection::QueryRejection;
+use axum::http::{Method, StatusCode, Uri};
+use axum::middleware::{from_fn_with_state, map_response};
+use axum::response::Response;
+use axum::routing::{MethodRouter, get, post};
+use spillgate::{Clock, SystemClock};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use spillgate_http::problem::Problem;
+use spillgate_service::Service;
+use spillgate_service::reloads::ReloadHistory;
+
+use access::RateLimits;
+pub use access::{Access, Needs, WrongTokens};
+use events::{Streams, TICK_EVERY};
+use page::Pages;
+pub use writes::TARGET as WRITES_TARGET;
+
+/// The maximum number of bytes in the body of a request. The body of a reset is small: it has only a few descriptors.
+const BODY_BYTES: usize = 64 * 1024;
+
+/// The maximum number of explanations and peeks at the same time. Each of them can ask the shared store about hundreds of limits,
+/// one after the other. A larger number of them would disturb decisions.
+const QUESTIONS: usize = 4;
+
+/// The state of the admin handlers. It is cheap to clone.
+#[derive(Debug)]
+pub struct AdminState<C: Clock = SystemClock> {
+    service: Arc<Service<C>>,
+    access: Access,
+    rates: Arc<RateLimits>,
+    writes: Arc<Semaphore>,
+    /// When the state was made, which is when the server started.
+    started_ms: u64,
+    questions: Arc<Semaphore>,
+    /// The URL of the shared store without its password. `None` if the store is memory.
+    store: Option<Arc<str>>,
+    reloads: ReloadHistory,
+    pages: Pages,
+    streams: Streams,
+}
+
+impl<C: Clock> Clone for AdminState<C> {
+    fn clone(&self) -> Self {
+        let (service, store) = (Arc::clone(&self.service), self.store.clone());
+        let (access, reloads) = (self.access.clone(), self.reloads.clone());
+        let (rates, writes) = (Arc::clone(&self.rates), Arc::clone(&self.writes));
+        let (started_ms, questions) = (self.started_ms, Arc::clone(&self.questions));
+        let (pages, streams) = (self.pages.clone(), self.streams.clone());
+        AdminState { service, access, rates, writes, questions, started_ms, store, reloads, pages, streams }
+    }
+}
+
+impl<C: Clock> AdminState<C> {
+    /// Makes the state for `service`. `access` says who may use the listener.
+    #[must_use]
+    pub fn new(service: Arc<Service<C>>, access: Access) -> AdminState<C> {
+        let (rates, writes) = (Arc::new(RateLimits::new()), writes::permits());
+        let (started_ms, reloads) = (service.now_ms(), ReloadHistory::default());
+        let (pages, streams) = (Pages::new(), Streams::new(TICK_EVERY));
+        let questions = Arc::new(Semaphore::new(QUESTIONS));
+        AdminState { service, access, rates, writes, questions, started_ms, store: None, reloads, pages, streams }
+    }
+
+    /// Begins an explanation or a peek. If too many of them run, returns the answer that says so.
+    fn question(&self) -> Result<OwnedSemaphorePermit, Box<Response>> {
+        page::try_permit(&self.questions, QUESTIONS, "explanations and peeks run", "try again soon")
+    }
+
+    /// Sets the list of the last reloads. Without it, the page lists no reloads.
+    #[must_use]
+    pub fn with_reloads(mut self, reloads: ReloadHistory) -> AdminState<C> {
+        self.reloads = reloads;
+        self
+    }
+
+    /// Sets the time between two ticks of the event streams. By default it is a second, and it is at least a millisecond.
+    #[must_use]
+    pub fn with_tick(mut self, every: Duration) -> AdminState<C> {
+        self.streams = Streams::new(every);
+        self
+    }
+
+    /// Sets the URL of the shared store, which explanations show. It must have no password. `None` means that the store is
+    /// memory.
+    #[must_use]
+    pub fn with_store(mut self, url: Option<String>) -> AdminState<C> {
+        self.store = url.map(Into::into);
+        self
+    }
+}
+
+/// A route of the listener.
+struct Route<C: Clock> {
+    method: &'static str,
+    path: &'static str,
+    needs: Needs,
+    handler: MethodRouter<AdminState<C>>,
+}
+
+/// Returns all routes that the guard protects. A new route needs a row here. The tests of `tests/http/access.rs` then ask for a
+/// row in their table.
+fn guarded<C: Clock + 'static>() -> Vec<Route<C>> {
+    use Needs::{NoToken, Read, Write};
+    let read = |path, handler| Route { method: "GET", path, needs: Read, handler };
+    let ask = |path, handler| Route { method: "POST", path, needs: Read, handler };
+    let write = |path, handler| Route { method: "POST", path, needs: Write, handler };
+    let page = Route { method: "GET", path: "/", needs: NoToken, handler: get(ui::index) };
+    vec![
+        page,
+        read("/overview", get(overview::overview::<C>)),
+        read("/events", get(events::events::<C>)),
+        read("/metrics", get(metrics::metrics::<C>)),
+        read("/rules", get(rules::rules::<C>)),
+        read("/insight", get(insight::insight::<C>)),
+        read("/top", get(insight::top::<C>)),
+        read("/reloads", get(reloads::reloads::<C>)),
+        read("/openapi.json", get(openapi::openapi)),
+        ask("/explain", post(explain::explain::<C>)),
+        ask("/peek", post(peek::peek::<C>)),
+        write("/reset", post(reset::reset::<C>)),
+        read("/blocks", get(blocks::blocks::<C>)),
+        write("/block", post(blocks::block::<C>)),
+        write("/unblock", post(blocks::unblock::<C>)),
+        read("/shadows", get(shadows::shadows::<C>)),
+        write("/shadow", post(shadows::shadow::<C>)),
+    ]
+}
+
+/// The routes without a guard. Programs that watch the server must get an answer in any case.
+const HEALTH: [&str; 2] = ["/healthz", "/readyz"];
+
+/// Returns the method and the path of each route, and what a request needs.
+#[must_use]
+pub fn routes() -> Vec<(&'static str, &'static str, Needs)> {
+    let guarded = guarded::<SystemClock>().into_iter().map(|route| (route.method, route.path, route.needs));
+    guarded.chain(HEALTH.map(|path| ("GET", path, Needs::Nothing))).collect()
+}
+
+/// Returns the router for all paths of the admin listener.
+pub fn router<C: Clock + 'static>(state: AdminState<C>) -> Router {
+    let service = Arc::clone(&state.service);
+    let ready = async move || spillgate_http::readiness(&service);
+    let [healthz, readyz] = HEALTH;
+    let health = Router::new().route(healthz, get(async || "ok\n")).route(readyz, get(ready));
+    let routes = guarded::<C>().into_iter();
+    let router = routes.fold(Router::new(), |router, route| router.route(route.path, route.handler));
+    router
+        // The files of the page `/`. Only browsers ask for them, so the list of routes does not have them.
+        .route("/ui/{file}", get(ui::file))
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn_with_state(state.clone(), guard::check::<C>))
+        .with_state(state)
+        .merge(health.method_not_allowed_fallback(wrong_method))
+        .layer(map_response(guard::for_browsers))
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> Problem {
+    spillgate_http::wrong_method(&method, &uri)
+}
+
+async fn unknown_path(uri: Uri) -> Problem {
+    let paths = |method| {
+        let routes = routes().into_iter().filter(move |(own, ..)| *own == method);
+        routes.map(|(_, path, _)| path).collect::<Vec<_>>().join(", ")
+    };
+    let help = format!("use GET {}, or POST {}", paths("GET"), paths("POST"));
+    Problem::new(StatusCode::NOT_FOUND, format!("there is nothing at {}", uri.path()), help)
+}
+
+/// Says what is wrong with the query of a URL.
+fn query_error(error: &QueryRejection) -> String {
+    let text = error.body_text();
+    let cause = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
+    format!("the query of the URL is wrong: {cause}")
+}

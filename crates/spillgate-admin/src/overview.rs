@@ -1,0 +1,175 @@
+//! `GET /overview`: what the server and each of its limits do now, and did in the last ten minutes.
+//!
+//! This is what an operator looks at first. It has the counters of the metrics, so figures can be compared.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use serde::Serialize;
+use spillgate::Clock;
+use spillgate::insight::Verdict;
+
+use spillgate_service::limit_name::LimitName;
+use spillgate_service::metrics::LimitHits;
+use spillgate_service::{HISTORY_STEP, LimitStep, LimitView, Loaded, Service, Totals, attention};
+
+use super::AdminState;
+use super::figures::{Figures, Requests};
+use super::insight::{json, limit_name};
+
+/// All of the answer but the limits, which follow in pieces.
+#[derive(Serialize)]
+struct Head<'a> {
+    #[serde(flatten)]
+    figures: Figures<'a>,
+    server: Server,
+    requests: RequestsWithHistory,
+    rules_loaded_ms: i64,
+    reload_successful: bool,
+    step_ms: u128,
+    history_at_ms: Option<u64>,
+    limits_left_out: usize,
+    changes: u64,
+}
+
+#[derive(Serialize)]
+struct Server {
+    /// A random number of the process.
+    id: String,
+    version: &'static str,
+    started_ms: u64,
+    shadow: bool,
+}
+
+#[derive(Serialize)]
+struct RequestsWithHistory {
+    #[serde(flatten)]
+    totals: Requests,
+    /// Requests that were not decided, because they were wrong.
+    rejected: u64,
+    history: RequestsHistory,
+}
+
+/// The steps of the whole server, the oldest first.
+#[derive(Serialize)]
+struct RequestsHistory {
+    allowed: Vec<u64>,
+    refused: Vec<u64>,
+    errors: Vec<u64>,
+}
+
+#[derive(Serialize)]
+struct LimitOverview {
+    id: usize,
+    #[serde(flatten)]
+    name: LimitName,
+    allowed: u64,
+    refused: u64,
+    near: u64,
+    shadow_refused: u64,
+    soft_over: u64,
+    verdict: Option<Verdict>,
+    reason: Option<String>,
+    attention: u8,
+    history: LimitHistory,
+}
+
+/// The steps of a limit, the oldest first.
+#[derive(Serialize)]
+struct LimitHistory {
+    allowed: Vec<u64>,
+    refused: Vec<u64>,
+    near: Vec<u64>,
+    shadow_refused: Vec<u64>,
+    soft_over: Vec<u64>,
+    wait_ms: Vec<Option<u64>>,
+}
+
+pub(super) async fn overview<C: Clock + 'static>(State(state): State<AdminState<C>>) -> Response {
+    let loaded = Arc::clone(&state.service.rules());
+    let (mut begin, mut next) = (Some(head(&state, &loaded)), Some(0));
+    let service = Arc::clone(&state.service);
+    state.pages.page("application/json", move || {
+        if begin.is_some() {
+            return begin.take();
+        }
+        let id = next?;
+        let Some(view) = loaded.charted_limit(id) else {
+            next = None;
+            return Some("]}".to_owned());
+        };
+        next = Some(id + 1);
+        let separator = if id > 0 { "," } else { "" };
+        Some(format!("{separator}{}", json(&LimitOverview::of(&service, id, view))))
+    })
+}
+
+/// Returns the beginning of the answer, up to the first limit.
+fn head<C: Clock>(state: &AdminState<C>, loaded: &Loaded) -> String {
+    let (service, metrics) = (&state.service, state.service.metrics());
+    let (steps, ended) = service.history();
+    let column = |of: fn(&Totals) -> u64| steps.iter().map(of).collect();
+    let mut head = json(&Head {
+        figures: Figures::of(state),
+        server: Server {
+            id: format!("{:016x}", service.number()),
+            version: env!("CARGO_PKG_VERSION"),
+            started_ms: state.started_ms,
+            shadow: service.options().shadow,
+        },
+        requests: RequestsWithHistory {
+            totals: service.totals().into(),
+            rejected: metrics.all_rejected(),
+            history: RequestsHistory {
+                allowed: column(|step| step.allowed),
+                refused: column(|step| step.refused),
+                errors: column(|step| step.errors),
+            },
+        },
+        rules_loaded_ms: metrics.rules_loaded.get().saturating_mul(1000),
+        reload_successful: metrics.reload_successful.get() == 1,
+        step_ms: HISTORY_STEP.as_millis(),
+        history_at_ms: ended.map(|at| at.as_nanos() / 1_000_000),
+        limits_left_out: loaded.uncharted(),
+        changes: service.changes(loaded),
+    });
+    // The last brace comes after the limits.
+    head.truncate(head.len() - 1);
+    head.push_str(",\"limits\":[");
+    head
+}
+
+impl LimitOverview {
+    fn of<C: Clock>(service: &Service<C>, id: usize, view: LimitView<'_>) -> LimitOverview {
+        let LimitHits { allowed, refused, shadow_refused, soft_over, near } = view.hits();
+        let (verdict, reason) = view.verdict(service.limiter().now()).unzip();
+        LimitOverview {
+            id,
+            name: limit_name(service, view.rule, view.limit),
+            allowed,
+            refused,
+            near,
+            shadow_refused,
+            soft_over,
+            verdict,
+            reason,
+            attention: verdict.map_or(0, attention),
+            history: LimitHistory::of(&view.steps()),
+        }
+    }
+}
+
+impl LimitHistory {
+    fn of(steps: &[LimitStep]) -> LimitHistory {
+        let column = |of: fn(&LimitHits) -> u64| steps.iter().map(|step| of(&step.hits)).collect();
+        LimitHistory {
+            allowed: column(|hits| hits.allowed),
+            refused: column(|hits| hits.refused),
+            near: column(|hits| hits.near),
+            shadow_refused: column(|hits| hits.shadow_refused),
+            soft_over: column(|hits| hits.soft_over),
+            wait_ms: steps.iter().map(|step| step.wait_ns.map(|ns| ns.div_ceil(1_000_000))).collect(),
+        }
+    }
+}

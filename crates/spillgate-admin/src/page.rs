@@ -1,0 +1,81 @@
+//! Pages that are built in pieces. A piece is built when the client has read the piece before it.
+//!
+//! A page of many metrics or rules is large. If it were built at once, it would delay other requests. It would also stay in
+//! memory as long as a slow client reads it.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::body::Body;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http_body::Frame;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use spillgate_http::problem::Problem;
+
+/// The maximum number of pages that clients can read at the same time. If a client is slow, its page keeps a few pieces in
+/// memory.
+const PAGES: usize = 16;
+
+/// Counts how many more pages can be opened now.
+#[derive(Debug, Clone)]
+pub(super) struct Pages(Arc<Semaphore>);
+
+impl Pages {
+    pub(super) fn new() -> Pages {
+        Pages(Arc::new(Semaphore::new(PAGES)))
+    }
+
+    /// Makes a response of the content type `kind`. Each call of `next` builds one piece of its body. `next` returns `None`
+    /// after the last piece. If too many pages are open, the response is an error.
+    pub(super) fn page<F>(&self, kind: &'static str, next: F) -> Response
+    where
+        F: FnMut() -> Option<String> + Send + Unpin + 'static,
+    {
+        let help = "try again soon; a client that reads nothing loses its connection after the time in the setting `limits.idle`";
+        let permit = match try_permit(&self.0, PAGES, "pages are open", help) {
+            Ok(permit) => permit,
+            Err(response) => return *response,
+        };
+        let body = Body::new(Pieces { next, _permit: permit });
+        ([(header::CONTENT_TYPE, kind)], body).into_response()
+    }
+}
+
+/// Takes one of `max` permits. If all are taken, returns the answer 503 that says so: `what` is for example `pages are open`.
+pub(super) fn try_permit(
+    permits: &Arc<Semaphore>,
+    max: usize,
+    what: &str,
+    help: &'static str,
+) -> Result<OwnedSemaphorePermit, Box<Response>> {
+    Arc::clone(permits).try_acquire_owned().map_err(|_| {
+        let detail = format!("{max} {what} already, and this is the maximum");
+        Box::new(busy(detail, help))
+    })
+}
+
+/// Returns the answer to a request that would exceed a bound now, and can be sent again soon.
+pub(super) fn busy(detail: String, help: &'static str) -> Response {
+    let mut response = Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail, help).into_response();
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}
+
+struct Pieces<F> {
+    next: F,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl<F: FnMut() -> Option<String> + Unpin> http_body::Body for Pieces<F> {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready((self.next)().map(|piece| Ok(Frame::data(piece.into()))))
+    }
+}

@@ -1,0 +1,93 @@
+//! `POST /peek`: shows the state of each limit of the descriptors that the request names. Nothing is taken.
+//!
+//! An operator asks this before a reset, and after it.
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use spillgate::rules::{self, Action, Limit, Rule};
+use spillgate::{Clock, Decision, Reason};
+
+use spillgate_http::json::{Entries, Text, object};
+use spillgate_http::problem::Problem;
+use spillgate_http::read_body;
+use spillgate_service::Grants;
+use spillgate_service::explain::Pairs;
+
+use super::{AdminState, BODY_BYTES};
+
+const EXAMPLE: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}]}"#;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Peek<'a> {
+    #[serde(borrow)]
+    domain: Text<'a>,
+    #[serde(borrow)]
+    descriptors: Vec<Entries<'a>>,
+}
+
+#[derive(Serialize)]
+struct Peeked<'a> {
+    domain: &'a str,
+    descriptors: Vec<PeekedDescriptor<'a>>,
+}
+
+#[derive(Serialize)]
+struct PeekedDescriptor<'a> {
+    entries: &'a [(&'a str, &'a str)],
+    /// `None` if no rule matches.
+    rule: Option<&'a str>,
+    limits: Vec<PeekedLimit<'a>>,
+}
+
+#[derive(Serialize)]
+struct PeekedLimit<'a> {
+    name: Option<&'a str>,
+    file: Option<&'a str>,
+    line: Option<u32>,
+    capacity: u64,
+    remaining: u64,
+    reset_after_ns: u64,
+    /// How long a penalty still refuses every request. It is 0 without a penalty.
+    penalty_ns: u64,
+}
+
+pub(super) async fn peek<C: Clock>(State(state): State<AdminState<C>>, request: Request) -> Result<Response, Problem> {
+    let body = read_body(request.into_body(), BODY_BYTES).await?;
+    let wire: Peek<'_> = object(&body).map_err(|error| Problem::bad_json(&error, EXAMPLE))?;
+    let pairs: Pairs<'_> = wire.descriptors.iter().map(|entries| entries.iter().collect()).collect();
+    let mut request = rules::Request::new(&wire.domain);
+    for entries in &pairs {
+        request.add(entries.iter().copied(), Action::Take(0), None);
+    }
+    let _permit = match state.question() {
+        Ok(permit) => permit,
+        Err(response) => return Ok(*response),
+    };
+    let loaded = state.service.rules();
+    let plan = state.service.plan(&loaded, &request, Grants::default())?;
+    let seen = state.service.peek_at(&plan).await?;
+    let descriptors = plan.descriptors.iter().zip(&pairs).map(|(planned, entries)| PeekedDescriptor {
+        entries,
+        rule: planned.rule.map(|rule| &*rule.path),
+        limits: planned.hits.iter().map(|(hit, limit)| PeekedLimit::of(planned.rule, limit, &seen[*hit])).collect(),
+    });
+    Ok(Json(Peeked { domain: &wire.domain, descriptors: descriptors.collect() }).into_response())
+}
+
+impl<'a> PeekedLimit<'a> {
+    fn of(rule: Option<&'a Rule>, limit: &'a Limit, seen: &Decision) -> PeekedLimit<'a> {
+        let origin = limit.origin.as_ref().or(rule.map(|rule| &rule.origin));
+        PeekedLimit {
+            name: limit.name.as_deref(),
+            file: origin.map(|origin| &*origin.file),
+            line: origin.map(|origin| origin.line),
+            capacity: seen.limit,
+            remaining: seen.remaining,
+            reset_after_ns: seen.reset_after_ns,
+            penalty_ns: if seen.reason == Reason::Penalty { seen.retry_after.nanos().unwrap_or(0) } else { 0 },
+        }
+    }
+}

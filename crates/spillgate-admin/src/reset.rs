@@ -1,0 +1,88 @@
+//! `POST /reset`: deletes the counts and penalties of the limits that the request names, for example all limits of one customer.
+//!
+//! With a reset, an operator unblocks a customer at once. Without a reset, the customer would stay blocked until the window or
+//! the penalty ends.
+
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use spillgate::{Binding, Clock, Decision, Hit, Op};
+
+use spillgate_http::hit::WireHit;
+use spillgate_http::json::{Entries, Text, object};
+use spillgate_http::problem::Problem;
+use spillgate_http::read_body;
+use spillgate_service::metrics::Protocol;
+use spillgate_service::{Reset, not_reset};
+
+use super::writes::Change;
+use super::{AdminState, BODY_BYTES};
+
+const EXAMPLE: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}]}, or the body of a request to /v1/hit"#;
+
+/// The log shows this much of the bucket of a reset.
+const BUCKET_CHARS_MAX: usize = 64;
+
+/// Finds out which of the two kinds of bodies was sent: descriptors for the rules, or the body of a request to `/v1/hit`. Only
+/// the second kind has the member `bucket`. The body is then parsed again as its kind, so that errors are about this kind.
+#[derive(Deserialize)]
+struct Kind {
+    bucket: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ResetByRules<'a> {
+    #[serde(borrow)]
+    domain: Text<'a>,
+    #[serde(borrow)]
+    descriptors: Vec<Entries<'a>>,
+}
+
+pub(super) async fn reset<C: Clock>(State(state): State<AdminState<C>>, request: Request) -> Result<Response, Problem> {
+    let body = read_body(request.into_body(), BODY_BYTES).await?;
+    let kind: Kind = object(&body).map_err(|error| Problem::bad_json(&error, EXAMPLE))?;
+    let mut reset = Reset::default();
+    let outcome = match kind.bucket {
+        Some(_) => reset_hit(&state, &body, &mut reset).await,
+        None => reset_rules(&state, &body, &mut reset).await,
+    };
+    let change = Extension(Change(reset.to_string()));
+    Ok(match outcome {
+        Ok(()) => (change, Json(serde_json::json!({ "reset": reset.limits }))).into_response(),
+        Err(problem) => {
+            let mut response = problem.into_response();
+            response.extensions_mut().insert(change.0);
+            response
+        }
+    })
+}
+
+/// Resets, for each descriptor, all limits of the rule that the descriptor matches.
+async fn reset_rules<C: Clock>(state: &AdminState<C>, body: &[u8], reset: &mut Reset) -> Result<(), Problem> {
+    let wire: ResetByRules<'_> = object(body).map_err(|error| Problem::bad_json(&error, EXAMPLE))?;
+    if wire.descriptors.is_empty() {
+        return Err(Problem::bad_request("there are no descriptors", "add the descriptors to reset to `descriptors`"));
+    }
+    let descriptors: Vec<Vec<_>> = wire.descriptors.iter().map(|entries| entries.iter().collect()).collect();
+    Ok(state.service.reset(&wire.domain, &descriptors, reset).await?)
+}
+
+/// Resets one limit that is defined in the request itself.
+async fn reset_hit<C: Clock>(state: &AdminState<C>, body: &[u8], reset: &mut Reset) -> Result<(), Problem> {
+    let wire = WireHit::parse(body)?;
+    let quota = wire.quota()?;
+    let key = wire.key(&state.service)?;
+    let bucket: String = wire.names().0.chars().take(BUCKET_CHARS_MAX).collect();
+    reset.callers.push(format!("caller {} of bucket {bucket}", state.service.caller_of(key)));
+    reset.asked = 1;
+    let hits = [Hit::new(key, &quota, Op::Reset, Binding::Enforce)];
+    let verdict = state.service.hit(Protocol::Http, Some(wire.names()), &hits, &mut [Decision::default()]).await?;
+    if !verdict.allowed {
+        return Err(not_reset().into());
+    }
+    (reset.done, reset.limits) = (1, 1);
+    Ok(())
+}

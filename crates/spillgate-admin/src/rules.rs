@@ -1,0 +1,198 @@
+//! `GET /rules`: returns the rules that the server uses now, each with its file and line.
+//!
+//! After a reload of the rules files, an operator can check here whether the server uses the new rules. The text of one rule
+//! can be asked for too: the file on the disk may have changed since the server read it.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use spillgate::Clock;
+use spillgate::rules;
+
+use super::{AdminState, query_error};
+use spillgate_http::problem::Problem;
+use spillgate_service::Loaded;
+
+/// The page is built in pieces. This is the number of rules in one piece.
+const PIECE_RULES: usize = 100;
+/// The most text of one rule in an answer, in bytes. A large part of a file can be nested in one rule.
+const TEXT_BYTES_MAX: usize = 16 << 10;
+/// The most rules with one path that are shown.
+const SAME_PATH_MAX: usize = 8;
+
+/// The query of `GET /rules`: nothing, or the domain and the path of a rule.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RulesQuery {
+    domain: Option<String>,
+    rule: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Domain<'a> {
+    name: &'a str,
+    file: &'a str,
+    compat_envoy: bool,
+}
+
+#[derive(Serialize)]
+struct Rule<'a> {
+    domain: &'a str,
+    rule: &'a str,
+    file: &'a str,
+    line: u32,
+    limits: Vec<Limit<'a>>,
+    unlimited: bool,
+    shadow_mode: bool,
+    quota_mode: bool,
+}
+
+/// A rule with its text.
+#[derive(Serialize)]
+struct Written<'a> {
+    #[serde(flatten)]
+    rule: Rule<'a>,
+    text: String,
+    /// The bytes of the rule that are not in `text`.
+    text_bytes_left_out: usize,
+}
+
+/// The answer about one rule. More than one rule can have its path, because a value can contain a `=`.
+#[derive(Serialize)]
+struct WrittenRules<'a> {
+    domains: Vec<Domain<'a>>,
+    rules: Vec<Written<'a>>,
+}
+
+#[derive(Serialize)]
+struct Limit<'a> {
+    name: Option<&'a str>,
+    algorithm: &'static str,
+    limit: u64,
+    /// `None` for a concurrency limit.
+    window_ns: Option<u64>,
+    /// The burst of a token bucket, the queue length plus 1 of a leaky bucket, or otherwise the limit.
+    capacity: u64,
+    /// The size of the sketch. `None` if the limit is counted exactly.
+    sketch_bytes: Option<usize>,
+    line: Option<u32>,
+}
+
+impl<'a> From<&'a rules::Domain> for Domain<'a> {
+    fn from(domain: &'a rules::Domain) -> Domain<'a> {
+        Domain { name: &domain.name, file: &domain.file, compat_envoy: domain.compat_envoy }
+    }
+}
+
+impl<'a> From<&'a rules::Rule> for Rule<'a> {
+    fn from(rule: &'a rules::Rule) -> Rule<'a> {
+        Rule {
+            domain: &rule.domain,
+            rule: &rule.path,
+            file: &rule.origin.file,
+            line: rule.origin.line,
+            limits: rule.limits.iter().map(Limit::from).collect(),
+            unlimited: rule.unlimited,
+            shadow_mode: rule.shadow_mode,
+            quota_mode: rule.quota_mode,
+        }
+    }
+}
+
+impl<'a> From<&'a rules::Limit> for Limit<'a> {
+    fn from(limit: &'a rules::Limit) -> Limit<'a> {
+        let quota = &limit.quota;
+        Limit {
+            name: limit.name.as_deref(),
+            algorithm: quota.algorithm().as_str(),
+            limit: quota.limit(),
+            window_ns: Some(quota.window_ns()).filter(|window_ns| *window_ns > 0),
+            capacity: quota.capacity(),
+            sketch_bytes: limit.sketch.as_ref().map(|sketch| sketch.bytes),
+            line: limit.origin.as_ref().map(|origin| origin.line),
+        }
+    }
+}
+
+impl<'a> Written<'a> {
+    fn of(loaded: &Loaded, rule: &'a rules::Rule) -> Written<'a> {
+        let whole = loaded.written(rule);
+        let mut shown = whole;
+        if whole.len() > TEXT_BYTES_MAX {
+            shown = &whole[..whole.floor_char_boundary(TEXT_BYTES_MAX)];
+            // Whole lines are easier to read. But the text of a program can have very long lines.
+            let lines = shown.rfind(['\n', '\r']).filter(|end| *end > TEXT_BYTES_MAX / 2);
+            shown = shown[..lines.unwrap_or(shown.len())].trim_end_matches(['\n', '\r']);
+        }
+        Written { rule: rule.into(), text_bytes_left_out: whole.len() - shown.len(), text: without_indentation(shown) }
+    }
+}
+
+/// Takes away the indentation that all lines have.
+fn without_indentation(text: &str) -> String {
+    let text = text.replace("\r\n", "\n").replace('\r', "\n");
+    let spaces = |line: &str| line.len() - line.trim_start_matches(' ').len();
+    let common = text.split('\n').filter(|line| !line.trim().is_empty()).map(spaces).min().unwrap_or(0);
+    let lines: Vec<_> = text.split('\n').map(|line| &line[common.min(spaces(line))..]).collect();
+    lines.join("\n")
+}
+
+pub(super) async fn rules<C: Clock + 'static>(
+    State(state): State<AdminState<C>>,
+    query: Result<Query<RulesQuery>, QueryRejection>,
+) -> Response {
+    let loaded = Arc::clone(&state.service.rules());
+    match query {
+        Ok(Query(RulesQuery { domain: None, rule: None })) => all(&state, loaded),
+        Ok(Query(RulesQuery { domain: Some(domain), rule: Some(path) })) => with_text(&loaded, &domain, &path),
+        Ok(_) => wrong_query("the query has only one of `domain` and `rule`".to_owned()),
+        Err(error) => wrong_query(query_error(&error)),
+    }
+}
+
+fn wrong_query(detail: String) -> Response {
+    let help = "use /rules for all rules, or /rules?domain=DOMAIN&rule=PATH for one rule with its text";
+    Problem::bad_request(detail, help).into_response()
+}
+
+fn all<C: Clock>(state: &AdminState<C>, loaded: Arc<Loaded>) -> Response {
+    let (rules, mut next) = (loaded.rules().count(), Some(0));
+    state.pages.page("application/json", move || {
+        let (begun, mut piece) = (next?, String::new());
+        if begun == 0 {
+            let domains: Vec<_> = loaded.domains().map(Domain::from).collect();
+            piece.push_str("{\"domains\":");
+            add(&mut piece, &domains);
+            piece.push_str(",\"rules\":[");
+        }
+        for (number, rule) in loaded.rules().enumerate().skip(begun).take(PIECE_RULES) {
+            piece.push_str(if number > 0 { "," } else { "" });
+            add(&mut piece, &Rule::from(rule));
+        }
+        next = Some(begun + PIECE_RULES).filter(|next| *next < rules);
+        piece.push_str(if next.is_none() { "]}" } else { "" });
+        Some(piece)
+    })
+}
+
+fn with_text(loaded: &Loaded, domain: &str, path: &str) -> Response {
+    let is_it = |rule: &&rules::Rule| &*rule.domain == domain && &*rule.path == path;
+    let found = loaded.rules().filter(is_it).take(SAME_PATH_MAX);
+    let rules: Vec<_> = found.map(|rule| Written::of(loaded, rule)).collect();
+    if rules.is_empty() {
+        let detail = format!("the domain `{domain}` has no rule `{path}`");
+        let help = "GET /rules lists the domains and the paths of all rules";
+        return Problem::new(StatusCode::NOT_FOUND, detail, help).into_response();
+    }
+    let domains = loaded.domains().filter(|known| &*known.name == domain).map(Domain::from).collect();
+    Json(WrittenRules { domains, rules }).into_response()
+}
+
+fn add(piece: &mut String, value: &impl Serialize) {
+    piece.push_str(&serde_json::to_string(value).expect("invariant: strings and numbers become JSON in memory"));
+}

@@ -1,0 +1,116 @@
+//! Blocks and shadow switches as JSON, and the errors of their changes.
+//!
+//! The pages of blocks, of switches and of explanations write them in the same way.
+
+use axum::http::StatusCode;
+use serde::Serialize;
+use serde_json::{Value, json};
+use spillgate::Clock;
+use spillgate_redis::{Error, StoreErrorKind};
+
+use spillgate_http::problem::Problem;
+use spillgate_service::operator::{Block, ChangeError, Scope, Term};
+use spillgate_service::{Loaded, Service};
+
+/// The log shows this many characters of a text that an operator has sent.
+const SHOWN_CHARS: usize = 64;
+
+#[derive(Serialize)]
+pub(super) struct BlockJson<'a> {
+    key: &'a str,
+    value: &'a str,
+    domain: Option<&'a str>,
+    until_ms: u64,
+    ends_in_ms: u64,
+    reason: Option<&'a str>,
+    since_ms: u64,
+}
+
+impl<'a> BlockJson<'a> {
+    pub(super) fn of(block: &'a Block, now_ms: u64) -> BlockJson<'a> {
+        BlockJson {
+            key: &block.key,
+            value: &block.value,
+            domain: block.domain.as_deref(),
+            until_ms: block.term.until_ms,
+            ends_in_ms: block.term.until_ms.saturating_sub(now_ms),
+            reason: block.reason.as_deref(),
+            since_ms: block.term.since_ms,
+        }
+    }
+}
+
+/// A shadow switch that is on, without its rule.
+#[derive(Serialize)]
+pub(super) struct SwitchJson {
+    scope: &'static str,
+    until_ms: u64,
+    ends_in_ms: u64,
+    since_ms: u64,
+}
+
+impl SwitchJson {
+    pub(super) fn of((scope, term): (Scope, Term), now_ms: u64) -> SwitchJson {
+        SwitchJson {
+            scope: scope.as_str(),
+            until_ms: term.until_ms,
+            ends_in_ms: term.until_ms.saturating_sub(now_ms),
+            since_ms: term.since_ms,
+        }
+    }
+}
+
+/// Adds to an explained descriptor the block that refuses it, and to its rule the shadow switches that are on.
+pub(super) fn explain<C: Clock>(
+    service: &Service<C>,
+    loaded: &Loaded,
+    (domain, entries): (&str, &[(&str, &str)]),
+    explained: &mut Value,
+) {
+    let (standing, now_ms) = (service.operator().standing(), service.now_ms());
+    let options = service.options();
+    let block = standing.block_on(domain, entries, options.bounds.value_bytes, now_ms).filter(|_| !options.shadow);
+    explained["block"] = json!(block.map(|block| BlockJson::of(block, now_ms)));
+    if let Some(rule) = loaded.find(domain, entries) {
+        let (of_rule, of_all) = standing.switches_of(rule);
+        let on = of_rule.on(now_ms).chain(of_all.on(now_ms));
+        explained["rule"]["shadow_switches"] = json!(on.map(|on| SwitchJson::of(on, now_ms)).collect::<Vec<_>>());
+    }
+}
+
+/// Returns a text that an operator has sent as the log shows it: its beginning, with special characters escaped.
+pub(super) fn shown(text: &str) -> String {
+    let end = text.char_indices().nth(SHOWN_CHARS).map_or(text.len(), |(end, _)| end);
+    format!("`{}`{}", text[..end].escape_debug(), if end < text.len() { "..." } else { "" })
+}
+
+/// Returns the problem of a change that was not made.
+pub(super) fn refused(error: ChangeError) -> Problem {
+    let detail = error.to_string();
+    match error {
+        ChangeError::Invalid(_, help) => Problem::bad_request(detail, help),
+        ChangeError::NotFound(_, help) => Problem::new(StatusCode::NOT_FOUND, detail, help),
+        ChangeError::Store(error) => not_stored(&error, detail),
+        ChangeError::Full { help, .. } => Problem::new(StatusCode::CONFLICT, detail, help),
+    }
+}
+
+/// Returns the problem of a change that the shared store may not have made.
+fn not_stored(error: &Error, detail: String) -> Problem {
+    // If only EXEC is forbidden, the kind is another one.
+    if error.kind() == StoreErrorKind::NoPermission || error.forbidden_command().is_some() {
+        let command = error.forbidden_command().unwrap_or("a command").to_uppercase();
+        let help = format!(
+            "allow the user of the store {command} on keys sg:*; the book has all rights that blocks need \
+             (docs/src/operating/least-rights.md). With the scope `server`, a shadow switch needs none of them"
+        );
+        return Problem::new(StatusCode::BAD_GATEWAY, detail, help);
+    }
+    let help = match error.kind().may_have_been_applied() {
+        true => {
+            "the change may have been made: look at GET /blocks or GET /shadows, and send it again if it is missing"
+        }
+        false => "nothing was changed; try again when the store answers, or when the cause is repaired",
+    };
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail, help)
+}

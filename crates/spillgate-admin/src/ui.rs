@@ -1,0 +1,129 @@
+//! `GET /` and `GET /ui/<file>`: the page for operators, in `ui/`.
+//!
+//! The files are in the binary, so the page needs no other server and is always of the same version as the answers that it
+//! shows. They hold no secret, so they need no token: the page itself asks for the token.
+
+use axum::extract::Path;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+use spillgate_http::problem::Problem;
+
+/// What a browser lets the page do: load its own files, and ask its own server. A text that became markup by mistake could
+/// run no script and send nothing elsewhere.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
+    base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
+
+const HTML: &str = "text/html; charset=utf-8";
+const CSS: &str = "text/css; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const SVG: &str = "image/svg+xml";
+
+/// A file of the page.
+struct File {
+    name: &'static str,
+    content_type: &'static str,
+    text: &'static str,
+}
+
+macro_rules! file {
+    ($name:literal, $content_type:expr) => {
+        File { name: $name, content_type: $content_type, text: include_str!(concat!("ui/", $name)) }
+    };
+}
+
+const INDEX: File = file!("index.html", HTML);
+
+const FILES: [File; 15] = [
+    file!("page.css", CSS),
+    file!("icon.svg", SVG),
+    file!("app.js", SCRIPT),
+    file!("actions.js", SCRIPT),
+    file!("api.js", SCRIPT),
+    file!("blocks.js", SCRIPT),
+    file!("chart.js", SCRIPT),
+    file!("dom.js", SCRIPT),
+    file!("explain.js", SCRIPT),
+    file!("format.js", SCRIPT),
+    file!("limit.js", SCRIPT),
+    file!("overview.js", SCRIPT),
+    file!("reloads.js", SCRIPT),
+    file!("rows.js", SCRIPT),
+    file!("state.js", SCRIPT),
+];
+
+pub(super) async fn index() -> Response {
+    answer(&INDEX)
+}
+
+pub(super) async fn file(Path(name): Path<String>) -> Response {
+    match FILES.iter().find(|file| file.name == name) {
+        Some(file) => answer(file),
+        None => Problem::new(StatusCode::NOT_FOUND, "the page has no such file", "open / in a browser").into_response(),
+    }
+}
+
+fn answer(file: &File) -> Response {
+    let headers = [(header::CONTENT_TYPE, file.content_type), (header::CONTENT_SECURITY_POLICY, POLICY)];
+    (headers, file.text).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file that is forgotten here is missing only in a browser.
+    #[test]
+    fn each_file_that_a_file_names_is_served() {
+        let mut named = 0;
+        for file in [&INDEX].into_iter().chain(&FILES) {
+            let after = |start| file.text.split(start).skip(1);
+            for rest in after("\"/ui/").chain(after("from './")) {
+                let name = rest.split(['"', '\'']).next().unwrap_or_default();
+                assert!(FILES.iter().any(|other| other.name == name), "{} names {name}", file.name);
+                named += 1;
+            }
+        }
+        assert!(named > FILES.len(), "only {named} names were found");
+    }
+
+    /// The policy forbids them, so they would silently do nothing.
+    #[test]
+    fn no_file_has_scripts_or_styles_in_markup() {
+        for file in [&INDEX].into_iter().chain(&FILES) {
+            for forbidden in [
+                "innerHTML",
+                "outerHTML",
+                "insertAdjacentHTML",
+                "document.write",
+                "eval(",
+                " style=\"",
+                "<style",
+                "javascript:",
+            ] {
+                assert!(!file.text.contains(forbidden), "{} has {forbidden}", file.name);
+            }
+        }
+        assert!(!INDEX.text.contains("<script>") && !INDEX.text.contains(" on"), "the page has no script of its own");
+    }
+
+    #[test]
+    fn the_policy_lets_the_page_reach_only_its_own_server() {
+        for file in [&INDEX].into_iter().chain(&FILES) {
+            let answer = answer(file);
+            assert_eq!(answer.headers()["content-type"], file.content_type);
+            let policy = answer.headers()["content-security-policy"].to_str().unwrap_or_default();
+            for directive in policy.split("; ") {
+                let (name, sources) = directive.split_once(' ').unwrap_or_default();
+                let allowed = if name.starts_with("require-") {
+                    "'script'"
+                } else if name.ends_with("-src") && name != "default-src" {
+                    "'self'"
+                } else {
+                    "'none'"
+                };
+                assert_eq!(sources, allowed, "{directive}");
+            }
+        }
+    }
+}

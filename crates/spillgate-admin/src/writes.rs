@@ -1,0 +1,224 @@
+//! Runs the writes of operators, and logs each of them.
+//!
+//! The log shows an operator who has changed something, and when. A write runs as a task of its own. So it runs to its end and
+//! is logged, also if its caller goes away meanwhile.
+
+use std::sync::Arc;
+
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use tokio::sync::Semaphore;
+
+use spillgate_http::problem::Problem;
+use spillgate_service::metrics::Metrics;
+
+use super::access::{self, Proof};
+use super::page::try_permit;
+
+/// The maximum number of writes at the same time. A write that waits for a slow store keeps its body in memory.
+const WRITES: usize = 16;
+
+/// The log shows this much of the path of a write. No route is longer, but a path without a route can be.
+const ROUTE_CHARS_MAX: usize = 32;
+
+/// The log shows this much of what a write has changed.
+const CHANGE_CHARS_MAX: usize = 500;
+
+/// What the log says if a write may have changed something, and this server does not know what.
+const UNKNOWN: &str = "unknown";
+
+/// The log level of this target does not depend on the setting `log_level`, unless the setting names the target.
+pub const TARGET: &str = "spillgate::writes";
+
+/// What a write has changed, in words. A handler puts it into the extensions of its response, and the log shows it.
+#[derive(Clone, Debug)]
+pub(super) struct Change(pub(super) String);
+
+/// The number of further writes that can run now.
+pub(super) fn permits() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(WRITES))
+}
+
+/// A write, as the log shows it. If this value is dropped before the write is logged, the write has panicked or was cut, so the
+/// log says that its outcome is unknown.
+#[derive(Debug)]
+pub(super) struct Write {
+    route: String,
+    proof: Proof,
+    peer: String,
+}
+
+impl Write {
+    pub(super) fn new(request: &Request, proof: Proof) -> Write {
+        let route = request.uri().path().chars().take(ROUTE_CHARS_MAX).collect();
+        let peer = access::peer(request).map(|peer| peer.to_string()).unwrap_or_default();
+        Write { route, proof, peer }
+    }
+
+    fn log(&self, change: &str, status: Option<StatusCode>) {
+        let change: String = change.chars().take(CHANGE_CHARS_MAX).collect();
+        let (route, token, peer) = (&*self.route, self.proof.as_str(), &*self.peer);
+        let status = status.map(|status| status.as_u16());
+        tracing::info!(target: TARGET, route, change, token, peer, status, "a write on the admin listener");
+    }
+}
+
+/// Logs a write as soon as its outcome is known, or when this value is dropped.
+struct Logged {
+    write: Option<Write>,
+    metrics: Arc<Metrics>,
+}
+
+impl Logged {
+    fn end(mut self, response: &Response) {
+        let change = response.extensions().get::<Change>().map(|change| &*change.0);
+        // After an error of the server, a part of the write can have been done.
+        let otherwise = if response.status().is_server_error() { UNKNOWN } else { "nothing" };
+        if let Some(write) = self.write.take() {
+            write.log(change.unwrap_or(otherwise), Some(response.status()));
+        }
+    }
+}
+
+impl Drop for Logged {
+    fn drop(&mut self) {
+        if let Some(write) = self.write.take() {
+            write.log(UNKNOWN, None);
+        }
+        if std::thread::panicking() {
+            self.metrics.panics.inc();
+        }
+    }
+}
+
+/// Runs the write `request` to its end, and logs it.
+pub(super) async fn run(
+    permits: &Arc<Semaphore>,
+    metrics: &Arc<Metrics>,
+    write: Write,
+    request: Request,
+    next: Next,
+) -> Response {
+    let permit = match try_permit(permits, WRITES, "writes run", "try again soon") {
+        Ok(permit) => permit,
+        Err(response) => return *response,
+    };
+    let logged = Logged { write: Some(write), metrics: Arc::clone(metrics) };
+    let task = tokio::spawn(async move {
+        let response = next.run(request).await;
+        logged.end(&response);
+        drop(permit);
+        response
+    });
+    task.await.unwrap_or_else(|_| {
+        let help = "look into the log of the server, and check what has changed";
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the write has failed", help).into_response()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use axum::Router;
+    use axum::body::Body;
+    use axum::middleware::from_fn;
+    use axum::routing::post;
+    use parking_lot::Mutex;
+    use tokio::runtime::Builder;
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    /// The lines of a log in memory.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Sends a write to a handler, and polls its answer until it is there, or until the handler waits. Then the caller goes
+    /// away, and the runtime ends. Returns the status and what was logged.
+    fn sent<F>(permits: usize, handler: impl Fn() -> F + Clone + Send + Sync + 'static) -> (Option<u16>, u64, String)
+    where
+        F: Future<Output = Response> + Send + 'static,
+    {
+        let (lines, metrics) = (Lines::default(), Arc::new(Metrics::new()));
+        let (to_lines, of_run) = (lines.clone(), Arc::clone(&metrics));
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || to_lines.clone()).finish();
+        let status = tracing::subscriber::with_default(subscriber, || {
+            let permits = Arc::new(Semaphore::new(permits));
+            let guard = from_fn(move |request: Request, next: Next| {
+                let (permits, metrics) = (Arc::clone(&permits), Arc::clone(&of_run));
+                let write = Write::new(&request, Proof::Write);
+                async move { run(&permits, &metrics, write, request, next).await }
+            });
+            let router = Router::new().route("/{path}", post(handler)).layer(guard);
+            let runtime = Builder::new_current_thread().build().expect("the runtime starts");
+            runtime.block_on(async {
+                let long = format!("/{}\u{1b}[31m\"", "a".repeat(100)).replace(['\u{1b}', '[', '"'], "%1b");
+                let request = Request::post(long).body(Body::empty()).expect("the request is valid");
+                let answer = router.oneshot(request);
+                tokio::select! {
+                    biased;
+                    answer = answer => Some(answer.expect("a router never fails").status().as_u16()),
+                    () = async { for _ in 0..10 { tokio::task::yield_now().await } } => None,
+                }
+            })
+        });
+        let lines = String::from_utf8(lines.0.lock().clone()).expect("a log is UTF-8");
+        (status, metrics.panics.get(), lines)
+    }
+
+    #[test]
+    fn a_write_is_logged_with_its_change() {
+        let changed = async || {
+            let mut response = StatusCode::OK.into_response();
+            response.extensions_mut().insert(Change(format!("a \"b\"\n\u{1b}[31m{}", "c".repeat(1_000))));
+            response
+        };
+        let (status, _, lines) = sent(1, changed);
+        assert_eq!((status, lines.lines().count()), (Some(200), 1), "{lines}");
+        let route = format!("route=\"/{}\"", "a".repeat(ROUTE_CHARS_MAX - 1));
+        assert!(lines.contains(&route), "{lines}");
+        assert!(lines.contains(r#"change="a \"b\"\n\u{1b}[31mccc"#) && !lines.contains('\u{1b}'), "{lines}");
+        assert!(lines.len() < CHANGE_CHARS_MAX + 300 && lines.contains("token=\"write\""), "{lines}");
+    }
+
+    #[test]
+    fn a_write_that_fails_is_not_logged_as_nothing() {
+        for (status, change) in [(404, "nothing"), (500, "unknown"), (503, "unknown")] {
+            let answer = move || async move { StatusCode::from_u16(status).expect("it is a status").into_response() };
+            let (answered, _, lines) = sent(1, answer);
+            assert_eq!(answered, Some(status));
+            assert!(lines.contains(&format!("change=\"{change}\"")), "{lines}");
+            assert!(lines.contains(&format!("status={status}")), "{lines}");
+        }
+    }
+
+    #[test]
+    fn a_write_that_panics_or_is_cut_is_logged_too() {
+        let (status, panics, lines) = sent(1, async || panic!("this test wants a panic"));
+        assert_eq!((status, panics), (Some(500), 1));
+        assert!(lines.contains("change=\"unknown\"") && !lines.contains("status="), "{lines}");
+        let (status, panics, lines) = sent(1, async || std::future::pending().await);
+        assert_eq!((status, panics, lines.lines().count()), (None, 0, 1), "{lines}");
+        assert!(lines.contains("change=\"unknown\"") && !lines.contains("status="), "{lines}");
+    }
+
+    #[test]
+    fn too_many_writes_at_once_are_refused() {
+        let (status, _, lines) = sent(0, async || panic!("the handler must not run"));
+        assert_eq!((status, lines.as_str()), (Some(503), ""));
+    }
+}

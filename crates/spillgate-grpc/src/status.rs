@@ -1,0 +1,53 @@
+//! Translates errors of the service to gRPC status codes.
+//!
+//! From the code, an operator can see which side has to act: the caller, this server or its store.
+
+use spillgate::StoreErrorKind;
+use tonic::Status;
+
+use spillgate_service::ServiceError;
+
+/// Returns the gRPC status of a service error.
+///
+/// Envoy treats every status except OK as a failure of the rate limit service. Then Envoy's setting
+/// `failure_mode_deny` decides whether Envoy allows the request or answers 500.
+pub(super) fn status(error: &ServiceError) -> Status {
+    let text = error.to_string();
+    match error {
+        // The caller's configuration has to change. The same request will fail again.
+        ServiceError::BadRequest(_) | ServiceError::TooLarge { .. } => Status::invalid_argument(text),
+        ServiceError::UnknownLimit(_) => Status::not_found(text),
+        // The listener's `allow` has to change.
+        ServiceError::Forbidden(_) => Status::permission_denied(text),
+        // A bug of this server. The same request will fail again.
+        ServiceError::Store(error) if error.kind() == StoreErrorKind::Malformed => Status::internal(text),
+        // The store failed. The caller's failure mode decides, and the caller can try again.
+        ServiceError::Store(_) => Status::unavailable(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use spillgate::StoreError;
+    use tonic::Code;
+
+    use super::*;
+
+    #[test]
+    fn a_store_that_fails_is_unavailable_so_that_the_failure_mode_of_the_proxy_decides() {
+        let error = ServiceError::Store(StoreError::new(StoreErrorKind::Timeout, "timed out"));
+        assert_eq!(status(&error).code(), Code::Unavailable);
+    }
+
+    #[test]
+    fn a_malformed_request_of_ours_is_not_blamed_on_the_store() {
+        assert_eq!(status(&ServiceError::Store(StoreError::malformed("hits"))).code(), Code::Internal);
+    }
+
+    #[test]
+    fn mistakes_of_the_caller_are_not_blamed_on_the_store() {
+        assert_eq!(status(&ServiceError::BadRequest("no domain".into())).code(), Code::InvalidArgument);
+        assert_eq!(status(&ServiceError::TooLarge { what: "entries", max: 1 }).code(), Code::InvalidArgument);
+        assert_eq!(status(&ServiceError::Forbidden("no refunds")).code(), Code::PermissionDenied);
+    }
+}

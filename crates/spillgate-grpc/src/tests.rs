@@ -1,0 +1,106 @@
+//! Tests of gRPC calls in situations that a client over the network cannot cause reliably. The calls that a connection
+//! answers in one pass are called a row.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+
+use http_body::{Body, Frame};
+use prost::Message;
+use spillgate::rules::{Rules, RulesFile};
+use spillgate::{Limiter, MemoryOptions, MemoryStore};
+
+use super::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use super::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use super::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use super::*;
+use spillgate_service::metrics::Metrics;
+use spillgate_service::{Backend, ServiceOptions};
+
+const ALL: u32 = 1_000_000_000;
+/// The limit is a token bucket that regains one unit each nanosecond. If the bucket is empty, it has a unit again at
+/// any later time.
+const RULES: &str = "
+domain: d
+descriptors: [{key: a, rate_limit: {unit: second, requests_per_unit: 1000000000, algorithm: token_bucket}}]
+";
+
+fn connection() -> GrpcConnection {
+    let rules = Rules::parse(&[RulesFile { name: "d.yaml".into(), text: RULES.into() }]).expect("the rules are valid");
+    let limiter = Limiter::new(Backend::Memory(MemoryStore::new(MemoryOptions::default())));
+    let service = Service::new(rules, limiter, ServiceOptions::default(), Arc::new(Metrics::new()));
+    Grpc::new(Arc::new(service), Grants::default(), 1000).expect("the descriptors can be read").connection()
+}
+
+/// A body whose message arrives late. The first field is the number of polls before the message arrives. The second
+/// field is the message.
+struct Late(usize, Option<Bytes>);
+
+impl Body for Late {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if self.0 == 0 {
+            return Poll::Ready(self.1.take().map(|message| Ok(Frame::data(message))));
+        }
+        self.0 -= 1;
+        Poll::Pending
+    }
+}
+
+/// Returns a call that takes `hits` units from a bucket. The message of the call arrives after `late` polls.
+fn take(bucket: u32, hits: u32, late: usize) -> Request<Late> {
+    let entry = Entry { key: "a".into(), value: bucket.to_string() };
+    let descriptor = RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
+    let wire = RateLimitRequest { domain: "d".into(), descriptors: vec![descriptor], hits_addend: hits };
+    let mut message =
+        vec![0, 0, 0, 0, u8::try_from(wire.encoded_len()).expect("the message is shorter than 256 bytes")];
+    wire.encode(&mut message).expect("the buffer has room for the message");
+    let call = Request::post(SHOULD_RATE_LIMIT).header(CONTENT_TYPE, "application/grpc");
+    call.body(Late(late, Some(message.into()))).expect("the request is valid")
+}
+
+fn poll<F: Future>(call: Pin<&mut F>) -> Poll<F::Output> {
+    call.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn code(answered: Poll<Response<AnswerBody>>) -> Code {
+    let Poll::Ready(answer) = answered else { panic!("the call is not answered yet") };
+    let AnswerBody::Message(message) = answer.into_body() else { panic!("the answer has no message") };
+    RateLimitResponse::decode(&message[5..]).expect("the message is a RateLimitResponse").overall_code()
+}
+
+fn call(connection: &GrpcConnection, now: Option<Time>, bucket: u32, hits: u32) -> Code {
+    code(poll(pin!(connection.answer(Call::of(take(bucket, hits, 0), Instant::now(), now)))))
+}
+
+#[test]
+fn a_row_of_calls_is_decided_at_one_time() {
+    let connection = connection();
+    for bucket in 0..100 {
+        let row = Some(connection.now());
+        call(&connection, row, bucket, ALL);
+        assert_eq!(call(&connection, row, bucket, 1), Code::OverLimit, "the bucket is empty at the time of the row");
+        assert_eq!(
+            call(&connection, None, bucket, 1),
+            Code::Ok,
+            "the bucket has a unit at a later time than that of the row"
+        );
+    }
+}
+
+#[test]
+fn a_call_that_waits_is_decided_at_its_own_time() {
+    let connection = connection();
+    for bucket in 0..100 {
+        let row = Some(connection.now());
+        let mut late = pin!(connection.answer(Call::of(take(bucket, 1, 1), Instant::now(), row)));
+        assert!(poll(late.as_mut()).is_pending());
+        call(&connection, row, bucket, ALL);
+        assert_eq!(call(&connection, row, bucket, 1), Code::OverLimit, "the bucket is empty at the time of the row");
+        assert_eq!(code(poll(late)), Code::Ok, "the late call does not use the time of the row");
+    }
+}

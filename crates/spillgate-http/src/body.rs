@@ -1,0 +1,118 @@
+//! Reads the whole body of a request, up to a bound.
+//!
+//! The content type is ignored, because the routes read every body as JSON.
+
+use std::error::Error;
+use std::future::poll_fn;
+use std::io;
+use std::iter::successors;
+use std::pin::pin;
+
+use bytes::Bytes;
+use http::StatusCode;
+use http_body::Body;
+use tower::BoxError;
+
+use super::problem::Problem;
+
+/// Reads the whole `body`, which can have at most `max_bytes` bytes. Most bodies arrive in one piece. Such a body is
+/// not copied.
+pub async fn read_body<B>(body: B, max_bytes: usize) -> Result<Bytes, Problem>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let mut body = pin!(body);
+    let (mut first, mut joined) = (Bytes::new(), Vec::new());
+    while let Some(frame) = poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
+        let Ok(piece) = frame.map_err(|error| read_error(error.into()))?.into_data() else { continue };
+        if first.len().max(joined.len()) + piece.len() > max_bytes {
+            return Err(too_large());
+        }
+        if first.is_empty() {
+            first = piece;
+        } else {
+            if joined.is_empty() {
+                joined.extend_from_slice(&first);
+            }
+            joined.extend_from_slice(&piece);
+        }
+        if body.is_end_stream() {
+            break;
+        }
+    }
+    Ok(if joined.is_empty() { first } else { joined.into() })
+}
+
+fn too_large() -> Problem {
+    Problem::new(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        "the body is too large",
+        "send fewer checks at once; the bound is `limits.body` in the settings",
+    )
+}
+
+fn read_error(error: BoxError) -> Problem {
+    if is_too_late(&*error) {
+        return Problem::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "the body did not arrive in time",
+            "send the body at once; the bound is `limits.receive` in the settings",
+        );
+    }
+    Problem::bad_request(format!("the body could not be read: {error}"), "")
+}
+
+/// Returns whether the listener stopped waiting for the body.
+fn is_too_late(error: &(dyn Error + 'static)) -> bool {
+    let is_late = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
+    successors(Some(error), |error| (*error).source()).any(|error| error.downcast_ref().is_some_and(is_late))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use http::HeaderMap;
+    use http_body::Frame;
+
+    use super::*;
+
+    /// A body with these pieces. The piece `trailers` stands for trailers. `is_end_stream` always returns false, so a
+    /// reader has to poll once more after the last piece.
+    struct Pieces<'t>(&'t [&'static str]);
+
+    impl Body for Pieces<'_> {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            let next = self.0.split_off_first().map(|piece| match *piece {
+                "trailers" => Ok(Frame::trailers(HeaderMap::new())),
+                piece => Ok(Frame::data(Bytes::from_static(piece.as_bytes()))),
+            });
+            Poll::Ready(next)
+        }
+    }
+
+    async fn read(pieces: &[&'static str], max_bytes: usize) -> Result<Bytes, u16> {
+        read_body(Pieces(pieces), max_bytes).await.map_err(|problem| problem.status.as_u16())
+    }
+
+    #[tokio::test]
+    async fn a_body_is_its_pieces_in_order() {
+        for pieces in [&["abcdef"][..], &["abc", "def"], &["", "a", "", "bcde", "f", ""], &["abcdef", "trailers"]] {
+            assert_eq!(read(pieces, 6).await, Ok(Bytes::from_static(b"abcdef")), "{pieces:?}");
+        }
+        assert_eq!(read(&[], 6).await, Ok(Bytes::new()));
+    }
+
+    #[tokio::test]
+    async fn the_bound_holds_for_the_whole_body() {
+        for pieces in [&["abcdef"][..], &["abc", "def"], &["a", "b", "c", "d", "e", "f"]] {
+            assert_eq!(read(pieces, 5).await, Err(413), "{pieces:?}");
+        }
+    }
+}

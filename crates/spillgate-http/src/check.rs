@@ -1,0 +1,121 @@
+//! `POST /v1/check`: decides requests that consist of descriptors.
+//!
+//! A program calls this route for each request that the program serves.
+
+use bytes::{BufMut as _, BytesMut};
+use http::{HeaderMap, StatusCode};
+use serde::Deserialize;
+use smallvec::SmallVec;
+use spillgate::Clock;
+use spillgate::rules::{Action, Request};
+
+use spillgate_service::ServiceError;
+
+use super::answer::Summary;
+use super::json::{Entries, OneOrMany, Text, one_or_many};
+use super::problem::{Failure, Problem};
+use super::response::{JSON, response};
+use super::wait::wait_for_turn;
+use super::{HttpState, Response};
+
+const EXAMPLE: &str = concat!(
+    r#"{"domain":"api","descriptors":[{"user_id":"7"}],"cost":1}; the order of a descriptor's entries counts: "#,
+    r#"if your JSON library changes it, write [["key","value"], ...] instead of {"key":"value", ...}"#
+);
+
+/// The maximum number of checks in one body.
+const MAX_CHECKS: usize = 256;
+
+/// One check, as a client sends it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Check<'a> {
+    #[serde(borrow)]
+    pub(crate) domain: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) descriptors: SmallVec<[Entries<'a>; 1]>,
+    /// How many units the request takes. A cost of 0 is a peek, which takes nothing.
+    #[serde(default = "one")]
+    cost: u64,
+}
+
+fn one() -> u64 {
+    1
+}
+
+pub(super) async fn check<C: Clock>(
+    state: &HttpState<C>,
+    body: &[u8],
+    max_wait_ns: u64,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    match one_or_many::<Check<'_>>(body).map_err(|error| Problem::bad_json(&error, EXAMPLE))? {
+        OneOrMany::One(check) => {
+            let (response, delay_ns) = decide(state, &check, max_wait_ns, |summary| {
+                let lease_id = state.lease_id(summary);
+                summary.respond(state.0.headers, StatusCode::TOO_MANY_REQUESTS, lease_id.as_deref(), headers)
+            })
+            .await?;
+            wait_for_turn(delay_ns).await;
+            Ok(response)
+        }
+        OneOrMany::Many(checks) => Box::pin(many(state, &checks, max_wait_ns, headers)).await,
+    }
+}
+
+/// Answers a list of checks with a list. Each check is decided independently of the others.
+///
+/// The response has the status 200, and each item has a status of its own. If some checks could not be decided, the
+/// response instead has the highest status of these checks.
+async fn many<C: Clock>(
+    state: &HttpState<C>,
+    checks: &[Check<'_>],
+    max_wait_ns: u64,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    if checks.len() > MAX_CHECKS {
+        return Err(Problem::bad_request(
+            format!("there are {} checks in one body", checks.len()),
+            format!("send at most {MAX_CHECKS} at once"),
+        )
+        .into());
+    }
+    let (mut body, mut status, mut longest_ns) = (BytesMut::with_capacity(2 + checks.len() * 256), StatusCode::OK, 0);
+    body.put_u8(b'[');
+    for (i, check) in checks.iter().enumerate() {
+        if i > 0 {
+            body.put_u8(b',');
+        }
+        let item = |summary: &Summary<'_>| {
+            summary.write_item(StatusCode::TOO_MANY_REQUESTS, state.lease_id(summary).as_deref(), &mut body);
+        };
+        match decide(state, check, max_wait_ns, item).await {
+            Ok(((), delay_ns)) => longest_ns = longest_ns.max(delay_ns),
+            Err(error) => {
+                let problem = Problem::from(error);
+                status = status.max(problem.status);
+                problem.write_json(&mut body);
+            }
+        }
+    }
+    body.put_u8(b']');
+    wait_for_turn(longest_ns).await;
+    Ok(response(status, JSON, body.freeze(), headers))
+}
+
+/// Asks the service for a decision, and passes the summary to `write`. Also returns the delay in nanoseconds.
+async fn decide<C: Clock, R>(
+    state: &HttpState<C>,
+    check: &Check<'_>,
+    max_wait_ns: u64,
+    write: impl FnOnce(&Summary<'_>) -> R,
+) -> Result<(R, u64), ServiceError> {
+    let rules = state.0.service.rules();
+    let mut request = Request::new(&check.domain).with_max_wait_ns(max_wait_ns);
+    request.reserve(check.descriptors.len());
+    for descriptor in &check.descriptors {
+        request.add(descriptor.iter(), Action::Take(check.cost), None);
+    }
+    let answer = state.0.service.decide(&rules, &request, state.0.client).await?;
+    Ok((write(&Summary::of(&answer)), answer.verdict.delay_ns))
+}

@@ -1,0 +1,135 @@
+//! `GET /v1/forward-auth`: decides the sub-request of a proxy.
+//!
+//! nginx (`auth_request`), Caddy (`forward_auth`) and Traefik (ForwardAuth) send such sub-requests. The settings say
+//! how the header fields of a sub-request become descriptors.
+//!
+//! Every sub-request gets all descriptors of the settings. If a header field is missing, its value is empty. All
+//! clients that omit a field therefore share one counter, and a client cannot avoid a limit by omitting the field.
+
+use std::borrow::Cow;
+
+use http::{HeaderMap, HeaderName, StatusCode};
+use smallvec::SmallVec;
+use spillgate::Clock;
+use spillgate::rules::{Action, Request};
+
+use spillgate_service::Peer;
+
+use super::answer::Summary;
+use super::client_address::{client_address, counted_by};
+use super::problem::{Failure, Problem};
+use super::{HttpError, HttpState, Response};
+
+type Values<'a> = SmallVec<[(&'a str, Cow<'a, str>); 2]>;
+
+/// How `/v1/forward-auth` turns a proxy's sub-request into descriptors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForwardAuth {
+    /// The domain of the rules for sub-requests. `None` switches `/v1/forward-auth` off.
+    pub domain: Option<String>,
+    /// The status of a refusal (nginx wants 403).
+    pub deny_status: u16,
+    /// The length of an IPv6 prefix, in bits. IPv6 clients whose addresses begin with the same prefix share a counter.
+    pub ipv6_prefix: u8,
+    /// One list of entries for each descriptor.
+    pub descriptors: Vec<Vec<EntrySource>>,
+}
+
+/// One entry of a forward-auth descriptor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EntrySource {
+    pub key: String,
+    pub from: ValueSource,
+}
+
+/// Where the value of an entry comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ValueSource {
+    /// The address of the client: the peer, or the address that trusted proxies report.
+    ClientIp,
+    /// A header field of the sub-request. If the field is missing, the value is empty.
+    Header(String),
+    /// A fixed text.
+    Value(String),
+}
+
+/// The mapping from header fields to descriptors, after the settings were checked.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    domain: Option<String>,
+    deny_status: StatusCode,
+    ipv6_prefix: u8,
+    descriptors: Vec<Vec<(String, Origin)>>,
+}
+
+#[derive(Debug)]
+enum Origin {
+    ClientIp,
+    Header(HeaderName),
+    Literal(String),
+}
+
+impl TryFrom<ForwardAuth> for Mapping {
+    type Error = HttpError;
+
+    fn try_from(wire: ForwardAuth) -> Result<Mapping, HttpError> {
+        let entry = |entry: EntrySource| -> Result<_, HttpError> {
+            let from = match entry.from {
+                ValueSource::ClientIp => Origin::ClientIp,
+                ValueSource::Value(text) => Origin::Literal(text),
+                ValueSource::Header(name) => {
+                    Origin::Header(HeaderName::try_from(&name).map_err(|_| HttpError::HeaderName(name))?)
+                }
+            };
+            Ok((entry.key, from))
+        };
+        let descriptors = wire.descriptors.into_iter().map(|entries| entries.into_iter().map(entry).collect());
+        Ok(Mapping {
+            domain: wire.domain,
+            deny_status: StatusCode::from_u16(wire.deny_status).map_err(|_| HttpError::DenyStatus(wire.deny_status))?,
+            ipv6_prefix: wire.ipv6_prefix,
+            descriptors: descriptors.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+impl Origin {
+    fn value<'a>(&'a self, headers: &'a HeaderMap, client: &'a str) -> Cow<'a, str> {
+        match self {
+            Origin::ClientIp => Cow::Borrowed(client),
+            Origin::Literal(text) => Cow::Borrowed(text),
+            Origin::Header(name) => {
+                let lines = headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
+                // Several lines of one field are one list (RFC 9110, section 5.2).
+                lines.reduce(|list, line| Cow::Owned(format!("{list}, {line}"))).unwrap_or_default()
+            }
+        }
+    }
+}
+
+pub(super) async fn forward_auth<C: Clock>(
+    state: &HttpState<C>,
+    peer: Peer,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let auth = &state.0.forward_auth;
+    let Some(domain) = &auth.domain else {
+        let help = "set `forward_auth.domain` and `forward_auth.descriptors` in the settings";
+        return Err(Problem::new(StatusCode::NOT_FOUND, "forward-auth is not configured", help).into());
+    };
+    let client = counted_by(client_address(peer, &headers, &state.0.trusted_proxies), auth.ipv6_prefix);
+    let values = values(auth, &headers, &client);
+    let rules = state.0.service.rules();
+    let mut request = Request::new(domain);
+    for entries in &values {
+        request.add(entries.iter().map(|(key, value)| (*key, &**value)), Action::Take(1), None);
+    }
+    let answer = state.0.service.decide(&rules, &request, state.0.client).await?;
+    Ok(Summary::of(&answer).respond(state.0.headers, auth.deny_status, None, HeaderMap::new()))
+}
+
+/// Returns the entries of each descriptor, as keys and values.
+fn values<'a>(auth: &'a Mapping, headers: &'a HeaderMap, client: &'a str) -> SmallVec<[Values<'a>; 2]> {
+    let entry = |(key, from): &'a (String, Origin)| (key.as_str(), from.value(headers, client));
+    auth.descriptors.iter().map(|entries| entries.iter().map(entry).collect()).collect()
+}

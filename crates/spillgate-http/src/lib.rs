@@ -1,0 +1,230 @@
+//! HTTP: routes for checks, leases and reservations in JSON, for RLS (Envoy's rate limit service) in protobuf's JSON, and for
+//! sub-requests of proxies.
+//!
+//! Programs without gRPC use these routes. Proxies such as nginx and Caddy use them too.
+
+mod answer;
+mod body;
+mod check;
+mod client_address;
+mod forward_auth;
+pub mod hit;
+pub mod json;
+mod lease;
+pub mod problem;
+mod proto_json;
+mod reservation_id;
+mod reserve;
+mod response;
+mod rls;
+mod signature;
+mod wait;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE};
+use http::request::Parts;
+use http::{HeaderValue, Method, Request, StatusCode, Uri};
+use http_body::Body;
+use http_body_util::Full;
+use ipnet::IpNet;
+use spillgate::headers::HeaderStyle;
+use spillgate::{Clock, SystemClock};
+use tower::BoxError;
+
+use spillgate_service::{Client, Grants, Peer, Protocol, Readiness, Records, Service};
+
+pub use body::read_body;
+use forward_auth::Mapping;
+pub use forward_auth::{EntrySource, ForwardAuth, ValueSource};
+use lease::LeaseKey;
+use problem::{Failure, Problem};
+use reservation_id::ReservationKey;
+use wait::max_wait_ns;
+
+/// The longest time that a request can wait for its turn in a queue, even if the setting `limits.drain` is longer.
+const MAX_WAIT: Duration = Duration::from_secs(60);
+
+/// How HTTP requests are answered.
+#[derive(Debug, Clone)]
+pub struct HttpOptions {
+    /// The style of the header fields of answers.
+    pub headers: HeaderStyle,
+    /// The proxies whose X-Forwarded-For is trusted.
+    pub trusted_proxies: Vec<IpNet>,
+    /// How the sub-request of a proxy is mapped to descriptors.
+    pub forward_auth: ForwardAuth,
+    /// Whether callers may send refunds, and limits of their own.
+    pub grants: Grants,
+    /// The maximum number of bytes of a request's body.
+    pub body_bytes: usize,
+    /// The longest time that a request can wait for its turn in a queue (`?wait=`). A minute at most: more is cut off.
+    pub max_wait: Duration,
+    /// The longest life of a reservation.
+    pub reservation_life: Duration,
+}
+
+/// Why the options for HTTP are invalid.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HttpError {
+    /// `forward_auth` names a header field that cannot exist.
+    #[error("forward_auth: `{0}` is not a valid name of a header field")]
+    HeaderName(String),
+    /// `forward_auth.deny_status` is not a status.
+    #[error("forward_auth.deny_status: {0} is not an HTTP status")]
+    DenyStatus(u16),
+    /// A reservation cannot have this life.
+    #[error("limits.reservation: {0}")]
+    ReservationLife(spillgate::QuotaError),
+}
+
+/// The state of the HTTP handlers. It is cheap to clone.
+#[derive(Debug)]
+pub struct HttpState<C: Clock = SystemClock>(Arc<HttpContext<C>>);
+
+impl<C: Clock> Clone for HttpState<C> {
+    fn clone(&self) -> Self {
+        HttpState(Arc::clone(&self.0))
+    }
+}
+
+#[derive(Debug)]
+struct HttpContext<C: Clock> {
+    service: Arc<Service<C>>,
+    headers: HeaderStyle,
+    trusted_proxies: Vec<IpNet>,
+    forward_auth: Mapping,
+    client: Client,
+    body_bytes: usize,
+    max_wait: Duration,
+    lease_key: LeaseKey,
+    reservation_key: ReservationKey,
+    records: Records,
+}
+
+impl<C: Clock> HttpState<C> {
+    /// Makes the state of handlers that get their decisions from `service`.
+    ///
+    /// Lease ids are signed with a secret that is derived from the key secret (the secret with which the limiter hashes
+    /// the keys of counts). So after a change of the key secret, all old lease ids are invalid.
+    ///
+    /// # Errors
+    /// An option is invalid.
+    pub fn new(service: Arc<Service<C>>, options: HttpOptions) -> Result<HttpState<C>, HttpError> {
+        let HttpOptions { headers, trusted_proxies, forward_auth, grants, body_bytes, max_wait, reservation_life } =
+            options;
+        let forward_auth = Mapping::try_from(forward_auth)?;
+        let lease_key = LeaseKey::of(service.limiter().keys());
+        let reservation_key = ReservationKey::of(service.limiter().keys());
+        let records = Records::new(reservation_life).map_err(HttpError::ReservationLife)?;
+        Ok(HttpState(Arc::new(HttpContext {
+            service,
+            headers,
+            trusted_proxies,
+            forward_auth,
+            client: Client::new(Protocol::Http, grants),
+            body_bytes,
+            max_wait: max_wait.min(MAX_WAIT),
+            lease_key,
+            reservation_key,
+            records,
+        })))
+    }
+}
+
+/// A response whose body is complete.
+pub type Response = http::Response<Full<Bytes>>;
+
+const PATHS: &str = "there are POST /v1/check, /v1/hit, /v1/release, /v1/renew, /v1/reserve, /v1/commit, /v1/cancel, /json, \
+                     and GET /v1/forward-auth, /healthz, /healthcheck, /readyz";
+
+impl<C: Clock> HttpState<C> {
+    /// Answers one request of the HTTP listener, from `peer`.
+    pub async fn answer<B>(&self, peer: Peer, request: Request<B>) -> http::Response<Full<Bytes>>
+    where
+        B: Body<Data = Bytes>,
+        B::Error: Into<BoxError>,
+    {
+        let without_body = request.method() == Method::HEAD;
+        let answered = self.route(peer, request).await;
+        let mut response = answered.unwrap_or_else(|failure| self.problem(failure).response());
+        if without_body {
+            let body = std::mem::take(response.body_mut());
+            response.headers_mut().insert(CONTENT_LENGTH, body.size_hint().lower().into());
+        }
+        response
+    }
+
+    /// Calls the handler of the request's path. The responses of `/v1/check`, `/v1/hit` and `/json` reuse the header
+    /// map of the request, so that no second map is allocated.
+    async fn route<B>(&self, peer: Peer, request: Request<B>) -> Result<Response, Failure>
+    where
+        B: Body<Data = Bytes>,
+        B::Error: Into<BoxError>,
+    {
+        const GET_OR_HEAD: &[Method] = &[Method::GET, Method::HEAD];
+        let (Parts { method, uri, headers, .. }, body) = request.into_parts();
+        let body = read_body(body, self.0.body_bytes);
+        let wait = || max_wait_ns(uri.query(), self.0.max_wait);
+        let allowed = match uri.path() {
+            "/v1/check" if method == Method::POST => return check::check(self, &body.await?, wait()?, headers).await,
+            "/v1/hit" if method == Method::POST => return hit::hit(self, &body.await?, wait()?, headers).await,
+            "/v1/forward-auth" if GET_OR_HEAD.contains(&method) => {
+                return forward_auth::forward_auth(self, peer, headers).await;
+            }
+            "/v1/release" if method == Method::POST => return Box::pin(hit::release(self, &body.await?)).await,
+            "/v1/renew" if method == Method::POST => return Box::pin(hit::renew(self, &body.await?)).await,
+            "/v1/reserve" if method == Method::POST => {
+                return Box::pin(reserve::reserve(self, &body.await?, headers)).await;
+            }
+            "/v1/commit" if method == Method::POST => return Box::pin(reserve::commit(self, &body.await?)).await,
+            "/v1/cancel" if method == Method::POST => return Box::pin(reserve::cancel(self, &body.await?)).await,
+            "/json" if method == Method::POST => {
+                return Box::pin(rls::should_rate_limit(self, &body.await?, headers)).await;
+            }
+            "/healthz" if GET_OR_HEAD.contains(&method) => return Ok(text((StatusCode::OK, "ok\n"))),
+            "/healthcheck" if GET_OR_HEAD.contains(&method) => return Ok(text(health(&self.0.service))),
+            "/readyz" if GET_OR_HEAD.contains(&method) => return Ok(text(readiness(&self.0.service))),
+            "/v1/check" | "/v1/hit" | "/v1/release" | "/v1/renew" | "/v1/reserve" | "/v1/commit" | "/v1/cancel"
+            | "/json" => "POST",
+            "/v1/forward-auth" | "/healthz" | "/healthcheck" | "/readyz" => "GET,HEAD",
+            path => {
+                let detail = format!("there is nothing at {path}");
+                return Ok(Problem::new(StatusCode::NOT_FOUND, detail, PATHS).response());
+            }
+        };
+        let mut response = wrong_method(&method, &uri).response();
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+        Ok(response)
+    }
+}
+
+/// Returns the answer to `/healthcheck`. As in Envoy's reference server, the answer is OK unless the
+/// server drains.
+fn health<C: Clock>(service: &Service<C>) -> (StatusCode, &'static str) {
+    match service.readiness() {
+        Readiness::Draining => (StatusCode::INTERNAL_SERVER_ERROR, "draining\n"),
+        Readiness::Ready | Readiness::StoreDown => (StatusCode::OK, "OK"),
+    }
+}
+
+/// Returns the answer to `/readyz`, on any listener.
+pub fn readiness<C: Clock>(service: &Service<C>) -> (StatusCode, String) {
+    let status = if service.ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, service.readiness_text() + "\n")
+}
+
+fn text<T: Into<Bytes>>((status, text): (StatusCode, T)) -> Response {
+    let mut response = Response::new(Full::from(text.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+pub fn wrong_method(method: &Method, uri: &Uri) -> Problem {
+    let detail = format!("{} does not support {method}", uri.path());
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail, "the Allow header field names the methods that it supports")
+}

@@ -1,0 +1,171 @@
+//! Errors as an HTTP client sees them: `application/problem+json` (RFC 9457).
+//!
+//! Each problem says what is wrong, where, and how to fix it.
+
+use std::borrow::Cow;
+
+use axum_core::response::IntoResponse;
+use bytes::{BufMut as _, BytesMut};
+use http::{HeaderMap, StatusCode};
+use serde::Serialize;
+use spillgate::{Clock, StoreErrorKind};
+
+use spillgate_service::ServiceError;
+
+use super::response::{PROBLEM_JSON, response};
+use super::{HttpState, Response, json};
+
+/// An answer that is an error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    pub status: StatusCode,
+    detail: String,
+    help: Cow<'static, str>,
+}
+
+#[derive(Serialize)]
+struct ProblemBody<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    title: &'static str,
+    status: u16,
+    detail: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    help: &'a str,
+}
+
+impl Problem {
+    pub fn new(status: StatusCode, detail: impl Into<String>, help: impl Into<Cow<'static, str>>) -> Problem {
+        Problem { status, detail: detail.into(), help: help.into() }
+    }
+
+    pub fn bad_request(detail: impl Into<String>, help: impl Into<Cow<'static, str>>) -> Problem {
+        Problem::new(StatusCode::BAD_REQUEST, detail, help)
+    }
+
+    /// Returns the problem of a body that is not the expected JSON. `example` is a valid body.
+    pub fn bad_json(error: &serde_json::Error, example: &'static str) -> Problem {
+        Problem::bad_request(
+            format!("the body is invalid: {}", json::plain(error)),
+            format!("send JSON such as {example}"),
+        )
+    }
+
+    /// Returns the whole response.
+    pub fn response(&self) -> Response {
+        let mut body = BytesMut::with_capacity(256);
+        self.write_json(&mut body);
+        response(self.status, PROBLEM_JSON, body.freeze(), HeaderMap::new())
+    }
+
+    /// Writes the problem object.
+    pub fn write_json(&self, out: &mut BytesMut) {
+        let body = ProblemBody {
+            kind: "about:blank",
+            title: self.status.canonical_reason().unwrap_or("Error"),
+            status: self.status.as_u16(),
+            detail: &self.detail,
+            help: &self.help,
+        };
+        serde_json::to_writer(out.writer(), &body).expect("invariant: strings and numbers become JSON in memory");
+    }
+}
+
+/// Why a request failed. Either this protocol found an error, or the service found one.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// An error that this protocol found. It was not counted yet.
+    Wire(Problem),
+    /// An error that the service found. The service has already counted it.
+    Service(ServiceError),
+}
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Failure {
+        Failure::Wire(problem)
+    }
+}
+
+impl From<ServiceError> for Failure {
+    fn from(error: ServiceError) -> Failure {
+        Failure::Service(error)
+    }
+}
+
+impl<C: Clock> HttpState<C> {
+    /// Returns the problem that the client gets. Errors that this protocol found are counted here and nowhere else.
+    pub(super) fn problem(&self, failure: Failure) -> Problem {
+        match failure {
+            Failure::Service(error) => error.into(),
+            Failure::Wire(problem) => {
+                self.0.service.rejected(match problem.status {
+                    StatusCode::PAYLOAD_TOO_LARGE => {
+                        ServiceError::TooLarge { what: "bytes in the body", max: self.0.body_bytes }
+                    }
+                    _ => ServiceError::BadRequest(problem.detail.clone()),
+                });
+                problem
+            }
+        }
+    }
+}
+
+/// Gives each service error its status.
+///
+/// After a status 4xx, the same request would fail again. After 503 it can succeed later. If a sub-request of nginx
+/// (`auth_request`) gets 400 or 503, nginx answers its client with 500. Caddy forwards the status to its client.
+impl From<ServiceError> for Problem {
+    fn from(error: ServiceError) -> Problem {
+        let detail = error.to_string();
+        match error {
+            ServiceError::BadRequest(_) => Problem::bad_request(detail, ""),
+            ServiceError::TooLarge { .. } => {
+                Problem::bad_request(detail, "send less; the bounds are under `limits` in the settings")
+            }
+            ServiceError::UnknownLimit(_) => Problem::new(
+                StatusCode::NOT_FOUND,
+                detail,
+                "compare the request with the loaded rules: GET /rules on the admin listener",
+            ),
+            ServiceError::Forbidden(_) => {
+                Problem::new(StatusCode::FORBIDDEN, detail, "the setting `allow.http` can allow it")
+            }
+            ServiceError::Store(error) if error.kind() == StoreErrorKind::Malformed => {
+                Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail, "")
+            }
+            ServiceError::Store(_) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail, "try again later"),
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> axum_core::response::Response {
+        self.response().map(axum_core::body::Body::new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use spillgate::StoreError;
+
+    use super::*;
+
+    #[test]
+    fn each_service_error_has_its_status() {
+        let status = |error: ServiceError| Problem::from(error).status.as_u16();
+        assert_eq!(status(ServiceError::BadRequest("no domain".into())), 400);
+        assert_eq!(status(ServiceError::TooLarge { what: "entries", max: 1 }), 400);
+        assert_eq!(status(ServiceError::UnknownLimit(1)), 404);
+        assert_eq!(status(ServiceError::Forbidden("no refunds")), 403);
+        assert_eq!(status(ServiceError::Store(StoreError::new(StoreErrorKind::Timeout, "timed out"))), 503);
+        assert_eq!(status(ServiceError::Store(StoreError::malformed("hits"))), 500);
+    }
+
+    #[test]
+    fn a_problem_is_json_with_its_members() {
+        let mut out = BytesMut::new();
+        Problem::bad_request("a \"quoted\"\nthing", "").write_json(&mut out);
+        let expected = r#"{"type":"about:blank","title":"Bad Request","status":400,"detail":"a \"quoted\"\nthing"}"#;
+        assert_eq!(out, expected);
+    }
+}

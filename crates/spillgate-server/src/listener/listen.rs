@@ -1,0 +1,41 @@
+//! What a server listens on, and how much its clients can use.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// An address to listen on.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Listen {
+    /// An IP address and a port; with port 0, the system chooses a port.
+    Tcp(SocketAddr),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Listen::Tcp(address) => write!(f, "{address}"),
+            Listen::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// How much the clients of a server can use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The maximum number of connections of each listener.
+    pub connections: usize,
+    /// The maximum number of requests in flight on one HTTP/2 connection.
+    pub streams: u32,
+    /// The maximum number of bytes of unread answers, for all HTTP/2 connections together.
+    pub unread: usize,
+    /// A connection is closed if it has no request for this time.
+    pub idle: Duration,
+    /// The header of a request must arrive within this time. The body has the same time again.
+    pub receive: Duration,
+    /// After the begin of a drain, the requests in flight must end within this time.
+    pub drain: Duration,
+}

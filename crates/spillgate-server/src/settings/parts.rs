@@ -1,0 +1,75 @@
+//! What each part of the server gets of the settings.
+//!
+//! The parts do not know the settings file. They have options of their own, which are made here.
+
+use crate::listener;
+use spillgate_http::HttpOptions;
+use spillgate_service::{Bounds, ServiceOptions};
+
+use super::{Limits, Settings, StoreUrl};
+
+impl From<&Limits> for Bounds {
+    fn from(limits: &Limits) -> Self {
+        Bounds {
+            descriptors: limits.descriptors,
+            entries: limits.entries,
+            key_bytes: limits.key,
+            value_bytes: limits.value,
+        }
+    }
+}
+
+impl From<&Settings> for ServiceOptions {
+    fn from(settings: &Settings) -> Self {
+        ServiceOptions {
+            shadow: settings.shadow,
+            deny_unmatched: settings.deny_unmatched,
+            on_store_failure: settings.on_store_failure,
+            bounds: Bounds::from(&settings.limits),
+            has_public_keys: settings.store.url != StoreUrl::Memory && settings.store.key_secret_file.is_none(),
+            insight: settings.insight,
+        }
+    }
+}
+
+impl From<&Settings> for HttpOptions {
+    fn from(settings: &Settings) -> HttpOptions {
+        HttpOptions {
+            headers: settings.headers,
+            trusted_proxies: settings.trusted_proxies.clone(),
+            forward_auth: settings.forward_auth.clone(),
+            grants: settings.allow.http,
+            body_bytes: settings.limits.body,
+            // A request that waits when the server begins to drain must have its turn before the drain ends.
+            max_wait: settings.limits.drain,
+            reservation_life: settings.limits.reservation,
+        }
+    }
+}
+
+impl From<&Limits> for listener::Limits {
+    fn from(limits: &Limits) -> Self {
+        let Limits { connections, streams, unread, idle, receive, drain, .. } = *limits;
+        listener::Limits { connections, streams, unread, idle, receive, drain }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{SettingsFile, Sources, resolve};
+    use super::*;
+
+    #[test]
+    fn keys_are_public_if_a_shared_store_has_no_key_secret() {
+        for (text, is_public) in [
+            ("store: {url: memory}", false),
+            ("store: {url: \"redis://127.0.0.1:1\"}", true),
+            ("store: {url: \"redis://127.0.0.1:1\", key_secret_file: a}", false),
+        ] {
+            let file = SettingsFile { name: "a.yaml".into(), text: text.into() };
+            let resolved =
+                resolve(&Sources { file: Some(file), ..Sources::default() }).expect("the settings are valid");
+            assert_eq!(ServiceOptions::from(&resolved.settings).has_public_keys, is_public, "{text}");
+        }
+    }
+}

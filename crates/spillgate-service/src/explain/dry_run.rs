@@ -1,0 +1,141 @@
+//! Finds out what a store would decide, without taking units from it.
+//!
+//! With this code, an operator can ask a live store about a real client without changing that client's counts.
+
+use std::time::Duration;
+
+use spillgate::rules::Plan;
+use spillgate::sketch::Sketch;
+use spillgate::{
+    Algorithm, Anchor, Binding, Clock, Decision, Denied, Hit, Op, OpKind, Quota, Reason, Store as _, Timing, Wait,
+};
+
+use super::{After, decided, sketches};
+use crate::{Service, ServiceError};
+
+/// Returns the decision on each hit of the plan (the part of a request that is about one limit), as if the request had
+/// only this hit. `before` has, for each hit, the decision on a peek (a hit that takes nothing) at the same limit.
+pub(super) async fn decisions<C: Clock>(
+    service: &Service<C>,
+    plan: &Plan<'_>,
+    before: &[Decision],
+) -> Result<Vec<Decision>, ServiceError> {
+    let mut decisions = Vec::with_capacity(plan.hits.len());
+    for ((hit, sketch), peek) in plan.hits.iter().zip(sketches(plan)).zip(before) {
+        let is_free = hit.quota.refusal_is_free() && is_atomic(service, hit, sketch);
+        let asks = hit.op.kind() == OpKind::Take && is_free;
+        let decision = if asks { refused(service, hit, sketch).await? } else { None };
+        let decision = decision.unwrap_or_else(|| by_peek(hit, peek));
+        // A refused request has no delay, so the delay of a leaky bucket (a queue) is computed here. The delay is the time
+        // until the queue is empty.
+        let queues = asks && decision.allowed && hit.quota.algorithm() == Algorithm::LeakyBucket;
+        decisions.push(decision.with_delay_ns(if queues { peek.reset_after_ns } else { 0 }));
+    }
+    Ok(decisions)
+}
+
+/// Returns whether a refused request is charged to none of its limits.
+///
+/// Without scripts, a shared store charges each take even if it refuses the request. Only a store with scripts supports
+/// `Force`, so this support shows whether the store uses scripts.
+fn is_atomic<C: Clock>(service: &Service<C>, hit: &Hit<'_>, sketch: Option<&Sketch>) -> bool {
+    let store = service.limiter().store();
+    sketch.is_some() || !store.is_shared() || store.supports(hit.quota, OpKind::Force)
+}
+
+/// Returns the decision on a take, from a request that is always refused. Returns `None` if this request cannot show it.
+///
+/// The request has the take and a second take at a limit of 0, which is always refused. A request is charged as a whole
+/// or not at all, so nothing is charged. The store still decides the first take. If a refused take would be charged, do
+/// not call this function.
+async fn refused<C: Clock>(
+    service: &Service<C>,
+    hit: &Hit<'_>,
+    sketch: Option<&Sketch>,
+) -> Result<Option<Decision>, ServiceError> {
+    // Limits with the same algorithm and window share a state, which would then get both takes. So the algorithm differs.
+    let is_first_hit = hit.quota.algorithm() == Algorithm::FixedWindow(Anchor::FirstHit);
+    let anchor = if is_first_hit { Anchor::Epoch } else { Anchor::FirstHit };
+    let nothing = Quota::fixed_window(0, Duration::from_secs(1)).anchor(anchor);
+    let charged = nothing.denied(Denied::Charged).build().expect("invariant: a limit of 0 is valid");
+    let nothing = nothing.build().expect("invariant: a limit of 0 is valid");
+    let refuses = Hit::new(hit.key, &nothing, Op::take(1), Binding::Enforce);
+    let limiter = service.limiter();
+    let mut found = [Decision::default(); 3];
+    let verdict = match sketch {
+        Some(sketch) => {
+            let (now, store) = (limiter.now(), limiter.store().memory());
+            let sketches = [Some(sketch), None];
+            Sketch::decide_beside(&sketches, store, Timing::at(now), now, &[*hit, refuses], &mut found[..2]).await?
+        }
+        None => {
+            // The deny cache answers only requests whose refusal changes nothing, and it may not know the state of the
+            // first take. A refused hit on this limit could be charged, so the cache does not answer. A peek never is.
+            let passes_cache = Hit::new(hit.key, &charged, Op::Peek, Binding::Shadow);
+            limiter.decide(&[*hit, refuses, passes_cache], &mut found).await?
+        }
+    };
+    decided(verdict.source)?;
+    Ok((found[0].reason != Reason::NotAsked).then_some(found[0]))
+}
+
+/// Returns the decision on a hit, as far as a peek at its limit shows it.
+fn by_peek(hit: &Hit<'_>, peek: &Decision) -> Decision {
+    let cost = match hit.op {
+        Op::Take { cost, .. } => cost,
+        // A forced charge cannot be refused.
+        Op::Force { .. } => return with_outcome(peek, true, Reason::Fits, Wait::NONE),
+        _ => return *peek,
+    };
+    if !peek.allowed || cost <= peek.remaining {
+        return *peek;
+    }
+    let (reason, retry_after) = match cost > hit.quota.hard_capacity() {
+        true => (Reason::CostAboveCapacity, Wait::Never),
+        false => (Reason::Exceeded, wait_after_penalty(hit, peek)),
+    };
+    with_outcome(peek, false, reason, retry_after)
+}
+
+/// Returns the wait of a refused take. It is known if the refusal starts a penalty, and if the limit is unused when the penalty
+/// ends.
+fn wait_after_penalty(hit: &Hit<'_>, peek: &Decision) -> Wait {
+    let penalty_ns = hit.quota.penalty_ns();
+    let is_known = penalty_ns > 0 && peek.reset_after_ns <= penalty_ns && hit.quota.denied() == Denied::Free;
+    if is_known { Wait::After(penalty_ns) } else { Wait::Unknown }
+}
+
+/// Returns the decision of a peek, but with this outcome.
+fn with_outcome(peek: &Decision, allowed: bool, reason: Reason, retry_after: Wait) -> Decision {
+    let mut decision = *peek;
+    (decision.allowed, decision.reason, decision.retry_after) = (allowed, reason, retry_after);
+    decision
+}
+
+/// Returns the states of the limits after the decisions.
+pub(super) fn after<C: Clock>(
+    service: &Service<C>,
+    plan: &Plan<'_>,
+    decisions: &[Decision],
+    before: &[Decision],
+    allowed: bool,
+) -> Vec<After> {
+    let hits = plan.hits.iter().zip(sketches(plan)).zip(decisions).zip(before);
+    let left = |(((hit, sketch), decision), before): (((&Hit<'_>, Option<&Sketch>), &Decision), &Decision)| {
+        let cost = match hit.op {
+            Op::Take { cost, .. } if allowed && decision.allowed => cost,
+            // A limit can charge what it refuses. With a penalty, nothing is left after a refusal.
+            Op::Take { .. } if !decision.allowed && hit.quota.penalty_ns() > 0 => before.remaining,
+            Op::Take { cost, .. } if !decision.allowed && hit.quota.denied() == Denied::Charged => cost,
+            // The commands without scripts charge each limit that is not smaller than the cost.
+            Op::Take { cost, .. } if !is_atomic(service, hit, sketch) && cost <= hit.quota.hard_capacity() => cost,
+            Op::Force { cost } => cost,
+            _ => 0,
+        };
+        match cost {
+            0 => After::from(before),
+            _ => After { remaining: before.remaining.saturating_sub(cost), reset_after_ns: None },
+        }
+    };
+    hits.map(left).collect()
+}

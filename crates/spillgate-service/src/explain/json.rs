@@ -1,0 +1,143 @@
+//! An explanation as JSON: how each descriptor found its rule, and what each limit decided.
+//!
+//! `POST /explain` and `spillgate check --json` both write it, so that a program can read the answers of both.
+
+use serde_json::{Value, json};
+use spillgate::Wait;
+use spillgate::rules::{Limit, Outcome, Rule, Rules, Step};
+
+use crate::limit_name::binding_text;
+
+use super::{After, Explained, ExplainedLimit, Pairs, is_left_out};
+
+/// The most steps of an explanation. Each step has the beginning of a value. Usual rules have a few steps for each entry.
+const STEPS_MAX: usize = 1_000;
+
+/// Requests with the same descriptors, and their decisions.
+#[derive(Debug)]
+pub struct Explanation<'a> {
+    /// The domain of the requests.
+    pub domain: &'a str,
+    /// The costs of the requests.
+    pub costs: &'a [u64],
+    /// The URL of the shared store. `None` if the store is memory.
+    pub store: Option<String>,
+    /// Whether the requests took units.
+    pub takes: bool,
+    /// Their descriptors, in the order of the requests.
+    pub descriptors: &'a Pairs<'a>,
+    /// What was decided on each request.
+    pub explained: &'a [Explained<'a>],
+    /// A step has at most this many bytes of its value.
+    pub value_bytes: usize,
+}
+
+impl Explanation<'_> {
+    /// Returns the explanation as one JSON object. Times are in nanoseconds, and null if they do not exist.
+    pub fn json(&self, rules: &Rules) -> Value {
+        let numbered = self.descriptors.iter().enumerate();
+        let left_out = |number, limit: &Limit| is_left_out(self.explained, number, limit);
+        let mut steps_max = STEPS_MAX;
+        let descriptor = |(number, entries): (usize, &Vec<(&str, &str)>)| {
+            let steps = rules.explain_within(self.domain, entries, steps_max, self.value_bytes);
+            steps_max -= steps.0.len();
+            descriptor_json(rules.find(self.domain, entries), entries, &steps, &|limit| left_out(number, limit))
+        };
+        json!({
+            "domain": self.domain,
+            "costs": self.costs,
+            "store": self.store,
+            "takes": self.takes,
+            "descriptors": numbered.map(descriptor).collect::<Vec<_>>(),
+            "asked": self.explained.iter().map(explained_json).collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn descriptor_json(
+    rule: Option<&Rule>,
+    entries: &[(&str, &str)],
+    (steps, steps_left_out): &(Vec<Step>, usize),
+    left_out: &dyn Fn(&Limit) -> bool,
+) -> Value {
+    let steps: Vec<_> = steps.iter().map(step_json).collect();
+    let rule = rule.map(|rule| {
+        let limits: Vec<_> = rule.limits.iter().map(|limit| limit_json(limit, left_out(limit))).collect();
+        json!({
+            "path": &*rule.path,
+            "origin": rule.origin.to_string(),
+            "unlimited": rule.unlimited,
+            "shadow_mode": rule.shadow_mode,
+            "quota_mode": rule.quota_mode,
+            "shadow_switches": [],
+            "limits": limits,
+        })
+    });
+    // Only a server has blocks and shadow switches. It puts them in place of these empty values.
+    json!({ "entries": entries, "steps": steps, "steps_left_out": steps_left_out, "rule": rule, "block": null })
+}
+
+fn step_json(step: &Step) -> Value {
+    let outcome = match step.outcome {
+        Outcome::WentDeeper => "went_deeper",
+        Outcome::WentBack => "went_back",
+        Outcome::Matched => "matched",
+        Outcome::Failed => "failed",
+    };
+    json!({
+        "level": step.level,
+        "key": step.key,
+        "value": step.value,
+        "how": step.how.as_str(),
+        "pattern": step.how.pattern(),
+        "outcome": outcome,
+        "origin": step.origin.as_ref().map(ToString::to_string),
+    })
+}
+
+fn limit_json(limit: &Limit, is_left_out: bool) -> Value {
+    json!({
+        "name": limit.name.as_deref(),
+        "limit": limit.quota.limit(),
+        "window_ns": limit.quota.window_ns(),
+        "capacity": limit.quota.capacity(),
+        "algorithm": limit.quota.algorithm().as_str(),
+        "post_paid": limit.post_paid,
+        "replaced": is_left_out,
+    })
+}
+
+fn explained_json(explained: &Explained<'_>) -> Value {
+    let limits: Vec<_> = explained.limits.iter().map(explained_limit_json).collect();
+    json!({
+        "cost": explained.cost,
+        "at_ns": u64::try_from(explained.at.as_nanos()).unwrap_or(u64::MAX),
+        "allowed": explained.verdict.allowed,
+        "retry_after_ns": retry_json(explained.verdict.allowed, explained.verdict.retry_after),
+        "delay_ns": explained.verdict.delay_ns,
+        "limits": limits,
+    })
+}
+
+fn explained_limit_json(explained: &ExplainedLimit<'_>) -> Value {
+    let state = |seen: After| json!({ "remaining": seen.remaining, "reset_after_ns": seen.reset_after_ns });
+    let decision = &explained.decision;
+    json!({
+        "descriptor": explained.descriptor,
+        "limit": explained.number,
+        "name": explained.limit.name.as_deref(),
+        "binding": binding_text(explained.binding),
+        "allowed": decision.allowed,
+        "reason": decision.reason.as_str(),
+        "soft_over": decision.soft_over,
+        "capacity": decision.limit,
+        "before": state(After::from(&explained.before)),
+        "after": state(explained.after),
+        "retry_after_ns": retry_json(decision.allowed, decision.retry_after),
+        "delay_ns": decision.delay_ns,
+    })
+}
+
+fn retry_json(allowed: bool, wait: Wait) -> Value {
+    if allowed { Value::Null } else { json!(wait.nanos()) }
+}

@@ -1,0 +1,159 @@
+//! Says why a request would be allowed or refused now, and takes nothing.
+//!
+//! The admin listener (`POST /explain`, `POST /peek`) and `spillgate check` share this code, so that they give the same
+//! answers.
+
+mod dry_run;
+mod json;
+
+use std::time::Duration;
+
+use spillgate::rules::{Limit, Plan, Request};
+use spillgate::sketch::Sketch;
+use spillgate::{Binding, Clock, Decision, Hit, Op, Source, StoreError, StoreErrorKind, Verdict};
+
+use super::{Grants, Loaded, Service, ServiceError};
+
+pub use json::Explanation;
+
+/// One request at one time, with its decisions.
+#[derive(Debug)]
+pub struct Explained<'p> {
+    /// The time of the request, since the start of the clock. It is 0 if the clock is not a virtual one.
+    pub at: Duration,
+    pub cost: u64,
+    pub verdict: Verdict,
+    pub limits: Vec<ExplainedLimit<'p>>,
+}
+
+/// The decision of one limit, and the state of the limit before and after the request.
+#[derive(Debug)]
+pub struct ExplainedLimit<'p> {
+    /// The number of the limit's descriptor, from 0.
+    pub descriptor: usize,
+    /// The number of the limit in the descriptor's rule, from 0. `None` if no rule has the limit: the descriptor matches
+    /// none, and the server refuses such descriptors.
+    pub number: Option<usize>,
+    pub limit: &'p Limit,
+    pub binding: Binding,
+    pub before: Decision,
+    pub decision: Decision,
+    pub after: After,
+}
+
+/// The state of a limit after a request.
+#[derive(Clone, Copy, Debug)]
+pub struct After {
+    pub remaining: u64,
+    /// `None` if the time is unknown, because the request would take units but the store was only read.
+    pub reset_after_ns: Option<u64>,
+}
+
+impl From<&Decision> for After {
+    fn from(seen: &Decision) -> After {
+        After { remaining: seen.remaining, reset_after_ns: Some(seen.reset_after_ns) }
+    }
+}
+
+/// The descriptors of a request, each with its entries: pairs of a key and a value.
+pub type Pairs<'c> = Vec<Vec<(&'c str, &'c str)>>;
+
+impl<'p> ExplainedLimit<'p> {
+    /// Returns the limits of a plan. Each of the other lists has one item for each hit of the plan.
+    pub fn of(
+        plan: &Plan<'p>,
+        before: &[Decision],
+        decisions: &[Decision],
+        after: &[After],
+    ) -> Vec<ExplainedLimit<'p>> {
+        let mut limits = Vec::new();
+        for (descriptor, planned) in plan.descriptors.iter().enumerate() {
+            for (hit, limit) in &planned.hits {
+                // The number is the index among all limits of the rule. Not every limit has a hit, because another rule
+                // can replace a limit.
+                let number = planned.rule.and_then(|rule| rule.limits.iter().position(|own| std::ptr::eq(own, *limit)));
+                let (before, decision, after) = (before[*hit], decisions[*hit], after[*hit]);
+                let binding = plan.hits[*hit].binding;
+                limits.push(ExplainedLimit { descriptor, number, limit, binding, before, decision, after });
+            }
+        }
+        limits
+    }
+}
+
+/// Returns whether a limit of another rule replaces this limit (`replaces`). The store is not asked about such a limit.
+pub fn is_left_out(explained: &[Explained<'_>], descriptor: usize, limit: &Limit) -> bool {
+    let is_it = |own: &ExplainedLimit<'_>| own.descriptor == descriptor && std::ptr::eq(own.limit, limit);
+    !explained.iter().any(|explained| explained.limits.iter().any(is_it))
+}
+
+/// Fails if the decision came from the fallback, because an explanation needs the decision of the store itself. The
+/// deny cache repeats decisions of the store.
+pub fn decided(source: Source) -> Result<(), ServiceError> {
+    match source {
+        Source::Store | Source::DenyCache => Ok(()),
+        _ => Err(StoreError::new(StoreErrorKind::Timeout, "it did not answer in time").into()),
+    }
+}
+
+impl<C: Clock> Service<C> {
+    /// Returns what the request would get now. `cost` is the cost of its descriptors. Nothing is taken or counted. If an
+    /// operator has blocked the request, the result has no limits, because none of them is asked.
+    ///
+    /// # Errors
+    /// The errors of [`plan`](Service::plan). The store failed. The request has several descriptors, and its domain
+    /// charges each of them before it asks the next one.
+    pub async fn explain<'p, 'q: 'p>(
+        &self,
+        loaded: &'p Loaded,
+        request: &Request<'q>,
+        cost: u64,
+    ) -> Result<Explained<'p>, ServiceError> {
+        self.validate(request, Grants::default())?;
+        let now = self.limiter.now();
+        if let Some((plan, decision)) = self.blocked_plan(now, loaded, request) {
+            let verdict = Verdict::of(&plan.hits, &[decision], now);
+            return Ok(Explained { at: Duration::ZERO, cost, verdict, limits: Vec::new() });
+        }
+        let plan = self.plan(loaded, request, Grants::default())?;
+        if plan.separately && plan.descriptors.len() > 1 {
+            return Err(ServiceError::BadRequest(format!(
+                "the domain `{}` has compat: envoy: each descriptor is charged before the next one is asked. \
+                 This cannot be shown without charging, so ask one descriptor at a time",
+                request.domain
+            )));
+        }
+        let before = self.peek_at(&plan).await?;
+        let decisions = dry_run::decisions(self, &plan, &before).await?;
+        let verdict = Verdict::of(&plan.hits, &decisions, self.limiter.now());
+        let after = dry_run::after(self, &plan, &decisions, &before, verdict.allowed);
+        let limits = ExplainedLimit::of(&plan, &before, &decisions, &after);
+        Ok(Explained { at: Duration::ZERO, cost, verdict, limits })
+    }
+
+    /// Peeks at the limits of a plan. Returns one decision for each hit.
+    pub async fn peek_at(&self, plan: &Plan<'_>) -> Result<Vec<Decision>, ServiceError> {
+        let mut seen = Vec::with_capacity(plan.hits.len());
+        for (hit, sketch) in plan.hits.iter().zip(sketches(plan)) {
+            let peek = hit.with_op(Op::Peek);
+            seen.push(match sketch {
+                Some(sketch) => sketch.hit_now(self.limiter.now(), &peek),
+                None => self.decide_alone(&peek).await?,
+            });
+        }
+        Ok(seen)
+    }
+
+    /// Asks the store about one hit, so that its answer does not depend on another hit.
+    pub async fn decide_alone(&self, hit: &Hit<'_>) -> Result<Decision, ServiceError> {
+        let mut decision = [Decision::default()];
+        let verdict = self.limiter.decide(std::slice::from_ref(hit), &mut decision).await?;
+        decided(verdict.source)?;
+        Ok(decision[0])
+    }
+}
+
+/// Returns, for each hit of the plan, the sketch that decides it. `None` if the store decides it.
+fn sketches<'p>(plan: &Plan<'p>) -> Vec<Option<&'p Sketch>> {
+    if plan.sketched { plan.sketches().into_vec() } else { vec![None; plan.hits.len()] }
+}

@@ -1,0 +1,219 @@
+//! Counts what the limits of the rules do to their callers, for operators.
+//!
+//! The library's insight watches one limit. This module has an insight for each limit of the rules, and shares the memory
+//! between them.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::ptr;
+use std::sync::Arc;
+
+use spillgate::insight::{CallerId, CallerName, LimitInsight, Options, Take, Verdict};
+use spillgate::rules::{Limit, Request, Rule, Rules};
+use spillgate::{Clock, KeyHasher, Time};
+
+use super::answer::AnswerView;
+use super::{CallerKeys, Insight, Loaded, Service};
+use crate::metrics::judged_units;
+
+/// The most callers that the sample of one limit has.
+const CALLERS: usize = 4096;
+/// A smaller sample says too little. If the memory does not suffice for all limits, the last ones have no insight.
+const FEWEST_CALLERS: usize = 64;
+
+/// The insights of all limits, in the order of the rules and of their limits. Empty if insight is off.
+#[derive(Debug, Default)]
+pub(super) struct Insights {
+    by_rule: Box<[InsightsOfRule]>,
+    names: bool,
+    /// The number of callers in each sample.
+    callers: usize,
+    /// The number of limits that are not watched, because the memory does not suffice.
+    unwatched: usize,
+}
+
+/// The insight of each limit of a rule. `None` if the limit is not watched.
+type InsightsOfRule = Box<[Option<Arc<LimitInsight>>]>;
+
+/// A limit of the rules with its insight.
+pub type Watched<'a> = (&'a Rule, &'a Limit, &'a LimitInsight);
+
+/// The insights of the rules before a reload, by domain and path of their rules.
+type Previous<'a> = HashMap<(&'a str, &'a str), Vec<(&'a Limit, &'a Arc<LimitInsight>)>>;
+
+impl Insights {
+    /// Makes the insights of `rules`. A limit that has not changed keeps its insight of the `previous` rules, if its sample
+    /// still has the right size.
+    pub(super) fn new(
+        rules: &Rules,
+        (options, seed): (Insight, u64),
+        previous: Option<&Loaded>,
+        now: Time,
+    ) -> Insights {
+        let limits = rules.rules().map(|rule| rule.limits.len()).sum::<usize>();
+        if options.max_callers == 0 || limits == 0 {
+            return Insights::default();
+        }
+        let callers = sample_size(options.max_callers, limits);
+        let mut left = (options.max_callers / callers).min(limits);
+        let unwatched = limits - left;
+        if unwatched > 0 {
+            tracing::warn!(
+                limits,
+                watched = left,
+                "insight.max_callers is too small for all limits: the last limits are not watched"
+            );
+        }
+        let names = options.keys == CallerKeys::Plain;
+        let mut kept = previous.filter(|loaded| loaded.insights.callers == callers).map(known).unwrap_or_default();
+        let mut by_rule = Vec::new();
+        for rule in rules.rules() {
+            let mut before = kept.remove(&(&*rule.domain, &*rule.path)).unwrap_or_default();
+            let watch = |limit: &Limit| {
+                left = left.checked_sub(1)?;
+                let new = || Arc::new(LimitInsight::new(&limit.quota, Options { callers, names, seed }, now));
+                Some(take_unchanged(&mut before, limit).unwrap_or_else(new))
+            };
+            by_rule.push(rule.limits.iter().map(watch).collect());
+        }
+        Insights { by_rule: by_rule.into(), names, callers, unwatched }
+    }
+}
+
+/// Returns the number of callers in the sample of each limit. It is a power of two, so that a reload with a few more limits
+/// seldom changes it: all samples of another size begin again.
+fn sample_size(max_callers: usize, limits: usize) -> usize {
+    let share = (max_callers / limits).clamp(FEWEST_CALLERS, CALLERS);
+    1 << share.ilog2()
+}
+
+fn known(loaded: &Loaded) -> Previous<'_> {
+    let mut known = Previous::new();
+    for (rule, insights) in loaded.rules.rules().zip(&loaded.insights.by_rule) {
+        let of_rule = known.entry((&rule.domain, &rule.path)).or_default();
+        of_rule
+            .extend(rule.limits.iter().zip(insights).filter_map(|(limit, insight)| Some((limit, insight.as_ref()?))));
+    }
+    known
+}
+
+/// Removes the first insight of an equal limit. The limit may have another position in its rule.
+fn take_unchanged(known: &mut Vec<(&Limit, &Arc<LimitInsight>)>, limit: &Limit) -> Option<Arc<LimitInsight>> {
+    let is_equal = |before: &Limit| {
+        (&before.name, &before.quota, before.post_paid) == (&limit.name, &limit.quota, limit.post_paid)
+    };
+    let index = known.iter().position(|(before, _)| is_equal(before))?;
+    Some(Arc::clone(known.remove(index).1))
+}
+
+impl Loaded {
+    /// Returns the first watched limit at this position or after it, and the next position. A position is the index of a rule,
+    /// and of a limit of this rule.
+    pub fn watched_from(&self, (mut rule_index, mut index): (usize, usize)) -> Option<(Watched<'_>, (usize, usize))> {
+        loop {
+            let insights = self.insights.by_rule.get(rule_index)?;
+            let rule = self.rules.rules().nth(rule_index)?;
+            while let Some((insight, limit)) = insights.get(index).zip(rule.limits.get(index)) {
+                index += 1;
+                if let Some(insight) = insight {
+                    return Some(((rule, limit, insight), (rule_index, index)));
+                }
+            }
+            (rule_index, index) = (rule_index + 1, 0);
+        }
+    }
+
+    /// Returns the insight of a limit: the one with the index `index` in the rule with the index `rule`. Returns `None` if the limit
+    /// is not watched.
+    pub(super) fn insight(&self, rule: usize, index: usize) -> Option<&LimitInsight> {
+        self.insights.by_rule.get(rule)?.get(index)?.as_deref()
+    }
+
+    /// Returns the number of limits that are not watched, because the setting `insight.max_callers` is too small.
+    #[must_use]
+    pub const fn unwatched(&self) -> usize {
+        self.insights.unwatched
+    }
+}
+
+impl<C: Clock> Service<C> {
+    /// Returns a random number that distinguishes this server from other servers, and from itself before a restart.
+    pub const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Returns a text that is the same on two servers if a caller of both has the same hash in their insights.
+    pub fn caller_check(&self) -> String {
+        let seed = self.caller_seed.to_le_bytes();
+        format!("{:032x}", self.limiter.keys().start().part(b"insight").part(&seed).finish())
+    }
+
+    /// Returns the hash of a caller, as the insights of its limits show it.
+    pub fn caller_of(&self, key: u128) -> CallerId {
+        CallerId::of(key, self.caller_seed)
+    }
+
+    /// Counts the takes of an answer, at the time of this server's clock.
+    #[inline]
+    pub(super) fn watch(&self, now: Time, loaded: &Loaded, request: &Request<'_>, answer: AnswerView<'_, '_>) {
+        if !loaded.insights.by_rule.is_empty() {
+            watch_all(now, loaded, request, answer);
+        }
+    }
+}
+
+/// Returns the number that is mixed with the keys of callers.
+///
+/// Callers can know a public key secret. Then the number is random, so that no caller can choose whether it is in a sample.
+pub(super) fn caller_seed(keys: &KeyHasher, has_public_keys: bool) -> u64 {
+    if has_public_keys {
+        RandomState::new().build_hasher().finish()
+    } else {
+        keys.start().part(b"seed of callers").finish() as u64
+    }
+}
+
+fn watch_all(now: Time, loaded: &Loaded, request: &Request<'_>, answer: AnswerView<'_, '_>) {
+    let planned = &answer.plan.descriptors;
+    for (index, descriptor) in request.descriptors().enumerate() {
+        let Some(rule) = planned[index].rule else { continue };
+        let insights = &loaded.insights.by_rule[rule.index()];
+        for (hit, limit) in &planned[index].hits {
+            // Descriptors with the same counter share a hit, which is one take.
+            let counted = |before: &spillgate::rules::Planned<'_>| before.hits.iter().any(|(other, _)| other == hit);
+            if index > 0 && planned[..index].iter().any(counted) {
+                continue;
+            }
+            let of_limit = rule.limits.iter().zip(insights).find(|(of_rule, _)| ptr::eq(*of_rule, *limit));
+            let Some((_, Some(insight))) = of_limit else { continue };
+            let decision = &answer.decisions[*hit];
+            let Some(units) = judged_units(answer.plan.hits[*hit].op, decision) else { continue };
+            let take = Take::of(units, decision).of_request(answer.verdict.allowed).decided_at(answer.verdict.now);
+            let key = answer.plan.hits[*hit].key;
+            if loaded.insights.names {
+                insight.count_named(now, key, &take, || caller_name(descriptor.entries));
+            } else {
+                insight.count(now, key, &take);
+            }
+        }
+    }
+}
+
+/// Returns how much a limit with this verdict needs the attention of an operator. The limits with the highest numbers are shown
+/// first. A limit without a verdict has 0.
+pub const fn attention(verdict: Verdict) -> u8 {
+    match verdict {
+        Verdict::TooStrict => 6,
+        Verdict::Bursts => 5,
+        Verdict::OneAbuser => 4,
+        Verdict::NeverBinding => 3,
+        Verdict::Effective => 2,
+        Verdict::TooLittleToTell => 1,
+    }
+}
+
+/// Returns the beginning of a descriptor as text: `user_id=7, path=/search`. It is the name of a caller everywhere.
+pub fn caller_name(entries: &[(&str, &str)]) -> CallerName {
+    let parts = |(index, (key, value))| [if index > 0 { ", " } else { "" }, key, "=", value];
+    CallerName::of(entries.iter().copied().enumerate().flat_map(parts))
+}

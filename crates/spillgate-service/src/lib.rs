@@ -1,0 +1,181 @@
+//! Decides requests: the one use case of the server.
+//!
+//! Every protocol calls this module, so that all protocols decide, count and log in the same way. This module has no
+//! types of a wire protocol. No other code calls the limiter to serve a request, or writes the metrics of decisions.
+
+mod accounting;
+mod answer;
+mod backend;
+mod blocked;
+mod client;
+mod decide;
+mod error;
+pub mod explain;
+mod history;
+mod insight;
+pub mod limit_name;
+mod loaded;
+pub mod metrics;
+mod named_limits;
+pub mod operator;
+mod operator_changes;
+mod options;
+mod peeks;
+mod peer;
+mod readiness;
+mod refusals;
+pub mod reloads;
+mod request_log;
+mod reserve;
+pub mod rls;
+mod separately;
+mod sketched;
+#[cfg(test)]
+mod tests;
+pub mod text;
+mod validate;
+
+use std::fmt;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::sync::{Arc, Mutex};
+
+use arc_swap::{ArcSwap, Guard};
+use spillgate::rules::Rules;
+use spillgate::{Clock, Limiter, StoreErrorKind, SystemClock, Time};
+use spillgate_redis::RedisStore;
+use tokio::sync::watch;
+
+pub use crate::metrics::Protocol;
+
+use crate::metrics::Metrics;
+use crate::operator::Operator;
+
+pub use answer::{Answer, LimitDecision, Status};
+pub use backend::Backend;
+pub use client::{Client, Grants};
+pub use error::ServiceError;
+pub use history::{HISTORY_STEP, HISTORY_STEPS, LimitStep, LimitView, StoreLatency, Totals};
+pub use insight::Watched;
+pub use insight::{attention, caller_name};
+pub use loaded::{Loaded, UNMATCHED};
+pub use named_limits::{Reset, not_reset};
+pub use options::{Bounds, CallerKeys, Insight, ServiceOptions};
+pub use peer::Peer;
+pub use readiness::Readiness;
+pub use reserve::{Claim, Records, Reserved, Settlement};
+
+use accounting::FullLog;
+use history::History;
+use readiness::Outage;
+use request_log::RequestLog;
+
+/// The rules, the limiter and the counters that answer requests.
+pub struct Service<C = SystemClock> {
+    loaded: ArcSwap<Loaded>,
+    limiter: Limiter<Backend, C>,
+    options: ServiceOptions,
+    metrics: Arc<Metrics>,
+    readiness: watch::Sender<Readiness>,
+    /// When the outage of the shared store began, and why the last probe failed. `None` while the store decides.
+    outage: Mutex<Option<Outage>>,
+    full: FullLog,
+    log: RequestLog,
+    history: parking_lot::Mutex<History>,
+    operator: Operator,
+    /// A random number that distinguishes this server from other servers, and from itself before a restart.
+    number: u64,
+    /// A secret number that insight mixes with the keys of callers.
+    caller_seed: u64,
+}
+
+impl<C> fmt::Debug for Service<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl<C: Clock> Service<C> {
+    /// Returns a service. A shared store is regarded as down until its first probe succeeds. If the store is shared and
+    /// a limit has the policy `on_store_failure: error`, the service is [ready](Readiness::Ready) only after this probe.
+    /// In all other cases, the service is ready at once.
+    #[must_use]
+    pub fn new(
+        rules: Rules,
+        limiter: Limiter<Backend, C>,
+        options: ServiceOptions,
+        metrics: Arc<Metrics>,
+    ) -> Service<C> {
+        metrics.rules_loaded.set(seconds(limiter.now()));
+        metrics.reload_successful.set(1);
+        let caller_seed = insight::caller_seed(limiter.keys(), options.has_public_keys);
+        let loaded = Loaded::new(rules, &metrics, (&options, caller_seed), None, limiter.now());
+        let service = Service {
+            loaded: ArcSwap::from_pointee(loaded),
+            limiter,
+            options,
+            metrics,
+            readiness: watch::Sender::new(Readiness::Ready),
+            outage: Mutex::new(None),
+            full: FullLog::default(),
+            log: RequestLog::new(),
+            history: parking_lot::Mutex::default(),
+            operator: Operator::default(),
+            number: RandomState::new().build_hasher().finish(),
+            caller_seed,
+        };
+        if service.limiter.store().is_shared() {
+            service.set_store_error(Some(StoreErrorKind::Disconnected));
+        }
+        service
+    }
+
+    /// Returns the current rules. An answer borrows from them, so that a reload cannot drop rules that are still in
+    /// use.
+    pub fn rules(&self) -> Guard<Arc<Loaded>> {
+        self.loaded.load()
+    }
+
+    /// Replaces the current rules. Requests that are being decided now are still decided by the old rules.
+    pub fn replace_rules(&self, rules: Rules) {
+        let (before, now) = (self.loaded.load(), self.limiter.now());
+        let options = (&self.options, self.caller_seed);
+        self.loaded.store(Arc::new(Loaded::new(rules, &self.metrics, options, Some(&before), now)));
+        self.metrics.reloads.inc();
+        self.metrics.rules_loaded.set(seconds(now));
+        self.metrics.reload_successful.set(1);
+        self.update_readiness();
+    }
+
+    /// Returns the limiter, for snapshots, for keys of hits and for commands.
+    pub fn limiter(&self) -> &Limiter<Backend, C> {
+        &self.limiter
+    }
+
+    /// Returns the counters.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    /// Returns the service with blocks and shadow switches that all servers share in this store.
+    ///
+    /// The store should have connections of its own, so that the lists of blocks delay no decision.
+    #[must_use]
+    pub fn with_shared_lists(self, store: RedisStore) -> Service<C> {
+        Service { operator: Operator::in_store(store), ..self }
+    }
+
+    /// Returns what operators have changed for a time: blocks and shadow switches.
+    pub fn operator(&self) -> &Operator {
+        &self.operator
+    }
+
+    /// Returns the options of this service.
+    pub fn options(&self) -> &ServiceOptions {
+        &self.options
+    }
+}
+
+/// Returns the time in whole seconds since 1970, as metrics show times.
+fn seconds(time: Time) -> i64 {
+    i64::try_from(time.as_nanos() / 1_000_000_000).unwrap_or(i64::MAX)
+}

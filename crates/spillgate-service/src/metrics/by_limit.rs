@@ -1,0 +1,208 @@
+//! The counters of each limit of a rule.
+//!
+//! A rule can have several limits, and the counters of the rule do not say which of them refused. The counters of a limit
+//! are in one cache line in each of their copies, and they are in the order of the limits of the rule. So a request does not search
+//! for them.
+
+use std::time::Duration;
+
+use spillgate::rules::{Limit, Rule};
+use spillgate::units::format_duration;
+use spillgate::{Binding, Decision, Hit, MAX_UNITS, Op, Reason};
+
+use super::registry::labels;
+use super::sharded::{Sharded, ThreadCopy, ThreadNumber};
+
+/// A label shows at most this many bytes of the name of a limit.
+const NAME_BYTES: usize = 128;
+
+/// The outcomes of hits, in the order of their counters.
+pub(super) const HITS: [&str; 4] = ["allowed", "refused", "shadow_refused", "soft_over"];
+/// The positions of these outcomes.
+const ALLOWED: usize = 0;
+const REFUSED: usize = 1;
+const SHADOW_REFUSED: usize = 2;
+const SOFT_OVER: usize = 3;
+/// The position of the counter of hits near the limit.
+pub(super) const NEAR: usize = HITS.len();
+/// The position of the first counter of units.
+pub(super) const FIRST_UNITS: usize = NEAR + 1;
+/// The outcomes of units, in the order of their counters.
+pub(super) const UNITS: [&str; 3] = ["allowed", "refused", "shadow_refused"];
+
+const COUNTERS: usize = FIRST_UNITS + UNITS.len();
+
+/// The hits on a limit since the start, as the page of metrics shows them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LimitHits {
+    /// Hits that the limit allowed, without those of `soft_over`.
+    pub allowed: u64,
+    /// Hits that the limit refused.
+    pub refused: u64,
+    /// Hits that the limit would have refused without shadow mode.
+    pub shadow_refused: u64,
+    /// Hits above the limit that its soft share allowed.
+    pub soft_over: u64,
+    /// Allowed hits after which more than 80 % of the limit was used.
+    pub near: u64,
+}
+
+impl LimitHits {
+    /// Returns the hits since `before`, which are those of an earlier time.
+    #[must_use]
+    pub const fn since(&self, before: &LimitHits) -> LimitHits {
+        LimitHits {
+            allowed: self.allowed.wrapping_sub(before.allowed),
+            refused: self.refused.wrapping_sub(before.refused),
+            shadow_refused: self.shadow_refused.wrapping_sub(before.shadow_refused),
+            soft_over: self.soft_over.wrapping_sub(before.soft_over),
+            near: self.near.wrapping_sub(before.near),
+        }
+    }
+}
+
+/// The counters of one limit: the hits with each outcome, the hits near the limit, and the units with each outcome.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LimitCounters(Sharded<COUNTERS>);
+
+impl LimitCounters {
+    /// Counts one hit on the limit. A hit counts as at most 2^53 - 1 units, so that no client can make a counter wrap around.
+    /// `is_taken` says whether the units that the limit allowed were taken, and not given up
+    /// because another limit refused.
+    #[inline]
+    pub(crate) fn count(&self, thread: ThreadNumber, hit: &Hit<'_>, decision: &Decision, is_taken: bool) {
+        let Some(counters) = self.0.of(thread) else { return };
+        // Most hits are takes that are allowed and taken. They need few instructions here.
+        match hit.op {
+            Op::Take { cost: units @ 1.., .. }
+                if decision.allowed && is_taken && decision.reason == Reason::Fits && !decision.soft_over =>
+            {
+                counters.add(ALLOWED, 1);
+                counters.add(FIRST_UNITS + ALLOWED, units.min(MAX_UNITS));
+                if is_near(decision) {
+                    counters.add(NEAR, 1);
+                }
+            }
+            _ => count_other(counters, hit, decision, is_taken),
+        }
+    }
+
+    /// Returns the hits since the start.
+    pub(crate) fn hits(&self) -> LimitHits {
+        let sums = self.0.sums();
+        let [allowed, refused, shadow_refused] = [ALLOWED, REFUSED, SHADOW_REFUSED].map(|index| sums[index]);
+        LimitHits { allowed, refused, shadow_refused, soft_over: sums[SOFT_OVER], near: sums[NEAR] }
+    }
+
+    /// Returns a number that is the same for all clones of these counters, and differs from that of all other counters that
+    /// exist.
+    pub(crate) fn identity(&self) -> usize {
+        self.0.identity()
+    }
+
+    /// Returns the sum of each counter over all copies.
+    pub(super) fn sums(&self) -> [u64; COUNTERS] {
+        self.0.sums()
+    }
+}
+
+/// Counts any hit.
+#[inline(never)]
+fn count_other(counters: ThreadCopy<'_, COUNTERS>, hit: &Hit<'_>, decision: &Decision, is_taken: bool) {
+    let Some(units) = judged_units(hit.op, decision).map(|units| units.min(MAX_UNITS)) else { return };
+    if decision.allowed {
+        counters.add(if decision.soft_over { SOFT_OVER } else { ALLOWED }, 1);
+        counters.add(NEAR, u64::from(is_near(decision)));
+        counters.add(FIRST_UNITS + ALLOWED, if is_taken { units } else { 0 });
+    } else {
+        let outcome = if hit.binding == Binding::Shadow { SHADOW_REFUSED } else { REFUSED };
+        counters.add(outcome, 1);
+        counters.add(FIRST_UNITS + outcome, units);
+    }
+}
+
+/// Returns the units of a hit that is counted. Returns `None` for a peek that is allowed, which takes nothing, and for a
+/// decision that says nothing about the limit.
+#[inline]
+pub fn judged_units(op: Op, decision: &Decision) -> Option<u64> {
+    let units = match op {
+        Op::Take { cost, .. } | Op::Force { cost } => cost,
+        _ => 0,
+    };
+    (is_of_limit(decision.reason) && !(decision.allowed && units == 0)).then_some(units)
+}
+
+/// Returns whether the limit itself has decided, and not, for example, a full store.
+#[inline]
+const fn is_of_limit(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::Fits | Reason::Exceeded | Reason::CostAboveCapacity | Reason::Penalty | Reason::WaitTooLong
+    )
+}
+
+/// Returns whether more than 80 % of the limit is used, but not more than the limit.
+#[inline]
+const fn is_near(decision: &Decision) -> bool {
+    decision.remaining.saturating_mul(5) < decision.limit && !decision.soft_over
+}
+
+/// Returns the text of the labels of each limit of `rule`, as on the page of metrics.
+///
+/// The label `limit` is the name of the limit. A limit without a name is called by its size, such as `5/minute`. If an
+/// earlier limit of the rule is called the same, the position in the rule is added, such as `5/minute #2`.
+pub(super) fn labels_of(rule: &Rule) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for (index, limit) in rule.limits.iter().enumerate() {
+        let mut name = match &limit.name {
+            Some(name) => name[..name.floor_char_boundary(NAME_BYTES)].to_owned(),
+            None => described(limit),
+        };
+        while names.contains(&name) {
+            name = format!("{name} #{}", index + 1);
+        }
+        names.push(name);
+    }
+    let label = |name: &String| labels(&[("domain", &rule.domain), ("rule", &rule.path), ("limit", name)]);
+    names.iter().map(label).collect()
+}
+
+/// Returns the size of a limit as text: `5/minute`, `150/2m`, or `3 permits` for a concurrency limit.
+fn described(limit: &Limit) -> String {
+    let (size, window_ns) = (limit.requests_per_unit, limit.quota.window_ns());
+    match limit.unit {
+        Some(unit) => format!("{size}/{}", unit.as_str()),
+        None if window_ns == 0 => format!("{size} permits"),
+        None => format!("{size}/{}", format_duration(Duration::from_nanos(window_ns))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use spillgate::{Quota, Wait};
+
+    use super::*;
+
+    #[test]
+    fn no_cost_makes_a_counter_of_units_fall() {
+        const LIMIT: Quota = Quota::per_minute(3).constant();
+        let refused = Decision::refuse(3, Reason::CostAboveCapacity, Wait::Never);
+        let counters = LimitCounters::default();
+        let mut before = counters.sums();
+        for (cost, binding) in [(u64::MAX, Binding::Enforce), (1 << 53, Binding::Enforce), (u64::MAX, Binding::Shadow)]
+        {
+            for (op, decision) in [
+                (Op::take(cost), &refused),
+                (Op::take(cost), &Decision::allow(3, 0)),
+                (Op::Force { cost }, &Decision::allow(3, 0)),
+            ] {
+                let hit = Hit::new(7, &LIMIT, op, binding);
+                (0..3).for_each(|_| counters.count(ThreadNumber::current(), &hit, decision, true));
+                let after = counters.sums();
+                let added: u64 = (FIRST_UNITS..COUNTERS).map(|index| after[index].wrapping_sub(before[index])).sum();
+                assert_eq!(added, 3 * MAX_UNITS, "{cost} {op:?}");
+                before = after;
+            }
+        }
+    }
+}

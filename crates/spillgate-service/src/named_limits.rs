@@ -1,0 +1,164 @@
+//! Operations on limits that the caller names: hits that contain a quota, leases, and resets by an operator.
+//!
+//! With these hits and leases, a program can use the server without rules files.
+
+use std::fmt;
+
+use smallvec::{SmallVec, smallvec};
+use spillgate::rules::{Action, Request};
+use spillgate::{Binding, Clock, Decision, Hit, Op, OpKind, Verdict};
+use tracing::Level;
+
+use super::sketched::refuse_sketches;
+use super::validate::within;
+use super::{Grants, Service, ServiceError};
+use crate::metrics::{Metrics, Protocol, ThreadNumber};
+
+impl<C: Clock> Service<C> {
+    /// Returns the hashed key of a limit that the caller names.
+    ///
+    /// # Errors
+    /// `bucket` is empty, or `bucket` or `key` is too long.
+    pub fn key_of_hit(&self, bucket: &str, key: &str) -> Result<u128, ServiceError> {
+        let bounds = &self.options.bounds;
+        let validate = || {
+            if bucket.is_empty() {
+                return Err(ServiceError::BadRequest("the bucket is empty: name what is limited".into()));
+            }
+            within("bytes in the bucket", bucket.len(), bounds.key_bytes)?;
+            within("bytes in the key", key.len(), bounds.value_bytes)
+        };
+        validate().map_err(|error| self.rejected(error))?;
+        Ok(self.limiter.keys().start().part(bucket.as_bytes()).part(key.as_bytes()).finish())
+    }
+
+    /// Decides hits on limits that the caller names. Releases and renewals of leases are hits too. `named` is the
+    /// bucket and the key, for the log.
+    ///
+    /// # Errors
+    /// There are too many hits, or the store failed.
+    pub async fn hit(
+        &self,
+        protocol: Protocol,
+        named: Option<(&str, &str)>,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, ServiceError> {
+        let begun = Metrics::begin_decision();
+        let now = self.limiter.now();
+        let decided = if self.options.shadow {
+            // Shadow mode allows every request. A renewal is not a request, so shadow mode does not apply to a renewal:
+            // all its permits are renewed, or none.
+            let binding = |hit: &Hit<'_>| if is_request(hit) { Binding::Shadow } else { hit.binding };
+            let shadows: SmallVec<[Hit<'_>; 4]> = hits.iter().map(|hit| hit.with_binding(binding(hit))).collect();
+            self.decide_hits(now, None, &shadows, decisions).await
+        } else {
+            self.decide_hits(now, None, hits, decisions).await
+        };
+        let verdict = decided.map_err(|error| self.failed(begun, error))?;
+        // Releases, renewals and resets are not requests, so they are not counted as allowed or refused.
+        if hits.iter().any(is_request) {
+            self.metrics.count_request(ThreadNumber::current(), protocol, &verdict);
+        }
+        if tracing::enabled!(Level::DEBUG) {
+            self.log.hit(now, named, hits, &verdict);
+        }
+        self.metrics.end_decision(begun);
+        Ok(verdict)
+    }
+
+    /// For each descriptor, resets all limits of the rule that the descriptor matches in `domain`. A descriptor is a list of
+    /// entries (key and value). `reset` says what was done, also after an error.
+    ///
+    /// If a descriptor is invalid or matches no limit, nothing is reset. If the store fails, the limits of the first
+    /// descriptors can already be reset. The caller can send the same request again.
+    ///
+    /// # Errors
+    /// The request is malformed or exceeds a bound, no limit matches a descriptor, or the store failed.
+    pub async fn reset(
+        &self,
+        domain: &str,
+        descriptors: &[Vec<(&str, &str)>],
+        reset: &mut Reset,
+    ) -> Result<(), ServiceError> {
+        let loaded = self.rules();
+        let mut plans = Vec::with_capacity(descriptors.len());
+        for (i, entries) in descriptors.iter().enumerate() {
+            let mut request = Request::new(domain);
+            request.add(entries.iter().copied(), Action::Take(0), None);
+            self.validate(&request, Grants::default())?;
+            let plan = loaded.rules.plan(self.limiter.keys(), &request, self.options.bounds.value_bytes);
+            let rule = plan.descriptors.first().and_then(|planned| planned.rule);
+            let Some((hit, rule)) = plan.hits.first().zip(rule) else {
+                return Err(ServiceError::UnknownLimit(i + 1));
+            };
+            refuse_sketches(&plan)?;
+            reset.callers.push(format!(
+                "caller {} of rule {} in domain {}",
+                self.caller_of(hit.key),
+                rule.path,
+                rule.domain
+            ));
+            plans.push(plan);
+        }
+        for plan in &mut plans {
+            for hit in &mut plan.hits {
+                hit.op = Op::Reset;
+            }
+            reset.asked += 1;
+            let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); plan.hits.len()];
+            let verdict = self.decide_hits(self.limiter.now(), None, &plan.hits, &mut decisions).await?;
+            if !verdict.allowed {
+                return Err(not_reset());
+            }
+            reset.limits += plan.hits.len();
+            reset.done += 1;
+        }
+        Ok(())
+    }
+}
+
+/// What a reset has done.
+#[derive(Debug, Default)]
+pub struct Reset {
+    /// The number of limits that were reset.
+    pub limits: usize,
+    /// The name of each caller, in words, with its rule. It has the hash of the caller, and nothing that the request sent.
+    pub callers: Vec<String>,
+    /// How many of these callers the store was asked to reset.
+    pub asked: usize,
+    /// How many of these callers were reset.
+    pub done: usize,
+}
+
+impl fmt::Display for Reset {
+    /// Says in words what has changed.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.done > 0 {
+            let (limits, callers) = (self.limits, self.callers[..self.done].join(", "));
+            write!(f, "{limits} {} reset: {callers}", if limits == 1 { "limit" } else { "limits" })?;
+        }
+        // After an error of the store, the reset may have been applied.
+        let unknown = self.callers.get(self.done).filter(|_| self.asked > self.done);
+        match (unknown, self.done) {
+            (Some(caller), 0) => write!(f, "unknown: {caller}"),
+            (Some(caller), _) => write!(f, "; unknown: {caller}"),
+            (None, 0) => f.write_str("nothing"),
+            (None, _) => Ok(()),
+        }
+    }
+}
+
+/// The error for a reset of a key that the full memory store has in its sketch.
+pub fn not_reset() -> ServiceError {
+    ServiceError::BadRequest(
+        "the memory for counts is full, and the sketch that limits this key cannot give units back: wait until the key has \
+         its units again, or raise memory.max_keys"
+            .into(),
+    )
+}
+
+/// Returns whether the hit asks for permission, so that it can be allowed or refused.
+fn is_request(hit: &Hit<'_>) -> bool {
+    matches!(hit.op.kind(), OpKind::Take | OpKind::Peek)
+}

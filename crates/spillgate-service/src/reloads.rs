@@ -1,0 +1,126 @@
+//! The last reloads of the rules: when, whether the server uses the new rules, the errors, and what has changed.
+//!
+//! The log has more reloads, but an operator cannot always read it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde::Serialize;
+
+/// The number of reloads that are kept. With the bounds below, they take less than 4 MB.
+const RELOADS_MAX: usize = 32;
+/// The number of lines that are kept of a list of errors or changes. Further lines are only counted.
+const LINES_MAX: usize = 100;
+/// The number of bytes that are kept of a line. Further bytes are cut off.
+const LINE_BYTES_MAX: usize = 500;
+
+/// The last reloads. It is cheap to clone, and all clones are the same list.
+#[derive(Clone, Debug, Default)]
+pub struct ReloadHistory(Arc<Mutex<VecDeque<Arc<Reload>>>>);
+
+/// One reload.
+#[derive(Debug, Serialize)]
+pub struct Reload {
+    /// When the reload began, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// Whether the server uses the new rules.
+    pub outcome: Outcome,
+    /// What was loaded. `None` if the reload failed.
+    pub loaded: Option<LoadedCounts>,
+    /// What was wrong, if the reload failed.
+    pub errors: Lines,
+    /// What the new rules have changed.
+    pub changes: Lines,
+}
+
+/// Which rules the server uses after a reload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The server uses the rules that it has read.
+    Reloaded,
+    /// The server goes on with the earlier rules.
+    Failed,
+}
+
+/// How much a reload has read.
+#[derive(Debug, Serialize)]
+pub struct LoadedCounts {
+    pub files: usize,
+    pub domains: usize,
+    pub rules: usize,
+    pub warnings: usize,
+}
+
+/// A list of lines with a bounded size.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Lines {
+    lines: Vec<String>,
+    /// The number of lines that did not fit.
+    left_out: usize,
+}
+
+impl Lines {
+    /// Adds the line that `line` returns. If the list is full, the line is only counted, and `line` is not called.
+    pub fn add(&mut self, line: impl FnOnce() -> String) {
+        if self.lines.len() == LINES_MAX {
+            self.left_out += 1;
+            return;
+        }
+        let mut line = line();
+        if line.len() > LINE_BYTES_MAX {
+            let end = (0..=LINE_BYTES_MAX).rev().find(|end| line.is_char_boundary(*end)).unwrap_or(0);
+            line.truncate(end);
+            line.push_str("...");
+        }
+        line.shrink_to_fit();
+        self.lines.push(line);
+    }
+
+    /// Returns the lines that fitted.
+    #[must_use]
+    pub fn kept(&self) -> &[String] {
+        &self.lines
+    }
+}
+
+impl ReloadHistory {
+    /// Returns the reloads, the last one first.
+    #[must_use]
+    pub fn newest_first(&self) -> impl Iterator<Item = Arc<Reload>> + use<> {
+        self.0.lock().clone().into_iter()
+    }
+
+    /// Adds a reload. If the list is full, the oldest reload is dropped.
+    pub fn add(&self, reload: Reload) {
+        let mut reloads = self.0.lock();
+        if reloads.len() == RELOADS_MAX {
+            reloads.pop_back();
+        }
+        reloads.push_front(Arc::new(reload));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_and_its_lines_are_bounded() {
+        let history = ReloadHistory::default();
+        for at_ms in 0..40 {
+            let mut changes = Lines::default();
+            for _ in 0..150 {
+                changes.add(|| "é".repeat(1000));
+            }
+            let reload = Reload { at_ms, outcome: Outcome::Failed, loaded: None, errors: Lines::default(), changes };
+            history.add(reload);
+        }
+        let kept = history.0.lock();
+        assert_eq!((kept.len(), kept[0].at_ms, kept[31].at_ms), (32, 39, 8));
+        let changes = &kept[0].changes;
+        assert_eq!((changes.lines.len(), changes.left_out), (100, 50));
+        assert_eq!(changes.lines[0], format!("{}...", "é".repeat(250)));
+    }
+}

@@ -1,0 +1,11 @@
+//! Numbers, times and texts of unknown origin as text for people. The terminal and the pages show them in the same way.
+
+mod clean;
+mod duration;
+mod number;
+mod time;
+
+pub use clean::{clean, clean_json};
+pub use duration::duration;
+pub use number::thousands;
+pub use time::{MONTHS, utc};
