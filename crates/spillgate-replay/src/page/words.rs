@@ -205,14 +205,13 @@ mod tests {
         let limit = LimitDescription {
             domain: "d".into(),
             rule: "r".into(),
-            name: None,
             file: "f".into(),
             line: 1,
             algorithm: "token_bucket".into(),
             limit: 60,
             window_ns: Some(MINUTE_NS),
             capacity: 10,
-            options: Default::default(),
+            ..Default::default()
         };
         let windows = LimitDescription { algorithm: "fixed_window".into(), capacity: 60, ..limit.clone() };
         let says = |limit: &LimitDescription, verdict, units, burst| {
