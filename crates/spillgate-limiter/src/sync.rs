@@ -24,3 +24,15 @@ pub(crate) fn relax(tries: u32) {
 pub(crate) fn relax(_: u32) {
     loom::thread::yield_now();
 }
+
+/// Runs a model in all orders of its threads with at most this many preemptions. PREEMPTIONS_MAX lowers the bound, for a short
+/// run.
+#[cfg(all(test, loom))]
+pub(crate) fn in_all_orders(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+    let most =
+        std::env::var("PREEMPTIONS_MAX").map_or(preemptions, |most| most.parse().expect("PREEMPTIONS_MAX is a number"));
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions.min(most));
+    builder.max_branches = 10_000;
+    builder.check(model);
+}

@@ -5,22 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering as StdOrdering};
 use std::time::Duration;
 
-use loom::model::Builder;
 use loom::thread;
 use spillgate_core::{Quota, Time};
 
 use crate::sketch::Sketch;
 use crate::sketch::rows::DEPTH;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, in_all_orders};
 
 const SECOND: u64 = 1_000_000_000;
-
-fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
-    let mut builder = Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.max_branches = 10_000;
-    builder.check(model);
-}
 
 /// Runs each closure as a thread of the model, and returns how many of them return true.
 fn together(threads: Vec<Box<dyn FnOnce() -> bool + Send>>) -> usize {
@@ -39,7 +31,7 @@ fn counter() -> Quota {
 #[test]
 fn two_threads_on_a_key_admit_exactly_the_limit() {
     for quota in [bucket, counter] {
-        check(3, move || {
+        in_all_orders(3, move || {
             let sketch = Arc::new(Sketch::with_cells(&quota(), 0));
             let take = || {
                 let sketch = Arc::clone(&sketch);
@@ -52,7 +44,7 @@ fn two_threads_on_a_key_admit_exactly_the_limit() {
 
 #[test]
 fn keys_with_the_same_cells_and_other_locks_never_lower_a_cell() {
-    check(3, || {
+    in_all_orders(3, || {
         let quota = Quota::token_bucket(2, Duration::from_secs(1)).build().expect("the quota is valid");
         let sketch = Arc::new(Sketch::with_cells(&quota, 0));
         let lock = |key: u128| sketch.locks.index_of(sketch.mixer.mix(key));
@@ -76,7 +68,7 @@ fn keys_with_the_same_cells_and_other_locks_never_lower_a_cell() {
 /// and 7 have the same cells.
 #[test]
 fn a_window_that_begins_meanwhile_admits_no_more_to_the_window_before() {
-    check(3, || {
+    in_all_orders(3, || {
         let quota = counter();
         let sketch = Arc::new(Sketch::with_cells(&quota, 0));
         assert!(sketch.take_now(Time::from_nanos(6 * SECOND - 1), &quota, 7, 1).allowed);
@@ -99,7 +91,7 @@ fn unlocked_cells() -> Arc<[AtomicU64; DEPTH]> {
 fn breaks(take: fn(&[AtomicU64; DEPTH]) -> bool) -> bool {
     let broken = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&broken);
-    check(2, move || {
+    in_all_orders(2, move || {
         let cells = unlocked_cells();
         let take = || {
             let cells = Arc::clone(&cells);

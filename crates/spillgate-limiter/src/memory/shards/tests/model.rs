@@ -8,25 +8,17 @@
 
 use std::sync::{Arc, OnceLock};
 
-use loom::model::Builder;
 use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 
 use crate::memory::shards::{Content, Fingerprint, LockedBuckets, Obstacle, Table, Width};
+use crate::sync::in_all_orders;
 
 const WIDTH: Width = Width::Wide;
 /// The time in the models, and a later time at which most entries expire.
 const NOW_NS: u64 = 10;
 const LATER_NS: u64 = 100;
-
-/// Checks all orders with at most this many preemptions.
-fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
-    let mut builder = Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.max_branches = 10_000;
-    builder.check(model);
-}
 
 /// Runs each closure as a thread of the model, and returns their results.
 fn together<T: Send + 'static>(threads: Vec<Box<dyn FnOnce() -> T + Send>>) -> Vec<T> {
@@ -131,7 +123,7 @@ fn take_both(table: &Table, mut keys: [Fingerprint; 2]) -> Result<(), Obstacle> 
 
 #[test]
 fn two_threads_on_a_new_key_admit_exactly_the_limit() {
-    check(3, || {
+    in_all_orders(3, || {
         let shared = Arc::new(table(1, 0));
         let worker = |table: Arc<Table>| -> Box<dyn FnOnce() -> usize + Send> {
             Box::new(move || (0..2).filter(|_| take(&table, key(0, 1), 3).expect("the bucket has a free slot")).count())
@@ -144,7 +136,7 @@ fn two_threads_on_a_new_key_admit_exactly_the_limit() {
 
 #[test]
 fn three_threads_on_one_key_admit_exactly_the_limit() {
-    check(1, || {
+    in_all_orders(1, || {
         let shared = Arc::new(table(1, 0));
         let worker = |table: Arc<Table>| -> Box<dyn FnOnce() -> bool + Send> {
             Box::new(move || take(&table, key(0, 1), 2).expect("the bucket has a free slot"))
@@ -156,7 +148,7 @@ fn three_threads_on_one_key_admit_exactly_the_limit() {
 
 #[test]
 fn requests_over_the_same_two_buckets_neither_deadlock_nor_lose_units() {
-    check(3, || {
+    in_all_orders(3, || {
         let shared = Arc::new(table(2, 0));
         let worker = |table: Arc<Table>, keys| -> Box<dyn FnOnce() + Send> {
             Box::new(move || take_both(&table, keys).expect("the bucket has a free slot"))
@@ -169,7 +161,7 @@ fn requests_over_the_same_two_buckets_neither_deadlock_nor_lose_units() {
 
 #[test]
 fn a_chain_into_the_next_bucket_and_a_request_that_starts_there_do_not_deadlock() {
-    check(2, || {
+    in_all_orders(2, || {
         let shared = Arc::new(table(2, 1));
         let full = WIDTH.slots() as u64;
         (0..=full).for_each(|number| assert_eq!(take(&shared, key(0, number), 9), Ok(true)));
@@ -184,7 +176,7 @@ fn a_chain_into_the_next_bucket_and_a_request_that_starts_there_do_not_deadlock(
 
 #[test]
 fn no_unit_is_lost_or_counted_twice_while_the_table_is_replaced() {
-    check(3, || {
+    in_all_orders(3, || {
         let shared = Arc::new(Shard::new(table(1, 0)));
         assert_eq!(take(&shared.old, key(0, 1), 9), Ok(true));
         let taker = |shard: Arc<Shard>| -> Box<dyn FnOnce() -> usize + Send> {
@@ -202,7 +194,7 @@ fn no_unit_is_lost_or_counted_twice_while_the_table_is_replaced() {
 
 #[test]
 fn a_new_key_is_found_after_its_table_was_replaced() {
-    check(2, || {
+    in_all_orders(2, || {
         let shared = Arc::new(Shard::new(table(2, 0)));
         let taker = |shard: Arc<Shard>, half| -> Box<dyn FnOnce() + Send> {
             Box::new(move || assert!(shard.request(|table| take(table, key(half, 1), 1))))
@@ -216,7 +208,7 @@ fn a_new_key_is_found_after_its_table_was_replaced() {
 
 #[test]
 fn a_request_of_two_keys_is_charged_once_while_its_table_is_replaced() {
-    check(2, || {
+    in_all_orders(2, || {
         let shared = Arc::new(Shard::new(table(2, 0)));
         let (lower, upper) = (key(0, 1), key(1, 1));
         for key in [lower, upper] {
@@ -234,7 +226,7 @@ fn a_request_of_two_keys_is_charged_once_while_its_table_is_replaced() {
 
 #[test]
 fn two_new_keys_that_need_the_last_slot_are_both_found() {
-    check(3, || {
+    in_all_orders(3, || {
         let shared = Arc::new(table(1, 1));
         let free = WIDTH.slots() as u64 - 1;
         (0..free).for_each(|number| assert_eq!(take(&shared, key(0, number), 1), Ok(true)));
@@ -249,7 +241,7 @@ fn two_new_keys_that_need_the_last_slot_are_both_found() {
 
 #[test]
 fn a_spilled_key_and_a_key_at_home_that_need_the_same_slot_both_get_one() {
-    check(3, || {
+    in_all_orders(3, || {
         let shared = Arc::new(table(2, 1));
         let full = WIDTH.slots() as u64;
         (0..full).for_each(|number| assert_eq!(take(&shared, key(0, number), 1), Ok(true)));
@@ -265,7 +257,7 @@ fn a_spilled_key_and_a_key_at_home_that_need_the_same_slot_both_get_one() {
 
 #[test]
 fn an_expired_entry_is_swept_or_reused_but_never_both() {
-    check(3, || {
+    in_all_orders(3, || {
         let shared = Arc::new(table(1, 1));
         (0..=WIDTH.slots() as u64).for_each(|number| assert_eq!(take(&shared, key(0, number), 1), Ok(true)));
         let spilled = key(0, WIDTH.slots() as u64);
