@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
-use spillgate_testkit::RedisServer;
+use spillgate_testkit::{RedisServer, start_bound};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
@@ -34,8 +34,8 @@ struct Serving {
 
 impl Serving {
     fn start(name: &str) -> Serving {
-        let mut process =
-            program(name).arg("127.0.0.1:0").stdout(Stdio::piped()).spawn().expect("the example was built");
+        let process = start_bound(program(name).arg("127.0.0.1:0"), [Stdio::null(), Stdio::piped(), Stdio::inherit()]);
+        let mut process = process.expect("the example was built");
         let mut line = String::new();
         let stdout = process.stdout.take().expect("the output is read");
         BufReader::new(stdout).read_line(&mut line).expect("the example prints its address");

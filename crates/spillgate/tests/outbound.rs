@@ -22,7 +22,7 @@ use spillgate::client::{ClientLayer, FarSide};
 use spillgate::pace::PaceError;
 use spillgate::{KeyHasher, Limiter, Quota, SystemClock};
 use spillgate_redis::{RedisStore, Settings};
-use spillgate_testkit::{DEADLINE, RedisServer};
+use spillgate_testkit::{DEADLINE, RedisServer, start_bound};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tower::{Layer as _, ServiceExt as _, service_fn};
@@ -139,11 +139,12 @@ struct Caller(Child);
 impl Caller {
     fn start(redis: &str, far: SocketAddr, fastest: u64, seconds: u64) -> Caller {
         let test = std::env::current_exe().expect("this test has a path");
-        let child = Command::new(test)
-            .args(["--exact", "a_caller", "--nocapture"])
-            .env(CALLER, format!("{redis} {far} {fastest} {seconds}"))
-            .stdout(Stdio::null())
-            .spawn();
+        let mut command = Command::new(test);
+        // The name of the test, without the name of the program: other tests can be in modules of the same program.
+        let module = module_path!().split_once("::").map_or_else(String::new, |(_, module)| format!("{module}::"));
+        command.args(["--exact", &format!("{module}a_caller"), "--nocapture"]);
+        command.env(CALLER, format!("{redis} {far} {fastest} {seconds}"));
+        let child = start_bound(&command, [Stdio::null(), Stdio::null(), Stdio::inherit()]);
         Caller(child.expect("the process starts"))
     }
 }

@@ -16,6 +16,7 @@ mod sentinel_reports;
 mod sentinel_setup;
 mod sentinels;
 #[path = "../transport/server.rs"]
+#[allow(dead_code, reason = "the tests of transport use all of this file")]
 mod server;
 
 use common::{PATIENCE, a_day, take, until, until_decided, with_long_timeouts};

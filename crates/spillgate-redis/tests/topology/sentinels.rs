@@ -137,7 +137,7 @@ async fn one_sentinel_that_knows_is_enough() {
 #[tokio::test]
 async fn sentinels_that_want_a_password_get_their_own() {
     const RIGHTS: &str = "+sentinel|master +sentinel|get-master-addr-by-name";
-    let server = Server::start_with(free_port(), &["--requirepass", "secret"]);
+    let server = Server::start_with(&["--requirepass", "secret"]);
     let auth = "sentinel auth-pass main secret\n";
     let user = format!("user default off\nuser limiter on >hush -@all {RIGHTS}\n");
     let sentinels = [auth.to_owned() + "requirepass hush\n", user + auth].map(|it| Sentinel::start(server.port(), &it));

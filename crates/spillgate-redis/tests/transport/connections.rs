@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use redis::Value;
 use spillgate_redis::{Circuit, RedisStore, Settings, StoreErrorKind};
-use spillgate_testkit::free_port;
 use tokio::time::timeout;
 
 use crate::proxy::delayed;
@@ -16,7 +15,7 @@ use crate::{PATIENCE, a_day, take, until, until_decided, with_long_timeouts};
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_connection_that_cannot_be_made_again_blocks_no_caller() {
     for (user, more) in [("", vec![]), (":secret@", vec!["--requirepass", "secret"])] {
-        let server = Server::start_with(free_port(), &more);
+        let server = Server::start_with(&more);
         let url = format!("redis://{user}127.0.0.1:{}/", server.port());
         let store =
             RedisStore::new(&Settings { connections: 4, ..with_long_timeouts(&url) }).expect("the URL is valid");

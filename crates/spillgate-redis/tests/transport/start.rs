@@ -33,7 +33,7 @@ async fn a_store_is_there_before_its_server() {
     let trouble = store.last_error().expect("no server listens");
     assert!(trouble.kind() == StoreErrorKind::Disconnected && trouble.detail().contains("refused"), "{trouble}");
 
-    let _server = Server::start_with(port, &[]);
+    let _server = Server::start_at(port, &[]);
     let (_, decision) = until_decided(&store, &quota).await;
     assert_eq!(decision.remaining, 999, "a request that failed was never sent");
     assert_eq!((store.circuit(), store.last_error(), store.in_flight()), (Circuit::Closed, None, 0));
