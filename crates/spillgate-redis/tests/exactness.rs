@@ -13,6 +13,7 @@ use std::time::Duration;
 use crate::support::server::Server;
 use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Store as _, Timing};
 use spillgate_redis::{RedisStore, Settings};
+use spillgate_testkit::start_bound;
 use tokio::runtime::Runtime;
 
 const PROCESSES: usize = 4;
@@ -81,13 +82,12 @@ struct Process {
 
 impl Process {
     fn start(test: &str, url: &str) -> Process {
-        let mut process = Command::new(std::env::current_exe().expect("this program has a path"))
-            .args([test, "--exact", "--nocapture"])
-            .env(SERVER, url)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("this program can be started again");
+        let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
+        // The name of the test, without the name of the program: other tests can be in modules of the same program.
+        let module = module_path!().split_once("::").map_or_else(String::new, |(_, module)| format!("{module}::"));
+        command.args([&format!("{module}{test}"), "--exact", "--nocapture"]).env(SERVER, url);
+        let process = start_bound(&command, [Stdio::piped(), Stdio::piped(), Stdio::inherit()]);
+        let mut process = process.expect("this program can be started again");
         let stdin = process.stdin.take().expect("the input is a pipe");
         let lines = BufReader::new(process.stdout.take().expect("the output is a pipe")).lines();
         Process { process, stdin, lines }

@@ -236,12 +236,13 @@ fn envoy_allows_requests_when_spillgate_is_killed() {
 
 #[test]
 fn envoy_can_refuse_requests_when_spillgate_is_killed() {
-    let (upstream, mut spillgate) = (Upstream::start(), spillgate(&[]));
+    // The port is reserved, so it is still free when the server is started again.
+    let address = format!("127.0.0.1:{}", spillgate_testkit::free_port());
+    let (upstream, mut spillgate) = (Upstream::start(), spillgate(&["--grpc", &address]));
     let closed = [("failure_mode_deny: false", "failure_mode_deny: true")];
     let envoy = Envoy::start(upstream.port(), spillgate.grpc().port(), &closed);
     assert_eq!(refused_within_one_hour(&envoy, &upstream, "before").status, 429);
 
-    let address = spillgate.grpc().to_string();
     spillgate.process.kill();
     let before = upstream.seen();
     for _ in 0..20 {

@@ -77,7 +77,8 @@ impl Proxy {
             let file = folder.join("nginx.conf");
             fs::write(&file, text).expect("the file can be written");
             let mut command = Command::new(binary);
-            command.arg("-p").arg(folder).arg("-e").arg("stderr").arg("-c").arg(file);
+            // Workers of a master that is killed would run on. So nginx has no master here.
+            command.arg("-p").arg(folder).args(["-e", "stderr", "-g", "master_process off;", "-c"]).arg(file);
             command
         })
     }

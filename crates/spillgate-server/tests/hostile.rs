@@ -19,7 +19,7 @@ use crate::support::{DEADLINE, eventually, http};
 use attack::{Attack, CHECK, Random, post};
 use http2::frame;
 
-const BOUNDS: [&str; 4] = ["--limits-connections", "500", "--limits-receive", "1s"];
+const BOUNDS: [&str; 4] = ["--limits-connections", "500", "--limits-receive", "2s"];
 
 fn connect(server: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect_timeout(&server, DEADLINE).unwrap();

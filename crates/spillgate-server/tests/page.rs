@@ -242,8 +242,10 @@ fn texts_of_strangers_stay_texts() {
 #[test]
 fn old_figures_are_marked_until_the_server_is_back() {
     let folder = folder();
-    let mut server = serve(&folder, &[]);
-    let (admin, http) = (format!("--admin={}", server.admin()), format!("--http={}", server.http()));
+    // The ports are reserved for this test. A port that the system chose could have another owner when the server is
+    // back: the browser and the load, which go on asking, can even connect to themselves from such a port.
+    let [admin, http] = ["admin", "http"].map(|name| format!("--{name}=127.0.0.1:{}", spillgate_testkit::free_port()));
+    let mut server = serve(&folder, &[&admin, &http]);
     let _load = Load::start(server.http(), "api", &ASKED);
     refused(&server, "user_id=7");
     let part = start("away", &server, &json!({}));

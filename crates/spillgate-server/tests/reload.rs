@@ -16,7 +16,7 @@ use crate::support::{DEADLINE, eventually, http};
 use serde_json::Value;
 
 fn rules(limit: u32) -> String {
-    format!("domain: api\ndescriptors: [{{key: user_id, rate_limit: {{unit: day, requests_per_unit: {limit}}}}}]\n")
+    format!("domain: api\ndescriptors: [{{key: user_id, rate_limit: {{unit: year, requests_per_unit: {limit}}}}}]\n")
 }
 
 const ASK: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}]}"#;
@@ -66,10 +66,10 @@ fn the_last_reloads_are_listed_with_what_they_changed() {
     };
     let first = reload(&rules(100));
     let origin = format!("{}:2", folder.path("rules.yaml").display());
-    let day = |limit| format!("{limit} per day, fixed window, on_store_failure local");
+    let year = |limit| format!("{limit} per year, fixed window, on_store_failure local");
     assert_eq!(first["outcome"], "reloaded");
     assert_eq!(first["loaded"], serde_json::json!({"files": 1, "domains": 1, "rules": 1, "warnings": 0}));
-    let change = format!("api: user_id ({origin}): limit #1 changed: {} -> {}", day(5), day(100));
+    let change = format!("api: user_id ({origin}): limit #1 changed: {} -> {}", year(5), year(100));
     assert_eq!(first["changes"], serde_json::json!({"lines": [change], "left_out": 0}));
     assert_eq!(first["errors"], serde_json::json!({"lines": [], "left_out": 0}));
     let second = reload("domain: api\ndescriptors: [{ky: <script>}]\n");
@@ -126,7 +126,7 @@ fn a_bad_reload_changes_nothing_and_says_why() {
 fn a_reload_says_which_rules_start_again_at_zero() {
     let folder = Folder::new(&[("rules.yaml", &rules(5))]);
     let server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
-    folder.write("rules.yaml", &rules(5).replace("day", "hour"));
+    folder.write("rules.yaml", &rules(5).replace("year", "hour"));
     signal(server.process.id(), "HUP");
     let line = server.process.logged("start again at zero");
     assert!(line.contains("api: user_id"), "{line}");
@@ -170,7 +170,7 @@ fn a_sighup_during_the_start_reloads_and_does_not_end_the_server() {
 fn a_reload_that_changes_share_threshold_says_which_counts_are_lost() {
     let wildcard = |more: &str| {
         format!(
-            "domain: api\ndescriptors:\n  - key: user_id\n    value: '*'\n{more}    rate_limit: {{unit: day, \
+            "domain: api\ndescriptors:\n  - key: user_id\n    value: '*'\n{more}    rate_limit: {{unit: year, \
              requests_per_unit: 5}}\n"
         )
     };

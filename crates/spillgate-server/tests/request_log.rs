@@ -19,7 +19,7 @@ use tonic::transport::Endpoint;
 
 const RULES: &str = "domain: api
 descriptors:
-  - {key: user_id, rate_limit: {unit: day, requests_per_unit: 1, name: per_user}}
+  - {key: user_id, rate_limit: {unit: year, requests_per_unit: 1, name: per_user}}
   - {key: team, value: 'a*', rate_limit: {unit: day, requests_per_unit: 0}}
 ";
 

@@ -17,7 +17,7 @@ use crate::support::{DEADLINE, eventually, http};
 use serde_json::Value;
 
 fn rules(limit: u32) -> String {
-    format!("domain: api\ndescriptors: [{{key: user_id, rate_limit: {{unit: day, requests_per_unit: {limit}}}}}]\n")
+    format!("domain: api\ndescriptors: [{{key: user_id, rate_limit: {{unit: year, requests_per_unit: {limit}}}}}]\n")
 }
 
 const ASK: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}]}"#;
@@ -125,7 +125,7 @@ fn a_request_that_never_ends_delays_the_end_only_for_limits_drain() {
 #[test]
 fn a_silent_client_does_not_delay_the_end() {
     let folder = Folder::new(&[("rules.yaml", &rules(5))]);
-    // The test waits at most 30 s, and both time limits are ten minutes. So if the server ends within the test, no time
+    // The test waits at most a minute, and both time limits are ten minutes. So if the server ends within the test, no time
     // limit has ended it.
     let arguments = ["--limits-receive", "10m", "--limits-drain", "10m"];
     let mut server = Spillgate::serve(&folder.path("rules.yaml"), &arguments);
@@ -263,9 +263,9 @@ fn compat_as_a_setting_applies_to_all_files() {
     // same.
     let text = "domain: api
 descriptors:
-  - {key: path, value: '/a*', rate_limit: {unit: day, requests_per_unit: 1}}
-  - {key: path, value: '/api*', rate_limit: {unit: day, requests_per_unit: 7}}
-  - {key: user_id, rate_limit: {unit: day, requests_per_unit: 5}}
+  - {key: path, value: '/a*', rate_limit: {unit: year, requests_per_unit: 1}}
+  - {key: path, value: '/api*', rate_limit: {unit: year, requests_per_unit: 7}}
+  - {key: user_id, rate_limit: {unit: year, requests_per_unit: 5}}
 ";
     let folder = Folder::new(&[("rules.yaml", text)]);
     let remaining = |flags: &[&str]| {

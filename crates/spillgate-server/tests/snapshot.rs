@@ -18,10 +18,10 @@ use serde_json::{Value, json};
 const RULES: &str = "
 domain: api
 descriptors:
-  - {key: day, rate_limit: {unit: day, requests_per_unit: 100000}}
-  - {key: bucket, rate_limit: {algorithm: token_bucket, unit: day, requests_per_unit: 5000}}
-  - {key: counter, rate_limit: {algorithm: sliding_window_counter, unit: day, requests_per_unit: 5000}}
-  - {key: log, rate_limit: {algorithm: sliding_window_log, unit: day, requests_per_unit: 5000}}
+  - {key: window, rate_limit: {unit: year, requests_per_unit: 100000}}
+  - {key: bucket, rate_limit: {algorithm: token_bucket, unit: year, requests_per_unit: 5000}}
+  - {key: counter, rate_limit: {algorithm: sliding_window_counter, unit: year, requests_per_unit: 5000}}
+  - {key: log, rate_limit: {algorithm: sliding_window_log, unit: year, requests_per_unit: 5000}}
   - {key: strict, rate_limit: {algorithm: token_bucket, unit: minute, requests_per_unit: 1, penalty: 1h}}
 ";
 
@@ -83,7 +83,7 @@ fn a_terminated_server_loses_no_counts() {
     let mut server = served.serve("1h");
     let used = 37;
     for i in 0..used {
-        assert_eq!(check(&server, "day", "a"), 99_999 - i);
+        assert_eq!(check(&server, "window", "a"), 99_999 - i);
         for key in ["bucket", "counter", "log"] {
             assert_eq!(check(&server, key, "a"), 4_999 - i);
         }
@@ -100,11 +100,11 @@ fn a_terminated_server_loses_no_counts() {
     let server = served.serve("1h");
     let line = logged(&server.process, "counts restored from the snapshot");
     assert!(line.contains("entries=6 stale=0"), "{line}");
-    assert_eq!(check(&server, "day", "a"), 99_999 - used);
+    assert_eq!(check(&server, "window", "a"), 99_999 - used);
     for key in ["bucket", "counter", "log"] {
         assert_eq!(check(&server, key, "a"), 4_999 - used, "{key}");
     }
-    assert_eq!(check(&server, "day", "b"), 99_999, "the key b was not used before the restart");
+    assert_eq!(check(&server, "window", "b"), 99_999, "the key b was not used before the restart");
     let strict = post(&server, "/v1/check", &json!({"domain": "api", "descriptors": [{"strict": "a"}]}));
     let wait_ms = strict["retry_after_ms"].as_u64().expect("the answer has a wait");
     assert!(
@@ -125,20 +125,20 @@ fn a_killed_server_loses_at_most_the_counts_since_the_last_snapshot() {
     for round in 0..5 {
         let mut server = served.serve("200ms");
         for _ in 0..50 {
-            check(&server, "day", "a");
+            check(&server, "window", "a");
         }
         used_least += 50;
         next_snapshot(&server);
-        let used_then = 99_999 - check(&server, "day", "a");
+        let used_then = 99_999 - check(&server, "window", "a");
         let since = 20 * round;
         for _ in 0..since {
-            check(&server, "day", "a");
+            check(&server, "window", "a");
         }
         used_most = used_then + 1 + since;
         server.process.kill();
 
         let mut server = served.serve("1h");
-        let used = 99_999 - check(&server, "day", "a");
+        let used = 99_999 - check(&server, "window", "a");
         assert!(
             (used_then..=used_most).contains(&used),
             "round {round}: {used} units are used, expected {used_then} to {used_most}"
@@ -162,7 +162,7 @@ fn a_killed_server_loses_at_most_the_counts_since_the_last_snapshot() {
 fn invalid_files_are_reported_and_three_of_them_are_kept() {
     let served = Served::new();
     let mut server = served.serve("1h");
-    check(&server, "day", "a");
+    check(&server, "window", "a");
     server.process.terminate();
     server.process.wait();
     let whole = fs::read(served.path()).expect("the snapshot exists");
@@ -182,7 +182,7 @@ fn invalid_files_are_reported_and_three_of_them_are_kept() {
         let mut server = served.serve("1h");
         logged(&server.process, why);
         logged(&server.process, result);
-        assert_eq!(check(&server, "day", "a"), 99_999, "with an invalid snapshot, counts start at zero");
+        assert_eq!(check(&server, "window", "a"), 99_999, "with an invalid snapshot, counts start at zero");
         server.process.terminate();
         assert_eq!(server.process.wait().code(), Some(0));
         assert!(
@@ -227,7 +227,7 @@ fn a_path_that_cannot_be_read_is_reported_and_left_alone() {
 fn a_second_signal_cuts_requests_but_loses_no_counts() {
     let served = Served::new();
     let mut server = served.serve("1h");
-    assert_eq!(check(&server, "day", "a"), 99_999);
+    assert_eq!(check(&server, "window", "a"), 99_999);
     // The client never sends the body of this request. So the server cannot finish the request while it drains.
     let mut stream = TcpStream::connect(server.http()).expect("the server listens");
     let head = "POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\nexpect: 100-continue\r\n\r\n";
@@ -241,7 +241,7 @@ fn a_second_signal_cuts_requests_but_loses_no_counts() {
     server.process.terminate();
     assert_eq!(server.process.wait().code(), Some(3));
     logged(&server.process, "a restart keeps all counts");
-    assert_eq!(check(&served.serve("1h"), "day", "a"), 99_998);
+    assert_eq!(check(&served.serve("1h"), "window", "a"), 99_998);
 }
 
 #[test]
@@ -258,14 +258,14 @@ fn snapshots_that_cannot_be_written_are_reported_once_and_counted() {
     assert_eq!(metric(&server, "spillgate_snapshot_last_successful"), 0);
     let lines = |server: &Spillgate| server.process.stderr().iter().filter(|l| l.contains("cannot be written")).count();
     assert_eq!(lines(&server), 1, "{:?}", server.process.stderr());
-    assert_eq!(check(&server, "day", "a"), 99_999, "the server still answers");
+    assert_eq!(check(&server, "window", "a"), 99_999, "the server still answers");
     fs::remove_dir(served.folder.path("state.draft")).expect("the folder is removed");
     next_snapshot(&server);
     assert_eq!(metric(&server, "spillgate_snapshot_last_successful"), 1);
     server.process.terminate();
     assert_eq!(server.process.wait().code(), Some(0));
     assert_eq!(lines(&server), 1);
-    assert_eq!(check(&served.serve("1h"), "day", "a"), 99_998);
+    assert_eq!(check(&served.serve("1h"), "window", "a"), 99_998);
 }
 
 #[test]
@@ -287,7 +287,7 @@ fn refused(folder: &Folder, arguments: &str, code: i32, why: &str) {
 fn a_second_server_on_the_same_snapshot_is_refused_until_the_first_has_ended() {
     let served = Served::new();
     let mut server = served.serve("1h");
-    check(&server, "day", "a");
+    check(&server, "window", "a");
     symlink("state", served.folder.path("alias")).expect("the link is created");
     for path in ["state", "./state", "alias"] {
         let arguments = format!("rules.yaml --memory-snapshot-path {path}");
@@ -295,7 +295,7 @@ fn a_second_server_on_the_same_snapshot_is_refused_until_the_first_has_ended() {
     }
     server.process.terminate();
     assert_eq!(server.process.wait().code(), Some(0));
-    assert_eq!(check(&served.serve("1h"), "day", "a"), 99_998, "the end of the first server releases its lock");
+    assert_eq!(check(&served.serve("1h"), "window", "a"), 99_998, "the end of the first server releases its lock");
 }
 
 #[test]
@@ -344,7 +344,7 @@ fn a_link_stays_and_the_snapshot_is_written_to_its_target() {
     symlink("data/state", served.folder.path("state")).expect("the link is created");
     for left in [99_999, 99_998] {
         let mut server = served.serve("1h");
-        assert_eq!(check(&server, "day", "a"), left);
+        assert_eq!(check(&server, "window", "a"), left);
         server.process.terminate();
         assert_eq!(server.process.wait().code(), Some(0));
         let link = fs::read_link(served.path()).expect("the path is still a link");

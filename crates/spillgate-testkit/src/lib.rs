@@ -1,5 +1,5 @@
-//! Helpers for the tests of several crates: random numbers, free ports, polling with a deadline, redis-servers and Redis
-//! Clusters.
+//! Helpers for the tests of several crates: random numbers, free ports, polling with a deadline, processes that
+//! end with the test, redis-servers and Redis Clusters.
 //!
 //! Without this crate, each crate would have its own copy of these helpers, and a fix in one copy would not reach the other
 //! copies. Only tests depend on this crate.
@@ -8,12 +8,14 @@
 
 mod eventually;
 mod port;
+mod process;
 mod random;
 mod redis_cluster;
 mod redis_server;
 
 pub use eventually::{DEADLINE, eventually};
 pub use port::free_port;
+pub use process::start_bound;
 pub use random::Random;
 pub use redis_cluster::start_cluster;
-pub use redis_server::{RedisServer, folder_in_memory, redis_program, start_until_logged};
+pub use redis_server::{RedisServer, folder_in_memory, redis_program, start_on_free_port, start_until_logged};

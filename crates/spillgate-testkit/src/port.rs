@@ -2,12 +2,20 @@
 //!
 //! With port 0, the system chooses a port when the server starts. This is too late if the port must be known before the start.
 
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
-/// Returns a loopback port on which no server listens. A process gets the same port again only after this function has
-/// tried all 20,000 ports.
+/// The sockets that reserve the ports of this process. The system closes them when the process ends.
+static RESERVED: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
+
+/// Returns a loopback port on which no server listens. Until this process ends, no other call returns the same port, not
+/// even in another test program that runs at the same time.
+///
+/// Many test programs run at once, and a server binds its port some time after the test has chosen it. So this function
+/// binds the UDP port with the same number and keeps it. No server of the tests uses UDP, and the next process that tries
+/// the number fails to bind it and goes on.
 ///
 /// The port is below the ports that the system uses for outgoing connections (from 32768 on Linux). Otherwise a connection of
 /// another test could use the port before the server starts.
@@ -20,12 +28,29 @@ pub fn free_port() -> u16 {
     const PORTS: u32 = 20_000;
     static GIVEN: AtomicU32 = AtomicU32::new(0);
     for _ in 0..PORTS {
-        // Test programs that run at the same time begin at different ports.
+        // Test programs that run at the same time begin at different ports, so that they seldom try the same one.
         let offset = process::id().wrapping_mul(97).wrapping_add(GIVEN.fetch_add(1, Ordering::Relaxed)) % PORTS;
         let port = u16::try_from(FIRST + offset).expect("the port is at most 30239");
+        let Ok(reservation) = UdpSocket::bind(("127.0.0.1", port)) else { continue };
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            RESERVED.lock().unwrap_or_else(PoisonError::into_inner).push(reservation);
             return port;
         }
     }
     panic!("no port from {FIRST} on is free");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_given_once() {
+        let ports: std::collections::BTreeSet<u16> = (0..50).map(|_| free_port()).collect();
+        assert_eq!(ports.len(), 50);
+        for port in ports {
+            assert!(UdpSocket::bind(("127.0.0.1", port)).is_err(), "another test program finds {port} reserved");
+            assert!(TcpListener::bind(("127.0.0.1", port)).is_ok(), "a server can listen on {port}");
+        }
+    }
 }

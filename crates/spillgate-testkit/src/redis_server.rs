@@ -9,10 +9,14 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::free_port;
+use crate::{free_port, start_bound};
 
 /// The log line of a server that is ready. The text is in lower case.
 const READY: &str = "ready to accept connections";
+/// A part of the log of a server whose port another process has. The text is in lower case.
+const TAKEN: &str = "address already in use";
+/// How many ports are tried for one server. Ports are reserved, so only a program that is no test can take one.
+const PORTS_TRIED: usize = 5;
 
 /// A redis-server on a loopback port. It stores nothing on disk. The server ends when this value is dropped.
 #[derive(Debug)]
@@ -36,7 +40,16 @@ impl RedisServer {
     /// Panics if the server cannot be started.
     #[must_use]
     pub fn start() -> RedisServer {
-        RedisServer::start_with(free_port(), &[])
+        RedisServer::start_with(&[])
+    }
+
+    /// Starts a server on a free port, and waits until it is ready. `arguments` are added after the default arguments.
+    ///
+    /// # Panics
+    /// Panics if the server cannot be started.
+    #[must_use]
+    pub fn start_with(arguments: &[&str]) -> RedisServer {
+        RedisServer::start_by(|| owned(arguments))
     }
 
     /// Starts a server on this port, and waits until it is ready. `arguments` are added after the default arguments.
@@ -44,10 +57,9 @@ impl RedisServer {
     /// # Panics
     /// Panics if the server cannot be started.
     #[must_use]
-    pub fn start_with(port: u16, arguments: &[&str]) -> RedisServer {
-        let folder = folder_in_memory();
-        let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
-        let process = spawn(port, &arguments, folder.path(), READY);
+    pub fn start_at(port: u16, arguments: &[&str]) -> RedisServer {
+        let (folder, arguments) = (folder_in_memory(), owned(arguments));
+        let process = start_until_logged(&command(port, &arguments, folder.path()), READY);
         RedisServer { process, port, arguments, folder }
     }
 
@@ -59,9 +71,22 @@ impl RedisServer {
     /// Panics if the server cannot be started.
     #[must_use]
     pub fn start_node(arguments: &[&str]) -> (RedisServer, String) {
-        let bus = free_port().to_string();
-        let all = [&["--cluster-enabled", "yes", "--cluster-port", &bus], arguments].concat();
-        (RedisServer::start_with(free_port(), &all), bus)
+        let mut bus = String::new();
+        let node = RedisServer::start_by(|| {
+            bus = free_port().to_string();
+            owned(&[&["--cluster-enabled", "yes", "--cluster-port", &bus], arguments].concat())
+        });
+        (node, bus)
+    }
+
+    /// Starts a server on a free port. `arguments` is called again for each port that is tried.
+    fn start_by(mut arguments: impl FnMut() -> Vec<String>) -> RedisServer {
+        let (folder, mut used) = (folder_in_memory(), Vec::new());
+        let (process, port) = start_on_free_port(READY, |port| {
+            used = arguments();
+            command(port, &used, folder.path())
+        });
+        RedisServer { process, port, arguments: used, folder }
     }
 
     /// Returns the port of the server.
@@ -105,9 +130,8 @@ impl RedisServer {
     /// # Panics
     /// Panics if the server cannot be started.
     pub fn start_again_until(&mut self, further: &[&str], logged: &str) {
-        let further = further.iter().map(|&argument| argument.to_owned());
-        let arguments: Vec<String> = self.arguments.iter().cloned().chain(further).collect();
-        self.process = spawn(self.port, &arguments, self.folder.path(), logged);
+        let arguments = [&self.arguments[..], &owned(further)].concat();
+        self.process = start_until_logged(&command(self.port, &arguments, self.folder.path()), logged);
     }
 
     /// Sends SIGSTOP. The server then keeps its connections open, but answers nothing.
@@ -146,11 +170,15 @@ impl Drop for RedisServer {
     }
 }
 
-fn spawn(port: u16, arguments: &[String], folder: &Path, logged: &str) -> Child {
+fn owned(arguments: &[&str]) -> Vec<String> {
+    arguments.iter().map(|&argument| argument.to_owned()).collect()
+}
+
+fn command(port: u16, arguments: &[String], folder: &Path) -> Command {
     let mut command = Command::new(redis_program());
     command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
     command.args(["--enable-debug-command", "yes"]).args(arguments).current_dir(folder);
-    start_until_logged(&mut command, logged)
+    command
 }
 
 /// Makes a folder for the files of a server. On Linux, the folder is in memory.
@@ -166,22 +194,48 @@ pub fn folder_in_memory() -> TempDir {
     folder.expect("the folder can be made")
 }
 
+/// Starts a server on a free port, and returns its process and its port. Returns when a line of its stdout, changed to lower
+/// case, contains `logged`. `command` gets the port. If another program has taken the port meanwhile, the next port is tried.
+///
+/// # Panics
+/// Panics if the process cannot be started, or if it ends before this text is printed.
+pub fn start_on_free_port(logged: &str, mut command: impl FnMut(u16) -> Command) -> (Child, u16) {
+    let mut log = String::new();
+    for _ in 0..PORTS_TRIED {
+        let port = free_port();
+        match try_start(&command(port), logged) {
+            Ok(process) => return (process, port),
+            Err(printed) => log = printed,
+        }
+        assert!(log.contains(TAKEN), "a server ended before it logged {logged:?}:\n{log}");
+    }
+    panic!("{PORTS_TRIED} ports are taken by other programs:\n{log}");
+}
+
 /// Starts a process. Returns when a line of its stdout, changed to lower case, contains `logged`.
 ///
 /// # Panics
 /// Panics if the process cannot be started, or if it ends before this text is printed.
-pub fn start_until_logged(command: &mut Command, logged: &str) -> Child {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let process = command.stdout(Stdio::piped()).spawn();
+pub fn start_until_logged(command: &Command, logged: &str) -> Child {
+    try_start(command, logged).unwrap_or_else(|log| panic!("a server ended before it logged {logged:?}:\n{log}"))
+}
+
+/// Starts a process. If it ends before it logs `logged`, returns its log in lower case.
+fn try_start(command: &Command, logged: &str) -> Result<Child, String> {
+    let program = command.get_program().to_string_lossy();
+    let process = start_bound(command, [Stdio::null(), Stdio::piped(), Stdio::inherit()]);
     let mut process =
         process.unwrap_or_else(|error| panic!("{program} cannot be started: {error} (`make test` installs it)"));
-    let log = BufReader::new(process.stdout.take().expect("stdout is piped"));
-    let mut last = String::new();
-    let mut lines = log.lines().map_while(Result::ok);
-    let is_logged = lines.any(|line| {
-        last = line;
-        last.to_lowercase().contains(logged)
-    });
-    assert!(is_logged, "{program} ended before it logged {logged:?}. Its last line was: {last}");
-    process
+    let lines = BufReader::new(process.stdout.take().expect("stdout is piped")).lines();
+    let mut log = String::new();
+    for line in lines.map_while(Result::ok) {
+        let line = line.to_lowercase();
+        if line.contains(logged) {
+            return Ok(process);
+        }
+        log.push_str(&line);
+        log.push('\n');
+    }
+    let _ = process.wait();
+    Err(log)
 }

@@ -13,9 +13,14 @@ impl Server {
         Server(RedisServer::start())
     }
 
+    /// Starts the server on a free port. The arguments come after the usual ones.
+    pub(crate) fn start_with(arguments: &[&str]) -> Server {
+        Server(RedisServer::start_with(arguments))
+    }
+
     /// Starts the server on this port. The arguments come after the usual ones.
-    pub(crate) fn start_with(port: u16, arguments: &[&str]) -> Server {
-        Server(RedisServer::start_with(port, arguments))
+    pub(crate) fn start_at(port: u16, arguments: &[&str]) -> Server {
+        Server(RedisServer::start_at(port, arguments))
     }
 
     /// Starts a node that does not belong to a cluster yet. Returns the node, and the port on which it talks to other

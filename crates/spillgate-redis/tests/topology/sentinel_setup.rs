@@ -4,7 +4,7 @@ use std::fs;
 use std::process::{Child, Command};
 
 use redis::Value;
-use spillgate_testkit::{folder_in_memory, free_port, redis_program, start_until_logged};
+use spillgate_testkit::{folder_in_memory, redis_program, start_on_free_port};
 use tempfile::TempDir;
 
 use crate::support::cluster::text;
@@ -29,7 +29,7 @@ impl SentinelSetup {
         let primary = Server::start();
         let port = primary.port().to_string();
         let replicaof = format!("127.0.0.1 {port}");
-        let replica = Server::start_with(free_port(), &["--replicaof", &replicaof, "--repl-diskless-sync-delay", "0"]);
+        let replica = Server::start_with(&["--replicaof", &replicaof, "--repl-diskless-sync-delay", "0"]);
         let sentinels = (0..3).map(|_| Sentinel::start(primary.port(), "")).collect();
         let sentinel_setup = SentinelSetup { servers: [primary, replica], sentinels };
         sentinel_setup.until_all_is_known().await;
@@ -51,15 +51,17 @@ impl SentinelSetup {
 
 impl Sentinel {
     pub(crate) fn start(primary: u16, more: &str) -> Sentinel {
-        let (folder, port) = (folder_in_memory(), free_port());
-        let settings = format!(
-            "port {port}\nbind 127.0.0.1\nsentinel monitor main 127.0.0.1 {primary} 2\n\
-             sentinel down-after-milliseconds main 2000\nsentinel failover-timeout main 2000\n{more}"
-        );
-        fs::write(folder.path().join("sentinel.conf"), settings).expect("the file can be written");
-        let mut command = Command::new(redis_program());
-        command.args(["sentinel.conf", "--sentinel"]).current_dir(folder.path());
-        let process = start_until_logged(&mut command, "+monitor master main");
+        let folder = folder_in_memory();
+        let (process, port) = start_on_free_port("+monitor master main", |port| {
+            let settings = format!(
+                "port {port}\nbind 127.0.0.1\nsentinel monitor main 127.0.0.1 {primary} 2\n\
+                 sentinel down-after-milliseconds main 2000\nsentinel failover-timeout main 2000\n{more}"
+            );
+            fs::write(folder.path().join("sentinel.conf"), settings).expect("the file can be written");
+            let mut command = Command::new(redis_program());
+            command.args(["sentinel.conf", "--sentinel"]).current_dir(folder.path());
+            command
+        });
         Sentinel { process, port, _folder: folder }
     }
 

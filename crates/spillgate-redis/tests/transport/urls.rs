@@ -25,13 +25,13 @@ async fn assert_decides(settings: &Settings) {
 async fn by_a_unix_socket() {
     let folder = TempDir::new().expect("the folder can be made");
     let socket = folder.path().join("redis.sock");
-    let _server = Server::start_with(0, &["--unixsocket", &socket.to_string_lossy()]);
+    let _server = Server::start_at(0, &["--unixsocket", &socket.to_string_lossy()]);
     assert_decides(&with_long_timeouts(&format!("unix://{}", socket.display()))).await;
 }
 
 #[tokio::test]
 async fn with_a_password_in_a_database() {
-    let server = Server::start_with(free_port(), &["--requirepass", "secret"]);
+    let server = Server::start_with(&["--requirepass", "secret"]);
     let url = format!("redis://:secret@127.0.0.1:{}/3", server.port());
     assert_decides(&with_long_timeouts(&url)).await;
     let client = redis::Client::open(url).expect("the URL is valid");
@@ -82,7 +82,7 @@ fn start_with_certificate(own: &Pem, ca: &str, port: u16, more: &[&str]) -> (Ser
         ["--tls-cert-file", &certificate],
         ["--tls-key-file", &key],
     ];
-    (Server::start_with(port, &[arguments.as_flattened(), more].concat()), tls_port, folder)
+    (Server::start_at(port, &[arguments.as_flattened(), more].concat()), tls_port, folder)
 }
 
 async fn connected(port: u16, ca: &str, client: Option<&Pem>) -> Result<(), Error> {

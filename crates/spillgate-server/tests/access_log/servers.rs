@@ -99,7 +99,7 @@ fn nginx() -> Server {
     let kinds = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
     let folders: String = kinds.iter().map(|kind| format!("{kind}_temp_path {kind};\n")).collect();
     let text = format!(
-        r#"daemon off; pid nginx.pid; error_log stderr; worker_processes 1; events {{}}
+        r#"daemon off; master_process off; pid nginx.pid; error_log stderr; worker_processes 1; events {{}}
         http {{
             {folders}
             log_format main '$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent '

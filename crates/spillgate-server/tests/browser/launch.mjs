@@ -37,6 +37,8 @@ export async function launch(tools, chromium, loopback) {
   const bypass = loopback ? names : ['--proxy-bypass-list=<-loopback>'];
   const browser = await puppeteer.launch({
     executablePath: chromium,
+    // Chromium ends when this pipe is closed, so it also ends if this program is killed.
+    pipe: true,
     // A busy machine needs longer than the defaults.
     timeout: 120_000,
     protocolTimeout: 300_000,

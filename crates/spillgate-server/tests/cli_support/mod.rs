@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::thread;
 
+use spillgate_testkit::start_bound;
 use tempfile::TempDir;
 
 use crate::support::DEADLINE;
@@ -67,8 +68,7 @@ pub(crate) fn command(folder: &Path) -> Command {
 }
 
 fn run(command: &mut Command) -> Output {
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let child = child.expect("spillgate runs");
+    let child = start_bound(command, [Stdio::null(), Stdio::piped(), Stdio::piped()]).expect("spillgate runs");
     let id = child.id();
     let (send, ended) = channel();
     thread::spawn(move || send.send(child.wait_with_output()));

@@ -72,7 +72,9 @@ async fn an_idle_connection_is_closed_and_its_client_connects_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn draining_loses_no_request() {
     for round in 0..5 {
-        let mut server = TestServer::start(&[RULES]);
+        // No other program gets this port, so it is closed when the server has ended.
+        let listen = Listen::Tcp(([127, 0, 0, 1], spillgate_testkit::free_port()).into());
+        let mut server = TestServer::start_with(&[RULES], Setup { listen, ..Setup::default() });
         let (answered, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let mut askers = Vec::new();
         for _ in 0..4 {

@@ -95,7 +95,7 @@ fn a_peek_and_the_take_after_it_have_the_same_result() {
     let one = "{unit: year, requests_per_unit: 1}";
     let folder = rules(&format!(
         "  - {{key: user, rate_limit: {one}}}\n  - {{key: watched, shadow_mode: true, rate_limit: {one}}}\n  \
-         - key: both\n    rate_limits:\n      - {one}\n      - {{unit: day, requests_per_unit: 9}}\n  \
+         - key: both\n    rate_limits:\n      - {one}\n      - {{unit: day, anchor: first_hit, requests_per_unit: 9}}\n  \
          - {{key: afterwards, rate_limit: {{unit: year, requests_per_unit: 1, post_paid: true}}}}\n"
     ));
     folder.write("shadow.yaml", "shadow: true\n");

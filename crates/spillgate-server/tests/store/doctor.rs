@@ -58,7 +58,7 @@ fn doctor_finds_nothing_to_fix_in_a_good_store() {
 #[test]
 fn doctor_says_what_to_fix() {
     let folder = rules(LIMITS);
-    let redis = Redis::start_at(free_port(), &["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]);
+    let redis = Redis::start_with(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]);
     let run = |url: &str| folder.run(&format!("doctor --json --store {url}"));
     let output = run(&redis.url());
     let (code, report) = (output.code, json(&output));
@@ -87,10 +87,8 @@ fn doctor_says_what_to_fix() {
     let helps = ["eviction", "scripts"].map(|what| help(&report, what));
     assert!(helps.iter().all(|help| help.contains("CONFIG SET maxmemory")), "{report}");
     assert!(report.to_string().contains(" of 0.0 MiB used"), "{report}");
-    let replica = Redis::start_at(
-        free_port(),
-        &["--replicaof", "127.0.0.1", redis.url().rsplit(':').next().expect("the URL has a port")],
-    );
+    let replica =
+        Redis::start_with(&["--replicaof", "127.0.0.1", redis.url().rsplit(':').next().expect("the URL has a port")]);
     let report = json(&run(&replica.url()));
     assert!(to_fix(&report).contains(&"role".to_owned()) && help(&report, "scripts").contains("a replica"), "{report}");
     let gone = run(&format!("redis://127.0.0.1:{}", free_port()));
@@ -150,7 +148,7 @@ fn doctor_examines_every_sentinel_and_what_a_primary_that_is_cut_off_does() {
         "the primary has no replica, so `failover` must be a note: {report}"
     );
 
-    let _replica = Redis::start_at(free_port(), &["--replicaof", "127.0.0.1", &port]);
+    let _replica = Redis::start_with(&["--replicaof", "127.0.0.1", &port]);
     eventually("the replica follows", || primary.run(&["info", "replication"]).contains("state=online").then_some(()));
     let (code, report) = doctor(&format!("{gone},{live}"));
     assert_eq!(
@@ -193,7 +191,7 @@ fn a_replica_that_the_cluster_does_not_list_yet_is_not_missing() {
     let (cluster, folder) = (Cluster::start(), rules(LIMITS));
     let addresses = [0, 1, 2].map(|node: usize| cluster.nodes[node].url().replace("redis://", ""));
     let port = addresses[0].rsplit(':').next().expect("the URL has a port");
-    let _replica = Redis::start_at(free_port(), &["--replicaof", "127.0.0.1", port]);
+    let _replica = Redis::start_with(&["--replicaof", "127.0.0.1", port]);
     let follows = || cluster.nodes[0].run(&["info", "replication"]).contains("state=online");
     eventually("the replica follows", || follows().then_some(()));
     let report = json(&folder.run(&format!("doctor --json --store {}", cluster.url())));
@@ -226,7 +224,7 @@ fn doctor_shows_ipv6_nodes_as_they_can_be_pasted() {
 
 #[test]
 fn doctor_without_a_password_says_that_it_needs_one() {
-    let (redis, folder) = (Redis::start_at(free_port(), &["--requirepass", "hush"]), rules(LIMITS));
+    let (redis, folder) = (Redis::start_with(&["--requirepass", "hush"]), rules(LIMITS));
     folder.write("wrong", "hash");
     for login in ["", "--store-password-file wrong"] {
         let output = folder.run(&format!("doctor --store {} {login}", redis.url()));

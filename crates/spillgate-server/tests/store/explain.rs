@@ -124,7 +124,7 @@ fn an_explanation_writes_nothing_to_a_cluster() {
 fn an_explanation_writes_nothing_without_scripts() {
     let redis = Redis::start();
     let limits = "  - key: user
-    rate_limits: [{name: a, unit: day, requests_per_unit: 3}, {name: b, unit: year, requests_per_unit: 5}]
+    rate_limits: [{name: a, unit: day, anchor: first_hit, requests_per_unit: 3}, {name: b, unit: year, requests_per_unit: 5}]
   - {key: charged, rate_limit: {unit: year, requests_per_unit: 2}}
   - {key: penalty, rate_limit: {unit: year, requests_per_unit: 1}}
   - {key: queue, rate_limit: {unit: year, requests_per_unit: 0}}

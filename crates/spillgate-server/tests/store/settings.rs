@@ -243,7 +243,7 @@ fn a_setting_without_effect_on_memory_is_a_note() {
 
 #[test]
 fn no_password_is_shown_anywhere() {
-    let redis = Redis::start_at(free_port(), &["--requirepass", "hush/hush@1"]);
+    let redis = Redis::start_with(&["--requirepass", "hush/hush@1"]);
     let folder = rules(LIMIT);
     folder.write("password", "hush/hush@1\n");
     folder.write("wrong", "hush-hush\n");

@@ -13,7 +13,7 @@ const SKETCH: &str = "representation: sketch, sketch_memory: 1MiB";
 fn sketched(limit: u32) -> Folder {
     rules(&format!(
         "  - key: address\n    rate_limit: {{window: 10m, limit: {limit}, algorithm: token_bucket, {SKETCH}}}\n  \
-         - key: both\n    rate_limits: [{{unit: hour, algorithm: sliding_window_counter, limit: 800, {SKETCH}}}, {{unit: hour, limit: 2}}]\n"
+         - key: both\n    rate_limits: [{{unit: hour, algorithm: sliding_window_counter, limit: 800, {SKETCH}}}, {{unit: hour, anchor: first_hit, limit: 2}}]\n"
     ))
 }
 

@@ -33,7 +33,7 @@ fn a_unix_socket_works_with_a_password_of_special_characters() {
     let folder = rules(LIMITS);
     folder.write("password", PASSWORD);
     let [socket, password] = ["redis.sock", "password"].map(|name| folder.path(name).display().to_string());
-    let redis = Redis::start_at(free_port(), &["--requirepass", PASSWORD, "--unixsocket", &socket]);
+    let redis = Redis::start_with(&["--requirepass", PASSWORD, "--unixsocket", &socket]);
     assert_decides(&folder, &format!("unix://{socket}"), &["--store-password-file", &password]);
     assert_eq!(redis.keys(&["-a", PASSWORD]).len(), 2);
 }
@@ -66,7 +66,7 @@ fn tls_works_with_certificates_on_both_sides() {
         ["--tls-key-file", &file("server.key")],
         ["--tls-auth-clients", "yes"],
     ];
-    let redis = Redis::start_at(free_port(), tls.as_flattened());
+    let redis = Redis::start_with(tls.as_flattened());
     let ours = [
         ["--store-tls-ca", &file("ca.pem")],
         ["--store-tls-cert", &file("client.pem")],
@@ -99,7 +99,7 @@ fn the_help_for_a_refused_certificate_works() {
         ["--tls-key-file", &own_key],
         ["--tls-auth-clients", "no"],
     ];
-    let _redis = Redis::start_at(free_port(), tls.as_flattened());
+    let _redis = Redis::start_with(tls.as_flattened());
     let url = format!("rediss://127.0.0.1:{port}");
     let doctor = |more: &str| folder.run(&format!("doctor --store {url} --store-deadline 5s {more}"));
     for (more, help) in [("", "set `store.tls.ca`"), ("--store-tls-ca own.pem", "set `store.tls.server_name`")] {

@@ -74,6 +74,9 @@ fn a_write_that_the_store_did_not_answer_has_an_unknown_outcome() {
     let (mut redis, folder) = (Redis::start(), rules(LIMIT));
     let server = serve(&folder, &redis.url(), &["--store-deadline", "1s"]);
     until_store(server.http(), "user", "7");
+    // Three units are refused. The counts of the list of callers are halved every ten minutes, and one unit would become
+    // zero.
+    assert_eq!([(); 3].map(|()| decided(server.http(), "user", "7").0), [429; 3]);
     redis.kill();
     let answer = http::request(server.admin(), "POST", "/reset", &[WRITE], ASK).expect("the server answers");
     assert_eq!(answer.status, 503, "{}", answer.body);
@@ -81,6 +84,6 @@ fn a_write_that_the_store_did_not_answer_has_an_unknown_outcome() {
     assert!(line.contains("change=\"unknown: caller ") && line.ends_with("status=503"), "{line}");
     // The line names the caller as insight does.
     let top: Value = serde_json::from_str(&http::get(server.admin(), "/top", &[]).body).expect("the page is JSON");
-    let id = top["limits"][0]["allowed"]["callers"][0]["id"].as_str().expect("the caller was counted");
+    let id = top["limits"][0]["refused"]["callers"][0]["id"].as_str().expect("the caller was counted");
     assert!(line.contains(&format!("caller {id} of rule user in domain api")), "{line}\n{top}");
 }

@@ -1,4 +1,4 @@
-//! A child process that ends at the latest when its test ends. Its output is read while it runs.
+//! A child process that ends at the latest when its test ends, even if the test is killed. Its output is read while it runs.
 //!
 //! If no code read the output, the pipe would become full, and the process would wait forever when it writes to the
 //! pipe. If a process ran after its test, it would disturb the next test.
@@ -10,6 +10,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
+
+use spillgate_testkit::start_bound;
 
 use super::DEADLINE;
 
@@ -31,8 +33,8 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn start(name: &'static str, command: &mut Command) -> Process {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap_or_else(|error| panic!("{name} does not start: {error}"));
+        let child = start_bound(command, [Stdio::null(), Stdio::piped(), Stdio::piped()]);
+        let mut child = child.unwrap_or_else(|error| panic!("{name} does not start: {error}"));
         let (send, stdout) = sync_channel(WAITING_LINES);
         // If too many lines wait, new lines are dropped. So the process never has to wait for a full pipe.
         lines(child.stdout.take().expect("stdout is piped"), move |line| drop(send.try_send(line)));

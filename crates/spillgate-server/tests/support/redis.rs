@@ -15,8 +15,12 @@ impl Redis {
         Redis(RedisServer::start())
     }
 
+    pub(crate) fn start_with(arguments: &[&str]) -> Redis {
+        Redis(RedisServer::start_with(arguments))
+    }
+
     pub(crate) fn start_at(port: u16, arguments: &[&str]) -> Redis {
-        Redis(RedisServer::start_with(port, arguments))
+        Redis(RedisServer::start_at(port, arguments))
     }
 
     /// Starts a node that does not belong to a cluster yet. Returns the node, and the port on which it talks to other nodes.
