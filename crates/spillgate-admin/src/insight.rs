@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 use spillgate::Clock;
 use spillgate::insight::{Reading, Report, TopCallers};
 use spillgate::rules::{Limit, Rule};
-
 use spillgate_http::problem::Problem;
 use spillgate_service::limit_name::LimitName;
 use spillgate_service::{CallerKeys, Service, Watched};

@@ -13,10 +13,10 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use spillgate::Clock;
 use spillgate::rules;
-
-use super::{AdminState, query_error};
 use spillgate_http::problem::Problem;
 use spillgate_service::Loaded;
+
+use super::{AdminState, query_error};
 
 /// The page is built in pieces. This is the number of rules in one piece.
 const PIECE_RULES: usize = 100;

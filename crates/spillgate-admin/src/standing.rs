@@ -6,9 +6,8 @@ use axum::http::StatusCode;
 use serde::Serialize;
 use serde_json::{Value, json};
 use spillgate::Clock;
-use spillgate_redis::{Error, StoreErrorKind};
-
 use spillgate_http::problem::Problem;
+use spillgate_redis::{Error, StoreErrorKind};
 use spillgate_service::operator::{Block, ChangeError, Scope, Term};
 use spillgate_service::{Loaded, Service};
 

@@ -4,7 +4,6 @@
 
 use serde::Serialize;
 use spillgate::insight::{Report, Verdict};
-
 use spillgate_service::limit_name::LimitName;
 
 /// The result of a replay.

@@ -3,9 +3,9 @@
 use spillgate::insight::{LimitInsight, Options, Suggestion, Take};
 use spillgate::rules::{Rules, RulesFile};
 use spillgate::{Clock as _, Limiter, ManualClock, MemoryOptions, MemoryStore, Time};
+use spillgate_service::limit_name::LimitName;
 
 use super::report::*;
-use spillgate_service::limit_name::LimitName;
 
 /// The beginning of the log: 2026-03-01 12:00:00 UTC.
 pub(crate) const BEGIN_NS: u64 = 1_772_366_400_000_000_000;

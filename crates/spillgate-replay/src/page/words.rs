@@ -5,10 +5,10 @@ use std::time::Duration;
 use maud::{Markup, html};
 use spillgate::insight::{Suggestion, Verdict};
 use spillgate::units::format_duration;
-
-use crate::report::RunReport;
 use spillgate_service::limit_name::LimitName;
 use spillgate_service::text::{clean, thousands, utc};
+
+use crate::report::RunReport;
 
 /// A space at which no line is broken.
 const FIXED_SPACE: char = '\u{a0}';

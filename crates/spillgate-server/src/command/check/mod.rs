@@ -14,6 +14,9 @@ use spillgate::{
     Time,
 };
 use spillgate_redis::{RedisStore, StoreErrorKind};
+use spillgate_service::explain::{After, Explained, ExplainedLimit, Explanation, Pairs, decided};
+use spillgate_service::metrics::Metrics;
+use spillgate_service::{Backend, Client, Grants, Loaded, Service, ServiceError, ServiceOptions};
 
 mod explain;
 
@@ -21,9 +24,6 @@ use crate::cli::{Check, Setting};
 use crate::command::open::{rule_checks, rules, settings, store};
 use crate::command::terminal::{EXIT_DENIED, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal, Tone};
 use crate::settings::{Settings, StoreUrl};
-use spillgate_service::explain::{After, Explained, ExplainedLimit, Explanation, Pairs, decided};
-use spillgate_service::metrics::Metrics;
-use spillgate_service::{Backend, Client, Grants, Loaded, Service, ServiceError, ServiceOptions};
 
 pub(super) fn run(check: &Check, terminal: &mut Terminal) -> u8 {
     let checked = settings(check).map_err(wrong).and_then(|settings| match settings.store.url {

@@ -4,10 +4,10 @@
 
 use serde::Deserialize;
 use spillgate::insight::Reading;
+use spillgate_service::limit_name::{LimitName, QuotaOptions};
 
 use super::fetch::Admin;
 use crate::command::terminal::Problem;
-use spillgate_service::limit_name::{LimitName, QuotaOptions};
 
 /// The most characters of an error in an answer. Such an error repeats text of the answer.
 const ERROR_CHARS: usize = 200;

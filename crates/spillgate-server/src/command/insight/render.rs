@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use spillgate::insight::{Callers, Estimate, Percentiles, Range, Report, SpanReport, TopCallers, Verdict};
 use spillgate::units::format_duration;
+use spillgate_service::limit_name::LimitName;
 
 use super::Reported;
 use crate::command::terminal::{Terminal, Tone, clean, thousands, wrapped};
-use spillgate_service::limit_name::LimitName;
 
 /// At most this many callers are shown.
 const CALLERS: usize = 5;

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use spillgate::{FallbackStore, Limiter, MemoryStore, OnStoreFailure};
 use spillgate_redis::RedisStore;
+use spillgate_service::Backend;
 
 use super::snapshot_file::LockedFile;
 use super::{log, snapshot};
 use crate::command::open::{memory, store};
 use crate::command::terminal::Problem;
 use crate::settings::{Settings, StoreUrl};
-use spillgate_service::Backend;
 
 /// How long the lists of blocks and shadow switches wait for the store. No request waits for them.
 const LIST_WITHIN: Duration = Duration::from_secs(1);

@@ -8,10 +8,9 @@ use std::thread;
 use std::time::Duration;
 
 use spillgate_redis::Error;
+use spillgate_service::Service;
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep};
-
-use spillgate_service::Service;
 
 const REFRESH_EVERY: Duration = Duration::from_secs(1);
 /// The least and the longest time that the start of the server waits for the first reading. A connection has to be made in it.

@@ -9,11 +9,11 @@ use std::thread;
 use std::time::Duration;
 
 use spillgate_redis::{Circuit, Error, RedisStore, StoreErrorKind};
+use spillgate_service::Service;
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::store_transitions::{Change, Changes, LOG_EVERY};
-use spillgate_service::Service;
 
 /// The pause after a probe that was answered.
 const PROBE_EVERY: Duration = Duration::from_millis(250);
