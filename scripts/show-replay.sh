@@ -40,7 +40,7 @@ echo
 for lines in real 1000000 10000000; do
   file=$log
   [ $lines = real ] || file=$folder/$lines.log
-  REPLAY_LOG=$file cargo test --release --locked --quiet --package spillgate-server --test replay -- \
-    the_answers_and_the_insight_are_those_of_a_server --nocapture |
+  REPLAY_LOG=$file cargo test --release --locked --quiet --package spillgate-server --test main -- \
+    replay::same_as_server::the_answers_and_the_insight_are_those_of_a_server --nocapture |
     grep --only-matching '[0-9]* requests allowed.*' | sed "s/^/* $(basename "$file"): /"
 done

@@ -1,7 +1,7 @@
-"""Compares a change with a checklist of CONTRIBUTING.md: prints the files of the change, and the row that names each file.
+"""Compares a change with a checklist of docs/contributing: prints the files of the change, and the row that names each file.
 
 A checklist is complete if it names every file that a typical change touches. To test a checklist, a person who does not know
-the project makes a change on a branch, and uses only CONTRIBUTING.md and ARCHITECTURE.md. Then this program reads the branch.
+the project makes a change on a branch, and uses only the checklist, CONTRIBUTING.md and ARCHITECTURE.md. Then this program reads the branch.
 
     scripts/show_checklist.py "A new setting" [BRANCH]
 
@@ -23,16 +23,21 @@ def git(*arguments):
     return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def rows(text, title):
+def checklist_of(title):
+    """Returns the text of the checklist whose page has this title."""
+    pages = [page.read_text() for page in sorted((ROOT / "docs/contributing").glob("*.md"))]
+    found = {page.splitlines()[0].removeprefix("# "): page for page in pages if re.search(r"^\| 1 \| ", page, re.MULTILINE)}
+    if title not in found:
+        sys.exit(f"docs/contributing has no checklist {title!r}; it has: {', '.join(found)}")
+    return found[title]
+
+
+def rows(text):
     """Yields the paths of a checklist, each with the number of its row.
 
     `NAME` in a path means any name. A path without `/` means every path that ends with it.
     """
-    sections = re.split(r"^### ", text, flags=re.MULTILINE)[1:]
-    found = {section.splitlines()[0].strip(): section for section in sections}
-    if title not in found:
-        sys.exit(f"CONTRIBUTING.md has no checklist {title!r}; it has: {', '.join(found)}")
-    for number, files, rest in re.findall(r"^\| (\d+) \| ([^|]*) \| (.*)$", found[title], re.MULTILINE):
+    for number, files, rest in re.findall(r"^\| (\d+) \| ([^|]*) \| (.*)$", text, re.MULTILINE):
         named = re.findall(r"`([^`\s]+)`", files) + re.findall(r"`([^`\s]+(?:\.rs|\.json|\.md|\.toml|/))`", rest)
         for path in named:
             yield int(number), path
@@ -57,7 +62,7 @@ def main():
     parser.add_argument("title", help="the heading of the checklist")
     parser.add_argument("branch", nargs="?", default="HEAD")
     options = parser.parse_args()
-    checklist = list(rows((ROOT / "CONTRIBUTING.md").read_text(), options.title))
+    checklist = list(rows(checklist_of(options.title)))
     base = git("merge-base", "main", options.branch)
     changes = [line.split("\t") for line in git("diff", "--numstat", "--no-renames", base, options.branch).splitlines()]
     if not changes:

@@ -1,7 +1,7 @@
-"""Compares the source trees of two commits: size, documentation, cycles of folders, and dependencies.
+"""Compares the source trees of two commits: crates, lines, tests, cycles, dependencies, documents.
 
-The effort of a reader cannot be measured. But some things make this effort larger, and these things can be measured: long
-files, folders that import each other, public items without documentation, a library with many dependencies, and a long README.
+The effort of a reader cannot be measured. But some things make this effort larger, and these things can be measured: large
+crates, folders that import each other, a library with many dependencies, long documents.
 
     scripts/show_house.py BEFORE [AFTER]
 
@@ -9,55 +9,68 @@ AFTER is HEAD if it is left out.
 """
 
 import argparse
-import os
 import pathlib
 import re
-import statistics
 import subprocess
 import tempfile
+import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # The unit tests of a file are at its end, because clippy accepts no item after them.
 TEST_MODULE = re.compile(r"^#\[cfg\(test\)\]\n(?:#\[.*\]\n)*mod \w+ \{", re.MULTILINE)
-LIBRARIES = ["spillgate-core", "spillgate", "spillgate-redis"]
+TEST = re.compile(r"^\s*#\[(?:tokio::)?test\b", re.MULTILINE)
+DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "DESIGN.md", "bench/RESULTS.md")
 
 
 def run(*command, **options):
     return subprocess.run(command, check=True, capture_output=True, text=True, **options).stdout
 
 
-def lines_of(paths):
-    return {path: len(path.read_text().splitlines()) for path in paths}
-
-
-def doc_share(tree, crate):
-    """Returns the share of lines of a library that are documentation comments. Blank lines and unit tests are not counted."""
-    lines = []
-    for path in (tree / "crates" / crate / "src").rglob("*.rs"):
-        if not is_test(path):
-            code = TEST_MODULE.split(path.read_text())[0]
-            lines += [line.strip() for line in code.splitlines() if line.strip()]
-    docs = sum(line.startswith(("///", "//!")) for line in lines)
-    return f"{100 * docs / len(lines):.1f} %"
-
-
 def is_test(path):
     return path.name == "tests.rs" or "tests" in path.parts or "spillgate-testkit" in path.parts
 
 
-def folders_in_cycles(tree):
-    """Counts the folders that import each other in a cycle. A file directly in `src` counts as a folder.
+def shipped(folder):
+    """Returns the text of each shipped file below a folder, without its unit tests and examples."""
+    files = [path for path in folder.rglob("*.rs") if not is_test(path.relative_to(folder)) and "src" in path.parts]
+    return {path: TEST_MODULE.split(path.read_text())[0] for path in files}
 
-    The test `tidy` of the checked-out commit finds the cycles, also in the tree of an older commit.
-    """
-    test = "the_folders_of_each_crate_form_no_cycle"
-    command = ["cargo", "test", "--quiet", "--locked", "--package", "spillgate-server", "--test", "tidy", "--", test]
-    environment = {**os.environ, "TIDY_ROOT": str(tree)}
-    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    groups = re.findall(r"^  spillgate[a-z-]*: (.*)$", ended.stdout + ended.stderr, re.MULTILINE)
-    if (ended.returncode == 0) == bool(groups):
-        raise SystemExit(f"the test {test} did not run:\n{ended.stdout}{ended.stderr}")
-    return sum(len(group.split(", ")) for group in groups)
+
+def groups_in_cycles(edges):
+    """Returns the groups of nodes that reach each other."""
+    reached = {}
+    for start in edges:
+        seen, open_ = set(), [start]
+        while open_:
+            new = edges.get(open_.pop(), set()) - seen
+            seen |= new
+            open_ += new
+        reached[start] = seen
+    return {frozenset(b for b in reached[a] if a in reached.get(b, ())) for a in edges if a in reached[a]}
+
+
+def folders_in_cycles(crate):
+    """Counts the folders of a crate that import each other. A file directly in `src` counts as a folder."""
+    src = crate / "src"
+    files = shipped(src)
+    folders = {path.relative_to(src).parts[:-1] for path in files}
+    folders |= {(path.stem,) for path in files if len(path.relative_to(src).parts) == 1}
+    edges = {}
+    for path, text in files.items():
+        parts = path.relative_to(src).parts
+        here = parts[:-1] or (path.stem,)
+        module = parts[:-1] if path.stem in ("mod", "lib") else (*parts[:-1], path.stem)
+        for line in re.findall(r"^\s*(?:use|[^/\n]*?)\b((?:crate|super)(?:::\w+)+)", text, re.MULTILINE):
+            names = line.split("::")
+            at = list(module)
+            if names[0] == "crate":
+                at = []
+            while names and names[0] in ("crate", "super"):
+                at = at[:-1] if names.pop(0) == "super" and at else at
+            there = next((t for n in range(len(names), 0, -1) if (t := (*at, *names[:n])) in folders), None)
+            if there and there != here and here[: len(there)] != there and there[: len(here)] != here:
+                edges.setdefault(here, set()).add(there)
+    return sum(len(group) for group in groups_in_cycles(edges))
 
 
 def bare_dependency(tree, folder):
@@ -65,13 +78,25 @@ def bare_dependency(tree, folder):
     project = folder / "bare"
     (project / "src").mkdir(parents=True)
     (project / "src" / "main.rs").write_text("fn main() {}\n")
-    manifest = f'[package]\nname = "bare"\nversion = "0.0.0"\nedition = "2024"\n\n[workspace]\n\n[dependencies]\n'
+    manifest = '[package]\nname = "bare"\nversion = "0.0.0"\nedition = "2024"\n\n[workspace]\n\n[dependencies]\n'
     (project / "Cargo.toml").write_text(manifest + f'spillgate = {{ path = "{tree / "crates" / "spillgate"}" }}\n')
     (project / "Cargo.lock").write_text((tree / "Cargo.lock").read_text())
     target = ["--target", "x86_64-unknown-linux-gnu"]
     listed = run("cargo", "tree", "--edges", "normal", "--prefix", "none", *target, cwd=project)
-    crates = {" ".join(line.split()[:2]) for line in listed.splitlines() if line.strip()}
-    return len(crates) - 1
+    return len({" ".join(line.split()[:2]) for line in listed.splitlines() if line.strip()}) - 1
+
+
+def test_programs(crate):
+    """Counts the integration test programs of a crate."""
+    manifest = tomllib.loads((crate / "Cargo.toml").read_text())
+    if not manifest["package"].get("autotests", True):
+        return len(manifest.get("test", []))
+    tests = crate / "tests"
+    return len([*tests.glob("*.rs"), *tests.glob("*/main.rs")])
+
+
+def words(path):
+    return len(path.read_text().split())
 
 
 def measure(revision):
@@ -82,22 +107,25 @@ def measure(revision):
         tree.mkdir()
         archive = subprocess.run(["git", "archive", revision], cwd=ROOT, check=True, capture_output=True).stdout
         subprocess.run(["tar", "-x", "-C", tree], input=archive, check=True)
-        rust = lines_of(tree.rglob("*.rs"))
-        shipped = {path: lines for path, lines in rust.items() if "src" in path.parts and "crates" in path.parts}
-        shipped = {path: lines for path, lines in shipped.items() if not is_test(path)}
-        largest = max(shipped, key=shipped.get)
-        readme = (tree / "README.md").read_text()
+        crates = sorted(path.parent for path in (tree / "crates").glob("*/Cargo.toml"))
+        lines = {crate.name: sum(text.count("\n") for text in shipped(crate).values()) for crate in crates}
+        files = {path: text.count("\n") for crate in crates for path, text in shipped(crate).items()}
+        largest, biggest = max(files, key=files.get), max(lines, key=lines.get)
+        rust = [path.read_text() for path in tree.rglob("*.rs")]
+        design = sorted((tree / "docs/design").glob("*.md"))
         return [
-            ("lines of Rust, tests and measurements included", f"{sum(rust.values()):,}"),
-            ("lines of Rust that are shipped", f"{sum(shipped.values()):,}"),
-            ("files that are shipped", str(len(shipped))),
-            ("lines of the median file", f"{statistics.median(shipped.values()):.0f}"),
-            ("lines of the largest file", f"{shipped[largest]} ({largest.relative_to(tree / 'crates')})"),
-            *((f"share of documentation lines, {crate}", doc_share(tree, crate)) for crate in LIBRARIES),
-            ("folders in a cycle", str(folders_in_cycles(tree))),
+            ("crates", str(len(crates))),
+            ("lines of Rust, tests and measurements included", f"{sum(text.count(chr(10)) for text in rust):,}"),
+            ("lines of Rust that are shipped", f"{sum(lines.values()):,}"),
+            ("the biggest crate, lines", f"{lines[biggest]:,} ({biggest})"),
+            ("the largest file, lines", f"{files[largest]} ({largest.relative_to(tree / 'crates')})"),
+            ("integration test programs", str(sum(map(test_programs, crates)))),
+            ("tests, without examples of the documentation", f"{sum(len(TEST.findall(text)) for text in rust):,}"),
+            ("folders in a cycle", str(sum(map(folders_in_cycles, crates)))),
             ("crates that a program gets from spillgate without features", str(bare_dependency(tree, folder))),
-            ("lines of README.md", str(len(readme.splitlines()))),
-            ("words of README.md", f"{len(readme.split()):,}"),
+            *((f"words of {name}", f"{words(tree / name):,}" if (tree / name).exists() else "-") for name in DOCUMENTS),
+            ("design questions in files of their own, and words of the longest", f"{len(design)}, {max(map(words, design), default=0):,}"),
+            ("words of the book", f"{sum(map(words, (tree / 'docs/src').rglob('*.md'))):,}"),
         ]
 
 
@@ -111,6 +139,7 @@ def main():
     print(f"| | before ({names[0]}) | after ({names[1]}) |\n|---|---|---|")
     for (name, old), (_, new) in zip(before, after, strict=True):
         print(f"| {name} | {old} | {new} |")
+    print("\nCycles between crates cannot be: Cargo refuses them.")
 
 
 if __name__ == "__main__":

@@ -1,17 +1,31 @@
 #!/usr/bin/env bash
-# Tests with random input for a longer time than CI has: scripts/soak.sh [MINUTES]. MINUTES is at least 10. One third of
-# the time is for the fuzz targets, one third for storms (random load) on the real server, and one third for the
-# property tests of the kernel. After that, a million random requests for each algorithm go to the kernel (the pure
-# decision code), to the memory store and to Redis. This last part takes additional time.
+# Runs what takes too long for every change: scripts/soak.sh [MINUTES]. Random input gets MINUTES (at least 10): one third
+# for the fuzz targets, one third for storms (random load) on the real server, one third for the property tests of the
+# kernel. Then come the checks of which `make test` has only a short form; CONTRIBUTING.md says which form stands for which.
+# A pass is written to bench/SOAK.md.
+#
+# scripts/soak.sh --age prints when it last passed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+passes=bench/SOAK.md
+if [ "${1:-}" = --age ]; then
+  last=$(tail -n 1 "$passes")
+  day=$(cut -d '|' -f 2 <<<"$last" | tr -d ' ')
+  if [[ $day == 2* ]]; then
+    echo "the last soak that passed is $((($(date +%s) - $(date --utc --date "$day" +%s)) / 86400)) days old:$last"
+  else
+    echo "no soak has passed yet: make soak"
+  fi
+  exit
+fi
 minutes=${1:-10}
 if ! [ "$minutes" -ge 10 ] 2>/dev/null; then
   echo "MINUTES is a whole number of at least 10, not '$minutes'" >&2
   exit 2
 fi
 third=$((minutes * 20))
+whole=$SECONDS
 scripts/setup.sh
 
 mapfile -t targets < <(sed -n 's/^path = "fuzz_targets\/\(.*\)\.rs"$/\1/p' fuzz/Cargo.toml)
@@ -21,8 +35,8 @@ scripts/fuzz.sh $((third / ${#targets[@]})) "${targets[@]}"
 # There are five storms, and two of them run at a time. So all storms together take about three times as long as one
 # storm.
 echo "== storms, $third s"
-HOSTILE_SECONDS=$((third / 3)) cargo test --release --quiet --locked --package spillgate-server --test hostile \
-  -- --test-threads=2
+HOSTILE_SECONDS=$((third / 3)) cargo test --release --quiet --locked --package spillgate-server --test main \
+  -- --test-threads=2 hostile::
 
 echo "== properties, $third s"
 began=$SECONDS
@@ -32,4 +46,18 @@ until [ $((SECONDS - began)) -ge "$third" ]; do
 done
 
 echo "== a million decisions of each algorithm by kernel, memory store and Redis"
-scripts/show-same-decisions.sh
+scripts/show.sh same-decisions
+echo "== all orders of threads, with up to three preemptions"
+scripts/loom.sh
+echo "== the Redis store on both versions of Valkey"
+scripts/valkey.sh
+echo "== tests of the benchmarks"
+cargo test --manifest-path bench/Cargo.toml --target-dir target --workspace --locked
+echo "== small logs with gigabytes of text"
+scripts/show.sh hostile-logs
+echo "== pages in the browser, with screenshots"
+scripts/show.sh page
+scripts/show.sh replay-report
+
+printf '| %s | %s | %s | %s |\n' "$(date --utc +%F)" "$(git rev-parse --short HEAD)" "$minutes" $(((SECONDS - whole) / 60)) >>"$passes"
+echo "soak passed; commit $passes"

@@ -1,29 +1,39 @@
 #!/usr/bin/env bash
-# Runs every check that a change has to pass before it is merged.
+# Runs every check that a change has to pass before it is merged, and prints how many seconds each step took. What takes
+# longer is in `make soak`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-scripts/setup.sh
-cargo fmt --all --check
-cargo clippy --workspace --all-targets --locked -- --deny warnings
-scripts/features.sh
-# With --no-fail-fast, one run names all failures.
-cargo test --workspace --locked --no-fail-fast
-scripts/valkey.sh
-# loom runs the code of the memory store's locks and of the sketches in every order in which threads can take turns. The
-# tests bound only the number of preemptions (switches away from a thread that could continue), to 1, 2 or 3.
-RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --config 'profile.dev.package.loom.opt-level=3' \
-    --package spillgate --lib --locked tests::model
-RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps --locked
+times=()
+finish() {
+  [ ${#times[@]} -eq 0 ] || printf '%s\n' "" "seconds by step:" "${times[@]}"
+}
+trap finish EXIT
 
-# Tests of the server's crate check links, snippets and tables of the book. Here the book only has to build.
-scripts/docs.sh
+step() { # NAME COMMAND...
+  local name=$1 began=$SECONDS
+  shift
+  printf '\n== %s\n' "$name"
+  "$@"
+  times+=("$(printf '%6d  %s' $((SECONDS - began)) "$name")")
+}
 
-# The benchmarks are in a workspace of their own, and have to pass the same checks.
-bench=(--manifest-path bench/Cargo.toml)
-cargo fmt "${bench[@]}" --all --check
-cargo clippy "${bench[@]}" --workspace --all-targets --locked -- --deny warnings
-cargo test "${bench[@]}" --workspace --locked
+# The benchmarks are in a workspace of their own, and share the target folder, the profile and the versions.
+bench=(--manifest-path bench/Cargo.toml --target-dir target --workspace --locked)
 
-# scripts/fuzz.sh runs the fuzz targets. Here they only have to compile.
-cargo check --manifest-path fuzz/Cargo.toml --target-dir target --locked
+step "setup" scripts/setup.sh
+step "the last soak" scripts/soak.sh --age
+step "formatting" cargo fmt --all --check
+step "formatting of the benchmarks" cargo fmt --manifest-path bench/Cargo.toml --all --check
+step "one version of each crate in all lock files" python3 scripts/lock_files.py
+step "lints" cargo clippy --workspace --all-targets --locked -- --deny warnings
+step "lints of the benchmarks" cargo clippy "${bench[@]}" --all-targets -- --deny warnings
+step "the fuzz targets compile" cargo check --manifest-path fuzz/Cargo.toml --target-dir target --locked
+step "each feature alone" scripts/features.sh
+step "build of the tests" scripts/nextest.sh --no-run
+step "tests" scripts/nextest.sh
+step "examples of the documentation" cargo test --doc --workspace --locked
+step "tests of the store on Valkey" scripts/valkey.sh 9.1
+step "all orders of threads, with one preemption" scripts/loom.sh 1
+step "rustdoc" env RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps --locked
+step "the book" scripts/docs.sh

@@ -5,16 +5,14 @@
 //! wrong.
 //! `Algorithm` explains the letters in the names of the tests.
 
-mod support;
-
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use proptest::prelude::*;
-use spillgate_core::{Algorithm, Anchor, Decision, Op, Quota, QuotaBuilder, Receipt, State};
-use support::{
+use crate::support::{
     Cost, DAY_NS, Gap, ask, ask_copy, builder, cases, costs, gaps, starts_ns, take, walk, windows_ns, within_bound,
 };
+use proptest::prelude::*;
+use spillgate_core::{Algorithm, Anchor, Decision, Op, Quota, QuotaBuilder, Receipt, State};
 
 /// An admitted take: its time, its units, and the time at which its caller may go on. In a queue, the caller first waits
 /// for its turn.

@@ -6,11 +6,9 @@
 //! The letters: f(s) is the maximum number of units that an algorithm admits in an interval of length s. B is the burst
 //! of a bucket, and T is the time between two units at the full rate. `Algorithm` has a table of all letters.
 
-mod support;
-
+use crate::support::{Cost, Gap, ask, ask_copy, cases, costs, gaps, plain_quotas, starts_ns, take, walk, within_bound};
 use proptest::prelude::*;
 use spillgate_core::{Algorithm, MAX_LATE_NS, Op, Quota, State, Wait};
-use support::{Cost, Gap, ask, ask_copy, cases, costs, gaps, plain_quotas, starts_ns, take, walk, within_bound};
 
 /// A time in 2026, far from the earliest and the latest time.
 const NOW: u64 = 1_770_000_000_123_456_789;

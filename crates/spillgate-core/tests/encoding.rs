@@ -4,13 +4,11 @@
 //! The words come from a snapshot file. A snapshot can be old, damaged or forged, and the server has to start
 //! nevertheless.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{ask, cases, quotas_with_extras, tiny_quotas};
 use proptest::prelude::*;
 use spillgate_core::{Algorithm, Op, Packed, Quota, Receipt, State, Time};
-use support::{ask, cases, quotas_with_extras, tiny_quotas};
 
 /// A time in 2026, far from the earliest and the latest time.
 const NOW: u64 = 1_770_000_000_123_456_789;

@@ -5,13 +5,11 @@
 //!
 //! f(s) is the bound of an algorithm: the maximum number of units that it admits in an interval of length s.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::model::Model;
+use crate::support::{ask, within_bound};
 use spillgate_core::{Algorithm, Anchor, Decision, Denied, Op, Quota, QuotaBuilder, Receipt, State};
-use support::model::Model;
-use support::{ask, within_bound};
 
 /// A node in the tree of all traces, with everything that happened on the way to the node.
 #[derive(Clone, Default)]
@@ -42,7 +40,7 @@ enum Letter {
 impl Letter {
     fn op(self, receipt: Option<Receipt>) -> Op {
         match (self, receipt) {
-            (Letter::Take(cost), _) => support::take(cost),
+            (Letter::Take(cost), _) => crate::support::take(cost),
             (Letter::TakeNow(cost), _) => Op::take(cost),
             (Letter::Force(cost), _) => Op::Force { cost },
             (Letter::RefundLast(cost), Some(_)) => Op::Refund { cost, receipt },

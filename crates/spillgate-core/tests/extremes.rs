@@ -5,12 +5,10 @@
 //! The letters: L is the limit, W is the window, T is the time between two units at the full rate, B is the burst, and
 //! w is the length of a segment.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{ask, ask_copy, take};
 use spillgate_core::{MAX_UNITS, Op, Quota, QuotaBuilder, QuotaError, State, Wait};
-use support::{ask, ask_copy, take};
 
 const MAX_SPAN_NS: u64 = 1 << 62;
 const MAX_TIME_NS: u64 = (1 << 63) - 1;

@@ -3,13 +3,11 @@
 //! Time gives back the units of a bucket too. If a correction gave back the same units once more, a bucket could admit any
 //! number of units at once.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{ask, cases, take};
 use proptest::prelude::*;
 use spillgate_core::{Op, Quota, Receipt, State};
-use support::{ask, cases, take};
 
 /// The number of units of the bucket.
 const BURST: u64 = 100;

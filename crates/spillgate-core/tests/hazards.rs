@@ -3,15 +3,13 @@
 //! The name of a test says the correct behaviour. The tests in the first part are about arithmetic. The tests in the
 //! second part are about mistakes that were seen in other limiters.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{DAY_NS, ask, ask_copy, take};
 use spillgate_core::{
     Algorithm, Anchor, Binding, Decision, Denied, Hit, MAX_UNITS, Op, Quota, QuotaBuilder, QuotaError, State, Time,
     Verdict, Wait, decide,
 };
-use support::{DAY_NS, ask, ask_copy, take};
 
 const SECOND_NS: u64 = 1_000_000_000;
 

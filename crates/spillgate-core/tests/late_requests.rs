@@ -7,13 +7,11 @@
 //! that is not refilled yet. If a quota with another T, here called T', charges the bucket, the debt is converted: it
 //! is multiplied by T'/T.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{Cost, ask, ask_copy, ask_late, bucket, cases, costs, quotas_with_extras, take};
 use proptest::prelude::*;
 use spillgate_core::{Binding, Decision, Hit, Op, Quota, Reason, State, Time, decide, decide_late};
-use support::{Cost, ask, ask_copy, ask_late, bucket, cases, costs, quotas_with_extras, take};
 
 /// A time in 2026, far from the earliest and the latest time.
 const NOW: u64 = 1_770_000_000_000_000_000;

@@ -4,14 +4,12 @@
 //! same as in the model's answer. A request can have the same time as the request before, an earlier time, or a later time.
 //! All operations except resets occur, and limits change from one request to the next.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::model::Model;
+use crate::support::{algorithms, ask, ask_copy, cases, take, tiny_quotas};
 use proptest::prelude::*;
 use spillgate_core::{Algorithm, Anchor, Decision, Op, OpKind, Quota, Receipt, State, Wait};
-use support::model::Model;
-use support::{algorithms, ask, ask_copy, cases, take, tiny_quotas};
 
 /// A request: the index of its quota, the time since the previous request, and the operation.
 #[derive(Clone, Copy, Debug)]

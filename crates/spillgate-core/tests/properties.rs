@@ -2,13 +2,11 @@
 //!
 //! Each property tests a sentence of the documentation, for all algorithms to which the sentence applies.
 
-mod support;
-
-use proptest::prelude::*;
-use spillgate_core::{Algorithm, Denied, Op, Quota, Reason, Receipt, State, Time, Wait};
-use support::{
+use crate::support::{
     Cost, Gap, ask, ask_copy, cases, costs, gaps, plain_quotas, quotas_with_extras, starts_ns, take, walk, within_bound,
 };
+use proptest::prelude::*;
+use spillgate_core::{Algorithm, Denied, Op, Quota, Reason, Receipt, State, Time, Wait};
 
 /// Checks that a state equals an empty state from `expires_at` on, and not before.
 fn assert_expiry(state: &State, quota: &Quota, now: u64) -> Result<(), TestCaseError> {

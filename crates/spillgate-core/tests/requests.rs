@@ -2,18 +2,16 @@
 //!
 //! If one limit of a request refuses, the other limits of the request must not be charged.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{Cost, Gap, ask, ask_copy, builder, cases, costs, gaps, plain_quotas, quotas_with_extras, take};
+use crate::support::{windows_ns, within_bound};
 use proptest::prelude::*;
 use spillgate_core::conformance::Reference;
 use spillgate_core::{
     Algorithm, Anchor, Binding, Decision, Denied, Hit, MAX_UNITS, Op, OpKind, Quota, QuotaBuilder, QuotaError, Reason,
     Receipt, State, Time, Verdict, Wait, decide,
 };
-use support::{Cost, Gap, ask, ask_copy, builder, cases, costs, gaps, plain_quotas, quotas_with_extras, take};
-use support::{windows_ns, within_bound};
 
 const NOW: u64 = 1_770_000_000_123_456_789;
 
@@ -29,7 +27,7 @@ fn any_quotas() -> impl Strategy<Value = Quota> {
 /// Quotas without a soft limit and with free refusals, from small to large.
 fn free_quotas() -> impl Strategy<Value = Quota> {
     let concurrency = (1..5u64).prop_map(|n| Quota::concurrency(n).build().expect("permits"));
-    let small = (support::algorithms(), 1..=5u64, 1..=4u64)
+    let small = (crate::support::algorithms(), 1..=5u64, 1..=4u64)
         .prop_filter_map("no such quota", |(a, limit, depth)| builder(a, limit, 960_000_000, depth).build().ok());
     prop_oneof![3 => small, 1 => plain_quotas(), 1 => concurrency]
 }
@@ -91,7 +89,7 @@ fn a_shadow_hit_beside_another_hit_leaves_its_verdict_as_it_is() {
 /// Two quotas that count in the same state and have different limits.
 fn quota_pairs() -> impl Strategy<Value = (Quota, Quota)> {
     let numbers = (1..=60u64, 1..=60u64, 1..=30u64, 1..=30u64);
-    (support::algorithms(), windows_ns(), numbers).prop_filter_map("no such pair", |(a, w, (l1, l2, d1, d2))| {
+    (crate::support::algorithms(), windows_ns(), numbers).prop_filter_map("no such pair", |(a, w, (l1, l2, d1, d2))| {
         Some((builder(a, l1, w, d1).build().ok()?, builder(a, l2, w, d2).build().ok()?))
     })
 }
@@ -119,7 +117,7 @@ fn extreme_numbers() -> impl Strategy<Value = u64> {
 
 fn extreme_quotas() -> impl Strategy<Value = Quota> {
     let algorithm = prop_oneof![
-        4 => support::algorithms(),
+        4 => crate::support::algorithms(),
         1 => Just(Algorithm::Concurrency),
     ];
     let numbers = (extreme_numbers(), extreme_numbers(), extreme_numbers(), extreme_numbers(), extreme_numbers());
@@ -288,7 +286,7 @@ proptest! {
         cost in costs(),
     ) {
         let mut last = (State::default(), NOW);
-        support::walk(&old, NOW, &steps, |state, _, now| {
+        crate::support::walk(&old, NOW, &steps, |state, _, now| {
             last = (state.clone(), now);
             Ok(())
         })?;

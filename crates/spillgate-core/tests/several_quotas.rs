@@ -6,15 +6,13 @@
 //!
 //! T is the time between two units of a bucket at the full rate. The depth of a bucket is its capacity.
 
-mod support;
-
 use std::time::Duration;
 
-use proptest::prelude::*;
-use spillgate_core::{Algorithm, Anchor, Denied, Op, Quota, QuotaBuilder, Receipt, State};
-use support::{
+use crate::support::{
     Cost, Gap, ask, ask_copy, ask_late, bucket, builder, cases, costs, gaps, take, tiny_quotas, within_bound,
 };
+use proptest::prelude::*;
+use spillgate_core::{Algorithm, Anchor, Denied, Op, Quota, QuotaBuilder, Receipt, State};
 
 /// A time in 2026, far from the earliest and the latest time.
 const NOW: u64 = 1_770_000_000_000_000_000;
@@ -71,7 +69,7 @@ fn greedy_steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn algorithms() -> impl Strategy<Value = Algorithm> {
-    prop_oneof![4 => Just(Algorithm::TokenBucket), 6 => support::algorithms()]
+    prop_oneof![4 => Just(Algorithm::TokenBucket), 6 => crate::support::algorithms()]
         .prop_filter("queues with different T do not share a state", |algorithm| *algorithm != Algorithm::LeakyBucket)
 }
 
@@ -80,13 +78,16 @@ fn algorithms() -> impl Strategy<Value = Algorithm> {
 fn quotas() -> impl Strategy<Value = Vec<Quota>> {
     let limit = || prop_oneof![1..=5u64, 1..=1000u64, Just(100_000)];
     let sizes = prop::collection::vec((limit(), prop_oneof![Just(0), 1..30u64], any::<bool>()), 2..=3);
-    (algorithms(), sizes, support::windows_ns()).prop_filter_map("no such quota", |(algorithm, sizes, window_ns)| {
-        let quotas = sizes.into_iter().map(|(limit, depth, charged)| {
-            let denied = if charged { Denied::Charged } else { Denied::Free };
-            builder(algorithm, limit, window_ns, depth).denied(denied).build().ok()
-        });
-        quotas.collect::<Option<Vec<Quota>>>()
-    })
+    (algorithms(), sizes, crate::support::windows_ns()).prop_filter_map(
+        "no such quota",
+        |(algorithm, sizes, window_ns)| {
+            let quotas = sizes.into_iter().map(|(limit, depth, charged)| {
+                let denied = if charged { Denied::Charged } else { Denied::Free };
+                builder(algorithm, limit, window_ns, depth).denied(denied).build().ok()
+            });
+            quotas.collect::<Option<Vec<Quota>>>()
+        },
+    )
 }
 
 /// Units that were charged or given back: the time, the number of units, and the index of the quota.
@@ -290,7 +291,7 @@ proptest! {
     /// allows.
     #[test]
     fn a_limit_cut_and_restored_admits_nothing_extra(
-        algorithm in algorithms(), limit in 2..500u64, window_ns in support::windows_ns(), cycles in 1..6usize, cost in 1..5u64,
+        algorithm in algorithms(), limit in 2..500u64, window_ns in crate::support::windows_ns(), cycles in 1..6usize, cost in 1..5u64,
     ) {
         let [large, small] = [limit, 1].map(|limit| builder(algorithm, limit, window_ns, 0).build().ok());
         let (Some(large), Some(small)) = (large, small) else { return Ok(()) };
@@ -484,7 +485,7 @@ proptest! {
         quotas in algorithms().prop_flat_map(tiny_quotas),
         steps in prop_oneof![steps().boxed(), steps_with_refunds().boxed()],
     ) {
-        let (mut state, mut model, mut now) = (State::default(), support::model::Model::default(), 1_000);
+        let (mut state, mut model, mut now) = (State::default(), crate::support::model::Model::default(), 1_000);
         let mut receipt = None;
         for (gap, quota, cost, kind, _) in steps {
             let quota = &quotas[quota % quotas.len()];

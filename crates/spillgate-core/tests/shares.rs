@@ -3,16 +3,14 @@
 //! The tests check the table in the documentation of `Quota::share`, the sum of all shares, and extreme quotas. m is
 //! the number of servers, and T is the time between two units. The last test is about a quota with other numbers.
 
-mod support;
-
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use crate::support::{algorithms, ask, cases, quotas_with_extras, take};
 use proptest::prelude::*;
 use spillgate_core::{
     Algorithm, Anchor, Denied, MAX_UNITS, OnStoreFailure, Op, OpKind, Quota, QuotaBuilder, State, Wait,
 };
-use support::{algorithms, ask, cases, quotas_with_extras, take};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MAX_SPAN_NS: u64 = 1 << 62;

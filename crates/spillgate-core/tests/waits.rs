@@ -2,13 +2,11 @@
 //!
 //! Clients sleep for `retry_after`. If the wait was too short, they would be refused again.
 
-mod support;
-
-use proptest::prelude::*;
-use spillgate_core::{Algorithm, Decision, Op, Quota, Reason, State, Wait};
-use support::{
+use crate::support::{
     algorithms, ask, ask_copy, cases, costs, gaps, plain_quotas, quotas_with_extras, starts_ns, take, tiny_quotas,
 };
+use proptest::prelude::*;
+use spillgate_core::{Algorithm, Decision, Op, Quota, Reason, State, Wait};
 
 /// Asks again for a refused caller, and checks that the take is refused before the wait is over, and allowed when it is over.
 /// `instants` gets the wait and returns when to ask again, in nanoseconds after the refusal. No other caller asks meanwhile.

@@ -36,24 +36,8 @@
 //!
 //! # Guarantees
 //!
-//! * Decisions, verdicts and states are the same, bit for bit, as those of the kernel for the same requests and times:
-//!   `tests/scripts/differential`.
-//! * If many tasks take from one key, exactly the limit is admitted for all of them together: `tests/scripts/store.rs`.
-//! * Every request is decided within its timeout, or fails with a [`StoreErrorKind`], whatever happens to the server.
-//!   No request is charged twice: `tests/transport`.
-//! * The deny cache repeats a refusal without a call to the server. The kernel would return the same refusal for the
-//!   states that the server has at the verdict's time. There are two exceptions. Another client may have changed the
-//!   states within [`Settings::deny_cache_max_age`], or a take that failed may have changed them. If the cache has the
-//!   states of only some limits, these can refuse the request. The other limits are then reported as `NotAsked`:
-//!   `src/deny_cache/tests`, `tests/modes/deny_cache.rs`, `tests/scripts/repeated.rs`.
-//! * A store that uses transactions instead of scripts admits no more than the limit in a window either:
-//!   `tests/modes/transaction.rs`.
-//! * Requests in several slots of a cluster are decided as the kernel decides them, even while slots move. If a replica
-//!   is promoted, the store finds it by itself: `tests/topology`.
-//! * While a slot moves, a request with several states in that slot is decided if all of them are on the same node.
-//!   Otherwise the request waits until they are on one node. At its deadline it fails with [`StoreErrorKind::Moved`]. A
-//!   request whose states do not exist yet fails in the same way, because Redis creates them on neither node.
-//! * A key lives as long as its state matters, and at most a millisecond longer: `tests/scripts/keys.rs`.
+//! [A page for contributors](https://github.com/spillgate/spillgate/blob/main/docs/guarantees/redis.md) has all
+//! guarantees of the store, each with the tests that check it.
 
 #![warn(missing_docs)]
 

@@ -1,19 +1,11 @@
 //! Tests of the readers of access logs: formats, order, compressed files, and hostile input.
 
-mod cli_support;
-#[path = "access_log/formats.rs"]
 mod formats;
-#[path = "access_log/hostile.rs"]
 mod hostile;
-#[path = "access_log/order.rs"]
 mod order;
-#[path = "access_log/program.rs"]
 mod program;
-#[path = "access_log/random.rs"]
 mod random;
-#[path = "access_log/servers.rs"]
 mod servers;
-mod support;
 
 use std::io::{Cursor, Read};
 use std::time::Duration;

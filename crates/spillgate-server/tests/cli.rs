@@ -2,12 +2,10 @@
 //!
 //! Scripts read the output and the exit codes of these commands, so the tests compare both.
 
-mod cli_support;
-mod support;
-
+use crate::support;
 use std::process::Command;
 
-use cli_support::{Folder, Output, lines};
+use crate::cli_support::{Folder, Output, lines};
 use serde_json::Value;
 
 const RULES: &str = "\

@@ -6,26 +6,15 @@
 
 #![allow(clippy::disallowed_methods, reason = "the system clock shows whether a new minute began while a page was run")]
 
-#[path = "docs/complete.rs"]
 mod complete;
-#[path = "docs/diagrams.rs"]
 mod diagrams;
-#[path = "docs/links.rs"]
 mod links;
-#[path = "docs/loose.rs"]
 mod loose;
-#[path = "docs/metrics.rs"]
 mod metrics;
-#[path = "docs/page.rs"]
 mod page;
-#[path = "docs/pictures.rs"]
 mod pictures;
-#[path = "docs/session.rs"]
 mod session;
-mod support;
-#[path = "docs/svg.rs"]
 mod svg;
-#[path = "docs/tables.rs"]
 mod tables;
 
 use std::time::SystemTime;
@@ -95,6 +84,7 @@ pages! {
     operating_reload: "docs/src/operating/reload.md",
     operating_snapshot: "docs/src/operating/snapshot.md",
     operating_store_failure: "docs/src/operating/store-failure.md",
+    reference_admin: "docs/src/reference/admin.md",
     reference_exit_codes: "docs/src/reference/exit-codes.md",
     reference_grpc: "docs/src/reference/grpc.md",
     reference_http: "docs/src/reference/http.md",

@@ -5,17 +5,16 @@
 
 #![allow(clippy::print_stdout, reason = "`make show-envoy` shows the answers")]
 
-mod support;
-
+use crate::support;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
 
+use crate::support::http::{Response, Upstream, get, get_from};
+use crate::support::process::Process;
+use crate::support::spillgate::Spillgate;
 use serde_json::Value;
-use support::http::{Response, Upstream, get, get_from};
-use support::process::Process;
-use support::spillgate::Spillgate;
 use tempfile::TempDir;
 
 /// The limit of each user in deploy/envoy/rules.yaml, in requests an hour.
@@ -252,7 +251,7 @@ fn envoy_can_refuse_requests_when_spillgate_is_killed() {
     assert_eq!(upstream.seen(), before, "no request reaches the upstream");
     println!("spillgate killed, failure_mode_deny: true: Envoy answered 20 of 20 requests with 503");
 
-    let _again = crate::spillgate(&["--grpc", &address]);
+    let _again = crate::envoy::spillgate(&["--grpc", &address]);
     support::eventually("Envoy asking spillgate again", || (envoy.get_as("later").status == 200).then_some(()));
     assert_eq!(refused_within_one_hour(&envoy, &upstream, "after").status, 429);
     println!("spillgate started again: Envoy enforces the limits again");

@@ -5,9 +5,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic makes the test fail")]
 
-mod cli_support;
-mod support;
-
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -16,8 +13,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use crate::cli_support::{Folder, signal};
+use crate::support::events::EventStream;
+use crate::support::spillgate::Spillgate;
+use crate::support::{DEADLINE, eventually, http};
 use bytes::Bytes;
-use cli_support::{Folder, signal};
 use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
 use spillgate::rules::{Rules, RulesFile};
@@ -28,9 +28,6 @@ use spillgate_server::listener::{App, Limits, Listen, Running, Server};
 use spillgate_server::settings::{Sources, resolve};
 use spillgate_service::metrics::{Closed, Metrics};
 use spillgate_service::{Backend, Readiness, Service, ServiceOptions};
-use support::events::EventStream;
-use support::spillgate::Spillgate;
-use support::{DEADLINE, eventually, http};
 
 const RULES: &str = "domain: api
 descriptors:

@@ -3,16 +3,15 @@
 //! Users copy these configurations. The proxies must refuse each request that spillgate refuses, with status 429 and the header
 //! fields of spillgate. When spillgate is down, the proxies must allow requests.
 
-mod support;
-
+use crate::support;
 use std::fs;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 
-use support::http::{Response, Upstream, get, get_from, request};
-use support::process::Process;
-use support::spillgate::Spillgate;
+use crate::support::http::{Response, Upstream, get, get_from, request};
+use crate::support::process::Process;
+use crate::support::spillgate::Spillgate;
 use tempfile::TempDir;
 
 /// The limit of each client address in deploy/nginx/rules.yaml and deploy/caddy/rules.yaml, in requests an hour.

@@ -7,11 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic makes the test fail")]
 #![allow(clippy::disallowed_methods, reason = "attacks and timeouts of clients need real time")]
 
-mod support;
-
-#[path = "hostile/attack.rs"]
 mod attack;
-#[path = "hostile/http2.rs"]
 mod http2;
 
 use std::io::{ErrorKind, Read, Write};
@@ -19,9 +15,9 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::support::{DEADLINE, eventually, http};
 use attack::{Attack, CHECK, Random, post};
 use http2::frame;
-use support::{DEADLINE, eventually, http};
 
 const BOUNDS: [&str; 4] = ["--limits-connections", "500", "--limits-receive", "1s"];
 

@@ -1,15 +1,12 @@
 //! Tests of `spillgate insight` with real servers, and with servers that answer with anything.
 
-mod cli_support;
-#[path = "insight/hostile.rs"]
 mod hostile;
-mod support;
 
-use cli_support::Folder;
+use crate::cli_support::Folder;
+use crate::support::spillgate::Spillgate;
+use crate::support::{eventually, http};
 use serde_json::{Value, json};
 use spillgate_testkit::RedisServer;
-use support::spillgate::Spillgate;
-use support::{eventually, http};
 
 const RULES: &str = "domain: d\ndescriptors:\n  - key: user\n    rate_limit: {unit: hour, requests_per_unit: 2}\n";
 

@@ -3,17 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic makes the test fail")]
 
-mod support;
-
-#[path = "metrics/counts.rs"]
 mod counts;
-#[path = "metrics/deploy.rs"]
 mod deploy;
-#[path = "metrics/durations.rs"]
 mod durations;
-#[path = "metrics/lint.rs"]
 mod lint;
-#[path = "metrics/page.rs"]
 mod page;
-#[path = "metrics/traffic.rs"]
 mod traffic;

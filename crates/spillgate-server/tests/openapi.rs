@@ -2,19 +2,16 @@
 //!
 //! Programs are generated from such a file. A member that is missing there, or has another type, breaks them.
 
-mod cli_support;
-#[path = "openapi/schema.rs"]
 mod schema;
-mod support;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use cli_support::{Folder, signal};
+use crate::cli_support::{Folder, signal};
+use crate::support::events::EventStream;
+use crate::support::spillgate::Spillgate;
+use crate::support::{eventually, http};
 use serde_json::{Value, json};
-use support::events::EventStream;
-use support::spillgate::Spillgate;
-use support::{eventually, http};
 
 const RULES: &str = "domain: api
 descriptors:

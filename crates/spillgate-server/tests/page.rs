@@ -4,9 +4,6 @@
 
 #![allow(clippy::print_stdout, reason = "the script that runs these tests shows what they measured")]
 
-mod cli_support;
-mod support;
-
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
@@ -15,7 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use cli_support::{Folder, signal};
+use crate::cli_support::{Folder, signal};
+use crate::support::process::Process;
+use crate::support::spillgate::Spillgate;
+use crate::support::{browser, eventually, http, root};
 use serde_json::{Value, json};
 use spillgate::rules::{Rules, RulesFile};
 use spillgate::{Limiter, MemoryOptions, MemoryStore};
@@ -25,9 +25,6 @@ use spillgate_server::listener::{App, Listen, Server};
 use spillgate_server::settings::{Sources, resolve};
 use spillgate_service::metrics::Metrics;
 use spillgate_service::{Backend, Readiness, Service, ServiceOptions};
-use support::process::Process;
-use support::spillgate::Spillgate;
-use support::{browser, eventually, http, root};
 
 /// The time until a part prints its next line or ends. The longest part needs two minutes.
 const DEADLINE: Duration = Duration::from_secs(400);

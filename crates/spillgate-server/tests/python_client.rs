@@ -5,13 +5,12 @@
 
 #![allow(clippy::print_stdout, reason = "`make show-python-client` shows a line for each case")]
 
-mod support;
-
+use crate::support;
 use std::process::Command;
 use std::time::Duration;
 
-use support::process::Process;
-use support::spillgate::Spillgate;
+use crate::support::process::Process;
+use crate::support::spillgate::Spillgate;
 
 /// The number of cases in the suite `enforcing` of `rls_client.py`. If a case does not run, fewer cases than this pass.
 const ENFORCING_CASES: usize = 29;

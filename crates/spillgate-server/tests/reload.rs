@@ -2,9 +2,6 @@
 //!
 //! An invalid rules file must neither turn limits off nor stop the server.
 
-mod cli_support;
-mod support;
-
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
@@ -12,11 +9,11 @@ use std::process::Command;
 use std::sync::mpsc::channel;
 use std::thread;
 
-use cli_support::{Folder, command, signal};
+use crate::cli_support::{Folder, command, signal};
+use crate::support::process::Process;
+use crate::support::spillgate::Spillgate;
+use crate::support::{DEADLINE, eventually, http};
 use serde_json::Value;
-use support::process::Process;
-use support::spillgate::Spillgate;
-use support::{DEADLINE, eventually, http};
 
 fn rules(limit: u32) -> String {
     format!("domain: api\ndescriptors: [{{key: user_id, rate_limit: {{unit: day, requests_per_unit: {limit}}}}}]\n")

@@ -3,18 +3,15 @@
 //! With `REPLAY_PICTURES=FOLDER` they write the pages, screenshots and PDF files into this folder, for people to look at. Only then
 //! is a report of forty limits among the pages.
 
-#[path = "replay_page/extremes.rs"]
 mod extremes;
-#[path = "replay_page/samples.rs"]
 mod samples;
-mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::support::browser::{Found, open};
 use spillgate_replay::page::page;
 use spillgate_replay::report::ReplayReport;
-use support::browser::{Found, open};
 
 /// Returns the folder of the pictures.
 fn pictures() -> Option<PathBuf> {

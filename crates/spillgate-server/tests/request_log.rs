@@ -6,17 +6,14 @@
 //! The log must explain a decision. At `info`, the log must not show the values of descriptors, and it must not grow
 //! with the number of requests.
 
-mod cli_support;
-mod support;
-
-use cli_support::{Folder, signal};
+use crate::cli_support::{Folder, signal};
+use crate::support::spillgate::Spillgate;
+use crate::support::{eventually, http};
 use spillgate_grpc::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use spillgate_grpc::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use spillgate_grpc::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use spillgate_grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use spillgate_grpc::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
-use support::spillgate::Spillgate;
-use support::{eventually, http};
 use tokio::runtime::Runtime;
 use tonic::transport::Endpoint;
 

@@ -5,15 +5,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic makes the test fail")]
 
-mod support;
-
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
-use support::spillgate::Spillgate;
-use support::{eventually, http};
+use crate::support::spillgate::Spillgate;
+use crate::support::{eventually, http};
 
 const RULES: usize = 20_000;
 /// How many clients can read a page at the same time. The server refuses the next client.

@@ -3,21 +3,18 @@
 //!
 //! Operators and service managers depend on these texts and exit codes.
 
-#[path = "serve/access.rs"]
 mod access;
-mod cli_support;
-mod support;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use cli_support::{Folder, command, signal};
+use crate::cli_support::{Folder, command, signal};
+use crate::support::process::Process;
+use crate::support::spillgate::Spillgate;
+use crate::support::{DEADLINE, eventually, http};
 use serde_json::Value;
-use support::process::Process;
-use support::spillgate::Spillgate;
-use support::{DEADLINE, eventually, http};
 
 fn rules(limit: u32) -> String {
     format!("domain: api\ndescriptors: [{{key: user_id, rate_limit: {{unit: day, requests_per_unit: {limit}}}}}]\n")

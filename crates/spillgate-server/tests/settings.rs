@@ -3,10 +3,8 @@
 //!
 //! The code that reads settings has its own tests in `src/settings/tests.rs`.
 
-mod cli_support;
-mod support;
-
-use cli_support::{Folder, Output, lines};
+use crate::cli_support::{Folder, Output, lines};
+use crate::support;
 
 const RULES: (&str, &str) = ("rules.yaml", "domain: d\ndescriptors: [{key: a}]\n");
 

@@ -2,9 +2,6 @@
 //!
 //! If a restart lost the counts, every client could use its whole limit again.
 
-mod cli_support;
-mod support;
-
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -12,11 +9,11 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
-use cli_support::Folder;
+use crate::cli_support::Folder;
+use crate::support::process::Process;
+use crate::support::spillgate::Spillgate;
+use crate::support::{DEADLINE, eventually, http};
 use serde_json::{Value, json};
-use support::process::Process;
-use support::spillgate::Spillgate;
-use support::{DEADLINE, eventually, http};
 
 const RULES: &str = "
 domain: api

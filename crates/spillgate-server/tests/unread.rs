@@ -5,18 +5,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic makes the test fail")]
 
-mod support;
-
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::support::spillgate::Spillgate;
+use crate::support::{DEADLINE, http};
 use ::http::{Method, Request, StatusCode};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use h2::client::{Builder, ResponseFuture, SendRequest};
 use h2::{Ping, PingPong, Reason};
-use support::spillgate::Spillgate;
-use support::{DEADLINE, http};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;

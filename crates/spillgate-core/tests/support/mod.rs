@@ -3,7 +3,6 @@
 //! Many events are close to an edge: a time at which a window, a segment or a wait ends, or a cost that just fits.
 //! Random numbers rarely fall there. W is the window of a quota, T is the time between two units of a bucket, and w is
 //! the length of a segment.
-#![allow(dead_code, reason = "each test file uses only a part of this module")]
 
 pub(crate) mod model;
 

@@ -17,7 +17,7 @@ use spillgate_core::{
 use spillgate_redis::{RedisStore, Settings};
 use tokio::task::JoinSet;
 
-use crate::server::Server;
+use crate::support::server::Server;
 
 const WINDOW: Duration = Duration::from_millis(400);
 const TASKS: u64 = 4;

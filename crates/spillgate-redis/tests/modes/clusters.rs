@@ -6,9 +6,9 @@ use spillgate_core::{Binding, Decision, Hit, Op, Quota, Source, Store as _, Timi
 use spillgate_redis::{LogForm, RedisKey, RedisStore, Settings, StoreErrorKind};
 use tokio::time::{Instant, sleep};
 
-use crate::cluster::{Cluster, key_on, slot, text};
-use crate::load::{Load, States, counted};
-use crate::{PATIENCE, a_day, take, until, with_long_timeouts};
+use crate::support::cluster::{Cluster, key_on, slot, text};
+use crate::support::common::{PATIENCE, a_day, take, until, with_long_timeouts};
+use crate::support::load::{Load, States, counted};
 
 fn store(cluster: &Cluster, scripts: bool) -> RedisStore {
     let settings = Settings { scripts, log: LogForm::Zset, ..with_long_timeouts(&cluster.url()) };
@@ -24,7 +24,7 @@ async fn without_scripts_slots_move_and_no_take_is_lost_or_charged_twice() {
     let store = store(&cluster, false);
     let load = Load::start(&store, TASKS, PATIENCE, States::Last);
     until("every task has sent a request", || load.decided() > 20 * TASKS).await;
-    let id = |node: &crate::server::Server| text(node.run(&["CLUSTER", "MYID"]));
+    let id = |node: &crate::support::server::Server| text(node.run(&["CLUSTER", "MYID"]));
     let mut slots: Vec<u16> =
         (1..=u128::from(TASKS)).map(|i| slot(from, i << 96 | i, &a_day(1))).filter(|slot| *slot < 5461).collect();
     slots.sort_unstable();

@@ -6,8 +6,8 @@ use spillgate_core::{Algorithm, Anchor, Binding, Decision, Hit, Op, Quota, Reaso
 use spillgate_redis::{RedisStore, Settings};
 use tokio::time::{Instant, sleep};
 
-use crate::support::{Client, RedisServer, bytes};
-use crate::{ask, settings};
+use crate::modes::{ask, settings};
+use crate::support::client::{Client, RedisServer, bytes};
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// Ten times the default of `deny_cache_max_age`, the maximum age of an entry in the deny cache.

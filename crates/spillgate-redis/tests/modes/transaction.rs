@@ -9,8 +9,8 @@ use spillgate_core::{Anchor, Binding, Decision, Hit, Op, OpKind, Quota, Reason, 
 use spillgate_redis::{RedisStore, Settings, TRANSACTION_COMMANDS};
 use tokio::time::{Instant, sleep};
 
-use crate::support::RedisServer;
-use crate::{ask, settings};
+use crate::modes::{ask, settings};
+use crate::support::client::RedisServer;
 
 const DAY: Duration = Duration::from_secs(86_400);
 const PATIENCE: Duration = Duration::from_secs(30);

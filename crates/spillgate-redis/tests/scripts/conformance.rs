@@ -4,7 +4,7 @@ use spillgate_core::conformance::{TRACES, run};
 use spillgate_core::{Decision, Hit, Time, Verdict};
 use spillgate_redis::{Decoded, LogForm, ScriptCall};
 
-use crate::support::{Client, RedisServer, bytes, call};
+use crate::support::client::{Client, RedisServer, bytes, call};
 
 fn decide(client: &mut Client, log: LogForm, now: Time, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Verdict {
     let mut request = ScriptCall::with(Some(now), hits, log).expect("the request is well formed");

@@ -8,7 +8,7 @@ use spillgate_core::{
 };
 use spillgate_redis::{Decoded, LogForm, RedisKey, ScriptCall, decode_state};
 
-use crate::support::{Client, RedisServer, bytes, call};
+use crate::support::client::{Client, RedisServer, bytes, call};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);

@@ -9,7 +9,7 @@ use redis::Value;
 use spillgate_core::{Anchor, Binding, Decision, Denied, Hit, Op, Quota, QuotaBuilder, State, Time, decide};
 use spillgate_redis::{Decoded, LogForm, RedisKey, ScriptCall, decode_state};
 
-use crate::support::{Client, RedisServer, bytes, call};
+use crate::support::client::{Client, RedisServer, bytes, call};
 
 const NOW_S: u64 = 1_790_000_000;
 const SECOND: Duration = Duration::from_secs(1);

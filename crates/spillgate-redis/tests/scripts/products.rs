@@ -1,7 +1,7 @@
 //! The scripts compare products of up to 106 bits, although Lua has only doubles. The tests compare the results with
 //! 128-bit integers.
 
-use crate::support::{self, RedisServer};
+use crate::support::client::{RedisServer, bytes};
 use spillgate_testkit::Random;
 
 const CASES: usize = 200_000;
@@ -54,7 +54,7 @@ fn products_compare_as_128_bit_integers() {
         let cases: Vec<[u64; 5]> = (0..CASES_A_CALL).map(|_| case(&mut random)).collect();
         let packed: Vec<u8> = cases.iter().flatten().flat_map(|number| number.to_be_bytes()[1..].to_vec()).collect();
         let reply = client.ask_one(redis::cmd("EVAL").arg(SCRIPT).arg(0).arg(packed).clone());
-        for (case, found) in cases.iter().zip(support::bytes(&reply)) {
+        for (case, found) in cases.iter().zip(bytes(&reply)) {
             assert_eq!(*found == b'1', is_at_most(*case), "{case:?}");
             smaller += usize::from(is_at_most(*case));
         }

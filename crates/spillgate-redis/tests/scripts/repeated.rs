@@ -17,8 +17,8 @@ use spillgate_redis::{LogForm, RedisStore, Settings};
 use spillgate_testkit::Random;
 use tokio::time::sleep;
 
-use crate::differential::fixture::{reads, stored_state};
-use crate::support::{Client, RedisServer};
+use crate::scripts::differential::fixture::{reads, stored_state};
+use crate::support::client::{Client, RedisServer};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const DAY: Duration = Duration::from_secs(86_400);

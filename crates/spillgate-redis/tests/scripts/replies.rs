@@ -7,7 +7,7 @@ use spillgate_core::{Binding, Decision, Hit, Op, Quota, Receipt, StoreError, Sto
 use spillgate_redis::{Decoded, ScriptCall};
 use spillgate_testkit::Random;
 
-use crate::support::{RedisServer, bytes, call};
+use crate::support::client::{RedisServer, bytes, call};
 
 const CASES: u32 = 200_000;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use spillgate_core::{Anchor, Binding, Decision, Hit, Op, OpKind, Quota, Store, Time, Timing, Wait};
 use spillgate_redis::{Decoded, LogForm, RedisStore, SCRIPT_COMMANDS, Script, ScriptCall, Settings};
 
-use crate::support::{Client, RedisServer, bytes, call};
+use crate::support::client::{Client, RedisServer, bytes, call};
 
 const TASKS: usize = 64;
 const TAKES: usize = 40;

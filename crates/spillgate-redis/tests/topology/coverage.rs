@@ -6,10 +6,10 @@ use spillgate_redis::{Cause, Circuit, RedisStore, Settings, StoreErrorKind};
 use spillgate_testkit::free_port;
 use tokio::time::{Instant, sleep};
 
-use crate::cluster::{Cluster, WITHIN, key_on, slot, text};
-use crate::load::{Load, States, counted};
-use crate::server::Server;
-use crate::{PATIENCE, a_day, take, until, until_decided, with_long_timeouts};
+use crate::support::cluster::{Cluster, WITHIN, key_on, slot, text};
+use crate::support::common::{PATIENCE, a_day, take, until, until_decided, with_long_timeouts};
+use crate::support::load::{Load, States, counted};
+use crate::support::server::Server;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_that_lacks_slots_serves_no_request_until_it_is_complete() {

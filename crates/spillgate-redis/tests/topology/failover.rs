@@ -2,10 +2,10 @@
 
 use spillgate_redis::{RedisStore, Settings};
 
-use crate::cluster::{Cluster, WITHIN, key_on, role};
-use crate::load::{Load, States, counted};
-use crate::load_on_one_key::{KeyLoad, LIMIT, counted_by, passed_on};
-use crate::{a_day, until};
+use crate::support::cluster::{Cluster, WITHIN, key_on, role};
+use crate::support::common::{a_day, until};
+use crate::support::load::{Load, States, counted};
+use crate::topology::load_on_one_key::{KeyLoad, LIMIT, counted_by, passed_on};
 
 /// The takes that are admitted never exceed the limit plus the units that the dead primary had admitted but not
 /// replicated.

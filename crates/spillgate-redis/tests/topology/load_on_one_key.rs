@@ -10,9 +10,9 @@ use spillgate_redis::{RedisKey, RedisStore};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::cluster::{WITHIN, text};
-use crate::server::Server;
-use crate::{PATIENCE, a_day, take, until};
+use crate::support::cluster::{WITHIN, text};
+use crate::support::common::{PATIENCE, a_day, take, until};
+use crate::support::server::Server;
 
 pub(crate) const LIMIT: u64 = 3000;
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 use spillgate_core::{Binding, Decision, Hit, Op, Quota, Store as _, Timing};
 use spillgate_redis::{Circuit, RedisKey, StoreErrorKind};
 
-use crate::cluster::{Cluster, key_on, slot, text};
-use crate::load::{Load, States};
-use crate::server::Server;
-use crate::{PATIENCE, a_day, take, until};
+use crate::support::cluster::{Cluster, key_on, slot, text};
+use crate::support::common::{PATIENCE, a_day, take, until};
+use crate::support::load::{Load, States};
+use crate::support::server::Server;
 
 /// Returns the keys that [`Load`] uses.
 fn keys(tasks: u64) -> impl Iterator<Item = u128> {

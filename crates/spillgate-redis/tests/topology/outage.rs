@@ -11,8 +11,8 @@ use spillgate_redis::{RedisStore, Settings};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::cluster::{Cluster, WITHIN, key_on};
-use crate::{PATIENCE, a_day, until, with_long_timeouts};
+use crate::support::cluster::{Cluster, WITHIN, key_on};
+use crate::support::common::{PATIENCE, a_day, until, with_long_timeouts};
 
 const TASKS: u64 = 16;
 const PARTIAL: [&str; 2] = ["--cluster-require-full-coverage", "no"];

@@ -11,9 +11,9 @@ use spillgate_redis::{Circuit, RedisStore, Settings, StoreErrorKind};
 use spillgate_testkit::Random;
 use tokio::time::{Instant, sleep};
 
-use crate::cluster::{Cluster, WITHIN, key_on};
-use crate::server::Server;
-use crate::{PATIENCE, a_day, until, with_long_timeouts};
+use crate::support::cluster::{Cluster, WITHIN, key_on};
+use crate::support::common::{PATIENCE, a_day, until, with_long_timeouts};
+use crate::support::server::Server;
 
 /// The keys and quotas of the hits in requests.
 struct Fixture {

@@ -9,8 +9,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use crate::server::Server;
-use crate::{PATIENCE, a_day, take, until, until_decided, with_long_timeouts};
+use crate::support::common::{PATIENCE, a_day, take, until, until_decided, with_long_timeouts};
+use crate::support::server::Server;
 
 #[derive(Clone, Copy)]
 enum Report {

@@ -7,9 +7,9 @@ use redis::Value;
 use spillgate_testkit::{folder_in_memory, free_port, redis_program, start_until_logged};
 use tempfile::TempDir;
 
-use crate::cluster::text;
-use crate::server::{Server, run};
-use crate::until;
+use crate::support::cluster::text;
+use crate::support::common::until;
+use crate::support::server::{Server, run};
 
 pub(crate) struct SentinelSetup {
     /// The two servers. The first one is the primary at the start.

@@ -3,13 +3,13 @@
 use spillgate_redis::{Cause, Error, RedisStore, Settings, StoreErrorKind};
 use spillgate_testkit::free_port;
 
-use crate::cluster::{WITHIN, role, text};
-use crate::common::limiter;
-use crate::load::{Load, States, counted};
-use crate::load_on_one_key::{KeyLoad, LIMIT, counted_by, passed_on};
-use crate::sentinel_setup::{Sentinel, SentinelSetup};
-use crate::server::{Server, run};
-use crate::{a_day, take, until, with_long_timeouts};
+use crate::support::cluster::{WITHIN, role, text};
+use crate::support::common::limiter;
+use crate::support::common::{a_day, take, until, with_long_timeouts};
+use crate::support::load::{Load, States, counted};
+use crate::support::server::{Server, run};
+use crate::topology::load_on_one_key::{KeyLoad, LIMIT, counted_by, passed_on};
+use crate::topology::sentinel_setup::{Sentinel, SentinelSetup};
 
 fn store(sentinel_setup: &SentinelSetup) -> RedisStore {
     RedisStore::new(&Settings { timeout: WITHIN, connections: 2, ..Settings::new(sentinel_setup.url()) })
@@ -118,7 +118,9 @@ async fn one_sentinel_that_knows_is_enough() {
     sentinel_setup.servers[0].run(&limiter(&["+role"]));
     let store = RedisStore::new(&with_long_timeouts(&url("main"))).expect("the URL is valid");
     assert_eq!(store.nodes()[0].address, "main");
-    let (_, decision) = take(&store, 1, &a_day(1000), crate::PATIENCE).await.expect("the sentinel reports the primary");
+    let (_, decision) = take(&store, 1, &a_day(1000), crate::support::common::PATIENCE)
+        .await
+        .expect("the sentinel reports the primary");
     assert_eq!(decision.remaining, 999);
     assert!(is_at(&store, &sentinel_setup.servers[0]));
 
@@ -148,7 +150,7 @@ async fn sentinels_that_want_a_password_get_their_own() {
             RedisStore::new(&Settings { sentinel_user, sentinel_password, ..with_long_timeouts(&url) })
                 .expect("the URL is valid")
         };
-        take(&store(Some("hush")), 1, &a_day(1000), crate::PATIENCE)
+        take(&store(Some("hush")), 1, &a_day(1000), crate::support::common::PATIENCE)
             .await
             .expect("the store logs in to the sentinel and to the server");
         for password in [None, Some("hash")] {

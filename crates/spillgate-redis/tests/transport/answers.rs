@@ -10,9 +10,9 @@ use spillgate_testkit::free_port;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
-use crate::common::limiter;
-use crate::server::Server;
-use crate::{PATIENCE, a_day, take, until, until_decided, with_long_timeouts};
+use crate::support::common::limiter;
+use crate::support::common::{PATIENCE, a_day, take, until, until_decided, with_long_timeouts};
+use crate::support::server::Server;
 
 /// Sends requests until one has failed with this kind of error.
 async fn until_failed(store: &RedisStore, quota: &Quota, class: StoreErrorKind) {

@@ -7,9 +7,9 @@ use spillgate::{MemoryOptions, MemoryStore};
 use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Store, Time, Timing};
 use spillgate_redis::{RedisKey, RedisStore, Settings, StoreErrorKind};
 
-use crate::server::Server;
-use crate::start::until_serves;
-use crate::{PATIENCE, a_day, with_long_timeouts};
+use crate::support::common::{PATIENCE, a_day, with_long_timeouts};
+use crate::support::server::Server;
+use crate::transport::start::until_serves;
 
 /// Returns a store with one connection, so that all takes arrive in order. The deny cache is off, so every take is
 /// sent.

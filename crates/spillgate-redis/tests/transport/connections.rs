@@ -9,9 +9,9 @@ use spillgate_redis::{Circuit, RedisStore, Settings, StoreErrorKind};
 use spillgate_testkit::free_port;
 use tokio::time::timeout;
 
-use crate::proxy::delayed;
-use crate::server::Server;
-use crate::{PATIENCE, a_day, take, until, until_decided, with_long_timeouts};
+use crate::support::common::{PATIENCE, a_day, take, until, until_decided, with_long_timeouts};
+use crate::support::server::Server;
+use crate::transport::proxy::delayed;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_connection_that_cannot_be_made_again_blocks_no_caller() {

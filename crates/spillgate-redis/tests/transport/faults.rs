@@ -8,10 +8,10 @@ use std::time::Duration;
 use spillgate_redis::{Circuit, RedisStore, Settings, StoreErrorKind};
 use tokio::time::{sleep, timeout};
 
-use crate::load::{Load, States, Tally, counted};
-use crate::proxy::Proxy;
-use crate::server::Server;
-use crate::{a_day, take, until, with_long_timeouts};
+use crate::support::common::{a_day, take, until, with_long_timeouts};
+use crate::support::load::{Load, States, Tally, counted};
+use crate::support::server::Server;
+use crate::transport::proxy::Proxy;
 
 const WITHIN: Duration = Duration::from_millis(50);
 
@@ -80,7 +80,10 @@ async fn a_limit_is_given_out_at_most_once_in_each_life_of_the_server() {
     server.kill();
     server.start_again();
     for task in tasks {
-        timeout(crate::PATIENCE, task).await.expect("every request is answered").expect("no task panics");
+        timeout(crate::support::common::PATIENCE, task)
+            .await
+            .expect("every request is answered")
+            .expect("no task panics");
     }
     let admitted = count(&admitted);
     assert!((LIMIT / 2 + 1..=2 * LIMIT).contains(&admitted), "{admitted} admitted");
@@ -121,7 +124,7 @@ async fn connections_are_reset_in_the_middle_of_an_answer() {
     let server = Server::start();
     let proxy = Proxy::start(server.port(), 5000).await;
     let store = RedisStore::new(&with_long_timeouts(&proxy.url())).expect("the URL is valid");
-    let load = Load::start(&store, 64, crate::PATIENCE, States::Last);
+    let load = Load::start(&store, 64, crate::support::common::PATIENCE, States::Last);
     until("connections are reset", || proxy.resets() >= 8).await;
     until_more_are_decided(&load).await;
     let tally = load.end().await;
@@ -135,7 +138,7 @@ async fn connections_are_reset_in_the_middle_of_an_answer() {
 async fn scripts_are_flushed_all_the_time() {
     let server = Server::start();
     let store = RedisStore::new(&with_long_timeouts(&server.url())).expect("the URL is valid");
-    let load = Load::start(&store, 32, crate::PATIENCE, States::Last);
+    let load = Load::start(&store, 32, crate::support::common::PATIENCE, States::Last);
     for _ in 0..50 {
         server.run(&["SCRIPT", "FLUSH"]);
         let before = load.decided();

@@ -6,8 +6,8 @@ use spillgate_redis::{RedisStore, Settings, StoreErrorKind};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::server::Server;
-use crate::{PATIENCE, a_day, take, with_long_timeouts};
+use crate::support::common::{PATIENCE, a_day, take, with_long_timeouts};
+use crate::support::server::Server;
 
 /// Starts a server that replies `reply` to every script, and returns its URL.
 async fn answering(reply: &'static [u8]) -> String {

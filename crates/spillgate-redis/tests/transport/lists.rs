@@ -9,9 +9,9 @@ use spillgate_redis::{RedisStore, StoreErrorKind};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::proxy::delayed;
-use crate::server::Server;
-use crate::{PATIENCE, with_long_timeouts};
+use crate::support::common::{PATIENCE, with_long_timeouts};
+use crate::support::server::Server;
+use crate::transport::proxy::delayed;
 
 /// Starts a server whose list has two entries. Its first `short` scans, on any connection, show only one of them. Returns the URL of
 /// the server.

@@ -9,8 +9,8 @@ use tokio::runtime::Builder;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::server::Server;
-use crate::{PATIENCE, a_day, take, until, until_decided, with_long_timeouts};
+use crate::support::common::{PATIENCE, a_day, take, until, until_decided, with_long_timeouts};
+use crate::support::server::Server;
 
 #[tokio::test]
 async fn a_store_is_there_before_its_server() {

@@ -8,9 +8,9 @@ use spillgate_redis::{Cause, Error, RedisStore, Settings, StoreErrorKind, Tls};
 use spillgate_testkit::free_port;
 use tempfile::TempDir;
 
-use crate::common::limiter;
-use crate::server::Server;
-use crate::{PATIENCE, a_day, take, until_decided, with_long_timeouts};
+use crate::support::common::limiter;
+use crate::support::common::{PATIENCE, a_day, take, until_decided, with_long_timeouts};
+use crate::support::server::Server;
 
 /// Sends two takes. The second take must find the state that the first take wrote.
 async fn assert_decides(settings: &Settings) {

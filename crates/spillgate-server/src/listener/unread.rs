@@ -30,7 +30,7 @@ const BLOCK_BYTES: usize = 64 << 10;
 pub(super) const LONG_BYTES: usize = 8 << 10;
 /// Each call reserves this much for its answer, so that a short answer always fits.
 pub(super) const SHORT_BYTES: usize = 512;
-/// The memory of h2 for a call and a short answer, in bytes. `scripts/show-unread-answers.sh` measures it.
+/// The memory of h2 for a call and a short answer, in bytes. `make show-unread-answers` measures it.
 pub(super) const CALL_BYTES: usize = 2304 + SHORT_BYTES;
 /// The memory of h2 for one more frame, in bytes.
 pub(super) const FRAME_BYTES: usize = 256;

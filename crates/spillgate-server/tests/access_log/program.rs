@@ -10,8 +10,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use spillgate_replay::access_log::FILES_MAX;
 
-use super::cli_support::{Folder, command};
 use super::line;
+use crate::cli_support::{Folder, command};
 
 const RULES: &str = "domain: web
 descriptors:

@@ -11,10 +11,10 @@ use std::time::SystemTime;
 
 use tempfile::TempDir;
 
-use super::support::http::get;
-use super::support::process::Process;
-use super::support::{eventually, from_environment};
 use super::{Copied, file, reader, values};
+use crate::support::http::get;
+use crate::support::process::Process;
+use crate::support::{eventually, from_environment};
 
 /// A user agent with the characters that servers write as escapes.
 const AGENT: &str = "say \"hi\" \\ é\t.";

@@ -49,17 +49,17 @@ fn every_algorithm_is_explained_and_has_its_bound() {
 #[test]
 fn every_route_is_in_the_tables() {
     let server = Spillgate::serve(&root().join("examples/quickstart.yaml"), &[]);
-    let sections = [(server.http(), "Routes"), (server.admin(), "The admin listener")];
-    for (address, heading) in sections {
+    let pages = [(server.http(), "docs/src/reference/http.md"), (server.admin(), "docs/src/reference/admin.md")];
+    for (address, page) in pages {
         // If the path of a request is unknown, the answer of the server lists the paths that exist.
         let answer = http::get(address, "/no-such-path", &[]).body;
         let problem: Value = serde_json::from_str(&answer).expect("the answer is JSON");
         let help = problem["help"].as_str().expect("the answer has a help text");
         let words = help.split([' ', ',']).filter(|word| word.starts_with('/'));
         let routes: BTreeSet<_> = words.map(str::to_owned).collect();
-        let column = first_column("docs/src/reference/http.md", heading);
+        let column = first_column(page, "Routes");
         let column: BTreeSet<_> = column.iter().filter_map(|route| Some(route.split_once(' ')?.1.to_owned())).collect();
-        assert_eq!(column, routes, "the table under the heading `{heading}` has all routes and no others");
+        assert_eq!(column, routes, "the table of routes of {page} has all routes and no others");
     }
 }
 

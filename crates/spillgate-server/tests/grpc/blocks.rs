@@ -3,7 +3,7 @@
 use spillgate_grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code::{Ok, OverLimit};
 use spillgate_service::operator::NewBlock;
 
-use crate::support::*;
+use crate::grpc::support::*;
 
 const RULES: &str = "
 domain: api

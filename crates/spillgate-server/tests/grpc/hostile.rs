@@ -15,7 +15,7 @@ use spillgate_server::listener::Limits;
 use spillgate_service::metrics::{Closed, Rejection};
 use tonic::Code;
 
-use crate::support::*;
+use crate::grpc::support::*;
 
 const RULES: &str = "
 domain: api

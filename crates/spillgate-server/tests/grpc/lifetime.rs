@@ -15,7 +15,7 @@ use spillgate_server::listener::{App, Limits, Listen, Server};
 use spillgate_service::metrics::{Closed, Metrics};
 use spillgate_service::{Peer, Readiness};
 
-use crate::support::*;
+use crate::grpc::support::*;
 
 const RULES: &str = "
 domain: api

@@ -10,7 +10,7 @@ use spillgate_service::Grants;
 use spillgate_service::metrics::Rejection;
 use tonic::Code as GrpcCode;
 
-use crate::support::*;
+use crate::grpc::support::*;
 
 const BASIC: &str = "
 domain: api

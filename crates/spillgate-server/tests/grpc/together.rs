@@ -11,8 +11,8 @@ use spillgate_grpc::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use spillgate_grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code as Verdict;
 use tonic::Code;
 
-use crate::streams::{GRPC, Raw, answer, hit, left, message};
-use crate::support::*;
+use crate::grpc::streams::{GRPC, Raw, answer, hit, left, message};
+use crate::grpc::support::*;
 
 /// Rules for these tests. A unit that is taken comes back only after days, so never during a test. If both limits of a
 /// user refuse a request, the answer shows the limit with the longer wait. With these rules, this is always the yearly

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::http2;
+use crate::hostile::http2;
 use crate::support::spillgate::Spillgate;
 use crate::support::{DEADLINE, http};
 

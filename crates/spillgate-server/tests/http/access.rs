@@ -9,7 +9,7 @@ use serde_json::json;
 use spillgate_admin::{Access, Needs, routes};
 use spillgate_service::Peer;
 
-use crate::app::{App, Reply};
+use crate::http::app::{App, Reply};
 
 pub(crate) const LOCAL: &str = "127.0.0.1:4711";
 pub(crate) const REMOTE: &str = "203.0.113.9:4711";
@@ -69,7 +69,7 @@ fn the_help_for_an_unknown_path_names_every_route() {
 
 #[test]
 fn the_reference_has_every_route_and_what_it_needs() {
-    let page = include_str!("../../../../docs/src/reference/http.md");
+    let page = include_str!("../../../../docs/src/reference/admin.md");
     let text = page.split_whitespace().collect::<Vec<_>>().join(" ");
     for (method, path, _) in routes() {
         let rows = page.lines().filter(|line| line.starts_with("| `") && line.contains(&format!("`{method} {path}`")));

@@ -10,7 +10,7 @@ use serde_json::json;
 use spillgate::rules::{Rules, RulesFile};
 use spillgate_admin::{Needs, routes};
 
-use crate::app::{App, Reply};
+use crate::http::app::{App, Reply};
 
 const LOCAL: &str = "127.0.0.1:4711";
 const REMOTE: &str = "203.0.113.9:4711";
@@ -214,18 +214,14 @@ fn an_invalid_reset_is_answered_with_the_reason() {
 fn book_and_help_name_the_routes_and_what_the_token_guards() {
     let app = App::new();
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let page = std::fs::read_to_string(root.join("docs/src/reference/http.md")).expect("the page exists");
-    let section = page.split("## The admin listener").nth(1).expect("the page has a section about the admin listener");
+    let page = std::fs::read_to_string(root.join("docs/src/reference/admin.md")).expect("the page exists");
     for (method, route, needs) in routes() {
-        assert!(section.contains(route), "{route}: {section}");
+        assert!(page.contains(route), "{route}: {page}");
         let request = Request::builder().method(method).uri(route).body(Body::empty()).expect("the request is valid");
         let is_guarded = app.admin(Some("token"), LOCAL, request).status == 401;
         assert_eq!(is_guarded, matches!(needs, Needs::Read | Needs::Write), "{route}");
     }
-    assert!(
-        section.contains("every route, except `/healthz`, `/readyz` and the files of the page (`/` and"),
-        "{section}"
-    );
+    assert!(page.contains("every route, except `/healthz`, `/readyz` and the files of the page (`/` and"), "{page}");
     let token =
         spillgate_server::settings::KEYS.iter().find(|key| key.path == "admin_token_file").expect("the setting exists");
     assert!(token.help.contains("except /healthz and /readyz"), "{}", token.help);

@@ -13,7 +13,7 @@ use spillgate_http::{EntrySource, ForwardAuth, HttpOptions, ValueSource};
 use spillgate_service::operator::{BLOCKS_MAX, NewBlock};
 use spillgate_service::{Grants, Insight, ServiceOptions};
 
-use crate::app::{App, Reply, options};
+use crate::http::app::{App, Reply, options};
 
 fn block(app: &App, body: &Value) -> Value {
     let reply = app.operate("POST", "/block", body);

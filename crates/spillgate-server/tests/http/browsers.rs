@@ -2,8 +2,8 @@
 
 use spillgate_admin::{Needs, routes};
 
-use crate::access::{Headers, LOCAL, WRITE_HEADER, access, ask, request};
-use crate::app::App;
+use crate::http::access::{Headers, LOCAL, WRITE_HEADER, access, ask, request};
+use crate::http::app::App;
 
 const TOKEN: (&str, &str) = ("authorization", "Bearer the-write-token-of-this-test");
 

@@ -9,7 +9,7 @@ use spillgate::headers::HeaderStyle;
 use spillgate_http::HttpOptions;
 use spillgate_service::ServiceOptions;
 
-use crate::app::{App, Reply, options};
+use crate::http::app::{App, Reply, options};
 
 fn check(app: &App, descriptors: &str) -> Reply {
     app.post("/v1/check", &format!(r#"{{"domain":"api","descriptors":[{descriptors}]}}"#))

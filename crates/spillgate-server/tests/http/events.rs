@@ -16,8 +16,8 @@ use spillgate_admin::{self as admin, Access, AdminState};
 use spillgate_service::{Peer, Readiness};
 use tower::ServiceExt as _;
 
-use crate::app::App;
-use crate::schema;
+use crate::http::app::App;
+use crate::http::schema;
 
 const ASK: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}]}"#;
 

@@ -14,7 +14,7 @@ use spillgate_service::{Bounds, Peer, ServiceOptions};
 use spillgate_testkit::Random;
 use tower::ServiceExt as _;
 
-use crate::app::{App, RULES, Reply, options};
+use crate::http::app::{App, RULES, Reply, options};
 
 const LOCAL: &str = "127.0.0.1:4711";
 

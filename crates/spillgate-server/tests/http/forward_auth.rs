@@ -9,7 +9,7 @@ use serde_json::json;
 use spillgate_http::{EntrySource, ForwardAuth, HttpError, HttpOptions, HttpState, ValueSource};
 use spillgate_service::{Peer, ServiceOptions};
 
-use crate::app::{App, Reply, options};
+use crate::http::app::{App, Reply, options};
 
 fn entry(key: &str, from: ValueSource) -> EntrySource {
     EntrySource { key: key.into(), from }

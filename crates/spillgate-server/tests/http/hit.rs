@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::app::{App, Reply};
+use crate::http::app::{App, Reply};
 
 fn hit(app: &App, rest: &str) -> Reply {
     app.post("/v1/hit", &format!(r#"{{"bucket":"login","key":"user-7",{rest}}}"#))

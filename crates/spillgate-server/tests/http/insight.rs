@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use spillgate::rules::{Rules, RulesFile};
 use spillgate_service::{CallerKeys, Insight, ServiceOptions};
 
-use crate::app::{App, RULES, options};
+use crate::http::app::{App, RULES, options};
 
 fn app(keys: CallerKeys) -> App {
     let insight = Insight { max_callers: 2000, keys };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use spillgate_service::{Bounds, ServiceOptions};
 
-use crate::app::{App, Reply, options};
+use crate::http::app::{App, Reply, options};
 
 const JOB: &str = r#"{"domain":"api","descriptors":[{"job":"x"}]}"#;
 const SEAT: &str = r#"{"bucket":"seats","key":"k","limit":3,"algorithm":"concurrency","lease_ms":10000,"cost":2}"#;

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use spillgate::rules::{Rules, RulesFile};
 use spillgate_service::{CallerKeys, Insight, ServiceOptions};
 
-use crate::app::{App, options};
-use crate::schema;
+use crate::http::app::{App, options};
+use crate::http::schema;
 
 #[test]
 fn a_suggestion_is_as_the_file_says() {

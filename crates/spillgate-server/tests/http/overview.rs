@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use spillgate::rules::{Rules, RulesFile};
 use spillgate_service::{HISTORY_STEP, HISTORY_STEPS, Insight, ServiceOptions};
 
-use crate::app::{App, options};
-use crate::schema;
+use crate::http::app::{App, options};
+use crate::http::schema;
 
 fn get(app: &App, path: &str) -> String {
     let request = Request::get(path).body(Body::empty()).expect("the request is valid");

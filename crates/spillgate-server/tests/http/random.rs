@@ -7,7 +7,7 @@ use std::cell::OnceCell;
 use proptest::prelude::*;
 use serde_json::Value;
 
-use crate::app::{App, Reply};
+use crate::http::app::{App, Reply};
 
 thread_local! {
     static APP: OnceCell<App> = const { OnceCell::new() };

@@ -5,8 +5,8 @@ use std::time::Duration;
 use axum::Router;
 use spillgate_service::metrics::AdminRefusal;
 
-use crate::access::{Headers, LOCAL, REMOTE, access, request};
-use crate::app::{App, Reply};
+use crate::http::access::{Headers, LOCAL, REMOTE, access, request};
+use crate::http::app::{App, Reply};
 
 const RIGHT: (&str, &str) = ("authorization", "Bearer the-write-token-of-this-test");
 const READ: (&str, &str) = ("authorization", "Bearer the-read-token-of-this-test");

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use spillgate::{MemoryOptions, OnFull};
 use spillgate_service::ServiceOptions;
 
-use crate::app::{App, Reply, options};
+use crate::http::app::{App, Reply, options};
 
 /// The life of a reservation in these tests.
 const LIFE: Duration = Duration::from_secs(60);

@@ -6,7 +6,7 @@ use serde_json::json;
 use spillgate_http::HttpOptions;
 use spillgate_service::{Grants, ServiceOptions};
 
-use crate::app::{App, options};
+use crate::http::app::{App, options};
 
 fn app(grants: Grants) -> App {
     App::with(HttpOptions { grants, ..options() }, ServiceOptions::default())

@@ -10,7 +10,7 @@ use spillgate::rules::{Rules, RulesFile};
 use spillgate_service::ServiceOptions;
 use spillgate_service::operator::{SWITCHES_MAX, ShadowOf};
 
-use crate::app::{App, Reply, options};
+use crate::http::app::{App, Reply, options};
 
 fn shadow(app: &App, body: &Value) -> Reply {
     app.operate("POST", "/shadow", body)

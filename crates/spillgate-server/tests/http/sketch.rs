@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use spillgate_http::HttpOptions;
 use spillgate_service::{Grants, ServiceOptions};
 
-use crate::app::{App, Reply, options};
+use crate::http::app::{App, Reply, options};
 
 fn check(app: &App, descriptors: &Value, cost: u64) -> Reply {
     app.post("/v1/check", &json!({ "domain": "api", "descriptors": descriptors, "cost": cost }).to_string())

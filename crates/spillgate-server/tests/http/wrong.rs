@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::http::Request;
 use spillgate_service::metrics::Rejection;
 
-use crate::app::App;
+use crate::http::app::App;
 
 #[test]
 fn invalid_check_bodies_are_answered_with_the_reason() {

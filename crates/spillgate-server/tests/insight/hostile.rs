@@ -7,10 +7,10 @@ use std::thread;
 
 use serde_json::Value;
 
-use super::cli_support::{Folder, Output};
-use super::support::spillgate::Spillgate;
-use super::support::{eventually, http};
 use super::{RULES, ask};
+use crate::cli_support::{Folder, Output};
+use crate::support::spillgate::Spillgate;
+use crate::support::{eventually, http};
 
 const ESCAPES: &str = "\u{1b}[2J\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}evil\u{2028}\nfake: effective";
 

@@ -1,10 +1,10 @@
 //! Counts of limits and requests are right for each outcome, over each protocol, and with each store.
 
-use crate::page::Page;
+use crate::metrics::page::Page;
+use crate::metrics::traffic::{RULES, Via, serve};
 use crate::support::eventually;
 use crate::support::redis::Redis;
 use crate::support::spillgate::Spillgate;
-use crate::traffic::{RULES, Via, serve};
 
 const HITS: &str = "spillgate_limit_hits_total";
 const NEAR: &str = "spillgate_limit_near_total";

@@ -9,10 +9,10 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::page::Page;
+use crate::metrics::page::Page;
+use crate::metrics::traffic::{RULES, Via, serve};
 use crate::support::redis::Redis;
 use crate::support::{eventually, root};
-use crate::traffic::{RULES, Via, serve};
 
 /// Words of the query language that stand before or after a parenthesis with labels.
 const GROUPINGS: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::page::Page;
-use crate::traffic::{RULES, check, serve};
+use crate::metrics::page::Page;
+use crate::metrics::traffic::{RULES, check, serve};
 
 const BUCKET: &str = "spillgate_decision_duration_seconds_bucket";
 

@@ -3,11 +3,11 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use crate::deploy::promtool;
-use crate::page::Page;
+use crate::metrics::deploy::promtool;
+use crate::metrics::page::Page;
+use crate::metrics::traffic::{RULES, Via, serve};
 use crate::support::eventually;
 use crate::support::redis::Redis;
-use crate::traffic::{RULES, Via, serve};
 
 /// Runs the linter over a page, and returns what it says.
 fn lint(page: &str) -> (bool, String) {

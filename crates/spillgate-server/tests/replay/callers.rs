@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use spillgate_replay::report::{CallerCounts, Counts, LimitReport};
 
 use crate::cli_support::Folder;
-use crate::scenario::{log, replay, rules};
+use crate::replay::scenario::{log, replay, rules};
 
 const PER_MINUTE: &str = "domain: web
 descriptors:

@@ -3,7 +3,7 @@
 use spillgate_replay::report::{Agreement, CallerChange, Counts};
 use spillgate_replay::{results, suggested};
 
-use crate::scenario::{replay, rules};
+use crate::replay::scenario::{replay, rules};
 
 fn per_minute(limit: u64) -> String {
     format!(

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::cli_support::{Folder, Output};
-use crate::scenario::log;
+use crate::replay::scenario::log;
 
 pub(crate) const RULES: &str = "domain: web
 descriptors:

@@ -1,7 +1,7 @@
 //! Errors of the command line: wrong arguments, logs that cannot be used, and reports that cannot be written.
 
 use crate::cli_support::Folder;
-use crate::command::{DESCRIPTORS, RULES, folder, run};
+use crate::replay::command::{DESCRIPTORS, RULES, folder, run};
 
 #[test]
 fn a_log_that_cannot_be_read_is_an_error_that_shows_its_lines() {

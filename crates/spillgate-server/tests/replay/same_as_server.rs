@@ -9,8 +9,8 @@ use spillgate::rules::Request;
 use spillgate_replay::report::LimitReport;
 use spillgate_replay::{Filled, LoggedRequest, Names, Replay, Replayed, Run, Templates};
 
-use crate::scenario::{FRACTIONS, Log, end_of_hour, log, of_text, options, read, rules, templates};
-use crate::server::Server;
+use crate::replay::scenario::{FRACTIONS, Log, end_of_hour, log, of_text, options, read, rules, templates};
+use crate::replay::server::Server;
 
 /// Limits of each algorithm, and of each kind of rule.
 const RULES: &str = "domain: web

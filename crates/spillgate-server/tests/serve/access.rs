@@ -140,7 +140,7 @@ fn the_lines_of_writes_are_switched_off_by_their_target() {
     let reset = || http::request(server.admin(), "POST", "/reset", &[WRITE], ASK).expect("the server answers").status;
     assert_eq!(reset(), 200);
     // A line of another target that comes later shows that the line of the write would have come.
-    crate::signal(server.process.id(), "HUP");
+    crate::serve::signal(server.process.id(), "HUP");
     server.process.logged("rules reloaded");
     assert!(!server.process.stderr().iter().any(|line| line.contains("a write on")), "{:?}", server.process.stderr());
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use spillgate_testkit::free_port;
 
 use crate::cli_support::{Folder, Output};
-use crate::fleet::{LONG_DEADLINE, decided, rules, serve};
+use crate::store::fleet::{LONG_DEADLINE, decided, rules, serve};
 use crate::support::redis::Redis;
 
 pub(crate) const LIMITS: &str = "  - key: user

@@ -13,8 +13,8 @@ use spillgate_redis::{LIST_COMMANDS, SCRIPT_COMMANDS, TRANSACTION_COMMANDS};
 use spillgate_testkit::free_port;
 
 use crate::cli_support::Folder;
-use crate::commands::{LIMITS, json};
-use crate::fleet::{LONG_DEADLINE, check, rules, serve};
+use crate::store::commands::{LIMITS, json};
+use crate::store::fleet::{LONG_DEADLINE, check, rules, serve};
 use crate::support::eventually;
 use crate::support::process::Process;
 use crate::support::redis::{Cluster, Redis};

@@ -7,7 +7,7 @@ use serde_json::Value;
 use spillgate::{Clock as _, SystemClock};
 
 use crate::cli_support::{Folder, command};
-use crate::fleet::{LONG_DEADLINE, decided};
+use crate::store::fleet::{LONG_DEADLINE, decided};
 use crate::support::redis::{Cluster, Redis};
 use crate::support::spillgate::Spillgate;
 use crate::support::{http, root};

@@ -4,8 +4,8 @@
 
 use serde_json::{Value, json};
 
-use crate::commands::{LIMITS, json as json_of};
-use crate::fleet::{LONG_DEADLINE, check, rules, serve};
+use crate::store::commands::{LIMITS, json as json_of};
+use crate::store::fleet::{LONG_DEADLINE, check, rules, serve};
 use crate::support::redis::{Cluster, Redis};
 use crate::support::spillgate::Spillgate;
 use crate::support::{DEADLINE, http};

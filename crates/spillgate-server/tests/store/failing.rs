@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tonic::Code;
 
 use crate::cli_support::{Folder, signal};
-use crate::fleet::{
+use crate::store::fleet::{
     LONG_DEADLINE, check, client, decided, decided_by, logged, metric, request, rules, serve, until_store,
 };
 use crate::support::redis::{Cluster, Redis};

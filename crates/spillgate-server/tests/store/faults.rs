@@ -11,7 +11,9 @@ use tokio::runtime::Runtime;
 use tonic::Code;
 
 use crate::cli_support::signal;
-use crate::fleet::{LONG_DEADLINE, client, decided, decided_by, logged, metric, request, rules, serve, until_store};
+use crate::store::fleet::{
+    LONG_DEADLINE, client, decided, decided_by, logged, metric, request, rules, serve, until_store,
+};
 use crate::support::redis::{Cluster, Redis};
 use crate::support::spillgate::Spillgate;
 use crate::support::{eventually, http};

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use spillgate_redis::{LIST_COMMANDS, SCRIPT_COMMANDS};
 
 use crate::cli_support::Folder;
-use crate::fleet::{LONG_DEADLINE, check, decided, logged, metric, rules, serve, until_store};
+use crate::store::fleet::{LONG_DEADLINE, check, decided, logged, metric, rules, serve, until_store};
 use crate::support::redis::{Cluster, Redis};
 use crate::support::spillgate::Spillgate;
 use crate::support::{eventually, http};

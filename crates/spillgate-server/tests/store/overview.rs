@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::commands::LIMITS;
-use crate::fleet::{LONG_DEADLINE, check, metric, rules, serve};
+use crate::store::commands::LIMITS;
+use crate::store::fleet::{LONG_DEADLINE, check, metric, rules, serve};
 use crate::support::redis::Redis;
 use crate::support::spillgate::Spillgate;
 use crate::support::{eventually, http};

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use spillgate_testkit::free_port;
 
 use crate::cli_support::Folder;
-use crate::fleet::{LONG_DEADLINE, decided, rules, serve, until_store};
+use crate::store::fleet::{LONG_DEADLINE, decided, rules, serve, until_store};
 use crate::support::redis::{Cluster, Redis};
 use crate::support::{eventually, http};
 

@@ -6,7 +6,7 @@
 use spillgate_testkit::free_port;
 
 use crate::cli_support::{Folder, Output};
-use crate::fleet::{logged, rules, serve, until_store};
+use crate::store::fleet::{logged, rules, serve, until_store};
 use crate::support::redis::Redis;
 
 const LIMIT: &str = "  - key: a\n    rate_limit: {unit: day, requests_per_unit: 1}\n";

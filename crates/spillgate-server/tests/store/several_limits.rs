@@ -9,7 +9,7 @@ use spillgate_grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::C
 use tokio::runtime::Runtime;
 
 use crate::cli_support::{Folder, signal};
-use crate::fleet::{LONG_DEADLINE, check, client, request, rules, serve};
+use crate::store::fleet::{LONG_DEADLINE, check, client, request, rules, serve};
 use crate::support::redis::Redis;
 use crate::support::spillgate::Spillgate;
 

@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 use crate::cli_support::Folder;
-use crate::fleet::{LONG_DEADLINE, check, client, decided, decided_by, request, rules, serve, until_store};
+use crate::store::fleet::{LONG_DEADLINE, check, client, decided, decided_by, request, rules, serve, until_store};
 use crate::support::eventually;
 use crate::support::redis::Redis;
 use crate::support::spillgate::Spillgate;
@@ -253,8 +253,8 @@ fn rules_that_the_store_cannot_count_are_errors_at_the_start_and_at_a_reload() {
     let odd = "domain: api\ndescriptors:\n  - key: a\n    rate_limit: {window: 1500ns, limit: 1}\n";
     folder.write("rules.yaml", odd);
     crate::cli_support::signal(server.process.id(), "HUP");
-    crate::fleet::logged(&server.process, "rules.yaml:4: the store redis://127.0.0.1:");
-    crate::fleet::logged(&server.process, "the earlier rules stay in use");
+    crate::store::fleet::logged(&server.process, "rules.yaml:4: the store redis://127.0.0.1:");
+    crate::store::fleet::logged(&server.process, "the earlier rules stay in use");
     let output =
         folder.run(&format!("serve rules.yaml --store {} --store-expected-nodes 2 --http 127.0.0.1:0", redis.url()));
     assert_eq!((output.code, output.stdout.as_str()), (2, ""));

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::cli_support::{Folder, command, signal};
-use crate::fleet::{LONG_DEADLINE, check, logged, rules, serve};
+use crate::store::fleet::{LONG_DEADLINE, check, logged, rules, serve};
 use crate::support::http;
 use crate::support::redis::Redis;
 use crate::support::spillgate::Spillgate;

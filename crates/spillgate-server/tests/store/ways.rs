@@ -10,7 +10,7 @@ use serde_json::Value;
 use spillgate_testkit::free_port;
 
 use crate::cli_support::Folder;
-use crate::fleet::{LONG_DEADLINE, check, decided, logged, metric, rules, serve, until_store};
+use crate::store::fleet::{LONG_DEADLINE, check, decided, logged, metric, rules, serve, until_store};
 use crate::support::http;
 use crate::support::process::Process;
 use crate::support::redis::{Cluster, Redis};

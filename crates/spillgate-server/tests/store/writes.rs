@@ -7,7 +7,7 @@ use std::net::TcpStream;
 
 use serde_json::Value;
 
-use crate::fleet::{LONG_DEADLINE, decided, logged, metric, rules, serve, until_store};
+use crate::store::fleet::{LONG_DEADLINE, decided, logged, metric, rules, serve, until_store};
 use crate::support::redis::Redis;
 use crate::support::{DEADLINE, eventually, http};
 

@@ -1,48 +1,25 @@
-//! Finds the text for people in a file, and splits it into sentences. This text is in comments, in messages, in names,
-//! and in pages.
+//! Finds the prose in a file, which is in comments and in pages, and splits it into sentences.
 //!
 //! Code must be left out. Otherwise every second line of code would be reported as a long sentence.
 
 use super::rust_source::{self, Piece};
 
-/// The kind of a block of text. The rules about the length and the first word of a sentence apply only to prose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// A comment, a docstring, or text of a page.
-    Prose,
-    /// A string literal that contains a space, for example a message or a help text.
-    Message,
-    /// An identifier, split into words.
-    Name,
-}
-
-/// A paragraph, list item, table cell or string. The end of a block also ends its last sentence.
+/// A paragraph, list item or table cell. The end of a block also ends its last sentence.
 pub(crate) struct Block {
-    pub(crate) kind: Kind,
     /// The characters of the block, each with its line number.
     text: Vec<(char, usize)>,
 }
 
 pub(crate) struct Sentence {
-    pub(crate) words: Vec<Word>,
+    /// The line on which the sentence begins.
+    pub(crate) line: usize,
+    /// The first words, to find the sentence again.
+    pub(crate) start: String,
     /// The number of words. A word is the text between two spaces, and a code span counts as one word.
     pub(crate) count: usize,
-    /// Whether the sentence begins with a capital letter (`capital`), and whether it ends with a question mark (`question`).
-    pub(crate) capital: bool,
-    pub(crate) question: bool,
-    /// Whether the last word has no punctuation after it.
-    open: bool,
 }
 
-pub(crate) struct Word {
-    /// The word in lower case.
-    pub(crate) text: String,
-    pub(crate) line: usize,
-    /// Whether only spaces are between the previous word and this word.
-    adjacent: bool,
-}
-
-/// This character replaces each code span. It counts as one word, and no phrase contains it.
+/// This character replaces each code span, so that it counts as one word.
 const CODE: char = '\u{e000}';
 
 const ABBREVIATIONS: [&str; 5] = ["e.g.", "i.e.", "vs.", "cf.", "etc."];
@@ -59,8 +36,6 @@ pub(crate) fn blocks(path: &str, text: &str) -> Vec<Block> {
     match path.rsplit('.').next().unwrap_or_default() {
         "rs" => {
             rust_comments(text, &mut found);
-            rust_messages(text, &mut found);
-            rust_names(path, text, &mut found);
         }
         "md" => page(written(text), &mut found),
         ending => script(ending, text, &mut found),
@@ -88,53 +63,7 @@ fn rust_comments(text: &str, found: &mut Vec<Block>) {
     page(group.into_iter(), found);
 }
 
-fn rust_messages(text: &str, found: &mut Vec<Block>) {
-    for (piece, range) in rust_source::pieces(text) {
-        let first = line_at(text, range.start);
-        let literal = &text[range];
-        match piece {
-            Piece::String => {
-                let literal = literal.trim_matches('"').replace("\\n", "\u{1}").replace("\\\"", "\"");
-                let mut line = first;
-                for part in literal.split('\u{1}') {
-                    message(line, part, found);
-                    line += part.matches('\n').count();
-                }
-            }
-            Piece::RawString => (first..).zip(literal.lines()).for_each(|(line, part)| message(line, part, found)),
-            Piece::Comment | Piece::Char => {}
-        }
-    }
-}
-
-/// Adds a message to `found`. A string without a space is left out, because it is a key, a path or a code.
-fn message(first: usize, text: &str, found: &mut Vec<Block>) {
-    let lines = (first..).zip(text.lines().map(|line| line.trim_end_matches('\\')));
-    if text.trim().contains(char::is_whitespace) {
-        found.push(Block::new(Kind::Message, lines));
-    }
-}
-
-fn rust_names(path: &str, text: &str, found: &mut Vec<Block>) {
-    let source = rust_source::Source::new(path.to_owned(), text.to_owned());
-    let mut seen = std::collections::HashSet::new();
-    for (line, code) in (1..).zip(source.code.lines()) {
-        for name in code.split(|c: char| !c.is_alphanumeric() && c != '_') {
-            // These names are from the standard library, so this project cannot change them.
-            if !name.starts_with("is_none") && seen.insert(name) {
-                let mut words = String::new();
-                for c in name.chars() {
-                    let small = words.ends_with(|last: char| last.is_lowercase());
-                    words.extend((small && c.is_uppercase()).then_some(' '));
-                    words.push(if c == '_' { ' ' } else { c });
-                }
-                found.push(Block::new(Kind::Name, [(line, words.as_str())].into_iter()));
-            }
-        }
-    }
-}
-
-/// Finds comments, docstrings and double-quoted messages, in languages in which such a message is always on one line.
+/// Finds comments and docstrings.
 fn script(ending: &str, text: &str, found: &mut Vec<Block>) {
     let mark = match ending {
         "lua" => "--",
@@ -164,7 +93,6 @@ fn script(ending: &str, text: &str, found: &mut Vec<Block>) {
             let comment = comment.trim_start_matches(mark);
             group.push((line, comment.strip_prefix(' ').unwrap_or(comment)));
         }
-        code.split('"').skip(1).step_by(2).for_each(|text| message(line, text, found));
     }
     page(group.into_iter(), found);
 }
@@ -200,7 +128,7 @@ fn page<'t>(lines: impl Iterator<Item = (usize, &'t str)>, found: &mut Vec<Block
     let (mut in_code, mut in_list, mut after_blank) = (false, false, true);
     let mut flush = |open: &mut Vec<(usize, &'t str)>| {
         if !open.is_empty() {
-            found.push(Block::new(Kind::Prose, open.drain(..)));
+            found.push(Block::new(open.drain(..)));
         }
     };
     for (number, line) in lines {
@@ -270,23 +198,31 @@ fn line_at(text: &str, at: usize) -> usize {
 }
 
 impl Block {
-    fn new<'t>(kind: Kind, lines: impl Iterator<Item = (usize, &'t str)>) -> Block {
+    fn new<'t>(lines: impl Iterator<Item = (usize, &'t str)>) -> Block {
         let text = lines.flat_map(|(line, text)| text.chars().chain([' ']).map(move |c| (c, line))).collect();
-        Block { kind, text }
+        Block { text }
     }
 
     pub(crate) fn sentences(&self) -> Vec<Sentence> {
         let text = without_targets(&without_code(&self.text));
-        let mut found = Vec::new();
-        let mut open = Sentence::new();
-        for chunk in text.split(|(c, _)| c.is_whitespace()).filter(|chunk| !chunk.is_empty()) {
-            let end = open.add(chunk);
-            if end && !open.words.is_empty() {
-                found.push(std::mem::replace(&mut open, Sentence::new()));
+        let mut found: Vec<Sentence> = Vec::new();
+        let mut ended = true;
+        for chunk in text.split(|(c, _)| c.is_whitespace()) {
+            let Some((_, line)) = chunk.first() else { continue };
+            if ended {
+                found.push(Sentence { line: *line, start: String::new(), count: 0 });
             }
-        }
-        if !open.words.is_empty() {
-            found.push(open);
+            let Some(sentence) = found.last_mut() else { continue };
+            let word: String = chunk.iter().map(|(c, _)| if *c == CODE { '`' } else { *c }).collect();
+            if word.contains(|c: char| c.is_alphanumeric() || c == '`') {
+                sentence.count += 1;
+            }
+            if sentence.count <= 6 {
+                sentence.start.extend([word.as_str(), " "]);
+            }
+            let bare = word.trim_end_matches([')', ']', '"', '\'', '*', '_', '\u{201d}']);
+            ended =
+                bare.ends_with(['.', '?', '!']) && !ABBREVIATIONS.contains(&bare.trim_start_matches(['(', '[', '"']));
         }
         found
     }
@@ -327,47 +263,4 @@ fn without_targets(text: &[(char, usize)]) -> Vec<(char, usize)> {
         }
     }
     kept
-}
-
-impl Sentence {
-    fn new() -> Sentence {
-        Sentence { words: Vec::new(), count: 0, capital: false, question: false, open: false }
-    }
-
-    /// Adds the next piece of text between spaces. Returns whether this piece ends the sentence.
-    fn add(&mut self, chunk: &[(char, usize)]) -> bool {
-        let is_word = |c: char| c.is_alphanumeric() || c == CODE || c == '\'' || c == '\u{2019}';
-        let before = self.words.len();
-        let mut adjacent = self.open;
-        for part in chunk.split_inclusive(|(c, _)| !is_word(*c)) {
-            let (word, cut) = match part {
-                [word @ .., (last, _)] if !is_word(*last) => (word, true),
-                word => (word, false),
-            };
-            if let Some((first, line)) = word.first() {
-                self.capital |= self.words.is_empty() && first.is_uppercase();
-                let text: String = word.iter().flat_map(|(c, _)| c.to_lowercase()).collect();
-                self.words.push(Word { text: text.replace(CODE, "`..`"), line: *line, adjacent });
-                adjacent = true;
-            }
-            adjacent &= !cut;
-        }
-        self.count += usize::from(self.words.len() > before);
-        let text: String = chunk.iter().map(|(c, _)| *c).collect();
-        self.open = adjacent;
-        let bare = text.trim_end_matches([')', ']', '"', '\'', '*', '_', '\u{201d}']);
-        self.question = bare.ends_with('?');
-        bare.ends_with(['.', '?', '!']) && !ABBREVIATIONS.contains(&bare.trim_start_matches(['(', '[', '"']))
-    }
-
-    /// Returns whether the phrase begins at the word with the index `at`.
-    pub(crate) fn has(&self, at: usize, phrase: &str) -> bool {
-        let mut words = self.words[at..].iter();
-        let mut first = true;
-        phrase.split(' ').all(|expected| {
-            let next = words.next().is_some_and(|word| word.text == expected && (first || word.adjacent));
-            first = false;
-            next
-        })
-    }
 }

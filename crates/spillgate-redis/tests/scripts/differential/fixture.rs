@@ -9,7 +9,7 @@ use spillgate_core::{Algorithm, Binding, Decision, Hit, Op, Quota, Receipt, Stat
 use spillgate_redis::{Decoded, LogForm, RedisKey, ScriptCall, decode_state};
 use spillgate_testkit::Random;
 
-use crate::support::{Client, bytes, call};
+use crate::support::client::{Client, bytes, call};
 
 /// The times at which fixtures begin, in nanoseconds. Most begin in the year 2026. The others begin at zero, or near the
 /// greatest time.

@@ -12,7 +12,7 @@ use fixture::Fixture;
 use spillgate_core::Quota;
 use spillgate_redis::LogForm;
 
-use crate::support::RedisServer;
+use crate::support::client::RedisServer;
 
 /// The number of fixtures, whose requests are sent at the same time.
 const FIXTURES: u64 = 500;

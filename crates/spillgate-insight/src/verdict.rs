@@ -1,0 +1,404 @@
+//! The verdict on a limit: one of six statements, with a reason and, where it helps, a better limit.
+//!
+//! Two figures of a caller can disagree, because a refused request can come again. A caller is judged only if both agree.
+//! If too few refused callers can be judged, there is no verdict.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::model::{Counting, Model};
+use super::reading::{Reading, SampledCaller, Span};
+use super::suggest::Suggestion;
+use super::top::HALF_LIFE_NS;
+use super::{LONGEST_SPAN_NS, MINUTE_NS, SPANS_NS};
+use spillgate_limiter::units::format_duration;
+
+/// No verdict is given on fewer requests.
+const MIN_REQUESTS: u64 = 100;
+/// No verdict is given if there were requests in fewer minutes.
+const MIN_MINUTES: usize = 3;
+/// A verdict that needs an hour of requests is given after this time, because there need not be requests in each minute.
+const NEARLY_AN_HOUR_NS: u64 = LONGEST_SPAN_NS - 3 * MINUTE_NS;
+/// The figures of callers are of this time, at least.
+const PEAKS_NS: u64 = LONGEST_SPAN_NS / 2;
+/// Callers are compared with each other only if there are this many.
+const MIN_CALLERS: usize = 10;
+/// A limit is never binding if its highest caller uses less than this share.
+const HARDLY_USED: f64 = 0.5;
+/// One caller is an abuser if it has this share of the refused units.
+const ABUSER_SHARE: f64 = 0.8;
+/// An abuser was refused at least this many times what its limit allows.
+const ABUSER_TIMES: f64 = 5.0;
+/// An abuser is one of few: the other refused callers are at most this share of all. Requests that can never pass are few too.
+const FEW: f64 = 0.05;
+/// A limit is effective if it refuses at most this share of its callers.
+const REFUSES: f64 = 0.10;
+/// A limit is too strict if at least this share of its callers is above the rate.
+const ABOVE: f64 = 0.20;
+/// This share of the judged callers has to be of one kind.
+const MOST: f64 = 0.8;
+
+/// Whether a limit works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It refuses few callers, and the others pass. Or no caller needs to be refused.
+    Effective,
+    /// Many callers ask for more than the rate, most of the time.
+    TooStrict,
+    /// The refused callers keep to the rate most of the time, but sometimes they ask for too much at once.
+    Bursts,
+    /// No caller comes near the limit.
+    NeverBinding,
+    /// Nearly all refused units are of one caller.
+    OneAbuser,
+    /// What was seen is too little, or does not point in one direction.
+    TooLittleToTell,
+}
+
+/// A verdict with its reason.
+pub(super) struct Judged {
+    pub(super) verdict: Verdict,
+    pub(super) reason: String,
+    pub(super) suggestion: Option<Suggestion>,
+}
+
+/// How many callers of a sample are of each kind.
+#[derive(Clone, Copy, Debug, Default)]
+struct Kinds {
+    all: usize,
+    /// Refused, although the request could pass at another time.
+    refused: usize,
+    /// Refused, and above the rate by both figures.
+    above: usize,
+    /// Refused, within the rate by both figures, and not busy any more.
+    bursty: usize,
+}
+
+/// The minutes of the last hour in which there were requests.
+#[derive(Clone, Copy, Debug, Default)]
+struct Minutes {
+    /// The number of these minutes.
+    asked: usize,
+    /// How many minutes ago the first one was.
+    first: usize,
+    /// The number of those in which the limit was too low for many callers.
+    strict: usize,
+    /// How many minutes ago the last one of those was.
+    last_strict: usize,
+}
+
+impl Judged {
+    fn new(verdict: Verdict, reason: String) -> Judged {
+        Judged { verdict, reason, suggestion: None }
+    }
+
+    fn too_little(reason: String) -> Judged {
+        Judged::new(Verdict::TooLittleToTell, reason)
+    }
+
+    /// Judges a limit by all that was seen in the last hour.
+    pub(super) fn of(reading: &Reading) -> Judged {
+        let model = &reading.limit;
+        let span = &reading.spans[SPANS_NS.len() - 1];
+        let (requests, oversized) = (span.counts.requests, span.counts.oversized_requests);
+        if model.limit == 0 {
+            return Judged::too_little("The limit is 0: it refuses every request, whoever asks.".into());
+        }
+        let mut judged = if oversized as f64 > FEW * requests as f64 {
+            Judged::too_little("There is no verdict, because these are more than 5 % of all requests.".into())
+        } else {
+            fitting(reading, span)
+        };
+        if oversized > 0 {
+            let most = model.burst;
+            let never = format!("{oversized} of {requests} requests cost more than {most}, so they can never pass.");
+            judged.reason = format!("{never} {}", judged.reason);
+        }
+        judged
+    }
+}
+
+/// Judges a limit by the requests that can pass at some time.
+fn fitting(reading: &Reading, span: &Span) -> Judged {
+    let model = &reading.limit;
+    let (counts, callers) = (&span.counts, &span.sampled.callers);
+    if counts.requests < MIN_REQUESTS || callers.is_empty() {
+        let seen = match counts.requests {
+            1 => "There was 1 request".to_owned(),
+            requests => format!("There were {requests} requests"),
+        };
+        return Judged::too_little(format!("{seen}. A verdict needs {MIN_REQUESTS}."));
+    }
+    let minutes = Minutes::of(callers);
+    if minutes.asked < MIN_MINUTES {
+        let asked = minutes.asked;
+        return Judged::too_little(format!(
+            "There were requests in {asked} of the last 60 minutes. A verdict needs {MIN_MINUTES}."
+        ));
+    }
+    let refused = counts.refused_requests - counts.oversized_requests.min(counts.refused_requests);
+    if refused > 0 && model.rate <= 0.0 {
+        return Judged::too_little("Permits have no rate, so refusals are counted but not judged.".into());
+    }
+    let kinds = Kinds::of(callers);
+    let refuses_few = kinds.all >= MIN_CALLERS && kinds.refused as f64 <= FEW * kinds.all as f64;
+    if let Some(reason) = abuser(reading).filter(|_| refused > 0 && refuses_few) {
+        return Judged::new(Verdict::OneAbuser, reason);
+    }
+    // Requests of two windows have all of a window in them, wherever it begins.
+    let windows_ns = match model.window_ns {
+        window_ns @ 0..=LONGEST_SPAN_NS => (2 * window_ns).min(LONGEST_SPAN_NS),
+        window_ns => window_ns,
+    };
+    let watched_ns = reading.now_ns.saturating_sub(reading.since_ns).min(minutes.first as u64 * MINUTE_NS);
+    let needed = |needed_ns: u64| {
+        if needed_ns > LONGEST_SPAN_NS {
+            let needed = rounded_time(needed_ns);
+            return Some(format!("This limit needs {needed} of requests, and insight keeps 1h."));
+        }
+        let needed_ns = needed_ns.min(NEARLY_AN_HOUR_NS);
+        let (needed, watched) = (rounded_time(needed_ns), rounded_time(watched_ns));
+        (watched_ns < needed_ns).then(|| format!("Requests came for {watched}. A verdict needs {needed}."))
+    };
+    if let Some(reason) = needed(windows_ns) {
+        return Judged::too_little(reason);
+    }
+    if refused == 0 {
+        return unrefused(reading, span, watched_ns);
+    }
+    if kinds.all >= MIN_CALLERS && kinds.refused as f64 <= REFUSES * kinds.all as f64 {
+        return Judged::new(Verdict::Effective, kinds.effective());
+    }
+    if let Some(reason) = needed(model.judged_ns) {
+        return Judged::too_little(reason);
+    }
+    let unwaited = counts.unwaited_requests as f64 / refused as f64;
+    if unwaited > 1.0 - MOST {
+        return Judged::too_little(format!(
+            "{} % of the refused requests had room in the queue, but did not wait for their turn.",
+            percent(unwaited)
+        ));
+    }
+    refusing(span, model, &kinds, &minutes)
+}
+
+/// Judges a limit that refused nothing. Requests came for `watched_ns`.
+fn unrefused(reading: &Reading, span: &Span, watched_ns: u64) -> Judged {
+    let model = &reading.limit;
+    let callers = &span.sampled.callers;
+    let others = others_share(reading, span);
+    // The store has counted what each caller used, whether the caller is in the sample or not.
+    let used = span.used as f64 / model.capacity as f64;
+    let none = if span.counts.refused_requests == 0 { "No caller is refused." } else { "No other request is refused." };
+    let highest = |shares: &mut dyn Iterator<Item = f64>| shares.fold(used, f64::max);
+    let at_least = highest(&mut callers.iter().map(|caller| used_share(caller, model).0)).max(others.0);
+    let at_most = highest(&mut callers.iter().map(|caller| used_share(caller, model).1)).max(others.1);
+    let percent = |share: f64| (share * 100.0).ceil().min(100.0);
+    if at_least >= HARDLY_USED {
+        let percent = percent(at_least);
+        return Judged::new(
+            Verdict::Effective,
+            format!("{none} A caller used {percent} % of its limit, in a window or at once."),
+        );
+    }
+    if at_most >= HARDLY_USED {
+        return Judged::too_little(format!(
+            "{none} How much of the limit they use is not exactly known of some callers: they use several servers, are not in the \
+             sample, or their window slides."
+        ));
+    }
+    let (seen, percent_used) = (rounded_time(watched_ns.min(PEAKS_NS)), percent(used));
+    let percent = percent(at_most);
+    let counts_all = span.sampled.threshold == u64::MAX || model.has_windows() || model.counting == Counting::Permits;
+    let reason = if counts_all {
+        format!("{none} In the last {seen}, no caller used more than {percent} % of its limit, in a window or at once.")
+    } else {
+        format!(
+            "{none} In the last {seen}, none of {} callers in the sample used more than {percent} % of its limit, in a window or at \
+             once. No other caller used more than {percent_used} % at once, or half of its rate on average.",
+            callers.len()
+        )
+    };
+    // What a bucket holds does not say how many units of a caller outside the sample go through it in a window.
+    let others = if span.sampled.threshold == u64::MAX { 0 } else { span.used };
+    let is_known = counts_all || model.has_own_burst();
+    let suggestion = is_known.then(|| Suggestion::lower(model, callers, others as f64)).flatten();
+    Judged { suggestion, ..Judged::new(Verdict::NeverBinding, reason) }
+}
+
+/// Returns how much of the limit the other callers use, if there are callers outside the sample: at least, and at most. It is the
+/// share of the rate, as the list of the callers with the most units has it for every caller.
+fn others_share(reading: &Reading, span: &Span) -> (f64, f64) {
+    if span.sampled.threshold == u64::MAX || reading.limit.rate <= 0.0 {
+        return (0.0, 0.0);
+    }
+    let (at_least, at_most) = reading.top_allowed.highest;
+    let allowed = reading.limit.rate * counted_ns(reading);
+    (at_least as f64 / allowed, at_most as f64 / allowed)
+}
+
+/// Returns how long callers had a rate if their units in a list of top callers are divided by this time. All counts were halved
+/// when the half-life began. So the units are the sum of one half-life before, and of this one until now.
+fn counted_ns(reading: &Reading) -> f64 {
+    let counted_ns = HALF_LIFE_NS + reading.now_ns % HALF_LIFE_NS;
+    reading.now_ns.saturating_sub(reading.first_since_ns).min(counted_ns) as f64
+}
+
+/// Returns how much of the limit a caller uses, in a window or at once, at least and at most: 1 is the whole limit.
+fn used_share(caller: &SampledCaller, model: &Model) -> (f64, f64) {
+    if model.counting == Counting::Permits {
+        return (caller.used_share(), caller.used_share());
+    }
+    let (at_least, at_most) = caller.window.unwrap_or((0, 0));
+    let window = [at_least, at_most].map(|units| units as f64 / model.limit as f64);
+    if model.has_windows() {
+        return window.into();
+    }
+    let (at_least, at_most) = caller.burst;
+    let at_most = at_most.map_or(f64::INFINITY, |units| units as f64);
+    let burst = [at_least as f64, at_most].map(|units| units / model.capacity as f64);
+    (window[0].max(burst[0]), window[1].max(burst[1]))
+}
+
+/// Judges a limit that refused many callers.
+fn refusing(span: &Span, model: &Model, kinds: &Kinds, minutes: &Minutes) -> Judged {
+    let callers = &span.sampled.callers;
+    let share = |part: usize| part as f64 / kinds.all as f64;
+    let refused_percent = percent(span.counts.refused_requests as f64 / span.counts.requests.max(1) as f64);
+    let judged = kinds.above + kinds.bursty;
+    if kinds.refused == 0 {
+        return Judged::too_little(format!(
+            "{refused_percent} % of the requests are refused, but of no caller in the sample."
+        ));
+    }
+    if 2 * judged < kinds.refused {
+        let refused = kinds.refused;
+        return Judged::too_little(format!(
+            "{refused_percent} % of the requests are refused. Of {refused} refused callers in the sample, {judged} can be judged: \
+             the others are still busy, use several servers, were refused while the store failed, or their retries cannot be distinguished \
+             from new requests."
+        ));
+    }
+    if kinds.bursty as f64 >= MOST * judged as f64 {
+        let of_judged = percent(kinds.bursty as f64 / judged as f64);
+        let mut reason = format!(
+            "{of_judged} % of the refused callers keep to the rate, but ask for more at once than the limit allows."
+        );
+        let suggestion = Suggestion::longer_burst(model, callers, span.sampled.threshold == u64::MAX);
+        if let Some(burst) = suggestion.and_then(|suggestion| suggestion.burst) {
+            reason += &format!(" A burst of {burst} is enough for what 99 of 100 of them asked for.");
+        }
+        return Judged { suggestion, ..Judged::new(Verdict::Bursts, reason) };
+    }
+    if kinds.all < MIN_CALLERS {
+        return Judged::too_little(format!(
+            "{refused_percent} % of the requests are refused. {} too few to say whether the limit is too strict.",
+            if kinds.all == 1 { "1 caller is".to_owned() } else { format!("{} callers are", kinds.all) }
+        ));
+    }
+    let above = percent(share(kinds.above));
+    if kinds.above as f64 >= MOST * judged as f64 && share(kinds.above) >= ABOVE && minutes.strict > 0 {
+        let Minutes { asked, strict, last_strict, .. } = minutes;
+        let when = format!("in {strict} of the {asked} minutes with requests");
+        if 2 * strict < *asked {
+            let last = match last_strict {
+                0 => "The minute of this reading is one of them.".to_owned(),
+                1 => "The last one was 1 minute ago.".to_owned(),
+                minutes => format!("The last one was {minutes} minutes ago."),
+            };
+            let reason =
+                format!("{above} % of the callers asked for more than the rate, but many of them only {when}. {last}");
+            return Judged::new(Verdict::Bursts, reason);
+        }
+        let reason = format!("{above} % of the callers ask for more than the rate, many of them {when}.");
+        let suggestion = Suggestion::higher(model, callers);
+        return Judged { suggestion, ..Judged::new(Verdict::TooStrict, reason) };
+    }
+    Judged::too_little(format!(
+        "{refused_percent} % of the requests are refused. {above} % of the callers are above the rate, and {} % need a larger burst: \
+         this points in no one direction.",
+        percent(share(kinds.bursty))
+    ))
+}
+
+/// Returns why one caller is an abuser. Returns `None` if there is no such caller.
+fn abuser(reading: &Reading) -> Option<String> {
+    let top = &reading.top_refused;
+    let (units, _) = top.highest;
+    let share = units as f64 / top.units.max(1) as f64;
+    let times = units as f64 / (reading.limit.rate * counted_ns(reading));
+    (share >= ABUSER_SHARE && times >= ABUSER_TIMES).then(|| {
+        format!(
+            "One caller has at least {} % of all refused units. It was refused {} times what the limit allows.",
+            (share * 1000.0).floor() / 10.0,
+            times.floor()
+        )
+    })
+}
+
+/// Returns a time as text, in whole seconds if it has any.
+fn rounded_time(ns: u64) -> String {
+    let time = Duration::from_nanos(ns);
+    format_duration(if time.as_secs() > 0 { Duration::from_secs(time.as_secs()) } else { time })
+}
+
+/// Returns a share in percent, to one digit after the point.
+fn percent(share: f64) -> f64 {
+    (share * 1000.0).round() / 10.0
+}
+
+impl Minutes {
+    fn of(callers: &[SampledCaller]) -> Minutes {
+        let mut minutes = Minutes::default();
+        for minute in (0..u64::BITS as usize).rev() {
+            let count =
+                |of: fn(&SampledCaller) -> u64| callers.iter().filter(|caller| of(caller) >> minute & 1 == 1).count();
+            let asked = count(|caller| caller.asked_minutes);
+            let above = count(|caller| caller.above_minutes & caller.asked_minutes);
+            if asked == 0 {
+                continue;
+            }
+            minutes.first = minutes.first.max(minute);
+            minutes.asked += 1;
+            if above as f64 >= ABOVE * asked as f64 {
+                minutes.strict += 1;
+                minutes.last_strict = minute;
+            }
+        }
+        minutes
+    }
+}
+
+impl Kinds {
+    fn of(callers: &[SampledCaller]) -> Kinds {
+        let mut kinds = Kinds { all: callers.len(), ..Kinds::default() };
+        for caller in callers.iter().filter(|caller| caller.refused && !caller.only_oversized) {
+            kinds.refused += 1;
+            match (caller.above_lower, caller.above_upper, caller.paid) {
+                (true, true, _) => kinds.above += 1,
+                (false, false, true) => kinds.bursty += 1,
+                _ => {}
+            }
+        }
+        kinds
+    }
+
+    /// Says which few callers are refused.
+    fn effective(&self) -> String {
+        let Kinds { all, refused, above, bursty } = *self;
+        if refused == 0 {
+            return format!("None of {all} callers in the sample is refused.");
+        }
+        let share = |part: usize| percent(part as f64 / all as f64);
+        let kinds = [
+            (above, "ask for more than the rate"),
+            (bursty, "ask for too much at once"),
+            (refused - above - bursty, "ask for an amount that is not exactly known"),
+        ];
+        let kinds: Vec<_> = kinds.iter().filter(|(part, _)| *part > 0).collect();
+        let kinds: Vec<_> = kinds.iter().map(|(part, what)| format!("{} % {what}", share(*part))).collect();
+        format!("{} % of the callers are refused: {}. The others pass.", share(refused), kinds.join(", "))
+    }
+}

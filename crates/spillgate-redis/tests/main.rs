@@ -1,0 +1,11 @@
+//! The tests of the Redis store. They start their own servers, on ports that were free.
+//!
+//! One program has them all, so that there is one to link. Each module says what it tests.
+
+mod exactness;
+mod modes;
+mod scripts;
+mod sources;
+mod support;
+mod topology;
+mod transport;

@@ -1,0 +1,97 @@
+//! The sketch of a limit with `representation: sketch`.
+//!
+//! A rules file says only how large the sketch is. The program makes it when it begins to use the rules, because a check
+//! of the rules must not need this memory.
+
+use std::error::Error;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use super::{Limit, Origin, Rule};
+use spillgate_limiter::sketch::{Sketch, SketchError};
+use spillgate_limiter::units::format_bytes;
+
+/// The sketch of a limit, for any number of keys. [`Rules::open_sketches`](crate::Rules::open_sketches) has an
+/// example.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LimitSketch {
+    /// The size of the sketch in bytes.
+    pub bytes: usize,
+    opened: Option<Arc<Sketch>>,
+}
+
+impl LimitSketch {
+    /// The largest sketch in bytes: 64 GiB.
+    pub const MAX_BYTES: u64 = 64 << 30;
+    /// A sketch whose [`highest_rate`](Sketch::highest_rate) is lower is an error in a rules file.
+    pub const LEAST_UNITS_PER_SECOND: f64 = 1.0;
+    /// The size of a sketch without `sketch_memory`.
+    pub(in super::super) const DEFAULT_BYTES: usize = 64 << 20;
+
+    pub(in super::super) const fn new(bytes: usize) -> LimitSketch {
+        LimitSketch { bytes, opened: None }
+    }
+
+    /// Returns the sketch. `None` if the program has not opened it: the limit then counts in the store, exactly.
+    #[must_use]
+    #[inline]
+    pub fn opened(&self) -> Option<&Sketch> {
+        self.opened.as_deref()
+    }
+}
+
+impl Limit {
+    /// Returns whether the limit and `before` can use the same sketch: the sketch has the same size, and what it counts has
+    /// the same meaning.
+    #[must_use]
+    pub fn shares_sketch(&self, before: &Limit) -> bool {
+        match (&self.sketch, &before.sketch) {
+            (Some(sketch), Some(earlier)) => sketch.bytes == earlier.bytes && self.quota == before.quota,
+            _ => false,
+        }
+    }
+}
+
+/// The operating system has not enough memory for a sketch of the rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NoMemory {
+    /// The place of the limit in the rules.
+    pub origin: Option<Origin>,
+    /// The size of its sketch in bytes.
+    pub bytes: usize,
+}
+
+impl fmt::Display for NoMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(origin) = &self.origin {
+            write!(f, "{origin}: ")?;
+        }
+        write!(f, "the operating system has no memory for a sketch of {}", format_bytes(self.bytes as u64))
+    }
+}
+
+impl Error for NoMemory {}
+
+/// Opens the sketches of a rule. If a limit has not changed since `before`, it keeps its sketch.
+pub(in super::super) fn open(rule: &mut Rule, before: Option<&Rule>, nodes: NonZeroU32) -> Result<(), NoMemory> {
+    for limit in &mut rule.limits {
+        let Some(bytes) = limit.sketch.as_ref().map(|sketch| sketch.bytes) else { continue };
+        limit.quota = limit.quota.share(nodes);
+        let earlier = before.into_iter().flat_map(|rule| &rule.limits).find(|before| limit.shares_sketch(before));
+        let earlier = earlier.and_then(|limit| limit.sketch.as_ref()?.opened.clone());
+        let opened = match earlier {
+            Some(earlier) => Some(earlier),
+            None => match Sketch::new(&limit.quota, bytes) {
+                Ok(sketch) => Some(Arc::new(sketch)),
+                Err(SketchError::Memory) => return Err(NoMemory { origin: limit.origin.clone(), bytes }),
+                // The reader of the rules has checked the quota. A share has the same options.
+                Err(_) => None,
+            },
+        };
+        limit.sketch = Some(LimitSketch { bytes, opened });
+    }
+    Ok(())
+}

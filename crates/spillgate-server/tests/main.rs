@@ -1,0 +1,31 @@
+//! The tests of the server. Most of them start the real program, on ports that were free.
+//!
+//! One program has them all, so that there is one to link. Each module says what it tests.
+
+mod access_log;
+mod cli;
+mod cli_support;
+mod docs;
+mod envoy;
+mod events;
+mod forward_auth;
+mod grpc;
+mod hostile;
+mod http;
+mod insight;
+mod metrics;
+mod openapi;
+mod page;
+mod python_client;
+mod reload;
+mod replay;
+mod replay_page;
+mod request_log;
+mod scrape;
+mod serve;
+mod settings;
+mod snapshot;
+mod store;
+mod support;
+mod tidy;
+mod unread;
