@@ -33,16 +33,16 @@ use spillgate::rules::{Action, Request, Rules, RulesFile};
 use spillgate::tower::{RateLimitLayer, key};
 use spillgate::{Limiter, MemoryOptions, MemoryStore, Quota, Time};
 use spillgate_server::listener::{App, Listen, Running, Server};
-use spillgate_service::metrics::Metrics;
-use spillgate_grpc::Grpc;
-use spillgate_http::{HttpOptions, HttpState};
-use spillgate_service::{Backend, CallerKeys, Client, Insight, Service, ServiceOptions};
 use spillgate_server::settings::{SettingsFile, Sources, resolve};
 use tower::{Layer as _, Service as _};
 
 use answer::pb;
 use client::{Call, connect, http_request, send_http};
 use counting::{Counting, each};
+use spillgate_service::metrics::Metrics;
+use spillgate_grpc::Grpc;
+use spillgate_http::{HttpOptions, HttpState};
+use spillgate_service::{Backend, CallerKeys, Client, Insight, Service, ServiceOptions};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;

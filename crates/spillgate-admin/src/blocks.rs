@@ -10,7 +10,6 @@ use axum::{Extension, Json};
 use serde::Deserialize;
 use serde_json::json;
 use spillgate::Clock;
-
 use spillgate_http::json::{Text, object};
 use spillgate_http::problem::Problem;
 use spillgate_http::read_body;

@@ -20,12 +20,11 @@ use futures_util::stream;
 use parking_lot::Mutex;
 use serde::Serialize;
 use spillgate::Clock;
+use spillgate_service::metrics::{Gauge, LimitHits};
+use spillgate_service::{Readiness, Service};
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until};
-
-use spillgate_service::metrics::{Gauge, LimitHits};
-use spillgate_service::{Readiness, Service};
 
 use super::AdminState;
 use super::access::{Source, peer, source};

@@ -8,7 +8,6 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use spillgate::Clock;
 use spillgate::rules::{self, Action};
-
 use spillgate_http::json::{Entries, Text, object};
 use spillgate_http::problem::Problem;
 use spillgate_http::read_body;

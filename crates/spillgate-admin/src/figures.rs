@@ -4,7 +4,6 @@
 
 use serde::Serialize;
 use spillgate::Clock;
-
 use spillgate_service::Totals;
 use spillgate_service::metrics::resident_bytes;
 

@@ -7,7 +7,6 @@ use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use spillgate::{Clock, Wait};
-
 use spillgate_http::problem::Problem;
 use spillgate_service::metrics::AdminRefusal;
 

@@ -39,14 +39,13 @@ use axum::routing::{MethodRouter, get, post};
 use spillgate::{Clock, SystemClock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use spillgate_http::problem::Problem;
-use spillgate_service::Service;
-use spillgate_service::reloads::ReloadHistory;
-
 use access::RateLimits;
 pub use access::{Access, Needs, WrongTokens};
 use events::{Streams, TICK_EVERY};
 use page::Pages;
+use spillgate_http::problem::Problem;
+use spillgate_service::Service;
+use spillgate_service::reloads::ReloadHistory;
 pub use writes::TARGET as WRITES_TARGET;
 
 /// The maximum number of bytes in the body of a request. The body of a reset is small: it has only a few descriptors.

@@ -6,7 +6,6 @@ use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use spillgate::Clock;
-
 use spillgate_service::metrics::{Format, Page};
 
 use super::AdminState;

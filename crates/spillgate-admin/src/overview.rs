@@ -9,7 +9,6 @@ use axum::response::Response;
 use serde::Serialize;
 use spillgate::Clock;
 use spillgate::insight::Verdict;
-
 use spillgate::rules::LimitDescription;
 use spillgate_service::metrics::LimitHits;
 use spillgate_service::{HISTORY_STEP, LimitStep, LimitView, Loaded, Service, Totals, attention};

@@ -13,9 +13,8 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http_body::Frame;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
 use spillgate_http::problem::Problem;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The maximum number of pages that clients can read at the same time. If a client is slow, its page keeps a few pieces in
 /// memory.

@@ -8,7 +8,6 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use spillgate::rules::{self, Action, Limit, Rule};
 use spillgate::{Clock, Decision, Reason};
-
 use spillgate_http::json::{Entries, Text, object};
 use spillgate_http::problem::Problem;
 use spillgate_http::read_body;

@@ -9,7 +9,6 @@ use axum::{Extension, Json};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use spillgate::{Binding, Clock, Decision, Hit, Op};
-
 use spillgate_http::hit::WireHit;
 use spillgate_http::json::{Entries, Text, object};
 use spillgate_http::problem::Problem;

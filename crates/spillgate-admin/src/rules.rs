@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::insight::described;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
@@ -13,11 +14,10 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use spillgate::Clock;
 use spillgate::rules::{self, LimitDescription};
-
-use super::insight::described;
-use super::{AdminState, query_error};
 use spillgate_http::problem::Problem;
 use spillgate_service::Loaded;
+
+use super::{AdminState, query_error};
 
 /// The page is built in pieces. This is the number of rules in one piece.
 const PIECE_RULES: usize = 100;

@@ -13,7 +13,6 @@ use serde::de::{Error, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 use spillgate::Clock;
-
 use spillgate_http::json::{Text, object};
 use spillgate_http::problem::Problem;
 use spillgate_http::read_body;

@@ -5,11 +5,10 @@
 use axum::http::StatusCode;
 use serde::Serialize;
 use serde_json::{Value, json};
-use spillgate::Clock;
-use spillgate_redis::{Error, StoreErrorKind};
-
+use spillgate::{Clock, StoreErrorKind};
 use spillgate_http::problem::Problem;
 use spillgate_service::operator::{Block, ChangeError, Scope, Term};
+use spillgate_service::shared_store::SharedError;
 use spillgate_service::{Loaded, Service};
 
 /// The log shows this many characters of a text that an operator has sent.
@@ -96,7 +95,7 @@ pub(super) fn refused(error: ChangeError) -> Problem {
 }
 
 /// Returns the problem of a change that the shared store may not have made.
-fn not_stored(error: &Error, detail: String) -> Problem {
+fn not_stored(error: &SharedError, detail: String) -> Problem {
     // If only EXEC is forbidden, the kind is another one.
     if error.kind() == StoreErrorKind::NoPermission || error.forbidden_command().is_some() {
         let command = error.forbidden_command().unwrap_or("a command").to_uppercase();

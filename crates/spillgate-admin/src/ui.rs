@@ -6,7 +6,6 @@
 use axum::extract::Path;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-
 use spillgate_http::problem::Problem;
 
 /// What a browser lets the page do: load its own files, and ask its own server. A text that became markup by mistake could

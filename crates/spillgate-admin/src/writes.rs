@@ -9,10 +9,9 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use tokio::sync::Semaphore;
-
 use spillgate_http::problem::Problem;
 use spillgate_service::metrics::Metrics;
+use tokio::sync::Semaphore;
 
 use super::access::{self, Proof};
 use super::page::try_permit;

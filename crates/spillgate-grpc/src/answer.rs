@@ -53,6 +53,7 @@ impl Body for AnswerBody {
     type Data = Bytes;
     type Error = Status;
 
+    #[inline]
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         if let AnswerBody::Other(other) = &mut *self {
             return Pin::new(other).poll_frame(cx);
@@ -67,6 +68,7 @@ impl Body for AnswerBody {
         })
     }
 
+    #[inline]
     fn is_end_stream(&self) -> bool {
         match self {
             AnswerBody::Message(_) | AnswerBody::Ok => false,

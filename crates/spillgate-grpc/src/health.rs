@@ -4,14 +4,13 @@
 
 use std::sync::Arc;
 
+use spillgate_service::{Readiness, Service};
 use tokio::sync::mpsc;
 use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server::{Health as HealthApi, HealthServer};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
-
-use spillgate_service::{Readiness, Service};
 
 /// The names of services that a health check can ask for. The empty name is the whole server. Envoy's reference server
 /// calls its rate limit service `ratelimit`.

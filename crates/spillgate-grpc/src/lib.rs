@@ -21,12 +21,11 @@ use tonic::Status;
 use tonic::service::Routes;
 use tower::{BoxError, Service as _};
 
-use spillgate_service::{Grants, Service};
-
 pub use answer::AnswerBody;
 
 use health::Health;
 use rls::RateLimits;
+use spillgate_service::{Grants, Service};
 use timeout::CallDeadline;
 
 /// The code that the compiler of protobuf generated from `proto/`.
@@ -156,6 +155,7 @@ impl GrpcConnection {
     }
 
     /// Returns the time now, by the clock of the limiter.
+    #[inline]
     #[must_use]
     pub fn now(&self) -> Time {
         self.rls.now()

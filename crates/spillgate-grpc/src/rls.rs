@@ -13,10 +13,9 @@ use http_body::Body;
 use prost::{DecodeError, Message};
 use spillgate::rules::{Action, Limit, Request, Unit};
 use spillgate::{Time, Timing};
-use tonic::Status;
-
 use spillgate_service::rls::{ReportedLimit, action, overriding};
 use spillgate_service::{Client, Grants, Protocol, Service, ServiceError, Status as DescriptorAnswer};
+use tonic::Status;
 
 use super::message::{self, Writer};
 use super::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;

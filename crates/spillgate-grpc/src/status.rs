@@ -3,9 +3,8 @@
 //! From the code, an operator can see which side has to act: the caller, this server or its store.
 
 use spillgate::StoreErrorKind;
-use tonic::Status;
-
 use spillgate_service::ServiceError;
+use tonic::Status;
 
 /// Returns the gRPC status of a service error.
 ///

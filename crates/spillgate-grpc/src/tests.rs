@@ -10,14 +10,14 @@ use http_body::{Body, Frame};
 use prost::Message;
 use spillgate::rules::{Rules, RulesFile};
 use spillgate::{Limiter, MemoryOptions, MemoryStore};
+use spillgate_service::metrics::Metrics;
+use spillgate_service::{Backend, ServiceOptions};
 
 use super::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use super::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use super::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use super::*;
-use spillgate_service::metrics::Metrics;
-use spillgate_service::{Backend, ServiceOptions};
 
 const ALL: u32 = 1_000_000_000;
 /// The limit is a token bucket that regains one unit each nanosecond. If the bucket is empty, it has a unit again at

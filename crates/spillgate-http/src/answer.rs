@@ -12,7 +12,6 @@ use smallvec::SmallVec;
 use spillgate::headers::{self, HeaderStyle, Policy, write_fields};
 use spillgate::rules::Rule;
 use spillgate::{Algorithm, Binding, Decision, Op, Quota, Reason, Verdict};
-
 use spillgate_service::operator::BLOCKED;
 use spillgate_service::{Answer, LimitDecision, Status, UNMATCHED};
 

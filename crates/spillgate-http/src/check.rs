@@ -8,7 +8,6 @@ use serde::Deserialize;
 use smallvec::SmallVec;
 use spillgate::Clock;
 use spillgate::rules::{Action, Request};
-
 use spillgate_service::ServiceError;
 
 use super::answer::Summary;

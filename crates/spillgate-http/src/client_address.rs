@@ -9,7 +9,6 @@ use std::net::{IpAddr, Ipv4Addr};
 use http::HeaderMap;
 use ipnet::IpNet;
 use spillgate::network_of;
-
 use spillgate_service::Peer;
 
 /// Returns the client's address: the peer of the socket, or the address that a trusted proxy reports.

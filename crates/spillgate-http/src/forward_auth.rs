@@ -12,7 +12,6 @@ use http::{HeaderMap, HeaderName, StatusCode};
 use smallvec::SmallVec;
 use spillgate::Clock;
 use spillgate::rules::{Action, Request};
-
 use spillgate_service::Peer;
 
 use super::answer::Summary;

@@ -11,7 +11,6 @@ use serde::{Deserialize, Deserializer, Serialize};
 use smallvec::{SmallVec, smallvec};
 use spillgate::headers::Policy;
 use spillgate::{Algorithm, Anchor, Binding, Clock, Decision, Denied, Hit, MAX_HITS, Op, Quota, QuotaBuilder};
-
 use spillgate_service::{Protocol, Service, ServiceError};
 
 use super::answer::Summary;

@@ -34,14 +34,13 @@ use spillgate::headers::HeaderStyle;
 use spillgate::{Clock, SystemClock};
 use tower::BoxError;
 
-use spillgate_service::{Client, Grants, Peer, Protocol, Readiness, Records, Service};
-
 pub use body::read_body;
 use forward_auth::Mapping;
 pub use forward_auth::{EntrySource, ForwardAuth, ValueSource};
 use lease::LeaseKey;
 use problem::{Failure, Problem};
 use reservation_id::ReservationKey;
+use spillgate_service::{Client, Grants, Peer, Protocol, Readiness, Records, Service};
 use wait::max_wait_ns;
 
 /// The longest time that a request can wait for its turn in a queue, even if the setting `limits.drain` is longer.

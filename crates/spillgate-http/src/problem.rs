@@ -9,7 +9,6 @@ use bytes::{BufMut as _, BytesMut};
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use spillgate::{Clock, StoreErrorKind};
-
 use spillgate_service::ServiceError;
 
 use super::response::{PROBLEM_JSON, response};

@@ -6,9 +6,9 @@
 use std::time::Duration;
 
 use spillgate::{Algorithm, Anchor, KeyHasher, MAX_HITS, Quota, QuotaBuilder, Receipt, Time};
+use spillgate_service::{Claim, Reserved};
 
 use super::signature::{BadId, Signer};
-use spillgate_service::{Claim, Reserved};
 
 const VERSION: u8 = 2;
 /// The version, the estimate, and the number of the server that has the estimate in its own memory. The number is 0 if the

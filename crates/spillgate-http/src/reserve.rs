@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use spillgate::Clock;
 use spillgate::rules::{Action, Request};
+use spillgate_service::Settlement;
 
 use super::answer::Summary;
 use super::json::{self, Entries, Text};
 use super::problem::{Failure, Problem};
 use super::response::object;
 use super::{HttpState, Response};
-use spillgate_service::Settlement;
 
 const RESERVE_EXAMPLE: &str = r#"{"domain":"llm","descriptors":[{"team":"red"}],"estimate":3000}"#;
 const COMMIT_EXAMPLE: &str = r#"{"reservation_id":"AQ...","used":2150}"#;

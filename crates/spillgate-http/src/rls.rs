@@ -8,7 +8,6 @@ use serde::Serialize;
 use smallvec::SmallVec;
 use spillgate::rules::{Limit, Request, Unit};
 use spillgate::{Clock, OnStoreFailure, Time};
-
 use spillgate_service::rls::{ReportedLimit, action, overriding};
 use spillgate_service::{ServiceError, Status};
 

@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use spillgate::units::format_duration;
-
 use spillgate_service::text::duration;
 
 use super::problem::Problem;

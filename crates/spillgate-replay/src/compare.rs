@@ -6,11 +6,11 @@ use std::collections::hash_map::Entry;
 use spillgate::KeyHasher;
 use spillgate::insight::CallerName;
 use spillgate::rules::Request;
+use spillgate_service::caller_name;
 
 use super::callers::{CALLERS, Names};
 use super::report::{Agreement, CallerChange, Comparison, Counts, LimitChange};
 use super::run::{Decided, Run};
-use spillgate_service::caller_name;
 
 /// The callers that a report shows.
 const SHOWN: usize = 20;

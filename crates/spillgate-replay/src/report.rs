@@ -4,7 +4,6 @@
 
 use serde::Serialize;
 use spillgate::insight::{Report, Verdict};
-
 use spillgate::rules::LimitDescription;
 
 /// The result of a replay.

@@ -8,6 +8,10 @@ use futures_util::FutureExt as _;
 use smallvec::SmallVec;
 use spillgate::rules::{Limit, NoMemory, Request, Rule, Rules};
 use spillgate::{Algorithm, KeyHasher, Limiter, ManualClock, MemoryOptions, MemoryStore, Reason, Time, Timing};
+use spillgate_service::metrics::{Metrics, judged_units};
+use spillgate_service::{
+    Answer, Backend, CallerKeys, Client, Loaded, Service, ServiceError, ServiceOptions, caller_name,
+};
 
 use super::LoggedRequest;
 use super::callers::{CallersOfLimits, Names};
@@ -16,10 +20,6 @@ use super::refusals::Refusals;
 use super::report::{Counts, LimitCallers, LimitReport, RunReport};
 use super::timeline::Counting;
 use spillgate::rules::LimitDescription;
-use spillgate_service::metrics::{Metrics, judged_units};
-use spillgate_service::{
-    Answer, Backend, CallerKeys, Client, Loaded, Service, ServiceError, ServiceOptions, caller_name,
-};
 
 /// A log that ends this long before the end of an hour is read at the end of this hour. Most logs are rotated at such a time.
 const MINUTE_NS: u64 = 60_000_000_000;

@@ -151,6 +151,7 @@ fn count_rest(
 
 /// Returns whether the units that limits allowed were taken, and not given up because another limit refused. With
 /// `compat: envoy`, they are taken even if another descriptor refuses.
+#[inline]
 fn is_taken(answer: AnswerView<'_, '_>) -> bool {
     answer.verdict.allowed || answer.plan.separately
 }

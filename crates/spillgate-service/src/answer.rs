@@ -67,6 +67,7 @@ pub(super) struct AnswerView<'a, 'p> {
 
 impl<'a, 'p> AnswerView<'a, 'p> {
     /// Returns all limits of the descriptor at `index`: see [`Answer::limits`].
+    #[inline]
     pub(super) fn limits(self, index: usize) -> impl Iterator<Item = LimitDecision<'a, 'p>> {
         let hits = self.plan.descriptors.get(index).map_or(&[][..], |planned| &planned.hits[..]);
         hits.iter().map(move |&(hit, limit)| LimitDecision {
@@ -78,6 +79,7 @@ impl<'a, 'p> AnswerView<'a, 'p> {
 }
 
 /// Returns the status of each descriptor of the plan.
+#[inline]
 pub(super) fn statuses<'p>(plan: &Plan<'p>, decisions: &[Decision]) -> SmallVec<[Status<'p>; 2]> {
     let mut statuses = SmallVec::with_capacity(plan.descriptors.len());
     for planned in &plan.descriptors {
@@ -99,12 +101,14 @@ impl<'p> Answer<'p> {
 
     /// Returns all limits of the descriptor at `index`, in their order. The result is empty if there is no such
     /// descriptor.
+    #[inline]
     pub fn limits<'a>(&'a self, index: usize) -> impl Iterator<Item = LimitDecision<'a, 'p>> {
         let (plan, decisions) = (&self.plan, &self.decisions[..]);
         AnswerView { verdict: &self.verdict, statuses: &self.statuses, plan, decisions }.limits(index)
     }
 
     /// Returns the limit that the verdict names, and the index of its descriptor.
+    #[inline]
     pub fn binding(&self) -> Option<(usize, LimitDecision<'_, 'p>)> {
         let bound = self.verdict.binding?;
         let mut planned = self.plan.descriptors.iter().enumerate();
@@ -115,6 +119,7 @@ impl<'p> Answer<'p> {
     }
 }
 
+#[inline]
 fn status<'p>(planned: &Planned<'p>, decisions: &[Decision]) -> Status<'p> {
     let over = planned.hits.iter().any(|(hit, _)| !decisions[*hit].allowed);
     let shadow = planned.shadow;
@@ -134,6 +139,7 @@ fn status<'p>(planned: &Planned<'p>, decisions: &[Decision]) -> Status<'p> {
 
 /// Returns whether a client should see `a` instead of `b`. A refusal comes before an allowed decision. If both refuse,
 /// the longer wait comes first. If both allow, the decision with the smaller part of its capacity left comes first.
+#[inline]
 fn tighter(a: &Decision, b: &Decision) -> bool {
     match (a.allowed, b.allowed) {
         (false, true) => true,

@@ -1,16 +1,16 @@
-//! The store that the settings chose: memory, or Redis with a fallback to memory.
+//! The store that the settings chose: memory, or a shared store with a fallback to memory.
 //!
-//! The service sees one store and its health. A new kind of store needs one more variant here, and no change elsewhere
-//! in the service.
+//! The service sees one store and its health. A new kind of shared store implements [`Store`] and [`SharedStore`], and
+//! needs no change here.
 
-use std::future::Future;
-use std::pin::Pin;
+use std::fmt;
 use std::time::Duration;
 
 use spillgate::{
     Decision, FallbackStore, Hit, MemoryStore, OpKind, Quota, Store, StoreError, StoreHealth, Timing, Verdict,
 };
-use spillgate_redis::RedisStore;
+
+use crate::shared_store::{Asked, SharedStore};
 
 /// The store that the settings chose.
 ///
@@ -25,26 +25,74 @@ use spillgate_redis::RedisStore;
 pub enum Backend {
     /// Stores the counts in this process.
     Memory(MemoryStore),
-    /// Stores the counts in Redis, which the servers of a fleet share. A local store answers while Redis fails.
-    Redis(Box<FallbackStore<RedisStore>>),
+    /// Stores the counts in a store that the servers of a fleet share. A local store answers while the shared one fails.
+    Shared(Fleet),
+}
+
+/// A shared store with its fallback.
+#[derive(Debug)]
+pub struct Fleet(Box<dyn WithFallback>);
+
+/// [`FallbackStore`] of any shared store. Its `decide` is compiled for each store: only the call that makes its future goes
+/// through a table.
+trait WithFallback: fmt::Debug + Send + Sync {
+    fn local(&self) -> &MemoryStore;
+    fn shared(&self) -> &dyn SharedStore;
+    fn supports(&self, quota: &Quota, op: OpKind) -> bool;
+    fn decide<'a>(
+        &'a self,
+        timing: Timing,
+        hits: &'a [Hit<'a>],
+        decisions: &'a mut [Decision],
+    ) -> Asked<'a, Result<Verdict, StoreError>>;
+}
+
+impl<S: Store + SharedStore> WithFallback for FallbackStore<S> {
+    fn local(&self) -> &MemoryStore {
+        FallbackStore::local(self)
+    }
+
+    fn shared(&self) -> &dyn SharedStore {
+        FallbackStore::<S>::shared(self)
+    }
+
+    fn supports(&self, quota: &Quota, op: OpKind) -> bool {
+        Store::supports(self, quota, op)
+    }
+
+    fn decide<'a>(
+        &'a self,
+        timing: Timing,
+        hits: &'a [Hit<'a>],
+        decisions: &'a mut [Decision],
+    ) -> Asked<'a, Result<Verdict, StoreError>> {
+        // The box keeps this large future out of the futures of requests to the memory store.
+        Box::pin(Store::decide(self, timing, hits, decisions))
+    }
 }
 
 impl Backend {
+    /// Returns the backend of a shared store.
+    #[must_use]
+    pub fn with_fallback<S: Store + SharedStore + 'static>(store: FallbackStore<S>) -> Backend {
+        Backend::Shared(Fleet(Box::new(store)))
+    }
+
     /// Returns the store in this process: the only store, or the local store of the fallback.
     #[must_use]
     pub fn memory(&self) -> &MemoryStore {
         match self {
             Backend::Memory(store) => store,
-            Backend::Redis(store) => store.local(),
+            Backend::Shared(store) => store.0.local(),
         }
     }
 
-    /// Returns the Redis store, if the settings chose it. Commands that examine Redis use it.
+    /// Returns the shared store, if the settings chose one. Commands that examine it use this.
     #[must_use]
-    pub fn redis(&self) -> Option<&RedisStore> {
+    pub fn shared(&self) -> Option<&dyn SharedStore> {
         match self {
             Backend::Memory(_) => None,
-            Backend::Redis(store) => Some(store.shared()),
+            Backend::Shared(store) => Some(store.0.shared()),
         }
     }
 
@@ -53,14 +101,14 @@ impl Backend {
     pub const fn is_shared(&self) -> bool {
         match self {
             Backend::Memory(_) => false,
-            Backend::Redis(_) => true,
+            Backend::Shared(_) => true,
         }
     }
 
     /// Returns the health of a shared store, or `None` for the memory store.
     #[must_use]
     pub fn health(&self) -> Option<StoreHealth> {
-        self.redis().map(RedisStore::health)
+        self.shared().map(SharedStore::health)
     }
 
     /// Returns how long a caller with the timeout `asked` waits for the store. The setting of the store is an upper
@@ -68,35 +116,21 @@ impl Backend {
     #[inline]
     #[must_use]
     pub fn timeout(&self, asked: Option<Duration>) -> Option<Duration> {
-        let setting = self.redis()?.timeout();
+        let setting = self.shared()?.timeout();
         Some(asked.map_or(setting, |asked| asked.min(setting)))
     }
 
     /// Returns whether the store decides all these hits in one atomic step.
     pub(super) fn is_atomic(&self, hits: &[Hit<'_>]) -> bool {
-        self.redis().is_none_or(|store| store.is_atomic(hits))
+        self.shared().is_none_or(|store| store.is_atomic(hits))
     }
 
     /// Returns why a shared store does not support one of these hits. Returns `None` if it supports all of them, and
     /// for the memory store.
     #[inline]
     pub(super) fn unsupported(&self, hits: &[Hit<'_>]) -> Option<String> {
-        match self {
-            Backend::Memory(_) => None,
-            Backend::Redis(store) => unsupported(store.shared(), hits),
-        }
+        self.shared()?.unsupported(hits)
     }
-}
-
-/// Returns why Redis does not support one of these hits.
-fn unsupported(store: &RedisStore, hits: &[Hit<'_>]) -> Option<String> {
-    let hit = hits.iter().find(|hit| !store.supports(hit.quota, hit.op.kind()))?;
-    Some(format!(
-        "the store does not support {:?} on this limit ({}): windows and segments have to be whole microseconds, at most \
-         71 years; with store.scripts: off only plain fixed windows are supported, without resets and refunds",
-        hit.op.kind(),
-        hit.quota.algorithm().as_str()
-    ))
 }
 
 /// A caller always passes the time, because the local store of the fallback has no clock.
@@ -104,7 +138,7 @@ impl Store for Backend {
     fn supports(&self, quota: &Quota, op: OpKind) -> bool {
         match self {
             Backend::Memory(store) => store.supports(quota, op),
-            Backend::Redis(store) => store.supports(quota, op),
+            Backend::Shared(store) => store.0.supports(quota, op),
         }
     }
 
@@ -117,15 +151,11 @@ impl Store for Backend {
     ) -> Result<Verdict, StoreError> {
         match self {
             Backend::Memory(store) => store.decide(timing, hits, decisions).await,
-            Backend::Redis(store) => {
-                // The box keeps this large future out of the futures of requests to the memory store.
-                let decided: Pin<Box<dyn Future<Output = _> + Send + '_>> =
-                    Box::pin(store.decide(timing, hits, decisions));
-                decided.await
-            }
+            Backend::Shared(store) => store.0.decide(timing, hits, decisions).await,
         }
     }
 
+    #[inline]
     fn try_decide(
         &self,
         timing: Timing,
@@ -134,7 +164,7 @@ impl Store for Backend {
     ) -> Option<Result<Verdict, StoreError>> {
         match self {
             Backend::Memory(store) => store.try_decide(timing, hits, decisions),
-            Backend::Redis(_) => None,
+            Backend::Shared(_) => None,
         }
     }
 }

@@ -24,6 +24,7 @@ pub struct Client {
 
 impl Client {
     /// Returns a client that uses `protocol`, on a listener that allows `grants`.
+    #[inline]
     #[must_use]
     pub const fn new(protocol: Protocol, grants: Grants) -> Client {
         Client { protocol, grants }

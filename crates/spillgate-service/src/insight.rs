@@ -125,6 +125,7 @@ impl Loaded {
 
     /// Returns the insight of a limit: the one with the index `index` in the rule with the index `rule`. Returns `None` if the limit
     /// is not watched.
+    #[inline]
     pub(super) fn insight(&self, rule: usize, index: usize) -> Option<&LimitInsight> {
         self.insights.by_rule.get(rule)?.get(index)?.as_deref()
     }

@@ -28,6 +28,7 @@ mod request_log;
 mod reserve;
 pub mod rls;
 mod separately;
+pub mod shared_store;
 mod sketched;
 #[cfg(test)]
 mod tests;
@@ -41,7 +42,6 @@ use std::sync::{Arc, Mutex};
 use arc_swap::{ArcSwap, Guard};
 use spillgate::rules::Rules;
 use spillgate::{Clock, Limiter, StoreErrorKind, SystemClock, Time};
-use spillgate_redis::RedisStore;
 use tokio::sync::watch;
 
 pub use crate::metrics::Protocol;
@@ -50,7 +50,7 @@ use crate::metrics::Metrics;
 use crate::operator::Operator;
 
 pub use answer::{Answer, LimitDecision, Status};
-pub use backend::Backend;
+pub use backend::{Backend, Fleet};
 pub use client::{Client, Grants};
 pub use error::ServiceError;
 pub use history::{HISTORY_STEP, HISTORY_STEPS, LimitStep, LimitView, StoreLatency, Totals};
@@ -67,6 +67,7 @@ use accounting::FullLog;
 use history::History;
 use readiness::Outage;
 use request_log::RequestLog;
+use shared_store::SharedLists;
 
 /// The rules, the limiter and the counters that answer requests.
 pub struct Service<C = SystemClock> {
@@ -159,7 +160,7 @@ impl<C: Clock> Service<C> {
     ///
     /// The store should have connections of its own, so that the lists of blocks delay no decision.
     #[must_use]
-    pub fn with_shared_lists(self, store: RedisStore) -> Service<C> {
+    pub fn with_shared_lists(self, store: Box<dyn SharedLists>) -> Service<C> {
         Service { operator: Operator::in_store(store), ..self }
     }
 

@@ -70,6 +70,7 @@ impl Loaded {
     }
 
     /// Returns whether descriptors without a matching rule are refused.
+    #[inline]
     #[must_use]
     pub const fn denies_unmatched(&self) -> bool {
         self.unmatched.is_some()
@@ -103,6 +104,7 @@ impl Loaded {
 impl Deref for Loaded {
     type Target = Rules;
 
+    #[inline]
     fn deref(&self) -> &Rules {
         &self.rules
     }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use spillgate::Clock;
 use spillgate::text::nearest;
-use spillgate_redis::Error;
 
 use super::Service;
 use crate::operator::{
     BLOCKS_MAX, Block, ChangeError, NAME_BYTES, NewBlock, PATH_BYTES, REASON_BYTES, SWITCHES_MAX, Scope, ShadowOf,
     Shared, Switch, Term, Version, compared, millis, term,
 };
+use crate::shared_store::SharedError;
 
 impl<C: Clock> Service<C> {
     /// Returns the servers to which a block applies. A shadow switch applies to them too if nothing else is said.
@@ -171,7 +171,7 @@ impl<C: Clock> Service<C> {
     ///
     /// # Errors
     /// The shared store did not answer, or refused a command. The copy of its lists stays in use.
-    pub async fn refresh_operator(&self) -> Result<(), Error> {
+    pub async fn refresh_operator(&self) -> Result<(), SharedError> {
         self.operator.remove_ended(self.now_ms());
         match &self.operator.shared {
             Some(shared) => self.read_lists(shared, &mut *shared.lock().await).await,
@@ -179,7 +179,7 @@ impl<C: Clock> Service<C> {
         }
     }
 
-    async fn read_lists(&self, shared: &Shared, version: &mut Version) -> Result<(), Error> {
+    async fn read_lists(&self, shared: &Shared, version: &mut Version) -> Result<(), SharedError> {
         if let Some(read) = shared.read(version, self.now_ms()).await? {
             self.operator.replace_fleet(read);
         }

@@ -20,6 +20,7 @@ const LINES_A_MINUTE: usize = 9;
 
 /// Counts a refusal for each limit that refused.
 #[cold]
+#[inline]
 pub(super) fn count<'a, 'p: 'a>(
     counters: &RuleCounters,
     rule: &Rule,

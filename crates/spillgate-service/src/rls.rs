@@ -32,6 +32,7 @@ pub struct ReportedLimit<'p> {
 
 impl<'p> ReportedLimit<'p> {
     /// Returns the binding limit of a descriptor, if it has one. `now` is the time of the decision.
+    #[inline]
     #[must_use]
     pub fn of(status: &Status<'p>, now: Time) -> Option<ReportedLimit<'p>> {
         let (limit, decision) = (status.limit?, &status.decision);
@@ -57,6 +58,7 @@ impl<'p> ReportedLimit<'p> {
 /// is the time to the end of the window. For a concurrency limit, it is the duration of a lease. For any other limit, it
 /// is a whole window.
 #[cold]
+#[inline]
 fn until_unused_ns(limit: &Limit, decision: &Decision, now: Time) -> u64 {
     let (quota, window_ns) = (&limit.quota, limit.quota.window_ns());
     if decision.reset_after_ns > 0 {
@@ -75,6 +77,7 @@ fn until_unused_ns(limit: &Limit, decision: &Decision, now: Time) -> u64 {
 
 /// Returns the action of a descriptor. If the descriptor has a number of hits, that number is used. Otherwise the
 /// number of the request is used, where 0 means 1.
+#[inline]
 #[must_use]
 pub fn action(own: Option<u64>, of_request: u64, negative: bool) -> Action {
     let hits = own.unwrap_or(of_request.max(1));
@@ -107,6 +110,7 @@ pub fn overriding(requests_per_unit: u32, unit: i32, policy: OnStoreFailure) -> 
     Ok(Limit::overriding(unit, requests_per_unit).on_store_failure(policy))
 }
 
+#[inline]
 fn saturated(units: u64) -> u32 {
     u32::try_from(units).unwrap_or(u32::MAX)
 }

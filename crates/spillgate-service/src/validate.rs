@@ -39,6 +39,7 @@ impl<C: Clock> Service<C> {
 ///
 /// # Errors
 /// `count` exceeds `max`.
+#[inline]
 pub(super) fn within(what: &'static str, count: usize, max: usize) -> Result<(), ServiceError> {
     if count > max { Err(ServiceError::TooLarge { what, max }) } else { Ok(()) }
 }

@@ -13,7 +13,6 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use axum::extract::Request;
 use axum::http::{HeaderName, Method, StatusCode, header};
-
 use spillgate_http::problem::Problem;
 use spillgate_service::metrics::AdminRefusal;
 

@@ -12,11 +12,10 @@ use std::sync::Arc;
 use axum::extract::{ConnectInfo, Request};
 use axum::http::{HeaderName, Method, StatusCode};
 
+pub(crate) use rate::{RateLimits, Source, source};
 use spillgate_http::problem::Problem;
 use spillgate_service::Peer;
 use spillgate_service::metrics::AdminRefusal;
-
-pub(crate) use rate::{RateLimits, Source, source};
 use tokens::Tokens;
 pub use tokens::WrongTokens;
 

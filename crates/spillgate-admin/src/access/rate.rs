@@ -12,7 +12,6 @@ use spillgate::{
     Anchor, Binding, Decision, Hit, Key, KeyHasher, MemoryOptions, MemoryStore, OnFull, Op, Quota, Store as _, Time,
     Timing, Wait, network_of,
 };
-
 use spillgate_service::Peer;
 
 use super::Proof;

@@ -1,6 +1,7 @@
 //! The sections that compare: the old rules with the new ones, and each suggestion with the limit of today.
 
 use maud::{Markup, html};
+use spillgate_service::text::thousands;
 
 use super::table::Table;
 use super::timeline;
@@ -8,7 +9,6 @@ use super::words::{badge, count, limit_name, name, seen, share, units_of};
 use crate::report::{
     Agreement, CallerChange, Comparison, Counts, LimitChange, ReplayReport, RunReport, SuggestionResult,
 };
-use spillgate_service::text::thousands;
 
 /// Returns what changes from the old rules to the new ones. `old` is the run of the old rules.
 pub(super) fn comparison(comparison: &Comparison, old: Option<&RunReport>) -> Markup {

@@ -1,12 +1,12 @@
 //! The pictures of callers: which burst they need, and how much of the limit they use.
 
 use maud::{Markup, html};
+use spillgate_service::text::thousands;
 
 use super::picture::{BOTTOM, TOP, label, lines, percent, picture, rounded_up};
 use super::words::{count, quota, short, times};
 use crate::report::{Bar, Period};
 use spillgate::rules::LimitDescription;
-use spillgate_service::text::thousands;
 
 const HEIGHT: f64 = 120.0;
 /// More labels than this do not fit under a picture on a phone.

@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 use spillgate::insight::Verdict;
+use spillgate_service::text::{clean, thousands};
 
 use super::table::{Table, bar};
 use super::words::{advice, badge, count, limit_name, quota, seen, share, time, times, wait};
@@ -9,7 +10,6 @@ use super::{histogram, timeline};
 use crate::report::{
     Agreement, CallerCounts, Counts, LimitCallers, LimitReport, Period, Refusal, SuggestionResult, VerdictHours,
 };
-use spillgate_service::text::{clean, thousands};
 
 /// At most this many callers are shown in a list.
 const MOST_CALLERS: usize = 5;

@@ -2,13 +2,13 @@
 
 use maud::{Markup, html};
 use spillgate::insight::Verdict;
+use spillgate_service::text::thousands;
 
 use super::limit::{verdict, what_to_do};
 use super::table::{Table, bar};
 use super::timeline;
 use super::words::{badge, count, limit_name, needs_attention, quota, requests, seen, share, times};
 use crate::report::{LimitReport, LogSummary, ReplayReport, RunReport};
-use spillgate_service::text::thousands;
 
 pub(super) fn section(report: &ReplayReport, run: &RunReport) -> Markup {
     html! {

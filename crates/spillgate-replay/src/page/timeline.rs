@@ -6,11 +6,11 @@
 use std::fmt::Write as _;
 
 use maud::{Markup, html};
+use spillgate_service::text::{MONTHS, thousands, utc};
 
 use super::picture::{BOTTOM, TOP, label, lines, percent, picture, rounded_up};
 use super::words::{count, duration, share, times};
 use crate::report::{Counts, Timeline};
-use spillgate_service::text::{MONTHS, thousands, utc};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const DAY_S: u64 = 86_400;

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use maud::{Markup, html};
 use spillgate::insight::{Suggestion, Verdict};
+use spillgate::rules::{LimitDescription, limit_size};
 use spillgate::units::format_duration;
+use spillgate_service::text::{clean, thousands, utc};
 
 use crate::report::RunReport;
-use spillgate::rules::{LimitDescription, limit_size};
-use spillgate_service::text::{clean, thousands, utc};
 
 /// A space at which no line is broken.
 const FIXED_SPACE: char = '\u{a0}';

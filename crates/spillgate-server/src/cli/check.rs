@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use spillgate_service::text::duration;
 
 use super::arguments::{
     EXIT_CODES, config_argument, descriptor_argument, domain_argument, json_argument, paths, rules_argument,
 };
 use super::store;
 use super::verb::Check;
-use spillgate_service::text::duration;
 
 /// The maximum number of questions of one `check`.
 const QUESTIONS_MAX: usize = 10_000;

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use spillgate_service::text::duration;
 
 use super::arguments::{EXIT_CODES, config_argument, json_argument, paths, rules_argument};
 use super::verb::Replay;
-use spillgate_service::text::duration;
 
 pub(super) fn command() -> Command {
     let command = Command::new("replay")

@@ -11,9 +11,8 @@ use std::sync::atomic::Ordering;
 use std::task::{self, Poll};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
-
 use spillgate_service::metrics::{Closed, Metrics};
+use tokio::time::{Instant, sleep_until};
 
 use super::activity::Activity;
 use super::context::Context;

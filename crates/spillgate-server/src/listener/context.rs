@@ -5,9 +5,8 @@
 use std::sync::Arc;
 
 use spillgate::SystemClock;
-use tokio::sync::watch;
-
 use spillgate_service::metrics::Metrics;
+use tokio::sync::watch;
 
 use super::Limits;
 use super::unread::Pool;

@@ -9,11 +9,10 @@ use std::time::Duration;
 use h2::RecvStream;
 use http::{Request, Response};
 use spillgate::Time;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::Instant;
-
 use spillgate_grpc::{AnswerBody, Call, Grpc, GrpcConnection};
 use spillgate_service::metrics::Closed;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
 
 use super::activity::Activity;
 use super::connection::{ProtocolLimits, watch_over};

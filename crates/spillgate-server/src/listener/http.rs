@@ -22,11 +22,10 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulConnection;
 use spillgate::{Clock, SystemClock, Time};
+use spillgate_service::metrics::Closed;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 use tower::BoxError;
-
-use spillgate_service::metrics::Closed;
 
 use super::activity::Activity;
 use super::connection::{Connection, ProtocolLimits, unless_panic, watch_over};

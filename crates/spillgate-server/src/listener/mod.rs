@@ -29,14 +29,13 @@ use std::thread;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc as queue, watch};
 
+use context::Context;
+pub use listen::{Limits, Listen};
+use socket::{Acceptor, Bound, Socket, UnixFile};
 use spillgate_grpc::Grpc;
 use spillgate_http::HttpState;
 use spillgate_service::Peer;
 use spillgate_service::metrics::{Closed, Metrics};
-
-use context::Context;
-pub use listen::{Limits, Listen};
-use socket::{Acceptor, Bound, Socket, UnixFile};
 use unread::Pool;
 
 /// The protocol of a listener.

@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use ::http::Request;
 use axum::extract::ConnectInfo;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tower::ServiceExt;
-
 use spillgate_service::Peer;
 use spillgate_service::metrics::Closed;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tower::ServiceExt;
 
 use super::activity::Activity;
 use super::context::Context;

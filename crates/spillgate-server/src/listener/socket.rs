@@ -15,11 +15,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Type};
+use spillgate_service::Peer;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-
-use spillgate_service::Peer;
 
 use super::{App, Listen, Shared};
 

@@ -2,11 +2,10 @@
 //!
 //! A connection never leaves its worker. Therefore workers share no locks and do not wake each other.
 
+use spillgate_service::metrics::Closed;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
-
-use spillgate_service::metrics::Closed;
 
 use super::context::Context;
 use super::{Accepted, serve};

@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use spillgate::headers::HeaderStyle;
 use spillgate::{OnFull, OnStoreFailure};
-use spillgate_redis::LogForm;
-
 use spillgate_http::ForwardAuth;
+use spillgate_redis::LogForm;
 use spillgate_service::{CallerKeys, Grants, Insight};
 
 use super::{Allow, Limits, LogFormat, Memory, Settings, Snapshot, Store, StoreTls, StoreUrl};

@@ -8,7 +8,6 @@ use std::time::Duration;
 use spillgate::headers::HeaderStyle;
 use spillgate::{OnFull, OnStoreFailure};
 use spillgate_redis::LogForm;
-
 use spillgate_service::CallerKeys;
 
 use super::error::Wrong;

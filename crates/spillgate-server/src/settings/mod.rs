@@ -23,10 +23,10 @@ use std::time::Duration;
 use ipnet::IpNet;
 use spillgate::headers::HeaderStyle;
 use spillgate::{OnFull, OnStoreFailure};
-
-use crate::listener::Listen;
 use spillgate_http::ForwardAuth;
 use spillgate_service::{Grants, Insight};
+
+use crate::listener::Listen;
 
 pub use keys::{KEYS, Key, Shape};
 pub use resolve::{Origin, Resolved, SettingsFile, Sources, resolve};

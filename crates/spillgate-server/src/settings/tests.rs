@@ -1,9 +1,8 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use spillgate::text::Diagnostic;
-use spillgate_redis::LogForm;
-
 use spillgate_http::{EntrySource, ValueSource};
+use spillgate_redis::LogForm;
 use spillgate_service::CallerKeys;
 
 use super::*;

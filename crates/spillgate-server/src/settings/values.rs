@@ -10,11 +10,11 @@ use std::time::Duration;
 use ipnet::IpNet;
 use spillgate::text::nearest;
 use spillgate::units::{UnitError, format_duration, parse_bytes, parse_count};
-
-use crate::listener::Listen;
 use spillgate_http::{EntrySource, ValueSource};
 use spillgate_service::Grants;
 use spillgate_service::text::duration;
+
+use crate::listener::Listen;
 
 use super::error::Wrong;
 use super::yaml::{Kind, Node};

@@ -33,11 +33,13 @@ pub struct Counter(Arc<AtomicU64>);
 
 impl Counter {
     /// Adds one.
+    #[inline]
     pub fn inc(&self) {
         self.inc_by(1);
     }
 
     /// Adds `count`.
+    #[inline]
     pub fn inc_by(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
@@ -72,11 +74,13 @@ impl Gauge {
     }
 
     /// Adds one.
+    #[inline]
     pub fn inc(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Subtracts one.
+    #[inline]
     pub fn dec(&self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use spillgate::units::parse_duration;
-use spillgate_redis::Error;
+
+use crate::shared_store::SharedError;
 
 use super::{BLOCKS_MAX, SWITCHES_MAX, Term};
 
@@ -25,7 +26,7 @@ pub enum ChangeError {
     NotFound(String, String),
     /// The shared store did not make the change, or did not say whether it did.
     #[error("the store did not change its list: {0}")]
-    Store(#[from] Error),
+    Store(#[from] SharedError),
     /// The list is full. In a shared store, some of its entries can be those of other programs.
     #[error("the list of {what} is full: it can have {max}")]
     Full {

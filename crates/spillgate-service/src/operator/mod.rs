@@ -16,8 +16,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use spillgate::Time;
-use spillgate_redis::RedisStore;
 use std::sync::Arc;
+
+use crate::shared_store::SharedLists;
 
 pub use change::{ChangeError, NewBlock, ShadowOf};
 pub(crate) use change::{REASON_BYTES, term};
@@ -63,7 +64,7 @@ impl Operator {
     }
 
     /// Returns the blocks and switches of a server that shares its lists with other servers in this store.
-    pub(crate) fn in_store(store: RedisStore) -> Operator {
+    pub(crate) fn in_store(store: Box<dyn SharedLists>) -> Operator {
         Operator { shared: Some(Shared::new(store)), ..Operator::default() }
     }
 

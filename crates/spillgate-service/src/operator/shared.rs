@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use spillgate_redis::{Error, ListEntry, RedisStore};
 use tokio::sync::{Mutex, MutexGuard};
+
+use crate::shared_store::{ListEntry, SharedError, SharedLists};
 
 use super::change::{ChangeError, LONGEST, ShadowOf};
 use super::standing::{Block, Term};
@@ -42,7 +43,7 @@ const ENDED_FOR_MS: u64 = 60_000;
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// A store of its own, so that no answer about a list delays a decision, or closes its connection.
-    store: RedisStore,
+    store: Box<dyn SharedLists>,
     /// Locked while the lists are read or written, so that the copy never loses what this server has just written.
     version: Mutex<Version>,
     /// When the copy was last compared with the store, in milliseconds since 1970. 0 if it never was.
@@ -61,7 +62,7 @@ pub(crate) struct Read {
 }
 
 impl Shared {
-    pub(crate) fn new(store: RedisStore) -> Shared {
+    pub(crate) fn new(store: Box<dyn SharedLists>) -> Shared {
         Shared { store, version: Mutex::default(), read_at_ms: AtomicU64::new(0), unreadable: AtomicUsize::new(0) }
     }
 
@@ -79,7 +80,7 @@ impl Shared {
     }
 
     /// Reads the lists if they have changed. Returns `None` if they have not.
-    pub(crate) async fn read(&self, version: &mut Version, now_ms: u64) -> Result<Option<Read>, Error> {
+    pub(crate) async fn read(&self, version: &mut Version, now_ms: u64) -> Result<Option<Read>, SharedError> {
         // If the lists change while they are read, the next call finds another version than this one.
         let found = self.store.list_version(ANSWER_WITHIN).await?;
         if version.as_ref() == Some(&found) {
@@ -106,7 +107,7 @@ impl Shared {
         Ok(Some(read))
     }
 
-    async fn entries(&self, (name, max): (&str, usize)) -> Result<Vec<ListEntry>, Error> {
+    async fn entries(&self, (name, max): (&str, usize)) -> Result<Vec<ListEntry>, SharedError> {
         self.store.read_list(name, max + MORE_ENTRIES, READ_WITHIN).await
     }
 
@@ -143,7 +144,7 @@ impl Shared {
         list: (&str, usize),
         (name, text): &ListEntry,
         now_ms: u64,
-    ) -> Result<bool, Error> {
+    ) -> Result<bool, SharedError> {
         for is_last in [false, true] {
             let new = new_version();
             let written = self.store.put_in_list(list, (name, text), (&new, LIFE), ANSWER_WITHIN).await?;
@@ -162,17 +163,17 @@ impl Shared {
     }
 
     /// Removes blocks from the list.
-    pub(crate) async fn remove_blocks(&self, version: &mut Version, blocks: &[Arc<Block>]) -> Result<(), Error> {
+    pub(crate) async fn remove_blocks(&self, version: &mut Version, blocks: &[Arc<Block>]) -> Result<(), SharedError> {
         let names = blocks.iter().map(|block| stored::block_name(&block.key, &block.value, block.domain.as_deref()));
         self.remove(version, BLOCKS.0, &names.collect::<Vec<_>>()).await
     }
 
     /// Removes a switch from the list.
-    pub(crate) async fn remove_switch(&self, version: &mut Version, of: ShadowOf<'_>) -> Result<(), Error> {
+    pub(crate) async fn remove_switch(&self, version: &mut Version, of: ShadowOf<'_>) -> Result<(), SharedError> {
         self.remove(version, SHADOWS.0, &[stored::switch_name(of)]).await
     }
 
-    async fn remove(&self, version: &mut Version, list: &str, names: &[Vec<u8>]) -> Result<(), Error> {
+    async fn remove(&self, version: &mut Version, list: &str, names: &[Vec<u8>]) -> Result<(), SharedError> {
         // If not all parts are removed, the lists are read again.
         let mut known = version.take();
         for names in names.chunks(REMOVED_AT_ONCE) {
@@ -189,7 +190,7 @@ impl Shared {
     /// In between, for the time of two commands, it is not in the list. Copies that are read just then lack it until the next
     /// second. If another server changes the same entry just then, this change is lost. If the store fails just then, the
     /// entry is lost.
-    async fn remove_ended(&self, list: &str, names: &[&[u8]], now_ms: u64) -> Result<(), Error> {
+    async fn remove_ended(&self, list: &str, names: &[&[u8]], now_ms: u64) -> Result<(), SharedError> {
         for names in names[..names.len().min(REMOVED_MAX)].chunks(REMOVED_AT_ONCE) {
             let taken = self.store.take_from_list(list, names, ANSWER_WITHIN).await?;
             for (name, text) in names.iter().zip(taken) {

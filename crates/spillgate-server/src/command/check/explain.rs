@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use spillgate::rules::{How, Limit, LimitDescription, Outcome, Rule, Step};
 use spillgate::{Decision, Reason, Wait};
+use spillgate_service::Loaded;
+use spillgate_service::explain::{Explained, ExplainedLimit, Pairs, is_left_out};
 
 use crate::cli::Check;
 use crate::command::terminal::{Table, Terminal, Tone, duration};
-use spillgate_service::Loaded;
-use spillgate_service::explain::{Explained, ExplainedLimit, Pairs, is_left_out};
 
 /// Returns the explanation as text.
 pub(super) fn text(

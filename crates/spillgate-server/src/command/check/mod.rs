@@ -10,10 +10,13 @@ use std::time::Duration;
 
 use spillgate::rules::{Action, Request};
 use spillgate::{
-    Algorithm, Clock, Decision, FallbackStore, Hit, Limiter, ManualClock, MemoryOptions, MemoryStore, Op, SystemClock,
-    Time,
+    Algorithm, Clock, Decision, FallbackStore, Hit, Limiter, ManualClock, MemoryOptions, MemoryStore, Op,
+    StoreErrorKind, SystemClock, Time,
 };
-use spillgate_redis::{RedisStore, StoreErrorKind};
+use spillgate_service::explain::{After, Explained, ExplainedLimit, Explanation, Pairs, decided};
+use spillgate_service::metrics::Metrics;
+use spillgate_service::shared_store::SharedStore;
+use spillgate_service::{Backend, Client, Grants, Loaded, Service, ServiceError, ServiceOptions};
 
 mod explain;
 
@@ -21,9 +24,6 @@ use crate::cli::{Check, Setting};
 use crate::command::open::{rule_checks, rules, settings, store};
 use crate::command::terminal::{EXIT_DENIED, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal, Tone};
 use crate::settings::{Settings, StoreUrl};
-use spillgate_service::explain::{After, Explained, ExplainedLimit, Explanation, Pairs, decided};
-use spillgate_service::metrics::Metrics;
-use spillgate_service::{Backend, Client, Grants, Loaded, Service, ServiceError, ServiceOptions};
 
 pub(super) fn run(check: &Check, terminal: &mut Terminal) -> u8 {
     let checked = settings(check).map_err(wrong).and_then(|settings| match settings.store.url {
@@ -99,7 +99,7 @@ fn shared_limiter(settings: &Settings) -> Result<Limiter<Backend>, Problem> {
     settings.store.deadline = settings.store.deadline.max(store::ANSWER_TIMEOUT);
     let local = MemoryStore::new(MemoryOptions::default());
     let store = FallbackStore::new(store::redis_store(&settings, 1)?, local, NonZeroU32::MIN);
-    Ok(Limiter::with_keys(Backend::Redis(Box::new(store)), SystemClock::start(), store::key_hasher(&settings)?))
+    Ok(Limiter::with_keys(Backend::with_fallback(store), SystemClock::start(), store::key_hasher(&settings)?))
 }
 
 fn service<C: Clock>(settings: &Settings, limiter: Limiter<Backend, C>) -> Result<Service<C>, Problems> {
@@ -185,8 +185,8 @@ fn ask_all<'p, C: Clock>(
     let no_runtime = |error| Problem::new(format!("the runtime cannot start: {error}"), "free some memory");
     let runtime = runtime.map_err(|error| wrong(no_runtime(error).into()))?;
     runtime.block_on(async {
-        if let (Some(redis), Some(settings)) = (service.limiter().store().redis(), settings) {
-            redis
+        if let (Some(shared), Some(settings)) = (service.limiter().store().shared(), settings) {
+            shared
                 .wait_connected()
                 .await
                 .map_err(|failed| (store::unreachable(settings, &failed).into(), EXIT_UNAVAILABLE))?;
@@ -200,7 +200,7 @@ fn ask_all<'p, C: Clock>(
             asked.push(ask(service, loaded, &question).await.map_err(|error| match error {
                 ServiceError::Store(_) if settings.is_some() => {
                     let help = "`spillgate doctor` finds faults of the store";
-                    let why = service.limiter().store().redis().and_then(first_error);
+                    let why = service.limiter().store().shared().and_then(first_error);
                     let why = why.unwrap_or_else(|| error.to_string());
                     (Problem::new(format!("the store did not decide: {why}"), help).into(), EXIT_UNAVAILABLE)
                 }
@@ -212,8 +212,8 @@ fn ask_all<'p, C: Clock>(
 }
 
 /// Returns the exact error of the store. The service returns only a general explanation.
-fn first_error(redis: &RedisStore) -> Option<String> {
-    StoreErrorKind::ALL.iter().find_map(|&kind| redis.take_first_error(kind)).map(|error| error.to_string())
+fn first_error(shared: &dyn SharedStore) -> Option<String> {
+    StoreErrorKind::ALL.iter().find_map(|&kind| shared.take_first_error(kind)).map(|error| error.to_string())
 }
 
 /// Returns how to fix a question that cannot be decided.

@@ -10,7 +10,7 @@ use spillgate::{Clock as _, SystemClock};
 use spillgate_redis::doctor::{Report, examine};
 
 use crate::cli::Doctor;
-use crate::command::open::{settings, store};
+use crate::command::open::{redis, settings, store};
 use crate::command::terminal::{EXIT_DENIED, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal};
 use crate::settings::Settings;
 use findings::Finding;
@@ -32,17 +32,20 @@ pub(super) fn run(doctor: &Doctor, terminal: &mut Terminal) -> u8 {
 fn examined(doctor: &Doctor) -> Result<(Settings, Report), (Problems, u8)> {
     let wrong = |problems| (problems, EXIT_USAGE);
     let settings = settings::load(doctor.config.as_deref(), &[], &doctor.flags).map_err(wrong)?.settings;
-    let mut redis = store::redis_settings(&settings, 1).map_err(|problem| wrong(problem.into()))?;
+    let mut reached = store::redis_settings(&settings, 1).map_err(|problem| wrong(problem.into()))?;
     // Errors of the settings are reported before the store is asked.
-    store::redis_store_with(&settings, &redis).map_err(|problem| wrong(problem.into()))?;
-    redis.timeout = store::ANSWER_TIMEOUT;
+    store::redis_store_with(&settings, &reached).map_err(|problem| wrong(problem.into()))?;
+    reached.timeout = store::ANSWER_TIMEOUT;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let no_runtime =
         |error| wrong(Problem::new(format!("the runtime cannot start: {error}"), "free some memory").into());
     let clock = SystemClock::start();
-    let report = runtime.map_err(no_runtime)?.block_on(examine(&redis, &|| clock.now()));
+    let report = runtime.map_err(no_runtime)?.block_on(examine(&reached, &|| clock.now()));
     match report {
         Ok(report) => Ok((settings, report)),
-        Err(failed) => Err((store::unreachable(&settings, &failed).into(), EXIT_UNAVAILABLE)),
+        Err(failed) => {
+            let failed = redis::explained(failed, store::is_secure(&settings));
+            Err((store::unreachable(&settings, &failed).into(), EXIT_UNAVAILABLE))
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! All commands open them in the same way, so that they report the same errors with the same help.
 
 pub(crate) mod memory;
+pub(crate) mod redis;
 pub(crate) mod rule_checks;
 pub(crate) mod rules;
 pub(crate) mod secret_file;

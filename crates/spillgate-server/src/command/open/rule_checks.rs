@@ -10,11 +10,11 @@ use spillgate::sketch::Sketch;
 use spillgate::text::nearest;
 use spillgate::units::format_bytes;
 use spillgate::{OnFull, OnStoreFailure, OpKind};
+use spillgate_http::{EntrySource, ValueSource};
 
 use super::store;
 use crate::command::terminal::{Problem, Problems};
 use crate::settings::{Settings, StoreUrl};
-use spillgate_http::{EntrySource, ValueSource};
 
 /// The maximum number of names that an error lists.
 const LISTED: usize = 5;

@@ -5,9 +5,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use spillgate::KeyHasher;
-use spillgate_redis::{Cause, Error, RedisStore, StoreErrorKind, Tls};
+use spillgate::{KeyHasher, StoreErrorKind};
+use spillgate_redis::Tls;
+use spillgate_service::shared_store::SharedError;
 
+use super::redis::Redis;
 use super::secret_file;
 use crate::command::terminal::Problem;
 use crate::settings::{Settings, StoreTls, StoreUrl};
@@ -28,7 +30,7 @@ pub(crate) const NO_SECRET: &str = "note: keys are hashed without a secret, as o
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Returns the error of a command that cannot reach the store, with help for the likely cause.
-pub(crate) fn unreachable(settings: &Settings, error: &Error) -> Problem {
+pub(crate) fn unreachable(settings: &Settings, error: &SharedError) -> Problem {
     let url = &settings.store.url;
     let problem = if error.kind() == StoreErrorKind::NoPermission { "refuses access" } else { "cannot be reached" };
     let message = format!("the store {url} {problem}: {error}");
@@ -40,40 +42,13 @@ pub(crate) fn unreachable(settings: &Settings, error: &Error) -> Problem {
         );
         return Problem::new(message, help);
     }
-    let is_secure = ["rediss", "valkeys"].iter().any(|scheme| url.to_string().starts_with(scheme));
-    Problem::new(message, help_to_connect(error, is_secure))
+    Problem::new(message, error.help())
 }
 
-/// Returns what to do about an error of a connection. `is_secure` says whether the URL asks for TLS.
-fn help_to_connect(error: &Error, is_secure: bool) -> &'static str {
-    const NO_TLS: &str = "does that port use TLS? If not, write redis:// in the URL";
-    match error.cause() {
-        Cause::SentinelPermission => {
-            "check the login of the sentinels: `store.sentinel_user` and `store.sentinel_password_file`"
-        }
-        Cause::CertificateName => {
-            "set `store.tls.server_name` to a name in the certificate; if it has no name, set `store.tls.skip_name_check`"
-        }
-        Cause::CertificateDates => "renew the store's certificate, or correct the clock of this machine",
-        Cause::Certificate => {
-            "set `store.tls.ca` to a file with the certificate of the authority that signed the store's certificate. If that \
-             is self-signed, use the store's certificate itself"
-        }
-        Cause::ClientCertificate => {
-            "the store wants a certificate of this client from an authority that it trusts: set `store.tls.cert` and \
-             `store.tls.key`"
-        }
-        Cause::TlsHandshake => NO_TLS,
-        Cause::NotACluster => "that server is not a cluster: write redis:// (rediss:// with TLS)",
-        Cause::UnknownPrimary => {
-            "the sentinels do not know a primary of that name: SENTINEL MASTERS on one of them lists the names"
-        }
-        Cause::NotRedis => "check the port: another program listens there, or it uses TLS (rediss://)",
-        Cause::ConnectionClosed => "check the port: it may use TLS (rediss://), or belong to another program",
-        _ if error.kind() == StoreErrorKind::NoPermission => "check the login: `store.user` and `store.password_file`",
-        _ if error.kind() == StoreErrorKind::Timeout && is_secure => NO_TLS,
-        _ => "check the address, that the store runs, and that no firewall blocks the connection",
-    }
+/// Returns whether the URL of the store asks for TLS.
+pub(crate) fn is_secure(settings: &Settings) -> bool {
+    let url = settings.store.url.to_string();
+    ["rediss", "valkeys"].iter().any(|scheme| url.starts_with(scheme))
 }
 
 /// Returns the user that logs in, as an ACL names it.
@@ -85,16 +60,13 @@ pub(crate) fn login_user(settings: &Settings) -> String {
 }
 
 /// Returns the store of the settings, with this many connections.
-pub(crate) fn redis_store(settings: &Settings, connections: usize) -> Result<RedisStore, Problem> {
+pub(crate) fn redis_store(settings: &Settings, connections: usize) -> Result<Redis, Problem> {
     redis_store_with(settings, &redis_settings(settings, connections)?)
 }
 
 /// Returns the store with these settings of `spillgate-redis`.
-pub(crate) fn redis_store_with(
-    settings: &Settings,
-    reached: &spillgate_redis::Settings,
-) -> Result<RedisStore, Problem> {
-    RedisStore::new(reached).map_err(|error| {
+pub(crate) fn redis_store_with(settings: &Settings, reached: &spillgate_redis::Settings) -> Result<Redis, Problem> {
+    Redis::new(reached, is_secure(settings)).map_err(|error| {
         let message = format!("the store {} cannot be used: {}", settings.store.url, error.detail());
         let help = match settings.store.tls == StoreTls::default() {
             true => "correct `store.url`: redis://HOST:PORT, or another form of --store in `spillgate serve --help`",

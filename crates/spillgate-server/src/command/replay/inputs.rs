@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use spillgate::KeyHasher;
 use spillgate::rules::Rules;
+use spillgate_replay::access_log::{FILES_MAX, Reader};
+use spillgate_replay::{CALLERS, RunOptions, TemplateError, Templates};
+use spillgate_service::ServiceOptions;
 
 use crate::cli::Replay;
 use crate::command::open::{memory, rules, settings};
 use crate::command::terminal::{Problem, Problems};
 use crate::settings::Settings;
-use spillgate_replay::access_log::{FILES_MAX, Reader};
-use spillgate_replay::{CALLERS, RunOptions, TemplateError, Templates};
-use spillgate_service::ServiceOptions;
 
 /// How many callers insight watches if the settings switch it off: a replay is for insight.
 const WATCHED: usize = 65_536;

@@ -7,14 +7,14 @@ use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
 use spillgate::Time;
+use spillgate_replay::access_log::{self, FORMATS, LogCounts, Ordered};
+use spillgate_replay::report::{LogSummary, SampleLine, Samples};
+use spillgate_replay::{Filled, LoggedRequest, Names, Replay, Replayed, Run, RunOptions};
 use tokio::time::Instant;
 
 use super::fields::Unseen;
 use super::inputs::{Inputs, NamedRules, is_input};
 use crate::command::terminal::{Problem, Problems, Terminal, clean, thousands};
-use spillgate_replay::access_log::{self, FORMATS, LogCounts, Ordered};
-use spillgate_replay::report::{LogSummary, SampleLine, Samples};
-use spillgate_replay::{Filled, LoggedRequest, Names, Replay, Replayed, Run, RunOptions};
 
 /// The clock is looked at after this many lines, so that it costs nothing.
 const LINES: u64 = 4096;

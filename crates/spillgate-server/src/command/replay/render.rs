@@ -5,14 +5,14 @@ use std::time::Duration;
 use spillgate::insight::Verdict;
 use spillgate::rules::limit_size;
 use spillgate::units::format_duration;
-
-use crate::command::insight::render::{counts, figures, push_line, push_rules, title, verdict, verdict_name};
-use crate::command::terminal::{Terminal, Tone, clean, duration};
 use spillgate_replay::report::{
     Agreement, CallerCounts, Comparison, Counts, LimitCallers, LimitChange, LimitReport, LogSummary, Period, Refusal,
     ReplayReport, RunReport, SampleLine, Samples, SuggestionResult,
 };
 use spillgate_service::text::{thousands, utc};
+
+use crate::command::insight::render::{counts, figures, push_line, push_rules, title, verdict, verdict_name};
+use crate::command::terminal::{Terminal, Tone, clean, duration};
 
 /// The refusals of each list that are printed. JSON and HTML have all.
 const REFUSALS: usize = 3;

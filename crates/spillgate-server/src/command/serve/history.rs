@@ -6,9 +6,8 @@ use std::io;
 use std::sync::Arc;
 use std::thread;
 
-use tokio::time::Instant;
-
 use spillgate_service::{HISTORY_STEP, Service};
+use tokio::time::Instant;
 
 /// Starts the thread that ends the steps. The thread ends with the process.
 pub(super) fn start(service: &Arc<Service>) -> io::Result<()> {

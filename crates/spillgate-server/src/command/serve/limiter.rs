@@ -7,14 +7,14 @@ use std::thread;
 use std::time::Duration;
 
 use spillgate::{FallbackStore, Limiter, MemoryStore, OnStoreFailure};
-use spillgate_redis::RedisStore;
+use spillgate_service::Backend;
+use spillgate_service::shared_store::SharedLists;
 
 use super::snapshot_file::LockedFile;
 use super::{log, snapshot};
 use crate::command::open::{memory, store};
 use crate::command::terminal::Problem;
 use crate::settings::{Settings, StoreUrl};
-use spillgate_service::Backend;
 
 /// How long the lists of blocks and shadow switches wait for the store. No request waits for them.
 const LIST_WITHIN: Duration = Duration::from_secs(1);
@@ -51,17 +51,18 @@ pub(super) fn open(settings: &Settings, snapshot: Option<&LockedFile>) -> Result
         );
     }
     let (local, nodes) = (MemoryStore::new(memory), nodes.unwrap_or(NonZeroU32::MIN));
-    let store = Backend::Redis(Box::new(FallbackStore::new(store, local, nodes)));
+    let store = Backend::with_fallback(FallbackStore::new(store, local, nodes));
     Ok(Limiter::with_keys(store, log::clock(), keys))
 }
 
 /// Opens a second way to the shared store, for the lists of blocks and shadow switches. It has one connection, no scripts and no
 /// deny cache, and it shares nothing with the store that decides: a long list delays no decision. `None` if the store is memory.
-pub(super) fn lists(settings: &Settings) -> Result<Option<RedisStore>, Problem> {
+pub(super) fn lists(settings: &Settings) -> Result<Option<Box<dyn SharedLists>>, Problem> {
     if settings.store.url == StoreUrl::Memory {
         return Ok(None);
     }
     let reached = store::redis_settings(settings, 1)?;
     let reached = spillgate_redis::Settings { timeout: LIST_WITHIN, scripts: false, deny_cache_entries: 0, ..reached };
-    store::redis_store_with(settings, &reached).map(Some)
+    let lists = store::redis_store_with(settings, &reached)?;
+    Ok(Some(Box::new(lists)))
 }

@@ -6,10 +6,10 @@ use std::io::stderr;
 use std::panic::{self, PanicHookInfo};
 
 use spillgate::SystemClock;
+use spillgate_admin::WRITES_TARGET;
 use tracing_subscriber::EnvFilter;
 
 use crate::settings::{LogFormat, Settings};
-use spillgate_admin::WRITES_TARGET;
 
 /// The filter for libraries that write a warning for each connection of a bad client. Only errors of these libraries
 /// are logged, unless the setting `log_level` names them. The metric spillgate_connections_closed_total counts the

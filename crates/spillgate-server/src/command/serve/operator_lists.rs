@@ -7,11 +7,10 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::Duration;
 
-use spillgate_redis::Error;
+use spillgate_service::Service;
+use spillgate_service::shared_store::SharedError;
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep};
-
-use spillgate_service::Service;
 
 const REFRESH_EVERY: Duration = Duration::from_secs(1);
 /// The least and the longest time that the start of the server waits for the first reading. A connection has to be made in it.
@@ -54,7 +53,7 @@ struct Log {
 }
 
 impl Log {
-    fn write(&mut self, failed: Option<Error>, unreadable: usize) {
+    fn write(&mut self, failed: Option<SharedError>, unreadable: usize) {
         match failed {
             Some(error) if self.failed_at.is_none_or(|at| at.elapsed() >= LOG_EVERY) => {
                 self.failed_at = Some(Instant::now());

@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use spillgate_service::Service;
+use tokio::time::Instant;
 
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 const WRITE_EVERY: Duration = Duration::from_secs(60);

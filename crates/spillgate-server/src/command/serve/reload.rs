@@ -12,6 +12,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use spillgate::rules::Rules;
+use spillgate_service::Service;
+use spillgate_service::reloads::{Lines, LoadedCounts, Outcome, Reload, ReloadHistory};
 
 use super::banner::Loaded;
 use super::rule_changes::{limits_lost, log_lost_counts};
@@ -20,8 +22,6 @@ use crate::cli::Serve;
 use crate::command::open::{rule_checks, rules, settings};
 use crate::command::terminal::{Problem, Problems};
 use crate::settings::{Resolved, masked};
-use spillgate_service::Service;
-use spillgate_service::reloads::{Lines, LoadedCounts, Outcome, Reload, ReloadHistory};
 
 /// The time limit for reading all files. If reading takes longer, a disk or a network probably does not answer.
 const READ_WITHIN: Duration = Duration::from_secs(10);

@@ -5,9 +5,9 @@
 use std::collections::HashMap;
 
 use spillgate::rules::{Limit, LimitDescription, Rule, Rules};
+use spillgate_service::reloads::Lines;
 
 use super::rule_changes::{Place, lost_counts};
-use spillgate_service::reloads::Lines;
 
 /// Returns what has changed, one change in each line. Rules are compared by their domain and path. A rule or a limit that
 /// only moves to another line or file has not changed.

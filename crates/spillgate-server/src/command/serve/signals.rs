@@ -6,6 +6,7 @@
 use std::io;
 use std::sync::Arc;
 
+use spillgate_service::{Readiness, Service};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -13,7 +14,6 @@ use super::reload::Reloads;
 use super::snapshot::Saver;
 use crate::command::terminal::{EXIT_UNAVAILABLE, Problem};
 use crate::listener::Handle;
-use spillgate_service::{Readiness, Service};
 
 /// The handler of SIGHUP. It is installed first, because without a handler SIGHUP ends the process. After a SIGHUP
 /// during the start, the server reads its rules again when it is ready. SIGTERM and SIGINT still end the process during

@@ -14,11 +14,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use spillgate::{Clock, Limiter, MemoryOptions, MemoryStore, Saved, SnapshotError, Time};
+use spillgate_service::{Backend, Service};
 
 use super::log;
 use super::snapshot_file::{LockedFile, unreadable};
 use crate::command::terminal::Problem;
-use spillgate_service::{Backend, Service};
 
 /// The shortest time between log lines about failed snapshots.
 const FAILURE_LOG_EVERY_NS: u64 = 60_000_000_000;

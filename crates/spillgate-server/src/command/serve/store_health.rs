@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use spillgate_redis::{Circuit, Error, RedisStore, StoreErrorKind};
+use spillgate::{Circuit, StoreErrorKind};
+use spillgate_service::Service;
+use spillgate_service::shared_store::{SharedError, SharedStore};
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::store_transitions::{Change, Changes, LOG_EVERY};
-use spillgate_service::Service;
 
 /// The pause after a probe that was answered.
 const PROBE_EVERY: Duration = Duration::from_millis(250);
@@ -28,14 +29,14 @@ const FAILED_PROBES: usize = 2;
 
 /// Starts the thread that checks the store, if the store is shared. The thread ends with the process.
 pub(super) fn start(service: &Arc<Service>) -> io::Result<()> {
-    if service.limiter().store().redis().is_none() {
+    if service.limiter().store().shared().is_none() {
         return Ok(());
     }
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let service = Arc::clone(service);
     let watch = move || {
         runtime.block_on(async {
-            if let Some(store) = service.limiter().store().redis() {
+            if let Some(store) = service.limiter().store().shared() {
                 Watch::new(&service, store).run().await;
             }
         });
@@ -45,7 +46,7 @@ pub(super) fn start(service: &Arc<Service>) -> io::Result<()> {
 
 struct Watch<'s> {
     service: &'s Service,
-    store: &'s RedisStore,
+    store: &'s dyn SharedStore,
     changes: Changes,
     probes: u32,
     logged: [Logged; StoreErrorKind::ALL.len()],
@@ -77,7 +78,7 @@ impl Logged {
 }
 
 impl<'s> Watch<'s> {
-    fn new(service: &'s Service, store: &'s RedisStore) -> Watch<'s> {
+    fn new(service: &'s Service, store: &'s dyn SharedStore) -> Watch<'s> {
         Watch { service, store, changes: Changes::default(), probes: 0, logged: Default::default() }
     }
 
@@ -102,11 +103,11 @@ impl<'s> Watch<'s> {
 
     /// Asks the store for one decision. A probe is a take (it consumes one unit), so it needs the same permissions as
     /// requests. Each probe uses a key in another hash slot, so that in a cluster the probes reach all nodes.
-    async fn probe(&mut self) -> Result<(), Error> {
+    async fn probe(&mut self) -> Result<(), SharedError> {
         let store = self.store;
         // While the store is down, a task of the store's client connects again and again. The probe does not wait for
         // this task, because a later probe finds the new connection.
-        let wait = if store.is_down() { Duration::ZERO } else { PROBE_WITHIN };
+        let wait = if store.health().is_down { Duration::ZERO } else { PROBE_WITHIN };
         let connected = timeout(wait, store.wait_connected()).await;
         self.probes = self.probes.wrapping_add(1);
         let probed = self.store.probe(self.probes, PROBE_WITHIN).await;
@@ -119,7 +120,7 @@ impl<'s> Watch<'s> {
         {
             return Err(failed);
         }
-        probed.map(drop).map_err(|failed| match failed.kind() {
+        probed.map_err(|failed| match failed.kind() {
             StoreErrorKind::CircuitOpen | StoreErrorKind::Disconnected | StoreErrorKind::NotSent => {
                 store.last_error().unwrap_or(failed)
             }
@@ -133,15 +134,15 @@ impl<'s> Watch<'s> {
     /// down, no number of failed probes is enough, so this server stays ready. It still decides the requests for the
     /// other nodes, and another server could not decide the requests for the failed nodes either.
     fn failures_until_down(&self) -> usize {
-        let store = self.store;
-        match store.circuit() {
-            _ if store.is_down() => 1,
-            Circuit::Closed => FAILED_PROBES * store.nodes().len(),
+        let health = self.store.health();
+        match health.circuit {
+            _ if health.is_down => 1,
+            Circuit::Closed => FAILED_PROBES * health.nodes,
             Circuit::Open | Circuit::HalfOpen => usize::MAX,
         }
     }
 
-    fn log_change(&mut self, probed: Result<(), Error>) {
+    fn log_change(&mut self, probed: Result<(), SharedError>) {
         let Some(Change { answers, after, changes }) = self.changes.next_line(Instant::now()) else { return };
         let why = probed.err().map(|failed| format!("{} ({failed})", failed.kind().explanation())).unwrap_or_default();
         // If the store has changed more than once since the last log line, some of these changes were not logged.

@@ -11,7 +11,6 @@ mod wrap;
 pub use exit::{EXIT_DENIED, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE};
 pub(crate) use format::{count, duration};
 pub(crate) use problem::{Problem, Problems, diagnostic_json};
-use spillgate_service::text::clean_json;
 pub(crate) use spillgate_service::text::{clean, thousands};
 pub(crate) use table::Table;
 pub(crate) use wrap::wrapped;
@@ -20,6 +19,7 @@ use std::io::{self, IsTerminal, Write as _};
 use std::process::ExitCode;
 
 use spillgate::rules::Diagnostic;
+use spillgate_service::text::clean_json;
 
 /// The meaning of a piece of text, which decides its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

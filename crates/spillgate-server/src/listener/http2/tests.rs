@@ -10,6 +10,8 @@ use h2::client::{ResponseFuture, SendRequest};
 use http::StatusCode;
 use http_body::Frame;
 use parking_lot::Mutex;
+use spillgate_grpc::AnswerBody;
+use spillgate_service::metrics::Metrics;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -17,8 +19,6 @@ use tokio::time::timeout;
 use super::*;
 use crate::listener::io::Transport;
 use crate::listener::unread::Pool;
-use spillgate_grpc::AnswerBody;
-use spillgate_service::metrics::Metrics;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const STREAMS_MAX: usize = 10 * WAITING_MAX;

@@ -1,0 +1,157 @@
+//! What the service needs of a store that several servers share, so that it knows no store by name.
+//!
+//! Decisions do not go through these traits: a shared store implements [`Store`](spillgate::Store), and
+//! [`Backend::with_fallback`](crate::Backend::with_fallback) compiles its `decide` for this one store. What is here is
+//! asked seldom, or is a small look-up beside a round trip of the network.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use spillgate::{Hit, StoreError, StoreErrorKind, StoreHealth};
+
+/// The future of a method that is called through `dyn`.
+pub type Asked<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A store that servers share, as readiness, metrics, the log and the commands see it.
+pub trait SharedStore: fmt::Debug + Send + Sync {
+    /// Returns how long a request waits if its caller sets no timeout.
+    fn timeout(&self) -> Duration;
+
+    /// Returns whether the store decides all these hits in one atomic step.
+    fn is_atomic(&self, hits: &[Hit<'_>]) -> bool;
+
+    /// Returns why the store does not support one of these hits. Returns `None` if it supports all of them.
+    fn unsupported(&self, hits: &[Hit<'_>]) -> Option<String>;
+
+    /// Returns the health of the store now.
+    fn health(&self) -> StoreHealth;
+
+    /// Returns how many requests failed with this kind of error. Probes are not included.
+    fn failures(&self, kind: StoreErrorKind) -> u64;
+
+    /// Returns the first error of this kind since the last call, for the log. Errors of probes are not included.
+    fn take_first_error(&self, kind: StoreErrorKind) -> Option<StoreError>;
+
+    /// Returns the error of the last attempt to connect, or the error that opened the circuit. `None` if the store works
+    /// again.
+    fn last_error(&self) -> Option<SharedError>;
+
+    /// Waits until there is a connection, but not longer than the store waits for one.
+    fn wait_connected(&self) -> Asked<'_, Result<(), SharedError>>;
+
+    /// Asks the store for one decision that no client wants. Probes with different numbers reach different nodes.
+    fn probe(&self, number: u32, within: Duration) -> Asked<'_, Result<(), SharedError>>;
+
+    /// Waits until the circuit of a node opens. Returns at once if a circuit has opened since the last call returned.
+    fn circuit_opened(&self) -> Asked<'_, ()>;
+}
+
+/// An entry of a list: its name and its text.
+pub type ListEntry = (Vec<u8>, Vec<u8>);
+
+/// What a write into a list has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListWrite {
+    /// The version of the lists before the write. `None` if there was none.
+    pub before: Option<Vec<u8>>,
+    /// Whether the write was done. It was not if the list was full.
+    pub is_done: bool,
+}
+
+/// Small lists that the servers of a fleet share: blocks, and shadow switches. All lists have one version, which each write
+/// replaces.
+pub trait SharedLists: fmt::Debug + Send + Sync {
+    /// Returns the version of the lists. `None` if nothing was written yet.
+    fn list_version(&self, within: Duration) -> Asked<'_, Result<Option<Vec<u8>>, SharedError>>;
+
+    /// Returns all entries of a list, in any order. A list with more than `max` entries is an error.
+    fn read_list<'a>(
+        &'a self,
+        name: &'a str,
+        max: usize,
+        within: Duration,
+    ) -> Asked<'a, Result<Vec<ListEntry>, SharedError>>;
+
+    /// Adds an entry to a list that can have `max` entries, or replaces it. The lists then have this version, and live for
+    /// this time at least.
+    fn put_in_list<'a>(
+        &'a self,
+        list: (&'a str, usize),
+        entry: (&'a [u8], &'a [u8]),
+        version: (&'a [u8], Duration),
+        within: Duration,
+    ) -> Asked<'a, Result<ListWrite, SharedError>>;
+
+    /// Removes entries. Returns the version before.
+    fn remove_from_list<'a>(
+        &'a self,
+        name: &'a str,
+        entries: &'a [&'a [u8]],
+        version: (&'a [u8], Duration),
+        within: Duration,
+    ) -> Asked<'a, Result<Option<Vec<u8>>, SharedError>>;
+
+    /// Removes entries and returns their texts. The version stays the same.
+    fn take_from_list<'a>(
+        &'a self,
+        name: &'a str,
+        entries: &'a [&'a [u8]],
+        within: Duration,
+    ) -> Asked<'a, Result<Vec<Option<Vec<u8>>>, SharedError>>;
+}
+
+/// The error of a shared store, with what an operator can do about it as far as the store knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedError {
+    error: StoreError,
+    forbidden_command: Option<String>,
+    help: &'static str,
+}
+
+impl SharedError {
+    /// Returns the error with no more than its kind and its text.
+    #[must_use]
+    pub const fn new(error: StoreError) -> SharedError {
+        SharedError { error, forbidden_command: None, help: "" }
+    }
+
+    /// Names the command that the user of the store may not run.
+    #[must_use]
+    pub fn with_forbidden_command(self, command: Option<String>) -> SharedError {
+        SharedError { forbidden_command: command, ..self }
+    }
+
+    /// Says what can be done if the store cannot be reached.
+    #[must_use]
+    pub fn with_help(self, help: &'static str) -> SharedError {
+        SharedError { help, ..self }
+    }
+
+    /// Returns the kind of the error.
+    #[must_use]
+    pub const fn kind(&self) -> StoreErrorKind {
+        self.error.kind()
+    }
+
+    /// Returns the command that the user of the store may not run. `None` if this is another error.
+    #[must_use]
+    pub fn forbidden_command(&self) -> Option<&str> {
+        self.forbidden_command.as_deref()
+    }
+
+    /// Returns what can be done if the store cannot be reached. Empty if the store does not know.
+    #[must_use]
+    pub const fn help(&self) -> &'static str {
+        self.help
+    }
+}
+
+impl fmt::Display for SharedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for SharedError {}
