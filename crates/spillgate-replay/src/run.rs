@@ -15,7 +15,7 @@ use super::period::{HOUR_NS, Hours};
 use super::refusals::Refusals;
 use super::report::{Counts, LimitCallers, LimitReport, RunReport};
 use super::timeline::Counting;
-use spillgate_service::limit_name::LimitName;
+use spillgate::rules::LimitDescription;
 use spillgate_service::metrics::{Metrics, judged_units};
 use spillgate_service::{
     Answer, Backend, CallerKeys, Client, Loaded, Service, ServiceError, ServiceOptions, caller_name,
@@ -252,7 +252,7 @@ impl Run {
                 _ => unwatched,
             };
             LimitReport {
-                limit: LimitName::of(rule, limit),
+                limit: LimitDescription::of(rule, limit),
                 note: note.map(str::to_owned),
                 allowed_requests: tally.allowed_requests,
                 refused_requests: tally.refused_requests,

@@ -5,7 +5,7 @@ use spillgate::rules::{Rules, RulesFile};
 use spillgate::{Clock as _, Limiter, ManualClock, MemoryOptions, MemoryStore, Time};
 
 use super::report::*;
-use spillgate_service::limit_name::LimitName;
+use spillgate::rules::LimitDescription;
 
 /// The beginning of the log: 2026-03-01 12:00:00 UTC.
 pub(crate) const BEGIN_NS: u64 = 1_772_366_400_000_000_000;
@@ -104,7 +104,7 @@ fn limit(rule: &spillgate::rules::Rule, refused_percent: u64) -> LimitReport {
     };
     LimitReport {
         callers,
-        limit: LimitName::of(rule, limit),
+        limit: LimitDescription::of(rule, limit),
         note: None,
         allowed_requests: 17_000,
         refused_requests: 3_000,
@@ -190,7 +190,7 @@ fn comparison(new: &RunReport) -> Comparison {
 
 fn suggestions(rules: &Rules) -> Vec<SuggestionResult> {
     let suggestion = |rule: &spillgate::rules::Rule| SuggestionResult {
-        limit: LimitName::of(rule, &rule.limits[0]),
+        limit: LimitDescription::of(rule, &rule.limits[0]),
         suggested_limit: 60,
         suggested_burst: Some(180),
         suggested_rules: Suggestion::new(60, Some(180)).to_yaml(rule, &rule.limits[0]),

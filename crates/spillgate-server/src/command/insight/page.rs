@@ -7,7 +7,7 @@ use spillgate::insight::Reading;
 
 use super::fetch::Admin;
 use crate::command::terminal::Problem;
-use spillgate_service::limit_name::{LimitName, QuotaOptions};
+use spillgate::rules::{LimitDescription, QuotaOptions};
 
 /// The most characters of an error in an answer. Such an error repeats text of the answer.
 const ERROR_CHARS: usize = 200;
@@ -31,7 +31,7 @@ pub(super) struct Server {
 #[derive(Deserialize)]
 pub(super) struct Limit {
     #[serde(flatten)]
-    pub(super) name: LimitName,
+    pub(super) name: LimitDescription,
     pub(super) suggested_rules: Option<String>,
     pub(super) reading: Reading,
 }
