@@ -166,7 +166,7 @@ case $name in
     export OUTBOUND_SECONDS="${OUTBOUND_SECONDS:-60}"
     tests "Calls to another service" spillgate-outbound --release --all-features --test main -- eight_tasks ;;
   waiters)
-    tests "10,000 callers in one queue" spillgate-outbound --release --all-features --test main -- waiters::
+    tests "10,000 callers in one queue" spillgate-outbound --release --all-features --test waiters
     tests "Callers that go away" spillgate-outbound --release --all-features --test main -- cancelled_turns ;;
 
   # Sketches.

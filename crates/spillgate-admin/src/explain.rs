@@ -50,6 +50,7 @@ pub(super) async fn explain<C: Clock>(
     let loaded = state.service.rules();
     let explained = state.service.explain(&loaded, &request, wire.cost).await?;
     let explanation = Explanation {
+        shadow: state.service.options().shadow,
         domain: &wire.domain,
         costs: &[wire.cost],
         store: state.store.as_deref().map(str::to_owned),

@@ -9,9 +9,8 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use spillgate::Clock;
 use spillgate::insight::{Reading, Report, TopCallers};
-use spillgate::rules::{Limit, Rule};
+use spillgate::rules::{Limit, LimitDescription, Rule};
 use spillgate_http::problem::Problem;
-use spillgate_service::limit_name::LimitName;
 use spillgate_service::{CallerKeys, Service, Watched};
 
 use super::{AdminState, query_error};
@@ -31,9 +30,11 @@ struct Server {
 #[derive(Serialize)]
 struct InsightOfLimit {
     #[serde(flatten)]
-    limit: LimitName,
+    limit: LimitDescription,
     #[serde(flatten)]
     report: Report,
+    /// What an operator can do.
+    advice: &'static str,
     /// The suggestion as a rules file.
     suggested_rules: Option<String>,
     /// What was counted, for `spillgate insight`, which merges the readings of several servers.
@@ -44,7 +45,7 @@ struct InsightOfLimit {
 #[derive(Serialize)]
 struct TopOfLimit {
     #[serde(flatten)]
-    limit: LimitName,
+    limit: LimitDescription,
     allowed: TopCallers,
     refused: TopCallers,
 }
@@ -69,13 +70,10 @@ impl InsightQuery {
     }
 }
 
-/// Names a limit. If the whole server is in shadow mode, each limit is.
-pub(super) fn limit_name<C: Clock>(service: &Service<C>, rule: &Rule, limit: &Limit) -> LimitName {
-    let mut name = LimitName::of(rule, limit);
-    if service.options().shadow {
-        "shadow".clone_into(&mut name.options.binding);
-    }
-    name
+/// Describes a limit. `shadow` says that the whole server is in shadow mode; then each limit is.
+pub(super) fn described(rule: &Rule, limit: &Limit, shadow: bool) -> LimitDescription {
+    let described = LimitDescription::of(rule, limit);
+    if shadow { described.in_shadow() } else { described }
 }
 
 pub(super) async fn insight<C: Clock + 'static>(
@@ -106,7 +104,13 @@ pub(super) async fn insight<C: Clock + 'static>(
         hide(service, [&mut reading.top_allowed, &mut reading.top_refused]);
         let reading = query.readings.then_some(reading);
         let suggested_rules = report.suggestion.map(|suggestion| suggestion.to_yaml(rule, limit));
-        Some(json(&InsightOfLimit { limit: limit_name(service, rule, limit), report, suggested_rules, reading }))
+        Some(json(&InsightOfLimit {
+            limit: described(rule, limit, service.options().shadow),
+            advice: report.verdict.advice(),
+            report,
+            suggested_rules,
+            reading,
+        }))
     })
 }
 
@@ -114,7 +118,7 @@ pub(super) async fn top<C: Clock + 'static>(State(state): State<AdminState<C>>) 
     limits(state, "{\"limits\":[".to_owned(), |service, (rule, limit, insight)| {
         let Reading { top_allowed: mut allowed, top_refused: mut refused, .. } = insight.read(service.limiter().now());
         hide(service, [&mut allowed, &mut refused]);
-        Some(json(&TopOfLimit { limit: limit_name(service, rule, limit), allowed, refused }))
+        Some(json(&TopOfLimit { limit: described(rule, limit, service.options().shadow), allowed, refused }))
     })
 }
 

@@ -9,13 +9,13 @@ use axum::response::Response;
 use serde::Serialize;
 use spillgate::Clock;
 use spillgate::insight::Verdict;
-use spillgate_service::limit_name::LimitName;
+use spillgate::rules::LimitDescription;
 use spillgate_service::metrics::LimitHits;
 use spillgate_service::{HISTORY_STEP, LimitStep, LimitView, Loaded, Service, Totals, attention};
 
 use super::AdminState;
 use super::figures::{Figures, Requests};
-use super::insight::{json, limit_name};
+use super::insight::{described, json};
 
 /// All of the answer but the limits, which follow in pieces.
 #[derive(Serialize)]
@@ -62,7 +62,7 @@ struct RequestsHistory {
 struct LimitOverview {
     id: usize,
     #[serde(flatten)]
-    name: LimitName,
+    name: LimitDescription,
     allowed: u64,
     refused: u64,
     near: u64,
@@ -145,7 +145,7 @@ impl LimitOverview {
         let (verdict, reason) = view.verdict(service.limiter().now()).unzip();
         LimitOverview {
             id,
-            name: limit_name(service, view.rule, view.limit),
+            name: described(view.rule, view.limit, service.options().shadow),
             allowed,
             refused,
             near,

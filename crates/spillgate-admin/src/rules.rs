@@ -12,10 +12,11 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use spillgate::Clock;
-use spillgate::rules;
+use spillgate::rules::{self, LimitDescription};
 use spillgate_http::problem::Problem;
 use spillgate_service::Loaded;
 
+use super::insight::described;
 use super::{AdminState, query_error};
 
 /// The page is built in pieces. This is the number of rules in one piece.
@@ -46,7 +47,7 @@ struct Rule<'a> {
     rule: &'a str,
     file: &'a str,
     line: u32,
-    limits: Vec<Limit<'a>>,
+    limits: Vec<LimitDescription>,
     unlimited: bool,
     shadow_mode: bool,
     quota_mode: bool,
@@ -69,34 +70,20 @@ struct WrittenRules<'a> {
     rules: Vec<Written<'a>>,
 }
 
-#[derive(Serialize)]
-struct Limit<'a> {
-    name: Option<&'a str>,
-    algorithm: &'static str,
-    limit: u64,
-    /// `None` for a concurrency limit.
-    window_ns: Option<u64>,
-    /// The burst of a token bucket, the queue length plus 1 of a leaky bucket, or otherwise the limit.
-    capacity: u64,
-    /// The size of the sketch. `None` if the limit is counted exactly.
-    sketch_bytes: Option<usize>,
-    line: Option<u32>,
-}
-
 impl<'a> From<&'a rules::Domain> for Domain<'a> {
     fn from(domain: &'a rules::Domain) -> Domain<'a> {
         Domain { name: &domain.name, file: &domain.file, compat_envoy: domain.compat_envoy }
     }
 }
 
-impl<'a> From<&'a rules::Rule> for Rule<'a> {
-    fn from(rule: &'a rules::Rule) -> Rule<'a> {
+impl<'a> Rule<'a> {
+    fn of(rule: &'a rules::Rule, shadow: bool) -> Rule<'a> {
         Rule {
             domain: &rule.domain,
             rule: &rule.path,
             file: &rule.origin.file,
             line: rule.origin.line,
-            limits: rule.limits.iter().map(Limit::from).collect(),
+            limits: rule.limits.iter().map(|limit| described(rule, limit, shadow)).collect(),
             unlimited: rule.unlimited,
             shadow_mode: rule.shadow_mode,
             quota_mode: rule.quota_mode,
@@ -104,23 +91,8 @@ impl<'a> From<&'a rules::Rule> for Rule<'a> {
     }
 }
 
-impl<'a> From<&'a rules::Limit> for Limit<'a> {
-    fn from(limit: &'a rules::Limit) -> Limit<'a> {
-        let quota = &limit.quota;
-        Limit {
-            name: limit.name.as_deref(),
-            algorithm: quota.algorithm().as_str(),
-            limit: quota.limit(),
-            window_ns: Some(quota.window_ns()).filter(|window_ns| *window_ns > 0),
-            capacity: quota.capacity(),
-            sketch_bytes: limit.sketch.as_ref().map(|sketch| sketch.bytes),
-            line: limit.origin.as_ref().map(|origin| origin.line),
-        }
-    }
-}
-
 impl<'a> Written<'a> {
-    fn of(loaded: &Loaded, rule: &'a rules::Rule) -> Written<'a> {
+    fn of(loaded: &Loaded, rule: &'a rules::Rule, shadow: bool) -> Written<'a> {
         let whole = loaded.written(rule);
         let mut shown = whole;
         if whole.len() > TEXT_BYTES_MAX {
@@ -129,7 +101,11 @@ impl<'a> Written<'a> {
             let lines = shown.rfind(['\n', '\r']).filter(|end| *end > TEXT_BYTES_MAX / 2);
             shown = shown[..lines.unwrap_or(shown.len())].trim_end_matches(['\n', '\r']);
         }
-        Written { rule: rule.into(), text_bytes_left_out: whole.len() - shown.len(), text: without_indentation(shown) }
+        Written {
+            rule: Rule::of(rule, shadow),
+            text_bytes_left_out: whole.len() - shown.len(),
+            text: without_indentation(shown),
+        }
     }
 }
 
@@ -149,7 +125,9 @@ pub(super) async fn rules<C: Clock + 'static>(
     let loaded = Arc::clone(&state.service.rules());
     match query {
         Ok(Query(RulesQuery { domain: None, rule: None })) => all(&state, loaded),
-        Ok(Query(RulesQuery { domain: Some(domain), rule: Some(path) })) => with_text(&loaded, &domain, &path),
+        Ok(Query(RulesQuery { domain: Some(domain), rule: Some(path) })) => {
+            with_text(&loaded, &domain, &path, state.service.options().shadow)
+        }
         Ok(_) => wrong_query("the query has only one of `domain` and `rule`".to_owned()),
         Err(error) => wrong_query(query_error(&error)),
     }
@@ -162,6 +140,7 @@ fn wrong_query(detail: String) -> Response {
 
 fn all<C: Clock>(state: &AdminState<C>, loaded: Arc<Loaded>) -> Response {
     let (rules, mut next) = (loaded.rules().count(), Some(0));
+    let shadow = state.service.options().shadow;
     state.pages.page("application/json", move || {
         let (begun, mut piece) = (next?, String::new());
         if begun == 0 {
@@ -172,7 +151,7 @@ fn all<C: Clock>(state: &AdminState<C>, loaded: Arc<Loaded>) -> Response {
         }
         for (number, rule) in loaded.rules().enumerate().skip(begun).take(PIECE_RULES) {
             piece.push_str(if number > 0 { "," } else { "" });
-            add(&mut piece, &Rule::from(rule));
+            add(&mut piece, &Rule::of(rule, shadow));
         }
         next = Some(begun + PIECE_RULES).filter(|next| *next < rules);
         piece.push_str(if next.is_none() { "]}" } else { "" });
@@ -180,10 +159,10 @@ fn all<C: Clock>(state: &AdminState<C>, loaded: Arc<Loaded>) -> Response {
     })
 }
 
-fn with_text(loaded: &Loaded, domain: &str, path: &str) -> Response {
+fn with_text(loaded: &Loaded, domain: &str, path: &str, shadow: bool) -> Response {
     let is_it = |rule: &&rules::Rule| &*rule.domain == domain && &*rule.path == path;
     let found = loaded.rules().filter(is_it).take(SAME_PATH_MAX);
-    let rules: Vec<_> = found.map(|rule| Written::of(loaded, rule)).collect();
+    let rules: Vec<_> = found.map(|rule| Written::of(loaded, rule, shadow)).collect();
     if rules.is_empty() {
         let detail = format!("the domain `{domain}` has no rule `{path}`");
         let help = "GET /rules lists the domains and the paths of all rules";

@@ -73,7 +73,7 @@ pub(super) fn explain<C: Clock>(
     if let Some(rule) = loaded.find(domain, entries) {
         let (of_rule, of_all) = standing.switches_of(rule);
         let on = of_rule.on(now_ms).chain(of_all.on(now_ms));
-        explained["rule"]["shadow_switches"] = json!(on.map(|on| SwitchJson::of(on, now_ms)).collect::<Vec<_>>());
+        explained["matched"]["shadow_switches"] = json!(on.map(|on| SwitchJson::of(on, now_ms)).collect::<Vec<_>>());
     }
 }
 

@@ -120,6 +120,7 @@ pub struct Take {
 impl Take {
     /// Makes a take of `units` units that `decision` decided. If it was refused, the caller knows that, and may ask again.
     #[must_use]
+    #[inline]
     pub fn of(units: u64, decision: &Decision) -> Take {
         let Decision { limit, remaining, reason, retry_after, .. } = *decision;
         let refused = !decision.allowed;

@@ -57,6 +57,34 @@ pub enum Verdict {
     TooLittleToTell,
 }
 
+impl Verdict {
+    /// Returns the verdict in words, for example `too strict`.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Verdict::Effective => "effective",
+            Verdict::TooStrict => "too strict",
+            Verdict::Bursts => "bursts",
+            Verdict::NeverBinding => "never binding",
+            Verdict::OneAbuser => "one abuser",
+            Verdict::TooLittleToTell => "too little to tell",
+        }
+    }
+
+    /// Returns what an operator can do.
+    #[must_use]
+    pub const fn advice(self) -> &'static str {
+        match self {
+            Verdict::Effective => "Keep it.",
+            Verdict::TooStrict => "Raise the limit.",
+            Verdict::Bursts => "Raise the burst, unless you want to refuse bursts.",
+            Verdict::NeverBinding => "Lower the limit, so that it protects you.",
+            Verdict::OneAbuser => "Keep the limit, and look at the one caller.",
+            Verdict::TooLittleToTell => "Read the reason and the figures.",
+        }
+    }
+}
+
 /// A verdict with its reason.
 pub(super) struct Judged {
     pub(super) verdict: Verdict,

@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 use spillgate::insight::{Report, Verdict};
-use spillgate_service::limit_name::LimitName;
+use spillgate::rules::LimitDescription;
 
 /// The result of a replay.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -102,7 +102,7 @@ pub struct RunReport {
 #[derive(Clone, Debug, Serialize)]
 pub struct LimitReport {
     /// The limit.
-    pub limit: LimitName,
+    pub limit: LimitDescription,
     /// Why the figures of this limit say little. For example, a log does not say when a request has ended, so a concurrency
     /// limit cannot be replayed.
     pub note: Option<String>,
@@ -294,7 +294,7 @@ pub struct CallerChange {
 #[derive(Clone, Debug, Serialize)]
 pub struct SuggestionResult {
     /// The limit as it is today.
-    pub limit: LimitName,
+    pub limit: LimitDescription,
     /// The units of each window that are suggested.
     pub suggested_limit: u64,
     /// The burst that is suggested, if the suggestion has one.

@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use smallvec::SmallVec;
-use spillgate::rules::{Limit, NoMemory, Request, Rule, Rules};
+use spillgate::rules::{Limit, LimitDescription, NoMemory, Request, Rule, Rules};
 use spillgate::{Algorithm, KeyHasher, Limiter, ManualClock, MemoryOptions, MemoryStore, Reason, Time, Timing};
-use spillgate_service::limit_name::LimitName;
 use spillgate_service::metrics::{Metrics, judged_units};
 use spillgate_service::{
     Answer, Backend, CallerKeys, Client, Loaded, Service, ServiceError, ServiceOptions, caller_name,
@@ -252,7 +251,7 @@ impl Run {
                 _ => unwatched,
             };
             LimitReport {
-                limit: LimitName::of(rule, limit),
+                limit: LimitDescription::of(rule, limit),
                 note: note.map(str::to_owned),
                 allowed_requests: tally.allowed_requests,
                 refused_requests: tally.refused_requests,

@@ -1,9 +1,8 @@
 //! A report for tests of its outputs. It has each part that a report can have, and hostile texts.
 
 use spillgate::insight::{LimitInsight, Options, Suggestion, Take};
-use spillgate::rules::{Rules, RulesFile};
+use spillgate::rules::{LimitDescription, Rules, RulesFile};
 use spillgate::{Clock as _, Limiter, ManualClock, MemoryOptions, MemoryStore, Time};
-use spillgate_service::limit_name::LimitName;
 
 use super::report::*;
 
@@ -104,7 +103,7 @@ fn limit(rule: &spillgate::rules::Rule, refused_percent: u64) -> LimitReport {
     };
     LimitReport {
         callers,
-        limit: LimitName::of(rule, limit),
+        limit: LimitDescription::of(rule, limit),
         note: None,
         allowed_requests: 17_000,
         refused_requests: 3_000,
@@ -190,7 +189,7 @@ fn comparison(new: &RunReport) -> Comparison {
 
 fn suggestions(rules: &Rules) -> Vec<SuggestionResult> {
     let suggestion = |rule: &spillgate::rules::Rule| SuggestionResult {
-        limit: LimitName::of(rule, &rule.limits[0]),
+        limit: LimitDescription::of(rule, &rule.limits[0]),
         suggested_limit: 60,
         suggested_burst: Some(180),
         suggested_rules: Suggestion::new(60, Some(180)).to_yaml(rule, &rule.limits[0]),

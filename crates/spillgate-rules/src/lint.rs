@@ -4,13 +4,11 @@
 //! only during an attack.
 
 use std::collections::HashSet;
-use std::time::Duration;
 
 use spillgate_core::Algorithm;
 
 use super::index::{DomainEntry, Rules, SlotView};
 use super::model::{Limit, MAX_WARNINGS, Origin, Pattern, Rule, RulesFile, Unreleased, never_binds};
-use spillgate_limiter::units::format_duration;
 use spillgate_text::{At, Diagnostic, Severity, Source, Words};
 
 /// The maximum number of wildcards of one key that are compared with each other and with the values of other rules.
@@ -293,7 +291,7 @@ impl<'r> Linter<'r> {
                 *j != i && !other.post_paid && !limit.post_paid && never_binds(&limit.quota, &other.quota)
             });
             let Some((_, stricter)) = stricter else { continue };
-            let (loose, strict) = (described(limit), described(stricter));
+            let (loose, strict) = (limit.size(), stricter.size());
             let message = format!("the limit of {loose} never refuses a request, because {strict} is always stricter");
             self.warn(line, message, "this limit", "remove this limit, or lower it");
         }
@@ -303,13 +301,4 @@ impl<'r> Linter<'r> {
 /// Returns the line of a limit. If the limit has no line, returns the line of its rule.
 fn line_of(limit: &Limit, rule: &Rule) -> u32 {
     limit.origin.as_ref().map_or(rule.origin.line, |Origin { line, .. }| *line)
-}
-
-/// Returns the size of a limit as text, for example `10 per second` or `150 per 2m`.
-fn described(limit: &Limit) -> String {
-    let window = limit.unit.map_or_else(
-        || format_duration(Duration::from_nanos(limit.quota.window_ns())),
-        |unit| unit.as_str().to_owned(),
-    );
-    format!("{} per {window}", limit.requests_per_unit)
 }

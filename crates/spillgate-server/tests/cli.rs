@@ -162,7 +162,7 @@ descriptors:
     let left_out: Vec<_> = lines(&output).into_iter().filter(|row| row.contains("left out: another rule")).collect();
     assert!(left_out.len() == 1 && left_out[0].contains("limit small"), "{output}");
     assert!(!folder.run("check rules.yaml -d d -e user=7").stdout.contains("left out"));
-    let limits = json(&folder.run(&format!("{both} --json")))["descriptors"][0]["rule"]["limits"].clone();
+    let limits = json(&folder.run(&format!("{both} --json")))["descriptors"][0]["matched"]["limits"].clone();
     assert_eq!([&limits[0]["replaced"], &limits[1]["replaced"]], [&Value::Bool(true), &Value::Bool(false)]);
 }
 
@@ -289,7 +289,7 @@ domain api (rules.yaml)
 descriptor 1: user_id=7
   user_id=7  the key, any value  matched  rules.yaml:3
   rule user_id at rules.yaml:3
-    limit per_user: 2 per 1m, fixed_window
+    limit per_user: 2 per minute, fixed window
 
 at  answer   limit     says         left         retry after  reset after
 0s  allowed  per_user  yes          2 -> 1 of 2  -            1m
@@ -311,13 +311,13 @@ descriptor 1: user_id=vip1, path=/x
   user_id=vip1  wildcard vip*       goes on below  rules.yaml:5
     path=/x     the key, any value  matched        rules.yaml:8
   rule user_id=vip* > path at rules.yaml:8
-    limit burst: 3 per 1s, fixed_window
-    limit #2: 100 per 1h, token_bucket, burst 4
+    limit burst: 3 per second, fixed window
+    limit: 100 per hour, token bucket, burst 4
 
 descriptor 2: user_id=7
   user_id=7  the key, any value  matched  rules.yaml:3
   rule user_id at rules.yaml:3
-    limit per_user: 2 per 1m, fixed_window
+    limit per_user: 2 per minute, fixed window
 
 at     answer   limit        says         left         retry after  reset after
 0s     allowed  1: burst     yes          3 -> 1 of 3  -            1s
@@ -386,7 +386,8 @@ fn check_in_json_gives_exact_times_and_states() {
     assert_eq!(output.code, 1);
     let step = &found["descriptors"][0]["steps"][0];
     assert_eq!((step["how"].as_str(), step["outcome"].as_str()), (Some("key"), Some("matched")));
-    assert_eq!(found["descriptors"][0]["rule"]["origin"], "rules.yaml:3");
+    let matched = &found["descriptors"][0]["matched"];
+    assert_eq!((&matched["file"], &matched["line"]), (&"rules.yaml".into(), &3.into()));
     let asked = &found["asked"];
     assert_eq!((asked[0]["allowed"].as_bool(), asked[1]["allowed"].as_bool()), (Some(true), Some(false)));
     assert_eq!(asked[0]["retry_after_ns"], Value::Null);

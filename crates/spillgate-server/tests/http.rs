@@ -20,8 +20,6 @@ mod random;
 mod rates;
 mod reserve;
 mod rls;
-#[path = "openapi/schema.rs"]
-mod schema;
 mod shadows;
 mod sketch;
 mod wrong;

@@ -2,7 +2,7 @@
 //!
 //! Programs are generated from such a file. A member that is missing there, or has another type, breaks them.
 
-mod schema;
+pub(crate) mod schema;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

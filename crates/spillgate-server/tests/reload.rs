@@ -66,7 +66,7 @@ fn the_last_reloads_are_listed_with_what_they_changed() {
     };
     let first = reload(&rules(100));
     let origin = format!("{}:2", folder.path("rules.yaml").display());
-    let day = |limit| format!("{limit} per 1d, fixed_window, on_store_failure local");
+    let day = |limit| format!("{limit} per day, fixed window, on_store_failure local");
     assert_eq!(first["outcome"], "reloaded");
     assert_eq!(first["loaded"], serde_json::json!({"files": 1, "domains": 1, "rules": 1, "warnings": 0}));
     let change = format!("api: user_id ({origin}): limit #1 changed: {} -> {}", day(5), day(100));

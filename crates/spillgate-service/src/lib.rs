@@ -13,7 +13,6 @@ mod error;
 pub mod explain;
 mod history;
 mod insight;
-pub mod limit_name;
 mod loaded;
 pub mod metrics;
 mod named_limits;

@@ -87,7 +87,6 @@ impl Lines {
 
 impl ReloadHistory {
     /// Returns the reloads, the last one first.
-    #[must_use]
     pub fn newest_first(&self) -> impl Iterator<Item = Arc<Reload>> + use<> {
         self.0.lock().clone().into_iter()
     }

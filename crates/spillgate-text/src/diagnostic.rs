@@ -153,6 +153,7 @@ struct Parts {
 /// The texts of a diagnostic: what is wrong (`message`), a few words to show below the line (`label`), and how to fix it
 /// (`help`).
 #[derive(Clone, Debug)]
+#[doc(hidden)] // Only for spillgate-rules: programs have the functions of `Diagnostic`.
 pub struct Words {
     /// What is wrong.
     pub message: String,
@@ -200,6 +201,7 @@ impl Diagnostic {
     }
 
     /// Makes an error about a file, without lines of the file. It is used if the text of the file could not be read.
+    #[doc(hidden)] // Only for spillgate-rules, which reads files.
     #[must_use]
     pub fn unreadable(file: &str, message: impl Into<String>, help: impl Into<String>) -> Diagnostic {
         Diagnostic(Box::new(Parts {
@@ -213,6 +215,7 @@ impl Diagnostic {
     }
 
     /// Makes a diagnostic of any severity at a position of `source`.
+    #[doc(hidden)] // Only for spillgate-rules, because it needs `Words`.
     #[must_use]
     pub fn new(source: &Source, at: At, severity: Severity, words: Words) -> Diagnostic {
         // The parser could return a wrong position. Here the position is moved inside the text and to character
@@ -256,6 +259,7 @@ impl Diagnostic {
     }
 
     /// Returns the position. Its line is 0 if no text was read.
+    #[doc(hidden)] // Only for spillgate-rules: programs have `line` and `column`.
     #[must_use]
     pub fn at(&self) -> At {
         self.0.at

@@ -48,6 +48,7 @@ pub enum Value {
 }
 
 /// The largest text, in bytes: 16 MiB.
+#[doc(hidden)] // Only for spillgate-rules, which has this bound as `MAX_FILE_BYTES`.
 pub const MAX_BYTES: usize = 16 << 20;
 
 /// The maximum number of values of one file. A normal file of [`MAX_BYTES`] has far fewer values. The bound limits the

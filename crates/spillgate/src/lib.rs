@@ -22,7 +22,7 @@
 //!
 //! # Features
 //!
-//! Without features, this crate has the limiter and the memory store, and needs at most 17 crates in all.
+//! Without features, this crate has the limiter and the memory store, and a program gets at most 18 crates with it.
 //! `scripts/features.sh` checks this number. Each feature adds a part.
 //!
 //! | feature | what it adds | crates |
@@ -36,6 +36,7 @@
 //! | `client` | `client`: a layer for HTTP clients that adapts to the answers of the service that they call | `http`, `tower-service`, `sfv` and others |
 //! | `tower` | `tower`: a layer that limits the requests of a service | `http`, `tower-service` and others |
 //! | `axum`, `tonic` | the layer finds the client's address, and the route of axum | `axum`, `tonic` |
+//! | `redis` | `redis`: a store on Redis or Valkey, with which several programs share their limits | `redis`, `tokio-rustls` and others |
 //!
 //! # Guarantees
 //!
@@ -44,26 +45,32 @@
 
 #![warn(missing_docs)]
 
-#[cfg(feature = "client")]
-pub mod client;
 #[cfg(any(doc, doctest))]
 pub mod guide;
-#[cfg(feature = "pace")]
-pub mod pace;
-#[cfg(feature = "tower")]
-pub mod tower;
 
 #[cfg(feature = "insight")]
 #[doc(inline)]
 pub use spillgate_insight as insight;
 #[doc(inline)]
 pub use spillgate_limiter::*;
+#[cfg(feature = "client")]
+#[doc(inline)]
+pub use spillgate_outbound::client;
+#[cfg(feature = "pace")]
+#[doc(inline)]
+pub use spillgate_outbound::pace;
+#[cfg(feature = "redis")]
+#[doc(inline)]
+pub use spillgate_redis as redis;
 #[cfg(feature = "rules")]
 #[doc(inline)]
 pub use spillgate_rules as rules;
 #[cfg(feature = "rules")]
 #[doc(inline)]
 pub use spillgate_text as text;
+#[cfg(feature = "tower")]
+#[doc(inline)]
+pub use spillgate_tower as tower;
 
 /// The Rust examples of the project's pages compile and run without changes.
 #[cfg(doctest)]

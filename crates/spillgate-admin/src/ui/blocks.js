@@ -2,7 +2,7 @@
 
 import { DURATIONS, block, button, ends, scopeText, shadow, shadowForm, unblock, whereText } from './actions.js';
 import { act, faint, field, fillOnce, h, keyOptions, modal, onSubmit, outcome, section, select, setText, table } from './dom.js';
-import { count, durationMs, limitLabel, plural, time } from './format.js';
+import { count, durationMs, plural, time } from './format.js';
 import { limitLink } from './rows.js';
 import { state } from './state.js';
 
@@ -76,7 +76,7 @@ function shadowRow(entry, output) {
   const rule = entry === state.shadows.all ? 'all' : { domain: entry.domain, path: entry.path };
   const limit = state.limits.find((one) => one.domain === entry.domain && one.rule === entry.path);
   const name = rule === 'all' ? 'All rules' : `${entry.domain}: ${entry.path}`;
-  return [limit ? [h('a', { href: limitLink(limit) }, name), faint(limitLabel(limit))] : name, entry.scope === 'fleet' ? 'all servers' : 'this server', ends(entry.until_ms),
+  return [limit ? [h('a', { href: limitLink(limit) }, name), faint(limit.label)] : name, entry.scope === 'fleet' ? 'all servers' : 'this server', ends(entry.until_ms),
     endButton('End', ` the shadow of ${name}`, output, () => shadow({ rule, on: false, scope: entry.scope }))];
 }
 

@@ -4,7 +4,7 @@ import { block, button, explainLink, ownEntries, reset, scopeText, unblock, wher
 import { get, post } from './api.js';
 import { bar } from './chart.js';
 import { act, faint, field, h, keyOptions, onSubmit, outcome, showDone } from './dom.js';
-import { duration, exact, left, quota } from './format.js';
+import { duration, exact, left } from './format.js';
 import { state } from './state.js';
 
 const REASONS = {
@@ -38,11 +38,11 @@ function stateNode(label, { remaining, reset_after_ns: after }, capacity) {
 
 function limitNode(rule, decided, number, isBlocked) {
   const limit = rule.limits[number];
-  const name = limit.name ?? `limit ${number + 1}`;
+  const name = limit.label;
   if (limit.replaced && !isBlocked) return h('li.decision', h('strong', name), ' is replaced by a limit of another rule.');
   const mark = decided ? (decided.allowed ? ['good', 'allows'] : decided.binding === 'enforce' ? ['bad', 'refuses'] : ['warn', 'would refuse']) : ['faint', 'not asked'];
   return h('li.decision',
-    h('p', h(`span.badge.${mark[0]}`, mark[1]), ' ', h('strong', name), faint(` ${quota({ ...limit, options: {} })}`)),
+    h('p', h(`span.badge.${mark[0]}`, mark[1]), ' ', h('strong', name), faint(` ${limit.summary}`)),
     decided && h('p', REASONS[decided.reason] ?? decided.reason, decided.retry_after_ns !== null ? ` It fits again in ${duration(decided.retry_after_ns)}.` : '',
       decided.delay_ns > 0 ? ` It waits ${duration(decided.delay_ns)} for its turn.` : '', decided.soft_over ? ' It passes only because of the soft share.' : ''),
     decided && decided.reason !== 'not_asked' && ['before', 'after'].map((when) => stateNode(when, decided[when], decided.capacity)));
@@ -53,7 +53,7 @@ function ruleNode(rule, decisions, isBlocked) {
     rule.quota_mode && `It runs in quota mode: ${PASSES}`, !rule.unlimited && !rule.limits.length && 'It has no limit of its own, so the request passes.',
     ...(rule.shadow_switches ?? []).map((on) => `It is in shadow ${scopeText(on.scope)}, for ${left(on.ends_in_ms)}: ${PASSES}`)];
   return h('div.rule',
-    h('p', 'Rule ', h('code', rule.path), faint(` ${rule.origin}`)),
+    h('p', 'Rule ', h('code', rule.rule), faint(` ${rule.file}:${rule.line}`)),
     notes.filter(Boolean).map((note) => h('p', note)),
     rule.limits.length > 0 && h('ul', ...rule.limits.map((_, number) => limitNode(rule, decisions.find((one) => one.limit === number), number, isBlocked))));
 }
@@ -61,7 +61,7 @@ function ruleNode(rule, decisions, isBlocked) {
 function descriptorNode(descriptor, decisions) {
   const steps = descriptor.steps.map((step) => {
     const [sign, text, tone] = OUTCOMES[step.outcome] ?? ['·', step.outcome, 'plain'];
-    const [via, at] = [how(step), step.origin ? faint(` ${step.origin}`) : ''];
+    const [via, at] = [how(step), step.file ? faint(` ${step.file}:${step.line}`) : ''];
     return h(`li.step.level${Math.min(step.level, 5)}.${step.outcome}`,
       h(`span.sign.${tone}`, { 'aria-hidden': 'true' }, sign),
       h('span', h('code', `${step.key}=${step.value}`), ' ', h('span.how', via, via ? ' ' : '', text), at));
@@ -70,7 +70,7 @@ function descriptorNode(descriptor, decisions) {
   const level = Math.min(5, Math.max(0, ...descriptor.steps.filter((step) => step.outcome === 'matched').map((step) => step.level)));
   return h('section.tree', { 'aria-label': descriptor.entries.map((entry) => entry.join('=')).join(', ') },
     steps.length ? h('ol.steps', ...steps, left ? h('li.faint', `${left} more steps`) : '') : h('p', 'No rule of this domain was tried.'),
-    descriptor.rule ? h(`div.level${level}`, ruleNode(descriptor.rule, decisions, descriptor.block)) : !descriptor.block && h('p', 'No rule matches these entries in this order, so nothing limits the request. The overview has the keys of all rules, in their order.'));
+    descriptor.matched ? h(`div.level${level}`, ruleNode(descriptor.matched, decisions, descriptor.block)) : !descriptor.block && h('p', 'No rule matches these entries in this order, so nothing limits the request. The overview has the keys of all rules, in their order.'));
 }
 
 function sentence(answer) {
@@ -79,8 +79,8 @@ function sentence(answer) {
   const blocked = answer.descriptors.find((one) => one.block)?.block;
   if (blocked) return `Refused now by a block: ${blocked.key}=${blocked.value}, for ${left(blocked.ends_in_ms)}`;
   if (asked.allowed) return asked.limits.length ? 'Allowed now' : 'Allowed now: no limit applies to it';
-  const rule = refusing && answer.descriptors[refusing.descriptor]?.rule;
-  const by = rule ? ` by ${refusing.name ?? `limit ${refusing.limit + 1}`} (${rule.path})` : '';
+  const rule = refusing && answer.descriptors[refusing.descriptor]?.matched;
+  const by = rule ? ` by ${rule.limits[refusing.limit]?.label ?? refusing.name} (${rule.rule})` : '';
   return `Refused now${by}${asked.retry_after_ns === null ? '' : `. Ask again in ${duration(asked.retry_after_ns)}`}`;
 }
 
@@ -89,7 +89,7 @@ function picture(answer, domain, entries, output, again) {
   const [asked] = answer.asked;
   const byDescriptor = (index) => asked.limits.filter((one) => one.descriptor === index);
   const isBlocked = answer.descriptors.some((one) => one.block);
-  const blocks = isBlocked ? [] : ownEntries(entries, answer.descriptors[0]?.rule?.path ?? '').map(([key, value]) => button(`Block ${key}=${value} for 10 min`, output, again(() => block({ key, value, domain, for: '10m' }))));
+  const blocks = isBlocked ? [] : ownEntries(entries, answer.descriptors[0]?.matched?.rule ?? '').map(([key, value]) => button(`Block ${key}=${value} for 10 min`, output, again(() => block({ key, value, domain, for: '10m' }))));
   return [
     h(`h2.answer.${asked.allowed ? 'good' : 'bad'}`, { tabindex: '-1' }, sentence(answer)),
     ...answer.descriptors.filter((one) => one.block).map(({ block: one }) => h('p', `The block holds ${whereText(one.domain)}, whatever the rules say.${one.reason ? ` Its reason: ${one.reason}` : ''} `,

@@ -1,4 +1,5 @@
-// Numbers, times and limits as texts for people. Durations look as in rules files.
+// Numbers and times as texts for people. Durations look as in rules files.
+// The server describes limits: `label` is what a limit is called, `summary` is what it allows.
 
 const UNITS = [['d', 86_400e9], ['h', 3_600e9], ['m', 60e9]];
 const SMALL_UNITS = [['s', 1e9], ['ms', 1e6], ['µs', 1e3], ['ns', 1]];
@@ -73,41 +74,10 @@ export function time(ms) {
 // "GMT+0100 (Central European Time)".
 export const zone = () => new Date().toTimeString().slice(9);
 
-const ALGORITHMS = {
-  fixed_window: 'fixed window',
-  token_bucket: 'token bucket',
-  sliding_window_log: 'sliding log',
-  sliding_window_counter: 'sliding counter',
-  leaky_bucket: 'queue',
-  concurrency: 'at once',
-};
+const TONES = { too_strict: 'bad', bursts: 'warn', one_abuser: 'warn', never_binding: 'warn', effective: 'good', too_little_to_tell: 'faint' };
 
-// What a limit allows, as in the output of the commands: "30 per 1m, token bucket, burst 5".
-export function quota(limit) {
-  const { algorithm, capacity, options = {} } = limit;
-  if (algorithm === 'concurrency') return `${exact(limit.limit)} at once${options.lease_ns ? `, lease ${duration(options.lease_ns)}` : ''}`;
-  const parts = [`${exact(limit.limit)} per ${duration(limit.window_ns)}`, ALGORITHMS[algorithm] ?? algorithm];
-  if (algorithm === 'token_bucket') parts.push(`burst ${exact(capacity)}`);
-  if (algorithm === 'leaky_bucket') parts.push(`${exact(Math.max(0, capacity - 1))} may wait`);
-  if (options.anchor === 'first_hit') parts.push('from the first hit');
-  if (options.segments > 1) parts.push(`${options.segments} segments`);
-  if (options.hard_capacity > capacity) parts.push(`soft up to ${exact(options.hard_capacity)}`);
-  if (options.denied === 'charged') parts.push('refusals charged');
-  if (options.penalty_ns > 0) parts.push(`penalty ${duration(options.penalty_ns)}`);
-  if (options.post_paid) parts.push('post-paid');
-  return parts.join(', ');
-}
-
-export const VERDICTS = {
-  too_strict: ['too strict', 'bad', 'It refuses callers that use it as intended. Raise the limit.'],
-  bursts: ['bursts', 'warn', 'Its callers keep to the rate, but ask for more at once than it allows. Raise the burst.'],
-  one_abuser: ['one abuser', 'warn', 'It works. Most of what it refuses comes from one caller.'],
-  never_binding: ['never binding', 'warn', 'No caller comes near it, so it protects little. It could be lower.'],
-  effective: ['effective', 'good', 'It does its job.'],
-  too_little_to_tell: ['too little to tell', 'faint', 'No verdict: what was seen is too little, or points in no one direction.'],
-};
-
-export const limitLabel = (limit) => limit.name ?? `${exact(limit.limit)} ${limit.algorithm === 'concurrency' ? 'at once' : `per ${duration(limit.window_ns)}`}`;
+// The words of a verdict and their tone.
+export const verdict = (name) => (name ? [name.replaceAll('_', ' '), TONES[name] ?? 'faint'] : ['not watched', 'faint']);
 
 // The entries of a path: "path=/login > user" is [["path", "/login"], ["user", null]].
 export function pathEntries(path) {

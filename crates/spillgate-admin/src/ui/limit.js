@@ -4,7 +4,7 @@ import { button, callerActions, ends, explainLink, scopeText, shadow, shadowForm
 import { get } from './api.js';
 import { bar, chart, roundUpMs } from './chart.js';
 import { fillOnce, h, outcome, section, setText, showError, table } from './dom.js';
-import { VERDICTS, bytes, callerEntries, count, duration, durationMs, limitLabel, pathEntries, perSecond, plural, quota, rate, share } from './format.js';
+import { bytes, callerEntries, count, duration, durationMs, pathEntries, perSecond, plural, rate, share } from './format.js';
 import { shadowMark, verdictBadge } from './rows.js';
 import { FIELDS, isStale, keyOf, overRate, passedRate, perSecondOf, shadowOf, state } from './state.js';
 
@@ -108,7 +108,7 @@ export function open([domain, rule, number]) {
 
   function showInsight(limit) {
     fillOnce(verdict, [insight.verdict, insight.reason, insight.suggested_rules], () => [
-      h('p', h('strong', VERDICTS[insight.verdict]?.[2] ?? '')),
+      h('p', h('strong', insight.advice)),
       h('p', insight.options.binding === 'enforce' ? '' : 'If it refused: ', insight.reason),
       ...(insight.suggested_rules ? suggestion(insight.suggested_rules) : [])]);
     const { callers: [caller], units } = insight.top_refused;
@@ -160,9 +160,9 @@ export function open([domain, rule, number]) {
       const limit = find(domain, rule, Number(number));
       [badges, subtitle, now, content].forEach((node) => { node.hidden = !limit; });
       setText(missing, limit ? '' : 'The rules have no such limit now. A reload may have removed or renamed it.');
-      setText(title, limit ? limitLabel(limit) : rule);
+      setText(title, limit ? limit.label : rule);
       if (!limit) return;
-      setText(subtitle, `${limit.domain}: ${limit.rule} – ${quota(limit)}`);
+      setText(subtitle, `${limit.domain}: ${limit.rule} – ${limit.summary}`);
       const shadowed = shadowOf(limit);
       fillOnce(badges, [limit.verdict, shadowed?.by], () => [verdictBadge(limit), shadowMark(limit)]);
       const [was, over] = [passedRate(limit), overRate(limit)];

@@ -2,7 +2,7 @@
 
 import { chart } from './chart.js';
 import { faint, h, setAttribute, setText } from './dom.js';
-import { bytes, count, duration, limitLabel, left, perSecond, plural, rate, share, time } from './format.js';
+import { bytes, count, duration, left, perSecond, plural, rate, share, time } from './format.js';
 import { URGENT, limitLink, limitsTable } from './rows.js';
 import { overRate, passedRate, perSecondOf, rateOf, shadowOf, state } from './state.js';
 
@@ -91,7 +91,7 @@ export function open() {
     setText(first, sentence);
     most.hidden = !limit;
     if (limit) {
-      setText(mostLink, limitLabel(limit));
+      setText(mostLink, limit.label);
       setAttribute(mostLink, 'href', limitLink(limit));
       const [over, all] = [rateOf(limit, 'refused'), passedRate(limit) + overRate(limit)];
       setText(mostText, `, ${rate(over)} / s (${share(over, all)} of its requests).`);

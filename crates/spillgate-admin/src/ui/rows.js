@@ -2,7 +2,7 @@
 
 import { bar, spark } from './chart.js';
 import { faint, fillOnce, h, section, setAttribute, setText } from './dom.js';
-import { VERDICTS, count, limitLabel, plural, quota, rate, share } from './format.js';
+import { count, plural, rate, share, verdict as verdictText } from './format.js';
 import { overRate, passedRate, shadowOf, state, sum } from './state.js';
 
 const SEARCH_FROM = 10;
@@ -45,7 +45,7 @@ export function shadowMark(limit) {
 }
 
 export function verdictBadge(limit) {
-  const [text, tone] = VERDICTS[limit.verdict] ?? ['not watched', 'faint'];
+  const [text, tone] = verdictText(limit.verdict);
   return h(`span.badge.${tone}`, text);
 }
 
@@ -74,9 +74,9 @@ function updateRow(row, limit) {
   if (row.limit === limit) return;
   row.limit = limit;
   setAttribute(row.link, 'href', limitLink(limit));
-  setText(row.link, limitLabel(limit));
+  setText(row.link, limit.label);
   setText(row.domain, `${limit.domain}: ${limit.rule}`);
-  setText(row.small, ` · ${quota(limit)}`);
+  setText(row.small, ` · ${limit.summary}`);
   const [wasAllowed, wasRefused] = tenMinutes(limit);
   setText(row.refusedText, share(wasRefused, wasAllowed + wasRefused));
   row.part.set(wasRefused, wasAllowed + wasRefused);
@@ -108,7 +108,7 @@ export function limitsTable() {
   function sort() {
     const by = ORDERS[order];
     const compare = by ? (a, b) => b.value - a.value || a.at - b.at : (a, b) => a.text.localeCompare(b.text) || a.at - b.at;
-    const keyed = state.limits.map((limit, at) => ({ at, value: by ? by(limit) : 0, text: limitLabel(limit) }));
+    const keyed = state.limits.map((limit, at) => ({ at, value: by ? by(limit) : 0, text: limit.label }));
     const wanted = keyed.sort(compare).map(({ at }) => rows[at].element);
     if (wanted.some((row, index) => body.children[index] !== row) || body.children.length !== wanted.length) body.replaceChildren(...wanted);
     const way = order === 'name' ? 'ascending' : 'descending';
@@ -119,7 +119,7 @@ export function limitsTable() {
     const words = search.value.toLowerCase().split(/\s+/);
     let left = 0;
     state.limits.forEach((limit, at) => {
-      const text = `${limitLabel(limit)} ${limit.domain} ${limit.rule} ${VERDICTS[limit.verdict]?.[0] ?? ''} ${limit.algorithm}`.toLowerCase();
+      const text = `${limit.label} ${limit.domain} ${limit.rule} ${limit.verdict ? verdictText(limit.verdict)[0] : ''} ${limit.algorithm}`.toLowerCase();
       const fits = words.every((word) => text.includes(word));
       left += fits;
       rows[at].element.hidden = !fits;

@@ -68,6 +68,7 @@ impl KeyHasher {
 
     /// Starts a key. Add its [parts](KeyBuilder::part) in order, then [finish](KeyBuilder::finish) it.
     #[must_use]
+    #[inline]
     pub fn start(&self) -> KeyBuilder {
         KeyBuilder(SipHasher13::new_with_key(&self.secret))
     }
@@ -86,12 +87,14 @@ pub struct KeyBuilder(SipHasher13);
 
 impl KeyBuilder {
     /// Adds one part and its length. The length ensures that different lists of parts give different keys.
+    #[inline]
     pub fn part(&mut self, bytes: &[u8]) -> &mut KeyBuilder {
         self.tagged(0, bytes)
     }
 
     /// Adds a part that is neither text nor bytes. `tag` (at most 255) distinguishes the kinds of such parts. The tag
     /// is hashed in the highest byte of the length, which is 0 for text and bytes.
+    #[inline]
     pub(crate) fn tagged(&mut self, tag: u64, bytes: &[u8]) -> &mut KeyBuilder {
         self.0.write_u64(tag << 56 | bytes.len() as u64);
         self.0.write(bytes);
@@ -106,6 +109,7 @@ impl KeyBuilder {
     /// let (by_hand, whole) = (keys.start().part(b"login").part(b"ann").finish(), keys.start().key(&("login", "ann")).finish());
     /// assert_eq!(by_hand, whole);
     /// ```
+    #[inline]
     pub fn key(&mut self, key: &(impl Key + ?Sized)) -> &mut KeyBuilder {
         key.add_to(self);
         self
@@ -113,6 +117,7 @@ impl KeyBuilder {
 
     /// Returns the hash of all parts.
     #[must_use]
+    #[inline]
     pub fn finish(&self) -> u128 {
         self.0.finish128().into()
     }

@@ -1,7 +1,7 @@
 //! The pictures of callers: which burst they need, and how much of the limit they use.
 
 use maud::{Markup, html};
-use spillgate_service::limit_name::LimitName;
+use spillgate::rules::LimitDescription;
 use spillgate_service::text::thousands;
 
 use super::picture::{BOTTOM, TOP, label, lines, percent, picture, rounded_up};
@@ -25,7 +25,7 @@ struct Drawn {
 }
 
 /// Returns the figure of the bursts that callers need. The axis has powers of two.
-pub(super) fn bursts(limit: &LimitName, period: &Period) -> Markup {
+pub(super) fn bursts(limit: &LimitDescription, period: &Period) -> Markup {
     let bars = &period.burst_needed;
     let Some(axis) = Octaves::of(bars, limit.capacity) else { return html! {} };
     let says = bursts_in_words(limit, period);
@@ -56,7 +56,7 @@ pub(super) fn bursts(limit: &LimitName, period: &Period) -> Markup {
 }
 
 /// Says how many callers need more than the limit has. A bar can have callers of both kinds.
-fn bursts_in_words(limit: &LimitName, period: &Period) -> String {
+fn bursts_in_words(limit: &LimitDescription, period: &Period) -> String {
     let capacity = limit.capacity as f64;
     let all = sum(&period.burst_needed, |_, _| true);
     let most = sum(&period.burst_needed, |_, to| to.is_none_or(|to| to > capacity));
@@ -148,7 +148,7 @@ fn exponent(units: f64) -> i32 {
 }
 
 /// Returns the figure of the callers by their use of the limit.
-pub(super) fn uses(limit: &LimitName, period: &Period) -> Markup {
+pub(super) fn uses(limit: &LimitDescription, period: &Period) -> Markup {
     let bars = &period.used;
     if bars.is_empty() {
         return html! {};

@@ -5,7 +5,7 @@ use spillgate::insight::Verdict;
 use spillgate_service::text::{clean, thousands};
 
 use super::table::{Table, bar};
-use super::words::{advice, badge, count, limit_name, quota, said, seen, share, time, times, wait};
+use super::words::{advice, badge, count, limit_name, quota, seen, share, time, times, wait};
 use super::{histogram, timeline};
 use crate::report::{
     Agreement, CallerCounts, Counts, LimitCallers, LimitReport, Period, Refusal, SuggestionResult, VerdictHours,
@@ -69,7 +69,7 @@ fn reason(limit: &LimitReport, period: &Period) -> Markup {
                 "This is the hour that needs the most attention: " (times(period.from_ns, period.to_ns)) ". All hours with requests: "
                 @for (index, VerdictHours { verdict, hours }) in limit.hours.iter().enumerate() {
                     @if index > 0 { ", " }
-                    (count(*hours, "hour")) " " (said(Some(*verdict)).name)
+                    (count(*hours, "hour")) " " (verdict.words())
                 }
                 "."
             } @else {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use maud::{Markup, html};
 use spillgate::insight::{Suggestion, Verdict};
+use spillgate::rules::{LimitDescription, limit_size};
 use spillgate::units::format_duration;
-use spillgate_service::limit_name::LimitName;
 use spillgate_service::text::{clean, thousands, utc};
 
 use crate::report::RunReport;
@@ -89,26 +89,12 @@ pub(super) fn times(from_ns: u64, to_ns: u64) -> String {
     format!("{} to {}{FIXED_SPACE}UTC", cut(time(from_ns)), cut(to))
 }
 
-/// A verdict for the reader.
-pub(super) struct Said {
-    /// The class in the style sheet.
-    pub(super) class: &'static str,
-    pub(super) name: &'static str,
-    /// What the reader can do.
-    pub(super) advice: &'static str,
-}
-
-pub(super) const fn said(verdict: Option<Verdict>) -> Said {
-    let (class, name, advice) = match verdict {
-        Some(Verdict::TooStrict) => ("bad", "too strict", "Raise the limit."),
-        Some(Verdict::Bursts) => ("warn", "bursts", "Raise the burst, unless you want to refuse bursts."),
-        Some(Verdict::OneAbuser) => ("warn", "one abuser", "Keep the limit, and look at the one caller."),
-        Some(Verdict::NeverBinding) => ("warn", "never binding", "Lower the limit, so that it protects you."),
-        Some(Verdict::Effective) => ("good", "effective", "Keep it."),
-        Some(Verdict::TooLittleToTell) => ("faint", "too little to tell", "Read the reason and the figures."),
-        None => ("faint", "no verdict", "Read the note."),
-    };
-    Said { class, name, advice }
+/// Returns what the reader can do.
+pub(super) const fn advice_of(verdict: Option<Verdict>) -> &'static str {
+    match verdict {
+        Some(verdict) => verdict.advice(),
+        None => "Read the note.",
+    }
 }
 
 /// Returns whether the reader should change something.
@@ -118,13 +104,13 @@ pub(super) const fn needs_attention(verdict: Option<Verdict>) -> bool {
 
 /// Returns a verdict with a sign, so that colours are not needed.
 pub(super) fn badge(verdict: Option<Verdict>) -> Markup {
-    let Said { class, name, .. } = said(verdict);
-    let sign = match class {
-        "bad" => "✕",
-        "warn" => "▲",
-        "good" => "✓",
-        _ => "?",
+    let (class, sign) = match verdict {
+        Some(Verdict::TooStrict) => ("bad", "✕"),
+        Some(Verdict::Bursts | Verdict::OneAbuser | Verdict::NeverBinding) => ("warn", "▲"),
+        Some(Verdict::Effective) => ("good", "✓"),
+        Some(Verdict::TooLittleToTell) | None => ("faint", "?"),
     };
+    let name = verdict.map_or("no verdict", Verdict::words);
     html! { span class={ "badge " (class) } { span aria-hidden="true" { (sign) } " " (name) } }
 }
 
@@ -136,21 +122,18 @@ pub(super) fn name(domain: &str, rule: &str, name: Option<&str>) -> Markup {
     }
 }
 
-pub(super) fn limit_name(limit: &LimitName) -> Markup {
+pub(super) fn limit_name(limit: &LimitDescription) -> Markup {
     name(&limit.domain, &limit.rule, limit.name.as_deref())
 }
 
-/// Returns how many units a limit like this one would allow: `60 in 1m`.
-pub(super) fn units_of(limit: &LimitName, units: u64) -> String {
-    match limit.window_ns {
-        Some(window_ns) => format!("{} in {}", thousands(units), duration(window_ns)),
-        None => format!("{} at once", thousands(units)),
-    }
+/// Returns how many units a limit like this one would allow: `60 per minute`.
+pub(super) fn units_of(limit: &LimitDescription, units: u64) -> String {
+    limit_size(units, limit.window_ns)
 }
 
 /// Returns what the reader can do, with the numbers that insight suggests.
-pub(super) fn advice(limit: &LimitName, verdict: Option<Verdict>, suggestion: Option<&Suggestion>) -> String {
-    let plain = said(verdict).advice;
+pub(super) fn advice(limit: &LimitDescription, verdict: Option<Verdict>, suggestion: Option<&Suggestion>) -> String {
+    let plain = advice_of(verdict);
     let Some(suggestion) = suggestion else { return plain.to_owned() };
     let new_limit = (suggestion.limit != limit.limit).then(|| units_of(limit, suggestion.limit));
     let changed = match suggestion.burst {
@@ -174,29 +157,9 @@ pub(super) fn advice(limit: &LimitName, verdict: Option<Verdict>, suggestion: Op
     }
 }
 
-/// Returns the numbers of a limit: `60 in 1m, burst 10, token bucket, shadow mode`.
-pub(super) fn quota(limit: &LimitName) -> String {
-    let mut parts = vec![units_of(limit, limit.limit)];
-    match limit.algorithm.as_str() {
-        "token_bucket" => parts.push(format!("burst {}", thousands(limit.capacity))),
-        "leaky_bucket" => parts.push(format!("queue {}", thousands(limit.capacity.saturating_sub(1)))),
-        _ => {}
-    }
-    parts.push(clean(&limit.algorithm.replace('_', " ")));
-    let options = &limit.options;
-    if options.hard_capacity > limit.capacity {
-        parts.push(format!("soft, up to {}", thousands(options.hard_capacity)));
-    }
-    if options.penalty_ns > 0 {
-        parts.push(format!("penalty {}", duration(options.penalty_ns)));
-    }
-    if options.denied == "charged" {
-        parts.push("refusals charged".to_owned());
-    }
-    if options.binding != "enforce" && !options.binding.is_empty() {
-        parts.push(format!("{} mode", clean(&options.binding)));
-    }
-    parts.join(", ")
+/// Returns what a limit allows. Its words can come from a report of elsewhere.
+pub(super) fn quota(limit: &LimitDescription) -> String {
+    clean(&limit.summary())
 }
 
 /// Returns all requests of the run: those of the log that were decided.
@@ -239,30 +202,29 @@ mod tests {
 
     #[test]
     fn advice_has_the_numbers_that_change() {
-        let limit = LimitName {
+        let limit = LimitDescription {
             domain: "d".into(),
             rule: "r".into(),
-            name: None,
             file: "f".into(),
             line: 1,
             algorithm: "token_bucket".into(),
             limit: 60,
             window_ns: Some(MINUTE_NS),
             capacity: 10,
-            options: Default::default(),
+            ..Default::default()
         };
-        let windows = LimitName { algorithm: "fixed_window".into(), capacity: 60, ..limit.clone() };
-        let says = |limit: &LimitName, verdict, units, burst| {
+        let windows = LimitDescription { algorithm: "fixed_window".into(), capacity: 60, ..limit.clone() };
+        let says = |limit: &LimitDescription, verdict, units, burst| {
             advice(limit, Some(verdict), Some(&Suggestion::new(units, burst)))
         };
-        assert_eq!(says(&limit, Verdict::TooStrict, 90, Some(10)), "Raise the limit to 90 in 1m.");
+        assert_eq!(says(&limit, Verdict::TooStrict, 90, Some(10)), "Raise the limit to 90 per minute.");
         assert_eq!(
             says(&limit, Verdict::Bursts, 60, Some(25)),
             "Raise the burst to 25, unless you want to refuse bursts."
         );
         assert_eq!(says(&limit, Verdict::NeverBinding, 60, Some(4)), "Lower the burst to 4.");
-        assert_eq!(says(&windows, Verdict::NeverBinding, 20, None), "Lower the limit to 20 in 1m.");
-        let bucket = "Use a token bucket of 60 in 1m with a burst of 99, unless you want to refuse bursts.";
+        assert_eq!(says(&windows, Verdict::NeverBinding, 20, None), "Lower the limit to 20 per minute.");
+        let bucket = "Use a token bucket of 60 per minute with a burst of 99, unless you want to refuse bursts.";
         assert_eq!(says(&windows, Verdict::Bursts, 60, Some(99)), bucket);
         assert_eq!(advice(&limit, Some(Verdict::Effective), None), "Keep it.");
     }

@@ -4,11 +4,11 @@
 
 use serde_json::json;
 use spillgate::KeyHasher;
-use spillgate::rules::{Action, Limit, Request, Rules};
+use spillgate::rules::{Action, Limit, LimitDescription, Request, Rules};
 use spillgate_redis::{RedisKey, Settings as Modes};
 
 use super::open::{rules, settings, store};
-use super::terminal::{EXIT_DENIED, EXIT_OK, EXIT_USAGE, Problem, Problems, Table, Terminal, Tone, limit_label, quota};
+use super::terminal::{EXIT_DENIED, EXIT_OK, EXIT_USAGE, Problem, Problems, Table, Terminal, Tone};
 use crate::cli::{Entries, KeyNames};
 
 /// One limit of a descriptor, and the key of the counter of this limit.
@@ -17,6 +17,7 @@ struct Named<'r> {
     descriptor: usize,
     limit: &'r Limit,
     label: String,
+    quota: String,
     key: RedisKey,
 }
 
@@ -49,7 +50,7 @@ fn print(key: &KeyNames, terminal: &mut Terminal) -> Result<u8, Problems> {
                     "key": named.key.to_string(),
                     "slot": named.key.slot(),
                     "algorithm": named.limit.quota.algorithm().as_str(),
-                    "quota": quota(named.limit),
+                    "quota": named.quota,
                 })
             })
             .collect();
@@ -64,7 +65,7 @@ fn print(key: &KeyNames, terminal: &mut Terminal) -> Result<u8, Problems> {
                 (Tone::Plain, named.label.clone()),
                 (Tone::Title, named.key.to_string()),
                 (Tone::Plain, named.key.slot().to_string()),
-                (Tone::Plain, quota(named.limit)),
+                (Tone::Plain, named.quota.clone()),
             ]);
         }
         if named.is_empty() {
@@ -102,13 +103,15 @@ fn named<'r>(
         let plan = rules.plan(keys, &request, value_bytes);
         let hits = plan.descriptors.iter().flat_map(|planned| &planned.hits);
         // The limits are taken from the rule, because the limits of the plan do not live long enough.
-        for (at, ((hit, _), limit)) in hits.zip(&rule.limits).enumerate() {
+        for ((hit, _), limit) in hits.zip(&rule.limits) {
             // The counts of a sketch are in the memory of each server, and not in the store.
             if limit.sketch.is_some() {
                 continue;
             }
             let key = modes.key(&plan.hits[*hit]);
-            all.push(Named { descriptor: number, limit, label: limit_label(limit, at), key });
+            let described = LimitDescription::of(rule, limit);
+            let (label, quota) = (described.label(), described.summary());
+            all.push(Named { descriptor: number, limit, label, quota, key });
         }
     }
     Ok(all)

@@ -339,8 +339,7 @@ async function figures(found) {
   const number = (text) => Number(text.replaceAll(',', ''));
   for (const [name, hash] of links) {
     const [, , domain, rule] = hash.split('/').map(decodeURIComponent);
-    // The metrics call a limit without a name by its numbers.
-    const of = expected.get(`${domain} ${rule} ${name === '10,000 per 1h' ? '10000/hour' : name}`);
+    const of = expected.get(`${domain} ${rule} ${name}`);
     assert.ok(of, `${domain} ${rule} ${name}`);
     await show(page, hash);
     await until(page, 'h1', new RegExp(`^${name}`));

@@ -70,7 +70,7 @@ async function rates() {
   const seen = await page.evaluate(async () => {
     // The page has its own copy of the module.
     const { state, take, takeTick, rateOf, changed } = await import('/ui/state.js?alone');
-    const { quota, share } = await import('/ui/format.js');
+    const { share } = await import('/ui/format.js');
     const none = { refused: 0, near: 0, shadow_refused: 0, soft_over: 0 };
     const steps = () => Object.fromEntries(['allowed', ...Object.keys(none), 'wait_ms'].map((name) => [name, [70]]));
     const limit = (allowed) => ({ domain: 'd', rule: 'r', name: 'n', options: {}, allowed, ...none, history: steps() });
@@ -105,7 +105,6 @@ async function rates() {
     await new Promise((done) => setTimeout(done, 1_000));
     found.ended = [state.blocks.blocks.length, state.shadows.all];
     found.shares = [[0, 5], [1, 100_000], [1, 3], [199, 2_000], [996, 1_000], [99_999, 100_000], [5, 5]].map(([part, whole]) => share(part, whole));
-    found.quota = quota({ algorithm: 'fixed_window', limit: 123_456, capacity: 123_456, window_ns: 60e9 });
     return found;
   });
   assert.equal(seen.steady, 100);
@@ -118,7 +117,6 @@ async function rates() {
   assert.equal(seen.afterRestart, 10, 'the counters of another process begin again');
   assert.deepEqual(seen.ended, [1, null], 'what has ended is not shown');
   assert.deepEqual(seen.shares, ['0 %', '< 0.1 %', '33 %', '10 %', '99.6 %', '> 99.9 %', '100 %']);
-  assert.equal(seen.quota, '123,456 per 1m, fixed window');
 }
 
 // A list does not move another button below the pointer.

@@ -348,9 +348,9 @@ fn an_explanation_names_the_block_and_asks_no_limit() {
     block(&app, &json!({"key": "user_id", "value": "7", "for": "10m", "reason": "floods"}));
     let explained = explain(json!([{"alike": "7"}, {"user_id": "7"}]));
     let [first, second] = [0, 1].map(|index| &explained["descriptors"][index]);
-    assert_eq!((&first["block"], &first["rule"]["shadow_switches"]), (&Value::Null, &json!([])));
+    assert_eq!((&first["block"], &first["matched"]["shadow_switches"]), (&Value::Null, &json!([])));
     assert_eq!((&second["block"]["reason"], &second["block"]["ends_in_ms"]), (&json!("floods"), &json!(600_000)));
-    assert_eq!(second["rule"]["path"], "user_id", "the rule is shown although it is not asked");
+    assert_eq!(second["matched"]["rule"], "user_id", "the rule is shown although it is not asked");
     let asked = &explained["asked"][0];
     assert_eq!(
         (&asked["allowed"], &asked["retry_after_ns"], &asked["limits"]),

@@ -17,7 +17,7 @@ use spillgate_service::{Peer, Readiness};
 use tower::ServiceExt as _;
 
 use crate::http::app::App;
-use crate::http::schema;
+use crate::openapi::schema;
 
 const ASK: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}]}"#;
 

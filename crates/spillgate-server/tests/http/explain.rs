@@ -136,8 +136,8 @@ fn an_explanation_shows_each_level_and_the_rule_with_its_line() {
     assert_eq!(found["entries"], json!([["outer", "1"], ["inner", "2"]]));
     let outcomes: Vec<_> = found["steps"].as_array().expect("it is a list").iter().map(|it| &it["outcome"]).collect();
     assert_eq!(outcomes, [&json!("went_deeper"), &json!("matched")]);
-    assert_eq!(found["rule"]["path"], "outer > inner");
-    assert!(found["rule"]["origin"].as_str().is_some_and(|origin| origin.starts_with("rules/api.yaml:")), "{found}");
+    assert_eq!(found["matched"]["rule"], "outer > inner");
+    assert!(found["matched"]["file"].as_str().is_some_and(|file| file == "rules/api.yaml"), "{found}");
     assert_eq!(said["descriptors"][1]["rule"], Value::Null);
     assert_eq!((&said["store"], &said["takes"], &said["costs"]), (&Value::Null, &json!(false), &json!([1])));
 }

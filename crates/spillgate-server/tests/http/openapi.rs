@@ -10,7 +10,7 @@ use spillgate::rules::{Rules, RulesFile};
 use spillgate_service::{CallerKeys, Insight, ServiceOptions};
 
 use crate::http::app::{App, options};
-use crate::http::schema;
+use crate::openapi::schema;
 
 #[test]
 fn a_suggestion_is_as_the_file_says() {

@@ -9,7 +9,7 @@ use spillgate::rules::{Rules, RulesFile};
 use spillgate_service::{HISTORY_STEP, HISTORY_STEPS, Insight, ServiceOptions};
 
 use crate::http::app::{App, options};
-use crate::http::schema;
+use crate::openapi::schema;
 
 fn get(app: &App, path: &str) -> String {
     let request = Request::get(path).body(Body::empty()).expect("the request is valid");

@@ -212,7 +212,7 @@ fn an_explanation_shows_the_switches_that_are_on() {
     assert_eq!(explain()["asked"][0]["allowed"], false);
     on(&app, &rule("user_id"));
     let explained = explain();
-    let switches = &explained["descriptors"][0]["rule"]["shadow_switches"];
+    let switches = &explained["descriptors"][0]["matched"]["shadow_switches"];
     assert_eq!((&switches[0]["scope"], &switches[0]["ends_in_ms"]), (&json!("server"), &json!(1_800_000)));
     let asked = &explained["asked"][0];
     assert_eq!((&asked["allowed"], &asked["limits"][0]["allowed"]), (&json!(true), &json!(false)));

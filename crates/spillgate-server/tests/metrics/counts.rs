@@ -158,8 +158,8 @@ descriptors:
         "evil\"} 9\nspillgate_evil 1\n#".to_owned(),
         cut.clone(),
         format!("{cut} #3"),
-        "4/day".into(),
-        "4/day #5".into(),
+        "4 per day".into(),
+        "4 per day #5".into(),
     ];
     expected.sort();
     let mut limits: Vec<_> = limits.into_iter().map(str::to_owned).collect();

@@ -1,8 +1,8 @@
 //! Reports that are as large, as small or as hostile as a report can be.
 
 use super::samples::{BEGIN_NS, attention, shop};
+use spillgate::rules::LimitDescription;
 use spillgate_replay::report::*;
-use spillgate_service::limit_name::LimitName;
 
 /// Texts that run as a script, load something, or hide a part of the page, if they are not escaped.
 const HOSTILE: [&str; 12] = [
@@ -58,7 +58,7 @@ pub(crate) fn hostile_texts() -> ReplayReport {
     report
 }
 
-fn hostile_name(name: &mut LimitName, text: &mut impl FnMut() -> String) {
+fn hostile_name(name: &mut LimitDescription, text: &mut impl FnMut() -> String) {
     (name.domain, name.rule, name.name) = (text(), text(), Some(text()));
     (name.file, name.algorithm, name.options.binding) = (text(), text(), text());
 }

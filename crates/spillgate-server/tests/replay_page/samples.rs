@@ -5,10 +5,10 @@
 use std::time::Duration;
 
 use spillgate::insight::{CallerName, LimitInsight, Options, Reading, Take};
+use spillgate::rules::LimitDescription;
 use spillgate::rules::{Limit, Rule, Rules, RulesFile};
 use spillgate::{Clock as _, Limiter, ManualClock, MemoryOptions, MemoryStore, Time};
 use spillgate_replay::report::*;
-use spillgate_service::limit_name::LimitName;
 
 /// 2026-03-01 00:00:00 UTC.
 pub(crate) const BEGIN_NS: u64 = 1_772_323_200_000_000_000;
@@ -167,7 +167,7 @@ fn limit(rule: &Rule, traffic: (Traffic, u64), requests: u64, refused: u64) -> L
             top_allowed: (1..=10).rev().map(caller).collect(),
             further: Counts::default(),
         },
-        limit: LimitName::of(rule, limit),
+        limit: LimitDescription::of(rule, limit),
         note: None,
         allowed_requests: allowed,
         refused_requests: refused,

@@ -4,9 +4,7 @@
 
 use serde_json::{Value, json};
 use spillgate::Wait;
-use spillgate::rules::{Limit, Outcome, Rule, Rules, Step};
-
-use crate::limit_name::binding_text;
+use spillgate::rules::{Limit, LimitDescription, Origin, Outcome, Rule, Rules, Step, binding_word};
 
 use super::{After, Explained, ExplainedLimit, Pairs, is_left_out};
 
@@ -28,6 +26,8 @@ pub struct Explanation<'a> {
     pub descriptors: &'a Pairs<'a>,
     /// What was decided on each request.
     pub explained: &'a [Explained<'a>],
+    /// Whether all limits of the server are in shadow mode.
+    pub shadow: bool,
     /// A step has at most this many bytes of its value.
     pub value_bytes: usize,
 }
@@ -41,7 +41,8 @@ impl Explanation<'_> {
         let descriptor = |(number, entries): (usize, &Vec<(&str, &str)>)| {
             let steps = rules.explain_within(self.domain, entries, steps_max, self.value_bytes);
             steps_max -= steps.0.len();
-            descriptor_json(rules.find(self.domain, entries), entries, &steps, &|limit| left_out(number, limit))
+            let limit = |rule: &Rule, limit: &Limit| limit_json(rule, limit, self.shadow, left_out(number, limit));
+            descriptor_json(rules.find(self.domain, entries), entries, &steps, &limit)
         };
         json!({
             "domain": self.domain,
@@ -58,14 +59,16 @@ fn descriptor_json(
     rule: Option<&Rule>,
     entries: &[(&str, &str)],
     (steps, steps_left_out): &(Vec<Step>, usize),
-    left_out: &dyn Fn(&Limit) -> bool,
+    limit_json: &dyn Fn(&Rule, &Limit) -> Value,
 ) -> Value {
     let steps: Vec<_> = steps.iter().map(step_json).collect();
     let rule = rule.map(|rule| {
-        let limits: Vec<_> = rule.limits.iter().map(|limit| limit_json(limit, left_out(limit))).collect();
+        let limits: Vec<_> = rule.limits.iter().map(|limit| limit_json(rule, limit)).collect();
         json!({
-            "path": &*rule.path,
-            "origin": rule.origin.to_string(),
+            "domain": &*rule.domain,
+            "rule": &*rule.path,
+            "file": &*rule.origin.file,
+            "line": rule.origin.line,
             "unlimited": rule.unlimited,
             "shadow_mode": rule.shadow_mode,
             "quota_mode": rule.quota_mode,
@@ -74,7 +77,7 @@ fn descriptor_json(
         })
     });
     // Only a server has blocks and shadow switches. It puts them in place of these empty values.
-    json!({ "entries": entries, "steps": steps, "steps_left_out": steps_left_out, "rule": rule, "block": null })
+    json!({ "entries": entries, "steps": steps, "steps_left_out": steps_left_out, "matched": rule, "block": null })
 }
 
 fn step_json(step: &Step) -> Value {
@@ -91,20 +94,16 @@ fn step_json(step: &Step) -> Value {
         "how": step.how.as_str(),
         "pattern": step.how.pattern(),
         "outcome": outcome,
-        "origin": step.origin.as_ref().map(ToString::to_string),
+        "file": step.origin.as_ref().map(|Origin { file, .. }| &**file),
+        "line": step.origin.as_ref().map(|Origin { line, .. }| line),
     })
 }
 
-fn limit_json(limit: &Limit, is_left_out: bool) -> Value {
-    json!({
-        "name": limit.name.as_deref(),
-        "limit": limit.quota.limit(),
-        "window_ns": limit.quota.window_ns(),
-        "capacity": limit.quota.capacity(),
-        "algorithm": limit.quota.algorithm().as_str(),
-        "post_paid": limit.post_paid,
-        "replaced": is_left_out,
-    })
+fn limit_json(rule: &Rule, limit: &Limit, shadow: bool, is_left_out: bool) -> Value {
+    let described = LimitDescription::of(rule, limit);
+    let mut limit = json!(if shadow { described.in_shadow() } else { described });
+    limit["replaced"] = json!(is_left_out);
+    limit
 }
 
 fn explained_json(explained: &Explained<'_>) -> Value {
@@ -126,7 +125,7 @@ fn explained_limit_json(explained: &ExplainedLimit<'_>) -> Value {
         "descriptor": explained.descriptor,
         "limit": explained.number,
         "name": explained.limit.name.as_deref(),
-        "binding": binding_text(explained.binding),
+        "binding": binding_word(explained.binding),
         "allowed": decision.allowed,
         "reason": decision.reason.as_str(),
         "soft_over": decision.soft_over,

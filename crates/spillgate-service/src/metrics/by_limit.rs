@@ -4,10 +4,7 @@
 //! are in one cache line in each of their copies, and they are in the order of the limits of the rule. So a request does not search
 //! for them.
 
-use std::time::Duration;
-
-use spillgate::rules::{Limit, Rule};
-use spillgate::units::format_duration;
+use spillgate::rules::Rule;
 use spillgate::{Binding, Decision, Hit, MAX_UNITS, Op, Reason};
 
 use super::registry::labels;
@@ -149,14 +146,14 @@ const fn is_near(decision: &Decision) -> bool {
 
 /// Returns the text of the labels of each limit of `rule`, as on the page of metrics.
 ///
-/// The label `limit` is the name of the limit. A limit without a name is called by its size, such as `5/minute`. If an
-/// earlier limit of the rule is called the same, the position in the rule is added, such as `5/minute #2`.
+/// The label `limit` is the name of the limit. A limit without a name is called by its size, such as `5 per minute`. If an
+/// earlier limit of the rule is called the same, the position in the rule is added, such as `5 per minute #2`.
 pub(super) fn labels_of(rule: &Rule) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for (index, limit) in rule.limits.iter().enumerate() {
         let mut name = match &limit.name {
             Some(name) => name[..name.floor_char_boundary(NAME_BYTES)].to_owned(),
-            None => described(limit),
+            None => limit.size(),
         };
         while names.contains(&name) {
             name = format!("{name} #{}", index + 1);
@@ -165,16 +162,6 @@ pub(super) fn labels_of(rule: &Rule) -> Vec<String> {
     }
     let label = |name: &String| labels(&[("domain", &rule.domain), ("rule", &rule.path), ("limit", name)]);
     names.iter().map(label).collect()
-}
-
-/// Returns the size of a limit as text: `5/minute`, `150/2m`, or `3 permits` for a concurrency limit.
-fn described(limit: &Limit) -> String {
-    let (size, window_ns) = (limit.requests_per_unit, limit.quota.window_ns());
-    match limit.unit {
-        Some(unit) => format!("{size}/{}", unit.as_str()),
-        None if window_ns == 0 => format!("{size} permits"),
-        None => format!("{size}/{}", format_duration(Duration::from_nanos(window_ns))),
-    }
 }
 
 #[cfg(test)]

@@ -4,13 +4,13 @@
 
 use std::time::Duration;
 
-use spillgate::rules::{How, Limit, Outcome, Rule, Step};
+use spillgate::rules::{How, Limit, LimitDescription, Outcome, Rule, Step};
 use spillgate::{Decision, Reason, Wait};
 use spillgate_service::Loaded;
 use spillgate_service::explain::{Explained, ExplainedLimit, Pairs, is_left_out};
 
 use crate::cli::Check;
-use crate::command::terminal::{Table, Terminal, Tone, duration, limit_label, quota};
+use crate::command::terminal::{Table, Terminal, Tone, duration};
 
 /// Returns the explanation as text.
 pub(super) fn text(
@@ -88,9 +88,11 @@ fn descriptor(
     } else if rule.limits.is_empty() {
         text.push_str("    without a limit: allowed and not counted\n");
     }
-    for (at, limit) in rule.limits.iter().enumerate() {
+    for limit in &rule.limits {
         let left_out = if left_out(limit) { "; left out: another rule of this request replaces it" } else { "" };
-        text.push_str(&format!("    limit {}: {}{left_out}\n", limit_label(limit, at), quota(limit)));
+        let described = LimitDescription::of(rule, limit);
+        let name = limit.name.as_deref().map(|name| format!(" {name}")).unwrap_or_default();
+        text.push_str(&format!("    limit{name}: {}{left_out}\n", described.summary()));
     }
 }
 
@@ -138,7 +140,7 @@ fn table(several: bool, costs: bool, asked: &[Explained<'_>]) -> Table {
 
 fn limit_cells(several: bool, asked: &ExplainedLimit<'_>) -> [(Tone, String); 6] {
     let decision = &asked.decision;
-    let mut label = limit_label(asked.limit, asked.number.unwrap_or(0));
+    let mut label = asked.limit.label();
     if several {
         label = format!("{}: {label}", asked.descriptor + 1);
     }

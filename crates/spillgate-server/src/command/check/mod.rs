@@ -138,6 +138,7 @@ fn answer<C: Clock>(
     let asked = ask_all(check, service, set, settings, &loaded, &questions)?;
     if check.json {
         let explanation = Explanation {
+            shadow: false,
             domain: &check.domain,
             costs: &check.costs,
             store: settings.map(|settings| settings.store.url.to_string()),

@@ -4,7 +4,7 @@
 
 use serde::Deserialize;
 use spillgate::insight::Reading;
-use spillgate_service::limit_name::{LimitName, QuotaOptions};
+use spillgate::rules::{LimitDescription, QuotaOptions};
 
 use super::fetch::Admin;
 use crate::command::terminal::Problem;
@@ -31,7 +31,7 @@ pub(super) struct Server {
 #[derive(Deserialize)]
 pub(super) struct Limit {
     #[serde(flatten)]
-    pub(super) name: LimitName,
+    pub(super) name: LimitDescription,
     pub(super) suggested_rules: Option<String>,
     pub(super) reading: Reading,
 }

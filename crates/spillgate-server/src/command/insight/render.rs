@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use spillgate::insight::{Callers, Estimate, Percentiles, Range, Report, SpanReport, TopCallers, Verdict};
+use spillgate::rules::{LimitDescription, limit_size};
 use spillgate::units::format_duration;
-use spillgate_service::limit_name::LimitName;
 
 use super::Reported;
 use crate::command::terminal::{Terminal, Tone, clean, thousands, wrapped};
@@ -54,24 +54,22 @@ fn lines(reported: &Reported, terminal: &Terminal) -> Vec<String> {
 }
 
 /// Returns the line that names a limit.
-pub(crate) fn title(limit: &LimitName, terminal: &Terminal) -> String {
+pub(crate) fn title(limit: &LimitDescription, terminal: &Terminal) -> String {
     let name = limit.name.as_deref().map(|name| format!(" {name}")).unwrap_or_default();
     let title = clean(&format!("{}: {}{name}", limit.domain, limit.rule));
-    let origin = clean(&format!("({}:{}, {})", limit.file, limit.line, quota(limit)));
+    let origin = clean(&format!("({}:{}, {})", limit.file, limit.line, limit.summary()));
     format!("{} {}", terminal.paint(Tone::Title, &title), terminal.paint(Tone::Faint, &origin))
 }
 
 /// Returns the name of a verdict, coloured.
 pub(crate) fn verdict_name(verdict: Verdict, terminal: &Terminal) -> String {
-    let (tone, verdict) = match verdict {
-        Verdict::TooStrict => (Tone::Bad, "too strict"),
-        Verdict::Bursts => (Tone::Warn, "bursts"),
-        Verdict::OneAbuser => (Tone::Warn, "one abuser"),
-        Verdict::NeverBinding => (Tone::Warn, "never binding"),
-        Verdict::Effective => (Tone::Good, "effective"),
-        Verdict::TooLittleToTell => (Tone::Faint, "too little to tell"),
+    let tone = match verdict {
+        Verdict::TooStrict => Tone::Bad,
+        Verdict::Bursts | Verdict::OneAbuser | Verdict::NeverBinding => Tone::Warn,
+        Verdict::Effective => Tone::Good,
+        Verdict::TooLittleToTell => Tone::Faint,
     };
-    terminal.paint(tone, verdict)
+    terminal.paint(tone, verdict.words())
 }
 
 /// Returns the line with the verdict and its reason. `passes` says that requests over the limit pass.
@@ -105,8 +103,8 @@ fn push_suggestion(text: &mut String, reported: &Reported, width: Option<usize>)
         (Some(rules), _) => push_rules(text, rules),
         (None, Some(suggestion)) => {
             let burst = suggestion.burst.map(|burst| format!(", burst {burst}")).unwrap_or_default();
-            let of = if reported.limit.name.window_ns.is_some() { "in each window" } else { "permits" };
-            push_line(text, &format!("  suggested: {} {of}{burst}", suggestion.limit), width);
+            let size = limit_size(suggestion.limit, reported.limit.name.window_ns);
+            push_line(text, &format!("  suggested: {size}{burst}"), width);
         }
         (None, None) => {}
     }
@@ -116,14 +114,6 @@ fn push_suggestion(text: &mut String, reported: &Reported, width: Option<usize>)
 pub(crate) fn push_rules(text: &mut String, rules: &str) {
     text.push_str("  suggested:\n");
     rules.lines().for_each(|line| text.push_str(&format!("    {}\n", clean(line))));
-}
-
-fn quota(limit: &LimitName) -> String {
-    let window =
-        limit.window_ns.map(|ns| format!(" in {}", format_duration(Duration::from_nanos(ns)))).unwrap_or_default();
-    let capacity = if limit.capacity == limit.limit { String::new() } else { format!(", capacity {}", limit.capacity) };
-    let passing = limit.options.passing().map(|binding| format!(", {binding}")).unwrap_or_default();
-    format!("{} {}{window}{capacity}{passing}", limit.algorithm, limit.limit)
 }
 
 /// Returns the counts of a span: `12,000 requests, 8.1 % refused; 340 callers, 12 refused; waits 1s, 4s, 5s`. `passes` says

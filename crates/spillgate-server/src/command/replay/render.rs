@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use spillgate::insight::Verdict;
+use spillgate::rules::limit_size;
 use spillgate::units::format_duration;
 use spillgate_replay::report::{
     Agreement, CallerCounts, Comparison, Counts, LimitCallers, LimitChange, LimitReport, LogSummary, Period, Refusal,
@@ -233,8 +234,8 @@ fn was_and_is(old_refused: u64, new_refused: u64) -> String {
 fn suggestion(lines: &mut Lines<'_>, result: &SuggestionResult) {
     lines.push(&title(&result.limit, lines.terminal));
     let burst = result.suggested_burst.map(|burst| format!(", burst {}", thousands(burst))).unwrap_or_default();
-    let window = result.limit.window_ns.map(|ns| format!(" in {}", format_duration(Duration::from_nanos(ns))));
-    lines.push(&format!("  suggested: {}{}{burst}", thousands(result.suggested_limit), window.unwrap_or_default()));
+    let size = limit_size(result.suggested_limit, result.limit.window_ns);
+    lines.push(&format!("  suggested: {size}{burst}"));
     for (name, counts, found) in
         [("today", result.today, Some(result.verdict_today)), ("then", result.then, result.verdict_then)]
     {

@@ -4,12 +4,10 @@
 
 use std::collections::HashMap;
 
-use spillgate::rules::{Limit, Rule, Rules};
-use spillgate::units::format_bytes;
+use spillgate::rules::{Limit, LimitDescription, Rule, Rules};
 use spillgate_service::reloads::Lines;
 
 use super::rule_changes::{Place, lost_counts};
-use crate::command::terminal::{limit_label, quota};
 
 /// Returns what has changed, one change in each line. Rules are compared by their domain and path. A rule or a limit that
 /// only moves to another line or file has not changed.
@@ -58,28 +56,28 @@ fn by_path(rules: &Rules) -> HashMap<Place<'_>, &Rule> {
 }
 
 /// Adds the differences between a rule before and after the reload.
-fn compare(old: &Rule, new: &Rule, lines: &mut Lines) {
+fn compare(before: &Rule, new: &Rule, lines: &mut Lines) {
     let head = || format!("{}: {} ({})", new.domain, new.path, new.origin);
-    let (was, is) = (options(old), options(new));
+    let (was, is) = (options(before), options(new));
     for ((name, was), (_, is)) in was.into_iter().zip(is).filter(|((_, was), (_, is))| was != is) {
         lines.add(|| format!("{}: {name}: {was} -> {is}", head()));
     }
     let shared = |rule: &Rule| rule.steps.iter().map(|step| step.shared).collect::<Vec<_>>();
-    if shared(old) != shared(new) {
+    if shared(before) != shared(new) {
         lines.add(|| format!("{}: share_threshold changed", head()));
     }
-    let labels = |rule: &Rule| -> Vec<String> {
-        rule.limits.iter().enumerate().map(|(at, limit)| limit_label(limit, at)).collect()
-    };
-    let (was, is) = (labels(old), labels(new));
-    for (label, limit) in was.iter().zip(&old.limits).filter(|(label, _)| !is.contains(label)) {
-        lines.add(|| format!("{}: limit {label} removed: {}", head(), described(limit)));
+    let labels =
+        |rule: &Rule| -> Vec<String> { rule.limits.iter().enumerate().map(|(at, limit)| name(limit, at)).collect() };
+    let (was, is) = (labels(before), labels(new));
+    for (label, limit) in was.iter().zip(&before.limits).filter(|(label, _)| !is.contains(label)) {
+        lines.add(|| format!("{}: limit {label} removed: {}", head(), described(before, limit)));
     }
     for (label, limit) in is.iter().zip(&new.limits) {
-        match was.iter().position(|old| old == label).map(|at| &old.limits[at]) {
-            None => lines.add(|| format!("{}: limit {label} added: {}", head(), described(limit))),
+        match was.iter().position(|old| old == label).map(|at| &before.limits[at]) {
+            None => lines.add(|| format!("{}: limit {label} added: {}", head(), described(new, limit))),
             Some(old) if !are_same(old, limit) => {
-                lines.add(|| format!("{}: limit {label} changed: {} -> {}", head(), described(old), described(limit)));
+                let (was, is) = (described(before, old), described(new, limit));
+                lines.add(|| format!("{}: limit {label} changed: {was} -> {is}", head()));
             }
             Some(_) => {}
         }
@@ -94,9 +92,15 @@ fn options(rule: &Rule) -> [(&'static str, bool); 3] {
 /// Returns the options and limits of a rule that exists only before or only after the reload.
 fn whole(rule: &Rule) -> String {
     let options = options(rule).into_iter().filter(|(_, on)| *on).map(|(name, _)| name.to_owned());
-    let limits =
-        rule.limits.iter().enumerate().map(|(at, limit)| format!("{}: {}", limit_label(limit, at), described(limit)));
+    let numbered = rule.limits.iter().enumerate();
+    let limits = numbered.map(|(at, limit)| format!("{}: {}", name(limit, at), described(rule, limit)));
     options.chain(limits).map(|part| format!("; {part}")).collect()
+}
+
+/// Returns what a limit is called in a comparison. A limit without a name is compared with the one at its place in the rule:
+/// `#1`, `#2`, ... Its size cannot name it, because that may have changed.
+fn name(limit: &Limit, at: usize) -> String {
+    limit.name.as_deref().map_or_else(|| format!("#{}", at + 1), str::to_owned)
 }
 
 fn sketch_bytes(limit: &Limit) -> Option<usize> {
@@ -110,17 +114,14 @@ fn are_same(a: &Limit, b: &Limit) -> bool {
 }
 
 /// Returns the limit with all its options.
-fn described(limit: &Limit) -> String {
-    let mut text = quota(limit);
+fn described(rule: &Rule, limit: &Limit) -> String {
+    let mut text = LimitDescription::of(rule, limit).summary();
     text.push_str(&format!(", on_store_failure {}", limit.quota.on_store_failure().as_str()));
     if !limit.replaces.is_empty() {
         text.push_str(&format!(", replaces {}", limit.replaces.join(" and ")));
     }
     if let Some(key) = &limit.slot_by {
         text.push_str(&format!(", slot_by {key}"));
-    }
-    if let Some(bytes) = sketch_bytes(limit) {
-        text.push_str(&format!(", in a sketch of {}", format_bytes(bytes as u64)));
     }
     text
 }
@@ -154,8 +155,8 @@ mod tests {
             "{key: a, rate_limits: [{name: x, unit: day, limit: 5}, {name: y, unit: hour, limit: 5}]}, {key: b}";
         let after = "{key: a, shadow_mode: true, rate_limits: [{name: x, unit: day, limit: 50}, {name: z, unit: hour, limit: 5}]}, \
                      {key: c, value: v, rate_limit: {unlimited: true}}";
-        let day = |limit| format!("{limit} per 1d, fixed_window, on_store_failure local");
-        let hour = "5 per 1h, fixed_window, on_store_failure local";
+        let day = |limit| format!("{limit} per day, fixed window, on_store_failure local");
+        let hour = "5 per hour, fixed window, on_store_failure local";
         let expected = [
             "d: b removed".to_owned(),
             "d: a (d.yaml:2): shadow_mode: false -> true".to_owned(),

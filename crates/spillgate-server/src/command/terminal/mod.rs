@@ -9,7 +9,7 @@ mod table;
 mod wrap;
 
 pub use exit::{EXIT_DENIED, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE};
-pub(crate) use format::{count, duration, limit_label, quota};
+pub(crate) use format::{count, duration};
 pub(crate) use problem::{Problem, Problems, diagnostic_json};
 pub(crate) use spillgate_service::text::{clean, thousands};
 pub(crate) use table::Table;

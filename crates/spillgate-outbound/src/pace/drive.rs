@@ -1,0 +1,191 @@
+//! The task of a queue: it asks the store for turns, and grants them when they come.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use spillgate_core::{Algorithm, Binding, Decision, Hit, Op, Quota, Store, StoreError, Verdict, Wait};
+use tokio::time::{Instant, timeout_at};
+
+use super::learned::Learned;
+use super::line::{Ask, Step};
+use super::{PaceError, Shared};
+use spillgate_limiter::Clock;
+
+/// The turns of at most this many callers are reserved with one call of the store.
+const BATCH: usize = 32;
+/// After a refusal that gives no time, the store is asked again after this time.
+const UNKNOWN: Duration = Duration::from_millis(100);
+/// The level of a learned pace falls by one in this time, so after a longer wait it is read again.
+const LEVEL_IS_OLD: Duration = Duration::from_secs(1);
+
+/// The decision of the store.
+struct Decided {
+    verdict: Verdict,
+    /// Whether a leaky bucket refuses.
+    queue_refuses: bool,
+    /// The level of a learned pace at which the turn was taken.
+    level: u64,
+}
+
+/// The task of one queue.
+pub(super) struct Driver<S: Store, C: Clock> {
+    shared: Arc<Shared<S, C>>,
+    key: u128,
+    /// The level of a learned pace, as the store has shown it last.
+    level: Option<u64>,
+    has_ended: bool,
+}
+
+impl<S: Store + 'static, C: Clock + 'static> Driver<S, C> {
+    pub(super) const fn new(shared: Arc<Shared<S, C>>, key: u128) -> Driver<S, C> {
+        Driver { shared, key, level: None, has_ended: false }
+    }
+
+    /// Runs until no caller waits in the queue.
+    pub(super) async fn run(mut self) {
+        let (mut ask_at, mut batch) = (Instant::now(), self.shared.batch());
+        loop {
+            let step = self.shared.lines.lock().step(self.key, ask_at, batch);
+            match step {
+                Step::End => break,
+                Step::Sleep(until, changed) => drop(timeout_at(until, changed.notified()).await),
+                Step::Ask(ask) => {
+                    let decided = self.ask(&ask).await;
+                    (ask_at, batch) = self.settle(&ask, decided);
+                }
+            }
+        }
+        self.has_ended = true;
+    }
+
+    /// Gives the answer of the store to the callers. Returns when the store may be asked again, and for how many
+    /// callers at a time.
+    fn settle(&mut self, ask: &Ask, decided: Result<Decided, StoreError>) -> (Instant, usize) {
+        let (now, batch) = (Instant::now(), self.shared.batch());
+        let mut lines = self.shared.lines.lock();
+        let Decided { verdict, queue_refuses, level } = match decided {
+            Ok(decided) => decided,
+            Err(error) => {
+                if error.kind().may_have_been_applied() {
+                    lines.lose(ask.cost());
+                }
+                lines.refuse(self.key, ask, &PaceError::Store(error));
+                return (now, batch);
+            }
+        };
+        if verdict.allowed {
+            // The delay counts from the time of the decision. That was before now, so no turn is early.
+            let first = now + Duration::from_nanos(verdict.delay_ns);
+            lines.reserved(self.key, ask, first, level);
+            return (now, batch);
+        }
+        // The store can still allow the turn of one caller.
+        if ask.callers > 1 {
+            return (now, 1);
+        }
+        let wait = match verdict.retry_after {
+            Wait::After(ns) => Duration::from_nanos(ns),
+            Wait::Unknown => UNKNOWN,
+            Wait::Never => {
+                lines.refuse(self.key, ask, &PaceError::Never);
+                return (now, batch);
+            }
+        };
+        if let Some(left) = ask.deadline.map(|deadline| deadline.saturating_duration_since(now)) {
+            // A leaky bucket that refuses says when the caller can join its queue. The turn is later than that: by the
+            // wait in a full queue, or by the longest wait that the caller accepts, if this is shorter.
+            let queued = if queue_refuses { self.shared.longest_queue().min(left) } else { Duration::ZERO };
+            if wait + queued >= left {
+                lines.refuse(self.key, ask, &PaceError::TooLate { wait: Some(wait + queued) });
+                return (now, batch);
+            }
+        }
+        if wait >= LEVEL_IS_OLD {
+            self.level = None;
+        }
+        (now + wait, 1)
+    }
+}
+
+impl<S: Store, C: Clock> Driver<S, C> {
+    /// Asks the store for the turns of some callers.
+    async fn ask(&mut self, ask: &Ask) -> Result<Decided, StoreError> {
+        let (shared, key) = (&self.shared, self.key);
+        let longest = ask.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let max_wait_ns = longest.map_or(u64::MAX, |longest| u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX));
+        let op = Op::Take { cost: ask.cost(), max_wait_ns };
+        let level = match (&shared.learned, self.level) {
+            (None, _) => 0,
+            (Some(_), Some(level)) => level,
+            (Some(learned), None) => {
+                let mut decisions = [Decision::default()];
+                shared.limiter.decide(&[learned.peek(key)], &mut decisions).await?;
+                Learned::level_in(&decisions)
+            }
+        };
+        let bucket = shared.bucket(level);
+        let (hits, mut decisions) = (shared.hits(key, op, bucket.as_ref(), level), shared.decisions());
+        let verdict = shared.limiter.decide(&hits, &mut decisions).await?;
+        self.level = shared.learned.is_some().then(|| Learned::level_in(&decisions));
+        let mut asked = shared.quotas.iter().zip(&decisions);
+        let queue_refuses = asked.any(|(quota, decision)| is_queue(quota) && !decision.allowed);
+        Ok(Decided { verdict, queue_refuses, level })
+    }
+}
+
+impl<S: Store, C: Clock> Drop for Driver<S, C> {
+    /// A runtime that ends drops its tasks.
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.shared.lines.lock().abandon(self.key);
+        }
+    }
+}
+
+impl<S: Store, C: Clock> Shared<S, C> {
+    /// Returns for how many callers the store is asked with one call. A learned pace has one turn at a time.
+    const fn batch(&self) -> usize {
+        if self.learned.is_some() { 1 } else { BATCH }
+    }
+
+    /// Returns the bucket of a learned pace.
+    fn bucket(&self, level: u64) -> Option<Quota> {
+        self.learned.as_ref().map(|learned| learned.bucket(level))
+    }
+
+    fn hits<'q>(&'q self, key: u128, op: Op, bucket: Option<&'q Quota>, level: u64) -> SmallVec<[Hit<'q>; 4]> {
+        let own = self.quotas.iter().map(|quota| Hit::new(key, quota, op, Binding::Enforce));
+        let learned = self.learned.as_ref().zip(bucket).map(|(learned, bucket)| learned.hits(key, bucket, level));
+        own.chain(learned.into_iter().flatten()).collect()
+    }
+
+    fn decisions(&self) -> SmallVec<[Decision; 4]> {
+        SmallVec::from_elem(Decision::default(), self.quotas.len() + if self.learned.is_some() { 3 } else { 0 })
+    }
+
+    /// Asks the store if it can answer without waiting. Returns the level if it does, and a call may go now.
+    pub(super) fn goes_now(&self, key: u128, units: u64) -> Result<Option<u64>, PaceError> {
+        let mut level = 0;
+        if let Some(learned) = &self.learned {
+            let mut decisions = [Decision::default()];
+            let Some(read) = self.limiter.try_decide(&[learned.peek(key)], &mut decisions) else { return Ok(None) };
+            read.map_err(PaceError::Store)?;
+            level = Learned::level_in(&decisions);
+        }
+        let bucket = self.bucket(level);
+        let hits = self.hits(key, Op::take(units), bucket.as_ref(), level);
+        let Some(decided) = self.limiter.try_decide(&hits, &mut self.decisions()) else { return Ok(None) };
+        decided.map(|verdict| verdict.allowed.then_some(level)).map_err(PaceError::Store)
+    }
+
+    /// Returns how long the last caller of a full queue waits.
+    fn longest_queue(&self) -> Duration {
+        let queue = self.quotas.iter().find(|quota| is_queue(quota));
+        Duration::from_nanos(queue.map_or(0, |quota| quota.interval_ns().saturating_mul(quota.capacity())))
+    }
+}
+
+pub(super) fn is_queue(quota: &Quota) -> bool {
+    quota.algorithm() == Algorithm::LeakyBucket
+}

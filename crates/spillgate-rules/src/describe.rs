@@ -1,0 +1,327 @@
+//! What a limit is, for people and for programs: in words, as a label, and as data.
+//!
+//! Every page, command, log, metric and report takes these, so the same limit reads the same wherever it is shown.
+
+use std::time::Duration;
+
+use serde::ser::SerializeStruct as _;
+use serde::{Deserialize, Serialize, Serializer};
+use spillgate_core::{Algorithm, Anchor, Binding, Denied};
+
+use spillgate_limiter::units::{format_bytes, format_duration};
+
+use crate::{Limit, Rule, Unit};
+
+/// A limit as data. Its JSON is the same in every answer, command and report; there it also has `label` and `summary`.
+///
+/// ```
+/// use spillgate::rules::{LimitDescription, Rules, RulesFile};
+/// let limit = "{unit: minute, limit: 3000, algorithm: token_bucket, burst: 50}";
+/// let text = format!("domain: api\ndescriptors: [{{key: user, rate_limit: {limit}}}]");
+/// let rules = Rules::parse(&[RulesFile { name: "api.yaml".into(), text }])?;
+/// let rule = rules.find("api", &[("user", "ann")]).expect("a rule");
+/// let described = LimitDescription::of(rule, &rule.limits[0]);
+/// assert_eq!(described.label(), "3,000 per minute");
+/// assert_eq!(described.summary(), "3,000 per minute, token bucket, burst 50");
+/// # Ok::<(), spillgate::rules::RulesErrors>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct LimitDescription {
+    /// The domain of its rule.
+    pub domain: String,
+    /// The path of its rule: the keys and values.
+    pub rule: String,
+    /// The name that the rules give to it.
+    pub name: Option<String>,
+    /// The name of the algorithm in rules files.
+    pub algorithm: String,
+    /// The units of each window, or the permits of a concurrency limit.
+    pub limit: u64,
+    /// The length of a window in nanoseconds. `None` for a concurrency limit.
+    pub window_ns: Option<u64>,
+    /// The burst of a token bucket, the queue length plus 1 of a leaky bucket, or otherwise the limit.
+    pub capacity: u64,
+    /// The bytes of its sketch. `None` if the limit is counted exactly.
+    pub sketch_bytes: Option<usize>,
+    /// The rules file.
+    pub file: String,
+    /// The line in the rules file, from 1.
+    pub line: u32,
+    /// The other options.
+    pub options: QuotaOptions,
+}
+
+/// The other options of a limit that change what it refuses. Only limits with the same ones are the same limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct QuotaOptions {
+    /// For a fixed window: `epoch` or `first_hit`.
+    pub anchor: Option<String>,
+    /// For a sliding window counter: the segments of a window.
+    pub segments: Option<u8>,
+    /// The most units that can be used, with the soft share.
+    pub hard_capacity: u64,
+    /// How long a refused caller is refused, in nanoseconds.
+    pub penalty_ns: u64,
+    /// What a refused request costs: `free` or `charged`.
+    pub denied: String,
+    /// How long a permit is held at most, in nanoseconds.
+    pub lease_ns: u64,
+    /// Whether a request is charged after its work.
+    pub post_paid: bool,
+    /// Whether clients see the limit in answers.
+    pub exposed: bool,
+    /// What a refusal by the limit does to its request: `enforce`, `shadow` or `quota`.
+    pub binding: String,
+}
+
+impl Limit {
+    /// Returns how much the limit allows, for example `30 per minute`, `150 per 2m` or `3 at once`.
+    #[must_use]
+    pub fn size(&self) -> String {
+        limit_size(self.quota.limit(), Some(self.quota.window_ns()).filter(|window_ns| *window_ns > 0))
+    }
+
+    /// Returns the name of the limit. A limit without a name is called by its [size](Limit::size).
+    #[must_use]
+    pub fn label(&self) -> String {
+        self.name.as_deref().map_or_else(|| self.size(), str::to_owned)
+    }
+}
+
+impl LimitDescription {
+    /// Describes `limit` of `rule`. A limit without a line of its own has that of its rule.
+    #[must_use]
+    pub fn of(rule: &Rule, limit: &Limit) -> LimitDescription {
+        let (quota, origin) = (&limit.quota, limit.origin.as_ref().unwrap_or(&rule.origin));
+        LimitDescription {
+            domain: rule.domain.to_string(),
+            rule: rule.path.to_string(),
+            name: limit.name.as_deref().map(str::to_owned),
+            algorithm: quota.algorithm().as_str().to_owned(),
+            limit: quota.limit(),
+            window_ns: Some(quota.window_ns()).filter(|window_ns| *window_ns > 0),
+            capacity: quota.capacity(),
+            sketch_bytes: limit.sketch.as_ref().map(|sketch| sketch.bytes),
+            file: origin.file.to_string(),
+            line: origin.line,
+            options: QuotaOptions::of(rule, limit),
+        }
+    }
+
+    /// Returns the limit as it is on a server whose limits are all in shadow mode.
+    #[must_use]
+    pub fn in_shadow(mut self) -> LimitDescription {
+        binding_word(Binding::Shadow).clone_into(&mut self.options.binding);
+        self
+    }
+
+    /// Returns the name of the limit. A limit without a name is called by its [size](LimitDescription::size).
+    #[must_use]
+    pub fn label(&self) -> String {
+        self.name.clone().unwrap_or_else(|| self.size())
+    }
+
+    /// Returns how much the limit allows, as [`limit_size`] writes it.
+    #[must_use]
+    pub fn size(&self) -> String {
+        limit_size(self.limit, self.window_ns)
+    }
+
+    /// Returns what the limit allows, with all options that change it, for example
+    /// `100 per minute, token bucket, burst 20, refusals charged, penalty 5m, shadow mode`.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let options = &self.options;
+        let duration = |ns| format_duration(Duration::from_nanos(ns));
+        let mut parts = vec![self.size()];
+        match self.algorithm.as_str() {
+            // "3 at once" says it already.
+            "concurrency" => parts.push(format!("lease {}", duration(options.lease_ns))),
+            algorithm => parts.push(algorithm.replace('_', " ")),
+        }
+        match self.algorithm.as_str() {
+            "token_bucket" => parts.push(format!("burst {}", grouped(self.capacity))),
+            "leaky_bucket" => parts.push(format!("queue {}", grouped(self.capacity.saturating_sub(1)))),
+            _ => {}
+        }
+        if options.anchor.as_deref() == Some("first_hit") {
+            parts.push("from the first hit".to_owned());
+        }
+        if let Some(segments) = options.segments.filter(|segments| *segments > 1) {
+            parts.push(format!("{segments} segments"));
+        }
+        if options.hard_capacity > self.capacity {
+            parts.push(format!("soft up to {}", grouped(options.hard_capacity)));
+        }
+        if options.denied == "charged" {
+            parts.push("refusals charged".to_owned());
+        }
+        if options.penalty_ns > 0 {
+            parts.push(format!("penalty {}", duration(options.penalty_ns)));
+        }
+        if options.post_paid {
+            parts.push("post-paid".to_owned());
+        }
+        if let Some(bytes) = self.sketch_bytes {
+            parts.push(format!("in a sketch of {}", format_bytes(bytes as u64)));
+        }
+        if !options.exposed {
+            parts.push("not shown to clients".to_owned());
+        }
+        if let Some(binding) = options.passing() {
+            parts.push(format!("{binding} mode"));
+        }
+        parts.join(", ")
+    }
+}
+
+impl QuotaOptions {
+    /// Returns the mode in which requests over the limit pass: `shadow` or `quota`. `None` if the limit refuses them.
+    #[must_use]
+    pub fn passing(&self) -> Option<&str> {
+        Some(self.binding.as_str()).filter(|binding| !matches!(*binding, "" | "enforce"))
+    }
+
+    fn of(rule: &Rule, limit: &Limit) -> QuotaOptions {
+        let quota = &limit.quota;
+        let (anchor, segments) = match quota.algorithm() {
+            Algorithm::FixedWindow(Anchor::Epoch) => (Some("epoch"), None),
+            Algorithm::FixedWindow(Anchor::FirstHit) => (Some("first_hit"), None),
+            Algorithm::SlidingWindowCounter { segments } => (None, Some(segments)),
+            Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::SlidingWindowLog | Algorithm::Concurrency => {
+                (None, None)
+            }
+        };
+        let denied = match quota.denied() {
+            Denied::Free => "free",
+            Denied::Charged => "charged",
+        };
+        QuotaOptions {
+            anchor: anchor.map(str::to_owned),
+            segments,
+            hard_capacity: quota.hard_capacity(),
+            penalty_ns: quota.penalty_ns(),
+            denied: denied.to_owned(),
+            lease_ns: quota.lease_ns(),
+            post_paid: limit.post_paid,
+            exposed: limit.exposed,
+            binding: binding_word(rule.binding()).to_owned(),
+        }
+    }
+}
+
+impl Serialize for LimitDescription {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("LimitDescription", 13)?;
+        fields.serialize_field("domain", &self.domain)?;
+        fields.serialize_field("rule", &self.rule)?;
+        fields.serialize_field("name", &self.name)?;
+        fields.serialize_field("label", &self.label())?;
+        fields.serialize_field("summary", &self.summary())?;
+        fields.serialize_field("algorithm", &self.algorithm)?;
+        fields.serialize_field("limit", &self.limit)?;
+        fields.serialize_field("window_ns", &self.window_ns)?;
+        fields.serialize_field("capacity", &self.capacity)?;
+        fields.serialize_field("sketch_bytes", &self.sketch_bytes)?;
+        fields.serialize_field("file", &self.file)?;
+        fields.serialize_field("line", &self.line)?;
+        fields.serialize_field("options", &self.options)?;
+        fields.end()
+    }
+}
+
+/// Returns the word for what a refusal by a limit does to its request: `enforce`, `shadow` or `quota`.
+#[must_use]
+pub const fn binding_word(binding: Binding) -> &'static str {
+    match binding {
+        Binding::Enforce => "enforce",
+        Binding::Shadow => "shadow",
+        Binding::Quota => "quota",
+    }
+}
+
+/// Returns a number of units with their window, for example `30 per minute` or `150 per 2m`. Without a window, they are
+/// permits: `3 at once`.
+///
+/// ```
+/// use spillgate::rules::limit_size;
+/// assert_eq!(limit_size(2_000, Some(3_600_000_000_000)), "2,000 per hour");
+/// ```
+#[must_use]
+pub fn limit_size(units: u64, window_ns: Option<u64>) -> String {
+    let units = grouped(units);
+    let Some(window) = window_ns.map(Duration::from_nanos) else { return format!("{units} at once") };
+    match Unit::ALL.iter().find(|unit| unit.window() == window) {
+        Some(unit) => format!("{units} per {}", unit.as_str()),
+        None => format!("{units} per {}", format_duration(window)),
+    }
+}
+
+/// Returns a whole number with commas: `10,000,000`.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Rules, RulesFile};
+
+    /// Returns the description of a limit that is written like this.
+    fn described(limit: &str, rule: &str) -> LimitDescription {
+        let text = format!("domain: api\ndescriptors:\n- {{key: user{rule}, rate_limit: {limit}}}\n");
+        let rules = Rules::parse(&[RulesFile { name: "api.yaml".into(), text }]).expect("the rules are valid");
+        let rule = rules.find("api", &[("user", "ann")]).expect("a rule");
+        LimitDescription::of(rule, &rule.limits[0])
+    }
+
+    #[test]
+    fn a_limit_in_words_has_all_options_that_change_what_it_refuses() {
+        let cases = [
+            ("{unit: minute, limit: 100}", "100 per minute, fixed window"),
+            ("{window: 60s, limit: 100}", "100 per minute, fixed window"),
+            ("{window: 90s, limit: 1500}", "1,500 per 1m30s, fixed window"),
+            ("{unit: hour, limit: 5, anchor: first_hit}", "5 per hour, fixed window, from the first hit"),
+            ("{unit: second, limit: 5, algorithm: token_bucket, burst: 20}", "5 per second, token bucket, burst 20"),
+            ("{unit: second, limit: 5, algorithm: leaky_bucket, queue: 9}", "5 per second, leaky bucket, queue 9"),
+            ("{limit: 3, algorithm: concurrency, lease: 30s}", "3 at once, lease 30s"),
+            (
+                "{unit: day, limit: 10, algorithm: token_bucket, denied: charged, penalty: 5m, expose: false}",
+                "10 per day, token bucket, burst 10, refusals charged, penalty 5m, not shown to clients",
+            ),
+        ];
+        for (limit, words) in cases {
+            assert_eq!(described(limit, "").summary(), words, "{limit}");
+        }
+        let shadow = described("{unit: minute, limit: 1, name: slow}", ", shadow_mode: true");
+        assert_eq!(
+            (shadow.summary().as_str(), shadow.label().as_str()),
+            ("1 per minute, fixed window, shadow mode", "slow")
+        );
+    }
+
+    #[test]
+    fn a_description_survives_json_and_says_its_words_there() {
+        let bucket = described("{unit: second, limit: 1000, algorithm: token_bucket, burst: 2000, name: fast}", "");
+        let json = serde_json::to_value(&bucket).expect("a description becomes JSON");
+        assert_eq!(
+            (&json["label"], &json["summary"]),
+            (&"fast".into(), &"1,000 per second, token bucket, burst 2,000".into())
+        );
+        assert_eq!(
+            (&json["file"], &json["line"], &json["window_ns"]),
+            (&"api.yaml".into(), &3.into(), &1_000_000_000_u64.into())
+        );
+        assert_eq!(serde_json::from_value::<LimitDescription>(json).expect("the same description"), bucket);
+        let permits = serde_json::to_value(described("{limit: 3, algorithm: concurrency, lease: 30s}", ""));
+        assert!(permits.expect("JSON")["window_ns"].is_null());
+    }
+}

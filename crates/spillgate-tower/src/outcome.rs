@@ -1,0 +1,98 @@
+//! What the layer decided about a request, for the handler and for refusals of the program's own.
+
+use std::borrow::Cow;
+
+use smallvec::SmallVec;
+use spillgate_core::{Binding, Decision, Op, Source, Time, Verdict, Wait};
+
+use spillgate_limiter::headers::Policy;
+
+use super::QuotaRef;
+
+/// What the layer decided about a request.
+///
+/// A handler reads it from the extensions of the request, if the layer [stores it
+/// there](super::RateLimitLayer::outcome_in_extensions). A function that makes
+/// [refusals](super::RateLimitLayer::refusal) gets it as an argument.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Outcome {
+    /// The verdict on the whole request.
+    pub verdict: Verdict,
+    /// The limits that were asked.
+    pub(super) limits: SmallVec<[LimitOutcome; 1]>,
+}
+
+/// What one limit decided about a request; [`Outcome::limits`] returns them.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LimitOutcome {
+    /// The name of the limit, if it has one.
+    pub name: Option<Cow<'static, str>>,
+    /// The quota of the limit.
+    pub quota: QuotaRef,
+    /// The decision of the limit.
+    pub decision: Decision,
+    /// Whether clients see the limit. A limit of a rules file is hidden with `expose: false`.
+    pub exposed: bool,
+    /// The hashed key that was counted.
+    pub(super) key: u128,
+    /// The operation on the limit.
+    pub(super) op: Op,
+    pub(super) binding: Binding,
+}
+
+impl LimitOutcome {
+    /// Returns the units that an allowed request has taken.
+    pub(super) const fn taken(&self) -> Option<u64> {
+        match self.op {
+            Op::Take { cost, .. } | Op::Force { cost } => Some(cost),
+            Op::Peek | Op::Refund { .. } | Op::Renew { .. } | Op::Settle { .. } | Op::Reset => None,
+        }
+    }
+}
+
+impl Outcome {
+    /// Returns the outcome of a request before its limits are asked.
+    pub(super) fn undecided() -> Outcome {
+        Outcome { verdict: Verdict::unlimited(Time::EPOCH), limits: SmallVec::new() }
+    }
+
+    /// Returns the outcome for a request that is refused because the store failed and a quota says so.
+    pub(super) fn refused_by_policy() -> Outcome {
+        let mut outcome = Outcome::undecided();
+        outcome.verdict = outcome.verdict.with_source(Source::Policy);
+        (outcome.verdict.allowed, outcome.verdict.retry_after) = (false, Wait::Unknown);
+        outcome
+    }
+
+    /// Returns the limits that were asked, in the order in which they were added to the layer. The list is empty if the
+    /// store failed and a quota said that its requests are refused then.
+    #[must_use]
+    pub fn limits(&self) -> &[LimitOutcome] {
+        &self.limits
+    }
+
+    /// Returns the limit that determines the answer. In a refusal, this is the refusing limit with the longest wait. In
+    /// an allowed request, it is the limit with the smallest share left. Returns `None` if no limit can refuse the
+    /// request, or if the store failed.
+    #[must_use]
+    pub fn binding_limit(&self) -> Option<&LimitOutcome> {
+        self.limits.get(self.verdict.binding?)
+    }
+
+    /// Returns the limits that a client sees, and the index of the one that determines the answer. Limits in
+    /// shadow mode and hidden limits are left out.
+    pub(super) fn policies(&self) -> (SmallVec<[Policy<'_>; 2]>, Option<usize>) {
+        let mut policies = SmallVec::new();
+        let mut binding = None;
+        let is_seen = |limit: &LimitOutcome| limit.exposed && limit.binding != Binding::Shadow;
+        for (index, limit) in self.limits.iter().enumerate().filter(|(_, limit)| is_seen(limit)) {
+            if self.verdict.binding == Some(index) {
+                binding = Some(policies.len());
+            }
+            policies.push(Policy { name: limit.name.as_deref(), quota: &limit.quota, decision: &limit.decision });
+        }
+        (policies, binding)
+    }
+}
