@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use smallvec::SmallVec;
-use spillgate::rules::{Limit, NoMemory, Request, Rule, Rules};
+use spillgate::rules::{Limit, LimitDescription, NoMemory, Request, Rule, Rules};
 use spillgate::{Algorithm, KeyHasher, Limiter, ManualClock, MemoryOptions, MemoryStore, Reason, Time, Timing};
 use spillgate_service::metrics::{Metrics, judged_units};
 use spillgate_service::{

@@ -1,7 +1,7 @@
 //! A report for tests of its outputs. It has each part that a report can have, and hostile texts.
 
 use spillgate::insight::{LimitInsight, Options, Suggestion, Take};
-use spillgate::rules::{Rules, RulesFile};
+use spillgate::rules::{LimitDescription, Rules, RulesFile};
 use spillgate::{Clock as _, Limiter, ManualClock, MemoryOptions, MemoryStore, Time};
 
 use super::report::*;

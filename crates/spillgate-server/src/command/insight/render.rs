@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use spillgate::insight::{Callers, Estimate, Percentiles, Range, Report, SpanReport, TopCallers, Verdict};
+use spillgate::rules::{LimitDescription, limit_size};
 use spillgate::units::format_duration;
 
 use super::Reported;
