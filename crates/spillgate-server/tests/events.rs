@@ -258,7 +258,7 @@ fn a_client_that_does_not_read_is_closed_and_one_that_reads_is_not() {
 
 #[test]
 fn a_stream_lives_longer_than_the_idle_time_of_a_connection() {
-    let idle = Duration::from_secs(1);
+    let idle = Duration::from_millis(300);
     let server = InProcess::start(RULES, 2 * idle, |limits| limits.idle = idle);
     let mut stream = EventStream::open(server.admin, &[]);
     for _ in 0..3 {

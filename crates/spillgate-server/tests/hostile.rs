@@ -23,7 +23,7 @@ use attack::{Attack, CHECK, Random, post};
 use http2::frame;
 use support::{DEADLINE, eventually, http};
 
-const BOUNDS: [&str; 4] = ["--limits-connections", "500", "--limits-receive", "1s"];
+const BOUNDS: [&str; 4] = ["--limits-connections", "500", "--limits-receive", "2s"];
 
 fn connect(server: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect_timeout(&server, DEADLINE).unwrap();

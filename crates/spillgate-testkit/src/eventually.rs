@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long [`eventually`] waits. The time is long, because a test must not fail only because the machine is busy.
-pub const DEADLINE: Duration = Duration::from_secs(30);
+pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Calls `ask` until it returns a value, and returns that value.
 ///

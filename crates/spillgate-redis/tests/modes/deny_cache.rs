@@ -10,8 +10,8 @@ use crate::support::{Client, RedisServer, bytes};
 use crate::{ask, settings};
 
 const DAY: Duration = Duration::from_secs(86_400);
-/// Ten times the default of `deny_cache_max_age`, the maximum age of an entry in the deny cache.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Much longer than the default of `deny_cache_max_age`, the maximum age of an entry in the deny cache.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn refusing() -> Vec<Quota> {
     let builders = [

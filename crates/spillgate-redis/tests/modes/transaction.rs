@@ -13,7 +13,7 @@ use crate::support::RedisServer;
 use crate::{ask, settings};
 
 const DAY: Duration = Duration::from_secs(86_400);
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns a store without scripts. Its Redis user has only the rights that such a store needs.
 fn store(server: &RedisServer) -> RedisStore {

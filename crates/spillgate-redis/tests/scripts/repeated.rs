@@ -20,7 +20,7 @@ use tokio::time::sleep;
 use crate::differential::fixture::{reads, stored_state};
 use crate::support::{Client, RedisServer};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(86_400);
 /// A refusal is not compared if one of its states expires within this time after the states were read.
 const READ_WITHIN: Duration = Duration::from_millis(2);

@@ -11,7 +11,7 @@ use crate::support::{Client, RedisServer, bytes, call};
 const TASKS: usize = 64;
 const TAKES: usize = 40;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns settings with timeouts so long that even a busy machine does not reach them.
 fn with_long_timeouts(server: &RedisServer) -> Settings {

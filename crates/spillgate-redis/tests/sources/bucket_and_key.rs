@@ -158,7 +158,7 @@ async fn on_a_server_of_a_cluster_no_hit_crosses_slots() {
     let (server, _) = Server::start_node(&[]);
     server.run(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
     let store = redis(&server);
-    let (second, day) = (options(1000, 5), options(86_400_000, 150));
+    let (hour, day) = (options(3_600_000, 5), options(86_400_000, 150));
     let deadline = Instant::now() + PATIENCE;
     while reply_to::<String>(&server, &["CLUSTER", "INFO"]).contains("cluster_state:fail") {
         assert!(Instant::now() < deadline, "the cluster does not serve before the deadline");
@@ -166,7 +166,7 @@ async fn on_a_server_of_a_cluster_no_hit_crosses_slots() {
     }
     for user in 1..=50u128 {
         let key = user << 100 | user;
-        let hits = [&second, &day].map(|quota| Hit::new(key, quota, Op::take(1), Binding::Enforce));
+        let hits = [&hour, &day].map(|quota| Hit::new(key, quota, Op::take(1), Binding::Enforce));
         let mut decisions = [Decision::default(); 2];
         let verdict = store
             .decide(Timing::BY_STORE, &hits, &mut decisions)

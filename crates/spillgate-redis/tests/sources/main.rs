@@ -25,7 +25,7 @@ use tokio::time::{Instant, sleep};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// A timeout that is longer than any test here takes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns settings with timeouts so long that even a busy machine does not reach them.
 fn settings(server: &Server) -> Settings {

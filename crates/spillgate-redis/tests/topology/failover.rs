@@ -24,6 +24,7 @@ async fn a_primary_dies_and_its_replica_takes_over() {
     until("the replica has counted units", || counted_by(&cluster.nodes[3], key) > 0).await;
 
     cluster.nodes[0].kill();
+    load.until_each_task_goes_on().await;
     let passed_on = passed_on(&cluster.nodes[3], key).await;
     let before = key_load.admitted();
     assert!((1..=LIMIT).contains(&passed_on), "the replica has counted {passed_on} of {before} admitted units");
@@ -46,5 +47,4 @@ async fn a_primary_dies_and_its_replica_takes_over() {
     assert!(store.nodes().iter().all(|node| node.address != old), "{:?}", store.nodes());
     let tally = load.end().await;
     assert_eq!((counted(&store), store.in_flight()), (tally.failed + failed, 0), "{tally:?}");
-    assert!(tally.longest < 100 * WITHIN, "{tally:?}");
 }

@@ -29,8 +29,6 @@ async fn until_more_are_decided(load: &Load) {
 async fn assert_all_are_accounted_for(store: &RedisStore, load: Load, failed: u64) {
     let tally = load.end().await;
     assert_eq!((counted(store), store.in_flight()), (tally.failed + failed, 0), "{tally:?}");
-    // On a busy machine, the longest wait can be much longer than the timeout.
-    assert!(tally.longest < 100 * WITHIN, "{tally:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -63,6 +61,7 @@ async fn a_primary_is_killed_and_comes_back_with_nothing() {
     until("a third of the limit is admitted", || key_load.admitted() >= LIMIT / 3).await;
     until("the replica has counted units", || counted_by(&sentinel_setup.servers[1], 7 << 99) > 0).await;
     sentinel_setup.servers[0].kill();
+    load.until_each_task_goes_on().await;
     let passed_on = passed_on(&sentinel_setup.servers[1], 7 << 99).await;
     let before = key_load.admitted();
     assert!((1..=LIMIT).contains(&passed_on), "the replica has counted {passed_on} of {before} admitted units");
@@ -95,6 +94,7 @@ async fn a_primary_freezes_and_goes_on_too_late() {
     let load = Load::start(&store, 16, WITHIN, States::MayBeLost);
     until_more_are_decided(&load).await;
     sentinel_setup.servers[0].freeze();
+    load.until_each_task_goes_on().await;
     until("the store has found the new primary", || is_at(&store, &sentinel_setup.servers[1])).await;
     sentinel_setup.servers[0].thaw();
     let clients = || text(sentinel_setup.servers[0].run(&["CLIENT", "LIST"]));

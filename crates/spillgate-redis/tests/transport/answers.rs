@@ -275,7 +275,9 @@ async fn a_server_that_loads_its_data() {
         store.last_error().is_some_and(|error| error.kind() == StoreErrorKind::Loading)
     })
     .await;
-    assert!(take(&store, 1, &quota, Duration::from_millis(10)).await.is_err());
+    // A busy machine can stand still until the data is loaded.
+    let early = take(&store, 1, &quota, Duration::from_millis(10)).await;
+    assert!(early.is_err() || server.info("loading:") == 0, "{early:?}");
     let (_, decision) = until_decided(&store, &quota).await;
     assert!(decision.remaining >= 998, "{decision:?}");
 }

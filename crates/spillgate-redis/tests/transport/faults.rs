@@ -1,4 +1,4 @@
-//! Tests faults under load. Every request is answered, no caller waits long after the deadline, no request is charged
+//! Tests faults under load. Every request is answered, no caller waits until the fault is over, no request is charged
 //! twice, and the store recovers by itself.
 
 use std::sync::Arc;
@@ -30,9 +30,6 @@ async fn until_more_are_decided(load: &Load) {
 fn assert_all_are_accounted_for(store: &RedisStore, tally: &Tally) {
     assert_eq!(store.in_flight(), 0, "{tally:?}");
     assert_eq!(counted(store), tally.failed, "{tally:?}");
-    // If the store ignored the deadline, a request would wait for as long as the fault lasts. The bound is large,
-    // because the machine may be busy.
-    assert!(tally.longest < 100 * WITHIN, "{tally:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -46,6 +43,7 @@ async fn a_server_is_killed_and_comes_back() {
         server.kill();
         until("the server is not asked any more", || store.failures(StoreErrorKind::CircuitOpen) > open).await;
         assert_ne!(store.circuit(), Circuit::Closed);
+        load.until_each_task_goes_on().await;
         server.start_again();
     }
     until_more_are_decided(&load).await;
@@ -99,6 +97,7 @@ async fn a_server_freezes() {
         let late = store.failures(StoreErrorKind::Timeout);
         server.freeze();
         until("requests are late", || store.failures(StoreErrorKind::Timeout) > late).await;
+        load.until_each_task_goes_on().await;
         server.thaw();
     }
     until_more_are_decided(&load).await;
@@ -108,6 +107,7 @@ async fn a_server_freezes() {
     until("the circuit is open because of missing replies", || says("no answer before the deadline")).await;
     until("an attempt to connect has failed", || says("not connected in time")).await;
     assert_ne!(store.circuit(), Circuit::Closed);
+    load.until_each_task_goes_on().await;
     server.thaw();
     until_more_are_decided(&load).await;
     until("the store has no last error", || store.last_error().is_none()).await;

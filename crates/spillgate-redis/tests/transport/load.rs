@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use spillgate_redis::{RedisStore, StoreErrorKind};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
-use crate::{PATIENCE, a_day, take};
+use crate::{PATIENCE, a_day, take, until};
 
 /// The outcomes of the requests of one task, or of all tasks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,8 +18,6 @@ pub(crate) struct Tally {
     /// The failures after which the server may have charged.
     pub(crate) may_have_been_applied: u64,
     pub(crate) failed: u64,
-    /// The longest wait for an answer, without the time in which the machine did not run the tasks.
-    pub(crate) longest: Duration,
 }
 
 /// Says whether the states outlive the faults of a test.
@@ -35,25 +33,37 @@ pub(crate) struct Load {
     tasks: Vec<JoinHandle<Tally>>,
     stop: Arc<AtomicBool>,
     decided: Arc<AtomicU64>,
-    stalled: JoinHandle<Duration>,
+    /// For each task, the number of its requests that were answered or failed.
+    ended: Arc<[AtomicU64]>,
 }
 
 impl Load {
     /// Starts the tasks. Each request has the timeout `within`, and a task pauses for a millisecond after a failure.
     pub(crate) fn start(store: &RedisStore, tasks: u64, within: Duration, states: States) -> Load {
         let (stop, decided) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let task = |i| {
-            let (store, stop, decided) = (store.clone(), Arc::clone(&stop), Arc::clone(&decided));
-            tokio::spawn(async move { ask(&store, i, within, states, &stop, &decided).await })
+        let ended: Arc<[AtomicU64]> = (0..tasks).map(|_| AtomicU64::new(0)).collect();
+        let task = |i: u64| {
+            let (store, stop, decided, ended) =
+                (store.clone(), Arc::clone(&stop), Arc::clone(&decided), Arc::clone(&ended));
+            tokio::spawn(async move { ask(&store, i, within, states, &stop, &decided, &ended[i as usize - 1]).await })
         };
         let tasks = (1..=tasks).map(task).collect();
-        let stalled = tokio::spawn(longest_stall(Arc::clone(&stop)));
-        Load { tasks, stop, decided, stalled }
+        Load { tasks, stop, decided, ended }
     }
 
     /// Returns the number of requests that were decided so far.
     pub(crate) fn decided(&self) -> u64 {
         self.decided.load(Ordering::Relaxed)
+    }
+
+    /// Waits until each task has ended a request that it began after this call. During a fault, this shows that no request
+    /// waits for the end of the fault, whatever the speed of the machine.
+    pub(crate) async fn until_each_task_goes_on(&self) {
+        let counts = || self.ended.iter().map(|ended| ended.load(Ordering::Relaxed)).collect::<Vec<_>>();
+        let before = counts();
+        // The first request that ends can have begun before.
+        let went_on = || before.iter().zip(counts()).all(|(before, now)| now >= before + 2);
+        until("each task has ended a request", went_on).await;
     }
 
     /// Stops the tasks, waits until all of them have ended, and returns the sum of their outcomes.
@@ -67,28 +77,10 @@ impl Load {
             sum.admitted += tally.admitted;
             sum.may_have_been_applied += tally.may_have_been_applied;
             sum.failed += tally.failed;
-            sum.longest = sum.longest.max(tally.longest);
         }
-        let stalled = timeout(PATIENCE, self.stalled).await.expect("the task ends").expect("the task does not panic");
-        // A busy machine can delay a request several times between its start and its answer. This function assumes
-        // four times.
-        sum.longest = sum.longest.saturating_sub(4 * stalled);
         assert_eq!(sum.sent, sum.admitted + sum.failed);
         sum
     }
-}
-
-/// Sleeps for 5 ms again and again, and returns the longest delay of a wakeup. A busy machine delays the other tasks in
-/// the same way.
-async fn longest_stall(stop: Arc<AtomicBool>) -> Duration {
-    const NAP: Duration = Duration::from_millis(5);
-    let mut longest = Duration::ZERO;
-    while !stop.load(Ordering::Relaxed) {
-        let start = Instant::now();
-        sleep(NAP).await;
-        longest = longest.max(start.elapsed().saturating_sub(NAP));
-    }
-    longest
 }
 
 /// Sends requests until the task is stopped, and checks each decision. No two tasks have the same key or limit. So the
@@ -100,14 +92,14 @@ async fn ask(
     states: States,
     stop: &AtomicBool,
     decided: &AtomicU64,
+    ended: &AtomicU64,
 ) -> Tally {
     let (limit, mut tally) = (i * 1_000_000, Tally::default());
     let quota = a_day(limit);
     while !stop.load(Ordering::Relaxed) {
         tally.sent += 1;
-        let start = Instant::now();
         let outcome = take(store, u128::from(i) << 96 | u128::from(i), &quota, within).await;
-        tally.longest = tally.longest.max(start.elapsed());
+        ended.fetch_add(1, Ordering::Relaxed);
         match outcome {
             Ok((verdict, decision)) => {
                 tally.admitted += 1;

@@ -32,7 +32,7 @@ use tonic::transport::{Channel, Endpoint};
 pub(crate) type Client = RateLimitServiceClient<Channel>;
 
 /// The time limit of one step of a test. A step normally takes much less time.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 pub(crate) const ALL_GRANTS: Grants = Grants { refund: true, overriding: true };
 

@@ -122,10 +122,12 @@ struct Honest {
 
 impl Honest {
     fn connect(http: SocketAddr, grpc: SocketAddr) -> io::Result<Honest> {
+        // The HTTP connection comes last, because its first request must follow soon: see `limits.receive`.
+        let grpc = http2::Connection::open(grpc)?;
         let http = TcpStream::connect_timeout(&http, DEADLINE)?;
         http.set_read_timeout(Some(DEADLINE))?;
         http.set_nodelay(true)?;
-        Ok(Honest { http, grpc: http2::Connection::open(grpc)? })
+        Ok(Honest { http, grpc })
     }
 
     /// Sends one request on each connection. Panics if one of the two requests is not allowed.

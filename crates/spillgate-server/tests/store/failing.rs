@@ -44,11 +44,14 @@ fn readiness(server: &Spillgate) -> (u16, String) {
 }
 
 fn until_ready(server: &Spillgate, status: u16, text: &str) {
+    // Both listeners are asked each time: on a busy machine, a probe can be late, and change the state for a moment.
     eventually(&format!("/readyz says {status} {text}"), || {
-        let answer = plain_http::get(server.http(), "/readyz", &[]);
-        (answer.status == status && answer.body.contains(text)).then_some(())
+        let says = |listener| {
+            let answer = plain_http::get(listener, "/readyz", &[]);
+            answer.status == status && answer.body.contains(text)
+        };
+        (says(server.http()) && says(server.admin())).then_some(())
     });
-    assert_eq!(readiness(server).0, status);
 }
 
 /// Returns the number of requests that the store did not decide.
@@ -337,14 +340,17 @@ fn a_server_is_ready_while_a_cluster_lacks_one_node() {
     let server = serve(&folder, &cluster.url(), &["--store-deadline", "100ms"]);
     until_ready(&server, 200, "ready: the store answers");
     signal(cluster.nodes[1].id(), "STOP");
-    // The test waits until the circuit breaker of the node has refused more than twenty requests.
+    // The test waits until the circuit breaker of the node has refused several requests.
     let failed = || metric(&server, "spillgate_store_failures_total{class=\"open\"}");
     let mut sent = 0;
     eventually("the breaker refuses requests for the node", || {
-        sent += 1;
-        check(server.http(), "error", &format!("user-{sent}"));
+        // A third of the users is on the node, and the breaker opens after eight failures.
+        for _ in 0..10 {
+            sent += 1;
+            check(server.http(), "error", &format!("user-{sent}"));
+        }
         assert_eq!(readiness(&server).0, 200);
-        (failed() > 20).then_some(())
+        (failed() > 3).then_some(())
     });
     assert_eq!((metric(&server, "spillgate_store_circuit"), metric(&server, "spillgate_store_up")), (1, 1));
     assert_eq!(readiness(&server).1, "ready: some nodes of the store do not answer\n");
@@ -403,13 +409,15 @@ fn an_answer_without_the_store_arrives_before_its_caller_gives_up() {
         until_store(server.http(), "error", &attempt.to_string());
         runtime.block_on(call(&mut client, "10S", "before"));
         signal(redis.id(), "STOP");
-        let begun = Instant::now();
-        let answer = runtime.block_on(call(&mut client, "50m", "a"));
-        let took = begun.elapsed();
+        let answers = [(); 10].map(|()| {
+            let begun = Instant::now();
+            (runtime.block_on(call(&mut client, "50m", "a")).overall_code, begun.elapsed())
+        });
         signal(redis.id(), "CONT");
-        assert_eq!(answer.overall_code, 2, "the policy `deny` answers OVER_LIMIT");
+        assert!(answers.iter().all(|(code, _)| *code == 2), "the policy `deny` answers OVER_LIMIT: {answers:?}");
         // A much earlier answer would mean that the server did not wait for the store.
-        (took > timeout * 3 / 4 && took <= timeout - Duration::from_millis(2)).then_some(())
+        let in_time = timeout * 3 / 4..timeout - Duration::from_millis(2);
+        answers.iter().any(|(_, took)| in_time.contains(took)).then_some(())
     });
 }
 

@@ -18,14 +18,14 @@ fn fails(detail: &'static str) -> Attempt {
     Box::pin(ready(Err(Error::new(StoreErrorKind::Other, detail))))
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn one_that_fails_or_hangs_is_followed_by_the_next() {
     let attempts: Vec<Attempt> =
         vec![fails("one"), Box::pin(pending()), Box::pin(ready(Ok(7))), Box::pin(ready(Ok(8)))];
     assert_eq!(first_success(attempts, TIME).await, Ok(7));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn after_many_that_hang_the_last_one_has_its_turn_in_time() {
     for hanging in [1, 20, 1000] {
         let mut attempts: Vec<Attempt> = (0..hanging).map(|_| Box::pin(pending()) as Attempt).collect();

@@ -20,7 +20,7 @@ use crate::listener::unread::Pool;
 use crate::metrics::Metrics;
 use crate::protocol::grpc::AnswerBody;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 const STREAMS_MAX: usize = 10 * WAITING_MAX;
 const POOL_BYTES: usize = 4 << 20;
 const LONG_BYTES: usize = 900 << 10;
