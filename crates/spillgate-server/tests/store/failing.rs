@@ -344,8 +344,11 @@ fn a_server_is_ready_while_a_cluster_lacks_one_node() {
     let failed = || metric(&server, "spillgate_store_failures_total{class=\"open\"}");
     let mut sent = 0;
     eventually("the breaker refuses requests for the node", || {
-        sent += 1;
-        check(server.http(), "error", &format!("user-{sent}"));
+        // A third of the users is on the node, and the breaker opens after eight failures.
+        for _ in 0..10 {
+            sent += 1;
+            check(server.http(), "error", &format!("user-{sent}"));
+        }
         assert_eq!(readiness(&server).0, 200);
         (failed() > 3).then_some(())
     });
@@ -406,13 +409,15 @@ fn an_answer_without_the_store_arrives_before_its_caller_gives_up() {
         until_store(server.http(), "error", &attempt.to_string());
         runtime.block_on(call(&mut client, "10S", "before"));
         signal(redis.id(), "STOP");
-        let begun = Instant::now();
-        let answer = runtime.block_on(call(&mut client, "50m", "a"));
-        let took = begun.elapsed();
+        let answers = [(); 10].map(|()| {
+            let begun = Instant::now();
+            (runtime.block_on(call(&mut client, "50m", "a")).overall_code, begun.elapsed())
+        });
         signal(redis.id(), "CONT");
-        assert_eq!(answer.overall_code, 2, "the policy `deny` answers OVER_LIMIT");
+        assert!(answers.iter().all(|(code, _)| *code == 2), "the policy `deny` answers OVER_LIMIT: {answers:?}");
         // A much earlier answer would mean that the server did not wait for the store.
-        (took > timeout * 3 / 4 && took <= timeout - Duration::from_millis(2)).then_some(())
+        let in_time = timeout * 3 / 4..timeout - Duration::from_millis(2);
+        answers.iter().any(|(_, took)| in_time.contains(took)).then_some(())
     });
 }
 

@@ -5,10 +5,14 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
 
 use super::process::Process;
+
+/// The time until a server is ready. Many rules and a busy machine need long.
+const START: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]
 pub(crate) struct Spillgate {
@@ -32,7 +36,7 @@ impl Spillgate {
             command.env_remove(name);
         }
         let process = Process::start("spillgate", command.args(arguments));
-        let Some(line) = process.line() else { panic!("spillgate ended before it was ready") };
+        let Some(line) = process.line_within(START) else { panic!("spillgate ended before it was ready") };
         let ready =
             serde_json::from_str(&line).unwrap_or_else(|error| panic!("the ready line is not JSON ({error}): {line}"));
         Spillgate { process, ready }
