@@ -9,8 +9,7 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use spillgate::Clock;
 use spillgate::insight::{Reading, Report, TopCallers};
-use spillgate::rules::LimitDescription;
-use spillgate::rules::{Limit, Rule};
+use spillgate::rules::{Limit, LimitDescription, Rule};
 use spillgate_http::problem::Problem;
 use spillgate_service::{CallerKeys, Service, Watched};
 

@@ -17,7 +17,6 @@ use spillgate::rules::{self, LimitDescription};
 use spillgate_http::problem::Problem;
 use spillgate_service::Loaded;
 
-use super::insight::described;
 use super::{AdminState, query_error};
 
 /// The page is built in pieces. This is the number of rules in one piece.

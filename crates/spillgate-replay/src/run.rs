@@ -19,7 +19,6 @@ use super::period::{HOUR_NS, Hours};
 use super::refusals::Refusals;
 use super::report::{Counts, LimitCallers, LimitReport, RunReport};
 use super::timeline::Counting;
-use spillgate::rules::LimitDescription;
 
 /// A log that ends this long before the end of an hour is read at the end of this hour. Most logs are rotated at such a time.
 const MINUTE_NS: u64 = 60_000_000_000;

@@ -5,7 +5,6 @@ use spillgate::rules::{LimitDescription, Rules, RulesFile};
 use spillgate::{Clock as _, Limiter, ManualClock, MemoryOptions, MemoryStore, Time};
 
 use super::report::*;
-use spillgate::rules::LimitDescription;
 
 /// The beginning of the log: 2026-03-01 12:00:00 UTC.
 pub(crate) const BEGIN_NS: u64 = 1_772_366_400_000_000_000;

@@ -4,10 +4,10 @@
 
 use serde::Deserialize;
 use spillgate::insight::Reading;
+use spillgate::rules::{LimitDescription, QuotaOptions};
 
 use super::fetch::Admin;
 use crate::command::terminal::Problem;
-use spillgate::rules::{LimitDescription, QuotaOptions};
 
 /// The most characters of an error in an answer. Such an error repeats text of the answer.
 const ERROR_CHARS: usize = 200;

@@ -9,7 +9,6 @@ use spillgate::units::format_duration;
 
 use super::Reported;
 use crate::command::terminal::{Terminal, Tone, clean, thousands, wrapped};
-use spillgate::rules::{LimitDescription, limit_size};
 
 /// At most this many callers are shown.
 const CALLERS: usize = 5;
