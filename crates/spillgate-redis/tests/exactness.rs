@@ -51,7 +51,7 @@ fn four_processes_of_64_tasks_on_one_key_are_admitted_exactly_the_limit() {
     // The processes that are started run this same test, with the environment variable.
     match std::env::var(SERVER) {
         Ok(url) => take(&url),
-        Err(_) => start_and_sum("exactness::four_processes_of_64_tasks_on_one_key_are_admitted_exactly_the_limit"),
+        Err(_) => start_and_sum("four_processes_of_64_tasks_on_one_key_are_admitted_exactly_the_limit"),
     }
 }
 

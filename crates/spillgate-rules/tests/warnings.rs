@@ -71,7 +71,7 @@ fn limits_that_never_bind() {
     assert_eq!(lines(&text(&format!("{second}      - {{unit: minute, limit: 599}}\n"))), [0; 0]);
     assert_eq!(lines(&text("      - {unit: second, limit: 1}\n      - {unit: day, limit: 150}\n")), [0; 0]);
     let message = &warnings(&text(&format!("{second}      - {{window: 2m, limit: 5000}}\n")))[0].1;
-    assert_eq!(message, "the limit of 5000 per 2m never refuses a request, because 10 per second is always stricter");
+    assert_eq!(message, "the limit of 5,000 per 2m never refuses a request, because 10 per second is always stricter");
 }
 
 #[test]

@@ -319,16 +319,16 @@ descriptor 2: user_id=7
   rule user_id at rules.yaml:3
     limit per_user: 2 per minute, fixed window
 
-at     answer   limit        says         left         retry after  reset after
-0s     allowed  1: burst     yes          3 -> 1 of 3  -            1s
-                1: #2        yes          4 -> 2 of 4  -            1m12s
-                2: per_user  yes          2 -> 0 of 2  -            1m
-100ms  refused  1: burst     no: used up  1 -> 1 of 3  900ms        900ms
-                1: #2        yes          2 -> 2 of 4  -            1m11.9s
-                2: per_user  no: used up  0 -> 0 of 2  59.9s        59.9s
-1s     refused  1: burst     yes          3 -> 3 of 3  -            0s
-                1: #2        yes          2 -> 2 of 4  -            1m11s
-                2: per_user  no: used up  0 -> 0 of 2  59s          59s
+at     answer   limit            says         left         retry after  reset after
+0s     allowed  1: burst         yes          3 -> 1 of 3  -            1s
+                1: 100 per hour  yes          4 -> 2 of 4  -            1m12s
+                2: per_user      yes          2 -> 0 of 2  -            1m
+100ms  refused  1: burst         no: used up  1 -> 1 of 3  900ms        900ms
+                1: 100 per hour  yes          2 -> 2 of 4  -            1m11.9s
+                2: per_user      no: used up  0 -> 0 of 2  59.9s        59.9s
+1s     refused  1: burst         yes          3 -> 3 of 3  -            0s
+                1: 100 per hour  yes          2 -> 2 of 4  -            1m11s
+                2: per_user      no: used up  0 -> 0 of 2  59s          59s
 
 1 of 3 allowed, 2 refused
 ";
@@ -344,10 +344,10 @@ fn check_shows_delays_bans_unlimited_rules_and_no_rule() {
     assert_eq!(
         rows,
         [
-            "0s  allowed  #1     yes                   3 -> 2 of 3  -            500ms        -",
-            "0s  allowed  #1     yes, after the delay  2 -> 1 of 3  -            1s           500ms",
-            "0s  allowed  #1     yes, after the delay  1 -> 0 of 3  -            1.5s         1s",
-            "0s  refused  #1     no: used up           0 -> 0 of 3  500ms        1.5s         -",
+            "0s  allowed  2 per second  yes                   3 -> 2 of 3  -            500ms        -",
+            "0s  allowed  2 per second  yes, after the delay  2 -> 1 of 3  -            1s           500ms",
+            "0s  allowed  2 per second  yes, after the delay  1 -> 0 of 3  -            1.5s         1s",
+            "0s  refused  2 per second  no: used up           0 -> 0 of 3  500ms        1.5s         -",
         ]
     );
     let impatient = folder.run("check rules.yaml -d api -e queue=1 --times 2");
@@ -407,7 +407,7 @@ fn check_decides_as_the_reference_server_with_compat_envoy() {
     let folder = Folder::new(&[("rules.yaml", text)]);
     let output = folder.run("check rules.yaml -d d -e a=1 -e b=1 --times 3");
     assert!(output.stdout.starts_with("domain d (rules.yaml, compat: envoy)"), "{}", output.stdout);
-    let first: Vec<_> = output.stdout.lines().filter(|line| line.contains("1: #1")).collect();
+    let first: Vec<_> = output.stdout.lines().filter(|line| line.contains("1: 5 per hour")).collect();
     assert!(
         first[2].contains("3 -> 2 of 5"),
         "with `compat: envoy`, a refused request is still charged to the descriptor that does not refuse it: {first:?}"

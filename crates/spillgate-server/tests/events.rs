@@ -181,7 +181,7 @@ fn figures_at_rest_are_those_of_the_metrics() {
     let few = r#"spillgate_limit_hits_total{domain="api",rule="user",limit="few",outcome="refused"} 157"#;
     assert!(page.lines().any(|line| line == few) && totals[&0][1] == 157, "{totals:?}");
     let shadowed =
-        r#"spillgate_limit_hits_total{domain="api",rule="shadowed",limit="1/year",outcome="shadow_refused"} 159"#;
+        r#"spillgate_limit_hits_total{domain="api",rule="shadowed",limit="1 per year",outcome="shadow_refused"} 159"#;
     assert!(page.lines().any(|line| line == shadowed) && totals[&2][3] == 159, "{totals:?}");
 }
 

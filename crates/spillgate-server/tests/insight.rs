@@ -228,7 +228,7 @@ fn a_limit_in_shadow_mode_is_not_said_to_refuse() {
     let server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
     ask(&server, "ann", 4, 1);
     let output = folder.run_with(&["insight", &format!("--admin=http://{}", server.admin())], &[]).stdout;
-    assert!(output.lines().next().is_some_and(|title| title.ends_with(", shadow)")), "{output}");
+    assert!(output.lines().next().is_some_and(|title| title.ends_with(", shadow mode)")), "{output}");
     assert!(output.contains("too little to tell: if it refused: There were 4 requests."), "{output}");
     assert!(output.contains("50.0 % over the limit; 1 caller, 1 over the limit"), "{output}");
     assert!(output.contains("most units over the limit: ") && !output.contains("50.0 % refused"), "{output}");

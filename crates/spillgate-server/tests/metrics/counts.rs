@@ -40,12 +40,12 @@ fn every_outcome_is_counted(server: &Spillgate, via: Via) {
     let near = |rule, limit| of_limit(&page, NEAR, rule, limit, "");
     assert_eq!(hits("two", "daily"), [2, 1, 0, 0], "{via:?}");
     assert_eq!((units("two", "daily"), near("two", "daily")), ([3, 1, 0], 1), "{via:?}");
-    assert_eq!(hits("two", "10/year"), [3, 0, 0, 0], "{via:?}");
-    assert_eq!((units("two", "10/year"), near("two", "10/year")), ([3, 0, 0], 0), "{via:?}");
-    assert_eq!(hits("soft", "2/year"), [3, 0, 0, 1], "{via:?}");
-    assert_eq!((units("soft", "2/year"), near("soft", "2/year")), ([5, 0, 0], 2), "{via:?}");
-    assert_eq!(hits("shadow", "1/year"), [1, 0, 1, 0], "{via:?}");
-    assert_eq!((units("shadow", "1/year"), near("shadow", "1/year")), ([1, 0, 1], 1), "{via:?}");
+    assert_eq!(hits("two", "10 per year"), [3, 0, 0, 0], "{via:?}");
+    assert_eq!((units("two", "10 per year"), near("two", "10 per year")), ([3, 0, 0], 0), "{via:?}");
+    assert_eq!(hits("soft", "2 per year"), [3, 0, 0, 1], "{via:?}");
+    assert_eq!((units("soft", "2 per year"), near("soft", "2 per year")), ([5, 0, 0], 2), "{via:?}");
+    assert_eq!(hits("shadow", "1 per year"), [1, 0, 1, 0], "{via:?}");
+    assert_eq!((units("shadow", "1 per year"), near("shadow", "1 per year")), ([1, 0, 1], 1), "{via:?}");
     let of = |outcome| page.sum(REQUESTS, &[("protocol", via.name()), ("source", "store"), ("outcome", outcome)]);
     assert_eq!((of("allowed"), of("refused")), (9, 1), "{via:?}");
     assert_eq!(page.sum(REQUESTS, &[]), 10, "{via:?}");
@@ -181,11 +181,11 @@ fn a_reload_keeps_the_counts_of_limits_that_stay() {
     assert!(kill.unwrap().success());
     let page = eventually("the rules are reloaded", || {
         let page = Page::of(server.admin());
-        page.text.contains("limit=\"20/year\"").then_some(page)
+        page.text.contains("limit=\"20 per year\"").then_some(page)
     });
     assert_eq!(of_limit(&page, HITS, "two", "daily", "allowed"), 1);
-    assert_eq!(of_limit(&page, HITS, "two", "20/year", "allowed"), 0);
-    assert!(!page.text.contains("limit=\"10/year\""), "{}", page.text);
+    assert_eq!(of_limit(&page, HITS, "two", "20 per year", "allowed"), 0);
+    assert!(!page.text.contains("limit=\"10 per year\""), "{}", page.text);
 }
 
 #[test]
@@ -218,9 +218,9 @@ descriptors:
 ";
     let server = serve(rules, &[]);
     Via::Http.send(&server, &[("a", "1 > b")], 1);
-    assert_eq!(of_limit(&Page::of(server.admin()), HITS, "a=1 > b", "10/year", "allowed"), 1);
+    assert_eq!(of_limit(&Page::of(server.admin()), HITS, "a=1 > b", "10 per year", "allowed"), 1);
     let body = r#"{"domain":"d","descriptors":[{"a":"1","b":"x"}]}"#;
     let answer = crate::support::http::request(server.http(), "POST", "/v1/check", &[], body);
     assert_eq!(answer.expect("the server answers").status, 200);
-    assert_eq!(of_limit(&Page::of(server.admin()), HITS, "a=1 > b", "10/year", "allowed"), 2);
+    assert_eq!(of_limit(&Page::of(server.admin()), HITS, "a=1 > b", "10 per year", "allowed"), 2);
 }

@@ -9,7 +9,8 @@ const SENTENCE_WORDS_MAX: usize = 40;
 
 fn problems_of(path: &str, text: &str) -> Vec<String> {
     let sentences = prose_text::blocks(path, text).into_iter().flat_map(|block| block.sentences());
-    let mut long: Vec<_> = sentences.filter(|sentence| sentence.count > SENTENCE_WORDS_MAX).collect();
+    let mut long: Vec<_> =
+        sentences.filter(|sentence| sentence.is_sentence && sentence.count > SENTENCE_WORDS_MAX).collect();
     long.sort_by_key(|sentence| sentence.line);
     long.iter().map(|s| format!("{path}:{}: \"{}...\" ({} words)", s.line, s.start, s.count)).collect()
 }

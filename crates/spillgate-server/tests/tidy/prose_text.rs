@@ -15,6 +15,8 @@ pub(crate) struct Sentence {
     pub(crate) line: usize,
     /// The first words, to find the sentence again.
     pub(crate) start: String,
+    /// Whether it begins with a capital letter, and is no question. Other text, for example code, is no sentence.
+    pub(crate) is_sentence: bool,
     /// The number of words. A word is the text between two spaces, and a code span counts as one word.
     pub(crate) count: usize,
 }
@@ -210,17 +212,19 @@ impl Block {
         for chunk in text.split(|(c, _)| c.is_whitespace()) {
             let Some((_, line)) = chunk.first() else { continue };
             if ended {
-                found.push(Sentence { line: *line, start: String::new(), count: 0 });
+                found.push(Sentence { line: *line, start: String::new(), is_sentence: false, count: 0 });
             }
             let Some(sentence) = found.last_mut() else { continue };
             let word: String = chunk.iter().map(|(c, _)| if *c == CODE { '`' } else { *c }).collect();
-            if word.contains(|c: char| c.is_alphanumeric() || c == '`') {
+            if let Some(first) = word.chars().find(|c| c.is_alphanumeric() || *c == '`') {
+                sentence.is_sentence |= sentence.count == 0 && first.is_uppercase();
                 sentence.count += 1;
             }
             if sentence.count <= 6 {
                 sentence.start.extend([word.as_str(), " "]);
             }
             let bare = word.trim_end_matches([')', ']', '"', '\'', '*', '_', '\u{201d}']);
+            sentence.is_sentence &= !bare.ends_with('?');
             ended =
                 bare.ends_with(['.', '?', '!']) && !ABBREVIATIONS.contains(&bare.trim_start_matches(['(', '[', '"']));
         }

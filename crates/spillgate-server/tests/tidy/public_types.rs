@@ -12,9 +12,19 @@ use syn::{Attribute, Fields, ImplItem, Item, Path, Token, UseTree, Visibility};
 use super::{files, root};
 
 const PAGE: &str = "docs/src/reference/versions.md";
-const LIBRARIES: [&str; 3] = ["spillgate-core", "spillgate", "spillgate-redis"];
-/// Our own crates and the standard library. A library may name each of them.
-const OWN: [&str; 8] = ["std", "core", "alloc", "crate", "self", "super", "spillgate_core", "spillgate"];
+const LIBRARIES: [&str; 9] = [
+    "spillgate-core",
+    "spillgate-limiter",
+    "spillgate-text",
+    "spillgate-rules",
+    "spillgate-insight",
+    "spillgate-tower",
+    "spillgate-outbound",
+    "spillgate",
+    "spillgate-redis",
+];
+/// The standard library. A library may name it, and our own crates.
+const OWN: [&str; 6] = ["std", "core", "alloc", "crate", "self", "super"];
 
 /// For each crate, the types that are named, with their paths.
 type Types = BTreeMap<String, BTreeSet<String>>;
@@ -158,7 +168,10 @@ fn dependencies(library: &str) -> BTreeSet<String> {
     let lines =
         text.lines().skip_while(|line| *line != "[dependencies]").skip(1).take_while(|line| !line.starts_with('['));
     let names = lines.filter_map(|line| line.split(['.', ' ', '=']).next()).filter(|name| !name.is_empty());
-    names.map(|name| name.replace('-', "_")).filter(|name| !OWN.contains(&&**name)).collect()
+    names
+        .map(|name| name.replace('-', "_"))
+        .filter(|name| !OWN.contains(&&**name) && !name.starts_with("spillgate"))
+        .collect()
 }
 
 fn types_of(library: &str) -> Types {

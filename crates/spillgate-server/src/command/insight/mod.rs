@@ -119,7 +119,7 @@ fn limit_as_json(reported: &Reported) -> Value {
     let mut merged = Map::new();
     for part in [
         json(serde_json::to_value(name)),
-        json!({ "suggested_rules": suggested_rules }),
+        json!({ "suggested_rules": suggested_rules, "advice": reported.report.verdict.advice() }),
         json(serde_json::to_value(&reported.report)),
     ] {
         if let Value::Object(members) = part {

@@ -155,14 +155,14 @@ mod tests {
             "{key: a, rate_limits: [{name: x, unit: day, limit: 5}, {name: y, unit: hour, limit: 5}]}, {key: b}";
         let after = "{key: a, shadow_mode: true, rate_limits: [{name: x, unit: day, limit: 50}, {name: z, unit: hour, limit: 5}]}, \
                      {key: c, value: v, rate_limit: {unlimited: true}}";
-        let day = |limit| format!("{limit} per day, fixed window, on_store_failure local");
-        let hour = "5 per hour, fixed window, on_store_failure local";
+        let (enforced, shadow) = ("on_store_failure local", "shadow mode, on_store_failure local");
+        let (day, hour) = ("per day, fixed window", "5 per hour, fixed window");
         let expected = [
             "d: b removed".to_owned(),
             "d: a (d.yaml:2): shadow_mode: false -> true".to_owned(),
-            format!("d: a (d.yaml:2): limit y removed: {hour}"),
-            format!("d: a (d.yaml:2): limit x changed: {} -> {}", day(5), day(50)),
-            format!("d: a (d.yaml:2): limit z added: {hour}"),
+            format!("d: a (d.yaml:2): limit y removed: {hour}, {enforced}"),
+            format!("d: a (d.yaml:2): limit x changed: 5 {day}, {enforced} -> 50 {day}, {shadow}"),
+            format!("d: a (d.yaml:2): limit z added: {hour}, {shadow}"),
             "d: c=v added (d.yaml:2); unlimited".to_owned(),
         ];
         assert_eq!(changes(before, after), expected);
@@ -224,7 +224,7 @@ mod tests {
         let expected =
             ["domain b removed (b.yaml)", "domain a changed (a.yaml): compat: off -> envoy", "domain c added (c.yaml)"];
         assert_eq!(found.kept()[..3], expected);
-        assert!(found.kept()[3].contains("limit #1 changed: 5 per 1d"), "{found:?}");
+        assert!(found.kept()[3].contains("limit #1 changed: 5 per day"), "{found:?}");
         assert!(found.kept()[4].contains("its counts start again at zero"), "{found:?}");
     }
 }
