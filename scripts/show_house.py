@@ -50,15 +50,14 @@ def groups_in_cycles(edges):
 
 
 def folders_in_cycles(crate):
-    """Counts the folders of a crate that import each other. A file directly in `src` counts as a folder."""
+    """Counts the folders of a crate that import each other. Files directly in `src` are no folder."""
     src = crate / "src"
     files = shipped(src)
     folders = {path.relative_to(src).parts[:-1] for path in files}
-    folders |= {(path.stem,) for path in files if len(path.relative_to(src).parts) == 1}
     edges = {}
     for path, text in files.items():
         parts = path.relative_to(src).parts
-        here = parts[:-1] or (path.stem,)
+        here = parts[:-1]
         module = parts[:-1] if path.stem in ("mod", "lib") else (*parts[:-1], path.stem)
         for line in re.findall(r"^\s*(?:use|[^/\n]*?)\b((?:crate|super)(?:::\w+)+)", text, re.MULTILINE):
             names = line.split("::")
@@ -68,7 +67,7 @@ def folders_in_cycles(crate):
             while names and names[0] in ("crate", "super"):
                 at = at[:-1] if names.pop(0) == "super" and at else at
             there = next((t for n in range(len(names), 0, -1) if (t := (*at, *names[:n])) in folders), None)
-            if there and there != here and here[: len(there)] != there and there[: len(here)] != here:
+            if here and there and there != here and here[: len(there)] != there and there[: len(here)] != here:
                 edges.setdefault(here, set()).add(there)
     return sum(len(group) for group in groups_in_cycles(edges))
 

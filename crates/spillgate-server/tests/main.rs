@@ -14,6 +14,7 @@ mod hostile;
 mod http;
 mod insight;
 mod metrics;
+mod one_description;
 mod openapi;
 mod page;
 mod python_client;

@@ -21,7 +21,7 @@ const FIXTURES_IN_MEMORY: u64 = 385;
 
 fn decisions() -> u64 {
     let number = std::env::var("DIFFERENTIAL_DECISIONS").ok();
-    number.map_or(100_000, |text| text.parse().expect("DIFFERENTIAL_DECISIONS is a whole number"))
+    number.map_or(20_000, |text| text.parse().expect("DIFFERENTIAL_DECISIONS is a whole number"))
 }
 
 fn no_difference(quotas: &[Quota]) {
