@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Checks that each feature of each library builds alone. Also checks that the crate `spillgate` without features, together
-# with all crates that it depends on, has at most as many crates as the variable `most` says.
+# Checks that each feature of each library builds alone. `scripts/features.sh all` also builds the crates that have no
+# features, each alone. Also checks that the crate `spillgate` without features, together with all crates that it depends
+# on, has at most as many crates as the variable `most` says.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,8 +11,8 @@ sets=$(cargo metadata --format-version 1 --no-deps --locked | python3 -c '
 import json, sys
 for package in json.load(sys.stdin)["packages"]:
     features = sorted(package["features"])
-    if features:
-        print(*sorted({" ".join([package["name"], *some]) for some in [[], *([one] for one in features), features]}), sep="\n")')
+    if features or "all" in sys.argv:
+        print(*sorted({" ".join([package["name"], *some]) for some in [[], *([one] for one in features), features]}), sep="\n")' "$@")
 while read -r package set; do
     echo "$package with features: ${set:-none}"
     cargo clippy --quiet --package "$package" --no-default-features --features "$set" --locked -- --deny warnings </dev/null

@@ -11,7 +11,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-BASE=${1:-e7b6eea}
+BASE=${1:-8498c92}
 [ $# -eq 0 ] || shift
 WORK=$PWD/target/no-regression
 # valgrind counts the instructions I(N) of N decisions, and I(2N) of 2N decisions. One decision has (I(2N) - I(N)) / N

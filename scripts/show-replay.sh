@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Shows how fast `spillgate replay` is and how much memory it needs, and that its answers and its insight are those of a server.
-# Prints markdown for bench/RESULTS.md.
+# Prints markdown for bench/results.
 #
 # The log is real: nine days of nginx of a public data server, from the Python package erddaplogs 0.1.4 (MIT licence). Its
 # authors replaced the addresses of the clients. The log is repeated with later times, until it has a million lines and ten

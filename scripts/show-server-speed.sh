@@ -2,7 +2,7 @@
 # Measures decisions per second of the server on one core. In the same run, gRPC is compared with a tonic server that
 # answers without deciding, and with throttlecrab-server (another rate limiter). HTTP is compared with an axum server
 # that answers without deciding. Then a server with two workers is compared with a server with one worker.
-# Prints markdown for bench/RESULTS.md. Arguments go to the program `bench`: scripts/show-server-speed.sh grpc --repetitions 9
+# Prints markdown for bench/results. Arguments go to the program `bench`: scripts/show-server-speed.sh grpc --repetitions 9
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

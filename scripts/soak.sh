@@ -51,6 +51,8 @@ echo "== all orders of threads, with up to three preemptions"
 scripts/loom.sh
 echo "== the Redis store on both versions of Valkey"
 scripts/valkey.sh
+echo "== each crate alone, and each feature alone"
+scripts/features.sh all
 echo "== tests of the benchmarks"
 cargo test --manifest-path bench/Cargo.toml --target-dir target --workspace --locked
 echo "== small logs with gigabytes of text"

@@ -1,4 +1,4 @@
-//! Measures spillgate against other servers, and prints markdown for `RESULTS.md`.
+//! Measures spillgate against other servers, and prints markdown for `bench/results`.
 //!
 //! Some of the other servers answer without a decision, so they show the highest speed of their protocol stack. The
 //! rest are rate limiters.

@@ -1,4 +1,4 @@
-//! Writes the results as markdown for `RESULTS.md`.
+//! Writes the results as markdown for `bench/results`.
 
 use std::fmt::Write;
 

@@ -1,6 +1,6 @@
 //! Compares limiters in one process: the time of a decision, the bytes of a key, and the slowest batch of decisions.
 //!
-//! Every command prints markdown for `RESULTS.md`. The ratios are valid on other machines too, but the speeds are not.
+//! Every command prints markdown for `bench/results`. The ratios are valid on other machines too, but the speeds are not.
 
 mod allocator;
 mod batch;

@@ -2,7 +2,7 @@
 //! costs.
 //!
 //! redis-server runs on one core. This program and redis-benchmark run on another core. Every command prints markdown
-//! for `RESULTS.md`. The ratios are valid on other machines too, but the speeds are not.
+//! for `bench/results`. The ratios are valid on other machines too, but the speeds are not.
 
 mod bytes;
 mod cached;

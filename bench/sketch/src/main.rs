@@ -1,6 +1,6 @@
 //! Measures sketches: limits that share a fixed number of cells among all keys.
 //!
-//! Every command prints markdown for `RESULTS.md`, and fails if a promise of the sketch is broken. All times are virtual,
+//! Every command prints markdown for `bench/results`, and fails if a promise of the sketch is broken. All times are virtual,
 //! so the results do not depend on the speed of the machine.
 
 mod edge;

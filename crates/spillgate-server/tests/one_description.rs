@@ -81,14 +81,17 @@ fn every_surface_says_the_same_of_a_limit() {
         ("/top", get("/top")),
         ("/explain", explained),
         ("check", run(format!("check {file} --json -d d {}", entries.join(" ")))),
+        ("key", run(format!("key {file} --json -d d {}", entries.join(" ")))),
         ("insight", run(format!("insight --json --admin {admin}"))),
         ("replay", folder.run_with(&replay, &[]).stdout),
     ];
     for (surface, answer) in answers {
-        let answer: Value = serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{surface}: {error}: {answer}"));
+        let answer: Value =
+            serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{surface}: {error}: {answer}"));
         let mut said = Said::new();
         collect(&answer, members, &mut said);
-        for (rule, described) in &expected {
+        // The counts of a sketch have no key in a store.
+        for (rule, described) in expected.iter().filter(|(rule, _)| surface != "key" || *rule != "address") {
             assert_eq!(said.get(rule), Some(described), "{surface}");
         }
     }

@@ -6,7 +6,6 @@
 #![allow(clippy::unwrap_used, reason = "a panic makes the test fail")]
 
 use std::collections::BTreeSet;
-use std::env;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,11 +23,9 @@ const SKIPPED: [&str; 9] =
 /// Only the clocks of the library read time. clippy.toml forbids it everywhere else, and no other shipped file lifts that.
 const CLOCK: &str = "/src/clock/";
 
-/// Returns the root of the workspace to check. `scripts/show_house.py` sets TIDY_ROOT to check an older version.
+/// Returns the root of the workspace.
 fn root() -> PathBuf {
-    let own = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let root = env::var_os("TIDY_ROOT").map_or_else(own, PathBuf::from);
-    root.canonicalize().expect("the workspace's root exists")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace's root exists")
 }
 
 /// Returns the path (relative to the root) and the text of each file of the repository. Files that are not text are left out.

@@ -4,7 +4,7 @@
 
 use serde_json::json;
 use spillgate::KeyHasher;
-use spillgate::rules::{Action, Limit, LimitDescription, Request, Rules};
+use spillgate::rules::{Action, LimitDescription, Request, Rules};
 use spillgate_redis::{RedisKey, Settings as Modes};
 
 use super::open::{rules, settings, store};
@@ -12,12 +12,10 @@ use super::terminal::{EXIT_DENIED, EXIT_OK, EXIT_USAGE, Problem, Problems, Table
 use crate::cli::{Entries, KeyNames};
 
 /// One limit of a descriptor, and the key of the counter of this limit.
-struct Named<'r> {
+struct Named {
     /// The number of the limit's descriptor, from 0.
     descriptor: usize,
-    limit: &'r Limit,
-    label: String,
-    quota: String,
+    described: LimitDescription,
     key: RedisKey,
 }
 
@@ -44,14 +42,11 @@ fn print(key: &KeyNames, terminal: &mut Terminal) -> Result<u8, Problems> {
         let all: Vec<_> = named
             .iter()
             .map(|named| {
-                json!({
-                    "descriptor": named.descriptor,
-                    "limit": named.limit.name.as_deref(),
-                    "key": named.key.to_string(),
-                    "slot": named.key.slot(),
-                    "algorithm": named.limit.quota.algorithm().as_str(),
-                    "quota": named.quota,
-                })
+                let mut object = json!(named.described);
+                object["descriptor"] = json!(named.descriptor);
+                object["key"] = json!(named.key.to_string());
+                object["slot"] = json!(named.key.slot());
+                object
             })
             .collect();
         terminal.json(&json!({ "secret": is_secret, "keys": all }));
@@ -62,10 +57,10 @@ fn print(key: &KeyNames, terminal: &mut Terminal) -> Result<u8, Problems> {
         for named in &named {
             table.row([
                 (Tone::Plain, (named.descriptor + 1).to_string()),
-                (Tone::Plain, named.label.clone()),
+                (Tone::Plain, named.described.label()),
                 (Tone::Title, named.key.to_string()),
                 (Tone::Plain, named.key.slot().to_string()),
-                (Tone::Plain, named.quota.clone()),
+                (Tone::Plain, named.described.summary()),
             ]);
         }
         if named.is_empty() {
@@ -87,7 +82,7 @@ fn named<'r>(
     keys: &KeyHasher,
     modes: &Modes,
     value_bytes: usize,
-) -> Result<Vec<Named<'r>>, Problems> {
+) -> Result<Vec<Named>, Problems> {
     let pairs = |entries: &'r Entries| entries.0.iter().map(|(key, value)| (&**key, &**value)).collect();
     let entries: Vec<Vec<(&str, &str)>> = key.descriptors.iter().map(pairs).collect();
     if !rules.domains().any(|domain| *domain.name == *key.domain) {
@@ -110,8 +105,7 @@ fn named<'r>(
             }
             let key = modes.key(&plan.hits[*hit]);
             let described = LimitDescription::of(rule, limit);
-            let (label, quota) = (described.label(), described.summary());
-            all.push(Named { descriptor: number, limit, label, quota, key });
+            all.push(Named { descriptor: number, described, key });
         }
     }
     Ok(all)

@@ -2,8 +2,6 @@
 //!
 //! Every run has a time limit, so a command that never ends makes its test fail.
 
-#![allow(dead_code, reason = "each test program uses only a part of this code")]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -241,7 +241,7 @@ fn key_prints_the_redis_keys_that_a_server_uses() {
     keys.sort();
     assert_eq!((output.code, &report["secret"], &keys), (0, &Value::Bool(true), &stored));
     assert_eq!(
-        (&report["keys"][0]["limit"], &report["keys"][1]["algorithm"]),
+        (&report["keys"][0]["name"], &report["keys"][1]["algorithm"]),
         (&"bucket".into(), &"sliding_window_log".into())
     );
     // This node is not in a working cluster, but it can compute the slot of a key.
@@ -279,7 +279,7 @@ fn limits_with_a_sketch_have_no_key_and_no_answer_of_the_store() {
     let redis = Redis::start();
     let output = folder.run("key rules.yaml -d api -e user=7 --json");
     let keys = serde_json::from_str::<serde_json::Value>(&output.stdout).expect("it is JSON")["keys"].clone();
-    assert!(keys.as_array().is_some_and(|keys| keys.len() == 1 && keys[0]["limit"] == "b"), "{keys}");
+    assert!(keys.as_array().is_some_and(|keys| keys.len() == 1 && keys[0]["name"] == "b"), "{keys}");
     folder.write("s.yaml", &format!("store: {{url: '{}', expected_nodes: 1}}", redis.url()));
     for takes in ["", " --take"] {
         let asked = folder.run(&format!("check rules.yaml -c s.yaml -d api -e user=7{takes}"));

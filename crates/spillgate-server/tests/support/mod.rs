@@ -2,7 +2,6 @@
 //!
 //! A test that fails must not leave a process behind.
 
-#![allow(dead_code, reason = "each test program uses only a part of this code")]
 #![allow(clippy::print_stderr, reason = "a failed test shows the stderr of its processes")]
 
 pub(crate) mod browser;
