@@ -11,11 +11,8 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use spillgate_replay::access_log::{FORMATS, Ordered, Reader};
 
-const PATTERNS: [&str; 3] = [
-    "$msec|${request_uri}",
-    "\"$time_local\" $remote_user [$time_iso8601] \"$request\"",
-    "$time_local $remote_addr",
-];
+const PATTERNS: [&str; 3] =
+    ["$msec|${request_uri}", "\"$time_local\" $remote_user [$time_iso8601] \"$request\"", "$time_local $remote_addr"];
 /// The input is at most a few KiB, but its text after decompression can be long.
 const REQUESTS_MAX: usize = 10_000;
 

@@ -15,9 +15,9 @@ use libfuzzer_sys::fuzz_target;
 use spillgate::headers::HeaderStyle;
 use spillgate::rules::{Rules, RulesFile};
 use spillgate::{Limiter, MemoryOptions, MemoryStore, SystemClock};
+use spillgate_http::{HttpOptions, HttpState};
 use spillgate_server::settings::{SettingsFile, Sources, resolve};
 use spillgate_service::metrics::Metrics;
-use spillgate_http::{HttpOptions, HttpState};
 use spillgate_service::{Backend, Grants, Peer, Service, ServiceOptions};
 
 const RULES: &str = r#"

@@ -11,8 +11,8 @@ use libfuzzer_sys::fuzz_target;
 use prost::Message;
 use spillgate::rules::{Action, Limit, Request, Rules, RulesFile, Unit};
 use spillgate::{Limiter, MemoryOptions, MemoryStore};
-use spillgate_service::metrics::Metrics;
 use spillgate_grpc::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use spillgate_service::metrics::Metrics;
 use spillgate_service::{Backend, Client, Grants, Service, ServiceOptions};
 
 const RULES: &str = r#"

@@ -39,9 +39,9 @@ use tower::{Layer as _, Service as _};
 use answer::pb;
 use client::{Call, connect, http_request, send_http};
 use counting::{Counting, each};
-use spillgate_service::metrics::Metrics;
 use spillgate_grpc::Grpc;
 use spillgate_http::{HttpOptions, HttpState};
+use spillgate_service::metrics::Metrics;
 use spillgate_service::{Backend, CallerKeys, Client, Insight, Service, ServiceOptions};
 
 #[global_allocator]

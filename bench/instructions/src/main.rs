@@ -21,9 +21,9 @@ use spillgate::rules::{Action, Request, Rules, RulesFile};
 use spillgate::{
     Binding, Clock, Decision, Hit, KeyHasher, Limiter, MemoryOptions, MemoryStore, Op, Quota, QuotaBuilder, Time,
 };
-use tracing_subscriber::filter::LevelFilter;
 use spillgate_service::metrics::Metrics;
 use spillgate_service::{Backend, Client, Service, ServiceOptions};
+use tracing_subscriber::filter::LevelFilter;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
