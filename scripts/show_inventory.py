@@ -95,13 +95,15 @@ def interface(tree):
         # Pages exist for all public items and for the modules that lead to them.
         folder = tree / "target/doc" / library
         for page in folder.rglob("*.html"):
+            text = page.read_text()
+            if 'http-equiv="refresh"' in text:
+                continue  # A re-exported item also has a page at its private path, which leads to the public one.
             parts = page.relative_to(folder).parts
             kind = parts[-1].split(".")
             if len(kind) == 3:
                 found.append("::".join((library, *parts[:-1], kind[1])) + f" ({kind[0]})")
             elif parts[-1] == "index.html":
                 found.append("::".join((library, *parts[:-1])) + " (module)")
-            text = page.read_text()
             owner = "::".join((library, *parts[:-1], kind[1])) if len(kind) == 3 else ""
             members = set(re.findall(r'id="((?:method|tymethod|variant|structfield|associatedconstant)\.[A-Za-z_0-9]+)"', text))
             found.extend(f"{owner} {member}" for member in members if owner)
