@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use spillgate::Clock;
 use spillgate::insight::{Reading, Report, TopCallers};
-use spillgate::rules::{Limit, LimitDescription, Rule};
+use spillgate::rules::{LimitDescription, Rule};
 use spillgate_http::problem::Problem;
 use spillgate_service::{CallerKeys, Service, Watched};
 
@@ -70,12 +70,6 @@ impl InsightQuery {
     }
 }
 
-/// Describes a limit. `shadow` says that the whole server is in shadow mode; then each limit is.
-pub(super) fn described(rule: &Rule, limit: &Limit, shadow: bool) -> LimitDescription {
-    let described = LimitDescription::of(rule, limit);
-    if shadow { described.in_shadow() } else { described }
-}
-
 pub(super) async fn insight<C: Clock + 'static>(
     State(state): State<AdminState<C>>,
     query: Result<Query<InsightQuery>, axum::extract::rejection::QueryRejection>,
@@ -105,7 +99,7 @@ pub(super) async fn insight<C: Clock + 'static>(
         let reading = query.readings.then_some(reading);
         let suggested_rules = report.suggestion.map(|suggestion| suggestion.to_yaml(rule, limit));
         Some(json(&InsightOfLimit {
-            limit: described(rule, limit, service.options().shadow),
+            limit: LimitDescription::of(rule, limit).on_server(service.options().shadow),
             advice: report.verdict.advice(),
             report,
             suggested_rules,
@@ -118,7 +112,11 @@ pub(super) async fn top<C: Clock + 'static>(State(state): State<AdminState<C>>) 
     limits(state, "{\"limits\":[".to_owned(), |service, (rule, limit, insight)| {
         let Reading { top_allowed: mut allowed, top_refused: mut refused, .. } = insight.read(service.limiter().now());
         hide(service, [&mut allowed, &mut refused]);
-        Some(json(&TopOfLimit { limit: described(rule, limit, service.options().shadow), allowed, refused }))
+        Some(json(&TopOfLimit {
+            limit: LimitDescription::of(rule, limit).on_server(service.options().shadow),
+            allowed,
+            refused,
+        }))
     })
 }
 

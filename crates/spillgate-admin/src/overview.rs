@@ -15,7 +15,7 @@ use spillgate_service::{HISTORY_STEP, LimitStep, LimitView, Loaded, Service, Tot
 
 use super::AdminState;
 use super::figures::{Figures, Requests};
-use super::insight::{described, json};
+use super::insight::json;
 
 /// All of the answer but the limits, which follow in pieces.
 #[derive(Serialize)]
@@ -145,7 +145,7 @@ impl LimitOverview {
         let (verdict, reason) = view.verdict(service.limiter().now()).unzip();
         LimitOverview {
             id,
-            name: described(view.rule, view.limit, service.options().shadow),
+            name: LimitDescription::of(view.rule, view.limit).on_server(service.options().shadow),
             allowed,
             refused,
             near,

@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use super::insight::described;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
@@ -83,7 +82,7 @@ impl<'a> Rule<'a> {
             rule: &rule.path,
             file: &rule.origin.file,
             line: rule.origin.line,
-            limits: rule.limits.iter().map(|limit| described(rule, limit, shadow)).collect(),
+            limits: rule.limits.iter().map(|limit| LimitDescription::of(rule, limit).on_server(shadow)).collect(),
             unlimited: rule.unlimited,
             shadow_mode: rule.shadow_mode,
             quota_mode: rule.quota_mode,

@@ -108,10 +108,12 @@ impl LimitDescription {
         }
     }
 
-    /// Returns the limit as it is on a server whose limits are all in shadow mode.
+    /// Returns the limit as it is on a server. `shadow` says that all limits of the server are in shadow mode.
     #[must_use]
-    pub fn in_shadow(mut self) -> LimitDescription {
-        binding_word(Binding::Shadow).clone_into(&mut self.options.binding);
+    pub fn on_server(mut self, shadow: bool) -> LimitDescription {
+        if shadow {
+            binding_word(Binding::Shadow).clone_into(&mut self.options.binding);
+        }
         self
     }
 
@@ -212,20 +214,34 @@ impl QuotaOptions {
 
 impl Serialize for LimitDescription {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // All fields are named here, so that the compiler asks for a new one.
+        let LimitDescription {
+            domain,
+            rule,
+            name,
+            algorithm,
+            limit,
+            window_ns,
+            capacity,
+            sketch_bytes,
+            file,
+            line,
+            options,
+        } = self;
         let mut fields = serializer.serialize_struct("LimitDescription", 13)?;
-        fields.serialize_field("domain", &self.domain)?;
-        fields.serialize_field("rule", &self.rule)?;
-        fields.serialize_field("name", &self.name)?;
+        fields.serialize_field("domain", domain)?;
+        fields.serialize_field("rule", rule)?;
+        fields.serialize_field("name", name)?;
         fields.serialize_field("label", &self.label())?;
         fields.serialize_field("summary", &self.summary())?;
-        fields.serialize_field("algorithm", &self.algorithm)?;
-        fields.serialize_field("limit", &self.limit)?;
-        fields.serialize_field("window_ns", &self.window_ns)?;
-        fields.serialize_field("capacity", &self.capacity)?;
-        fields.serialize_field("sketch_bytes", &self.sketch_bytes)?;
-        fields.serialize_field("file", &self.file)?;
-        fields.serialize_field("line", &self.line)?;
-        fields.serialize_field("options", &self.options)?;
+        fields.serialize_field("algorithm", algorithm)?;
+        fields.serialize_field("limit", limit)?;
+        fields.serialize_field("window_ns", window_ns)?;
+        fields.serialize_field("capacity", capacity)?;
+        fields.serialize_field("sketch_bytes", sketch_bytes)?;
+        fields.serialize_field("file", file)?;
+        fields.serialize_field("line", line)?;
+        fields.serialize_field("options", options)?;
         fields.end()
     }
 }

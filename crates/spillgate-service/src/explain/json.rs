@@ -100,8 +100,7 @@ fn step_json(step: &Step) -> Value {
 }
 
 fn limit_json(rule: &Rule, limit: &Limit, shadow: bool, is_left_out: bool) -> Value {
-    let described = LimitDescription::of(rule, limit);
-    let mut limit = json!(if shadow { described.in_shadow() } else { described });
+    let mut limit = json!(LimitDescription::of(rule, limit).on_server(shadow));
     limit["replaced"] = json!(is_left_out);
     limit
 }
