@@ -22,7 +22,7 @@ use super::{HttpError, HttpState, Response};
 type Values<'a> = SmallVec<[(&'a str, Cow<'a, str>); 2]>;
 
 /// How `/v1/forward-auth` turns a proxy's sub-request into descriptors.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ForwardAuth {
     /// The domain of the rules for sub-requests. `None` switches `/v1/forward-auth` off.
     pub domain: Option<String>,

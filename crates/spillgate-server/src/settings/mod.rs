@@ -3,7 +3,6 @@
 //! One table (`keys.rs`) defines every key. The reader of the file, the flags, the environment, `--help`, the book and
 //! the tests all use this table, so they all know the same keys. Nothing here opens a file.
 
-mod blank;
 mod changed;
 mod error;
 mod keys;
@@ -34,7 +33,7 @@ pub(crate) use secret::masked;
 pub use store::{Store, StoreTls, StoreUrl};
 
 /// All settings, after they were checked.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Settings {
     /// The address of HTTP. `None` switches HTTP off.
     pub http: Option<Listen>,
@@ -84,14 +83,15 @@ pub struct Settings {
 }
 
 /// The format of log lines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogFormat {
+    #[default]
     Text,
     Json,
 }
 
 /// The bounds of the memory store, and its snapshot.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Memory {
     /// The maximum number of keys that are counted at once.
     pub max_keys: usize,
@@ -106,7 +106,7 @@ pub struct Memory {
 }
 
 /// The file that keeps the counts over a restart.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Snapshot {
     /// The path of the file. `None` means that there is no snapshot.
     pub path: Option<PathBuf>,
@@ -115,14 +115,14 @@ pub struct Snapshot {
 }
 
 /// What the clients of each protocol may send: refunds, and limits of their own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Allow {
     pub grpc: Grants,
     pub http: Grants,
 }
 
 /// Limits on what clients can send and use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
     /// The maximum number of connections of each listener.
     pub connections: usize,

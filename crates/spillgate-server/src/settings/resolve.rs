@@ -7,19 +7,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use spillgate::OnFull;
+use spillgate::text::yaml::{Node, Value as Yaml};
 use spillgate::text::{Diagnostic, Source};
 
 use crate::listener::Listen;
 
 use super::Settings;
-use super::blank;
 use super::error::{Written, Wrong};
 use super::keys::{KEYS, Key, Shape};
 use super::secret::{masked, masked_url};
 use super::store;
 use super::unknown::{unknown_key, variable_help};
 use super::values::Value;
-use super::yaml::{self, Kind, Name, Node};
+use super::yaml;
 
 /// The key whose value can contain a password. Errors do not show this value.
 const URL: &str = "store.url";
@@ -123,8 +123,9 @@ struct Resolver {
 
 impl Resolver {
     fn new() -> Resolver {
+        // The defaults of the keys, which are texts that `--help` shows too, replace the empty values.
         let mut resolver = Resolver {
-            settings: blank::settings(),
+            settings: Settings::default(),
             set: BTreeMap::new(),
             errors: Vec::new(),
             wrong_groups: BTreeSet::new(),
@@ -142,43 +143,44 @@ impl Resolver {
         let folder = Path::new(&file.name).parent().map(Path::to_path_buf).unwrap_or_default();
         let source = Source::new(&file.name, &file.text);
         match yaml::parse(&source) {
-            Ok(Node { kind: Kind::Map(members), .. }) => self.group("", &members, &source, &folder),
-            Ok(Node { kind: Kind::Scalar(text), .. }) if text.is_empty() => {}
+            Ok(Node { value: Yaml::Map(members), .. }) => self.group("", &members, &source, &folder),
+            Ok(node) if yaml::single(&node) == Some("") => {}
             Ok(node) => {
                 let message = "a settings file is a list of `key: value` lines";
-                let wrong = Wrong::new(&node.span, message, "begin with `http: 0.0.0.0:8080`");
+                let wrong = Wrong::new(&node.at.bytes(), message, "begin with `http: 0.0.0.0:8080`");
                 self.errors.push(Written::new(&source, "").secret(true).error(wrong));
             }
             Err(error) => self.errors.push(error),
         }
     }
 
-    fn group(&mut self, prefix: &str, members: &[(Name, Node)], source: &Source, folder: &Path) {
-        for (name, node) in members {
-            let path = if prefix.is_empty() { name.text.clone() } else { format!("{prefix}.{}", name.text) };
+    fn group(&mut self, prefix: &str, members: &[(Node, Node)], source: &Source, folder: &Path) {
+        for (key, node) in members {
+            let name = yaml::single(key).unwrap_or_default();
+            let path = if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") };
             if let Some(key) = KEYS.iter().find(|key| key.path == path) {
-                let written = Written::new(source, &format!("{}: ", name.text));
-                self.apply(key, node, Origin::File, node.on_one_line(), &written, folder);
+                let written = Written::new(source, &format!("{name}: "));
+                self.apply(key, node, Origin::File, yaml::on_one_line(node), &written, folder);
                 continue;
             }
             let inner: Vec<_> = KEYS.iter().filter_map(|key| key.path.strip_prefix(&path)?.strip_prefix('.')).collect();
-            let error = match &node.kind {
+            let error = match &node.value {
                 _ if inner.is_empty() => {
                     self.wrong_groups.insert(prefix.to_owned());
-                    Written::new(source, "").error(unknown_key(prefix, name))
+                    Written::new(source, "").error(unknown_key(prefix, name, key.at))
                 }
                 // All keys of this group are commented out.
-                Kind::Scalar(text) if text.is_empty() => continue,
-                Kind::Map(members) => {
+                _ if yaml::single(node) == Some("") => continue,
+                Yaml::Map(members) => {
                     self.group(&path, members, source, folder);
                     continue;
                 }
                 _ => {
-                    let help = format!("write `{}: {{{}: ...}}`; its keys: {}", name.text, inner[0], inner.join(", "));
-                    let wrong = Wrong::new(&node.span, format!("`{path}` is a group of keys, not a value"), help);
+                    let help = format!("write `{name}: {{{}: ...}}`; its keys: {}", inner[0], inner.join(", "));
+                    let wrong = Wrong::new(&node.at.bytes(), format!("`{path}` is a group of keys, not a value"), help);
                     // The value of `store` is probably the URL, which can contain a password. Therefore the error does
                     // not show it.
-                    Written::new(source, &format!("{}: ", name.text)).secret(true).error(wrong)
+                    Written::new(source, &format!("{name}: ")).secret(true).error(wrong)
                 }
             };
             self.errors.push(error);
@@ -234,9 +236,9 @@ impl Resolver {
                     Err(error) => return self.errors.push(error),
                 }
             }
-            Shape::List if value == "[]" => Node { kind: Kind::List(Vec::new()), span: start..text.len() },
+            Shape::List if value == "[]" => yaml::node(Yaml::List(Vec::new()), start..text.len()),
             Shape::List => split_list(&value, start),
-            Shape::One | Shape::Switch => Node::scalar(&value, start..text.len()),
+            Shape::One | Shape::Switch => yaml::scalar(&value, start..text.len()),
         };
         let written = Written::new(&source, &before);
         self.apply(key, &node, origin, value, &written, Path::new(""));
@@ -311,7 +313,7 @@ impl Resolver {
     fn add_errors(&mut self, found: Vec<(&'static str, String, &'static str)>) {
         for (path, message, help) in found {
             self.errors.push(match self.set.get(path).and_then(|set| set.place.as_ref()) {
-                Some((written, node)) => written.error(Wrong::new(&node.span, message, help)),
+                Some((written, node)) => written.error(Wrong::new(&node.at.bytes(), message, help)),
                 None => Diagnostic::error(message, help),
             });
         }
@@ -328,7 +330,7 @@ impl Resolver {
     /// Returns whether the value of the key differs from the default of the key. Returns true for a key without a
     /// default.
     fn is_changed(&self, key: &Key) -> bool {
-        let node = Node::scalar(key.default, 0..0);
+        let node = yaml::scalar(key.default, 0..0);
         let mut other = self.settings.clone();
         let applied = (key.apply)(&mut other, &Value { node: &node, path: key.path, folder: Path::new("") });
         applied.is_err() || other != self.settings
@@ -356,8 +358,8 @@ fn split_list(text: &str, start: usize) -> Node {
     let mut at = start;
     let mut items = Vec::new();
     for part in text.split(',') {
-        items.push(Node::scalar(part, at..at + part.len()));
+        items.push(yaml::scalar(part, at..at + part.len()));
         at += part.len() + 1;
     }
-    Node { kind: Kind::List(items), span: start..start + text.len() }
+    yaml::node(Yaml::List(items), start..start + text.len())
 }

@@ -15,7 +15,7 @@ use super::secret::masked_url;
 use super::values::Value;
 
 /// Where the counts are stored, and how a shared store is reached.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Store {
     pub url: StoreUrl,
     /// The time within which the store has to decide. If the store takes longer, `on_store_failure` answers.
@@ -55,8 +55,9 @@ pub struct StoreTls {
 }
 
 /// The memory of this process, or a shared store.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Default)]
 pub enum StoreUrl {
+    #[default]
     Memory,
     /// The URL as it was written. It can have a password, which [`Display`](fmt::Display) masks.
     Shared(String),
@@ -100,8 +101,9 @@ impl StoreUrl {
             return Ok(StoreUrl::Memory);
         }
         // The wrong value is not repeated, because it can be a password in the wrong place.
-        let wrong =
-            |what: &str| Err(Wrong::new(&value.node.span, format!("the value of `{}` {what}", value.path), URL_HELP));
+        let wrong = |what: &str| {
+            Err(Wrong::new(&value.node.at.bytes(), format!("the value of `{}` {what}", value.path), URL_HELP))
+        };
         let known = text.split_once("://").filter(|(scheme, _)| SCHEMES.iter().any(|(known, _)| known == scheme));
         match known {
             None => wrong("is not a store"),

@@ -2,11 +2,10 @@
 //!
 //! A mistyped setting would silently have no effect. Each error here names the setting that was probably meant.
 
-use spillgate::text::nearest;
+use spillgate::text::{At, nearest};
 
 use super::error::Wrong;
 use super::keys::{KEYS, Key};
-use super::yaml::Name;
 
 /// Keys that only earlier versions had, and what to do about each of these keys.
 const REMOVED: [(&str, &str); 1] = [(
@@ -14,37 +13,37 @@ const REMOVED: [(&str, &str); 1] = [(
     "delete this line; windows are counted in the way that `script`, the old default, counted them",
 )];
 
-/// Returns the error about an unknown key below `prefix`.
-pub(super) fn unknown_key(prefix: &str, name: &Name) -> Wrong {
+/// Returns the error about the unknown key `name` below `prefix`. The key is written at `at`.
+pub(super) fn unknown_key(prefix: &str, name: &str, at: At) -> Wrong {
     let depth = if prefix.is_empty() { 0 } else { prefix.split('.').count() };
     let siblings = || {
         let inside = KEYS.iter().filter(|key| prefix.is_empty() || key.path.starts_with(&format!("{prefix}.")));
         inside.filter_map(|key| key.path.split('.').nth(depth))
     };
-    let elsewhere = KEYS.iter().find(|key| key.path == name.text || key.path.ends_with(&format!(".{}", name.text)));
-    let whole = if prefix.is_empty() { name.text.clone() } else { format!("{prefix}.{}", name.text) };
+    let elsewhere = KEYS.iter().find(|key| key.path == name || key.path.ends_with(&format!(".{name}")));
+    let whole = if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") };
     if let Some((path, help)) = REMOVED.iter().find(|(path, _)| *path == whole) {
-        return Wrong::new(&name.span, format!("the key `{path}` was removed"), *help).labelled("no longer a key");
+        return Wrong::new(&at.bytes(), format!("the key `{path}` was removed"), *help).labelled("no longer a key");
     }
     if let Some(key) = KEYS.iter().find(|key| key.path.strip_suffix("_file") == Some(&*whole)) {
         let help = format!("put the secret into a file and name the file: `{}`", key.path);
-        return Wrong::new(&name.span, format!("unknown key `{whole}`"), help).labelled("no such key");
+        return Wrong::new(&at.bytes(), format!("unknown key `{whole}`"), help).labelled("no such key");
     }
-    if prefix.is_empty() && ["domain", "descriptors"].contains(&&*name.text) {
+    if prefix.is_empty() && ["domain", "descriptors"].contains(&name) {
         let help = "this looks like a rules file: give it as an argument, without --config, or name it under `rules:`";
-        return Wrong::new(&name.span, format!("unknown key `{whole}`"), help).labelled("a key of rules files");
+        return Wrong::new(&at.bytes(), format!("unknown key `{whole}`"), help).labelled("a key of rules files");
     }
-    let help = match (nearest(&name.text, siblings()), elsewhere.map(|key| key.path.rsplit_once('.'))) {
+    let help = match (nearest(name, siblings()), elsewhere.map(|key| key.path.rsplit_once('.'))) {
         (Some(near), _) => format!("did you mean `{near}`?"),
         (None, Some(Some((group, key)))) => format!("`{key}` belongs under `{}:`", group.replace('.', ": ")),
-        (None, Some(None)) => format!("`{}` belongs at the top of the file, not under `{prefix}:`", name.text),
+        (None, Some(None)) => format!("`{name}` belongs at the top of the file, not under `{prefix}:`"),
         (None, None) => {
             let mut names: Vec<_> = siblings().collect();
             names.dedup();
             format!("the keys here are: {}", names.join(", "))
         }
     };
-    Wrong::new(&name.span, format!("unknown key `{whole}`"), help).labelled("no such key")
+    Wrong::new(&at.bytes(), format!("unknown key `{whole}`"), help).labelled("no such key")
 }
 
 /// Returns how to fix an unknown variable, or `None` if the variable does not look like a mistyped setting.

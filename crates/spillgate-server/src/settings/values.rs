@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use spillgate::text::nearest;
+use spillgate::text::yaml::{Node, Value as Yaml};
 use spillgate::units::{UnitError, format_duration, parse_bytes, parse_count};
 use spillgate_http::{EntrySource, ValueSource};
 use spillgate_service::Grants;
@@ -17,7 +18,7 @@ use spillgate_service::text::duration;
 use crate::listener::Listen;
 
 use super::error::Wrong;
-use super::yaml::{Kind, Node};
+use super::yaml::single;
 
 /// The text of a value, before it is read.
 pub(super) struct Value<'v> {
@@ -38,30 +39,30 @@ impl<'v> Value<'v> {
     }
 
     fn wrong(&self, message: impl Into<String>, help: impl Into<String>) -> Wrong {
-        Wrong::new(&self.node.span, message, help)
+        Wrong::new(&self.node.at.bytes(), message, help)
     }
 
     /// Returns the text of a single value, which must not be empty.
     pub(super) fn text(&self) -> Read<&'v str> {
-        let (what, help) = match &self.node.kind {
-            Kind::Scalar(text) if !text.trim().is_empty() => return Ok(text.trim()),
-            Kind::Scalar(_) => ("has no value", "write a value, or leave the key out to get the default"),
-            Kind::List(_) => ("is one value, not a list", "take the brackets or dashes away"),
-            Kind::Map(_) => ("is one value, not a group of keys", "write the value right after the colon"),
+        let (what, help) = match &self.node.value {
+            Yaml::Text { text, .. } if !text.trim().is_empty() => return Ok(text.trim()),
+            Yaml::Null | Yaml::Text { .. } => {
+                ("has no value", "write a value, or leave the key out to get the default")
+            }
+            Yaml::List(_) => ("is one value, not a list", "take the brackets or dashes away"),
+            Yaml::Map(_) => ("is one value, not a group of keys", "write the value right after the colon"),
         };
         Err(self.wrong(format!("`{}` {what}", self.path), help))
     }
 
     /// Returns the members of a list. A single value counts as a list with one member.
     pub(super) fn items(&self) -> Read<Vec<Value<'v>>> {
-        match &self.node.kind {
-            Kind::List(items) => Ok(items.iter().map(|item| self.of(item)).collect()),
-            Kind::Scalar(text) if text.trim().is_empty() => Err(self
+        match (&self.node.value, single(self.node)) {
+            (Yaml::List(items), _) => Ok(items.iter().map(|item| self.of(item)).collect()),
+            (_, Some(text)) if text.trim().is_empty() => Err(self
                 .wrong(format!("`{}` has no value", self.path), "write a list: `[a, b]`, or `[]` for an empty list")),
-            Kind::Scalar(_) => Ok(vec![self.of(self.node)]),
-            Kind::Map(_) => {
-                Err(self.wrong(format!("`{}` is a list, not a group of keys", self.path), "write `[a, b]`"))
-            }
+            (_, Some(_)) => Ok(vec![self.of(self.node)]),
+            (_, None) => Err(self.wrong(format!("`{}` is a list, not a group of keys", self.path), "write `[a, b]`")),
         }
     }
 
@@ -245,11 +246,11 @@ impl<'v> Value<'v> {
     pub(super) fn descriptors(&self) -> Read<Vec<Vec<EntrySource>>> {
         const HELP: &str =
             "write a list of descriptors, each a list of entries: [[{key: remote_address, from: client_ip}]]";
-        let Kind::List(descriptors) = &self.node.kind else {
+        let Yaml::List(descriptors) = &self.node.value else {
             return Err(self.wrong(format!("`{}` is a list of descriptors", self.path), HELP));
         };
-        let entries = |descriptor: &'v Node| match &descriptor.kind {
-            Kind::List(entries) if !entries.is_empty() => entries.iter().map(|e| self.of(e).entry()).collect(),
+        let entries = |descriptor: &'v Node| match &descriptor.value {
+            Yaml::List(entries) if !entries.is_empty() => entries.iter().map(|e| self.of(e).entry()).collect(),
             _ => Err(self.of(descriptor).wrong("a descriptor is a list of entries, at least one", HELP)),
         };
         descriptors.iter().map(entries).collect()
@@ -257,14 +258,15 @@ impl<'v> Value<'v> {
 
     fn entry(&self) -> Read<EntrySource> {
         const HELP: &str = "write `{key: NAME, from: client_ip | \"header:NAME\" | \"value:TEXT\"}`";
-        let Kind::Map(members) = &self.node.kind else {
+        let Yaml::Map(members) = &self.node.value else {
             return Err(self.wrong("an entry has a `key` and a `from`", HELP));
         };
-        if let Some((name, _)) = members.iter().find(|(name, _)| !matches!(&*name.text, "key" | "from")) {
-            return Err(Wrong::new(&name.span, format!("unknown key `{}`", name.text), HELP));
+        if let Some((name, _)) = members.iter().find(|(name, _)| !matches!(single(name), Some("key" | "from"))) {
+            let message = format!("unknown key `{}`", single(name).unwrap_or_default());
+            return Err(self.of(name).wrong(message, HELP));
         }
         let member = |wanted: &str| {
-            let found = members.iter().find(|(name, _)| name.text == wanted).map(|(_, node)| self.of(node));
+            let found = members.iter().find(|(name, _)| single(name) == Some(wanted)).map(|(_, node)| self.of(node));
             found.ok_or_else(|| self.wrong(format!("this entry has no `{wanted}`"), HELP))
         };
         let (key, from) = (member("key")?, member("from")?);

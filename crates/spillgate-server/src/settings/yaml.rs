@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use spillgate::text::yaml::{self, Advice, Value};
-use spillgate::text::{self, Diagnostic};
+use spillgate::text::yaml::{self, Advice, Node, Value};
+use spillgate::text::{At, Diagnostic, Source};
 
 use super::error::{Written, Wrong};
 
@@ -22,83 +22,65 @@ const ADVICE: Advice = Advice {
     size: "write fewer and shorter values",
 };
 
-/// One value of the file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Node {
-    pub(super) kind: Kind,
-    /// The bytes of the value in the text. The span of a list or a map is empty, and is at the start of the list or
-    /// map.
-    pub(super) span: Range<usize>,
-}
-
-/// The content of a value. A scalar stays text, because each key decides how to read values such as `10M` or `off`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// One value. The text is empty if the value is missing.
-    Scalar(String),
-    List(Vec<Node>),
-    Map(Vec<(Name, Node)>),
-}
-
-/// The key of a map's member.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Name {
-    pub(super) text: String,
-    pub(super) span: Range<usize>,
-}
-
-impl Node {
-    /// Returns a node with a single value.
-    pub(super) fn scalar(text: &str, span: Range<usize>) -> Node {
-        Node { kind: Kind::Scalar(text.to_owned()), span }
-    }
-
-    /// Returns the value on one line, in the syntax of YAML but without quotes.
-    pub(super) fn on_one_line(&self) -> String {
-        match &self.kind {
-            Kind::Scalar(text) => text.trim().to_owned(),
-            Kind::List(items) => format!("[{}]", items.iter().map(Node::on_one_line).collect::<Vec<_>>().join(", ")),
-            Kind::Map(members) => {
-                let member = |(name, node): &(Name, Node)| format!("{}: {}", name.text, node.on_one_line());
-                format!("{{{}}}", members.iter().map(member).collect::<Vec<_>>().join(", "))
-            }
-        }
-    }
-}
-
-/// Reads the only document of a text. An empty text gives a scalar without text.
-pub(super) fn parse(source: &text::Source) -> Result<Node, Diagnostic> {
+/// Reads the only document of a text. All keys are words, and no map has a key twice. An empty text gives [`Value::Null`].
+pub(super) fn parse(source: &Source) -> Result<Node, Diagnostic> {
     // The lines around the error are not shown, because they can contain a password.
     let root = yaml::parse(source, &ADVICE).map_err(Diagnostic::without_lines)?;
-    node(root).map_err(|wrong| Written::new(source, "").error(wrong))
+    check_keys(&root).map_err(|wrong| Written::new(source, "").error(wrong))?;
+    Ok(root)
 }
 
-fn node(node: yaml::Node) -> Result<Node, Wrong> {
-    let span = node.at.bytes();
-    let kind = match node.value {
-        Value::Null => Kind::Scalar(String::new()),
-        Value::Text { text, .. } => Kind::Scalar(text.into()),
-        Value::List(items) => Kind::List(items.into_iter().map(self::node).collect::<Result<_, _>>()?),
-        Value::Map(entries) => Kind::Map(members(entries)?),
+fn check_keys(node: &Node) -> Result<(), Wrong> {
+    let entries = match &node.value {
+        Value::Null | Value::Text { .. } => return Ok(()),
+        Value::List(items) => return items.iter().try_for_each(check_keys),
+        Value::Map(entries) => entries,
     };
-    Ok(Node { kind, span })
+    let mut lines: HashMap<&str, u32> = HashMap::new();
+    for (key, value) in entries {
+        let Value::Text { text, .. } = &key.value else {
+            return Err(Wrong::new(&key.at.bytes(), "a key must be a word", "write `key: value`"));
+        };
+        if let Some(line) = lines.insert(text, key.at.line) {
+            let message = format!("`{text}` is here twice");
+            return Err(Wrong::new(&key.at.bytes(), message, format!("keep one; the first is on line {line}")));
+        }
+        check_keys(value)?;
+    }
+    Ok(())
 }
 
-fn members(entries: Vec<(yaml::Node, yaml::Node)>) -> Result<Vec<(Name, Node)>, Wrong> {
-    let mut lines: HashMap<Box<str>, u32> = HashMap::new();
-    let mut members = Vec::with_capacity(entries.len());
-    for (key, value) in entries {
-        let span = key.at.bytes();
-        let Value::Text { text, .. } = key.value else {
-            return Err(Wrong::new(&span, "a key must be a word", "write `key: value`"));
-        };
-        if let Some(line) = lines.insert(text.clone(), key.at.line) {
-            let message = format!("`{text}` is here twice");
-            return Err(Wrong::new(&span, message, format!("keep one; the first is on line {line}")));
-        }
-        members.push((Name { text: text.into(), span }, node(value)?));
+/// Returns the node of a single value that is not in a file. `span` is its place in the text that errors show.
+pub(super) fn scalar(text: &str, span: Range<usize>) -> Node {
+    node(Value::Text { text: text.into(), quoted: false }, span)
+}
+
+/// Returns a node that is not in a file.
+pub(super) fn node(value: Value, span: Range<usize>) -> Node {
+    Node { at: At { start: span.start, len: span.len(), ..At::TOP }, end: span.end, value }
+}
+
+/// Returns the text of a single value, as it was written. A value that is missing is an empty text, and a list or a map is
+/// `None`.
+pub(super) fn single(node: &Node) -> Option<&str> {
+    match &node.value {
+        Value::Null => Some(""),
+        Value::Text { text, .. } => Some(text),
+        Value::List(_) | Value::Map(_) => None,
     }
-    Ok(members)
+}
+
+/// Returns the value on one line, in the syntax of YAML but without quotes.
+pub(super) fn on_one_line(node: &Node) -> String {
+    match &node.value {
+        Value::Null => String::new(),
+        Value::Text { text, .. } => text.trim().to_owned(),
+        Value::List(items) => format!("[{}]", items.iter().map(on_one_line).collect::<Vec<_>>().join(", ")),
+        Value::Map(entries) => {
+            let entry = |(key, value): &(Node, Node)| format!("{}: {}", on_one_line(key), on_one_line(value));
+            format!("{{{}}}", entries.iter().map(entry).collect::<Vec<_>>().join(", "))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -106,7 +88,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> String {
-        parse(&text::Source::new("s.yaml", text)).expect(text).on_one_line()
+        on_one_line(&parse(&Source::new("s.yaml", text)).expect(text))
     }
 
     #[test]
