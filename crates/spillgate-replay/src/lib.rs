@@ -3,6 +3,7 @@
 //! The same service decides as in the server, so that the answers are the same. This module reads no file and prints nothing.
 
 pub mod access_log;
+mod calendar;
 mod callers;
 mod compare;
 pub mod page;
@@ -19,19 +20,15 @@ mod timeline;
 use spillgate::Time;
 use spillgate::rules::Request;
 
+pub use calendar::utc;
 pub use callers::{CALLERS, Names};
 pub use run::{Decided, Run, RunOptions};
 pub use suggest::{MAX_AT_ONCE, Suggested, results, suggested};
 pub use template::{Filled, TemplateError, Templates};
 
 use compare::Callers;
-use report::{Agreement, Comparison, RunReport, SampleLine, Samples};
+use report::{Agreement, Comparison, RunReport, Samples};
 use spillgate_service::ServiceError;
-
-/// The lines of each kind that a report shows.
-const SAMPLES: usize = 5;
-/// The most bytes of such a line.
-const SAMPLE_BYTES: usize = 200;
 
 /// A request of the log.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +112,7 @@ impl Replay {
 
     #[cold]
     fn reject(&mut self, logged: &LoggedRequest<'_>, error: &ServiceError) {
-        self.not_decided.add(logged.file, logged.line, &error.to_string(), logged.text);
+        self.not_decided.add(logged.line, logged.text, || (logged.file.to_owned(), error.to_string()));
     }
 
     /// Returns what the replay has found. `whole_seconds` says whether all times of the log are whole seconds.
@@ -135,24 +132,6 @@ impl Replay {
             comparison,
             not_decided,
             requests: self.requests,
-        }
-    }
-}
-
-impl Samples {
-    /// Counts a line, and keeps it if it is one of the first.
-    pub fn add(&mut self, file: &str, line: u64, why: &str, text: &[u8]) {
-        self.count += 1;
-        if self.first.len() < SAMPLES {
-            let text = Some(refusals::beginning(text, SAMPLE_BYTES));
-            self.first.push(SampleLine { file: file.to_owned(), line, why: why.to_owned(), text });
-        }
-    }
-
-    /// Removes the texts if callers are hidden.
-    pub fn hide(&mut self, names: &Names) {
-        if names.are_hidden() {
-            self.first.iter_mut().for_each(|line| line.text = None);
         }
     }
 }

@@ -6,6 +6,9 @@ use serde::Serialize;
 use spillgate::insight::{Report, Verdict};
 use spillgate::rules::LimitDescription;
 
+use crate::callers::Names;
+use crate::refusals::beginning;
+
 /// The result of a replay.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ReplayReport {
@@ -57,26 +60,60 @@ pub struct LogSummary {
     pub whole_seconds: bool,
 }
 
-/// Lines of one kind: how many there are, and the first ones.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Samples {
+/// The lines of each kind that are kept.
+const SAMPLES: usize = 5;
+/// The most bytes of such a line.
+const SAMPLE_BYTES: usize = 200;
+
+/// Lines of one kind: how many there are, and the first ones. `F` says which file a line is from: its name, or its index.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Samples<F = String> {
     /// The number of lines.
     pub count: u64,
-    /// The first lines.
-    pub first: Vec<SampleLine>,
+    /// The first lines, at most five.
+    pub first: Vec<SampleLine<F>>,
 }
 
-/// A line of the log.
+/// A line of the log. It is hostile text: clean it before it reaches a terminal or a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct SampleLine {
+pub struct SampleLine<F = String> {
     /// The file.
-    pub file: String,
+    pub file: F,
     /// The number of the line, from 1.
     pub line: u64,
     /// What is wrong with it.
     pub why: String,
-    /// The beginning of the line. `None` if callers are hidden.
+    /// The first 200 bytes of the line. Bytes that are not UTF-8 are replaced. `None` if callers are hidden.
     pub text: Option<String>,
+}
+
+impl<F> Samples<F> {
+    /// Counts a line, and keeps it if it is one of the first. `about` returns its file, and what is wrong with it.
+    pub fn add(&mut self, line: u64, text: &[u8], about: impl FnOnce() -> (F, String)) {
+        self.count += 1;
+        if self.first.len() < SAMPLES {
+            let ((file, why), text) = (about(), Some(beginning(text, SAMPLE_BYTES)));
+            self.first.push(SampleLine { file, line, why, text });
+        }
+    }
+
+    /// Returns the same lines with the names of their files, which `name` finds.
+    pub fn named(&self, name: impl Fn(&F) -> String) -> Samples {
+        let named = |sample: &SampleLine<F>| SampleLine {
+            file: name(&sample.file),
+            line: sample.line,
+            why: sample.why.clone(),
+            text: sample.text.clone(),
+        };
+        Samples { count: self.count, first: self.first.iter().map(named).collect() }
+    }
+
+    /// Removes the texts if callers are hidden.
+    pub fn hide(&mut self, names: &Names) {
+        if names.are_hidden() {
+            self.first.iter_mut().for_each(|line| line.text = None);
+        }
+    }
 }
 
 /// What one set of rules does to the requests of the log.

@@ -8,7 +8,9 @@
 mod diagnostic;
 mod excerpt;
 mod nearest;
+mod number;
 pub mod yaml;
 
 pub use diagnostic::{At, Diagnostic, Severity, Source, Words};
 pub use nearest::nearest;
+pub use number::{count, thousands};

@@ -15,6 +15,9 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use jiff::civil::Date;
+use jiff::tz::Offset;
+
 /// The longest time that is read. A longer one is cut to it.
 const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 const LEAST_EPOCH_MS: u64 = 100_000_000_000;
@@ -134,16 +137,17 @@ fn span(text: &str) -> Option<Duration> {
 /// Reads a date such as `2026-01-31T10:20:30.5Z`, `2026-01-31T10:20Z` or `2026-01-31T10:20:30+02:00`, as the time since 1970.
 fn rfc3339(text: &str) -> Option<Duration> {
     let (date, time) = text.split_once(['T', 't', ' '])?;
-    let mut date = date.split('-').map(|part| part.parse::<i64>().ok());
-    let (year, month, day) = (date.next()??, date.next()??, date.next()??);
+    let mut date = date.split('-');
+    let year = date.next()?.parse().ok()?;
+    let mut part = || date.next()?.parse().ok();
+    let (month, day) = (part()?, part()?);
     let zone = time.find(['Z', 'z', '+', '-'])?;
     let (clock, zone) = time.split_at(zone);
     let mut clock = clock.split(':');
     let mut whole = || clock.next().and_then(|part| part.parse::<i64>().ok());
     let (hour, minute) = (whole()?, whole()?);
     let (second, ns) = clock.next().map_or(Some((0, 0)), number)?;
-    let valid = (1970..=9999).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
-    if !valid || !(0..24).contains(&hour) || !(0..60).contains(&minute) || second > 60 {
+    if !(0..24).contains(&hour) || !(0..60).contains(&minute) || second > 60 {
         return None;
     }
     let offset_minutes = match zone.split_at(1) {
@@ -154,20 +158,10 @@ fn rfc3339(text: &str) -> Option<Duration> {
             if sign == "-" { -minutes } else { minutes }
         }
     };
-    let days = days_since_1970(year, month, day);
-    let seconds = ((days * 24 + hour) * 60 + minute - offset_minutes) * 60 + second as i64;
+    let date = Date::new(year, month, day).ok()?;
+    let midnight = Offset::UTC.to_timestamp(date.at(0, 0, 0, 0)).ok()?.as_second();
+    let seconds = midnight + (hour * 60 + minute - offset_minutes) * 60 + second as i64;
     Some(Duration::new(u64::try_from(seconds).ok()?, ns))
-}
-
-/// Returns the number of days from 1970-01-01 to a date of the Gregorian calendar.
-///
-/// The year begins in March here, so that a leap day is the last day of a year. 153 days are the five months from March to
-/// July, and every later five months have the same lengths.
-fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let month = (month + 9) % 12;
-    let leap_days = year / 4 - year / 100 + year / 400;
-    year * 365 + leap_days + (153 * month + 2) / 5 + day - 1 - 719_468
 }
 
 #[cfg(test)]

@@ -9,11 +9,7 @@ use spillgate::Time;
 
 use super::plan::TIME_FIELDS;
 use super::reader::LINE_BYTES_MAX;
-
-/// The number of lines of one kind that are kept.
-const SAMPLES_MAX: usize = 5;
-/// The bytes of a line that are kept. Longer lines are cut.
-const SAMPLE_BYTES_MAX: usize = 200;
+use crate::report::Samples;
 
 /// Why a line cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,36 +68,6 @@ impl fmt::Display for Unreadable {
     }
 }
 
-/// A line that was kept as an example. It is hostile text: clean it before it reaches a terminal or a page.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sample {
-    /// The index of the file in the list that the caller passed.
-    pub file: usize,
-    /// The number of the line in its file, from 1.
-    pub line: u64,
-    /// What is wrong with the line. The sentence has "it" for the line.
-    pub why: String,
-    /// The line, cut after 200 bytes. Bytes that are not UTF-8 are replaced.
-    pub text: String,
-}
-
-/// How many lines are of one kind, and the first of them.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Samples {
-    pub count: u64,
-    pub first: Vec<Sample>,
-}
-
-impl Samples {
-    pub(super) fn add(&mut self, file: usize, line: u64, text: &[u8], why: impl FnOnce() -> String) {
-        self.count += 1;
-        if self.first.len() < SAMPLES_MAX {
-            let text = String::from_utf8_lossy(&text[..text.len().min(SAMPLE_BYTES_MAX)]).into_owned();
-            self.first.push(Sample { file, line, why: why(), text });
-        }
-    }
-}
-
 /// What was counted up to now. Every line is a logged request or unreadable. If a file is broken, its lost rest counts as one more
 /// unreadable line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -110,9 +76,9 @@ pub struct LogCounts {
     pub lines: u64,
     /// The bytes of these lines, after decompression.
     pub bytes: u64,
-    pub unreadable: Samples,
+    pub unreadable: Samples<usize>,
     /// Lines that came after a line with a later time had been returned. They are logged requests too.
-    pub late: Samples,
+    pub late: Samples<usize>,
     /// Whether more than half of the times have a fraction of a second that is not 0.
     pub has_fractions: bool,
     fractions: u64,
@@ -131,6 +97,6 @@ impl LogCounts {
 
     pub(super) fn broken(&mut self, file: usize, line: u64, error: &io::Error) {
         self.lines += 1;
-        self.unreadable.add(file, line, b"", || format!("it and all lines after it cannot be read: {error}"));
+        self.unreadable.add(line, b"", || (file, format!("it and all lines after it cannot be read: {error}")));
     }
 }

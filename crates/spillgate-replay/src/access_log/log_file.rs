@@ -137,7 +137,7 @@ impl LogFile {
         };
         if why != Unreadable::Header {
             counts.lines += 1;
-            counts.unreadable.add(self.index, number, text, || why.to_string());
+            counts.unreadable.add(number, text, || (self.index, why.to_string()));
         }
     }
 
@@ -165,7 +165,7 @@ impl LogFile {
     /// Adds a line to the window, unless its time is wrong.
     fn believe(&mut self, stored: Stored, wrong: Option<Unreadable>, shared: &mut Shared) {
         if let Some(why) = wrong {
-            shared.counts.unreadable.add(self.index, stored.line, &stored.text, || why.to_string());
+            shared.counts.unreadable.add(stored.line, &stored.text, || (self.index, why.to_string()));
             shared.spares.give(stored);
         } else {
             self.newest_ns = self.newest_ns.max(Some(stored.time_ns));

@@ -19,7 +19,7 @@ mod reader;
 mod time;
 mod window;
 
-pub use counts::{LogCounts, Sample, Samples, Unreadable};
+pub use counts::{LogCounts, Unreadable};
 pub use fields::Fields;
 pub use ordered::{FILES_MAX, LogRequest, OUT_OF_ORDER, Ordered};
 pub use reader::{FORMATS, FormatError, LINE_BYTES_MAX, Reader};

@@ -140,7 +140,7 @@ impl Ordered {
             let reason = ", because too many lines were waiting for their order: sort the log first";
             let reason = if was_full { reason } else { "" };
             let why = || format!("its time is {late_s} s before the time of a line that was decided before it{reason}");
-            self.shared.counts.late.add(file, line, text, why);
+            self.shared.counts.late.add(line, text, || (file, why()));
         }
         self.time_ns = self.time_ns.max(time_ns);
         LogRequest { time: Time::from_nanos(self.time_ns), file, line, text, fields }

@@ -6,6 +6,8 @@ use std::ops::Range;
 
 use spillgate::Time;
 
+use crate::calendar::day_s;
+
 const SECOND_NS: u64 = 1_000_000_000;
 /// 1990 to 2200. No web server is older than 1990, and a device whose clock is not set writes the year 1970.
 const VALID_S: Range<i64> = 631_152_000..7_289_654_400;
@@ -135,22 +137,6 @@ fn offset_s(text: &[u8]) -> Option<i64> {
     };
     let hours = digits(rest, 0..2)?;
     (hours < 24 && minutes < 60).then_some(sign * (hours * 3600 + minutes * 60))
-}
-
-/// Returns the seconds from the Unix epoch to the beginning of a day. The formula counts years from March, so that the
-/// leap day is the last day of a year.
-fn day_s(year: i64, month: i64, day: i64) -> Option<i64> {
-    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    let days = match month {
-        4 | 6 | 9 | 11 => 30,
-        2 => 28 + i64::from(leap),
-        1..=12 => 31,
-        _ => return None,
-    };
-    let (march_year, march_month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let leap_days = march_year.div_euclid(4) - march_year.div_euclid(100) + march_year.div_euclid(400);
-    let since_0000 = 365 * march_year + leap_days + (153 * march_month + 2) / 5 + day - 1;
-    (1..=days).contains(&day).then_some((since_0000 - 719_468) * 86_400)
 }
 
 fn digits(text: &[u8], range: Range<usize>) -> Option<i64> {

@@ -1,7 +1,7 @@
 //! The sections that compare: the old rules with the new ones, and each suggestion with the limit of today.
 
 use maud::{Markup, html};
-use spillgate_service::text::thousands;
+use spillgate::text::thousands;
 
 use super::table::Table;
 use super::timeline;

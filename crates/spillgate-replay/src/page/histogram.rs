@@ -1,7 +1,7 @@
 //! The pictures of callers: which burst they need, and how much of the limit they use.
 
 use maud::{Markup, html};
-use spillgate_service::text::thousands;
+use spillgate::text::thousands;
 
 use super::picture::{BOTTOM, TOP, label, lines, percent, picture, rounded_up};
 use super::words::{count, quota, short, times};

@@ -2,7 +2,8 @@
 
 use maud::{Markup, html};
 use spillgate::insight::Verdict;
-use spillgate_service::text::{clean, thousands};
+use spillgate::text::thousands;
+use spillgate_service::text::clean;
 
 use super::table::{Table, bar};
 use super::words::{advice, badge, count, limit_name, quota, seen, share, time, times, wait};

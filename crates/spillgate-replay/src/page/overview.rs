@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 use spillgate::insight::Verdict;
-use spillgate_service::text::thousands;
+use spillgate::text::thousands;
 
 use super::limit::{verdict, what_to_do};
 use super::table::{Table, bar};

@@ -6,7 +6,9 @@
 use std::fmt::Write as _;
 
 use maud::{Markup, html};
-use spillgate_service::text::{MONTHS, thousands, utc};
+use spillgate::text::thousands;
+
+use crate::calendar::utc;
 
 use super::picture::{BOTTOM, TOP, label, lines, percent, picture, rounded_up};
 use super::words::{count, duration, share, times};
@@ -170,13 +172,13 @@ fn labels(timeline: &Timeline) -> Vec<(f64, String)> {
 /// Returns the label of a time. A day begins at midnight, so it shows the day.
 fn label_of(time_s: u64, step_s: u64) -> String {
     let at = utc(time_s.saturating_mul(SECOND_NS));
-    let month = MONTHS[at.month as usize - 1];
-    match step_s {
-        _ if step_s >= 91 * DAY_S => format!("{month} {}", at.year),
-        _ if time_s.is_multiple_of(DAY_S) => format!("{} {month}", at.day),
-        60.. => format!("{:02}:{:02}", at.hour, at.minute),
-        _ => at.time(),
-    }
+    let format = match step_s {
+        _ if step_s >= 91 * DAY_S => "%b %Y",
+        _ if time_s.is_multiple_of(DAY_S) => "%-d %b",
+        60.. => "%H:%M",
+        _ => "%H:%M:%S",
+    };
+    at.strftime(format).to_string()
 }
 
 #[cfg(test)]

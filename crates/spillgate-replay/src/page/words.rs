@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use maud::{Markup, html};
-use spillgate::insight::{Suggestion, Verdict};
+use spillgate::insight::{Suggestion, Urgency, Verdict};
 use spillgate::rules::{LimitDescription, limit_size};
+use spillgate::text::{self, thousands};
 use spillgate::units::format_duration;
-use spillgate_service::text::{clean, thousands, utc};
+use spillgate_service::text::clean;
 
+use crate::calendar::utc;
 use crate::report::RunReport;
 
 /// A space at which no line is broken.
@@ -22,7 +24,7 @@ pub(super) fn seen(text: &str) -> Markup {
 
 /// Returns a number with its noun: `1 request`, `2,000 requests`.
 pub(super) fn count(number: u64, noun: &str) -> String {
-    format!("{}{FIXED_SPACE}{noun}{}", thousands(number), if number == 1 { "" } else { "s" })
+    text::count(thousands(number), noun).replacen(' ', &FIXED_SPACE.to_string(), 1)
 }
 
 /// Returns a part in percent. It is 0 % or 100 % only if the part is nothing or everything.
@@ -85,7 +87,7 @@ pub(super) fn times(from_ns: u64, to_ns: u64) -> String {
         return format!("{}{FIXED_SPACE}UTC", time(from_ns));
     }
     let (from, to) = (utc(from_ns), utc(to_ns));
-    let to = if from.date() == to.date() { to.time() } else { time(to_ns) };
+    let to = if from.date() == to.date() { to.time().to_string() } else { time(to_ns) };
     format!("{} to {}{FIXED_SPACE}UTC", cut(time(from_ns)), cut(to))
 }
 
@@ -99,16 +101,19 @@ pub(super) const fn advice_of(verdict: Option<Verdict>) -> &'static str {
 
 /// Returns whether the reader should change something.
 pub(super) const fn needs_attention(verdict: Option<Verdict>) -> bool {
-    !matches!(verdict, Some(Verdict::Effective | Verdict::TooLittleToTell) | None)
+    match verdict {
+        Some(verdict) => matches!(verdict.urgency(), Urgency::High | Urgency::Low),
+        None => false,
+    }
 }
 
 /// Returns a verdict with a sign, so that colours are not needed.
 pub(super) fn badge(verdict: Option<Verdict>) -> Markup {
-    let (class, sign) = match verdict {
-        Some(Verdict::TooStrict) => ("bad", "✕"),
-        Some(Verdict::Bursts | Verdict::OneAbuser | Verdict::NeverBinding) => ("warn", "▲"),
-        Some(Verdict::Effective) => ("good", "✓"),
-        Some(Verdict::TooLittleToTell) | None => ("faint", "?"),
+    let (class, sign) = match verdict.map_or(Urgency::Unknown, Verdict::urgency) {
+        Urgency::High => ("bad", "✕"),
+        Urgency::Low => ("warn", "▲"),
+        Urgency::None => ("good", "✓"),
+        Urgency::Unknown => ("faint", "?"),
     };
     let name = verdict.map_or("no verdict", Verdict::words);
     html! { span class={ "badge " (class) } { span aria-hidden="true" { (sign) } " " (name) } }

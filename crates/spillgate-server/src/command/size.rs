@@ -9,7 +9,7 @@ use spillgate::sketch::{Sketch, SketchError};
 use spillgate::units::{format_bytes, format_duration};
 use spillgate::{Quota, QuotaBuilder, QuotaError};
 
-use super::terminal::{EXIT_DENIED, EXIT_OK, EXIT_USAGE, Problem, Problems, Table, Terminal, Tone};
+use super::terminal::{EXIT_DENIED, EXIT_OK, EXIT_USAGE, Problem, Problems, Table, Terminal, Tone, count};
 use crate::cli::Size;
 
 /// The bytes of a key in the memory store: a token bucket or a fixed window, and a sliding counter of one segment.
@@ -112,7 +112,7 @@ fn sketch(size: &Size, representation: &'static str, algorithm: &'static str, qu
 
 /// Prints a number of units, rounded down.
 fn units(number: f64) -> String {
-    if number < 1.0 { "less than 1 unit".to_owned() } else { counted(number as u64, "unit") }
+    if number < 1.0 { "less than 1 unit".to_owned() } else { count(number as u64, "unit") }
 }
 
 /// Prints a size that a rules file can have: a whole number, rounded up.
@@ -163,20 +163,15 @@ fn print(size: &Size, rows: &[Row], terminal: &mut Terminal) -> u8 {
     } else {
         let heading = format!(
             "{} in {} for each key; {} a second from {}\n\n",
-            counted(size.limit, "unit"),
+            count(size.limit, "unit"),
             format_duration(size.window),
-            counted(size.rate, "unit"),
-            counted(size.keys, "key"),
+            count(size.rate, "unit"),
+            count(size.keys, "key"),
         );
         let text = heading + &table(rows, is_best, terminal) + &advice(size, best);
         terminal.print(&text);
     }
     if best.is_some() { EXIT_OK } else { EXIT_DENIED }
-}
-
-/// Prints a number of things: 1 unit, 2 units.
-fn counted(number: u64, thing: &str) -> String {
-    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
 fn table(rows: &[Row], is_best: impl Fn(&Row) -> bool, terminal: &Terminal) -> String {

@@ -45,7 +45,8 @@ fn a_late_line_gets_the_time_of_the_line_before_it() {
     let late = &counts.late.first[0];
     assert_eq!((late.file, late.line), (0, 5));
     assert_eq!(late.why, "its time is 71 s before the time of a line that was decided before it");
-    assert!(late.text.starts_with("4 - - [01/Jan/2020:00:01:30"), "{}", late.text);
+    let text = late.text.as_deref().unwrap_or_default();
+    assert!(text.starts_with("4 - - [01/Jan/2020:00:01:30"), "{text}");
 }
 
 #[test]
@@ -242,5 +243,9 @@ fn the_first_five_unreadable_lines_are_kept() {
     assert_eq!((requests.len(), counts.lines, counts.unreadable.count), (0, 9, 9));
     let numbers: Vec<_> = counts.unreadable.first.iter().map(|sample| sample.line).collect();
     assert_eq!(numbers, [1, 2, 3, 4, 5]);
-    assert!(counts.unreadable.first.iter().all(|sample| sample.text.len() <= 203), "{:?}", counts.unreadable);
+    assert!(
+        counts.unreadable.first.iter().all(|sample| sample.text.as_ref().is_some_and(|text| text.len() <= 200)),
+        "{:?}",
+        counts.unreadable
+    );
 }

@@ -2,10 +2,6 @@
 
 mod clean;
 mod duration;
-mod number;
-mod time;
 
 pub use clean::{clean, clean_json};
 pub use duration::duration;
-pub use number::thousands;
-pub use time::{MONTHS, utc};

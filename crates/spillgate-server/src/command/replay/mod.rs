@@ -20,7 +20,6 @@ use pass::Passed;
 use spillgate_replay::page::page;
 use spillgate_replay::report::{LogSummary, ReplayReport, RunReport, SuggestionResult};
 use spillgate_replay::{MAX_AT_ONCE, Names, results, suggested};
-use spillgate_service::attention;
 
 pub(super) fn run(replay: &Replay, terminal: &mut Terminal) -> u8 {
     let inputs = match Inputs::read(replay) {
@@ -87,7 +86,7 @@ fn report(replay: &Replay, inputs: &Inputs, terminal: &mut Terminal) -> Result<R
     let mut runs = std::mem::take(&mut passed.replayed.runs);
     for run in &mut runs {
         run.limits
-            .sort_by_key(|limit| Reverse(limit.period.as_ref().map_or(0, |period| attention(period.report.verdict))));
+            .sort_by_key(|limit| Reverse(limit.period.as_ref().map_or(0, |period| period.report.verdict.attention())));
     }
     Ok(ReplayReport {
         notes: notes(&passed.log),

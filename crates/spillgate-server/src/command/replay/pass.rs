@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
 use spillgate::Time;
-use spillgate_replay::access_log::{self, FORMATS, LogCounts, Ordered};
+use spillgate_replay::access_log::{FORMATS, LogCounts, Ordered};
 use spillgate_replay::report::{LogSummary, SampleLine, Samples};
 use spillgate_replay::{Filled, LoggedRequest, Names, Replay, Replayed, Run, RunOptions};
 use tokio::time::Instant;
@@ -140,14 +140,8 @@ fn open(inputs: &Inputs) -> Result<(Files, Option<u64>), Problem> {
 }
 
 /// Returns lines of the log as a report shows them.
-fn samples(samples: &access_log::Samples, file_names: &[String], names: &Names) -> Samples {
-    let line = |sample: &access_log::Sample| SampleLine {
-        file: file_names.get(sample.file).cloned().unwrap_or_default(),
-        line: sample.line,
-        why: sample.why.clone(),
-        text: Some(sample.text.clone()),
-    };
-    let mut samples = Samples { count: samples.count, first: samples.first.iter().map(line).collect() };
+fn samples(samples: &Samples<usize>, file_names: &[String], names: &Names) -> Samples {
+    let mut samples = samples.named(|file| file_names.get(*file).cloned().unwrap_or_default());
     samples.hide(names);
     samples
 }

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use spillgate::insight::Verdict;
 use spillgate::rules::limit_size;
+use spillgate::text::{count, thousands};
 use spillgate::units::format_duration;
 use spillgate_replay::report::{
     Agreement, CallerCounts, Comparison, Counts, LimitCallers, LimitChange, LimitReport, LogSummary, Period, Refusal,
     ReplayReport, RunReport, SampleLine, Samples, SuggestionResult,
 };
-use spillgate_service::text::{thousands, utc};
+use spillgate_replay::utc;
 
 use crate::command::insight::render::{counts, figures, push_line, push_rules, title, verdict, verdict_name};
 use crate::command::terminal::{Terminal, Tone, clean, duration};
@@ -64,15 +65,15 @@ fn log(lines: &mut Lines<'_>, log: &LogSummary) {
     let period = format!("{} to {} UTC", date_time(log.from_ns), date_time(log.to_ns));
     let files = match &log.files[..] {
         [file] => clean(file),
-        files => plural(files.len() as u64, "file"),
+        files => grouped(files.len() as u64, "file"),
     };
-    lines.push(&format!("{files}: {}, {period}", plural(log.requests, "request")));
+    lines.push(&format!("{files}: {}, {period}", grouped(log.requests, "request")));
     samples(lines, "cannot be read", &log.unreadable);
     samples(lines, "came later than allowed, and were decided at the time of the newest line before them", &log.late);
     samples(lines, "exceed a bound of the server's settings, and were not decided", &log.not_decided);
     if log.without_descriptor > 0 {
         let descriptors = log.descriptors.iter().map(|text| clean(text)).collect::<Vec<_>>().join(", ");
-        let without = plural(log.without_descriptor, "line");
+        let without = grouped(log.without_descriptor, "line");
         lines.push(&format!("{without} without all fields of any descriptor ({descriptors}): not decided"));
     }
 }
@@ -82,7 +83,7 @@ fn samples(lines: &mut Lines<'_>, what: &str, samples: &Samples) {
         return;
     }
     let first = if samples.count > samples.first.len() as u64 { ". The first ones" } else { "" };
-    lines.push(&format!("{} {what}{first}:", plural(samples.count, "line")));
+    lines.push(&format!("{} {what}{first}:", grouped(samples.count, "line")));
     for SampleLine { file, line, why, text } in &samples.first {
         let text = text.as_deref().map(|text| format!(": {}", clean(text))).unwrap_or_default();
         lines.push(&format!("  {}:{line}: {}{text}", clean(file), clean(why)));
@@ -92,11 +93,11 @@ fn samples(lines: &mut Lines<'_>, what: &str, samples: &Samples) {
 fn requests(run: &RunReport) -> String {
     let unmatched = match run.unmatched_requests {
         0 => String::new(),
-        unmatched => format!(". {} matched no rule", plural(unmatched, "request")),
+        unmatched => format!(". {} matched no rule", grouped(unmatched, "request")),
     };
     let full = match run.store_full_requests {
         0 => String::new(),
-        full => format!(". {} refused because the memory is full: raise memory.max_keys", plural(full, "request")),
+        full => format!(". {} refused because the memory is full: raise memory.max_keys", grouped(full, "request")),
     };
     let counts = Counts { allowed: run.allowed_requests, refused: run.refused_requests };
     format!("{}: {}{unmatched}{full}", clean(&run.name), allowed_and_refused(counts))
@@ -165,7 +166,7 @@ fn top(lines: &mut Lines<'_>, (what, all): (&str, u64), list: &[CallerCounts], c
     };
     let list: Vec<_> = list.iter().take(TOP).map(one).collect();
     if !list.is_empty() {
-        lines.push(&format!("  {what} requests in the log, of {}: {}", plural(all, "caller"), list.join(", ")));
+        lines.push(&format!("  {what} requests in the log, of {}: {}", grouped(all, "caller"), list.join(", ")));
     }
 }
 
@@ -195,7 +196,7 @@ fn comparison(lines: &mut Lines<'_>, comparison: &Comparison) {
         (requests.only_old_refuses, format!("allowed, which {old} refuses")),
     ] {
         if count > 0 {
-            lines.push(&format!("  {}: {}", plural(count, "request"), clean(&before)));
+            lines.push(&format!("  {}: {}", grouped(count, "request"), clean(&before)));
         }
     }
     for change in &comparison.limits {
@@ -203,10 +204,10 @@ fn comparison(lines: &mut Lines<'_>, comparison: &Comparison) {
     }
     for change in &comparison.callers {
         let refused = was_and_is(change.old_refused, change.new_refused);
-        lines.push(&format!("  {}: {refused} of {}", quoted(&change.caller), plural(change.requests, "request")));
+        lines.push(&format!("  {}: {refused} of {}", quoted(&change.caller), grouped(change.requests, "request")));
     }
     if comparison.further_callers > 0 {
-        lines.push(&format!("  and {} more whose refusals change", plural(comparison.further_callers, "caller")));
+        lines.push(&format!("  and {} more whose refusals change", grouped(comparison.further_callers, "caller")));
     }
     if comparison.callers_incomplete {
         lines.push("  There are too many callers to compare all of them: those that came last are not in this list. The sums above have all requests.");
@@ -221,7 +222,7 @@ fn limit_change(change: &LimitChange, (old, new): (&str, &str)) -> String {
         (None, Some(after)) => format!("{} refused. It is only in {}", thousands(after.refused), clean(new)),
         (before, None) => {
             let refused = before.map_or(0, |counts| counts.refused);
-            format!("it is only in {}, where it refuses {}", clean(old), plural(refused, "request"))
+            format!("it is only in {}, where it refuses {}", clean(old), grouped(refused, "request"))
         }
     };
     format!("  {name}: {change}")
@@ -251,14 +252,14 @@ fn suggestion(lines: &mut Lines<'_>, result: &SuggestionResult) {
     ));
     lines.push(&format!(
         "  {} would pass that do not pass today, and {} would not pass that pass today",
-        plural(requests.only_old_refuses, "request"),
+        grouped(requests.only_old_refuses, "request"),
         thousands(requests.only_new_refuses)
     ));
 }
 
 fn allowed_and_refused(Counts { allowed, refused }: Counts) -> String {
     let percent = 100.0 * refused as f64 / (allowed + refused).max(1) as f64;
-    format!("{} allowed, {} refused ({percent:.1} %)", plural(allowed, "request"), thousands(refused))
+    format!("{} allowed, {} refused ({percent:.1} %)", grouped(allowed, "request"), thousands(refused))
 }
 
 /// Returns a wait. Below a millisecond, it comes from rounding of the server or is as good as nothing.
@@ -274,8 +275,8 @@ fn quoted(text: &str) -> String {
     format!("{text:?}")
 }
 
-fn plural(number: u64, noun: &str) -> String {
-    format!("{} {noun}{}", thousands(number), if number == 1 { "" } else { "s" })
+fn grouped(number: u64, noun: &str) -> String {
+    count(thousands(number), noun)
 }
 
 fn date_time(time_ns: u64) -> String {

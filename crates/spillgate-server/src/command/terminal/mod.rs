@@ -9,9 +9,10 @@ mod table;
 mod wrap;
 
 pub use exit::{EXIT_DENIED, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE};
-pub(crate) use format::{count, duration};
+pub(crate) use format::duration;
 pub(crate) use problem::{Problem, Problems, diagnostic_json};
-pub(crate) use spillgate_service::text::{clean, thousands};
+pub(crate) use spillgate::text::{count, thousands};
+pub(crate) use spillgate_service::text::clean;
 pub(crate) use table::Table;
 pub(crate) use wrap::wrapped;
 
