@@ -17,14 +17,14 @@ use spillgate_service::operator::{BLOCKS_MAX, NewBlock};
 
 use super::standing::{BlockJson, refused, shown};
 use super::writes::Change;
-use super::{AdminState, BODY_BYTES};
+use super::{AdminState, BODY_BYTES, page};
 
 const BLOCK: &str =
     r#"{"key":"remote_address","value":"203.0.113.9","for":"10m"}, and if needed "domain" and "reason""#;
 const UNBLOCK: &str = r#"{"key":"remote_address","value":"203.0.113.9"}, and if needed "domain""#;
 
-/// The page is built in pieces. This is the number of blocks in one piece.
-const PIECE_BLOCKS: usize = 100;
+/// The blocks that are written to a page at once.
+const BATCH_BLOCKS: usize = 100;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -58,7 +58,10 @@ fn named(key: &str, value: &str, domain: Option<&Text<'_>>) -> String {
     format!("key {}, value {}, {domain}", shown(key), shown(value))
 }
 
-pub(super) async fn block<C: Clock>(State(state): State<AdminState<C>>, request: Request) -> Result<Response, Problem> {
+pub(super) async fn block<C: Clock>(
+    State(state): State<Arc<AdminState<C>>>,
+    request: Request,
+) -> Result<Response, Problem> {
     let body = read_body(request.into_body(), BODY_BYTES).await?;
     let wire: WireBlock<'_> = object(&body).map_err(|error| Problem::bad_json(&error, BLOCK))?;
     let new = NewBlock {
@@ -77,7 +80,7 @@ pub(super) async fn block<C: Clock>(State(state): State<AdminState<C>>, request:
 }
 
 pub(super) async fn unblock<C: Clock>(
-    State(state): State<AdminState<C>>,
+    State(state): State<Arc<AdminState<C>>>,
     request: Request,
 ) -> Result<Response, Problem> {
     let body = read_body(request.into_body(), BODY_BYTES).await?;
@@ -88,7 +91,7 @@ pub(super) async fn unblock<C: Clock>(
     Ok((Extension(change), Json(json!({ "unblocked": unblocked }))).into_response())
 }
 
-pub(super) async fn blocks<C: Clock + 'static>(State(state): State<AdminState<C>>) -> Response {
+pub(super) async fn blocks<C: Clock + 'static>(State(state): State<Arc<AdminState<C>>>) -> Response {
     let now_ms = state.service.now_ms();
     let mut blocks: Vec<_> = state.service.operator().standing().blocks(now_ms).map(Arc::clone).collect();
     blocks.sort_unstable_by(|a, b| {
@@ -102,19 +105,11 @@ pub(super) async fn blocks<C: Clock + 'static>(State(state): State<AdminState<C>
         "unreadable": operator.unreadable(),
         "max": BLOCKS_MAX,
     });
-    let mut next = Some(0);
-    state.pages.page("application/json", move || {
-        let (begun, mut piece) = (next?, String::new());
-        if begun == 0 {
-            piece.push_str(head.to_string().trim_end_matches('}'));
-            piece.push_str(",\"blocks\":[");
-        }
-        for (number, block) in blocks.iter().enumerate().skip(begun).take(PIECE_BLOCKS) {
-            piece.push_str(if number > 0 { "," } else { "" });
-            piece.push_str(&json!(BlockJson::of(block, now_ms)).to_string());
-        }
-        next = Some(begun + PIECE_BLOCKS).filter(|next| *next < blocks.len());
-        piece.push_str(if next.is_none() { "]}" } else { "" });
-        Some(piece)
+    let mut sent = 0;
+    state.pages.list(&head, "blocks", move || {
+        let batch = blocks[sent..].iter().take(BATCH_BLOCKS);
+        let batch: Vec<_> = batch.map(|block| page::json(&BlockJson::of(block, now_ms))).collect();
+        sent += batch.len();
+        batch
     })
 }

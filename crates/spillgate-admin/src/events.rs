@@ -29,8 +29,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until};
 use super::AdminState;
 use super::access::{Source, peer, source};
 use super::figures::{Figures, Requests};
-use super::insight::json;
 use super::page::busy;
+use super::page::json;
 
 /// The most streams that can be open. Each of them has a connection, and takes a part of each tick.
 const STREAMS_MAX: usize = 64;
@@ -142,7 +142,7 @@ impl Drop for Permit {
     }
 }
 
-pub(super) async fn events<C: Clock + 'static>(State(state): State<AdminState<C>>, request: Request) -> Response {
+pub(super) async fn events<C: Clock + 'static>(State(state): State<Arc<AdminState<C>>>, request: Request) -> Response {
     let permit = match state.streams.permit(source(peer(&request)), &state.service.metrics().event_streams) {
         Ok(permit) => permit,
         Err((most, what)) => {
@@ -179,19 +179,19 @@ impl Events {
 }
 
 /// Returns a tick with all limits, with which a stream begins. Starts the task that makes ticks, if it does not run.
-fn begin<C: Clock + 'static>(state: &AdminState<C>) -> String {
+fn begin<C: Clock + 'static>(state: &Arc<AdminState<C>>) -> String {
     let counted = Counted::now(&state.service);
     let tick = tick(state, &counted, None);
     let mut open = state.streams.0.open.lock();
     // A task that panicked is finished too.
     if open.task.as_ref().is_none_or(JoinHandle::is_finished) {
-        open.task = Some(tokio::spawn(send_ticks(state.clone(), counted)));
+        open.task = Some(tokio::spawn(send_ticks(Arc::clone(state), counted)));
     }
     tick
 }
 
 /// Sends ticks to all streams, until no stream is open. `last` is what the first tick is compared with.
-async fn send_ticks<C: Clock + 'static>(state: AdminState<C>, mut last: Counted) {
+async fn send_ticks<C: Clock + 'static>(state: Arc<AdminState<C>>, mut last: Counted) {
     let Shared { every, open, ticks } = &*state.streams.0;
     let mut interval = interval_at(Instant::now() + *every, *every);
     // If the task was late, it does not send several ticks at once.

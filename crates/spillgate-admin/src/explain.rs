@@ -2,6 +2,8 @@
 //!
 //! An operator asks this when a caller complains. `spillgate check` gives the same answer without a server.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
@@ -33,7 +35,7 @@ fn one() -> u64 {
 }
 
 pub(super) async fn explain<C: Clock>(
-    State(state): State<AdminState<C>>,
+    State(state): State<Arc<AdminState<C>>>,
     request: Request,
 ) -> Result<Response, Problem> {
     let body = read_body(request.into_body(), BODY_BYTES).await?;
@@ -53,7 +55,7 @@ pub(super) async fn explain<C: Clock>(
         shadow: state.service.options().shadow,
         domain: &wire.domain,
         costs: &[wire.cost],
-        store: state.store.as_deref().map(str::to_owned),
+        store: state.store.clone(),
         takes: false,
         descriptors: &descriptors,
         explained: &[explained],

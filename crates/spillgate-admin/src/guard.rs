@@ -2,6 +2,8 @@
 //!
 //! The routes of operators are all behind this guard, also those that do not exist.
 
+use std::sync::Arc;
+
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
@@ -34,7 +36,7 @@ const DEFAULTS: [(header::HeaderName, HeaderValue); 2] = [
 ];
 
 /// Runs each request that is permitted, and logs it if it is a write.
-pub(super) async fn check<C: Clock>(State(state): State<AdminState<C>>, request: Request, next: Next) -> Response {
+pub(super) async fn check<C: Clock>(State(state): State<Arc<AdminState<C>>>, request: Request, next: Next) -> Response {
     match permit(&state, &request) {
         Ok(proof) if access::is_write(&request) => {
             let write = Write::new(&request, proof);

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use spillgate::Clock;
 use spillgate::insight::{Reading, Report, TopCallers};
 use spillgate::rules::{LimitDescription, Rule};
 use spillgate_http::problem::Problem;
 use spillgate_service::{CallerKeys, Service, Watched};
 
+use super::page::json;
 use super::{AdminState, query_error};
 
 /// The server that a page is of.
@@ -71,7 +73,7 @@ impl InsightQuery {
 }
 
 pub(super) async fn insight<C: Clock + 'static>(
-    State(state): State<AdminState<C>>,
+    State(state): State<Arc<AdminState<C>>>,
     query: Result<Query<InsightQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Response {
     let query = match query {
@@ -86,8 +88,7 @@ pub(super) async fn insight<C: Clock + 'static>(
         key_check: state.service.caller_check(),
         unwatched_limits: state.service.rules().unwatched(),
     };
-    let begin = format!("{{\"server\":{},\"limits\":[", json(&server));
-    limits(state, begin, move |service, watched| {
+    limits(&state, &json!({ "server": server }), move |service, watched| {
         let (rule, limit, insight) = watched;
         if !query.asks_for(rule) {
             return None;
@@ -108,8 +109,8 @@ pub(super) async fn insight<C: Clock + 'static>(
     })
 }
 
-pub(super) async fn top<C: Clock + 'static>(State(state): State<AdminState<C>>) -> Response {
-    limits(state, "{\"limits\":[".to_owned(), |service, (rule, limit, insight)| {
+pub(super) async fn top<C: Clock + 'static>(State(state): State<Arc<AdminState<C>>>) -> Response {
+    limits(&state, &json!({}), |service, (rule, limit, insight)| {
         let Reading { top_allowed: mut allowed, top_refused: mut refused, .. } = insight.read(service.limiter().now());
         hide(service, [&mut allowed, &mut refused]);
         Some(json(&TopOfLimit {
@@ -127,32 +128,23 @@ fn hide<C: Clock>(service: &Service<C>, tops: [&mut TopCallers; 2]) {
     }
 }
 
-/// Answers with a list that has one item for each watched limit, unless `item` returns none. The page is built in pieces of one
-/// limit. `begin` is the first piece.
-fn limits<C, F>(state: AdminState<C>, begin: String, item: F) -> Response
+/// Answers with the members of `head`, and with a list that has one item for each watched limit, unless `item` returns none.
+fn limits<C, F>(state: &AdminState<C>, head: &Value, item: F) -> Response
 where
     C: Clock + 'static,
     F: Fn(&Service<C>, Watched<'_>) -> Option<String> + Send + Unpin + 'static,
 {
     let (service, loaded) = (Arc::clone(&state.service), Arc::clone(&state.service.rules()));
-    let (mut begin, mut separator, mut position) = (Some(begin), "", Some((0, 0)));
-    state.pages.page("application/json", move || {
-        if begin.is_some() {
-            return begin.take();
-        }
-        while let Some((watched, next)) = loaded.watched_from(position?) {
+    let mut position = Some((0, 0));
+    // A reading is the work of some milliseconds, so each batch has only one.
+    state.pages.list(head, "limits", move || {
+        while let Some((watched, next)) = position.and_then(|position| loaded.watched_from(position)) {
             position = Some(next);
             if let Some(item) = item(&service, watched) {
-                let piece = format!("{separator}{item}");
-                separator = ",";
-                return Some(piece);
+                return vec![item];
             }
         }
         position = None;
-        Some("]}".to_owned())
+        Vec::new()
     })
-}
-
-pub(super) fn json(value: &impl Serialize) -> String {
-    serde_json::to_string(value).expect("invariant: strings and numbers become JSON in memory")
 }

@@ -60,34 +60,23 @@ const QUESTIONS: usize = 4;
 pub struct AdminState<C: Clock = SystemClock> {
     service: Arc<Service<C>>,
     access: Access,
-    rates: Arc<RateLimits>,
+    rates: RateLimits,
     writes: Arc<Semaphore>,
     /// When the state was made, which is when the server started.
     started_ms: u64,
     questions: Arc<Semaphore>,
     /// The URL of the shared store without its password. `None` if the store is memory.
-    store: Option<Arc<str>>,
+    store: Option<String>,
     reloads: ReloadHistory,
     pages: Pages,
     streams: Streams,
-}
-
-impl<C: Clock> Clone for AdminState<C> {
-    fn clone(&self) -> Self {
-        let (service, store) = (Arc::clone(&self.service), self.store.clone());
-        let (access, reloads) = (self.access.clone(), self.reloads.clone());
-        let (rates, writes) = (Arc::clone(&self.rates), Arc::clone(&self.writes));
-        let (started_ms, questions) = (self.started_ms, Arc::clone(&self.questions));
-        let (pages, streams) = (self.pages.clone(), self.streams.clone());
-        AdminState { service, access, rates, writes, questions, started_ms, store, reloads, pages, streams }
-    }
 }
 
 impl<C: Clock> AdminState<C> {
     /// Makes the state for `service`. `access` says who may use the listener.
     #[must_use]
     pub fn new(service: Arc<Service<C>>, access: Access) -> AdminState<C> {
-        let (rates, writes) = (Arc::new(RateLimits::new()), writes::permits());
+        let (rates, writes) = (RateLimits::new(), writes::permits());
         let (started_ms, reloads) = (service.now_ms(), ReloadHistory::default());
         let (pages, streams) = (Pages::new(), Streams::new(TICK_EVERY));
         let questions = Arc::new(Semaphore::new(QUESTIONS));
@@ -117,7 +106,7 @@ impl<C: Clock> AdminState<C> {
     /// memory.
     #[must_use]
     pub fn with_store(mut self, url: Option<String>) -> AdminState<C> {
-        self.store = url.map(Into::into);
+        self.store = url;
         self
     }
 }
@@ -127,7 +116,7 @@ struct Route<C: Clock> {
     method: &'static str,
     path: &'static str,
     needs: Needs,
-    handler: MethodRouter<AdminState<C>>,
+    handler: MethodRouter<Arc<AdminState<C>>>,
 }
 
 /// Returns all routes that the guard protects. A new route needs a row here. The tests of `tests/http/access.rs` then ask for a
@@ -170,7 +159,8 @@ pub fn routes() -> Vec<(&'static str, &'static str, Needs)> {
 }
 
 /// Returns the router for all paths of the admin listener.
-pub fn router<C: Clock + 'static>(state: AdminState<C>) -> Router {
+pub fn router<C: Clock + 'static>(state: impl Into<Arc<AdminState<C>>>) -> Router {
+    let state = state.into();
     let service = Arc::clone(&state.service);
     let ready = async move || spillgate_http::readiness(&service);
     let [healthz, readyz] = HEALTH;
@@ -182,7 +172,7 @@ pub fn router<C: Clock + 'static>(state: AdminState<C>) -> Router {
         .route("/ui/{file}", get(ui::file))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn_with_state(state.clone(), guard::check::<C>))
+        .layer(from_fn_with_state(Arc::clone(&state), guard::check::<C>))
         .with_state(state)
         .merge(health.method_not_allowed_fallback(wrong_method))
         .layer(map_response(guard::for_browsers))

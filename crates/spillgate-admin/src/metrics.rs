@@ -2,6 +2,8 @@
 //!
 //! Monitoring systems such as Prometheus read this page.
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::Response;
@@ -10,14 +12,17 @@ use spillgate_service::metrics::{Format, Page};
 
 use super::AdminState;
 
-pub(super) async fn metrics<C: Clock + 'static>(State(state): State<AdminState<C>>, headers: HeaderMap) -> Response {
+pub(super) async fn metrics<C: Clock + 'static>(
+    State(state): State<Arc<AdminState<C>>>,
+    headers: HeaderMap,
+) -> Response {
     let format = preferred(&headers);
     let kind = match format {
         Format::Text => "text/plain; version=0.0.4; charset=utf-8",
         Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
     };
     state.service.update_metrics();
-    let (service, mut page) = (state.service, Page::new(format));
+    let (service, mut page) = (Arc::clone(&state.service), Page::new(format));
     state.pages.page(kind, move || page.next(service.metrics()))
 }
 

@@ -11,11 +11,11 @@ use spillgate::Clock;
 use spillgate::insight::Verdict;
 use spillgate::rules::LimitDescription;
 use spillgate_service::metrics::LimitHits;
-use spillgate_service::{HISTORY_STEP, LimitStep, LimitView, Loaded, Service, Totals, attention};
+use spillgate_service::{HISTORY_STEP, LimitStep, LimitView, Loaded, Service, Totals};
 
 use super::AdminState;
 use super::figures::{Figures, Requests};
-use super::insight::json;
+use super::page::json;
 
 /// All of the answer but the limits, which follow in pieces.
 #[derive(Serialize)]
@@ -85,31 +85,23 @@ struct LimitHistory {
     wait_ms: Vec<Option<u64>>,
 }
 
-pub(super) async fn overview<C: Clock + 'static>(State(state): State<AdminState<C>>) -> Response {
+pub(super) async fn overview<C: Clock + 'static>(State(state): State<Arc<AdminState<C>>>) -> Response {
     let loaded = Arc::clone(&state.service.rules());
-    let (mut begin, mut next) = (Some(head(&state, &loaded)), Some(0));
-    let service = Arc::clone(&state.service);
-    state.pages.page("application/json", move || {
-        if begin.is_some() {
-            return begin.take();
-        }
-        let id = next?;
-        let Some(view) = loaded.charted_limit(id) else {
-            next = None;
-            return Some("]}".to_owned());
-        };
-        next = Some(id + 1);
-        let separator = if id > 0 { "," } else { "" };
-        Some(format!("{separator}{}", json(&LimitOverview::of(&service, id, view))))
+    let (service, mut id) = (Arc::clone(&state.service), 0);
+    let head = head(&state, &loaded);
+    state.pages.list(&head, "limits", move || {
+        let limit = loaded.charted_limit(id).map(|view| json(&LimitOverview::of(&service, id, view)));
+        id += 1;
+        limit.into_iter().collect()
     })
 }
 
-/// Returns the beginning of the answer, up to the first limit.
-fn head<C: Clock>(state: &AdminState<C>, loaded: &Loaded) -> String {
+/// Returns the answer without its limits.
+fn head<'a, C: Clock>(state: &'a AdminState<C>, loaded: &Loaded) -> Head<'a> {
     let (service, metrics) = (&state.service, state.service.metrics());
     let (steps, ended) = service.history();
     let column = |of: fn(&Totals) -> u64| steps.iter().map(of).collect();
-    let mut head = json(&Head {
+    Head {
         figures: Figures::of(state),
         server: Server {
             id: format!("{:016x}", service.number()),
@@ -132,11 +124,7 @@ fn head<C: Clock>(state: &AdminState<C>, loaded: &Loaded) -> String {
         history_at_ms: ended.map(|at| at.as_nanos() / 1_000_000),
         limits_left_out: loaded.uncharted(),
         changes: service.changes(loaded),
-    });
-    // The last brace comes after the limits.
-    head.truncate(head.len() - 1);
-    head.push_str(",\"limits\":[");
-    head
+    }
 }
 
 impl LimitOverview {
@@ -153,7 +141,7 @@ impl LimitOverview {
             soft_over,
             verdict,
             reason,
-            attention: verdict.map_or(0, attention),
+            attention: verdict.map_or(0, Verdict::attention),
             history: LimitHistory::of(&view.steps()),
         }
     }

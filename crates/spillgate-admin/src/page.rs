@@ -13,6 +13,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http_body::Frame;
+use serde::Serialize;
 use spillgate_http::problem::Problem;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -43,6 +44,38 @@ impl Pages {
         let body = Body::new(Pieces { next, _permit: permit });
         ([(header::CONTENT_TYPE, kind)], body).into_response()
     }
+
+    /// Makes a response that is a JSON object: the members of `head`, and then the list `name`. Each call of `batch` returns
+    /// the next items of the list as JSON, and an empty batch ends the list.
+    pub(super) fn list<F>(&self, head: &impl Serialize, name: &str, mut batch: F) -> Response
+    where
+        F: FnMut() -> Vec<String> + Send + Unpin + 'static,
+    {
+        let mut begin = json(head);
+        begin.truncate(begin.len() - "}".len());
+        let separator = if begin == "{" { "" } else { "," };
+        begin.push_str(&format!("{separator}\"{name}\":["));
+        let (mut begin, mut is_first, mut has_ended) = (Some(begin), true, false);
+        self.page("application/json", move || {
+            if begin.is_some() || has_ended {
+                return begin.take();
+            }
+            let items = batch();
+            has_ended = items.is_empty();
+            let mut piece = if has_ended { "]}".to_owned() } else { String::new() };
+            for item in items {
+                piece.push_str(if is_first { "" } else { "," });
+                piece.push_str(&item);
+                is_first = false;
+            }
+            Some(piece)
+        })
+    }
+}
+
+/// Returns a value as JSON.
+pub(super) fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("invariant: strings and numbers become JSON in memory")
 }
 
 /// Takes one of `max` permits. If all are taken, returns the answer 503 that says so: `what` is for example `pages are open`.

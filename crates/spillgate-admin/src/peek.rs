@@ -2,11 +2,13 @@
 //!
 //! An operator asks this before a reset, and after it.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
-use spillgate::rules::{self, Action, Limit, Rule};
+use spillgate::rules::{self, Action, Limit, LimitDescription, Rule};
 use spillgate::{Clock, Decision, Reason};
 use spillgate_http::json::{Entries, Text, object};
 use spillgate_http::problem::Problem;
@@ -38,14 +40,13 @@ struct PeekedDescriptor<'a> {
     entries: &'a [(&'a str, &'a str)],
     /// `None` if no rule matches.
     rule: Option<&'a str>,
-    limits: Vec<PeekedLimit<'a>>,
+    limits: Vec<PeekedLimit>,
 }
 
 #[derive(Serialize)]
-struct PeekedLimit<'a> {
-    name: Option<&'a str>,
-    file: Option<&'a str>,
-    line: Option<u32>,
+struct PeekedLimit {
+    /// `None` if the server refuses the descriptor because no rule matches it.
+    limit: Option<LimitDescription>,
     capacity: u64,
     remaining: u64,
     reset_after_ns: u64,
@@ -53,7 +54,10 @@ struct PeekedLimit<'a> {
     penalty_ns: u64,
 }
 
-pub(super) async fn peek<C: Clock>(State(state): State<AdminState<C>>, request: Request) -> Result<Response, Problem> {
+pub(super) async fn peek<C: Clock>(
+    State(state): State<Arc<AdminState<C>>>,
+    request: Request,
+) -> Result<Response, Problem> {
     let body = read_body(request.into_body(), BODY_BYTES).await?;
     let wire: Peek<'_> = object(&body).map_err(|error| Problem::bad_json(&error, EXAMPLE))?;
     let pairs: Pairs<'_> = wire.descriptors.iter().map(|entries| entries.iter().collect()).collect();
@@ -68,21 +72,22 @@ pub(super) async fn peek<C: Clock>(State(state): State<AdminState<C>>, request: 
     let loaded = state.service.rules();
     let plan = state.service.plan(&loaded, &request, Grants::default())?;
     let seen = state.service.peek_at(&plan).await?;
-    let descriptors = plan.descriptors.iter().zip(&pairs).map(|(planned, entries)| PeekedDescriptor {
-        entries,
-        rule: planned.rule.map(|rule| &*rule.path),
-        limits: planned.hits.iter().map(|(hit, limit)| PeekedLimit::of(planned.rule, limit, &seen[*hit])).collect(),
+    let shadow = state.service.options().shadow;
+    let describe = |rule: &Rule, limit: &Limit| LimitDescription::of(rule, limit).on_server(shadow);
+    let descriptors = plan.descriptors.iter().zip(&pairs).map(|(planned, entries)| {
+        let peeked = |(hit, limit): &(usize, &Limit)| {
+            PeekedLimit::of(planned.rule.map(|rule| describe(rule, limit)), &seen[*hit])
+        };
+        let limits = planned.hits.iter().map(peeked).collect();
+        PeekedDescriptor { entries, rule: planned.rule.map(|rule| &*rule.path), limits }
     });
     Ok(Json(Peeked { domain: &wire.domain, descriptors: descriptors.collect() }).into_response())
 }
 
-impl<'a> PeekedLimit<'a> {
-    fn of(rule: Option<&'a Rule>, limit: &'a Limit, seen: &Decision) -> PeekedLimit<'a> {
-        let origin = limit.origin.as_ref().or(rule.map(|rule| &rule.origin));
+impl PeekedLimit {
+    fn of(limit: Option<LimitDescription>, seen: &Decision) -> PeekedLimit {
         PeekedLimit {
-            name: limit.name.as_deref(),
-            file: origin.map(|origin| &*origin.file),
-            line: origin.map(|origin| origin.line),
+            limit,
             capacity: seen.limit,
             remaining: seen.remaining,
             reset_after_ns: seen.reset_after_ns,

@@ -2,23 +2,18 @@
 //!
 //! After a change of a rules file, an operator sees here what the server has made of it.
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use axum::response::Response;
+use serde_json::json;
 use spillgate::Clock;
 
-use super::AdminState;
+use super::{AdminState, page};
 
-pub(super) async fn reloads<C: Clock + 'static>(State(state): State<AdminState<C>>) -> Response {
+pub(super) async fn reloads<C: Clock + 'static>(State(state): State<Arc<AdminState<C>>>) -> Response {
     let mut reloads = state.reloads.newest_first();
-    let mut separator = Some("{\"reloads\":[");
-    state.pages.page("application/json", move || {
-        let before = separator?;
-        let Some(reload) = reloads.next() else {
-            separator = None;
-            return Some(format!("{}]}}", if before == "," { "" } else { before }));
-        };
-        separator = Some(",");
-        let reload = serde_json::to_string(&*reload).expect("invariant: strings and numbers become JSON in memory");
-        Some(format!("{before}{reload}"))
-    })
+    state
+        .pages
+        .list(&json!({}), "reloads", move || reloads.next().map(|reload| page::json(&*reload)).into_iter().collect())
 }

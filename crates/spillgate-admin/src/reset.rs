@@ -3,6 +3,8 @@
 //! With a reset, an operator unblocks a customer at once. Without a reset, the customer would stay blocked until the window or
 //! the penalty ends.
 
+use std::sync::Arc;
+
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -40,7 +42,10 @@ struct ResetByRules<'a> {
     descriptors: Vec<Entries<'a>>,
 }
 
-pub(super) async fn reset<C: Clock>(State(state): State<AdminState<C>>, request: Request) -> Result<Response, Problem> {
+pub(super) async fn reset<C: Clock>(
+    State(state): State<Arc<AdminState<C>>>,
+    request: Request,
+) -> Result<Response, Problem> {
     let body = read_body(request.into_body(), BODY_BYTES).await?;
     let kind: Kind = object(&body).map_err(|error| Problem::bad_json(&error, EXAMPLE))?;
     let mut reset = Reset::default();

@@ -11,15 +11,17 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use spillgate::Clock;
 use spillgate::rules::{self, LimitDescription};
 use spillgate_http::problem::Problem;
 use spillgate_service::Loaded;
 
+use super::page::json;
 use super::{AdminState, query_error};
 
-/// The page is built in pieces. This is the number of rules in one piece.
-const PIECE_RULES: usize = 100;
+/// The rules that are written to a page at once.
+const BATCH_RULES: usize = 100;
 /// The most text of one rule in an answer, in bytes. A large part of a file can be nested in one rule.
 const TEXT_BYTES_MAX: usize = 16 << 10;
 /// The most rules with one path that are shown.
@@ -118,7 +120,7 @@ fn without_indentation(text: &str) -> String {
 }
 
 pub(super) async fn rules<C: Clock + 'static>(
-    State(state): State<AdminState<C>>,
+    State(state): State<Arc<AdminState<C>>>,
     query: Result<Query<RulesQuery>, QueryRejection>,
 ) -> Response {
     let loaded = Arc::clone(&state.service.rules());
@@ -138,23 +140,13 @@ fn wrong_query(detail: String) -> Response {
 }
 
 fn all<C: Clock>(state: &AdminState<C>, loaded: Arc<Loaded>) -> Response {
-    let (rules, mut next) = (loaded.rules().count(), Some(0));
-    let shadow = state.service.options().shadow;
-    state.pages.page("application/json", move || {
-        let (begun, mut piece) = (next?, String::new());
-        if begun == 0 {
-            let domains: Vec<_> = loaded.domains().map(Domain::from).collect();
-            piece.push_str("{\"domains\":");
-            add(&mut piece, &domains);
-            piece.push_str(",\"rules\":[");
-        }
-        for (number, rule) in loaded.rules().enumerate().skip(begun).take(PIECE_RULES) {
-            piece.push_str(if number > 0 { "," } else { "" });
-            add(&mut piece, &Rule::of(rule, shadow));
-        }
-        next = Some(begun + PIECE_RULES).filter(|next| *next < rules);
-        piece.push_str(if next.is_none() { "]}" } else { "" });
-        Some(piece)
+    let (shadow, mut sent) = (state.service.options().shadow, 0);
+    let domains: Vec<_> = loaded.domains().map(Domain::from).collect();
+    state.pages.list(&json!({ "domains": domains }), "rules", move || {
+        let batch: Vec<_> =
+            loaded.rules().skip(sent).take(BATCH_RULES).map(|rule| json(&Rule::of(rule, shadow))).collect();
+        sent += batch.len();
+        batch
     })
 }
 
@@ -169,8 +161,4 @@ fn with_text(loaded: &Loaded, domain: &str, path: &str, shadow: bool) -> Respons
     }
     let domains = loaded.domains().filter(|known| &*known.name == domain).map(Domain::from).collect();
     Json(WrittenRules { domains, rules }).into_response()
-}
-
-fn add(piece: &mut String, value: &impl Serialize) {
-    piece.push_str(&serde_json::to_string(value).expect("invariant: strings and numbers become JSON in memory"));
 }

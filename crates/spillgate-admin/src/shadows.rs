@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
@@ -114,7 +115,7 @@ struct SwitchedRule<'a> {
 }
 
 pub(super) async fn shadow<C: Clock>(
-    State(state): State<AdminState<C>>,
+    State(state): State<Arc<AdminState<C>>>,
     request: Request,
 ) -> Result<Response, Problem> {
     let body = read_body(request.into_body(), BODY_BYTES).await?;
@@ -150,7 +151,7 @@ pub(super) async fn shadow<C: Clock>(
     Ok((Extension(change), Json(answer)).into_response())
 }
 
-pub(super) async fn shadows<C: Clock>(State(state): State<AdminState<C>>) -> Response {
+pub(super) async fn shadows<C: Clock>(State(state): State<Arc<AdminState<C>>>) -> Response {
     let (standing, now_ms) = (state.service.operator().standing(), state.service.now_ms());
     let mut rules = Vec::new();
     for (domain, path, switch) in standing.switches() {

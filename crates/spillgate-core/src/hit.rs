@@ -36,6 +36,18 @@ pub enum Binding {
     Quota,
 }
 
+impl Binding {
+    /// Returns the word for it in rules files and answers: `enforce`, `shadow` or `quota`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Binding::Enforce => "enforce",
+            Binding::Shadow => "shadow",
+            Binding::Quota => "quota",
+        }
+    }
+}
+
 /// One operation on one limit, for one key.
 ///
 /// ```

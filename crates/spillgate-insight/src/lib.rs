@@ -54,7 +54,7 @@ use tally::Tally;
 pub use reading::{CallerId, CallerName, Counts, Reading, Sampled, SampledCaller, Span, TopCaller, TopCallers};
 pub use report::{Callers, Estimate, Percentiles, Range, Report, SpanReport, WaitPercentiles};
 pub use suggest::{SuggestedRule, Suggestion};
-pub use verdict::Verdict;
+pub use verdict::{Urgency, Verdict};
 pub use waits::Waits;
 
 /// The spans of a reading, in nanoseconds: a minute, ten minutes, and an hour.

@@ -83,6 +83,44 @@ impl Verdict {
             Verdict::TooLittleToTell => "Read the reason and the figures.",
         }
     }
+
+    /// Returns how much a limit with this verdict needs the attention of an operator, from 1 to 6. Lists show the limits with
+    /// the highest numbers first.
+    #[must_use]
+    pub const fn attention(self) -> u8 {
+        match self {
+            Verdict::TooStrict => 6,
+            Verdict::Bursts => 5,
+            Verdict::OneAbuser => 4,
+            Verdict::NeverBinding => 3,
+            Verdict::Effective => 2,
+            Verdict::TooLittleToTell => 1,
+        }
+    }
+
+    /// Returns how serious the verdict is.
+    #[must_use]
+    pub const fn urgency(self) -> Urgency {
+        match self {
+            Verdict::TooStrict => Urgency::High,
+            Verdict::Bursts | Verdict::OneAbuser | Verdict::NeverBinding => Urgency::Low,
+            Verdict::Effective => Urgency::None,
+            Verdict::TooLittleToTell => Urgency::Unknown,
+        }
+    }
+}
+
+/// How serious a [`Verdict`] is: the colour in which it is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgency {
+    /// Clients that keep to the limit's purpose are refused.
+    High,
+    /// The limit works, and could fit better.
+    Low,
+    /// There is nothing to do.
+    None,
+    /// There are too few figures.
+    Unknown,
 }
 
 /// A verdict with its reason.

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use serde::ser::SerializeStruct as _;
 use serde::{Deserialize, Serialize, Serializer};
-use spillgate_core::{Algorithm, Anchor, Binding, Denied};
+use spillgate_core::{Algorithm, Binding};
 
 use spillgate_limiter::units::{format_bytes, format_duration};
+use spillgate_text::thousands;
 
 use crate::{Limit, Rule, Unit};
 
@@ -112,7 +113,7 @@ impl LimitDescription {
     #[must_use]
     pub fn on_server(mut self, shadow: bool) -> LimitDescription {
         if shadow {
-            binding_word(Binding::Shadow).clone_into(&mut self.options.binding);
+            Binding::Shadow.as_str().clone_into(&mut self.options.binding);
         }
         self
     }
@@ -142,8 +143,8 @@ impl LimitDescription {
             algorithm => parts.push(algorithm.replace('_', " ")),
         }
         match self.algorithm.as_str() {
-            "token_bucket" => parts.push(format!("burst {}", grouped(self.capacity))),
-            "leaky_bucket" => parts.push(format!("queue {}", grouped(self.capacity.saturating_sub(1)))),
+            "token_bucket" => parts.push(format!("burst {}", thousands(self.capacity))),
+            "leaky_bucket" => parts.push(format!("queue {}", thousands(self.capacity.saturating_sub(1)))),
             _ => {}
         }
         if options.anchor.as_deref() == Some("first_hit") {
@@ -153,7 +154,7 @@ impl LimitDescription {
             parts.push(format!("{segments} segments"));
         }
         if options.hard_capacity > self.capacity {
-            parts.push(format!("soft up to {}", grouped(options.hard_capacity)));
+            parts.push(format!("soft up to {}", thousands(options.hard_capacity)));
         }
         if options.denied == "charged" {
             parts.push("refusals charged".to_owned());
@@ -187,27 +188,22 @@ impl QuotaOptions {
     fn of(rule: &Rule, limit: &Limit) -> QuotaOptions {
         let quota = &limit.quota;
         let (anchor, segments) = match quota.algorithm() {
-            Algorithm::FixedWindow(Anchor::Epoch) => (Some("epoch"), None),
-            Algorithm::FixedWindow(Anchor::FirstHit) => (Some("first_hit"), None),
+            Algorithm::FixedWindow(anchor) => (Some(anchor.as_str()), None),
             Algorithm::SlidingWindowCounter { segments } => (None, Some(segments)),
             Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::SlidingWindowLog | Algorithm::Concurrency => {
                 (None, None)
             }
-        };
-        let denied = match quota.denied() {
-            Denied::Free => "free",
-            Denied::Charged => "charged",
         };
         QuotaOptions {
             anchor: anchor.map(str::to_owned),
             segments,
             hard_capacity: quota.hard_capacity(),
             penalty_ns: quota.penalty_ns(),
-            denied: denied.to_owned(),
+            denied: quota.denied().as_str().to_owned(),
             lease_ns: quota.lease_ns(),
             post_paid: limit.post_paid,
             exposed: limit.exposed,
-            binding: binding_word(rule.binding()).to_owned(),
+            binding: rule.binding().as_str().to_owned(),
         }
     }
 }
@@ -246,16 +242,6 @@ impl Serialize for LimitDescription {
     }
 }
 
-/// Returns the word for what a refusal by a limit does to its request: `enforce`, `shadow` or `quota`.
-#[must_use]
-pub const fn binding_word(binding: Binding) -> &'static str {
-    match binding {
-        Binding::Enforce => "enforce",
-        Binding::Shadow => "shadow",
-        Binding::Quota => "quota",
-    }
-}
-
 /// Returns a number of units with their window, for example `30 per minute` or `150 per 2m`. Without a window, they are
 /// permits: `3 at once`.
 ///
@@ -265,25 +251,12 @@ pub const fn binding_word(binding: Binding) -> &'static str {
 /// ```
 #[must_use]
 pub fn limit_size(units: u64, window_ns: Option<u64>) -> String {
-    let units = grouped(units);
+    let units = thousands(units);
     let Some(window) = window_ns.map(Duration::from_nanos) else { return format!("{units} at once") };
     match Unit::ALL.iter().find(|unit| unit.window() == window) {
         Some(unit) => format!("{units} per {}", unit.as_str()),
         None => format!("{units} per {}", format_duration(window)),
     }
-}
-
-/// Returns a whole number with commas: `10,000,000`.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 #[cfg(test)]

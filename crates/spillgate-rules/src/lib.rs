@@ -84,7 +84,7 @@ mod suggestion;
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 
-pub use describe::{LimitDescription, QuotaOptions, binding_word, limit_size};
+pub use describe::{LimitDescription, QuotaOptions, limit_size};
 pub use index::{How, Outcome, Rules, Step};
 pub use model::{
     Defaults, Domain, Limit, LimitSketch, MAX_DEPTH, MAX_FILE_BYTES, MAX_LIMITS, MAX_PATH_BYTES, MAX_RULES, Metadata,

@@ -69,7 +69,7 @@ fn every_surface_says_the_same_of_a_limit() {
     let admin = format!("http://{}", server.admin());
 
     let get = |path: &str| http::get(server.admin(), path, &[]).body;
-    let explained = http::request(server.admin(), "POST", "/explain", &[], &request).expect("the server answers").body;
+    let ask = |path| http::request(server.admin(), "POST", path, &[], &request).expect("the server answers").body;
     let run = |arguments: String| folder.run(&arguments).stdout;
     let replay = ["replay", &file, "--log", "a.log", "--json", "--format"];
     let replay: Vec<&str> = replay.into_iter().chain(["$remote_addr $msec \"$request\""]).collect();
@@ -79,7 +79,8 @@ fn every_surface_says_the_same_of_a_limit() {
         ("/overview", get("/overview")),
         ("/insight", get("/insight")),
         ("/top", get("/top")),
-        ("/explain", explained),
+        ("/explain", ask("/explain")),
+        ("/peek", ask("/peek")),
         ("check", run(format!("check {file} --json -d d {}", entries.join(" ")))),
         ("key", run(format!("key {file} --json -d d {}", entries.join(" ")))),
         ("insight", run(format!("insight --json --admin {admin}"))),

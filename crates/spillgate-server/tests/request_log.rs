@@ -45,7 +45,7 @@ fn at_debug_each_request_is_in_the_log_with_its_rules_and_answer() {
     let hit = format!(r#"{{"bucket":"mail\n","key":"{key}","limit":5,"window_ms":1000}}"#);
     assert_eq!(http::request(server.http(), "POST", "/v1/hit", &[], &hit).expect("the server answers").status, 200);
     let line = server.process.logged("limits of the call");
-    let named = format!(r#"bucket="mail\n" key="{key}" limits="Take sliding_window_log of 5 in 1000 ms""#);
+    let named = format!(r#"bucket="mail\n" key="{key}" limits="Take 5 per second, sliding_window_log""#);
     assert!(line.contains(&named), "{line}");
 }
 

@@ -8,7 +8,7 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::ptr;
 use std::sync::Arc;
 
-use spillgate::insight::{CallerId, CallerName, LimitInsight, Options, Take, Verdict};
+use spillgate::insight::{CallerId, CallerName, LimitInsight, Options, Take};
 use spillgate::rules::{Limit, Request, Rule, Rules};
 use spillgate::{Clock, KeyHasher, Time};
 
@@ -197,19 +197,6 @@ fn watch_all(now: Time, loaded: &Loaded, request: &Request<'_>, answer: AnswerVi
                 insight.count(now, key, &take);
             }
         }
-    }
-}
-
-/// Returns how much a limit with this verdict needs the attention of an operator. The limits with the highest numbers are shown
-/// first. A limit without a verdict has 0.
-pub const fn attention(verdict: Verdict) -> u8 {
-    match verdict {
-        Verdict::TooStrict => 6,
-        Verdict::Bursts => 5,
-        Verdict::OneAbuser => 4,
-        Verdict::NeverBinding => 3,
-        Verdict::Effective => 2,
-        Verdict::TooLittleToTell => 1,
     }
 }
 

@@ -55,7 +55,7 @@ pub use client::{Client, Grants};
 pub use error::ServiceError;
 pub use history::{HISTORY_STEP, HISTORY_STEPS, LimitStep, LimitView, StoreLatency, Totals};
 pub use insight::Watched;
-pub use insight::{attention, caller_name};
+pub use insight::caller_name;
 pub use loaded::{Loaded, UNMATCHED};
 pub use named_limits::{Reset, not_reset};
 pub use options::{Bounds, CallerKeys, Insight, ServiceOptions};

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use spillgate::rules::Request;
+use spillgate::rules::{Request, limit_size};
 use spillgate::{Hit, Time, Verdict};
 use tracing::Level;
 
@@ -98,9 +98,8 @@ impl RequestLog {
         let (bucket, key) = named.map(|(bucket, key)| (BoundedText::of(bucket), BoundedText::of(key))).unzip();
         let mut limits = BoundedText::default();
         for Hit { quota, op, .. } in hits {
-            let (algorithm, limit, window_ms) =
-                (quota.algorithm().as_str(), quota.limit(), quota.window_ns() / 1_000_000);
-            limits.add(format_args!("{:?} {algorithm} of {limit} in {window_ms} ms; ", op.kind()));
+            let size = limit_size(quota.limit(), Some(quota.window_ns()).filter(|window_ns| *window_ns > 0));
+            limits.add(format_args!("{:?} {size}, {}; ", op.kind(), quota.algorithm().as_str()));
         }
         let (allowed, limits) = (verdict.allowed, limits.0.trim_end_matches("; "));
         let source = verdict.source.as_str();

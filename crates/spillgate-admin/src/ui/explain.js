@@ -55,7 +55,7 @@ function ruleNode(rule, decisions, isBlocked) {
   return h('div.rule',
     h('p', 'Rule ', h('code', rule.rule), faint(` ${rule.file}:${rule.line}`)),
     notes.filter(Boolean).map((note) => h('p', note)),
-    rule.limits.length > 0 && h('ul', ...rule.limits.map((_, number) => limitNode(rule, decisions.find((one) => one.limit === number), number, isBlocked))));
+    rule.limits.length > 0 && h('ul', ...rule.limits.map((_, number) => limitNode(rule, decisions.find((one) => one.index === number), number, isBlocked))));
 }
 
 function descriptorNode(descriptor, decisions) {
@@ -80,7 +80,7 @@ function sentence(answer) {
   if (blocked) return `Refused now by a block: ${blocked.key}=${blocked.value}, for ${left(blocked.ends_in_ms)}`;
   if (asked.allowed) return asked.limits.length ? 'Allowed now' : 'Allowed now: no limit applies to it';
   const rule = refusing && answer.descriptors[refusing.descriptor]?.matched;
-  const by = rule ? ` by ${rule.limits[refusing.limit]?.label ?? refusing.name} (${rule.rule})` : '';
+  const by = rule ? ` by ${rule.limits[refusing.index]?.label ?? refusing.name} (${rule.rule})` : '';
   return `Refused now${by}${asked.retry_after_ns === null ? '' : `. Ask again in ${duration(asked.retry_after_ns)}`}`;
 }
 

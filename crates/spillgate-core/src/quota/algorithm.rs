@@ -128,6 +128,17 @@ pub enum Anchor {
     FirstHit,
 }
 
+impl Anchor {
+    /// Returns the word for it in rules files and answers: `epoch` or `first_hit`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Anchor::Epoch => "epoch",
+            Anchor::FirstHit => "first_hit",
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

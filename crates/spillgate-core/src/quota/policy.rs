@@ -15,6 +15,17 @@ pub enum Denied {
     Charged,
 }
 
+impl Denied {
+    /// Returns the word for it in rules files and answers: `free` or `charged`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Denied::Free => "free",
+            Denied::Charged => "charged",
+        }
+    }
+}
+
 /// What to answer for a limit while the shared store fails.
 ///
 /// [`QuotaBuilder::on_store_failure`](super::QuotaBuilder::on_store_failure) has an example. This enum is exhaustive on

@@ -23,19 +23,23 @@ const ASK: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}]}"#;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-fn state(app: &App) -> AdminState<ManualClock> {
-    AdminState::new(Arc::clone(&app.service), Access::default())
+fn state(app: &App) -> Arc<AdminState<ManualClock>> {
+    Arc::new(AdminState::new(Arc::clone(&app.service), Access::default()))
+}
+
+fn ticking(app: &App, every: Duration) -> Arc<AdminState<ManualClock>> {
+    Arc::new(AdminState::new(Arc::clone(&app.service), Access::default()).with_tick(every))
 }
 
 /// Opens a stream from the address `peer`, and returns its status and its body.
-fn open(app: &App, state: &AdminState<ManualClock>, peer: Peer) -> (u16, Body) {
+fn open(app: &App, state: &Arc<AdminState<ManualClock>>, peer: Peer) -> (u16, Body) {
     let mut request = Request::get("/events").body(Body::empty()).expect("the request is valid");
     request.extensions_mut().insert(ConnectInfo(peer));
-    let answer = app.run(admin::router(state.clone()).oneshot(request)).expect("a router never fails");
+    let answer = app.run(admin::router(Arc::clone(state)).oneshot(request)).expect("a router never fails");
     (answer.status().as_u16(), answer.into_body())
 }
 
-fn stream(app: &App, state: &AdminState<ManualClock>) -> Body {
+fn stream(app: &App, state: &Arc<AdminState<ManualClock>>) -> Body {
     let (status, body) = open(app, state, Peer::Unix);
     assert_eq!(status, 200);
     body
@@ -179,7 +183,7 @@ fn a_block_and_a_shadow_switch_are_events() {
 #[test]
 fn a_stream_ends_after_an_hour_and_when_the_server_drains() {
     let app = App::new();
-    let mut body = stream(&app, &state(&app).with_tick(HOUR / 10));
+    let mut body = stream(&app, &ticking(&app, HOUR / 10));
     let begun = app.run(async { tokio::time::Instant::now() });
     while message(&app, &mut body).is_some() {}
     assert_eq!(app.run(async { tokio::time::Instant::now() }) - begun, HOUR);
@@ -194,7 +198,7 @@ fn a_stream_ends_after_an_hour_and_when_the_server_drains() {
 #[test]
 fn a_stream_without_ticks_sends_comments() {
     let app = App::new();
-    let mut body = stream(&app, &state(&app).with_tick(HOUR));
+    let mut body = stream(&app, &ticking(&app, HOUR));
     drop(message(&app, &mut body));
     assert_eq!(message(&app, &mut body).as_deref(), Some(":\n\n"));
     assert_eq!(message(&app, &mut body).as_deref(), Some(":\n\n"));

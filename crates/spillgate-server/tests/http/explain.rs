@@ -146,13 +146,18 @@ fn an_explanation_shows_each_level_and_the_rule_with_its_line() {
 fn a_peek_shows_states_and_penalties() {
     let app = App::new();
     check(&app, &json!([{"pair": "a"}]), 1);
-    let seen = peek(&app, &json!([{"pair": "a"}, {"unknown": "b"}]));
+    let mut seen = peek(&app, &json!([{"pair": "a"}, {"unknown": "b"}]));
+    for (number, line) in [(0, 14), (1, 15)] {
+        let limit = seen["descriptors"][0]["limits"][number]["limit"].take();
+        assert_eq!((&limit["file"], &limit["line"]), (&json!("rules/api.yaml"), &json!(line)));
+        seen["descriptors"][0]["limits"][number]["limit"] = limit["name"].clone();
+    }
     let day_ns = 86_400_000_000_000_u64;
     let expected = json!({
         "entries": [["pair", "a"]], "rule": "pair", "limits": [
-            {"name": "burst", "file": "rules/api.yaml", "line": 14, "capacity": 1, "remaining": 0,
+            {"limit": "burst", "capacity": 1, "remaining": 0,
              "reset_after_ns": 1_000_000_000, "penalty_ns": 0},
-            {"name": "daily", "file": "rules/api.yaml", "line": 15, "capacity": 150, "remaining": 149,
+            {"limit": "daily", "capacity": 150, "remaining": 149,
              "reset_after_ns": day_ns, "penalty_ns": 0},
         ],
     });
@@ -241,9 +246,9 @@ fn a_descriptor_that_is_refused_because_no_rule_matches_is_explained() {
     let said = explain(&app, &json!([{"user_id": "7"}, {"unknown": "1"}]), 1);
     assert_eq!(said["descriptors"][1]["rule"], Value::Null);
     let asked = &said["asked"][0];
-    assert_eq!((&asked["allowed"], &asked["limits"][0]["limit"]), (&json!(false), &json!(0)));
+    assert_eq!((&asked["allowed"], &asked["limits"][0]["index"]), (&json!(false), &json!(0)));
     let unmatched = &asked["limits"][1];
-    let found = (&unmatched["limit"], &unmatched["name"], &unmatched["allowed"], &unmatched["descriptor"]);
+    let found = (&unmatched["index"], &unmatched["name"], &unmatched["allowed"], &unmatched["descriptor"]);
     assert_eq!(found, (&Value::Null, &json!("unmatched"), &json!(false), &json!(1)));
     explains_what_comes(&app, &json!([{"unknown": "1"}]), 1);
     explains_what_comes(&app, &json!([{"user_id": "7"}, {"unknown": "1"}]), 1);

@@ -30,10 +30,10 @@ fn keyword_holds(
     let items = || value.as_array().map_or(&[][..], Vec::as_slice);
     let holds = match keyword {
         "$ref" => {
-            let pointer = rule.as_str().and_then(|target| target.strip_prefix('#'));
-            let target = pointer.and_then(|pointer| file.pointer(pointer));
-            return check(file, target.ok_or_else(|| format!("{place}: {rule} does not exist"))?, value, place);
+            let target = target(file, rule).ok_or_else(|| format!("{place}: {rule} does not exist"))?;
+            return check(file, target, value, place);
         }
+        "allOf" => return list().iter().try_for_each(|schema| check(file, schema, value, place)),
         "anyOf" => list().iter().any(|schema| check(file, schema, value, place).is_ok()),
         "type" => list().iter().any(|kind| is_of(kind, value)),
         "enum" => list().contains(value),
@@ -49,9 +49,20 @@ fn keyword_holds(
             !value.is_object() || list().iter().all(has)
         }
         "properties" | "additionalProperties" => return members_hold(file, schema, value, place),
+        "unevaluatedProperties" => {
+            let every = schema["allOf"].as_array().into_iter().flatten();
+            let parts: Vec<_> = every.filter_map(|part| target(file, &part["$ref"])).chain([schema]).collect();
+            let is_known = |name: &String| parts.iter().any(|part| part["properties"].get(name).is_some());
+            *rule == Value::Bool(false) && value.as_object().is_none_or(|members| members.keys().all(is_known))
+        }
         _ => return Err(format!("{place}: the keyword {keyword} is unknown")),
     };
     if holds { Ok(()) } else { wrong() }
+}
+
+/// Returns the schema to which a reference points.
+fn target<'f>(file: &'f Value, reference: &Value) -> Option<&'f Value> {
+    file.pointer(reference.as_str()?.strip_prefix('#')?)
 }
 
 /// Checks the members of an object.
@@ -109,6 +120,13 @@ fn values_that_break_a_schema_are_found() {
     }
     assert!(check(&file, &json!({"$ref": "#/b"}), &json!(1), "").is_err());
     assert!(check(&file, &json!({"pattern": "a"}), &json!("a"), "").is_err());
+    let more = json!({"b": {"properties": {"n": {"type": "integer"}}, "required": ["n"]}});
+    let both =
+        json!({"allOf": [{"$ref": "#/b"}], "properties": {"m": {"type": "string"}}, "unevaluatedProperties": false});
+    assert_eq!(check(&more, &both, &json!({"n": 1, "m": "a"}), ""), Ok(()));
+    for bad in [json!({"m": "a"}), json!({"n": "a"}), json!({"n": 1, "m": 1}), json!({"n": 1, "l": 1})] {
+        assert!(check(&more, &both, &bad, "").is_err(), "{bad}");
+    }
     let either = json!({"anyOf": [{"type": "string"}, {"type": "object", "additionalProperties": {"type": "string"}}]});
     assert!(
         check(&file, &either, &json!({"a": "b"}), "").is_ok() && check(&file, &either, &json!({"a": 1}), "").is_err()

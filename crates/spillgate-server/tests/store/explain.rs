@@ -76,7 +76,7 @@ fn a_peek_shows_what_is_left_in_the_store() {
     assert_eq!(check(server.http(), "user", "7").0, 200);
     let limits = post(&server, "/peek", "user", None)["descriptors"][0]["limits"].clone();
     assert_eq!((&limits[0]["remaining"], &limits[1]["remaining"]), (&json!(2), &json!(4)));
-    assert_eq!(limits[0]["name"], "bucket");
+    assert_eq!(limits[0]["limit"]["name"], "bucket");
 }
 
 #[test]

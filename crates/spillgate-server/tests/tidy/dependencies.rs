@@ -1,4 +1,4 @@
-//! Checks the licence and the minimum Rust version of each dependency, as `cargo metadata` reports them.
+//! Checks the licence, the minimum Rust version and the users of each dependency, as `cargo metadata` reports them.
 //!
 //! With an update of Cargo.lock, a dependency can get another licence or need a newer Rust. These tests notice both.
 
@@ -13,6 +13,23 @@ use super::{assert_none, root};
 /// one of the two is enough.
 const LICENCES: [&str; 8] =
     ["MIT", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-3-Clause", "BSL-1.0", "ISC", "Unicode-3.0", "Zlib"];
+
+/// Crates that must not be linked, and why.
+const BANNED: [(&str, &str); 4] = [
+    ("serde_yaml", "nobody maintains it; serde-saphyr reports line and column"),
+    ("serde_yml", "nobody maintains it; serde-saphyr reports line and column"),
+    ("fred", "the store on Redis uses the crate redis"),
+    ("openssl-sys", "TLS is rustls with ring, so that no library of the system is needed"),
+];
+
+/// Our crates that may use an outer crate directly. The compiler keeps our crates apart; it cannot say that YAML, the
+/// allocator or the client of Redis is the business of one crate alone.
+const USERS: [(&str, &[&str]); 4] = [
+    ("serde-saphyr", &["spillgate-text"]),
+    ("redis", &["spillgate-redis"]),
+    ("clap", &["spillgate-server"]),
+    ("mimalloc", &["spillgate-server"]),
+];
 
 /// Returns the output of `cargo metadata` about the packages for this machine. Nothing is downloaded.
 fn metadata() -> Value {
@@ -114,6 +131,34 @@ fn no_dependency_needs_a_newer_rust_than_the_manifest_declares() {
         &newer.collect::<Vec<_>>(),
         &format!("a dependency must not need a newer Rust than rust-version, {declared}"),
     );
+}
+
+#[test]
+fn banned_crates_are_not_linked_and_some_have_one_user() {
+    let metadata = metadata();
+    let mut problems = Vec::new();
+    for package in packages(&metadata, true) {
+        let reason = BANNED.iter().find(|(name, _)| package["name"] == *name);
+        problems.extend(reason.map(|(name, reason)| format!("{name}: {reason}")));
+        let own = package["name"].as_str().filter(|name| name.starts_with("spillgate"));
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let users = USERS.iter().find(|(name, _)| dependency["name"] == *name && dependency["kind"].is_null());
+            if let (Some(own), Some((name, users))) = (own, users)
+                && !users.contains(&own)
+            {
+                problems.push(format!("{own} uses {name}, and only {users:?} may"));
+            }
+        }
+    }
+    assert_none(&problems, "the lists BANNED and USERS of this test say which crates may use which");
+    for (name, users) in USERS {
+        let manifest = root().join("crates").join(users[0]).join("Cargo.toml");
+        let manifest = std::fs::read_to_string(manifest).unwrap();
+        assert!(
+            manifest.contains(&format!("\n{name}.workspace")) || manifest.contains(&format!("\n{name} = ")),
+            "{name} has no user"
+        );
+    }
 }
 
 #[test]

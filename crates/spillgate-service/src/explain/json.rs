@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 use spillgate::Wait;
-use spillgate::rules::{Limit, LimitDescription, Origin, Outcome, Rule, Rules, Step, binding_word};
+use spillgate::rules::{Limit, LimitDescription, Origin, Outcome, Rule, Rules, Step};
 
 use super::{After, Explained, ExplainedLimit, Pairs, is_left_out};
 
@@ -122,9 +122,9 @@ fn explained_limit_json(explained: &ExplainedLimit<'_>) -> Value {
     let decision = &explained.decision;
     json!({
         "descriptor": explained.descriptor,
-        "limit": explained.number,
+        "index": explained.number,
         "name": explained.limit.name.as_deref(),
-        "binding": binding_word(explained.binding),
+        "binding": explained.binding.as_str(),
         "allowed": decision.allowed,
         "reason": decision.reason.as_str(),
         "soft_over": decision.soft_over,

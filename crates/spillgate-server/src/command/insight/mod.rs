@@ -18,7 +18,6 @@ use crate::cli::Insight;
 use fetch::Admin;
 use merge::Fleet;
 use page::{Limit, Page};
-use spillgate_service::attention;
 
 /// A limit with its report.
 struct Reported {
@@ -99,7 +98,7 @@ fn ask(insight: &Insight, terminal: &mut Terminal) -> Result<Answers, Problem> {
     }
     let report = |limit: Limit| Reported { report: limit.reading.report(), limit };
     let mut limits: Vec<_> = fleet.limits.into_iter().map(report).collect();
-    limits.sort_by_key(|reported| Reverse(attention(reported.report.verdict)));
+    limits.sort_by_key(|reported| Reverse(reported.report.verdict.attention()));
     Ok(Answers { limits, servers, callers_match, unwatched_limits, notes, problems })
 }
 

@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use spillgate::insight::{Callers, Estimate, Percentiles, Range, Report, SpanReport, TopCallers, Verdict};
+use spillgate::insight::{Callers, Estimate, Percentiles, Range, Report, SpanReport, TopCallers, Urgency, Verdict};
 use spillgate::rules::{LimitDescription, limit_size};
 use spillgate::units::format_duration;
 
 use super::Reported;
-use crate::command::terminal::{Terminal, Tone, clean, thousands, wrapped};
+use crate::command::terminal::{Terminal, Tone, clean, count, thousands, wrapped};
 
 /// At most this many callers are shown.
 const CALLERS: usize = 5;
@@ -63,11 +63,11 @@ pub(crate) fn title(limit: &LimitDescription, terminal: &Terminal) -> String {
 
 /// Returns the name of a verdict, coloured.
 pub(crate) fn verdict_name(verdict: Verdict, terminal: &Terminal) -> String {
-    let tone = match verdict {
-        Verdict::TooStrict => Tone::Bad,
-        Verdict::Bursts | Verdict::OneAbuser | Verdict::NeverBinding => Tone::Warn,
-        Verdict::Effective => Tone::Good,
-        Verdict::TooLittleToTell => Tone::Faint,
+    let tone = match verdict.urgency() {
+        Urgency::High => Tone::Bad,
+        Urgency::Low => Tone::Warn,
+        Urgency::None => Tone::Good,
+        Urgency::Unknown => Tone::Faint,
     };
     terminal.paint(tone, verdict.words())
 }
@@ -121,13 +121,11 @@ pub(crate) fn push_rules(text: &mut String, rules: &str) {
 pub(crate) fn counts(span: &SpanReport, passes: bool) -> String {
     let refused = if passes { "over the limit" } else { "refused" };
     let percent = 100.0 * span.counts.refused_requests as f64 / span.counts.requests.max(1) as f64;
-    let requests = units(span.counts.requests as f64);
     let Callers { asked, refused: refused_callers, .. } = span.callers;
     let mut text = format!(
-        "{requests} request{}, {percent:.1} % {refused}; {} caller{}, {} {refused}",
-        plural(span.counts.requests as f64),
-        estimate(&asked),
-        plural(asked.value),
+        "{}, {percent:.1} % {refused}; {}, {} {refused}",
+        count(units(span.counts.requests as f64), "request"),
+        count(estimate(&asked), "caller"),
         part(&refused_callers, &asked)
     );
     if let Some(waits) = span.waits {
@@ -141,11 +139,6 @@ pub(crate) fn counts(span: &SpanReport, passes: bool) -> String {
         );
     }
     text
-}
-
-/// Returns the end of a noun after this number.
-fn plural(number: f64) -> &'static str {
-    if number == 1.0 { "" } else { "s" }
 }
 
 fn span_name(span: &SpanReport) -> String {
