@@ -1,21 +1,18 @@
 //! The verdict: the answer to all hits of one request.
 //!
-//! The hits of one request can be decided in several parts, for example in several hash slots of a Redis Cluster. This
-//! code also forms the verdict on such a request, so that all stores combine decisions by the same rule.
+//! Some stores decide the hits of one request in several parts, for example in several hash slots of a Redis Cluster.
+//! They form the verdict with this code too, so all stores combine decisions by the same rule.
 
 use crate::{Binding, Decision, Hit, Time, Wait};
 
 /// Which part of the system made a verdict; [`Verdict::with_source`] has an example.
-///
-/// This enum is exhaustive on purpose, because verdicts are counted by source. If a source is added, the compiler shows
-/// each place that has to count it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Source {
     /// The store decided.
     #[default]
     Store,
-    /// The deny cache (the states with which the store refused earlier requests) decided. The store was not asked,
-    /// because one of these states still refuses the request.
+    /// The deny cache decided, and the store was not asked. The cache keeps the states with which the store refused
+    /// earlier requests, and one of these states still refuses this request.
     DenyCache,
     /// The store failed, and a local store decided instead.
     Local,

@@ -1,8 +1,9 @@
 //! The bound f(s) of each algorithm: the maximum number of units that the algorithm admits in an interval of length s.
 //!
-//! Some tests send random requests, or the requests of an attacker, and check that at most f(s) units are admitted. Other
-//! tests send the worst case, and check that exactly f(s) units (rounded down) are admitted. So a smaller bound would be
-//! wrong.
+//! Some tests send random requests, or the requests of an attacker, and check that at most f(s) units are admitted.
+//! Other tests send the worst case, and check that exactly f(s) units (rounded down) are admitted. So a smaller bound
+//! would be wrong.
+//!
 //! `Algorithm` explains the letters in the names of the tests.
 
 use std::num::NonZeroU32;
@@ -38,9 +39,9 @@ fn quotas(algorithm: Algorithm) -> impl Strategy<Value = Quota> {
     })
 }
 
-/// The steps are random, or those of an attacker. An attacker mostly asks for all units that are left. It asks when
-/// units can become free, or 1 ns before or after that time. Units can become free when the wait of the last refusal is
-/// over, at the next edge of a window or a segment, and one interval (T, w or W) after the last request.
+/// The steps are random, or those of an attacker. An attacker mostly asks for all units that are left, at most 1 ns
+/// before or after the time at which units can become free. This is the end of the last refusal's wait, the next edge
+/// of a window or a segment, or one interval (T, w or W) or one window after the last request.
 fn steps() -> impl Strategy<Value = Vec<(Gap, Cost)>> {
     let attack = prop_oneof![
         2 => (0..=1i64).prop_map(Gap::Retry),
@@ -147,8 +148,8 @@ proptest! {
         })?;
     }
 
-    /// The test keeps its own list of the leases that are neither released nor expired. Together, these leases must have at
-    /// most N permits, where N is the limit.
+    /// The test keeps its own list of the leases that are neither released nor expired. Together, they must hold at
+    /// most as many permits as the limit.
     #[test]
     fn at_most_n_permits_are_held(
         permits in 1..=20u64,

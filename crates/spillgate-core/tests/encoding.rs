@@ -1,5 +1,5 @@
-//! States as words (64-bit integers). After a state was written as words and read again, the kernel (the decision code)
-//! decides as before. No words make the kernel panic.
+//! States as words (64-bit integers). A state that was written as words and read again decides as before. No words make
+//! the kernel panic.
 //!
 //! The words come from a snapshot file. A snapshot can be old, damaged or forged, and the server has to start
 //! nevertheless.

@@ -1,7 +1,7 @@
-//! Tries every short trace (a sequence of operations) with every small quota. The answers of the kernel (the decision
-//! code) are compared with a model and with the bounds.
+//! Tries every short trace (a sequence of operations) with every small quota, and compares the answers of the kernel
+//! with a model and with the bounds.
 //!
-//! Random tests can miss a case. A small domain can be tried completely.
+//! Random tests can miss a case, but a small domain can be tried completely.
 //!
 //! f(s) is the bound of an algorithm: the maximum number of units that it admits in an interval of length s.
 
@@ -71,8 +71,7 @@ impl Node {
         next
     }
 
-    /// Checks that a refusal that is free (it charges nothing and starts no penalty) leaves the state as a peek would
-    /// leave it.
+    /// Checks that a refusal which charges nothing and starts no penalty leaves the state as a peek would leave it.
     fn assert_free(&self, next: &Node, quota: &Quota, answer: &Decision) {
         if !answer.allowed && quota.refusal_is_free() {
             let mut peeked = self.state.clone();

@@ -1,6 +1,6 @@
 //! Tests the arithmetic with every combination of extreme numbers. The expected results are computed with 128 bits.
 //!
-//! Overflow and wrong rounding happen at the ends of a range. Random numbers rarely come close to these ends.
+//! Overflow and wrong rounding happen at the ends of a range, and random numbers rarely come close to these ends.
 //!
 //! The letters: L is the limit, W is the window, T is the time between two units at the full rate, B is the burst, and
 //! w is the length of a segment.
@@ -100,10 +100,10 @@ fn owing(paid_at: u64, interval_ns: u64) -> State {
     State::decode(&[1, 0, 0, paid_at, interval_ns, 63]).expect("a bucket")
 }
 
-/// The debt of the state is a time: T for each unit that is not refilled yet. The take has another quota, with the
-/// burst B and the time T' between two units. The take can be decided in two ways, and both give the same answer for
-/// every debt in nanoseconds. The first way allows the take if debt <= (B - cost) * T. The second way
-/// computes the converted debt D = ceil(debt * T'/T), and allows the take if D <= (B - cost) * T'.
+/// The state has a debt with the time T for each unit that is not refilled yet. The take has another quota, with the
+/// burst B and the time T' between two units. The kernel allows the take if debt <= (B - cost) * T. The converted debt,
+/// D = ceil(debt * T'/T), gives the same answer for every debt in nanoseconds: the take is allowed if D <= (B - cost) *
+/// T'.
 #[test]
 fn another_t_decides_as_by_converted_debt_rounded_up_at_all_extremes() {
     let mut allowed = 0;

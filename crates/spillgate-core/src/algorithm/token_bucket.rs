@@ -161,8 +161,9 @@ impl Bucket {
 
     /// Gives units back. The units are counted in the T of the state, and T does not change.
     ///
-    /// At the mark of a receipt, all debt up to this take is paid. Until then, a refund with this receipt gives back at most
-    /// the time that is left until the mark, so it gives nothing back that time has given back already.
+    /// The mark of a receipt is the time at which the debt of this take, and all debt from before it, is paid. A refund
+    /// gives back at most the time that is left until the mark. The rest of the take's debt is paid already, and must
+    /// not be given back a second time.
     ///
     /// A queue gives back only its last turn, and only with the receipt of that turn. An earlier turn cannot be given
     /// back, because callers with later turns already wait for exact times.

@@ -1,7 +1,7 @@
 //! The interface of every store: what a store has to do, and what it reports.
 //!
-//! The kernel (the decision code) receives states and does not keep them. A [`Store`] keeps them. So a program can
-//! replace a store in memory by a database without another change.
+//! The kernel receives states and does not keep them: a [`Store`] does. So a program can replace a store in memory with
+//! a database, and change nothing else.
 
 mod error;
 mod health;
