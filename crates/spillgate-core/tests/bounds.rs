@@ -15,8 +15,8 @@ use crate::support::{
 use proptest::prelude::*;
 use spillgate_core::{Algorithm, Anchor, Decision, Op, Quota, QuotaBuilder, Receipt, State};
 
-/// An admitted take: its time, its units, and the time at which its caller may go on. In a queue, the caller first waits
-/// for its turn.
+/// An admitted take: its time, its units, and the time at which its caller may go on. In a queue, the caller first
+/// waits for its turn.
 #[derive(Clone, Copy, Debug)]
 struct Event {
     at: u64,
@@ -33,8 +33,8 @@ fn quotas(algorithm: Algorithm) -> impl Strategy<Value = Quota> {
     let numbers = (limits, windows_ns(), prop_oneof![Just(0), 1..30u64], nodes);
     numbers.prop_filter_map("no such quota", move |(limit, window, depth, nodes)| {
         let quota = builder(algorithm, limit, window, depth).build().ok()?;
-        // A trace lasts for dozens of windows. With windows of more than a year, a trace could go beyond the latest time
-        // that `Time` can represent, which is in 2262.
+        // A trace lasts for dozens of windows. With windows of more than a year, a trace could go beyond the latest
+        // time that `Time` can represent, which is in 2262.
         Some(quota.share(nodes)).filter(|share| share.window_ns() <= 365 * DAY_NS)
     })
 }

@@ -134,8 +134,8 @@ proptest! {
         }
     }
 
-    /// If the clock steps back far, the debt of a bucket is reduced to the bound of the debt. This bound is a power of two,
-    /// in nanoseconds. A take is refused until so much of the debt is paid that the take fits.
+    /// If the clock steps back far, the debt of a bucket is reduced to the bound of the debt. This bound is a power of
+    /// two, in nanoseconds. A take is refused until so much of the debt is paid that the take fits.
     #[test]
     fn a_clock_that_steps_back_blocks_a_bucket_for_less_than_twice_its_greatest_debt_and_a_second(
         quota in plain_quotas().prop_filter("bucket", |q| is_bucket(q) && most_debt_ns(q) <= NOW), cost in 1..=1000u64,

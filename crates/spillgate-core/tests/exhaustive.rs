@@ -80,8 +80,8 @@ impl Node {
         }
     }
 
-    /// Checks the bound from each event to the newest event. At most f(s) units may be admitted, where s is the time between
-    /// the two events. Units that were given back do not count as admitted.
+    /// Checks the bound from each event to the newest event. At most f(s) units may be admitted, where s is the time
+    /// between the two events. Units that were given back do not count as admitted.
     fn assert_bound(&self, quota: &Quota) {
         let (mut admitted, mut refunded) = (0u128, 0u128);
         for (at, taken, given_back) in self.events.iter().rev() {
@@ -113,7 +113,8 @@ fn explore(node: &Node, quota: &Quota, letters: &[Letter], gaps: &[i64], length:
     answers
 }
 
-/// Returns all quotas with small numbers. With `extras`, some of them also have penalties, soft limits and charged refusals.
+/// Returns all quotas with small numbers. With `extras`, some of them also have penalties, soft limits and charged
+/// refusals.
 fn small_quotas(algorithm: Algorithm, windows: &[u64], extras: bool) -> Vec<Quota> {
     let mut quotas = Vec::new();
     let depths = match algorithm {
@@ -145,8 +146,9 @@ fn small_quotas(algorithm: Algorithm, windows: &[u64], extras: bool) -> Vec<Quot
 
 /// Visits two sets of traces, and returns the number of answers that were compared.
 ///
-/// The first set has all traces of three operations under all quotas with and without extras. In these traces, the time can
-/// step back. The second set has all traces of five takes under the quotas without extras. Their times never step back.
+/// The first set has all traces of three operations under all quotas with and without extras. In these traces, the time
+/// can step back. The second set has all traces of five takes under the quotas without extras. Their times never step
+/// back.
 fn explore_all(algorithm: Algorithm, windows: &[u64]) -> u64 {
     let mut answers = 0;
     let letters = [Letter::Take(1), Letter::Take(2), Letter::Force(2), Letter::RefundLast(1), Letter::RefundAny(1)];

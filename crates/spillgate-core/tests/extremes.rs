@@ -164,11 +164,12 @@ fn a_bucket_admits_by_the_formula_at_all_extremes() {
     assert_eq!(allowed, 115_744);
 }
 
-/// Returns whether a take of `cost` units fits at the instant `at`, after two takes. `first` and `second` are the time and the
-/// units of these takes.
+/// Returns whether a take of `cost` units fits at the instant `at`, after two takes. `first` and `second` are the time
+/// and the units of these takes.
 ///
-/// The take fits if `oldest * (w - e) + (rest + cost) * w <= L * w`. `oldest` is the number of units in the oldest segment,
-/// and `rest` is the number of units in all other segments. e is the time since the start of the segment that contains `at`.
+/// The take fits if `oldest * (w - e) + (rest + cost) * w <= L * w`. `oldest` is the number of units in the oldest
+/// segment, and `rest` is the number of units in all other segments. e is the time since the start of the segment that
+/// contains `at`.
 fn segments_fit(quota: &Quota, first: (u64, u64), second: (u64, u64), cost: u64, at: u64) -> bool {
     let (w, segments) = (u128::from(quota.interval_ns()), quota.window_ns() / quota.interval_ns());
     let (segment, elapsed) = (at / quota.interval_ns(), u128::from(at) % w);

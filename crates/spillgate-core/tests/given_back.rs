@@ -1,7 +1,7 @@
 //! What a token bucket gives back when an estimate is corrected after the work.
 //!
-//! Time gives back the units of a bucket too. If a correction gave back the same units once more, a bucket could admit any
-//! number of units at once.
+//! Time gives back the units of a bucket too. If a correction gave back the same units once more, a bucket could admit
+//! any number of units at once.
 
 use std::time::Duration;
 

@@ -81,8 +81,8 @@ fn a_late_request_gets_a_wait_from_its_own_time() {
     assert_eq!((back.allowed, back.retry_after.nanos()), (false, Some(3 * SECOND_NS)));
 }
 
-/// Decides a request with two hits. The first hit is a take under a fast quota, from a bucket that a slow quota has charged
-/// before. The second hit is a take from a queue.
+/// Decides a request with two hits. The first hit is a take under a fast quota, from a bucket that a slow quota has
+/// charged before. The second hit is a take from a queue.
 fn ask_bucket_and_queue(states: &mut [State; 2], late_ns: u64, max_wait_ns: u64) -> [Decision; 2] {
     let (fast, queue) = (bucket(10, 1, 5), queue());
     let wait = Op::Take { cost: 1, max_wait_ns };
@@ -136,8 +136,9 @@ fn a_late_force_on_a_limit_of_0_changes_no_time() {
 proptest! {
     #![proptest_config(cases(400))]
 
-    /// The first hit charges a bucket that a quota with another T has charged before. Whether this hit is allowed depends on
-    /// the time of the request, and not on the newest time. All other hits get the same decisions as without a newest time.
+    /// The first hit charges a bucket that a quota with another T has charged before. Whether this hit is allowed
+    /// depends on the time of the request, and not on the newest time. All other hits get the same decisions as without
+    /// a newest time.
     #[test]
     fn only_the_conversion_of_debt_uses_the_newest_time(
         (before, after, burst, used) in (1..1000u64, 1..1000u64, 1..20u64, 1..20u64), late_ns in 0..=SECOND_NS,

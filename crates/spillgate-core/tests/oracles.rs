@@ -104,7 +104,8 @@ fn one_plain_quota() -> impl Strategy<Value = Quota> {
 proptest! {
     #![proptest_config(cases(2000))]
 
-    /// If a take is given back with its receipt, the state is as if the take had never happened. There are two exceptions:
+    /// If a take is given back with its receipt, the state is as if the take had never happened. There are two
+    /// exceptions:
     ///
     /// * A bucket, if time has given back a part of the take's debt before the refund. It then counts as much as
     ///   without the take, or more, but never less.

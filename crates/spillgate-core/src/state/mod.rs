@@ -241,7 +241,8 @@ impl State {
         }
     }
 
-    /// Gives `cost` units back. Units that have expired cannot be given back, except in a token bucket without a receipt.
+    /// Gives `cost` units back. Units that have expired cannot be given back, except in a token bucket without a
+    /// receipt.
     pub(crate) fn refund(&mut self, quota: &Quota, cost: u64, receipt: Option<Receipt>, now: Time) {
         if cost == 0 || quota.limit() == 0 {
             return;

@@ -51,8 +51,8 @@ pub trait Store: Send + Sync {
         decisions: &mut [Decision],
     ) -> impl Future<Output = Result<Verdict, StoreError>> + Send;
 
-    /// Decides like [`decide`](Store::decide), but without a future. Returns `None` if the store would have to wait. The
-    /// caller then calls [`decide`](Store::decide).
+    /// Decides like [`decide`](Store::decide), but without a future. Returns `None` if the store would have to wait.
+    /// The caller then calls [`decide`](Store::decide).
     ///
     /// A store in memory never has to wait. Its callers need no memory for a future, and no async runtime.
     fn try_decide(
