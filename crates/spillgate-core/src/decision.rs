@@ -195,7 +195,8 @@ pub struct Decision {
     /// Whether the limit of this hit allows it. The [`Verdict`](crate::Verdict) says whether the whole request may
     /// pass.
     pub allowed: bool,
-    /// Why. Some hits are allowed with another reason than [`Reason::Fits`], for example because the store failed.
+    /// Why the hit is allowed or refused. An allowed hit can have another reason than [`Reason::Fits`], for example
+    /// [`Reason::StoreFailed`].
     pub reason: Reason,
     /// The capacity in units: the burst of a token bucket, the queue length plus 1 of a leaky bucket, or else the
     /// limit.

@@ -33,7 +33,7 @@ impl Source {
     }
 }
 
-/// The answer to all hits of one request.
+/// Whether a request may pass, and which of its hits determines that.
 ///
 /// ```
 /// use spillgate_core::{Time, Verdict};
@@ -60,7 +60,7 @@ pub struct Verdict {
     pub delay_ns: u64,
     /// The time of the decision. If the store has a clock of its own, this is the time of that clock.
     pub now: Time,
-    /// Which part of the system decided.
+    /// What decided. [`of`](Verdict::of) always writes [`Source::Store`].
     pub source: Source,
 }
 
@@ -138,8 +138,8 @@ impl Verdict {
     }
 }
 
-/// Returns whether the request is allowed. The request is refused if a hit with [`Binding::Enforce`] is refused. The
-/// request is also refused if it has hits with [`Binding::Quota`] and all of these hits are refused.
+/// A request is refused if a hit with [`Binding::Enforce`] is refused, or if it has hits with [`Binding::Quota`] and
+/// all of these hits are refused.
 #[inline]
 pub(crate) fn is_allowed(hits: &[Hit<'_>], decisions: &[Decision]) -> bool {
     let (mut quota_refused, mut quota_allowed) = (false, false);

@@ -40,8 +40,8 @@ fn quotas(algorithm: Algorithm) -> impl Strategy<Value = Quota> {
 }
 
 /// The steps are random, or those of an attacker. An attacker mostly asks for all units that are left, at most 1 ns
-/// before or after the time at which units can become free. This is the end of the last refusal's wait, the next edge
-/// of a window or a segment, or one interval (T, w or W) or one window after the last request.
+/// before or after the time at which units can become free. Such times are the end of the last refusal's wait, the next
+/// edge of a window or a segment, and one interval (T, w or W) or one window after the last request.
 fn steps() -> impl Strategy<Value = Vec<(Gap, Cost)>> {
     let attack = prop_oneof![
         2 => (0..=1i64).prop_map(Gap::Retry),

@@ -100,7 +100,7 @@ fn owing(paid_at: u64, interval_ns: u64) -> State {
     State::decode(&[1, 0, 0, paid_at, interval_ns, 63]).expect("a bucket")
 }
 
-/// The state has a debt with the time T for each unit that is not refilled yet. The take has another quota, with the
+/// The debt of the state is the time T for each unit that is not refilled yet. The take has another quota, with the
 /// burst B and the time T' between two units. The kernel allows the take if debt <= (B - cost) * T. The converted debt,
 /// D = ceil(debt * T'/T), gives the same answer for every debt in nanoseconds: the take is allowed if D <= (B - cost) *
 /// T'.

@@ -91,7 +91,7 @@ fn counters_count_exactly_up_to_the_limit_of_doubles() {
 #[test]
 fn a_bucket_that_is_polled_fast_does_not_starve() {
     // A limit of 1 in 10 ms is polled every microsecond. At each poll, a naive limiter adds floor(elapsed * rate)
-    // units, where `elapsed` is the time since the poll before. It would add 0 for ever.
+    // units, where `elapsed` is the time since the poll before. So it adds 0 for ever.
     let quota = per_second(100).burst(1).build().expect("100/s");
     let mut state = State::default();
     let admitted = (0..50_000u64).filter(|us| ask(&mut state, &quota, take(1), us * 1_000).allowed).count();
@@ -107,7 +107,7 @@ fn waits_are_rounded_up_and_remaining_is_rounded_down() {
     assert_eq!(refused.retry_after, Wait::After(2));
     assert_eq!((refused.retry_after.millis_ceil(), refused.retry_after.secs_ceil()), (Some(1), Some(1)));
     assert_eq!(ask(&mut state, &quota, Op::Peek, 666_666_667).remaining, 1, "1.99 units count as 1");
-    // The last nanosecond of a window belongs to this window and not to the next window.
+    // The last nanosecond of a window belongs to this window, and not to the next one.
     let fixed = Quota::fixed_window(1, Duration::from_millis(300)).build().expect("fixed");
     let mut state = State::default();
     assert_eq!(ask(&mut state, &fixed, take(1), 899_999_999).reset_after_ns, 1);

@@ -94,7 +94,8 @@ decides_as_the_model! {
 
 fn one_plain_quota() -> impl Strategy<Value = Quota> {
     // Windows that start at the first hit are left out. If the take that opened such a window is given back, later
-    // takes in the window keep it open, and it still starts at the time of the first take. So that take leaves a trace.
+    // takes keep the window open, and its start is still the time of the first take. So the first take does leave a
+    // trace.
     let algorithm = prop_oneof![algorithms(), Just(Algorithm::Concurrency)]
         .prop_filter("anchor", |a| *a != Algorithm::FixedWindow(Anchor::FirstHit));
     let first = algorithm.prop_flat_map(tiny_quotas).prop_map(|quotas| quotas[0].clone());

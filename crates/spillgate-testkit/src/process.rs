@@ -45,7 +45,7 @@ static CAN_BIND: LazyLock<bool> = LazyLock::new(|| {
 pub fn start_bound(command: &Command, [stdin, stdout, stderr]: [Stdio; 3]) -> io::Result<Child> {
     // A missing program is started without setpriv, so that the caller gets the usual error.
     let mut bound = if *CAN_BIND && is_installed(command) {
-        // setpriv replaces itself by the program, so the process id is that of the program.
+        // setpriv replaces itself with the program, so the process id is that of the program.
         let mut bound = Command::new("setpriv");
         bound.args(["--pdeathsig", "KILL", "--"]).arg(command.get_program());
         bound

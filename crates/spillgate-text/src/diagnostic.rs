@@ -230,13 +230,13 @@ impl Diagnostic {
         &self.0.message
     }
 
-    /// Returns how to fix what is wrong. The text is empty if no fix is known.
+    /// Returns how to fix what is wrong, or an empty text if no fix is known.
     #[must_use]
     pub fn help(&self) -> &str {
         &self.0.help
     }
 
-    /// Returns the name of the file. The name is empty if the diagnostic is not about a file.
+    /// Returns the name of the file, or an empty text if the diagnostic is not about a file.
     #[must_use]
     pub fn file(&self) -> &str {
         &self.0.file

@@ -1,8 +1,11 @@
 //! Reads YAML text into a tree of nodes. Each node has a value and its position in the text.
 //!
-//! The readers of rules and settings need three things that serde alone does not offer: the position of each value,
-//! because errors show it; single values as they were written, because `007` can be a text; and all entries with the
-//! same key, because repeated keys are errors. In this crate, only this file uses serde.
+//! In this crate, only this file uses serde. The readers of rules and settings need three things that serde alone does
+//! not offer:
+//!
+//! * the position of each value, because errors show it
+//! * single values as they were written, because `007` can be a text
+//! * all entries with the same key, because repeated keys are errors
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;

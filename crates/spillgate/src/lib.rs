@@ -1,8 +1,8 @@
 //! An exact, fast rate limiter that you embed in a program.
 //!
-//! The decision itself is in [`spillgate_core`], and this crate re-exports all of it. Around the decision, a program
-//! needs a [`Limiter`] that decides each request with one call of a store, the in-process [`MemoryStore`], and a
-//! [`FallbackStore`] that decides while a shared store fails.
+//! The decision itself is in [`spillgate_core`], and this crate re-exports all of it. Around the decision, this crate
+//! adds what a program needs: a [`Limiter`] that decides each request with one call of a store, the in-process
+//! [`MemoryStore`], and a [`FallbackStore`] that decides while a shared store fails.
 //!
 //! ```
 //! use spillgate::{Limiter, Quota};

@@ -94,7 +94,6 @@ impl Log {
         at
     }
 
-    /// Removes the `units` oldest units.
     fn drop_oldest(&mut self, units: u64) {
         let gone = self.first_not(0, |e| e.total.wrapping_sub(self.dropped) <= units);
         self.dropped = self.dropped.wrapping_add(units.min(self.units(self.entries.len())));

@@ -134,7 +134,6 @@ impl Bucket {
         self.charge_late(quota, cost, now, 0)
     }
 
-    /// Charges for a request that is late by `late_ns`.
     #[inline]
     pub(crate) fn charge_late(&mut self, quota: &Quota, cost: u64, now: u64, late_ns: u64) -> Receipt {
         let debt = self.converted(quota, now, late_ns);
@@ -150,7 +149,6 @@ impl Bucket {
         self.force_late(quota, cost, now, 0);
     }
 
-    /// Forces for a request that is late by `late_ns`.
     pub(crate) fn force_late(&mut self, quota: &Quota, cost: u64, now: u64, late_ns: u64) {
         let debt = self.converted(quota, now, late_ns);
         let more = cost.saturating_mul(quota.interval_ns()).min(quota.max_debt_ns().saturating_sub(debt));

@@ -1,6 +1,6 @@
 //! The algorithms: their names, and how much each of them admits at most.
 //!
-//! Quotas, rules and stores all take the names and bounds from here.
+//! Quotas, rules and stores use the same six algorithms, so their names and bounds are written here once.
 
 /// How a quota counts.
 ///

@@ -29,8 +29,8 @@ impl Quota {
     /// Q + m units in a single instant.
     ///
     /// Every quota has bounds, for example on the length of its window. A share that would break a bound is made
-    /// smaller, in the worst case down to a limit of 0. This worst case is a bucket that would admit less than one unit
-    /// in 73 years, or a window that would admit less than one unit in 146 years.
+    /// smaller, if necessary down to a limit of 0. The limit becomes 0 for a bucket that would admit less than one unit
+    /// in 73 years, and for a window that would admit less than one unit in 146 years.
     ///
     /// A share counts in the same state as the quota, because it has the same [identity](Quota::identity). There are
     /// two exceptions: if L < m, the share of a fixed window, a log or a counter has a longer window, and the share of

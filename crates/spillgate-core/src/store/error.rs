@@ -168,7 +168,7 @@ impl StoreErrorKind {
     }
 }
 
-/// The error of a store that did not decide. It has a kind and a detail.
+/// The error of a store that did not decide: a kind for programs, and a detail for people.
 ///
 /// ```
 /// use spillgate_core::{StoreError, StoreErrorKind};

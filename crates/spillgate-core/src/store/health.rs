@@ -19,7 +19,7 @@ pub enum Circuit {
     Open,
 }
 
-/// The calls of a store since the start: how many there were, how many requests they carried, and how long they took.
+/// The calls of a store since the start, with their durations.
 ///
 /// A call is one command that was sent to the store. Under load, one call can carry several requests.
 ///

@@ -37,9 +37,7 @@ pub trait Store: Send + Sync {
     }
 
     /// Decides all `hits` of one request. There can be at most [`MAX_HITS`](crate::MAX_HITS) hits, and `decisions` must
-    /// have the same length.
-    ///
-    /// `timing` says at which time the request is decided, and how long the caller waits.
+    /// have as many elements as `hits`.
     ///
     /// # Errors
     /// Returns an error if the store did not decide. The store may have charged the hits nevertheless:

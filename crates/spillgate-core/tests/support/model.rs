@@ -32,7 +32,7 @@ enum Used {
     /// The start of the window, and the units in it.
     Window { start: u64, count: u64 },
     /// The units in each segment, by the number of the segment since the epoch. `newest` is the number of the newest
-    /// segment that an operation has opened. It can be empty.
+    /// segment that an operation has opened, even if no unit counts in this segment.
     Segments { counts: BTreeMap<u64, u64>, newest: u64 },
     /// The time of each unit, oldest first.
     Log(Vec<u64>),
