@@ -1,8 +1,7 @@
 //! The conformance suite: readable traces that every store has to answer correctly.
 //!
-//! A store may have code of its own for decisions, for example a script that runs in Redis. The code of a store could
-//! decide differently from the kernel (the decision code of this crate). A failed trace shows the line where the
-//! answers differ.
+//! A store may decide with code of its own, for example with a script that runs in Redis, and this code could decide
+//! differently from the kernel. A failed trace shows the line where the answers differ.
 //!
 //! A trace is a text file in `tests/traces/`. A line that begins with `quota` declares a quota. Any other line
 //! that is not indented is a request and its expected answer. An indented line is a hit of the request above it:
@@ -21,9 +20,9 @@
 //!
 //! * A request has a time `t` and hits. A hit has a `key`, the name of a `quota`, a `binding` and an operation. The
 //!   [`Binding`] is `enforce`, `shadow` or `quota`.
-//! * The usual operation is a take, which uses units: `cost=n`, with `max_wait` if the caller waits in a queue. Other
-//!   operations are `peek`, `force cost=n`, `refund cost=n` with `receipt=r`, `renew receipt=r`, `settle change=n
-//!   receipt=r`, and `reset`. If no cost is given, it is 1 unit.
+//! * The usual operation is a take: `cost=n`, with `max_wait` if the caller waits in a queue. Other operations are
+//!   `peek`, `force cost=n`, `refund cost=n` with `receipt=r`, `renew receipt=r`, `settle change=n receipt=r`, and
+//!   `reset`. If no cost is given, it is 1 unit.
 //! * A decision is `allow` or `refuse`. `remaining`, `limit`, `reset_after` and `reason` are checked only if they are
 //!   given. `delay`, `retry_after` and `soft_over` are always checked: if they are not given, the decision must not
 //!   have them.
@@ -109,7 +108,7 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// Decides all `hits` of one request together, like [`decide`](crate::decide).
+    /// Decides one request like [`decide`](crate::decide), with the states that earlier requests have left.
     ///
     /// # Panics
     /// If `decisions` and `hits` have different lengths.
@@ -439,7 +438,7 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
     parse_ns(text).map(Duration::from_nanos)
 }
 
-/// Reads a sum of durations, such as `1s-1ns`, in nanoseconds.
+/// Reads a sum of durations, such as `1s-1ns`, and returns it in nanoseconds.
 fn parse_ns(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is not a duration");
     let mut total = 0i128;

@@ -16,15 +16,15 @@ use crate::{Decision, Denied, Hit, Op, OpKind, Reason, State, Time, Verdict, Wai
 /// # What is charged
 ///
 /// * A take is charged if its own limit allows it and the whole request is allowed.
-/// * A refused take costs nothing. There is one exception: if its limit [charges](Denied::Charged) refusals, it costs
+/// * A refused take costs nothing, unless its limit [charges](Denied::Charged) refusals. Then the refused take costs
 ///   min(cost, capacity).
-/// * A take that its own limit refuses starts the penalty of this limit (a time in which the key is refused), even if
-///   the request is allowed. A refused take with a cost of 0 starts the penalty too.
+/// * A take that its own limit refuses starts the penalty of this limit, even if the request is allowed. A refused take
+///   with a cost of 0 starts the penalty too.
 /// * A force counts its units even if they do not fit. Only a concurrency limit and a limit of 0 count no force.
 /// * Forces, refunds and resets take effect even if the request is refused. Refunds and resets come last, so that they
 ///   free no capacity for takes of the same request.
-/// * Renewals and settlements take effect only if the request is allowed. A settlement counts units when forces do, or
-///   gives units back when refunds do.
+/// * Renewals and settlements take effect only if the request is allowed. A settlement counts its units together with
+///   the forces, or gives them back together with the refunds.
 /// * Several quotas can count in the same state. A hit under one of them never lowers what was counted under another
 ///   one, unless the hit is a refund or a reset.
 ///
@@ -34,10 +34,9 @@ use crate::{Decision, Denied, Hit, Op, OpKind, Reason, State, Time, Verdict, Wai
 ///
 /// * A take fits only if the sum of all takes on the state fits.
 /// * In a queue, all takes of the request share one turn.
-/// * A peek (a hit that takes nothing) reports the state as it was before the request, if the peek is allowed. All
-///   other hits report the state as it is after the request.
-/// * The wait of a refused hit is computed again after the whole request has taken effect. If the hit would be allowed
-///   then, the first wait stays.
+/// * An allowed peek reports the state before the request. All other hits report the state after the request.
+/// * The wait of a refused hit is computed again after the whole request has taken effect. If the hit would then be
+///   allowed, the first wait stays.
 ///
 /// ```
 /// use core::time::Duration;
@@ -73,18 +72,18 @@ pub fn decide(
 /// conversion of a bucket's debt uses `newest`.
 ///
 /// The debt of a bucket is the time that the bucket needs to refill. If n units are used, the debt is n * T, where T is
-/// the time between two units at the full rate. If a quota with another T, here called T', charges the bucket, the debt
-/// is converted: it is multiplied by T'/T. So the number of used units stays the same.
+/// the time between two units at the full rate. When a quota with another T, here called T', charges the bucket, the
+/// debt is converted: it is multiplied by T'/T, so that the number of used units stays the same.
 ///
-/// The debt shrinks with time. A request that is late by d sees the debt at `now`. If a debt is left at `newest`, the
-/// debt at `now` is longer by d. If this whole debt were converted, the number of units that are used at `newest` would
-/// change:
+/// The debt shrinks with time. So a request that is late by d sees a debt that is longer by d than the debt at
+/// `newest`, if any debt is left at `newest`. If the longer debt were converted, the number of units that are used at
+/// `newest` would change:
 ///
 /// * If T' is shorter than T, each conversion would forget d * (1/T' - 1/T) used units.
 /// * If T' is longer than T, each conversion would add d * (1/T - 1/T') units that no caller used.
 ///
-/// For this reason, only the part of the debt that is left at `newest` is converted. After the decision, the store has
-/// to remember the later one of `now` and `newest` for each state of the request.
+/// So only the part of the debt that is left at `newest` is converted. After the decision, the store has to remember
+/// the later one of `now` and `newest` for each state of the request.
 ///
 /// If `newest` is more than [`MAX_LATE_NS`](crate::MAX_LATE_NS) after `now`, `newest` is ignored, because the clock was
 /// set back.
@@ -154,8 +153,8 @@ pub fn decide_late(
             update_wait(state, hit, cost, now, &mut decisions[i]);
         }
         // An allowed peek keeps the report that `judge` has written before the request took effect. All other hits get
-        // their report now. A refused hit of the kind `Peek` is one of them, because it may be a take with a cost of 0.
-        // The refusal of such a take starts a penalty, and the report has to include this penalty.
+        // their report now. They include a refused hit of the kind `Peek`, which may be a take with a cost of 0: its
+        // refusal starts a penalty, and the report has to show this penalty.
         if hit.op.kind() != OpKind::Peek || !decisions[i].allowed {
             report(state, hit, now, &mut decisions[i]);
         }
@@ -252,7 +251,7 @@ fn report(state: &State, hit: &Hit<'_>, now: Time, decision: &mut Decision) {
     let usage = state.usage(hit.quota, now);
     decision.remaining = usage.remaining;
     decision.reset_after_ns = usage.reset_after_ns;
-    // Without a soft limit, no hit is flagged. In this case, more than the capacity is used only after a force, after a
-    // charged refusal, or after takes under a larger limit.
+    // Without a soft limit, no hit is flagged, even if more than the capacity is used. A force, a charged refusal or
+    // takes under a larger limit can cause this.
     decision.soft_over = decision.allowed && usage.over && hit.quota.hard_capacity() > hit.quota.capacity();
 }

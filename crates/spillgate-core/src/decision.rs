@@ -1,4 +1,4 @@
-//! The answer to one hit, and the receipt, with which the units of a take can be given back.
+//! The answer to one hit, and the receipt with which a refund gives back the units of one take.
 //!
 //! Every store fills in the same fields, so a caller never needs to know which store decided.
 
@@ -17,12 +17,10 @@ use crate::Time;
 /// assert_eq!(Wait::After(1_200_000).millis_ceil(), Some(2));
 /// assert!(Wait::After(u64::MAX) < Wait::Unknown && Wait::Unknown < Wait::Never);
 /// ```
-///
-/// This enum is exhaustive on purpose, because a caller must handle each kind of wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Wait {
-    /// The same hit (an operation on a limit) is allowed after this many nanoseconds, if no other caller takes units
-    /// meanwhile. The number is 0 only if the hit is allowed now.
+    /// The same hit is allowed after this many nanoseconds, if no other caller takes units meanwhile. The number is 0
+    /// only if the hit is allowed now.
     After(u64),
     /// The wait is not known, for example because it depends on when another caller releases its permit
     /// (`concurrency`), or because the store failed.
@@ -88,12 +86,13 @@ pub enum Reason {
     WaitTooLong,
     /// The lease to renew is unknown or has expired.
     LeaseExpired,
-    /// The store has no space for a new key. It refuses the hit, or allows it without counting it, as it is set to do.
+    /// The store has no space for a new key. Its settings say whether such a hit is refused, or allowed without being
+    /// counted.
     StoreFull,
     /// The algorithm does not support this operation.
     Unsupported,
-    /// The store failed, and the [policy](crate::OnStoreFailure) of the limit gave the answer. Another case is a take
-    /// that costs more than the share of the limit that belongs to this server.
+    /// The store failed. The [policy](crate::OnStoreFailure) of the limit gave the answer, or the take costs more than
+    /// this server's [share](crate::Quota::share) of the limit.
     StoreFailed,
     /// The store was not asked about this hit, because another limit certainly refuses the request. The other fields of
     /// the decision have no meaning.
@@ -142,7 +141,7 @@ pub struct Receipt {
     /// The time at which the take was counted. A refund finds the window, the segment or the log entry by this time.
     pub at: Time,
     /// For `token_bucket` and `leaky_bucket`: when the units of the take are free again, in nanoseconds since the
-    /// epoch. If it is 0, a refund to a token bucket gives back units of any age, as without a receipt. For
+    /// epoch. A mark of 0 lets a refund to a token bucket give back units of any age, as without a receipt. For
     /// `concurrency`: the id of the lease. For all other algorithms: 0.
     pub mark: u64,
 }
@@ -169,8 +168,8 @@ impl Receipt {
 
 /// The answer to one hit.
 ///
-/// `remaining`, `reset_after_ns` and `soft_over` report what is used. For an allowed peek (a hit that takes nothing),
-/// they report the state before the request. For every other hit, they report the state after the request.
+/// `remaining`, `reset_after_ns` and `soft_over` report what is used: for an allowed peek before the request, and for
+/// every other hit after the request.
 ///
 /// ```
 /// use core::time::Duration;
@@ -196,7 +195,8 @@ pub struct Decision {
     /// Whether the limit of this hit allows it. The [`Verdict`](crate::Verdict) says whether the whole request may
     /// pass.
     pub allowed: bool,
-    /// Why the hit is allowed or refused.
+    /// Why the hit is allowed or refused. An allowed hit can have another reason than [`Reason::Fits`], for example
+    /// [`Reason::StoreFailed`].
     pub reason: Reason,
     /// The capacity in units: the burst of a token bucket, the queue length plus 1 of a leaky bucket, or else the
     /// limit.
@@ -211,8 +211,9 @@ pub struct Decision {
     pub delay_ns: u64,
     /// Whether the hit is allowed although more than the soft limit is used.
     pub soft_over: bool,
-    /// The receipt of a take that was charged because the whole request is allowed. A refund needs it to give back
-    /// exactly the units of this take. `None` for all other hits, even for a refused take whose limit charges refusals.
+    /// The receipt of a take that was charged because the whole request is allowed. With this receipt, a refund gives
+    /// back exactly the units of the take. `None` for all other hits, even for a refused take whose limit charges
+    /// refusals.
     pub receipt: Option<Receipt>,
 }
 
@@ -242,7 +243,7 @@ impl Decision {
         }
     }
 
-    /// Returns a decision that refuses a hit on a limit of `limit` units. Nothing is left.
+    /// Returns a decision that refuses a hit on a limit of `limit` units, of which no unit is left.
     ///
     /// ```
     /// use spillgate_core::{Decision, Reason, Wait};
@@ -295,8 +296,8 @@ impl Decision {
 }
 
 impl Default for Decision {
-    /// Returns a decision that allows a hit on a limit of 0 units. Such decisions fill a buffer before
-    /// [`decide`](crate::decide) is called.
+    /// Returns a filler for the buffer that [`decide`](crate::decide) overwrites: it allows a hit on a limit of 0
+    /// units.
     fn default() -> Self {
         Decision::allow(0, 0)
     }

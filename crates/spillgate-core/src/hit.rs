@@ -1,16 +1,14 @@
-//! A hit: one operation on one limit.
+//! A hit: one operation on one limit, for one key.
 //!
-//! A request is a list of hits. A hit contains everything that the decision needs, so a store does not have to know the
-//! rules.
+//! A hit contains everything that the decision needs, so a store does not have to know the rules.
 
 use crate::{Op, Quota};
 
-/// The maximum number of hits in one request.
+/// The maximum number of hits in one request. Stores reject a request with more hits as
+/// [malformed](crate::StoreErrorKind::Malformed).
 pub const MAX_HITS: usize = 256;
 
 /// How the refusal of a hit affects the verdict on its request.
-///
-/// This enum is exhaustive on purpose, because every store must support every variant.
 ///
 /// ```
 /// use core::time::Duration;
@@ -65,18 +63,17 @@ pub struct Hit<'q> {
     /// The key: a hash of 128 bits that identifies what is counted, for example one user. The hash has to be made with
     /// a secret, so that clients cannot find two keys that share a state.
     pub key: u128,
-    /// The limit.
+    /// The quota under which the key is counted. Several quotas can share a state: see [`state_key`](Hit::state_key).
     pub quota: &'q Quota,
-    /// What to do with the limit.
+    /// What to do; [`Op::take`] is the usual operation.
     pub op: Op,
     /// How a refusal of this hit affects the verdict on the request.
     pub binding: Binding,
 }
 
 impl<'q> Hit<'q> {
-    /// The position of the lowest bit of [`key`](Hit::key) that chooses the hash slot in a Redis Cluster. This bit and
-    /// all higher bits choose the slot, whatever the quota is. They are 30 bits, because the name of a Redis key
-    /// contains them as five base64url digits of 6 bits each.
+    /// In a Redis Cluster, this bit of [`key`](Hit::key) and all higher bits choose the hash slot, whatever the quota
+    /// is. These are 30 bits: the name of a Redis key contains them as five base64url digits of 6 bits each.
     pub const SLOT_SHIFT: u32 = 98;
 
     /// Builds a hit that applies `op` to `quota` for `key`.
@@ -107,9 +104,8 @@ impl<'q> Hit<'q> {
     /// Returns the key of the state that this hit is counted in. The state key combines the key of the hit with the
     /// [identity](Quota::identity) of the quota.
     ///
-    /// The identity does not depend on L, the number of units that the quota allows in its window. So a quota whose L
-    /// was changed continues with the units that were used before. A queue (`leaky_bucket`) is the exception: its
-    /// identity depends on T, the time between two units, and T depends on L.
+    /// So a quota whose limit was changed continues with the units that were used before, except in a queue
+    /// (`leaky_bucket`).
     #[must_use]
     pub const fn state_key(&self) -> u128 {
         self.key ^ self.quota.identity()
@@ -117,7 +113,7 @@ impl<'q> Hit<'q> {
 
     /// Sums the costs of all takes among `hits`. The sum saturates.
     ///
-    /// A store calls this function with all hits on one state. The takes among them are allowed only if this sum fits.
+    /// A store passes all hits on one state. Their takes are allowed only if this sum fits.
     ///
     /// ```
     /// use spillgate_core::{Binding, Hit, Op, Quota};

@@ -1,23 +1,23 @@
 //! The kernel of spillgate: the pure code that decides whether a request may pass.
 //!
 //! A decision depends only on the operations of the request, on the limits (quotas), on what was used before (states),
-//! and on the time. The kernel reads no clock, opens no socket and writes no log. So its tests need no server and no
-//! clock, and it gives the same answer in every store.
+//! and on the time. The kernel reads no clock, opens no socket and writes no log. So its tests need neither a server
+//! nor a clock, and every store gets the same answers.
 //!
 //! All arithmetic is on integers. A result that is too large saturates, or the operation is refused. No number causes a
-//! panic, neither in debug builds nor in release builds. Most states own no memory on the heap. The exceptions are the
-//! states of logs, of counters with several segments, and of concurrency limits.
+//! panic, in debug builds or in release builds. Most states own no memory on the heap. The exceptions are the states of
+//! logs, of counters with several segments, and of concurrency limits.
 //!
-//! # The words
+//! # The types of a decision
 //!
-//! | word | type | meaning |
-//! |---|---|---|
-//! | quota | [`Quota`] | a limit: how many units in how much time, and by which [algorithm](Algorithm) |
-//! | hit | [`Hit`] | one operation on one limit: a key, a quota and an [operation](Op) |
-//! | decision | [`Decision`] | the answer to one hit |
-//! | verdict | [`Verdict`] | the answer to the whole request, formed from the decisions on its hits |
-//! | receipt | [`Receipt`] | what a take (an operation that uses units) returns; with a receipt, exactly these units can be given back |
-//! | store | [`Store`] | the place that keeps the states and makes each decision atomic |
+//! | type | meaning |
+//! |---|---|
+//! | [`Quota`] | a limit with its [algorithm](Algorithm); all numbers are checked once, when the quota is built |
+//! | [`Hit`] | a key, a quota and one [operation](Op); a request is a list of hits |
+//! | [`Decision`] | the answer to one hit: whether it is allowed, what is left, and how long to wait |
+//! | [`Verdict`] | whether the whole request may pass, and which of its hits determines that |
+//! | [`Receipt`] | what a take returns, so that a later refund gives back exactly the units of this take |
+//! | [`Store`] | the interface of a store, which keeps the states and makes each decision atomic |
 //!
 //! ```
 //! use core::time::Duration;
@@ -34,12 +34,12 @@
 //!
 //! # Which types can grow
 //!
-//! A later version may add fields or variants to some types, so these types are `#[non_exhaustive]`. A caller reads
-//! most of them in an answer: [`Decision`], [`Verdict`], [`Receipt`], [`Reason`] and the errors. [`Hit`] is
-//! `#[non_exhaustive]` too.
+//! A later version may add fields or variants to the types that a caller reads in an answer, such as [`Decision`],
+//! [`Verdict`], [`Receipt`], [`Reason`] and the errors. So these types are `#[non_exhaustive]`, and so is [`Hit`].
 //!
-//! Other types are exhaustive, for example [`Algorithm`] and [`Op`], because a store has to support every variant of
-//! them. If a variant is added, the compiler shows each place that has to change.
+//! Other enums must be handled completely, by every store, every metric or every caller. So they are exhaustive, for
+//! example [`Algorithm`], [`Op`], [`Binding`], [`Denied`], [`OnStoreFailure`], [`Source`] and [`Wait`]. If a variant is
+//! added, the compiler shows each place that has to change.
 //!
 //! # Guarantees
 //!

@@ -1,14 +1,10 @@
 //! The operations that a request can perform on a limit.
 //!
-//! They have a file of their own, because hits and quotas both use them. A quota says which operations its algorithm
-//! supports.
+//! Quotas need these types as well as hits do, because `Quota::supports` says which operations an algorithm has.
 
 use crate::Receipt;
 
 /// What a hit does with its limit.
-///
-/// This enum is exhaustive on purpose, because a store must handle every operation. If an operation is added, the
-/// compiler shows each place that has to change.
 ///
 /// ```
 /// use spillgate_core::{Op, OpKind};
@@ -22,22 +18,22 @@ use crate::Receipt;
 pub enum Op {
     /// Takes `cost` units if they fit.
     ///
-    /// A take with a cost of 0 is for a caller that learns its cost later and then uses [`Force`](Op::Force). This take
-    /// changes no count, and it is refused whenever a [`Peek`](Op::Peek) is refused. Unlike a peek, it starts the
-    /// penalty of the quota when it is refused.
+    /// A take with a cost of 0 is for a caller that learns its cost later and then uses [`Force`](Op::Force). Such a
+    /// take counts nothing, and is refused whenever a [`Peek`](Op::Peek) is refused. But its refusal starts the penalty
+    /// of the quota, which the refusal of a peek does not.
     Take {
-        /// How many units to take.
+        /// In units. A cost above the hard capacity never fits.
         cost: u64,
         /// The longest delay, in nanoseconds, that the caller accepts before its turn in a queue (`leaky_bucket`).
         max_wait_ns: u64,
     },
-    /// Reads what is left and changes nothing. A peek is refused only while more than the hard capacity is used, or
+    /// Reads what is left, and counts nothing. A peek is refused only while more than the hard capacity is used, or
     /// while a penalty lasts.
     Peek,
     /// Counts units that were used already, even if they do not fit. A force is refused only by `concurrency`, which
     /// does not support this operation.
     Force {
-        /// How many units to count.
+        /// The units that were used. 0 changes nothing.
         cost: u64,
     },
     /// Gives units back. For `concurrency`, a refund releases permits.
@@ -51,9 +47,9 @@ pub enum Op {
     /// | `leaky_bucket` | units of the take, if it has the last turn in the queue | nothing |
     /// | `concurrency` | the permits of the take | nothing |
     Refund {
-        /// How many units to give back.
+        /// The most units that come back. 0 changes nothing.
         cost: u64,
-        /// The receipt of the take whose units are given back.
+        /// The receipt of the take. `None` if the caller has kept none.
         receipt: Option<Receipt>,
     },
     /// Restarts a lease, so that it lasts its full duration again (`concurrency`).
@@ -61,12 +57,13 @@ pub enum Op {
         /// The receipt of the take that got the lease.
         receipt: Receipt,
     },
-    /// Corrects an estimate: counts the difference between what a take has estimated and what was used. A settlement
-    /// takes effect only if the whole request is allowed.
+    /// Corrects an estimate: a take has charged the estimate, and the settlement counts the difference to what was
+    /// really used. It takes effect only if the whole request is allowed.
     ///
-    /// For `concurrency`, a settlement is refused if the lease has ended or was settled before. So a request can settle
-    /// an estimate at most once: it settles a lease of its own together with the estimate. The settlement of the lease
-    /// has the change -1, which releases the permit.
+    /// For `concurrency`, a settlement is refused if the lease has ended. This makes sure that an estimate is settled
+    /// at most once. The caller takes a lease of one permit together with the estimate. Later, one request settles
+    /// both, and the change -1 ends the lease. If the caller repeats this request, the settlement of the lease is
+    /// refused, and so is the whole request.
     Settle {
         /// The units that were used, minus the units that were taken. If the change is negative, these units are given
         /// back, as by a [`Refund`](Op::Refund) with the receipt. If it is positive, they are counted even if they do
@@ -80,13 +77,13 @@ pub enum Op {
 }
 
 impl Op {
-    /// Builds a take for a caller that does not wait for a turn in a queue. This is the usual operation.
+    /// Builds the usual operation: a take for a caller that does not wait for a turn in a queue.
     #[must_use]
     pub const fn take(cost: u64) -> Op {
         Op::Take { cost, max_wait_ns: 0 }
     }
 
-    /// Builds the settlement of a take of `taken` units, of which `used` were used.
+    /// Builds the settlement of a take of `taken` units, after `used` units were used.
     ///
     /// ```
     /// use spillgate_core::{Op, Receipt, Time};
@@ -142,8 +139,6 @@ impl Op {
 }
 
 /// The kind of an [`Op`], without its operands; [`Op`] has an example.
-///
-/// This enum is exhaustive for the same reason as [`Op`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OpKind {
     /// [`Op::Take`] with a cost of at least 1.

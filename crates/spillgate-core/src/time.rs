@@ -1,7 +1,7 @@
 //! A point in time, as whole nanoseconds since the Unix epoch.
 //!
-//! The kernel (the pure decision code in this crate) has no clock, so its caller passes every time. A time has an upper
-//! bound, so that sums of times fit in 64 bits.
+//! The kernel has no clock, so its caller passes every time. A time has an upper bound, so that sums of times fit in 64
+//! bits.
 
 use core::fmt;
 use core::time::Duration;
@@ -23,7 +23,7 @@ use core::time::Duration;
 pub struct Time(u64);
 
 impl Time {
-    /// The Unix epoch.
+    /// The start of 1970 in UTC.
     pub const EPOCH: Time = Time(0);
     /// The latest time, in the year 2262.
     pub const MAX: Time = Time(i64::MAX as u64);

@@ -1,21 +1,18 @@
 //! The verdict: the answer to all hits of one request.
 //!
-//! The hits of one request can be decided in several parts, for example in several hash slots of a Redis Cluster. This
-//! code also forms the verdict on such a request, so that all stores combine decisions by the same rule.
+//! Some stores decide the hits of one request in several parts, for example in several hash slots of a Redis Cluster.
+//! They form the verdict with this code too, so all stores combine decisions by the same rule.
 
 use crate::{Binding, Decision, Hit, Time, Wait};
 
 /// Which part of the system made a verdict; [`Verdict::with_source`] has an example.
-///
-/// This enum is exhaustive on purpose, because verdicts are counted by source. If a source is added, the compiler shows
-/// each place that has to count it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Source {
     /// The store decided.
     #[default]
     Store,
-    /// The deny cache (the states with which the store refused earlier requests) decided. The store was not asked,
-    /// because one of these states still refuses the request.
+    /// The deny cache decided, and the store was not asked. The cache keeps the states with which the store refused
+    /// earlier requests, and one of these states still refuses this request.
     DenyCache,
     /// The store failed, and a local store decided instead.
     Local,
@@ -36,7 +33,7 @@ impl Source {
     }
 }
 
-/// The answer to all hits of one request.
+/// Whether a request may pass, and which of its hits determines that.
 ///
 /// ```
 /// use spillgate_core::{Time, Verdict};
@@ -63,7 +60,7 @@ pub struct Verdict {
     pub delay_ns: u64,
     /// The time of the decision. If the store has a clock of its own, this is the time of that clock.
     pub now: Time,
-    /// Which part of the system decided.
+    /// What decided. [`of`](Verdict::of) always writes [`Source::Store`].
     pub source: Source,
 }
 
@@ -141,8 +138,8 @@ impl Verdict {
     }
 }
 
-/// Returns whether the request is allowed. The request is refused if a hit with [`Binding::Enforce`] is refused. The
-/// request is also refused if it has hits with [`Binding::Quota`] and all of these hits are refused.
+/// A request is refused if a hit with [`Binding::Enforce`] is refused, or if it has hits with [`Binding::Quota`] and
+/// all of these hits are refused.
 #[inline]
 pub(crate) fn is_allowed(hits: &[Hit<'_>], decisions: &[Decision]) -> bool {
     let (mut quota_refused, mut quota_allowed) = (false, false);

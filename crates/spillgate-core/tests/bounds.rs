@@ -1,8 +1,9 @@
 //! The bound f(s) of each algorithm: the maximum number of units that the algorithm admits in an interval of length s.
 //!
-//! Some tests send random requests, or the requests of an attacker, and check that at most f(s) units are admitted. Other
-//! tests send the worst case, and check that exactly f(s) units (rounded down) are admitted. So a smaller bound would be
-//! wrong.
+//! Some tests send random requests, or the requests of an attacker, and check that at most f(s) units are admitted.
+//! Other tests send the worst case, and check that exactly f(s) units (rounded down) are admitted. So a smaller bound
+//! would be wrong.
+//!
 //! `Algorithm` explains the letters in the names of the tests.
 
 use std::num::NonZeroU32;
@@ -14,8 +15,8 @@ use crate::support::{
 use proptest::prelude::*;
 use spillgate_core::{Algorithm, Anchor, Decision, Op, Quota, QuotaBuilder, Receipt, State};
 
-/// An admitted take: its time, its units, and the time at which its caller may go on. In a queue, the caller first waits
-/// for its turn.
+/// An admitted take: its time, its units, and the time at which its caller may go on. In a queue, the caller first
+/// waits for its turn.
 #[derive(Clone, Copy, Debug)]
 struct Event {
     at: u64,
@@ -32,15 +33,15 @@ fn quotas(algorithm: Algorithm) -> impl Strategy<Value = Quota> {
     let numbers = (limits, windows_ns(), prop_oneof![Just(0), 1..30u64], nodes);
     numbers.prop_filter_map("no such quota", move |(limit, window, depth, nodes)| {
         let quota = builder(algorithm, limit, window, depth).build().ok()?;
-        // A trace lasts for dozens of windows. With windows of more than a year, a trace could go beyond the latest time
-        // that `Time` can represent, which is in 2262.
+        // A trace lasts for dozens of windows. With windows of more than a year, a trace could go beyond the latest
+        // time that `Time` can represent, which is in 2262.
         Some(quota.share(nodes)).filter(|share| share.window_ns() <= 365 * DAY_NS)
     })
 }
 
-/// The steps are random, or those of an attacker. An attacker mostly asks for all units that are left. It asks when
-/// units can become free, or 1 ns before or after that time. Units can become free when the wait of the last refusal is
-/// over, at the next edge of a window or a segment, and one interval (T, w or W) after the last request.
+/// The steps are random, or those of an attacker. An attacker mostly asks for all units that are left, at most 1 ns
+/// before or after the time at which units can become free. Such times are the end of the last refusal's wait, the next
+/// edge of a window or a segment, and one interval (T, w or W) or one window after the last request.
 fn steps() -> impl Strategy<Value = Vec<(Gap, Cost)>> {
     let attack = prop_oneof![
         2 => (0..=1i64).prop_map(Gap::Retry),
@@ -147,8 +148,8 @@ proptest! {
         })?;
     }
 
-    /// The test keeps its own list of the leases that are neither released nor expired. Together, these leases must have at
-    /// most N permits, where N is the limit.
+    /// The test keeps its own list of the leases that are neither released nor expired. Together, they must hold at
+    /// most as many permits as the limit.
     #[test]
     fn at_most_n_permits_are_held(
         permits in 1..=20u64,

@@ -17,16 +17,15 @@ fn is_bucket(quota: &Quota) -> bool {
     matches!(quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket)
 }
 
-/// Returns 2 * C * T plus one second, in nanoseconds. C is the hard capacity, and 2 * C * T is the greatest debt, which
-/// forces can reach. (The debt of a bucket is the time until it is full again.) The added second is for late requests:
-/// the time of a request can be one second before the newest time, and one second earlier, the debt is one second
-/// longer.
+/// Returns the greatest debt of a bucket plus one second, in nanoseconds. The debt is the time until the bucket is full
+/// again, and forces can raise it to 2 * hard capacity * T. The added second is for a late request: one second before
+/// the newest time, the debt is one second longer.
 fn greatest_debt_and_a_second_ns(quota: &Quota) -> u64 {
     2 * quota.hard_capacity() * quota.interval_ns() + MAX_LATE_NS
 }
 
-/// Returns the bound of the debt of a bucket, in nanoseconds. A debt becomes longer than this bound only if the clock
-/// is set back. Such a debt is cut to the bound.
+/// Returns the bound of the debt of a bucket, in nanoseconds. A debt exceeds this bound only if the clock is set back,
+/// and is then cut to the bound.
 fn most_debt_ns(quota: &Quota) -> u64 {
     greatest_debt_and_a_second_ns(quota).next_power_of_two()
 }
@@ -53,8 +52,8 @@ fn after(quota: &Quota, steps: &[(Gap, Cost, u64)]) -> (State, u64) {
 proptest! {
     #![proptest_config(cases(300))]
 
-    /// Windows, counters and logs count a late request as if it came at the newest time that they have seen. So the test
-    /// replaces the time of a late request by this newest time. With these times, the bound f(s) must hold.
+    /// Windows, counters and logs count a late request as if it came at the newest time that they have seen. So the
+    /// bound f(s) must hold if the time of each late request is replaced with this newest time.
     ///
     /// A bucket does not store the newest time, so it decides a late request at the request's own time. If requests are
     /// late by at most d, the bound of a bucket is therefore B + (s + 2 * d)/T.
@@ -135,8 +134,8 @@ proptest! {
         }
     }
 
-    /// If the clock steps back far, the debt of a bucket is reduced to the bound of the debt. This bound is a power of two,
-    /// in nanoseconds. A take is refused until so much of the debt is paid that the take fits.
+    /// If the clock steps back far, the debt of a bucket is reduced to the bound of the debt. This bound is a power of
+    /// two, in nanoseconds. A take is refused until so much of the debt is paid that the take fits.
     #[test]
     fn a_clock_that_steps_back_blocks_a_bucket_for_less_than_twice_its_greatest_debt_and_a_second(
         quota in plain_quotas().prop_filter("bucket", |q| is_bucket(q) && most_debt_ns(q) <= NOW), cost in 1..=1000u64,
@@ -217,8 +216,8 @@ proptest! {
     }
 
     /// After the clock has stepped back, a lease lasts at most for its whole duration from then on. A penalty is cut
-    /// only if it would last longer than its whole duration plus one second. The added second is for late requests: the
-    /// time of a request can be one second before the time at which the penalty started.
+    /// only if it would last longer than its whole duration plus one second. The added second is for late requests,
+    /// which can be one second older than the start of the penalty.
     #[test]
     fn a_clock_that_steps_back_makes_no_lease_longer_and_a_penalty_by_a_second_at_most(
         span_ns in 1..1_000_000_000_000u64,

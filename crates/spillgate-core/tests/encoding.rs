@@ -1,5 +1,5 @@
-//! States as words (64-bit integers). After a state was written as words and read again, the kernel (the decision code)
-//! decides as before. No words make the kernel panic.
+//! States as words (64-bit integers). A state that was written as words and read again decides as before. No words make
+//! the kernel panic.
 //!
 //! The words come from a snapshot file. A snapshot can be old, damaged or forged, and the server has to start
 //! nevertheless.
@@ -20,8 +20,8 @@ fn all_quotas() -> impl Strategy<Value = Quota> {
     ]
 }
 
-/// The start of a trace: a time in 2026, or 20 ns before the latest time that `Time` can represent. A later time is cut to
-/// the latest time, so in such a trace the clock stops.
+/// The start of a trace: a time in 2026, or 20 ns before the latest time that `Time` can represent. A later time is cut
+/// to the latest time, so in such a trace the clock stops.
 fn starts() -> impl Strategy<Value = u64> {
     prop_oneof![3 => Just(NOW), 1 => Just(Time::MAX.as_nanos() - 20)]
 }
@@ -64,7 +64,8 @@ fn edges() -> impl Strategy<Value = u64> {
     prop_oneof![4 => prop::sample::select(all), 2 => 0..20u64, 1 => NOW - 1000..NOW + 1000, 1 => any::<u64>()]
 }
 
-/// Asks for every operation at each of the `times`. Checks only that nothing panics, and that at most the limit remains.
+/// Asks for every operation at each of the `times`. Checks only that nothing panics, and that at most the limit
+/// remains.
 fn exercise(state: &State, quota: &Quota, times: &[u64]) {
     for kind in 0..14u8 {
         for cost in [0, 1, 3, u64::MAX] {

@@ -1,7 +1,7 @@
-//! Tries every short trace (a sequence of operations) with every small quota. The answers of the kernel (the decision
-//! code) are compared with a model and with the bounds.
+//! Tries every short trace (a sequence of operations) with every small quota, and compares the answers of the kernel
+//! with a model and with the bounds.
 //!
-//! Random tests can miss a case. A small domain can be tried completely.
+//! Random tests can miss a case, but a small domain can be tried completely.
 //!
 //! f(s) is the bound of an algorithm: the maximum number of units that it admits in an interval of length s.
 
@@ -71,8 +71,7 @@ impl Node {
         next
     }
 
-    /// Checks that a refusal that is free (it charges nothing and starts no penalty) leaves the state as a peek would
-    /// leave it.
+    /// Checks that a refusal which charges nothing and starts no penalty leaves the state as a peek would leave it.
     fn assert_free(&self, next: &Node, quota: &Quota, answer: &Decision) {
         if !answer.allowed && quota.refusal_is_free() {
             let mut peeked = self.state.clone();
@@ -81,8 +80,8 @@ impl Node {
         }
     }
 
-    /// Checks the bound from each event to the newest event. At most f(s) units may be admitted, where s is the time between
-    /// the two events. Units that were given back do not count as admitted.
+    /// Checks the bound from each event to the newest event. At most f(s) units may be admitted, where s is the time
+    /// between the two events. Units that were given back do not count as admitted.
     fn assert_bound(&self, quota: &Quota) {
         let (mut admitted, mut refunded) = (0u128, 0u128);
         for (at, taken, given_back) in self.events.iter().rev() {
@@ -114,7 +113,8 @@ fn explore(node: &Node, quota: &Quota, letters: &[Letter], gaps: &[i64], length:
     answers
 }
 
-/// Returns all quotas with small numbers. With `extras`, some of them also have penalties, soft limits and charged refusals.
+/// Returns all quotas with small numbers. With `extras`, some of them also have penalties, soft limits and charged
+/// refusals.
 fn small_quotas(algorithm: Algorithm, windows: &[u64], extras: bool) -> Vec<Quota> {
     let mut quotas = Vec::new();
     let depths = match algorithm {
@@ -146,8 +146,9 @@ fn small_quotas(algorithm: Algorithm, windows: &[u64], extras: bool) -> Vec<Quot
 
 /// Visits two sets of traces, and returns the number of answers that were compared.
 ///
-/// The first set has all traces of three operations under all quotas with and without extras. In these traces, the time can
-/// step back. The second set has all traces of five takes under the quotas without extras. Their times never step back.
+/// The first set has all traces of three operations under all quotas with and without extras. In these traces, the time
+/// can step back. The second set has all traces of five takes under the quotas without extras. Their times never step
+/// back.
 fn explore_all(algorithm: Algorithm, windows: &[u64]) -> u64 {
     let mut answers = 0;
     let letters = [Letter::Take(1), Letter::Take(2), Letter::Force(2), Letter::RefundLast(1), Letter::RefundAny(1)];

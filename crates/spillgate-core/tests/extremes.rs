@@ -1,6 +1,6 @@
 //! Tests the arithmetic with every combination of extreme numbers. The expected results are computed with 128 bits.
 //!
-//! Overflow and wrong rounding happen at the ends of a range. Random numbers rarely come close to these ends.
+//! Overflow and wrong rounding happen at the ends of a range, and random numbers rarely come close to these ends.
 //!
 //! The letters: L is the limit, W is the window, T is the time between two units at the full rate, B is the burst, and
 //! w is the length of a segment.
@@ -100,10 +100,10 @@ fn owing(paid_at: u64, interval_ns: u64) -> State {
     State::decode(&[1, 0, 0, paid_at, interval_ns, 63]).expect("a bucket")
 }
 
-/// The debt of the state is a time: T for each unit that is not refilled yet. The take has another quota, with the
-/// burst B and the time T' between two units. The take can be decided in two ways, and both give the same answer for
-/// every debt in nanoseconds. The first way allows the take if debt <= (B - cost) * T. The second way
-/// computes the converted debt D = ceil(debt * T'/T), and allows the take if D <= (B - cost) * T'.
+/// The debt of the state is the time T for each unit that is not refilled yet. The take has another quota, with the
+/// burst B and the time T' between two units. The kernel allows the take if debt <= (B - cost) * T. The converted debt,
+/// D = ceil(debt * T'/T), gives the same answer for every debt in nanoseconds: the take is allowed if D <= (B - cost) *
+/// T'.
 #[test]
 fn another_t_decides_as_by_converted_debt_rounded_up_at_all_extremes() {
     let mut allowed = 0;
@@ -164,11 +164,12 @@ fn a_bucket_admits_by_the_formula_at_all_extremes() {
     assert_eq!(allowed, 115_744);
 }
 
-/// Returns whether a take of `cost` units fits at the instant `at`, after two takes. `first` and `second` are the time and the
-/// units of these takes.
+/// Returns whether a take of `cost` units fits at the instant `at`, after two takes. `first` and `second` are the time
+/// and the units of these takes.
 ///
-/// The take fits if `oldest * (w - e) + (rest + cost) * w <= L * w`. `oldest` is the number of units in the oldest segment,
-/// and `rest` is the number of units in all other segments. e is the time since the start of the segment that contains `at`.
+/// The take fits if `oldest * (w - e) + (rest + cost) * w <= L * w`. `oldest` is the number of units in the oldest
+/// segment, and `rest` is the number of units in all other segments. e is the time since the start of the segment that
+/// contains `at`.
 fn segments_fit(quota: &Quota, first: (u64, u64), second: (u64, u64), cost: u64, at: u64) -> bool {
     let (w, segments) = (u128::from(quota.interval_ns()), quota.window_ns() / quota.interval_ns());
     let (segment, elapsed) = (at / quota.interval_ns(), u128::from(at) % w);

@@ -1,7 +1,7 @@
-//! What a token bucket gives back when an estimate is corrected after its work.
+//! What a token bucket gives back when an estimate is corrected after the work.
 //!
-//! Time gives back the units of a bucket too. If a correction gave back the same units once more, a bucket could admit any
-//! number of units at once.
+//! Time gives back the units of a bucket too. If a correction gave back the same units once more, a bucket could admit
+//! any number of units at once.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::support::{ask, cases, take};
 use proptest::prelude::*;
 use spillgate_core::{Op, Quota, Receipt, State};
 
-/// The number of units of the bucket.
+/// In units.
 const BURST: u64 = 100;
 /// The time between two units, in nanoseconds.
 const INTERVAL_NS: u64 = 10;
@@ -24,7 +24,7 @@ fn reserve(state: &mut State, units: u64, now: u64) -> Option<Receipt> {
     ask(state, &bucket(), take(units), now).receipt
 }
 
-/// Corrects an estimate. Returns the units that are left then.
+/// Corrects an estimate, and returns the units that are then left.
 fn settle(state: &mut State, (estimate, receipt): (u64, Receipt), used: u64, now: u64) -> u64 {
     ask(state, &bucket(), Op::settle(estimate, used, receipt), now).remaining
 }
@@ -78,7 +78,8 @@ impl Made {
 proptest! {
     #![proptest_config(cases(2000))]
 
-    /// In every interval, at most f(s) units are used, plus what is given back of earlier reservations.
+    /// In every interval of length s, at most BURST + s/INTERVAL_NS units are used, plus the units that earlier
+    /// reservations give back after the start of the interval.
     #[test]
     fn reservations_of_a_bucket_keep_its_bound(
         steps in prop::collection::vec((0..FULL_NS / 4, any::<bool>(), 1..=BURST, any::<prop::sample::Index>()), 1..80),
@@ -114,7 +115,8 @@ proptest! {
         }
     }
 
-    /// Reservations that are made and settled one after another keep f(s) alone, while others take units from the bucket.
+    /// If each reservation is settled before the next one is made, at most BURST + s/INTERVAL_NS units are used. This
+    /// holds even while other callers take units from the bucket.
     #[test]
     fn reservations_one_after_another_keep_the_bound_of_the_bucket(
         steps in prop::collection::vec((0..FULL_NS / 2, 0..FULL_NS, 1..=BURST, 0..=BURST, 0..=BURST), 1..40),

@@ -1,4 +1,5 @@
-//! Checks that each algorithm names the test of its bound. The tests of all guarantees are in `docs/guarantees/`.
+//! Checks that the documentation of each algorithm names the test of its bound. `docs/guarantees/` names the tests of
+//! all guarantees.
 
 const PAGE: &str = include_str!("../src/quota/algorithm.rs");
 const BOUNDS: &str = include_str!("bounds.rs");

@@ -1,7 +1,6 @@
-//! Mistakes that rate limiters are known to make, with a test for each of them.
+//! Mistakes that rate limiters are known to make. The name of each test says the correct behaviour.
 //!
-//! The name of a test says the correct behaviour. The tests in the first part are about arithmetic. The tests in the
-//! second part are about mistakes that were seen in other limiters.
+//! The first tests are about arithmetic. The tests after them repeat mistakes that were seen in other limiters.
 
 use std::time::Duration;
 
@@ -91,8 +90,8 @@ fn counters_count_exactly_up_to_the_limit_of_doubles() {
 
 #[test]
 fn a_bucket_that_is_polled_fast_does_not_starve() {
-    // A limit of 1 in 10 ms is polled every microsecond. Let `elapsed` be the time since the poll before. A limiter
-    // that adds floor(elapsed * rate) units at each poll would add 0 for ever.
+    // A limit of 1 in 10 ms is polled every microsecond. At each poll, a naive limiter adds floor(elapsed * rate)
+    // units, where `elapsed` is the time since the poll before. So it adds 0 for ever.
     let quota = per_second(100).burst(1).build().expect("100/s");
     let mut state = State::default();
     let admitted = (0..50_000u64).filter(|us| ask(&mut state, &quota, take(1), us * 1_000).allowed).count();
@@ -108,7 +107,7 @@ fn waits_are_rounded_up_and_remaining_is_rounded_down() {
     assert_eq!(refused.retry_after, Wait::After(2));
     assert_eq!((refused.retry_after.millis_ceil(), refused.retry_after.secs_ceil()), (Some(1), Some(1)));
     assert_eq!(ask(&mut state, &quota, Op::Peek, 666_666_667).remaining, 1, "1.99 units count as 1");
-    // The last nanosecond of a window belongs to this window and not to the next window.
+    // The last nanosecond of a window belongs to this window, and not to the next one.
     let fixed = Quota::fixed_window(1, Duration::from_millis(300)).build().expect("fixed");
     let mut state = State::default();
     assert_eq!(ask(&mut state, &fixed, take(1), 899_999_999).reset_after_ns, 1);
@@ -181,8 +180,7 @@ fn two_hits_on_one_state_cannot_pass_where_their_sum_does_not() {
     assert!(hit(6, Binding::Enforce).merged(&hit(5, Binding::Quota)).is_none());
 
     // These hits are not merged, because their bindings differ. Both take from the first state. Their sum, 11 units, is
-    // above the limit of 10, so both are refused. Some requests also have states in which no hit counts. Such states do
-    // not change the answer.
+    // above the limit of 10, so both are refused. Further states, in which no hit counts, do not change the answer.
     let hits = [hit(6, Binding::Enforce), hit(5, Binding::Quota)];
     for states in 1..4 {
         let mut states = vec![State::default(); states];
@@ -300,7 +298,7 @@ fn a_refusal_ends_when_the_limit_is_raised_or_units_are_given_back() {
 
 #[test]
 fn refused_requests_charge_no_other_limit() {
-    // Each request has two limits. The first has one of the algorithms. The second is used up, and it charges refusals.
+    // Each request has two limits. The first limit must stay uncharged. The second is used up, and it charges refusals.
     for algorithm in every_algorithm() {
         let sibling = quota(algorithm, 5, Duration::from_secs(1));
         let empty = per_second(1).denied(Denied::Charged).build().expect("1/s");
@@ -348,8 +346,8 @@ fn two_requests_at_one_instant_count_twice() {
 
 #[test]
 fn a_mismatched_window_index_does_not_reset_the_count() {
-    // The clocks of two servers differ by a nanosecond, and the edge of a window lies between them. Another limiter
-    // admitted 200 of 200 requests at a limit of 5.
+    // The clocks of two servers differ by a nanosecond, and the edge of a window lies between them. In this case,
+    // another limiter admitted 200 of 200 requests at a limit of 5.
     for algorithm in every_algorithm() {
         let quota = quota(algorithm, 5, Duration::from_secs(1));
         let mut state = State::default();

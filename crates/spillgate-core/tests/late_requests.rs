@@ -1,7 +1,7 @@
 //! Late requests: they are decided after other requests that read the clock later.
 //!
-//! Threads and servers overtake each other, so every store gets late requests. The kernel (the decision code) must not
-//! forgive units then.
+//! Threads and servers overtake each other, so every store gets late requests. The kernel must not forgive units
+//! because of them.
 //!
 //! T is the time between two units of a token bucket at the full rate. The debt of a bucket is a time: T for each unit
 //! that is not refilled yet. If a quota with another T, here called T', charges the bucket, the debt is converted: it
@@ -17,10 +17,10 @@ use spillgate_core::{Binding, Decision, Hit, Op, Quota, Reason, State, Time, dec
 const NOW: u64 = 1_770_000_000_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Callers take in turns under two quotas with different T. The time of the slow quota's requests is always NOW, and
-/// the fast quota's requests are late by d. At its own time, a late request sees a debt that is longer by d, and this
-/// part d is paid before NOW. If the conversion to the shorter T also shortened this part, each conversion would
-/// forgive a part of the debt that is left at NOW.
+/// Callers take in turns under two quotas with different T: under the slow quota at NOW, and under the fast quota d
+/// earlier. So the requests of the fast quota are late, and see a debt that is longer by d. This part d is paid before
+/// NOW. If the conversion to the shorter T also shortened this part, each conversion would forgive a part of the debt
+/// that is left at NOW.
 #[test]
 fn late_requests_of_a_faster_quota_forgive_nothing() {
     let slow = Quota::token_bucket(1, Duration::from_nanos(1_000_000)).burst(10).build().expect("a quota");
@@ -33,8 +33,7 @@ fn late_requests_of_a_faster_quota_forgive_nothing() {
             admitted += u64::from(ask_late(&mut state, quota, take(1), at, NOW).allowed);
         }
         assert!((9..=10).contains(&admitted), "{admitted} units were admitted, with requests {late_ns} ns late");
-        // This loop does not pass the newest time, so the kernel forgives units. This shows why a store has to pass the
-        // newest time.
+        // Without the newest time, the kernel forgives units. This loop shows why a store has to pass the newest time.
         let (mut state, mut admitted) = (State::default(), 0);
         for i in 0..2000 {
             let (quota, at) = if i % 2 == 0 { (&slow, NOW) } else { (&fast, NOW - late_ns) };
@@ -65,7 +64,7 @@ fn a_late_request_under_two_quotas_of_one_state_counts_no_unit_twice() {
     }
 }
 
-/// The wait of a late request counts from the time of this request, and not from the newest time.
+/// The wait of a late request counts from its own time, and not from the newest time.
 #[test]
 fn a_late_request_gets_a_wait_from_its_own_time() {
     let (slow, fast) = (bucket(1, 1, 5), bucket(10, 1, 5));
@@ -76,14 +75,14 @@ fn a_late_request_gets_a_wait_from_its_own_time() {
         (late.allowed, late.retry_after.nanos(), late.reset_after_ns),
         (false, Some(SECOND_NS + 300), 5 * SECOND_NS + 300)
     );
-    // If a request is more than a second earlier than the newest time, the kernel assumes that the clock was set back. Then
-    // the newest time is ignored.
+    // If a request is more than a second earlier than the newest time, the kernel assumes that the clock was set back,
+    // and ignores the newest time.
     let back = ask_late(&mut state, &fast, take(1), NOW - 2 * SECOND_NS, NOW);
     assert_eq!((back.allowed, back.retry_after.nanos()), (false, Some(3 * SECOND_NS)));
 }
 
-/// Decides a request with two hits. The first hit is a take under a fast quota, from a bucket that a slow quota has charged
-/// before. The second hit is a take from a queue.
+/// Decides a request with two hits. The first hit is a take under a fast quota, from a bucket that a slow quota has
+/// charged before. The second hit is a take from a queue.
 fn ask_bucket_and_queue(states: &mut [State; 2], late_ns: u64, max_wait_ns: u64) -> [Decision; 2] {
     let (fast, queue) = (bucket(10, 1, 5), queue());
     let wait = Op::Take { cost: 1, max_wait_ns };
@@ -98,8 +97,8 @@ fn queue() -> Quota {
     Quota::leaky_bucket(1, Duration::from_secs(1)).queue(3).build().expect("a queue")
 }
 
-/// The delay of a late request is the time from the request to its turn. If the caller does not accept such a long delay, the
-/// request is refused.
+/// The delay of a late request counts from its own time to its turn. If the caller does not accept such a long delay,
+/// the request is refused.
 #[test]
 fn a_late_request_has_its_turn_in_a_queue_by_its_own_time() {
     for (turn_ns, late_ns) in [(0, 300), (100, 300), (SECOND_NS, 300), (0, SECOND_NS), (0, SECOND_NS - 1)] {
@@ -137,8 +136,9 @@ fn a_late_force_on_a_limit_of_0_changes_no_time() {
 proptest! {
     #![proptest_config(cases(400))]
 
-    /// The first hit charges a bucket that a quota with another T has charged before. Whether this hit is allowed depends on
-    /// the time of the request, and not on the newest time. All other hits get the same decisions as without a newest time.
+    /// The first hit charges a bucket that a quota with another T has charged before. Whether this hit is allowed
+    /// depends on the time of the request, and not on the newest time. All other hits get the same decisions as without
+    /// a newest time.
     #[test]
     fn only_the_conversion_of_debt_uses_the_newest_time(
         (before, after, burst, used) in (1..1000u64, 1..1000u64, 1..20u64, 1..20u64), late_ns in 0..=SECOND_NS,

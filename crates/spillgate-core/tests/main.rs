@@ -1,4 +1,4 @@
-//! The tests of the kernel. One program has them all, so that there is one to link. Each module says what it tests.
+//! All tests of the kernel in one program, so that only one program has to be linked.
 
 mod bounds;
 mod clocks;

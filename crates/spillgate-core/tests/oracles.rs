@@ -1,8 +1,8 @@
-//! Compares the kernel (the decision code) with a model that is simple enough to be checked by reading it.
+//! Compares the kernel with a model that is simple enough to be checked by reading it.
 //!
-//! Windows are a few nanoseconds long, so that every instant can be tried. Every field of every answer has to be the
-//! same as in the model's answer. A request can have the same time as the request before, an earlier time, or a later time.
-//! All operations except resets occur, and limits change from one request to the next.
+//! Windows are a few nanoseconds long, so that every instant can be tried. Every field of every answer has to equal
+//! that of the model. A request can have the same time as the request before, an earlier time, or a later time. All
+//! operations except resets occur, and limits change from one request to the next.
 
 use std::time::Duration;
 
@@ -93,9 +93,9 @@ decides_as_the_model! {
 }
 
 fn one_plain_quota() -> impl Strategy<Value = Quota> {
-    // Windows that start at the first hit are left out. A take can open such a window, and later takes can count in it.
-    // After the first take is given back, the window still starts at the time of this take. So the state differs from a
-    // state without this take.
+    // Windows that start at the first hit are left out. If the take that opened such a window is given back, later
+    // takes keep the window open, and its start is still the time of the first take. So the first take does leave a
+    // trace.
     let algorithm = prop_oneof![algorithms(), Just(Algorithm::Concurrency)]
         .prop_filter("anchor", |a| *a != Algorithm::FixedWindow(Anchor::FirstHit));
     let first = algorithm.prop_flat_map(tiny_quotas).prop_map(|quotas| quotas[0].clone());
@@ -105,11 +105,12 @@ fn one_plain_quota() -> impl Strategy<Value = Quota> {
 proptest! {
     #![proptest_config(cases(2000))]
 
-    /// If a take is given back with its receipt, the state is as if the take had never happened. There are two exceptions:
+    /// If a take is given back with its receipt, the state is as if the take had never happened. There are two
+    /// exceptions:
     ///
-    /// * Time has given back a part of the take's debt before the refund. Then a token bucket counts more than without the
-    ///   take, and never less.
-    /// * A queue admitted another take before the refund.
+    /// * A bucket, if time has given back a part of the take's debt before the refund. It then counts as much as
+    ///   without the take, or more, but never less.
+    /// * A queue that admitted another take before the refund. The test does not try this.
     #[test]
     fn a_take_that_is_given_back_leaves_no_trace(
         quota in one_plain_quota(),

@@ -1,4 +1,4 @@
-//! Tests what each operation does, with random events and with the events of an attacker.
+//! What each operation does, tested with random requests that often come at an edge of a window or of a wait.
 //!
 //! Each property tests a sentence of the documentation, for all algorithms to which the sentence applies.
 
@@ -64,9 +64,8 @@ fn steps_of(other: impl Strategy<Value = Kind>) -> impl Strategy<Value = Vec<(Ga
     prop::collection::vec((gaps(), costs(), prop_oneof![2 => Just(Kind::Take), 1 => other]), 1..50)
 }
 
-/// Asks for all steps, and checks the bound f(s): the maximum number of units that the algorithm admits in an interval of
-/// length s. For any two events, s is the time from the first to the second. Units that were given back between these
-/// events do not count.
+/// Makes all steps, and checks the bound f(s) from any event to any later event, where s is the time between them.
+/// Units that were given back between these events do not count.
 fn assert_bound(quota: &Quota, start: u64, steps: &[(Gap, Cost, Kind)]) -> Result<(), TestCaseError> {
     let (mut state, mut now, mut wait_ns) = (State::default(), start, 0);
     let mut receipt: Option<Receipt> = None;
@@ -192,8 +191,8 @@ proptest! {
         assert_bound(&quota, start, &steps)?;
     }
 
-    /// Tests refunds without a receipt and with a receipt. Without a receipt, a counter gives back at most the units in
-    /// its current segment, and a queue gives back nothing.
+    /// Without a receipt, a counter gives back at most the units in its current segment, and a queue gives back
+    /// nothing.
     #[test]
     fn a_refund_gives_back_its_cost_and_never_more(
         quota in plain_quotas(), start in starts_ns(), steps in steps(), cost in costs(), more in 0..3u64,
@@ -318,8 +317,9 @@ proptest! {
         }
     }
 
-    /// A poll is a take of one unit. The bucket holds one unit, so it admits exactly those polls that come at least T (the
-    /// time between two units) after the last admitted poll. Refused polls make the refill neither faster nor slower.
+    /// A poll is a take of one unit. The bucket holds one unit, so it admits exactly the polls that come at least T
+    /// (the time between two units) after the last admitted poll. Refused polls make the refill neither faster nor
+    /// slower.
     #[test]
     fn refill_does_not_drift_however_often_it_is_polled(
         (limit, window_ns) in prop_oneof![

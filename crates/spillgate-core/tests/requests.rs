@@ -32,8 +32,8 @@ fn free_quotas() -> impl Strategy<Value = Quota> {
     prop_oneof![3 => small, 1 => plain_quotas(), 1 => concurrency]
 }
 
-/// Hits with different states. The fields of a hit: its quota, the costs of the takes that come before it, its own cost, the
-/// kind of its operation, and its binding.
+/// Hits with different states. The fields of a hit are its quota, the costs of earlier takes on its state, its own
+/// cost, the kind of its operation, and its binding.
 fn hits_alone() -> impl Strategy<Value = Vec<(Quota, Vec<Cost>, Cost, u8, Binding)>> {
     let used = prop::collection::vec(costs(), 0..4);
     prop::collection::vec((any_quotas(), used, costs(), 0..10u8, bindings()), 1..6)
@@ -64,9 +64,8 @@ fn verdict_of(decisions: &[Decision], bindings: &[Binding]) -> (bool, Wait) {
     (enforcing.is_empty() && !quota_refuses, longest.max(shortest).unwrap_or(Wait::NONE))
 }
 
-/// A shadow hit (it is decided and charged, but its refusal does not count) never changes the verdict. `Verdict::of`
-/// has a shorter path for a request with one hit. So the verdict on one hit must equal the verdict on the same hit
-/// beside a shadow hit.
+/// A shadow hit never changes the verdict. `Verdict::of` has a shorter path for a request with one hit. So the verdict
+/// on one hit must equal the verdict on the same hit beside a shadow hit.
 #[test]
 fn a_shadow_hit_beside_another_hit_leaves_its_verdict_as_it_is() {
     let quota = Quota::per_second(5).build().expect("a quota");
@@ -204,8 +203,8 @@ proptest! {
         }
     }
 
-    /// Several takes of one request count in one state. The sum of their units is within the bound, whatever the bindings of
-    /// the takes are. The waits of refused takes are exact.
+    /// Several takes of one request count in one state. The sum of their units is within the bound, whatever their
+    /// bindings are. When the wait of a refused take is over, this take alone is allowed.
     #[test]
     fn hits_on_one_state_keep_the_bound(
         quota in plain_quotas(),
@@ -241,8 +240,8 @@ proptest! {
         }
     }
 
-    /// A refused request leaves every state as a peek would leave it. An allowed request takes from all its limits. The
-    /// limits have different algorithms.
+    /// The limits of a request have different algorithms. An allowed request takes from all of them. A refused request
+    /// leaves every state as a peek would leave it.
     #[test]
     fn a_request_takes_from_all_its_limits_or_from_none(
         quotas in prop::collection::vec(free_quotas(), 2..5),
@@ -277,7 +276,7 @@ proptest! {
         }
     }
 
-    /// If the limit or the burst changes, the units that were used still count. They also count when the change is
+    /// If the limit or the burst changes, the units that were used still count, and so they do when the change is
     /// undone.
     #[test]
     fn a_quota_change_neither_forgives_nor_multiplies(
@@ -301,8 +300,7 @@ proptest! {
         let peek = ask(&mut state, &new, Op::Peek, now);
         prop_assert_eq!(peek.remaining, new.capacity().saturating_sub(used));
         prop_assert_eq!(ask(&mut state, &old, Op::Peek, now).remaining, old.capacity() - used);
-        // A take converts the debt of a bucket to the new T (the time between two units). The result is rounded up to
-        // whole nanoseconds.
+        // A take converts the debt of a bucket to the T of the new quota, and rounds it up to whole nanoseconds.
         let rounding = u64::from(matches!(old.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket));
         let took = u64::from(ask(&mut state, &new, take(1), now).allowed);
         let expected = old.capacity().saturating_sub(used + took);
@@ -310,8 +308,8 @@ proptest! {
         prop_assert!((expected.saturating_sub(rounding)..=expected).contains(&back), "{back} units are left, and {expected} were expected");
     }
 
-    /// A quota with another window counts from zero, and the state of the old quota stays. So right after a change of the
-    /// window, takes get at most the capacity of the new quota.
+    /// A quota with another window counts from zero in a state of its own. So right after a change of the window, takes
+    /// get at most the capacity of the new quota.
     #[test]
     fn a_changed_window_counts_from_zero((old, new) in quota_pairs(), longer in 1..4u64) {
         let segments = if let Algorithm::SlidingWindowCounter { segments } = new.algorithm() { segments.into() } else { 1 };
@@ -382,9 +380,8 @@ proptest! {
     }
 }
 
-/// The identity of a quota is a number. Quotas with the same identity count in the same state of a key. Each algorithm,
-/// window, anchor and number of segments has an identity of its own. Queues with different T (the time between two
-/// units) have different identities too. Quotas that differ only in the limit or the burst have the same identity.
+/// Each algorithm, window, anchor and number of segments has an identity of its own. Quotas that differ only in the
+/// limit or the burst have the same identity, except queues, whose T depends on the limit.
 #[test]
 fn identity_is_the_algorithm_and_the_window_and_t_of_a_queue() {
     let window = Duration::from_secs(3600);

@@ -1,8 +1,8 @@
 //! Several quotas on one state.
 //!
-//! This happens when the same limit has different values in different places. One server can try new limits while the
-//! other servers use the old limits. A reload reaches one server after the other. Some callers send the limit with each
-//! call. A hit under one quota must never lower what was counted under another quota.
+//! This happens when the same limit has different values in different places. One server tries new limits while the
+//! others use the old ones, a reload reaches one server after the other, or callers send the limit with each call. A
+//! hit under one quota must never lower what was counted under another quota.
 //!
 //! T is the time between two units of a bucket at the full rate. The depth of a bucket is its capacity.
 
@@ -107,10 +107,12 @@ enum Units {
 
 /// Checks the bound in every interval.
 ///
-/// s is the length of the interval. For buckets, the bound is D + (s + 2 * d)/T + R. D is the largest depth, T is the
-/// smallest T, and d is the largest lateness of a request. R is the number of units that were given back in the
-/// interval. For windows, counters and logs, the bound is that of the largest limit, plus R. For leases, the bound is
-/// the largest limit plus R if s is shorter than a lease. Only quotas that charged in the interval are considered.
+/// s is the length of the interval, and R is the number of units that were given back in the interval. Only quotas that
+/// charged in the interval count.
+///
+/// For buckets, the bound is D + (s + 2 * d)/T + R, with the largest depth D, the smallest T, and the largest lateness
+/// d of a request. For windows, counters and logs, it is the bound of the largest limit, plus R. For leases, it is the
+/// largest limit plus R, if s is shorter than a lease.
 fn assert_bound_of_the_largest(quotas: &[Quota], events: &[Event], late_most_ns: u64) -> Result<(), TestCaseError> {
     for (i, first) in events.iter().enumerate() {
         let (mut admitted, mut refunded, mut depth, mut interval_ns) = (0u128, 0u128, 0, u64::MAX);
@@ -144,7 +146,7 @@ fn assert_bound_of_the_largest(quotas: &[Quota], events: &[Event], late_most_ns:
     Ok(())
 }
 
-/// Asks for all steps, and returns what was charged or given back. Only buckets get late requests. All other algorithms
+/// Makes all steps, and returns what was charged or given back. Only buckets get late requests. All other algorithms
 /// count a late request as if it came at the newest time, so late requests would add no new case.
 fn charged(quotas: &[Quota], steps: &[Step], late_most_ns: u64) -> Vec<Event> {
     let (mut state, mut now, mut newest, mut wait_ns) = (State::default(), NOW, NOW, 0);
@@ -210,8 +212,7 @@ proptest! {
         }
     }
 
-    /// A free refusal (one that is not charged) leaves the state as a peek leaves it. The waits are exact under every
-    /// quota.
+    /// A refusal that is not charged leaves the state as a peek leaves it. The waits are exact under every quota.
     #[test]
     fn what_another_quota_refuses_changes_nothing_and_its_wait_is_exact(quotas in quotas(), steps in steps()) {
         let (mut state, mut now, mut wait_ns) = (State::default(), NOW, 0);
@@ -238,8 +239,8 @@ proptest! {
         }
     }
 
-    /// The kernel (the decision code) reduces a debt that is larger than its bound, because only a clock that was set
-    /// back leaves such a debt. It must never reduce a debt that comes from requests, even if requests are late.
+    /// The kernel reduces a debt that is larger than its bound, because only a clock that was set back leaves such a
+    /// debt. A debt that comes from requests must never be reduced, even if requests are late.
     #[test]
     fn no_debt_of_requests_is_reduced(
         quotas in quotas().prop_filter("buckets", |quotas| quotas[0].algorithm() == Algorithm::TokenBucket),
@@ -262,7 +263,7 @@ proptest! {
         }
     }
 
-    /// A force adds debt only up to 2 * B * T, with the B (the burst) and the T of its own quota. If the debt is
+    /// A force adds debt only up to 2 * B * T, where B (the burst) and T are those of its own quota. If the debt is
     /// already that large, the state does not change.
     #[test]
     fn a_force_counts_up_to_the_greatest_debt_of_its_own_quota(
@@ -309,7 +310,7 @@ proptest! {
 }
 
 /// One server has a limit of 1000 an hour. Another server still has a limit of 10 an hour, and gets one of every 41
-/// requests. Together, they admit at most the units of a full bucket and 1000 units for each hour.
+/// requests. Together, they admit at most the 1000 units of a full bucket, and 1000 units for each hour.
 #[test]
 fn a_fleet_of_two_limits_admits_the_larger_one() {
     let (large, small) = (bucket(1000, 3600, 1000), bucket(10, 3600, 10));
@@ -333,8 +334,8 @@ fn a_fleet_of_two_limits_admits_the_larger_one() {
 }
 
 /// In the worst case, as many units are admitted as the bound allows: first the largest depth at once, and then one
-/// unit after each T of the quota with the largest rate. Between these takes, takes under the smaller quota are
-/// refused, and they change nothing.
+/// unit after each T of the quota with the largest rate. Takes under the smaller quota come in between. They are
+/// refused, and change nothing.
 #[test]
 fn several_quotas_reach_the_bound_of_the_largest() {
     let (large, small) = (bucket(10, 1, 7), bucket(3, 1, 2));

@@ -1,4 +1,4 @@
-//! The shares of a quota: how much each of several servers may admit if each counts by itself.
+//! The share of a quota that each of several servers may admit, if each server counts by itself.
 //!
 //! The tests check the table in the documentation of `Quota::share`, the sum of all shares, and extreme quotas. m is
 //! the number of servers, and T is the time between two units. The last test is about a quota with other numbers.
@@ -107,8 +107,8 @@ fn shares_beyond_the_bounds_of_a_quota_are_0() {
         let refused = ask(&mut State::default(), &share(&quota, most), take(1), 5);
         assert_eq!((refused.allowed, refused.retry_after), (false, Wait::Never));
     }
-    // A quota has a longest possible T and a longest possible window. A share that needs exactly this T or window
-    // admits one unit. A share that needs a longer one has a limit of 0.
+    // T and the window have a longest possible length. A share that needs exactly this length admits one unit, and a
+    // share that needs more has a limit of 0.
     let at_most = |ns: u64, nodes| share(&built(Quota::token_bucket(1, Duration::from_nanos(ns))), nodes).capacity();
     assert_eq!([at_most(MAX_SPAN_NS / 4, 2), at_most(MAX_SPAN_NS / 4 + 1, 2)], [1, 0]);
     let soft = built(Quota::token_bucket(1, Duration::from_nanos(MAX_SPAN_NS / 8)).soft_ppm(1_000_000));

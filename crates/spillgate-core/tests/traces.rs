@@ -1,7 +1,6 @@
-//! Checks that the kernel (the decision code) answers every trace in `tests/traces/` as the trace says.
+//! Checks that the kernel answers every trace in `tests/traces/` as the trace says.
 //!
-//! Every store has to answer these traces as the kernel does. So the traces must first be right: each expected answer
-//! in them must be the answer of the kernel.
+//! Every store is tested with these traces. So their expected answers must be those of the kernel.
 
 use std::collections::BTreeSet;
 use std::path::Path;

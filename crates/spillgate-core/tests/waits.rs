@@ -1,6 +1,6 @@
 //! `retry_after` is exact: a caller is refused at every instant before the wait is over, and allowed when it is over.
 //!
-//! Clients sleep for `retry_after`. If the wait was too short, they would be refused again.
+//! Clients sleep for `retry_after`. After a wait that is too short, they would be refused again.
 
 use crate::support::{
     algorithms, ask, ask_copy, cases, costs, gaps, plain_quotas, quotas_with_extras, starts_ns, take, tiny_quotas,
@@ -8,8 +8,9 @@ use crate::support::{
 use proptest::prelude::*;
 use spillgate_core::{Algorithm, Decision, Op, Quota, Reason, State, Wait};
 
-/// Asks again for a refused caller, and checks that the take is refused before the wait is over, and allowed when it is over.
-/// `instants` gets the wait and returns when to ask again, in nanoseconds after the refusal. No other caller asks meanwhile.
+/// Repeats a refused operation, and checks that it is refused before the wait is over, and allowed when the wait is
+/// over. `instants` gets the wait and returns when to repeat, in nanoseconds after the refusal. No other caller asks
+/// meanwhile.
 fn assert_exact(
     state: &State,
     quota: &Quota,
@@ -57,7 +58,7 @@ fn small_ops() -> impl Strategy<Value = Vec<(u64, Op)>> {
 proptest! {
     #![proptest_config(cases(400))]
 
-    /// Some quotas have a soft limit, charged refusals or a penalty. The operations include forces and refunds.
+    /// Some of the quotas have a soft limit, charged refusals or a penalty.
     #[test]
     fn a_wait_is_exact_at_every_instant(
         quotas in prop_oneof![6 => algorithms().boxed(), 1 => Just(Algorithm::Concurrency).boxed()]
@@ -100,8 +101,7 @@ proptest! {
     }
 
     /// After a take was refused, every take with the same or a larger cost is refused until the wait of the refused
-    /// take is over. This is true even if other callers take or force units meanwhile. A cache of refusals relies on
-    /// this property.
+    /// take is over. This is true even if other callers take or force units meanwhile. The deny cache relies on this.
     #[test]
     fn a_refusal_holds_for_all_that_cost_as_much(
         quota in plain_quotas(),

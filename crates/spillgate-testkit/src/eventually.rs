@@ -1,11 +1,11 @@
-//! Waits for an event: a test asks again and again, until the event happens or a deadline has passed.
+//! Waits for an event by polling, up to a deadline.
 //!
 //! A fixed sleep would be too short on a busy machine and too long on an idle machine.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long [`eventually`] waits. The time is long, because a test must not fail only because the machine is busy.
+/// How long [`eventually`] waits. This is long, because a test must not fail only because the machine is busy.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Calls `ask` until it returns a value, and returns that value.

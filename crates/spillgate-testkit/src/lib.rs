@@ -1,8 +1,7 @@
 //! Helpers for the tests of several crates: random numbers, free ports, polling with a deadline, processes that
 //! end with the test, redis-servers and Redis Clusters.
 //!
-//! Without this crate, each crate would have its own copy of these helpers, and a fix in one copy would not reach the other
-//! copies. Only tests depend on this crate.
+//! Only tests depend on this crate.
 
 #![allow(clippy::disallowed_methods, reason = "a test that polls needs real time")]
 

@@ -1,6 +1,6 @@
 //! Finds free ports for servers that a test starts.
 //!
-//! With port 0, the system chooses a port when the server starts. This is too late if the port must be known before the start.
+//! With port 0, the system would choose a port when the server starts, but many tests must know the port before.
 
 use std::net::{TcpListener, UdpSocket};
 use std::process;
@@ -10,15 +10,15 @@ use std::sync::{Mutex, PoisonError};
 /// The sockets that reserve the ports of this process. The system closes them when the process ends.
 static RESERVED: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
 
-/// Returns a loopback port on which no server listens. Until this process ends, no other call returns the same port, not
-/// even in another test program that runs at the same time.
+/// Returns a loopback port on which no server listens. Until this process ends, no other call returns the same port,
+/// not even in another test program that runs at the same time.
 ///
-/// Many test programs run at once, and a server binds its port some time after the test has chosen it. So this function
-/// binds the UDP port with the same number and keeps it. No server of the tests uses UDP, and the next process that tries
-/// the number fails to bind it and goes on.
+/// Many test programs run at once, and a server binds its port some time after the test has chosen the port. So this
+/// function reserves the port: it binds the UDP port with the same number and keeps it. No server of the tests uses
+/// UDP. Another test program that tries the same number cannot bind it, and tries the next one.
 ///
-/// The port is below the ports that the system uses for outgoing connections (from 32768 on Linux). Otherwise a connection of
-/// another test could use the port before the server starts.
+/// The port is below the ports that the system uses for outgoing connections (from 32768 on Linux). Otherwise a
+/// connection of another test could use the port before the server starts.
 ///
 /// # Panics
 /// Panics if no port is free.

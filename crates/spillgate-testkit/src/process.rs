@@ -1,7 +1,7 @@
-//! Starts processes that end at the latest when the test program ends, even if the test program is killed.
+//! Starts processes that end with the test program at the latest, even if the test program is killed.
 //!
-//! A test ends its processes when it drops them. But nothing is dropped if the test program is killed, for example because
-//! it took too long. Its servers would then run on, and slow down every later test.
+//! A test ends its processes when it drops them. But nothing is dropped if the test program is killed, for example
+//! because it took too long. Without this file, its servers would run on and slow down every later test.
 
 use std::env;
 use std::io;
@@ -14,8 +14,8 @@ use std::thread;
 /// A command to start, and where to send the process.
 type Order = (Command, SyncSender<io::Result<Child>>);
 
-/// The thread that starts all processes. Linux kills a process with the *thread* that started it, and the threads of tests
-/// end earlier than the processes that they share. This thread ends together with the test program.
+/// The thread that starts all processes. Linux kills a process with the *thread* that started it, and the threads of
+/// tests end earlier than the processes that they share. This thread ends together with the test program.
 static STARTER: LazyLock<Sender<Order>> = LazyLock::new(|| {
     let (send, orders) = channel::<Order>();
     thread::spawn(move || {
@@ -26,15 +26,16 @@ static STARTER: LazyLock<Sender<Order>> = LazyLock::new(|| {
     send
 });
 
-/// Whether `setpriv` can bind a process to us. It belongs to util-linux, so it is on almost every Linux, and on no other system.
+/// Whether `setpriv` can make a process end with the thread that started it. `setpriv` belongs to util-linux, so almost
+/// every Linux has it, and no other system.
 static CAN_BIND: LazyLock<bool> = LazyLock::new(|| {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "true"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 });
 
-/// Starts a process with this stdin, stdout and stderr. Linux kills the process when the test program ends. The process has the
-/// program, the arguments, the variables and the folder of `command`, and nothing else of it.
+/// Starts a process with this stdin, stdout and stderr. Linux kills the process when the test program ends. The process
+/// has the program, the arguments, the variables and the folder of `command`, and nothing else of it.
 ///
 /// # Errors
 /// Returns an error if the process cannot be started.
@@ -42,9 +43,9 @@ static CAN_BIND: LazyLock<bool> = LazyLock::new(|| {
 /// # Panics
 /// Panics if the system cannot start threads.
 pub fn start_bound(command: &Command, [stdin, stdout, stderr]: [Stdio; 3]) -> io::Result<Child> {
-    // If the program is missing, it is started without setpriv: the error is then the usual one.
+    // A missing program is started without setpriv, so that the caller gets the usual error.
     let mut bound = if *CAN_BIND && is_installed(command) {
-        // setpriv replaces itself by the program, so the process id is that of the program.
+        // setpriv replaces itself with the program, so the process id is that of the program.
         let mut bound = Command::new("setpriv");
         bound.args(["--pdeathsig", "KILL", "--"]).arg(command.get_program());
         bound

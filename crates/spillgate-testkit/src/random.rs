@@ -1,6 +1,4 @@
-//! A generator of random numbers that are the same in every run.
-//!
-//! So a failure of a test with random numbers can be repeated.
+//! A generator of random numbers that are the same in every run, so that a failure can be repeated.
 
 /// The generator xorshift64* (Vigna, 2014). `Random(seed)` makes a generator. The seed must not be 0.
 #[derive(Clone, Debug)]

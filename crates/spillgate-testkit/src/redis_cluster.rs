@@ -1,6 +1,6 @@
 //! A Redis Cluster that belongs to one test: three primaries, and a replica of each primary if the test wants replicas.
 //!
-//! A new cluster is usable only after several steps, and some of them need time. Tests of two crates need these steps.
+//! A new cluster is usable only after several steps, some of which need time.
 
 use crate::{RedisServer, eventually};
 
@@ -8,8 +8,8 @@ use crate::{RedisServer, eventually};
 const SLOTS: [(u16, u16); 3] = [(0, 5460), (5461, 10922), (10923, 16383)];
 
 /// Starts a cluster, and returns its nodes as soon as all nodes know each other and serve. Each primary has a third of
-/// the slots. The primaries come first. With replicas, node `i + 3` is the replica of node `i`. Each node is
-/// started with `arguments` on its command line.
+/// the slots. The first three nodes are the primaries. With replicas, node `i + 3` is the replica of node `i`.
+/// `arguments` are added to the command line of each node.
 ///
 /// # Panics
 /// Panics if the cluster does not serve within [`DEADLINE`](crate::DEADLINE).
@@ -20,8 +20,8 @@ pub fn start_cluster(with_replicas: bool, arguments: &[&str]) -> Vec<RedisServer
     let (primaries, replicas) = nodes.split_at(SLOTS.len());
     for ((primary, (first, last)), epoch) in primaries.iter().zip(SLOTS).zip(1..) {
         succeeds(primary, &["cluster", "addslotsrange", &first.to_string(), &last.to_string()]);
-        // Each primary gets its own epoch. If two primaries had the same epoch, the cluster would first have to resolve
-        // this conflict.
+        // Each primary gets its own epoch. Otherwise the cluster would first have to resolve the conflict of two
+        // primaries with the same epoch.
         succeeds(primary, &["cluster", "set-config-epoch", &u16::to_string(&epoch)]);
     }
     for (node, bus) in nodes.iter().zip(&buses).skip(1) {

@@ -11,11 +11,12 @@ use tempfile::TempDir;
 
 use crate::{free_port, start_bound};
 
-/// The log line of a server that is ready. The text is in lower case.
+/// The log line of a server that is ready, in lower case.
 const READY: &str = "ready to accept connections";
-/// A part of the log of a server whose port another process has. The text is in lower case.
+/// A part of the log of a server whose port another process has, in lower case.
 const TAKEN: &str = "address already in use";
-/// How many ports are tried for one server. Ports are reserved, so only a program that is no test can take one.
+/// How many ports are tried for one server. Tests reserve their ports, so only a program that is not a test can take
+/// one.
 const PORTS_TRIED: usize = 5;
 
 /// A redis-server on a loopback port. It stores nothing on disk. The server ends when this value is dropped.
@@ -64,8 +65,8 @@ impl RedisServer {
     }
 
     /// Starts a node that does not belong to a cluster yet. `arguments` are added after the default arguments. Returns
-    /// the node, and the port on which it talks to other nodes. Both ports are free ports. By default, Redis would take
-    /// a second port that is 10,000 higher than the first port. But another program can use that port.
+    /// the node, and the port on which it talks to other nodes. By default, Redis would talk on the port that is 10,000
+    /// higher than the first port, but another program can use that port. So both ports are chosen here.
     ///
     /// # Panics
     /// Panics if the server cannot be started.
@@ -89,7 +90,6 @@ impl RedisServer {
         RedisServer { process, port, arguments: used, folder }
     }
 
-    /// Returns the port of the server.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
@@ -101,7 +101,6 @@ impl RedisServer {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Returns the process id of the server.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.process.id()
@@ -124,7 +123,7 @@ impl RedisServer {
         self.start_again_until(&[], READY);
     }
 
-    /// Does the same as [`start_again`](RedisServer::start_again), but with more arguments. Waits until a line of the
+    /// Does the same as [`start_again`](RedisServer::start_again), with `further` arguments. Waits until a line of the
     /// log, changed to lower case, contains `logged`.
     ///
     /// # Panics
@@ -134,7 +133,7 @@ impl RedisServer {
         self.process = start_until_logged(&command(self.port, &arguments, self.folder.path()), logged);
     }
 
-    /// Sends SIGSTOP. The server then keeps its connections open, but answers nothing.
+    /// Sends SIGSTOP. The server keeps its connections open, but answers nothing until [`thaw`](RedisServer::thaw).
     ///
     /// # Panics
     /// Panics if the server has ended.
@@ -142,7 +141,7 @@ impl RedisServer {
         kill_process(Pid::from_child(&self.process), Signal::STOP).expect("the server runs");
     }
 
-    /// Sends SIGCONT. A frozen server then works again.
+    /// Sends SIGCONT, so that a frozen server works again.
     ///
     /// # Panics
     /// Panics if the server has ended.
@@ -183,8 +182,8 @@ fn command(port: u16, arguments: &[String], folder: &Path) -> Command {
 
 /// Makes a folder for the files of a server. On Linux, the folder is in memory.
 ///
-/// Nodes of a cluster and sentinels wait (`fsync`) until each change of their settings is on the disk. On a busy disk this
-/// can take 10 s and more. Meanwhile the server does not answer, and the other servers believe that it is down.
+/// Nodes of a cluster and sentinels wait (`fsync`) until each change of their settings is on the disk. On a busy disk
+/// this can take 10 s and more. Meanwhile the server does not answer, and the other servers believe that it is down.
 ///
 /// # Panics
 /// Panics if the folder cannot be made.
@@ -194,8 +193,9 @@ pub fn folder_in_memory() -> TempDir {
     folder.expect("the folder can be made")
 }
 
-/// Starts a server on a free port, and returns its process and its port. Returns when a line of its stdout, changed to lower
-/// case, contains `logged`. `command` gets the port. If another program has taken the port meanwhile, the next port is tried.
+/// Starts a server on a free port, and returns its process and its port as soon as a line of its stdout, changed to
+/// lower case, contains `logged`. `command` gets the port. If another program has taken the port meanwhile, the next
+/// port is tried.
 ///
 /// # Panics
 /// Panics if the process cannot be started, or if it ends before this text is printed.
@@ -212,7 +212,7 @@ pub fn start_on_free_port(logged: &str, mut command: impl FnMut(u16) -> Command)
     panic!("{PORTS_TRIED} ports are taken by other programs:\n{log}");
 }
 
-/// Starts a process. Returns when a line of its stdout, changed to lower case, contains `logged`.
+/// Starts a process, and returns as soon as a line of its stdout, changed to lower case, contains `logged`.
 ///
 /// # Panics
 /// Panics if the process cannot be started, or if it ends before this text is printed.

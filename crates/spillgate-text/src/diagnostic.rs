@@ -1,9 +1,8 @@
 //! Diagnostics: errors, warnings and notes about a text. Each diagnostic says what is wrong, where it is, and how to
 //! fix it.
 //!
-//! A rules file can have thousands of lines, so a diagnostic also shows the line that it is about. Otherwise the reader
-//! would have to search for the line. Methods return all parts of a diagnostic, so that a program can show them in another
-//! form.
+//! A rules file can have thousands of lines, so a diagnostic shows the line that it is about. Its methods return the
+//! single parts, for a program that shows them in another form.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,7 +10,7 @@ use std::sync::Arc;
 
 use super::excerpt::{Excerpt, boundary};
 
-/// A position in a text. It may have a length, and is then a range of bytes. [`At::of`] has an example.
+/// A position in a text, or a range of bytes if its length is not 0. [`At::of`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct At {
     /// The line, counted from 1.
@@ -30,9 +29,9 @@ impl At {
 
     /// Makes the position of a range of bytes.
     ///
-    /// A start or an end inside a character is moved back to the start of this character. A start or an end after the end
-    /// of the text is moved back to the end of the text. The lines before the position are counted, so a position far from
-    /// the start of the text costs more time.
+    /// A start or an end inside a character is moved back to the start of this character, and one after the end of the
+    /// text is moved back to the end of the text. The lines before the position are counted, so a position far from the
+    /// start of the text costs more time.
     ///
     /// ```
     /// use spillgate::text::At;
@@ -57,7 +56,7 @@ impl At {
     }
 }
 
-/// A text with its name. A diagnostic is about a position in a source. Clones share the text.
+/// A text with its name, to which the positions of diagnostics refer. Clones share the text.
 ///
 /// ```
 /// use spillgate::text::{At, Diagnostic, Source};
@@ -70,7 +69,7 @@ impl At {
 pub struct Source {
     /// The name in reports: a path, or `the command line`.
     pub name: Arc<str>,
-    /// The text.
+    /// The whole text, in which offsets are counted.
     pub text: Arc<str>,
 }
 
@@ -111,8 +110,7 @@ const MAX_LABEL_BYTES: usize = 120;
 
 /// One error, warning or note: what is wrong, where it is, and how to fix it.
 ///
-/// [`Display`](fmt::Display) shows all parts, with the line that the diagnostic is about and the lines around it. The
-/// methods return the single parts.
+/// [`Display`](fmt::Display) shows all parts, with the line that the diagnostic is about and the lines around it.
 ///
 /// ```
 /// use spillgate::rules::{Rules, RulesFile};
@@ -138,20 +136,18 @@ pub struct Diagnostic(Box<Parts>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Parts {
     severity: Severity,
-    /// What is wrong.
     message: String,
-    /// How to fix it. This text may be empty.
+    /// Empty if no fix is known.
     help: String,
-    /// The name of the file. It is empty if the diagnostic is not about a file.
+    /// Empty if the diagnostic is not about a file.
     file: Arc<str>,
-    /// The position. Its line is 0 if no text was read.
+    /// The line is 0 if no text was read.
     at: At,
-    /// The words that are shown below the line, and the lines that are shown. `None` if no lines are shown.
+    /// The label below the line, and the lines that are shown. `None` if no lines are shown.
     shown: Option<(String, Excerpt)>,
 }
 
-/// The texts of a diagnostic: what is wrong (`message`), a few words to show below the line (`label`), and how to fix it
-/// (`help`).
+/// The three texts of a diagnostic.
 #[derive(Clone, Debug)]
 #[doc(hidden)] // Only for spillgate-rules: programs have the functions of `Diagnostic`.
 pub struct Words {
@@ -164,15 +160,15 @@ pub struct Words {
 }
 
 impl Words {
-    /// Makes the texts of a diagnostic.
+    /// Takes the texts in the order in which they are shown.
     pub fn new(message: impl Into<String>, label: impl Into<String>, help: impl Into<String>) -> Words {
         Words { message: message.into(), label: label.into(), help: help.into() }
     }
 }
 
 impl Diagnostic {
-    /// Makes an error at a position of `source`. `message` says what is wrong. `label` is a few words that are shown below
-    /// the line. `help` says how to fix the error.
+    /// Makes an error at a position of `source`. `message` says what is wrong. `label` is a few words that are shown
+    /// below the line. `help` says how to fix the error.
     ///
     /// Only the lines that are shown are copied, so an error needs little memory even if the text is large. [`Source`]
     /// has an example.
@@ -200,7 +196,7 @@ impl Diagnostic {
         Diagnostic::unreadable("", message, help)
     }
 
-    /// Makes an error about a file, without lines of the file. It is used if the text of the file could not be read.
+    /// Makes an error about a file whose text could not be read, so it shows no lines.
     #[doc(hidden)] // Only for spillgate-rules, which reads files.
     #[must_use]
     pub fn unreadable(file: &str, message: impl Into<String>, help: impl Into<String>) -> Diagnostic {
@@ -234,13 +230,13 @@ impl Diagnostic {
         &self.0.message
     }
 
-    /// Returns how to fix what is wrong. The text is empty if no fix is known.
+    /// Returns how to fix what is wrong, or an empty text if no fix is known.
     #[must_use]
     pub fn help(&self) -> &str {
         &self.0.help
     }
 
-    /// Returns the name of the file. The name is empty if the diagnostic is not about a file.
+    /// Returns the name of the file, or an empty text if the diagnostic is not about a file.
     #[must_use]
     pub fn file(&self) -> &str {
         &self.0.file
@@ -271,8 +267,8 @@ impl Diagnostic {
         self.0.severity
     }
 
-    /// Returns the same diagnostic with its position, but without the lines of the text. Use it if the text may contain a
-    /// secret.
+    /// Returns the same diagnostic with its position, but without the lines of the text. Use it if the text may contain
+    /// a secret.
     ///
     /// ```
     /// use spillgate::text::{At, Diagnostic, Source};
@@ -294,8 +290,8 @@ impl Diagnostic {
         self.0.shown.as_ref().map(|(_, excerpt)| excerpt.text()).unwrap_or_default()
     }
 
-    /// Returns position, message and help on one line, for logs: `api.yaml:2:9: message (help)`. The lines of the text are
-    /// left out.
+    /// Returns position, message and help on one line, for logs: `api.yaml:2:9: message (help)`. The lines of the text
+    /// are left out.
     #[must_use]
     pub fn one_line(&self) -> String {
         let Parts { file, at, message, help, .. } = &*self.0;
@@ -314,7 +310,7 @@ impl Diagnostic {
         text
     }
 
-    /// Writes all parts to `out`. With `coloured`, the important parts have ANSI escape codes for colours.
+    /// Writes all parts. With `coloured`, the important parts have ANSI escape codes for colours.
     fn write(&self, out: &mut impl fmt::Write, coloured: bool) -> fmt::Result {
         let (mark, colour) = match self.0.severity {
             Severity::Error => ("x", "31"),

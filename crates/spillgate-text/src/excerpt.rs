@@ -1,29 +1,29 @@
 //! The few lines of a text that a diagnostic (an error, a warning or a note) shows.
 //!
-//! The lines are copied when the diagnostic is made. The whole text then does not have to stay in memory. A line can be
-//! megabytes long, so a long line is cut.
+//! The lines are copied when the diagnostic is made, so that the whole text does not have to stay in memory. A line can
+//! be megabytes long, so a long line is cut.
 
 use std::fmt;
 
 use super::diagnostic::At;
 
-/// The longest line that is shown whole, in bytes. A longer line is cut.
+/// The longest line that is shown whole, in bytes.
 const MAX_LINE_BYTES: usize = 400;
 
 /// If a line is cut, at most this many bytes before the position are shown.
 const BEFORE_BYTES: usize = 100;
 
-/// One to three lines, and the part that is underlined. The line that has the position is always there. If this line is
-/// not cut, the line above it and the line below it are there too, except when they are too long.
+/// One to three lines, and the part that is underlined. The line of the position is always there. If this line is not
+/// cut, the line above it and the line below it are there too, unless they are too long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Excerpt {
-    /// The line number of the first line in `lines`.
+    /// The number of the first line in the text, counted from 1.
     first: u32,
-    /// The lines. Characters that a terminal should not show were replaced.
+    /// Characters that a terminal should not show were replaced.
     lines: Vec<String>,
-    /// The index in `lines` of the line that has the position.
+    /// The index in `lines` of the line of the position.
     index: usize,
-    /// The number of columns before the position in the line that has the position.
+    /// The number of columns before the position in its line.
     before: usize,
     /// The number of columns that are underlined.
     len: usize,
@@ -60,7 +60,7 @@ impl Excerpt {
         self.lines.join("\n")
     }
 
-    /// Writes the lines with their numbers to `out`. `place` is the title above the lines. `label` is written below the
+    /// Writes the lines with their numbers. `place` is the title above the lines, and `label` is written below the
     /// underlined part. `paint` adds a colour to the underline and to the label.
     pub(super) fn write(
         &self,
@@ -90,10 +90,11 @@ impl Excerpt {
     }
 }
 
-/// Returns where the line that contains the offset `at` starts. `None` if the start is more than [`MAX_LINE_BYTES`] away.
+/// Returns where the line that contains the offset `at` starts. `None` if the start is more than [`MAX_LINE_BYTES`]
+/// away.
 ///
-/// Text further away is not read. A file of one huge line can have thousands of errors, and without this bound the whole
-/// line would be read for each error.
+/// Text further away is not read. Otherwise, in a file of one huge line with thousands of errors, the whole line would
+/// be read for each error.
 fn line_start(text: &str, at: usize) -> Option<usize> {
     let from = at.saturating_sub(MAX_LINE_BYTES + 1);
     let newline = text.as_bytes()[from..at].iter().rposition(|byte| *byte == b'\n');
@@ -124,8 +125,8 @@ fn line_below(text: &str, end: usize) -> Option<&str> {
 /// The text that is shown instead of a tab.
 const TAB: &str = "    ";
 
-/// Returns a line in a form that is safe for a terminal. A tab becomes spaces. A control character is replaced, because it
-/// could move the cursor or change text that was printed before.
+/// Returns a line in a form that is safe for a terminal. A tab becomes spaces. A control character is replaced, because
+/// it could move the cursor or change text that was printed before.
 fn printable(line: &str) -> String {
     let mut shown = String::with_capacity(line.len());
     for c in line.trim_end_matches('\r').chars() {

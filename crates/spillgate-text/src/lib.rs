@@ -1,7 +1,7 @@
 //! Helpers for texts that people write: rules files and settings files.
 //!
-//! This crate has one YAML reader for both kinds of files. Their errors also look the same: each error shows the line and
-//! says how to fix it. Without this crate, rules and settings would each need their own reader and their own errors.
+//! Both kinds of files have the same YAML reader, and their errors look the same: each error shows the line and says
+//! how to fix it.
 
 #![warn(missing_docs)]
 

@@ -4,12 +4,11 @@
 
 /// Returns the candidate that is most similar to `word`. Returns `None` if no candidate is similar enough.
 ///
-/// The function counts the edits that turn `word` into a candidate. An edit inserts, deletes or replaces a letter, or swaps
-/// two neighbouring letters. The candidate with the fewest edits is returned. If several candidates need equally few edits,
-/// the first of them is returned. Upper and lower case count as equal. `-`, `_` and a space also count as equal.
+/// The most similar candidate is the first one that needs the fewest edits. An edit inserts, deletes or replaces a
+/// letter, or swaps two neighbouring letters. Upper and lower case count as equal, and so do `-`, `_` and a space.
 ///
 /// A candidate is similar enough if the number of edits is at most a third of the candidate's length. One edit is
-/// always allowed. For an empty word, or a word of more than 64 bytes, the result is `None`. A longer word would take
+/// always allowed. For an empty word, or a word of more than 64 bytes, the result is `None`. Longer words would take
 /// too much time, because each letter of the word is compared with each letter of each candidate.
 ///
 /// ```
@@ -27,8 +26,7 @@ pub fn nearest<'c>(word: &str, candidates: impl Iterator<Item = &'c str>) -> Opt
     near.filter(|(distance, candidate)| *distance <= candidate.len().max(3) / 3).map(|(_, candidate)| candidate)
 }
 
-/// Returns the number of edits that turn `a` into `b` (the optimal string alignment distance). An edit inserts, deletes or
-/// replaces a letter, or swaps two neighbouring letters.
+/// Returns the number of edits that turn `a` into `b` (the optimal string alignment distance).
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut before: Vec<usize> = Vec::new();

@@ -1,8 +1,11 @@
 //! Reads YAML text into a tree of nodes. Each node has a value and its position in the text.
 //!
-//! This is the only file that uses serde. The readers of rules and settings need three things that serde alone does not
-//! offer. They need the position of each value, because errors show it. They need single values as they were written,
-//! because `007` can be a text. And they need all entries with the same key, because repeated keys are errors.
+//! In this crate, only this file uses serde. The readers of rules and settings need three things that serde alone does
+//! not offer:
+//!
+//! * the position of each value, because errors show it
+//! * single values as they were written, because `007` can be a text
+//! * all entries with the same key, because repeated keys are errors
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -19,12 +22,12 @@ use super::{At, Diagnostic, Severity, Source, Words};
 /// One value of the file, with its position. [`parse`] returns the node that contains all others, and has an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// The position of the value. For a list or a map, it is the position of the start, and its length is 0.
+    /// The position of the value. For a list or a map, this is the position of its start, with the length 0.
     pub at: At,
-    /// Where the value ends in the text, in bytes. A list or a map ends with its last value, or with its bracket. A value that an
-    /// alias repeats ends where the original value ends.
+    /// Where the value ends in the text, in bytes. A list or a map ends with its last value, or with its closing
+    /// bracket. A value that an alias repeats ends where the original value ends.
     pub end: usize,
-    /// The value.
+    /// What was written: nothing, a text, a list or a map.
     pub value: Value,
 }
 
@@ -33,12 +36,12 @@ pub struct Node {
 pub enum Value {
     /// Nothing, `~` or `null`.
     Null,
-    /// A single value (a scalar), as it was written, but without its quotes.
+    /// A single value (a scalar), as it was written.
     Text {
-        /// The characters.
+        /// Without quotes.
         text: Box<str>,
-        /// Whether the text was written in quotes or as a block (`|` or `>`). A text in quotes is never a number, and never
-        /// a word such as `true`.
+        /// Whether the text was written in quotes or as a block (`|` or `>`). A text in quotes is never a number, and
+        /// never a word such as `true`.
         quoted: bool,
     },
     /// A list.
@@ -67,12 +70,13 @@ const MAX_REPLAYED: usize = 250_000;
 /// and metadata needs some more.
 const MAX_YAML_DEPTH: usize = 64;
 
-/// The size of the stack of the parser's thread, in bytes. The parser calls itself for each level, and each level needs up
-/// to 50 KiB in an unoptimised build. The parser runs on its own thread, because the stack of the caller may be too small.
+/// The size of the stack of the parser's thread, in bytes. The parser calls itself for each level, and each level needs
+/// up to 50 KiB in an unoptimised build. The parser runs on its own thread, because the stack of the caller may be too
+/// small.
 const STACK_BYTES: usize = 16 << 20;
 
-/// Help texts for a file that is valid YAML but cannot be used. Rules files and settings files have different help texts.
-/// [`parse`] has an example.
+/// Help texts for a file that is valid YAML but cannot be used. Rules files and settings files have different help
+/// texts. [`parse`] has an example.
 #[derive(Clone, Copy, Debug)]
 pub struct Advice {
     /// What to do if the file is empty. If this is `None`, an empty file is valid, and its value is null.
@@ -89,10 +93,10 @@ pub struct Advice {
     pub size: &'static str,
 }
 
-/// Parses a file, which has to be one YAML document.
+/// Parses one YAML document.
 ///
-/// Keys are not checked here, because only the caller knows which keys are valid. Single values are returned as they were
-/// written, and the caller decides which of them are numbers.
+/// Keys are not checked here, because only the caller knows which keys are valid. Single values are returned as they
+/// were written, and the caller decides which of them are numbers.
 ///
 /// ```
 /// use spillgate::text::Source;
@@ -173,8 +177,8 @@ fn options(advice: &Advice) -> Options {
     }
 }
 
-/// A value as serde returns it. `Plain` is a number or a boolean. Its text is later copied from the file, because a rule
-/// with `value: 007` means these three characters and not the number 7.
+/// A value as serde returns it. `Plain` is a number or a boolean. Its text is later copied from the file, because a
+/// rule with `value: 007` means these three characters and not the number 7.
 enum Raw {
     Null,
     Plain,
@@ -252,19 +256,20 @@ impl<'de> Visitor<'de> for RawVisitor {
     }
 }
 
-/// Makes the nodes of a text.
+/// Turns the values that serde returns into nodes.
 struct Nodes<'t> {
     text: &'t str,
-    /// For the places where lists and maps begin, the places where they end. A list and a map can begin at the same place.
+    /// Where each list or map ends, by the place where it begins and whether it is a map. A list and a map can begin at
+    /// the same place.
     ends: HashMap<(usize, bool), usize>,
 }
 
 impl Nodes<'_> {
-    /// Makes the node of a value, with its position in the text. This function calls itself for each level of nesting, so it
-    /// needs a large stack too.
+    /// Makes the node of a value, with its position in the text. This function calls itself for each level of nesting,
+    /// so it needs a large stack too.
     fn node(&mut self, raw: Spanned<Raw>) -> Node {
-        // An alias (`*name`) repeats a value. A repeated value has the position of the original value, which is beside the
-        // anchor (`&name`).
+        // An alias (`*name`) repeats a value. A repeated value has the position of the original value, which is beside
+        // the anchor (`&name`).
         let is_repeated = is_repeated(&raw);
         let at = place(self.text, raw.defined);
         let written = self.text.get(at.start..at.start + at.len).unwrap_or_default();
@@ -298,8 +303,8 @@ impl Nodes<'_> {
         node
     }
 
-    /// Returns where a value ends. `inner` is the end of its last part. A repeated value was written before, so its end is known,
-    /// and the text is not searched again.
+    /// Returns where a value ends. `inner` is the end of its last part. A repeated value was written before, so its end
+    /// is known, and the text is not searched again.
     fn end(&mut self, at: At, inner: usize, value: &Value, is_repeated: bool) -> usize {
         let (is_map, bracket) = match value {
             Value::Map(_) => (true, "{"),
@@ -322,7 +327,8 @@ fn is_repeated(raw: &Spanned<Raw>) -> bool {
     raw.referenced != raw.defined
 }
 
-/// Returns where an empty value ends. The parser can give it the place of what comes next, which is `at`.
+/// Returns where an empty value ends. The parser can report the place of the text that follows, `at`, as the place of
+/// such a value.
 fn end_before(text: &str, at: usize) -> usize {
     let mut before = text[..at].trim_end();
     loop {
@@ -347,10 +353,10 @@ fn closed(text: &str, mut at: usize) -> usize {
     }
 }
 
-/// Returns the entries of a map, together with the entries that `<<` adds from other maps.
+/// Returns the entries of a map, followed by the entries that `<<` adds from other maps.
 ///
-/// If the map itself has a key, the entries with this key in other maps are ignored. If only maps in `<<` have the key, the
-/// entry of the first of these maps is used.
+/// The map's own entry for a key wins over the entries in other maps, and the first of several other maps wins over the
+/// later ones.
 fn merged(entries: Vec<(Node, Node)>) -> Vec<(Node, Node)> {
     let name = |key: &Node| match &key.value {
         Value::Text { text, .. } => Some(text.clone()),
@@ -392,8 +398,8 @@ fn place(text: &str, location: Location) -> At {
 fn yaml_error(source: &Source, advice: &Advice, error: &Error) -> Diagnostic {
     let error = error.without_snippet();
     let at = error.location().map_or(At::TOP, |location| error_place(&source.text, location));
-    // If the error is in a value that an alias repeats, the parser wraps the error in an `AliasError` with the position of
-    // the alias.
+    // If the error is in a value that an alias repeats, the parser wraps the error in an `AliasError` with the position
+    // of the alias.
     let mut cause = error;
     while let Error::AliasError { error, .. } = cause {
         cause = error;
@@ -452,12 +458,11 @@ fn syntax_words(text: &str, at: At, message: &str) -> Words {
     Words::new(format!("this is not valid YAML: {what}"), "here", help)
 }
 
-/// Returns the texts for a file that has a second document.
 fn two_documents(advice: &Advice) -> Words {
     Words::new("the file has more than one YAML document", "the next document starts here", advice.documents)
 }
 
-/// Returns the texts for a file that exceeds a bound.
+/// Returns the texts for a file that exceeds one of the parser's bounds.
 fn budget_words(breach: &BudgetBreach, advice: &Advice) -> Words {
     match (breach, advice.alias) {
         (BudgetBreach::Aliases { .. }, Some(help)) => {

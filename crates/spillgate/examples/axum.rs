@@ -1,7 +1,7 @@
 //! A web service of axum in which each client has a limit.
 //!
-//! Run it with `cargo run -p spillgate --features axum --example axum`, and then ask it several times:
-//! `for i in 1 2 3 4 5 6 7; do curl -si localhost:3000 | head -5; done`
+//! Run it with `cargo run -p spillgate --features axum --example axum`, and then send it several requests: `for i in 1
+//! 2 3 4 5 6 7; do curl -si localhost:3000 | head -5; done`
 
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
@@ -42,6 +42,6 @@ async fn main() -> std::io::Result<()> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3000".into());
     let listener = TcpListener::bind(address).await?;
     println!("listening on {}", listener.local_addr()?);
-    // The layer needs the addresses of clients, so the service is made with connect info.
+    // The layer counts by the client's address, which axum adds to a request only with connect info.
     axum::serve(listener, app().into_make_service_with_connect_info::<SocketAddr>()).await
 }

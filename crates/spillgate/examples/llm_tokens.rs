@@ -1,4 +1,4 @@
-//! Limits the tokens of a language model, whose number is known only after the answer.
+//! Limits the tokens of a language model. The number of tokens is known only after the answer.
 //!
 //! Run it with `cargo run -p spillgate --example llm_tokens --features tokio`.
 
@@ -33,7 +33,7 @@ async fn answer(tokens: &Reservations, team: &str, prompt: &str) -> Result<(), S
             println!("{team} used {used} tokens; left: {left:?}");
         }
         None => {
-            // A drop would cancel it too.
+            // Dropping the reservation would cancel it too.
             reservation.cancel().await?;
             println!("{team} used no tokens");
         }

@@ -12,7 +12,7 @@ use spillgate::{Limiter, Quota, StoreError, network_of};
 /// Five wrong passwords for an account in any ten minutes. Then the account is locked for ten minutes.
 const PER_ACCOUNT: Quota =
     Quota::sliding_window_log(5, Duration::from_secs(600)).penalty(Duration::from_secs(600)).constant();
-/// Twenty wrong passwords from a network in any hour, for any accounts.
+/// Twenty wrong passwords from a network in any hour, whichever accounts they are for.
 const PER_NETWORK: Quota = Quota::sliding_window_log(20, Duration::from_secs(3600)).constant();
 
 #[derive(Debug, PartialEq)]

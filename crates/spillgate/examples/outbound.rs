@@ -37,7 +37,7 @@ async fn main() -> Result<(), PaceError> {
     }
     println!("eight calls took at least 0.7 s: {}", start.elapsed() >= Duration::from_millis(700));
 
-    // This caller can wait for 10 ms only. Its turn would come in about 0.1 s.
+    // This caller waits for at most 10 ms, but its turn would come in about 0.1 s.
     match pacer.acquire_within(API, Duration::from_millis(10)).await {
         Err(PaceError::TooLate { wait: Some(_) }) => println!("a caller with 10 ms learns at once that it is too late"),
         other => println!("{other:?}"),

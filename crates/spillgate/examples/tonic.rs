@@ -1,7 +1,7 @@
 //! A gRPC server of tonic in which each client has a limit.
 //!
-//! Run it with `cargo run -p spillgate --features tonic --example tonic`. It serves the standard health check. A client
-//! that asks too often gets RESOURCE_EXHAUSTED, with the time to wait.
+//! Run it with `cargo run -p spillgate --features tonic --example tonic`. The server has the standard health check. A
+//! client that calls too often gets RESOURCE_EXHAUSTED, with the time to wait.
 
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 

@@ -1,6 +1,6 @@
 //! A guide to the library: one page for each task.
 //!
-//! These pages are short. The book in the repository (`docs`) has longer ones.
+//! The book in the repository (`docs`) has longer pages.
 
 use crate::{Decision, FallbackStore, Limiter, ManualClock, Quota, TickingClock};
 
@@ -36,9 +36,9 @@ pub mod algorithms {}
 
 /// Limit the requests of an axum, tonic or hyper service.
 ///
-/// The feature `tower` has a layer. `tower::RateLimitLayer` says what happens to a request, and `tower::key` what a
-/// request can be counted by. With the features `axum` and `tonic`, the layer finds the address that these servers add
-/// to a request.
+/// The feature `tower` adds a layer. The documentation of `tower::RateLimitLayer` says what happens to a request, and
+/// `tower::key` lists what a request can be counted by. With the features `axum` and `tonic`, the layer finds the
+/// client's address, which these servers add to a request.
 ///
 #[cfg_attr(
     feature = "axum",
@@ -121,5 +121,5 @@ pub mod testing {}
 /// | `GovernorLayer` | `tower::RateLimitLayer` |
 /// | `SmartIpKeyExtractor` | `tower::key::address` with `trusted_proxies` |
 ///
-/// The book shows five tasks. The code of each task is written with both libraries.
+/// The book shows five tasks, each written with both libraries.
 pub mod from_governor {}

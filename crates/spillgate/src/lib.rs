@@ -1,8 +1,8 @@
 //! An exact, fast rate limiter that you embed in a program.
 //!
-//! The decision itself is in [`spillgate_core`], and this crate re-exports all items of `spillgate_core`. This crate
-//! adds what a program needs around the decision: a [`Limiter`] that decides each request with one call of a store, the
-//! in-process [`MemoryStore`], and a [`FallbackStore`] that decides while a shared store fails.
+//! The decision itself is in [`spillgate_core`], and this crate re-exports all of it. Around the decision, this crate
+//! adds what a program needs: a [`Limiter`] that decides each request with one call of a store, the in-process
+//! [`MemoryStore`], and a [`FallbackStore`] that decides while a shared store fails.
 //!
 //! ```
 //! use spillgate::{Limiter, Quota};
@@ -22,8 +22,8 @@
 //!
 //! # Features
 //!
-//! Without features, this crate has the limiter and the memory store, and a program gets at most 18 crates with it.
-//! `scripts/features.sh` checks this number. Each feature adds a part.
+//! Without features, this crate has the limiter and the memory store, and adds at most 18 crates to a program.
+//! `scripts/features.sh` checks this number.
 //!
 //! | feature | what it adds | crates |
 //! |---|---|---|

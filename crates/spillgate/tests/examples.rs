@@ -1,6 +1,6 @@
-//! Each example runs, and does what its comments say.
+//! Runs each example, and checks that it does what its comments say.
 //!
-//! `cargo test` builds the examples before it runs these tests. `cargo test --test examples` does not build them.
+//! `cargo test` builds the examples before it runs these tests. `cargo test --test main` does not build them.
 
 #![allow(clippy::disallowed_methods, reason = "the examples have real clocks, so a test measures how long they ran")]
 
@@ -14,7 +14,7 @@ use spillgate_testkit::{RedisServer, start_bound};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-/// Returns the program of an example.
+/// Returns a command that runs an example, which must have been built.
 fn program(name: &str) -> Command {
     let test = std::env::current_exe().expect("this test has a path");
     let folder: PathBuf = test.parent().and_then(|deps| deps.parent()).expect("it is in target").join("examples");
@@ -63,8 +63,8 @@ impl Drop for Serving {
     }
 }
 
-/// Runs an example until its output is as `is_right` says. Examples have real clocks: a busy machine can stand still for
-/// so long that a limit admits more.
+/// Runs an example until `is_right` accepts its output, at most ten times. Examples have real clocks, and a busy
+/// machine can stand still for so long that a limit admits more.
 fn run_until(name: &str, is_right: impl Fn(&str) -> bool) -> String {
     let mut output = String::new();
     for _ in 0..10 {
@@ -78,7 +78,7 @@ fn run_until(name: &str, is_right: impl Fn(&str) -> bool) -> String {
 
 #[test]
 fn axum() {
-    // The limit gets one more request each second. If a busy machine needs longer, the test tries again.
+    // The limit gets one more request each second. If a busy machine needs longer than a second, the test tries again.
     for attempt in 1.. {
         let begun = Instant::now();
         let failed = std::panic::catch_unwind(axum_limits_each_client).err();

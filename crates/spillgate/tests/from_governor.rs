@@ -1,4 +1,4 @@
-//! Checks what the tables of the page "Coming from governor or tower_governor" say, with both libraries.
+//! Checks the tables of the page "Coming from governor or tower_governor" with both libraries.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -169,7 +169,8 @@ async fn header_fields_can_be_chosen() {
     assert_eq!(names(&answers!(ours, one())[0]), ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"]);
 }
 
-/// Each limit allows two requests. A client sends three, and then another client sends one.
+/// The inner limit allows each client two requests. The outer limit allows three requests of all clients. One client
+/// sends three, and then another client sends one.
 #[tokio::test]
 async fn an_outer_limit_is_charged_even_if_an_inner_one_refuses() {
     let outer = {

@@ -1,6 +1,6 @@
-//! Checks that the tests which the pages in `docs/guarantees/` name exist.
+//! Checks that every test exists that a page in `docs/guarantees/` names.
 //!
-//! Without this check, a test could be renamed, and a guarantee would name a test that does not exist.
+//! Without this check, a guarantee could name a test that was renamed or deleted.
 
 use std::path::{Path, PathBuf};
 
@@ -13,8 +13,8 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Checks that each guarantee of a page names a file or a folder of tests, and that these exist, with the tests that
-/// are named after a file.
+/// Checks that each guarantee of a page names an existing file or folder of tests. If names of tests follow the name of
+/// a file, the file has to contain these tests.
 fn assert_guarantees(page: &str, least: usize) {
     let text = read(&format!("docs/guarantees/{page}"));
     let guarantees: Vec<&str> = text.split("\n* ").skip(1).collect();

@@ -1,5 +1,4 @@
-//! The tests of the crate that programs depend on. One program has them all, so that there is one to link. Each module
-//! says what it tests.
+//! All tests of this crate in one program, so that only one program has to be linked.
 
 mod examples;
 mod from_governor;

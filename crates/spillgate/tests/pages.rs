@@ -1,4 +1,4 @@
-//! Computes the numbers in two tables of the book, and checks that the tables have these numbers.
+//! Computes the numbers in two tables of the book, and compares them with the tables.
 
 use std::time::Duration;
 

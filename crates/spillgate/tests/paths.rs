@@ -1,6 +1,6 @@
-//! Code that uses the paths of the time when all of this was one crate still compiles.
+//! Code from the time when this project was one crate still compiles: all its paths exist.
 //!
-//! The list is that of rustdoc at commit 8498c924, with all features.
+//! rustdoc listed these paths at commit 8498c924, with all features.
 
 #![allow(unused_imports, reason = "the paths are the test")]
 

@@ -8,7 +8,7 @@
 //! different lease durations. d is 1, unless the lease duration of the quota was changed. Three events take additional
 //! time:
 //!
-//! * When a lease has expired, the next operation visits this lease once.
+//! * The first operation after the end of a lease visits this lease once.
 //! * A take removes all expired leases, and visits each of them once more.
 //! * If the clock steps back from t2 to t1, the next operation visits each lease that was granted or expires between t1
 //!   and t2.

@@ -5,9 +5,9 @@
 //! functions:
 //!
 //! * `adopt` prepares the state for a decision at a given time. If the clock was set back, times that are too far in
-//!   the future are reduced or dropped. `adopt` returns false if the caller has to replace the state by an empty state.
-//! * `refusal` returns why a cost does not fit, or `None` if the cost fits. A cost of 0 is a peek, which only asks and
-//!   takes nothing.
+//!   the future are reduced or dropped. `adopt` returns false if the caller has to replace the state with an empty
+//!   state.
+//! * `refusal` returns why a cost does not fit, or `None` if the cost fits. A cost of 0 is a peek.
 //! * `charge` takes units that fit. `force` counts units even if they do not fit.
 //! * `refund` gives units back. `refund` returns false if the state then equals an empty state.
 //! * `usage` returns how many units are left, and after how long the state equals an empty state.
@@ -15,9 +15,9 @@
 //! * `encode` writes the state as words (64-bit integers). `decode` reads the words, or returns `None` if no state has
 //!   these words.
 //!
-//! Except `expires_at`, `encode` and `decode`, these functions are never called for a quota with a limit of 0. `refusal`
-//! and `charge` are never called with a cost above the hard capacity. The hard capacity is the maximum number of units
-//! that may be used: [`Quota::hard_capacity`](crate::Quota::hard_capacity).
+//! Except `expires_at`, `encode` and `decode`, these functions are never called for a quota with a limit of 0.
+//! `refusal` and `charge` are never called with a cost above the hard capacity
+//! ([`Quota::hard_capacity`](crate::Quota::hard_capacity)).
 
 mod concurrency;
 mod fixed_window;

@@ -94,7 +94,6 @@ impl Log {
         at
     }
 
-    /// Removes the `units` oldest units.
     fn drop_oldest(&mut self, units: u64) {
         let gone = self.first_not(0, |e| e.total.wrapping_sub(self.dropped) <= units);
         self.dropped = self.dropped.wrapping_add(units.min(self.units(self.entries.len())));
@@ -110,8 +109,8 @@ impl Log {
         let expired = self.units(entries);
         let count = self.units(self.entries.len()) - expired;
         let over = (count + cost).checked_sub(quota.hard_capacity() + 1)? + 1;
-        // With the cost, there would be `over` units too many now. The next line finds the first entry such that at
-        // least `over` units have expired when this entry expires. The cost fits from that time on.
+        // With the cost, there would be `over` units too many. The cost fits as soon as `over` more units have expired.
+        // The next line finds the entry with which the last of these units expires.
         let freeing = self.first_not(entries, |e| e.total.wrapping_sub(self.dropped) < expired + over);
         let freeing = self.entries.get(freeing)?;
         Some((Reason::Exceeded, Wait::After(freeing.at + quota.window_ns() - now)))
@@ -123,8 +122,8 @@ impl Log {
     }
 
     /// Counts the units, and then keeps only the newest (hard capacity + 1) units. This many units are enough to refuse
-    /// every take and every peek (a request of cost 0), and they bound the size of the log. A quota with a larger limit
-    /// may have counted more units before. In this case the log keeps as many units as it had.
+    /// every take and every peek, and they bound the size of the log. A quota with a larger limit may have counted more
+    /// units before. In this case the log keeps as many units as it had.
     pub(crate) fn force(&mut self, quota: &Quota, cost: u64, now: u64) {
         let own = quota.hard_capacity() + 1;
         let most = own.max(self.count(quota, now));

@@ -134,7 +134,6 @@ impl Bucket {
         self.charge_late(quota, cost, now, 0)
     }
 
-    /// Charges for a request that is late by `late_ns`.
     #[inline]
     pub(crate) fn charge_late(&mut self, quota: &Quota, cost: u64, now: u64, late_ns: u64) -> Receipt {
         let debt = self.converted(quota, now, late_ns);
@@ -150,7 +149,6 @@ impl Bucket {
         self.force_late(quota, cost, now, 0);
     }
 
-    /// Forces for a request that is late by `late_ns`.
     pub(crate) fn force_late(&mut self, quota: &Quota, cost: u64, now: u64, late_ns: u64) {
         let debt = self.converted(quota, now, late_ns);
         let more = cost.saturating_mul(quota.interval_ns()).min(quota.max_debt_ns().saturating_sub(debt));
@@ -161,8 +159,9 @@ impl Bucket {
 
     /// Gives units back. The units are counted in the T of the state, and T does not change.
     ///
-    /// At the mark of a receipt, all debt up to this take is paid. Until then, a refund with this receipt gives back at most
-    /// the time that is left until the mark, so it gives nothing back that time has given back already.
+    /// The mark of a receipt is the time at which the debt of this take, and all debt from before it, is paid. A refund
+    /// gives back at most the time that is left until the mark. The rest of the take's debt is paid already, and must
+    /// not be given back a second time.
     ///
     /// A queue gives back only its last turn, and only with the receipt of that turn. An earlier turn cannot be given
     /// back, because callers with later turns already wait for exact times.

@@ -1,12 +1,12 @@
-//! The names of the algorithms, and the bound of each algorithm.
+//! The algorithms: their names, and how much each of them admits at most.
 //!
-//! Quotas, rules and stores use the same six algorithms, so the names and bounds are written here once.
+//! Quotas, rules and stores use the same six algorithms, so their names and bounds are written here once.
 
 /// How a quota counts.
 ///
 /// In any interval of length s that includes both its ends, at most f(s) units are admitted. For each bound,
-/// `tests/bounds.rs` has a property test with random events and with the events of an attacker. It also has a test of
-/// the worst case, in which exactly f(s) units (rounded down) are admitted.
+/// `tests/bounds.rs` has two tests. One sends random requests and the requests of an attacker. The other sends the
+/// worst case, in which exactly f(s) units (rounded down) are admitted.
 ///
 /// | letter | meaning | set by |
 /// |---|---|---|
@@ -17,9 +17,6 @@
 /// | Q | the queue length: units that can wait in a leaky bucket behind the unit that is served | [`queue`](super::QuotaBuilder::queue) |
 /// | n, w | the number of segments in a sliding window counter, and the length W/n of each segment | [`segments`](super::QuotaBuilder::segments) |
 /// | N | the permits of a concurrency limit | the limit |
-///
-/// This enum is exhaustive on purpose, because every store must handle every algorithm. If an algorithm is added, the
-/// compiler shows each place that has to change.
 ///
 /// ```
 /// use spillgate_core::Algorithm;
@@ -65,8 +62,8 @@ pub enum Algorithm {
         /// The number n of segments: 1 to 128. The window W has to be divisible by n.
         segments: u8,
     },
-    /// A queue. Callers leave the queue in the order in which they entered it, one unit every T. A caller is admitted
-    /// *after a delay* of at most Q*T.
+    /// A queue. Callers leave the queue in the order in which they entered it, one unit every T. A caller waits in the
+    /// queue for at most Q*T.
     ///
     /// For units that enter the queue, f(s) = Q + 1 + s/T. For units that leave the queue, f(s) = largest cost + s/T.
     ///
@@ -117,8 +114,6 @@ impl Algorithm {
 }
 
 /// Where fixed windows start; [`QuotaBuilder::anchor`](super::QuotaBuilder::anchor) has an example.
-///
-/// This enum is exhaustive on purpose, because a store must support every variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Anchor {
     /// Windows start at multiples of the window's length since the Unix epoch. All keys have the same windows.

@@ -1,15 +1,15 @@
 //! Packs two numbers of the state of a bucket or a queue. Both numbers come from the quota that charged the state last.
 //!
-//! One number is T, the time between two units at the full rate. The other number is an upper bound of the debt. The
-//! debt is the time that the bucket needs to refill. A store that keeps millions of buckets has only 38 bits for both
-//! numbers together ([`Quota::packs`]).
+//! One is T, the time between two units at the full rate. The other is an upper bound of the debt, which is the time
+//! that the bucket needs to refill. A store that keeps millions of buckets has only 38 bits for both numbers together
+//! ([`Quota::packs`]).
 
 use super::{Algorithm, Quota};
 
 /// The greatest lateness of a request, in nanoseconds. A request is late by d if another request, whose time is later
 /// by d, was decided first.
 ///
-/// If d is greater than this constant, the kernel (the decision code) assumes that the clock was set back.
+/// If d is greater than this constant, the kernel assumes that the clock was set back.
 pub const MAX_LATE_NS: u64 = 1_000_000_000;
 
 /// The largest bound of a debt is 2 to this power, in nanoseconds.
@@ -24,17 +24,17 @@ const BY_UNITS: u64 = 1 << (INTERVAL_BITS - 1);
 const UNPACKED: u64 = u64::MAX;
 
 impl Quota {
-    /// Returns the greatest debt that this quota can cause: 2 * hard capacity * T. Takes that are allowed raise the debt
-    /// at most to half of this value. Forces and charged refusals, which are counted without a check, can raise the debt
-    /// up to the whole value.
+    /// Returns the greatest debt that this quota can cause: 2 * hard capacity * T. Takes that are allowed raise the
+    /// debt at most to half of this value. Forces and charged refusals, which are counted without a check, can raise
+    /// the debt up to the whole value.
     pub(crate) const fn max_debt_ns(&self) -> u64 {
         2 * self.hard_capacity * self.interval_ns
     }
 
-    /// Returns the smallest b such that no debt under this quota is above 2^b ns. Only buckets and queues have a debt, so
-    /// this method returns 0 for all other algorithms.
+    /// Returns the smallest b such that no debt under this quota is above 2^b ns. Only buckets and queues have a debt,
+    /// so this method returns 0 for all other algorithms.
     ///
-    /// The greatest debt that this quota can cause is 2 * hard capacity * T, with T as the time between two units. 2^b
+    /// The greatest debt that this quota can cause is 2 * hard capacity * T, where T is the time between two units. 2^b
     /// ns is at least this debt plus [`MAX_LATE_NS`], because a request that is late by d sees a debt that is longer by
     /// d.
     ///
@@ -48,8 +48,8 @@ impl Quota {
 
     /// Returns whether a bucket that this quota charged last can be [packed](crate::State::pack).
     ///
-    /// Almost every bucket can be packed. The exceptions are some [shares](Quota::share) (parts of a quota for one
-    /// server). Their T is longer than two seconds, and no limit in the same window has this T.
+    /// Almost every bucket can be packed. The exceptions are some [shares](Quota::share): their T is longer than two
+    /// seconds, and no limit in the same window has the same T.
     #[must_use]
     pub const fn packs(&self) -> bool {
         self.bucket_word != UNPACKED
@@ -63,8 +63,8 @@ impl Quota {
 
     /// Packs T and the bound of the debt into one number below 2^38. Returns `None` if T does not fit.
     ///
-    /// A T below 2^31 ns (about two seconds) is stored as it is. For a longer T, a limit L below 2^31 with ceil(W/L) = T
-    /// is stored, where W is the window. If there is no such L, T does not fit. `unpack_bucket` can compute T from L,
+    /// A T below 2^31 ns (about two seconds) is stored as it is. For a longer T, a limit L below 2^31 with ceil(W/L) =
+    /// T is stored, where W is the window. If there is no such L, T does not fit. `unpack_bucket` can compute T from L,
     /// because all quotas that share a state have the same W.
     pub(crate) fn pack_bucket(&self, interval_ns: u64, debt_bits: u8) -> Option<u64> {
         if interval_ns == self.interval_ns && debt_bits == self.debt_bits {

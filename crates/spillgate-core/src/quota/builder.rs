@@ -1,6 +1,4 @@
-//! Builds a quota and checks it.
-//!
-//! The bounds of all fields are checked here once, so that no decision has to check them again.
+//! Builds a quota, and checks the bounds of all its fields, so that no decision has to check them again.
 
 use core::time::Duration;
 
@@ -88,8 +86,8 @@ impl Quota {
         QuotaBuilder::new(Algorithm::SlidingWindowCounter { segments: 1 }, limit, window)
     }
 
-    /// Returns a builder for a queue that `limit` units leave in each `window`. The queue length is the limit unless
-    /// another length is [set](QuotaBuilder::queue).
+    /// Returns a builder for a queue, from which `limit` units leave in each `window`. The queue length is the limit
+    /// unless another length is [set](QuotaBuilder::queue).
     #[must_use]
     pub const fn leaky_bucket(limit: u64, window: Duration) -> QuotaBuilder {
         QuotaBuilder::new(Algorithm::LeakyBucket, limit, window)
@@ -353,10 +351,10 @@ impl QuotaBuilder {
         .with_bucket())
     }
 
-    /// Does what [`build`](QuotaBuilder::build) does, for a quota that is a constant of the program.
+    /// Does what [`build`](QuotaBuilder::build) does, for a constant: the compiler then reports a wrong value.
     ///
-    /// A wrong value is an error of the compiler. [`build`](QuotaBuilder::build) is for values that are known only when
-    /// the program runs, for example the values of a settings file.
+    /// Use [`build`](QuotaBuilder::build) for values that are known only when the program runs, for example those of a
+    /// settings file.
     ///
     /// ```
     /// use spillgate_core::Quota;
@@ -374,7 +372,7 @@ impl QuotaBuilder {
     /// ```
     ///
     /// # Panics
-    /// If a value is wrong. In a constant, such a panic is an error of the compiler. The message says what is wrong.
+    /// If a value is wrong. The message says what is wrong.
     #[must_use]
     pub const fn constant(self) -> Quota {
         match self.build() {
@@ -472,8 +470,8 @@ const fn emission_interval_ns(limit: u64, window_ns: u64) -> Result<u64, QuotaEr
     // `below` becomes the largest exact limit below `limit`. Its search tries longer and longer T, and ends at T = W at
     // the latest, because the limit 1 is exact. `above` becomes the smallest exact limit above `limit`. Its search
     // tries shorter and shorter T, and ends at T = 1 ns at the latest, because the limit W (in nanoseconds) is exact.
-    // If the T of `limit` is 1 ns already, there is no larger exact limit. Both searches are short: only limits above
-    // W/1000 are inexact, so the T of `limit` is at most 1,000 ns.
+    // If the T of `limit` is 1 ns already, there is no larger exact limit. Both searches are short. Only limits above
+    // W/1000 (with W in nanoseconds) are inexact, so the T of `limit` is at most 1,000 ns.
     let mut longer = interval;
     while longer < window_ns && !is_exact((window_ns + window_ns / 1000) / longer, window_ns) {
         longer += 1;

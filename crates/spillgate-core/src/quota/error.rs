@@ -18,16 +18,16 @@ use core::fmt;
 pub enum QuotaError {
     /// A field is too large.
     TooLarge {
-        /// The name of the field.
+        /// For example `burst`.
         field: &'static str,
-        /// The value of the field.
+        /// What was given, in units.
         value: u64,
-        /// The largest value that is accepted.
+        /// The largest valid value, in units.
         max: u64,
     },
     /// A duration is zero or longer than 2^62 ns.
     Span {
-        /// The name of the field.
+        /// `window`, `lease` or `penalty`.
         field: &'static str,
     },
     /// The time between two units (T) has to be rounded up to whole nanoseconds. This rounding would reduce the limit
@@ -42,7 +42,7 @@ pub enum QuotaError {
     },
     /// The bucket takes too long to refill: 2 * capacity * T is longer than 2^62 ns. T is the time between two units.
     TooDeep {
-        /// The hard capacity.
+        /// The hard capacity, in units.
         capacity: u64,
         /// T, the time between two units, in nanoseconds.
         interval_ns: u64,
@@ -51,7 +51,7 @@ pub enum QuotaError {
     NoBurst,
     /// The number of segments is not between 1 and 128.
     Segments {
-        /// The number of segments that was given.
+        /// What was given.
         segments: u8,
     },
     /// The window cannot be divided into this many segments of whole nanoseconds.
@@ -63,9 +63,9 @@ pub enum QuotaError {
     },
     /// The algorithm does not have this option.
     NotFor {
-        /// The option.
+        /// For example `burst`.
         field: &'static str,
-        /// The algorithm of the quota.
+        /// The name of the algorithm, as in [`Algorithm::as_str`](super::Algorithm::as_str).
         algorithm: &'static str,
     },
 }

@@ -1,9 +1,6 @@
-//! The identity of a quota. Quotas with the same identity count in the same state of a key.
+//! The identity of a quota: quotas with the same identity count in the same state of a key.
 //!
-//! Quotas that count in different ways cannot use the same state, so they need different identities. A quota whose
-//! limit was changed keeps its identity, because it has to continue with the units that were used before. A queue
-//! (`leaky_bucket`) is the exception: its identity depends on T (the time between two units), and T depends on the
-//! limit.
+//! Quotas that count in different ways need different identities. `Quota::identity` says what an identity depends on.
 
 use super::algorithm::{Algorithm, Anchor};
 

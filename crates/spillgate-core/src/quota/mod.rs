@@ -1,7 +1,6 @@
 //! A quota: how many units are allowed in how much time, and by which algorithm.
 //!
-//! A quota is checked once, when it is built. The kernel (the decision code) relies on the bounds of a quota, so a
-//! decision does not check them again.
+//! The kernel relies on the bounds of a quota, which `builder.rs` checks once.
 
 mod algorithm;
 mod bucket;
@@ -62,19 +61,18 @@ pub struct Quota {
     denied: Denied,
     on_store_failure: OnStoreFailure,
     identity: u128,
-    /// The window W of the whole quota. Only in a [share](Quota::share) (the part of a quota for one server), it can
-    /// differ from `window_ns`.
+    /// The window W of the whole quota. It differs from `window_ns` only in some [shares](Quota::share).
     named_window_ns: u64,
     /// The debt of a bucket is the time that it needs to refill. Under this quota, no debt is above 2 to this power, in
     /// nanoseconds.
     debt_bits: u8,
-    /// T and the bound of the debt, packed into one number. A packed bucket that this quota charged last has this
-    /// number.
+    /// T and the bound of the debt, packed into one number. This is the `first` of a packed bucket that this quota
+    /// charged last.
     bucket_word: u64,
 }
 
 impl Quota {
-    /// Returns the algorithm.
+    /// Returns the algorithm, with its anchor or its number of segments.
     #[must_use]
     pub const fn algorithm(&self) -> Algorithm {
         self.algorithm
@@ -166,7 +164,7 @@ impl Quota {
         self
     }
 
-    /// Returns what to answer while the shared store fails.
+    /// Returns what to answer while the shared store fails. The default is to decide in a local store.
     #[must_use]
     pub const fn on_store_failure(&self) -> OnStoreFailure {
         self.on_store_failure

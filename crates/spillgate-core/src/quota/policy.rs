@@ -3,8 +3,6 @@
 //! These two choices do not depend on the algorithm, with one exception: a concurrency limit cannot charge refusals.
 
 /// What a refused take costs; [`QuotaBuilder::denied`](super::QuotaBuilder::denied) has an example.
-///
-/// This enum is exhaustive on purpose, because a store must support every variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Denied {
     /// A refused take costs nothing.
@@ -28,8 +26,7 @@ impl Denied {
 
 /// What to answer for a limit while the shared store fails.
 ///
-/// [`QuotaBuilder::on_store_failure`](super::QuotaBuilder::on_store_failure) has an example. This enum is exhaustive on
-/// purpose, because each program that handles failures must handle every choice.
+/// [`QuotaBuilder::on_store_failure`](super::QuotaBuilder::on_store_failure) has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum OnStoreFailure {
     /// Allow every take, unless its cost is above the hard capacity.
@@ -44,7 +41,7 @@ pub enum OnStoreFailure {
 }
 
 impl OnStoreFailure {
-    /// All choices.
+    /// All choices, in the order of their declaration.
     pub const ALL: [OnStoreFailure; 4] =
         [OnStoreFailure::Allow, OnStoreFailure::Deny, OnStoreFailure::Error, OnStoreFailure::Local];
 

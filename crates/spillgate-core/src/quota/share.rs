@@ -20,17 +20,17 @@ impl Quota {
     /// | leaky bucket | a queue length of floor(Q/m), one unit every m * T |
     /// | concurrency | floor(N/m) permits, possibly 0 |
     ///
-    /// The T of a bucket is multiplied by m. It is not computed as ceil(W/floor(L/m)). The cost of refusals, the
-    /// penalty, the lease and the setting [`soft_ppm`](super::QuotaBuilder::soft_ppm) stay the same. A limit of 0 stays
-    /// 0.
+    /// The T of a bucket is multiplied by m. If it were ceil(W/floor(L/m)) instead, the fraction of L/m would be lost.
+    /// The cost of refusals, the penalty, the lease and the setting [`soft_ppm`](super::QuotaBuilder::soft_ppm) stay
+    /// the same. A limit of 0 stays 0.
     ///
     /// In the long run, m servers together admit no more than the quota. In a single instant, they admit at most the
     /// capacity of the quota, or m units if the capacity is smaller than m. For a leaky bucket, they admit at most
     /// Q + m units in a single instant.
     ///
     /// Every quota has bounds, for example on the length of its window. A share that would break a bound is made
-    /// smaller. In the worst case its limit is 0. This happens to a bucket that would admit less than one unit in 73
-    /// years, and to a window that would admit less than one unit in 146 years.
+    /// smaller, if necessary down to a limit of 0. The limit becomes 0 for a bucket that would admit less than one unit
+    /// in 73 years, and for a window that would admit less than one unit in 146 years.
     ///
     /// A share counts in the same state as the quota, because it has the same [identity](Quota::identity). There are
     /// two exceptions: if L < m, the share of a fixed window, a log or a counter has a longer window, and the share of

@@ -1,12 +1,12 @@
-//! A quota with other numbers and the same options, to try a better limit.
+//! The same quota with another limit, for example with the limit that insight suggests.
 
 use core::time::Duration;
 
 use super::{Algorithm, Quota, QuotaBuilder, QuotaError};
 
 impl Quota {
-    /// Returns the same quota with another limit. With a burst, its algorithm becomes the token bucket. All other options stay as they
-    /// are.
+    /// Returns the same quota with another limit. If `burst` is given, the algorithm becomes the token bucket. All
+    /// other options stay as they are.
     ///
     /// ```
     /// use core::time::Duration;

@@ -31,7 +31,7 @@ pub struct State {
     penalty_until: u64,
     /// The whole duration d of the penalty. For a request that is late, up to d + 1 s can be left until
     /// `penalty_until`, because a request can be late by one second. If more than d + 1 s is left, the clock was set
-    /// back. Then `penalty_until` is reduced, so that d is left.
+    /// back, and `penalty_until` is reduced so that d is left.
     penalty_ns: u64,
 }
 
@@ -187,8 +187,7 @@ impl State {
         }
     }
 
-    /// Returns why `cost` more units do not fit now, or `None` if they fit. A cost of 0 is a peek, which only asks and
-    /// takes nothing.
+    /// Returns why `cost` more units do not fit now, or `None` if they fit. A cost of 0 is a peek.
     #[inline]
     pub(crate) fn refusal(&self, quota: &Quota, cost: u64, max_wait_ns: u64, now: Time) -> Option<Refusal> {
         let own = if cost > quota.hard_capacity() {
@@ -242,7 +241,8 @@ impl State {
         }
     }
 
-    /// Gives `cost` units back. Units that have expired cannot be given back, except in a token bucket without a receipt.
+    /// Gives `cost` units back. Units that have expired cannot be given back, except in a token bucket without a
+    /// receipt.
     pub(crate) fn refund(&mut self, quota: &Quota, cost: u64, receipt: Option<Receipt>, now: Time) {
         if cost == 0 || quota.limit() == 0 {
             return;

@@ -168,7 +168,7 @@ impl StoreErrorKind {
     }
 }
 
-/// The error of a store that did not decide. It has a kind and a detail.
+/// The error of a store that did not decide: a kind for programs, and a detail for people.
 ///
 /// ```
 /// use spillgate_core::{StoreError, StoreErrorKind};
@@ -195,7 +195,7 @@ impl StoreError {
         StoreError { kind: StoreErrorKind::Malformed, detail: Cow::Borrowed(detail) }
     }
 
-    /// Returns the kind of the error. Callers use it to decide what to do.
+    /// Returns the kind of the error, by which callers decide what to do.
     #[must_use]
     pub const fn kind(&self) -> StoreErrorKind {
         self.kind

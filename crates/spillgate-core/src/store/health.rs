@@ -8,8 +8,6 @@ use alloc::vec::Vec;
 use crate::{StoreError, StoreErrorKind};
 
 /// Whether a circuit breaker lets requests through. [`StoreHealth`] has an example.
-///
-/// This enum is exhaustive on purpose: a circuit breaker has no other states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Circuit {
     /// All requests are sent.
@@ -21,7 +19,7 @@ pub enum Circuit {
     Open,
 }
 
-/// The calls of a store since the start: how many there were, how many requests they carried, and how long they took.
+/// The calls of a store since the start, with their durations.
 ///
 /// A call is one command that was sent to the store. Under load, one call can carry several requests.
 ///
@@ -39,15 +37,16 @@ pub struct StoreCalls {
     pub sent: u64,
     /// How many requests these calls carried.
     pub requests: u64,
-    /// How many answered calls took at most each of the [bounds](StoreCalls::BOUNDS_NS), and more than the bound before.
-    /// The last number is that of the calls which took longer than all bounds.
+    /// A histogram of the answered calls. Each number counts the calls that took at most one of the
+    /// [bounds](StoreCalls::BOUNDS_NS) and longer than the bound before it. The last number counts the calls that took
+    /// longer than all bounds.
     pub durations: [u64; StoreCalls::BOUNDS_NS.len() + 1],
     /// How long all answered calls took together.
     pub duration_sum_ns: u64,
 }
 
 impl StoreCalls {
-    /// The upper bounds of the durations that are counted separately.
+    /// The upper bounds of the numbers in [`durations`](StoreCalls::durations), in nanoseconds.
     pub const BOUNDS_NS: [u64; 21] = [
         250,
         500,
@@ -84,7 +83,7 @@ impl StoreCalls {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreHealth {
-    /// Whether the circuit breaker lets requests through.
+    /// The circuit breaker. In a cluster, it is [half open](Circuit::HalfOpen) if only some nodes work.
     pub circuit: Circuit,
     /// Whether every request fails without being sent. Probes are sent nevertheless.
     pub is_down: bool,

@@ -1,7 +1,7 @@
 //! The interface of every store: what a store has to do, and what it reports.
 //!
-//! The kernel (the decision code) receives states and does not keep them. A [`Store`] keeps them. So a program can
-//! replace a store in memory by a database without another change.
+//! The kernel receives states and does not keep them: a [`Store`] does. So a program can replace a store in memory with
+//! a database, and change nothing else.
 
 mod error;
 mod health;
@@ -37,9 +37,7 @@ pub trait Store: Send + Sync {
     }
 
     /// Decides all `hits` of one request. There can be at most [`MAX_HITS`](crate::MAX_HITS) hits, and `decisions` must
-    /// have the same length.
-    ///
-    /// `timing` says at which time the request is decided, and how long the caller waits.
+    /// have as many elements as `hits`.
     ///
     /// # Errors
     /// Returns an error if the store did not decide. The store may have charged the hits nevertheless:
@@ -51,8 +49,8 @@ pub trait Store: Send + Sync {
         decisions: &mut [Decision],
     ) -> impl Future<Output = Result<Verdict, StoreError>> + Send;
 
-    /// Decides like [`decide`](Store::decide), but without a future. Returns `None` if the store would have to wait. The
-    /// caller then calls [`decide`](Store::decide).
+    /// Decides like [`decide`](Store::decide), but without a future. Returns `None` if the store would have to wait.
+    /// The caller then calls [`decide`](Store::decide).
     ///
     /// A store in memory never has to wait. Its callers need no memory for a future, and no async runtime.
     fn try_decide(

@@ -1,7 +1,7 @@
-//! The timing of a call: at which time a request is decided, and how long the caller waits.
+//! What the caller of a store says about time.
 //!
 //! A caller that has read the clock passes the time that it read. A caller that has a deadline passes the time that is
-//! left. Every store accepts both values in the same way.
+//! left.
 
 use core::time::Duration;
 

@@ -44,8 +44,8 @@ pub(crate) fn take(cost: u64) -> Op {
     Op::Take { cost, max_wait_ns: u64::MAX }
 }
 
-/// Returns whether `sum` is at most f(s), the bound of the algorithm. f(s) is the maximum number of units that are admitted in
-/// an interval of `s` ns that includes both its ends.
+/// Returns whether `sum` is at most f(s), the bound of the algorithm. f(s) is the maximum number of units that are
+/// admitted in an interval of `s` ns that includes both its ends.
 pub(crate) fn within_bound(quota: &Quota, s: u64, sum: u128) -> bool {
     let (l, w, t) = (quota.hard_capacity().into(), u128::from(quota.window_ns()), u128::from(quota.interval_ns()));
     let s = u128::from(s);
@@ -125,7 +125,8 @@ pub(crate) fn quotas_with_extras() -> impl Strategy<Value = Quota> {
     )
 }
 
-/// One to three quotas, for tests that use all of them on one state. Their limit, depth, lease and soft share may differ.
+/// One to three quotas, for tests that use all of them on one state. Their limit, depth, lease and soft share may
+/// differ.
 pub(crate) fn tiny_quotas(algorithm: Algorithm) -> impl Strategy<Value = Vec<Quota>> {
     let sizes = (1..=7u64, 1..=6u64, prop_oneof![2 => Just(0u32), 1 => Just(500_000), 1 => Just(1_000_000)]);
     let penalty = prop_oneof![2 => Just(0), 1 => 1..=30u64];

@@ -1,9 +1,9 @@
-//! A model of every algorithm. It has none of the shortcuts of the kernel (the decision code).
+//! A model of every algorithm, without the shortcuts of the kernel.
 //!
 //! The model is slow but simple, so that a reader can check it. For each answer, the model adds up again what was used.
-//! It finds a wait by trying every instant, and it finds what is left by trying every cost. The model is only for small
-//! numbers and for requests with one hit. A model has one state, so all its quotas must have the same algorithm and the
-//! same window.
+//! It finds a wait by trying every instant, and what is left by trying every cost. So the model is only for small
+//! numbers, and for requests with one hit. It has one state, so all quotas must have the same algorithm and the same
+//! window.
 //!
 //! W is the window, w is the length of a segment, and T is the time between two units of a bucket.
 
@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 
 use spillgate_core::{Algorithm, Anchor, Decision, Denied, MAX_UNITS, Op, OpKind, Quota, Reason, Receipt, Time, Wait};
 
-/// The greatest lateness of a request, in nanoseconds. A request is late if an earlier request had a newer time, and the
-/// lateness is the difference between the two times. If the difference is greater, the clock was set back.
+/// How far the time of a request can be behind the newest time, in nanoseconds. A larger difference means that the
+/// clock was set back.
 const MAX_LATE_NS: u64 = 1_000_000_000;
 
 #[derive(Clone, Debug, Default)]
@@ -27,13 +27,12 @@ enum Used {
     #[default]
     Nothing,
     /// The debt of a bucket. `paid_at` is when all debt is paid. Each unit of the debt takes `interval_ns`, the T of
-    /// the quota that charged the bucket last. `most_ns` is the bound of the debt. Only a clock that was set back
-    /// leaves a debt above this bound.
+    /// the quota that charged the bucket last. Only a clock that was set back leaves a debt above `most_ns`.
     Debt { paid_at: u64, interval_ns: u64, most_ns: u64 },
     /// The start of the window, and the units in it.
     Window { start: u64, count: u64 },
     /// The units in each segment, by the number of the segment since the epoch. `newest` is the number of the newest
-    /// segment that an operation has opened. It can be empty.
+    /// segment that an operation has opened, even if no unit counts in this segment.
     Segments { counts: BTreeMap<u64, u64>, newest: u64 },
     /// The time of each unit, oldest first.
     Log(Vec<u64>),
@@ -322,8 +321,8 @@ impl Model {
         if quota.penalty_ns() > 0 && (charged || self.penalty_until <= now) && until > self.penalty_until {
             (self.penalty_until, self.penalty_ns) = (until, quota.penalty_ns());
         }
-        // The wait and the reason are computed again after the charge. If this refusal has just started a penalty, the
-        // reason from before the charge stays.
+        // The wait and the reason are computed again after the charge. But if this very refusal has started the
+        // penalty, the earlier reason stays.
         let (reason, shut_out) = (answer.reason, answer.reason == Reason::Penalty);
         self.refuse(quota, cost, max_wait_ns, now, answer);
         if answer.reason == Reason::Penalty && !shut_out {

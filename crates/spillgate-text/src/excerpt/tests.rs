@@ -1,6 +1,7 @@
-//! Tests what an excerpt (the lines in an error message) looks like: where the label is, and which text is cut or replaced.
+//! What an excerpt looks like: where the label is, and which text is cut or replaced.
 //!
-//! The texts come from users. A text with long lines or control characters must not fill a terminal or change what it shows.
+//! The texts come from users. A text with long lines or control characters must not fill a terminal or change what it
+//! shows.
 
 use super::*;
 
