@@ -13,8 +13,8 @@ use super::slot::Width;
 pub(crate) struct Fingerprint {
     /// Never 0, because 0 marks a free slot. The top bits choose the shard and the home bucket.
     pub(crate) high: u64,
-    /// The other 64 bits. In a narrow table only the top [`LOW_BITS`](Fingerprint::LOW_BITS) bits are used. The other
-    /// bits are 0.
+    /// The other 64 bits. In a narrow table, only the top [`LOW_BITS`](Fingerprint::LOW_BITS) of them are used, and the
+    /// rest are 0.
     pub(crate) low: u64,
 }
 
