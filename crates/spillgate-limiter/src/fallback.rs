@@ -14,15 +14,15 @@ use spillgate_core::{
 
 use crate::MemoryStore;
 
-/// A bit in the mark of a receipt, which is a number that the store sets. If this bit is set, the units were taken from
-/// the local store.
+/// A bit in the mark of a receipt. The mark is a number that the store sets. If this bit is set, the units were taken
+/// from the local store.
 ///
 /// The marks that stores set are times in nanoseconds since 1970, at most 73 years in the future. The bit is set in
 /// times from 2^63 ns on, which is in the year 2262. So no store sets this bit itself before the year 2262 - 73 = 2189.
 /// From then on, a refund for the shared store can go to the local store by mistake, where the refund does nothing.
 const LOCAL: u64 = 1 << 63;
 
-/// The window of a placeholder. A placeholder replaces a hit in the request to a store that must not decide this hit.
+/// The window of a placeholder. A store gets a placeholder in place of each hit that it must not decide.
 ///
 /// This window is longer than any real window, so that no real limit shares a state with a placeholder. It is a whole
 /// number of seconds, so that every store can represent it exactly.
@@ -107,7 +107,7 @@ impl<S: Store> FallbackStore<S> {
         FallbackStore { shared, local, nodes: expected_nodes, allowing, refusing }
     }
 
-    /// Returns the store that decides while it does not fail.
+    /// Returns the store that all nodes share, for functions that only this kind of store has.
     #[must_use]
     pub const fn shared(&self) -> &S {
         &self.shared

@@ -174,8 +174,8 @@ impl MemoryStore {
         if !packed.decide(hit, now, decision) || packed.expires_at == 0 {
             return false;
         }
-        // This is true for every packed token bucket, and also for a queue and for a window with a large count. Only
-        // the times of token buckets are needed, and the other times do no harm.
+        // The condition is true for every packed token bucket, and also for a queue and for a window with a large
+        // count. Only the times of token buckets are needed, and the other times do no harm.
         if packed.first >= LEAST_TOKEN_BUCKET {
             bucket.note_time(now.as_nanos());
         }

@@ -1,7 +1,7 @@
 //! A store in the memory of this process. Its decisions are exact and its memory is bounded. A snapshot file can keep
 //! the states of the store over a restart.
 //!
-//! A program with this store needs no server for its limits. While a shared store fails, a
+//! A program with this store can limit without a server. While a shared store fails, a
 //! [`FallbackStore`](crate::FallbackStore) can decide in this store.
 //!
 //! # Words

@@ -1,8 +1,8 @@
 //! Limits new keys while the store is full, by a sketch of their debts.
 //!
 //! The sketch keeps one time for each key: the time at which the debt of the key is paid. A debt is the time that a
-//! bucket needs to refill, so the sketch can only count for buckets and queues. Every limit therefore has a substitute,
-//! which never admits more than the limit itself:
+//! bucket needs to refill, so the sketch can only count for buckets and queues. So each limit is decided by a
+//! substitute, which never admits more than the limit itself:
 //!
 //! | limit | its substitute |
 //! |---|---|

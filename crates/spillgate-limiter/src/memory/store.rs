@@ -34,9 +34,9 @@ const MAX_SHARD_BITS: u32 = 12;
 ///
 /// * A token bucket, a leaky bucket or a fixed window takes 31 bytes on average, including all overhead.
 /// * A sliding counter of one segment takes 52 bytes.
-/// * A state that does not fit its slot (its place in the table) takes more. Such states are logs, leases, counters of
-///   several segments, states under a penalty, and the buckets of some [shares](Quota::share). A fixed window does not
-///   fit either if its count is 2^38 or more and not a multiple of a thousand.
+/// * A state that does not fit its slot takes more. Such states are logs, leases, counters of several segments, states
+///   under a penalty, and the buckets of some [shares](Quota::share). A fixed window does not fit either if its count
+///   is 2^38 or more and not a multiple of a thousand.
 ///
 /// ```
 /// use spillgate::{Binding, Hit, MemoryOptions, MemoryStore, Op, Quota, Time};

@@ -1,7 +1,7 @@
 //! Whether a sketch fits the memory of the machine.
 //!
 //! A sketch writes all its memory when it is made. If the machine has less memory, the operating system ends the
-//! process at that moment. The allocation before does not fail, because Linux promises more memory than it has, and so
+//! process at that moment. The earlier allocation does not fail, because Linux promises more memory than it has, and so
 //! do some allocators.
 
 use std::fs;

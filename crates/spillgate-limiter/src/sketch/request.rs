@@ -93,7 +93,7 @@ fn lock_all<'s>(keys: &[(&'s Sketch, Mixed, &Quota)]) -> SmallVec<[Held<'s>; 4]>
     locks.into_iter().map(|(_, index, sketch)| sketch.locks.lock(index)).collect()
 }
 
-/// Reads the cells of all keys as they count at one time, and returns this time. It is later than `now` if a sketch has
+/// Reads the cells of all keys, all of them for one time, and returns this time. It is later than `now` if a sketch has
 /// begun a later window.
 fn load_all(keys: &[(&Sketch, Mixed, &Quota)], mut now: Time) -> (SmallVec<[Known; 4]>, Time) {
     loop {

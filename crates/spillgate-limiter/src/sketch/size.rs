@@ -34,15 +34,15 @@ impl Sketch {
     ///   at most the share c_1 of the cells is too high. For a larger B, it is measured by the test
     ///   `buckets_refuse_no_more_new_keys_than_their_forecast_says`. The sketch admits up to about 2.1 units for each cell of
     ///   a row and each T. Below this load, less than the share c_k of the cells has a debt above (k - 1) * T.
-    /// * A queue: the same with B = 1, because [`take_now`](Sketch::take_now) does not wait for a turn. It is the bound for
-    ///   queues in which no caller waits.
+    /// * A queue: the same with B = 1, because [`take_now`](Sketch::take_now) does not wait for a turn. This is the
+    ///   bound for queues in which no caller waits.
     /// * A sketch of windows with the limit L and the window W: let p be the share of new keys that the Bloom filter
     ///   seems to know. Cells count only such keys, so the mean of a cell is n = `rate` * W * p / w units. Such a key
     ///   has an estimate of 1 plus the smallest of its cells. So it has an estimate of u or more if each of these cells
     ///   has u - 1 units or more. By Markov's inequality, this has a probability of at most q(u) = p * (n/(u - 1))^4,
     ///   and q(1) = p. A fixed window refuses at most q(L). A sliding counter refuses only if one of its two windows
-    ///   has at least L, or if one of them has at least half of L and the other one at least 1. So it refuses at most 2
-    ///   * q(L) + 2 * q(L/2) * q(1), where L/2 is rounded up.
+    ///   has at least L, or if one of them has at least half of L and the other one at least 1. So it refuses at most
+    ///   2 * q(L) + 2 * q(L/2) * q(1), where L/2 is rounded up.
     ///
     /// ```
     /// use spillgate::Quota;

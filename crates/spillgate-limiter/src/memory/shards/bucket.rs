@@ -279,7 +279,7 @@ impl Bucket {
         self.words[word].load(Ordering::Relaxed)
     }
 
-    /// Writes a word. See [`get`](Bucket::get) for the order.
+    /// See [`get`](Bucket::get) for the order.
     #[inline]
     fn set(&self, word: usize, value: u64) {
         self.words[word].store(value, Ordering::Relaxed);

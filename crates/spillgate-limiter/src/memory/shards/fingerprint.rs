@@ -27,7 +27,7 @@ impl Fingerprint {
     pub(crate) fn of(state_key: u128, width: Width) -> Fingerprint {
         let low = state_key as u64;
         // Most keys are hashes already. If a caller numbers its keys instead, the keys differ only in a few bits. The
-        // mixing below spreads these differences. It loses none of them, because both factors are odd: a multiplication
+        // mixing below spreads these differences. No difference is lost, because both factors are odd: a multiplication
         // by an odd factor modulo 2^64 can be undone. The first factor is 2^64 divided by the golden ratio, and the
         // second is a factor of SplitMix64.
         let high = (state_key >> 64) as u64 ^ low.wrapping_mul(0x9e37_79b9_7f4a_7c15);

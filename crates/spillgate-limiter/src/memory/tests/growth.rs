@@ -5,7 +5,7 @@ use spillgate_testkit::Random;
 use super::overflow::{most, quotas};
 use super::*;
 
-/// The number of buckets in which an entry can be. The first of them is its home bucket, which its key chooses.
+/// An entry is in its home bucket or in a bucket after it, within this many buckets.
 const CHAIN: usize = 128;
 
 #[test]

@@ -407,7 +407,7 @@ fn a_reset_that_the_sketch_would_undo_is_refused() {
     }
 }
 
-/// A reservation takes a permit too. Its units in the sketch could not be corrected later.
+/// A reservation also takes a permit, and its units in the sketch could not be corrected later.
 #[test]
 fn a_request_that_takes_a_permit_is_refused_in_place_of_being_limited_by_the_sketch() {
     let (quota, permits) = (build(Quota::token_bucket(10, SECOND * 60)), build(Quota::concurrency(3)));

@@ -103,8 +103,8 @@ fn most(quota: &Quota, s_ns: u64) -> u64 {
 
 /// The threads share a clock. A thread can be interrupted after it has read the clock, so some requests are late. A
 /// request is decided at a time between its own time and the time after its decision. No request is late by a second,
-/// because threads wait for a thread that falls behind. A request that is later by more would look as if the clock was
-/// set back.
+/// because threads wait for a thread that falls behind. A request that is late by more than that would look as if the
+/// clock was set back.
 #[test]
 fn eight_threads_keep_every_bound_while_windows_change() {
     const KEYS: u64 = 16;
