@@ -1,7 +1,7 @@
-//! A permit of a concurrency limit that is renewed while it is held, and released when it is dropped.
+//! Permits of a concurrency limit that a task of tokio renews.
 //!
 //! The lease of a permit ends by itself, so a program that crashes keeps no permit. But work can take longer than a
-//! lease. So a task of tokio renews the lease while the work runs.
+//! lease. So the task renews the lease while the work runs.
 
 use std::fmt;
 use std::future::ready;

@@ -96,8 +96,8 @@ pub fn record_key(key: u128) -> u128 {
 ///
 /// Each reservation needs a record, which is a new key. A full [`MemoryStore`] therefore refuses every reservation. The
 /// reason is then [`StoreFull`](Reason::StoreFull). With [`OnFull::Allow`](crate::OnFull::Allow), the store allows the
-/// reservation without a record, so it cannot be settled. If the store has a state for the key, the estimate stays
-/// charged.
+/// reservation without a record, so this reservation cannot be settled. If the store has a state for the key, the
+/// estimate stays charged.
 pub struct Reservations<S = MemoryStore, C = SystemClock> {
     limiter: Arc<Limiter<S, C>>,
     quotas: Vec<Quota>,

@@ -15,7 +15,7 @@ const STEP_NS: i64 = 1_000_000_000;
 /// [`SystemClock`] corrects a smaller difference slowly, by at most this many parts per million of the elapsed time.
 const SLEW_PPM: u64 = 500;
 
-/// The clock of a running program: monotonic time, slowly corrected toward wall time.
+/// Monotonic time, slowly corrected toward wall time.
 ///
 /// The correction is at most 500 ppm (0.5 ms in each second). A difference of more than a second means that the wall
 /// clock was set, or that the machine was suspended. This clock then takes the time of the wall clock at once. Such a

@@ -59,8 +59,7 @@ impl<'s, 'q> Parts<'s, 'q> {
     fn for_store(&self, sketches_allow: bool) -> SmallVec<[Hit<'q>; 4]> {
         let mut hits = self.stored.clone();
         if !sketches_allow {
-            // The key of this hit is in the cluster slot of the first hit, because a request on a cluster must stay in
-            // one slot.
+            // The key of this hit is in the cluster slot of the first hit, so the request needs no further slot.
             hits.push(refusing(self.stored.first().map_or(0, |hit| hit.key ^ 1)));
         }
         hits
