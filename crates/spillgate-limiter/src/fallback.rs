@@ -1,7 +1,7 @@
 //! Decides requests while a shared store fails.
 //!
 //! Without this module, every request would fail while the shared store fails. Each limit has a policy, which says how
-//! the hits of this limit are answered during that time. A hit is one operation on one limit, for one key.
+//! the hits of this limit are answered during that time.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -14,17 +14,15 @@ use spillgate_core::{
 
 use crate::MemoryStore;
 
-/// A bit in the mark of a receipt. A take (an operation that asks for units) returns a receipt, which says which units
-/// were taken. The mark is a number in the receipt, and the store sets it. If this bit is set in the mark, the units were
-/// taken from the local store.
+/// A bit in the mark of a receipt. The mark is a number that the store sets. If this bit is set, the units were taken
+/// from the local store.
 ///
 /// The marks that stores set are times in nanoseconds since 1970, at most 73 years in the future. The bit is set in
 /// times from 2^63 ns on, which is in the year 2262. So no store sets this bit itself before the year 2262 - 73 = 2189.
 /// From then on, a refund for the shared store can go to the local store by mistake, where the refund does nothing.
 const LOCAL: u64 = 1 << 63;
 
-/// The window of the limit of a placeholder. If a store gets the hits of a request but must not decide one of them, a
-/// placeholder replaces this hit.
+/// The window of a placeholder. A store gets a placeholder in place of each hit that it must not decide.
 ///
 /// This window is longer than any real window, so that no real limit shares a state with a placeholder. It is a whole
 /// number of seconds, so that every store can represent it exactly.
@@ -95,7 +93,7 @@ impl<S: Store> FallbackStore<S> {
     /// [`Local`](OnStoreFailure::Local) are counted in `local`.
     ///
     /// `expected_nodes` is the number of nodes that share each limit. If this number is too low, the shares of all
-    /// nodes together are more than the limit. If this number is too high, they are less than the limit.
+    /// nodes together are more than the limit. If it is too high, the shares together are less than the limit.
     ///
     /// # Panics
     /// Never, because the limits of the placeholders are valid.
@@ -109,7 +107,7 @@ impl<S: Store> FallbackStore<S> {
         FallbackStore { shared, local, nodes: expected_nodes, allowing, refusing }
     }
 
-    /// Returns the shared store.
+    /// Returns the store that all nodes share, for functions that only this kind of store has.
     #[must_use]
     pub const fn shared(&self) -> &S {
         &self.shared
@@ -145,8 +143,8 @@ impl<S: Store> FallbackStore<S> {
         }
     }
 
-    /// Sends refunds and renewals of local takes (takes from the local store) to the local store. Sends resets to both
-    /// stores, and all other hits to the shared store.
+    /// Sends refunds, renewals and settlements of local takes (takes from the local store) to the local store. Sends
+    /// resets to both stores, and all other hits to the shared store.
     ///
     /// Local renewals and settlements are decided first. If one of them is refused, the whole request is refused, and
     /// nothing is taken.
@@ -337,8 +335,7 @@ fn by_policy(hit: &Hit<'_>, now: Time) -> Decision {
     match quota.on_store_failure() {
         OnStoreFailure::Deny => Decision::refuse(limit, Reason::StoreFailed, Wait::Unknown),
         OnStoreFailure::Allow if matches!(hit.op, Op::Take { cost, .. } if cost > quota.hard_capacity()) => {
-            // This take is refused whatever the state is, so the kernel (the pure decision code) decides it on an empty
-            // state.
+            // This take is refused whatever the state is, so the kernel can decide it on an empty state.
             let mut decisions = [Decision::default()];
             decide(&mut [State::default()], &[0], &[*hit], now, &mut decisions);
             decisions[0].without_receipt()
@@ -350,7 +347,7 @@ fn by_policy(hit: &Hit<'_>, now: Time) -> Decision {
     }
 }
 
-/// Returns the verdict over all hits. `decided` is the verdict of the store that was asked.
+/// Returns the verdict over all hits. `decided` is the verdict of the store that decided some of them.
 fn verdict_of(hits: &[Hit<'_>], decisions: &[Decision], decided: Verdict) -> Verdict {
     let verdict = Verdict::of(hits, decisions, decided.now).with_source(decided.source);
     // `verdict` and `decided` can differ in one case. If several hits have [`Binding::Quota`], one allowed hit of them

@@ -1,8 +1,8 @@
 //! Header fields that tell an HTTP client its limits.
 //!
-//! A client that knows how many units are left, and when to try again, sends fewer requests that are refused. There are
-//! several specifications of such fields, and each client reads only some of them. The style (the set of fields) can
-//! therefore be chosen.
+//! A client that knows how many units are left, and when to try again, sends fewer requests that are refused. Several
+//! specifications of such fields exist, and a client usually reads the fields of only one specification. So a program
+//! chooses a style, which is a set of fields.
 //!
 //! | style | fields |
 //! |---|---|
@@ -13,7 +13,7 @@
 //!
 //! In every style a refusal has `Retry-After` if the wait is known. All times are whole seconds, rounded up. A client
 //! that waits this long is never too early, and the wait in a refusal is never 0. The fields of the two drafts are
-//! structured fields (RFC 9651). In these fields, integers are at most 999,999,999,999,999, and names are escaped.
+//! structured fields (RFC 9651): integers are at most 999,999,999,999,999, and names are escaped.
 //!
 //! ```
 //! use spillgate::headers::{HeaderStyle, Policy, write_fields};
@@ -113,10 +113,10 @@ impl std::error::Error for UnknownStyle {}
 /// One limit of an answer, as a client sees it. The [module](self) has an example.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy<'a> {
-    /// The name. Without a name, the client sees the size of the limit instead, such as `20-per-3600s`. A second limit
-    /// without a name and of the same size is called `20-per-3600s-2`.
+    /// The name of the limit. If it is `None`, the client sees the size of the limit instead, such as `20-per-3600s`. A
+    /// second limit of the same size and without a name is called `20-per-3600s-2`.
     pub name: Option<&'a str>,
-    /// How much is allowed in which time.
+    /// The limit and the window that the client sees.
     pub quota: &'a Quota,
     /// The decision on this limit. It says how many units are left, and when more are available.
     pub decision: &'a Decision,
@@ -125,7 +125,6 @@ pub struct Policy<'a> {
 /// The largest integer of a structured field (RFC 9651, section 3.3.1).
 const SF_INTEGER_MAX: u64 = 999_999_999_999_999;
 
-/// The nanoseconds of a second.
 const NS_PER_S: u64 = 1_000_000_000;
 
 /// Writes the header fields of an answer.
@@ -181,14 +180,13 @@ pub fn write_fields<W: Write>(
     }
 }
 
-/// The buffer for the value of a field, and the function that receives the name of the field and this buffer.
+/// The buffer and the function that the caller of [`write_fields`] passes.
 struct Fields<'b, W, P> {
     buffer: &'b mut W,
     put: P,
 }
 
 impl<W: Write, P: FnMut(&'static str, &mut W)> Fields<'_, W, P> {
-    /// Adds a field with a number.
     fn int(&mut self, name: &'static str, value: u64) {
         push_int(self.buffer, "", value);
         (self.put)(name, self.buffer);
@@ -263,22 +261,21 @@ fn more_after_ns(policy: &Policy<'_>) -> Option<u64> {
     (more_ns > 0).then_some(more_ns)
 }
 
-/// Writes the window in whole seconds, rounded up. A client can divide the limit by the window to get a rate. This rate
-/// is never too high, because the window is rounded up. A concurrency limit has no window, so nothing is written for
-/// it.
+/// Writes the window in whole seconds, rounded up. So a client that divides the limit by the window never gets a rate
+/// that is too high. A concurrency limit has no window, so nothing is written.
 fn push_window(out: &mut impl Write, quota: &Quota) {
     if quota.window_ns() > 0 {
         push_int(out, ";w=", quota.window_ns().div_ceil(NS_PER_S));
     }
 }
 
-/// Writes `prefix` and an integer that a structured field can have.
+/// Writes `prefix` and `value`. A value that a structured field cannot have is written as the largest integer that it
+/// can have.
 fn push_int(out: &mut impl Write, prefix: &str, value: u64) {
     push(out, prefix);
     push_number(out, value.min(SF_INTEGER_MAX));
 }
 
-/// Writes a text.
 fn push(out: &mut impl Write, text: &str) {
     out.write_str(text).expect("writing to memory does not fail");
 }

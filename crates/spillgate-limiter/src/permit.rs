@@ -1,7 +1,7 @@
-//! A permit of a concurrency limit that is renewed while it is held, and released when it is dropped.
+//! Permits of a concurrency limit that a task of tokio renews.
 //!
-//! A concurrency limit lends permits. A lease that ends by itself protects the limit from a program that crashed. But
-//! work can take longer than a lease, so the lease has to be renewed. This file does so in a task of tokio.
+//! The lease of a permit ends by itself, so a program that crashes keeps no permit. But work can take longer than a
+//! lease. So the task renews the lease while the work runs.
 
 use std::fmt;
 use std::future::ready;
@@ -19,7 +19,7 @@ use crate::{Clock, Key, Limiter};
 impl<S: Store + 'static, C: Clock + 'static> Limiter<S, C> {
     /// Takes one permit of a [concurrency limit](Quota::concurrency), and renews it until it is dropped.
     ///
-    /// Returns the decision, and a permit if it allows the work. If the store fails and the limit has
+    /// Returns the decision, and a permit if the decision allows the work. If the store fails and the limit has
     /// [`OnStoreFailure::Allow`](crate::OnStoreFailure::Allow), the permit is not counted anywhere.
     ///
     /// ```
@@ -130,7 +130,7 @@ impl fmt::Debug for Permit {
     }
 }
 
-/// What the task knows of its permit.
+/// What the task that renews a permit knows of the permit.
 struct Lent<S, C> {
     limiter: Arc<Limiter<S, C>>,
     quota: Quota,
@@ -140,8 +140,8 @@ struct Lent<S, C> {
 }
 
 impl<S: Store, C: Clock> Lent<S, C> {
-    /// Renews the permit until it is dropped or released, then releases it. Gives up when the permit is lost. The lease
-    /// ends at `ends` unless it is renewed.
+    /// Renews the permit until the caller drops or releases it, and then releases it in the store. Gives up when the
+    /// permit is lost. The lease ends at `ends`, unless it is renewed.
     async fn keep(self, mut ends: Instant, lease: Duration, mut released: oneshot::Receiver<Reply>) {
         while Instant::now() < ends {
             // After a failed renewal, the next one follows after a third of the time that is left. The pause has a

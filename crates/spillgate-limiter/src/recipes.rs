@@ -1,6 +1,6 @@
-//! Two tasks that many programs have, as one call each. The caller needs no quota.
+//! Two tasks that many programs have, as one call each.
 //!
-//! Each call makes a [`Quota`] from its arguments. A program that makes the same call often should make its quota once,
+//! Each call makes a [`Quota`] from its arguments. A program that makes the same call often should make the quota once,
 //! and call the [`Limiter`] itself.
 //!
 //! The recipes count separately: the key of [`is_action_allowed`] is `("action", action, user)`, and that of [`hit`] is

@@ -1,7 +1,7 @@
 //! Reserves an estimate before the work, and settles it after the work.
 //!
-//! The tokens of a language model, or the bytes of an upload, are known only afterwards. Without a reservation, many
-//! requests could start at the same time and together use far more than the limit allows.
+//! The tokens of a language model, or the bytes of an upload, are known only after the work. Without a reservation,
+//! many requests could start at the same time and together use far more than the limit allows.
 //!
 //! A reservation takes its estimate from each quota. In the same atomic step, it makes a *record*: a lease (a permit that
 //! ends by itself) under a key of its own. A settlement ends this lease and corrects the estimate, again in one atomic
@@ -21,14 +21,16 @@ use crate::{Clock, Key, Limiter, MemoryStore, SystemClock};
 
 /// The default of [`Reservations::life`].
 const LIFE: Duration = Duration::from_secs(600);
-/// The limit of a record. It is large, so that the share of a node (`FallbackStore`) is never 0.
+/// The limit of a record. It is so large because a `FallbackStore` divides it by the number of nodes, and the share of
+/// a node must not be 0.
 const RECORDS: u64 = 65_536;
 
 /// Returns the limit of the record of a reservation: a concurrency limit whose lease is the longest life of the
 /// reservation.
 ///
-/// [`Reservations`] uses it. Use it yourself only to reserve under several keys in one request: take one unit of this
-/// limit for each key, under the [key of its record](record_key), and settle them together with the other takes.
+/// [`Reservations`] calls this function. Call it yourself only to reserve under several keys in one request. Then take
+/// one unit of this limit for each key, under the [key of its record](record_key), and settle these units together with
+/// the estimates.
 ///
 /// # Errors
 /// `life` is 0, or longer than a lease can be.
@@ -87,14 +89,15 @@ pub fn record_key(key: u128) -> u128 {
 /// difference. There are two exceptions: a log counts at most one unit more than its limit, and a token bucket counts at
 /// most twice its burst.
 ///
-/// A token bucket gives back what time has not given back yet. A commit after the bucket has refilled what was taken up to
-/// the reservation gives nothing back.
+/// A token bucket refills with time, so a commit gives back only what has not been refilled yet. It gives nothing back
+/// if the bucket has refilled everything that was taken up to the reservation.
 ///
 /// # A full memory store
 ///
 /// Each reservation needs a record, which is a new key. A full [`MemoryStore`] therefore refuses every reservation. The
-/// reason is then [`StoreFull`](Reason::StoreFull). With [`OnFull::Allow`](crate::OnFull::Allow), it allows
-/// the reservation without a record: the estimate stays charged if the key is known, and cannot be settled.
+/// reason is then [`StoreFull`](Reason::StoreFull). With [`OnFull::Allow`](crate::OnFull::Allow), the store allows the
+/// reservation without a record, so this reservation cannot be settled. If the store has a state for the key, the
+/// estimate stays charged.
 pub struct Reservations<S = MemoryStore, C = SystemClock> {
     limiter: Arc<Limiter<S, C>>,
     quotas: Vec<Quota>,
@@ -114,10 +117,10 @@ impl<S: Store + 'static, C: Clock + 'static> Reservations<S, C> {
     }
 
     /// Adds a quota. A reservation takes its estimate from all quotas, or from none. The window or the algorithm of the
-    /// quota must differ from those of the other quotas, so that it counts separately.
+    /// quota must differ from those of the other quotas, so that the quotas count separately.
     ///
     /// # Panics
-    /// As for [`new`](Reservations::new), and if the quota would count in the state of another one.
+    /// Panics as [`new`](Reservations::new) does, and if the quota would count in the state of another quota.
     #[must_use]
     pub fn and(mut self, quota: Quota) -> Reservations<S, C> {
         assert!(quota.algorithm() != Algorithm::Concurrency, "a concurrency limit has permits; use Limiter::hold");
@@ -146,10 +149,11 @@ impl<S: Store + 'static, C: Clock + 'static> Reservations<S, C> {
 
     /// Reserves `estimate` units for `key`, if they fit all quotas.
     ///
-    /// Returns the decision of the quota that refuses, or of the one with the smallest share left. If it allows, the
-    /// reservation comes with it. If the store has no capacity for the record of the reservation, the first quota refuses.
+    /// If a quota refuses, returns its decision and no reservation. Otherwise returns the reservation, and the decision
+    /// of the quota with the smallest share left. If the store has no capacity for the record of the reservation, the
+    /// first quota refuses.
     ///
-    /// If this future is dropped before it returns, the estimate can be taken and stays charged.
+    /// If this future is dropped before it returns, the estimate may have been taken. It then stays charged.
     ///
     /// # Errors
     /// The store failed, as for [`Limiter::decide`], or `estimate` is 0.
@@ -220,8 +224,8 @@ type Claims = SmallVec<[Claim; 3]>;
 /// * **Once.** A reservation is settled once, by a commit or by a cancellation. A later settlement returns `None` and
 ///   changes nothing.
 /// * **Drop.** A reservation that is dropped without a settlement is cancelled: at once if the store is in memory,
-///   otherwise by a task of the runtime in which it was made. Without such a runtime, and after a crash, the estimate
-///   stays charged.
+///   otherwise by a task of the runtime in which the reservation was made. Without such a runtime, and after a crash,
+///   the estimate stays charged.
 pub struct Reservation<S: Store + 'static = MemoryStore, C: Clock + 'static = SystemClock> {
     limiter: Arc<Limiter<S, C>>,
     runtime: Option<Handle>,
@@ -232,9 +236,9 @@ pub struct Reservation<S: Store + 'static = MemoryStore, C: Clock + 'static = Sy
 impl<S: Store + 'static, C: Clock + 'static> Reservation<S, C> {
     /// Counts `used` units instead of the estimate.
     ///
-    /// If `used` is smaller than the estimate, the difference is given back, except what time has given back already. If it
-    /// is larger, the difference is counted even if it does not fit, because it was used already. [`Reservations`] has two
-    /// exceptions.
+    /// If `used` is smaller than the estimate, the difference is given back, except what time has given back already.
+    /// If `used` is larger, the difference is counted even if it does not fit, because these units were used already.
+    /// [`Reservations`] names two exceptions.
     ///
     /// Returns `None` if the reservation is gone: it was settled before, its life has ended, or the store does not have its
     /// record.
@@ -292,7 +296,8 @@ fn takes(claims: &Claims) -> SmallVec<[Hit<'_>; 4]> {
     claims.iter().map(|claim| Hit::new(claim.key, &claim.quota, take(claim), Binding::Enforce)).collect()
 }
 
-/// Returns whether the store has made a record of the reservation. Without it, the reservation could be settled twice.
+/// Returns whether the store has made a record of the reservation. Without a record, the reservation could be settled
+/// twice.
 fn has_record(claims: &Claims) -> bool {
     claims.last().is_some_and(|record| record.receipt.is_some())
 }

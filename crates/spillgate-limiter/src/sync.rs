@@ -19,14 +19,14 @@ pub(crate) fn relax(tries: u32) {
     if tries < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
 }
 
-/// Under loom a thread that waits always yields.
+/// Without a yield, loom would let a thread that waits spin without end.
 #[cfg(loom)]
 pub(crate) fn relax(_: u32) {
     loom::thread::yield_now();
 }
 
-/// Runs a model in all orders of its threads with at most this many preemptions. PREEMPTIONS_MAX lowers the bound, for a short
-/// run.
+/// Runs `model` in all orders of its threads that have at most `preemptions` preemptions. The environment variable
+/// PREEMPTIONS_MAX lowers this number for a short run.
 #[cfg(all(test, loom))]
 pub(crate) fn in_all_orders(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let most =

@@ -1,11 +1,11 @@
-//! Reads and prints durations and counts as text, for rules, settings, flags and queries.
+//! Reads and prints durations and counts, with one grammar for rules, settings, flags and queries.
 //!
-//! Without this module, each of these places could have its own grammar. A printed duration can be read again.
+//! A printed duration can be read again.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Units of time with their length in nanoseconds. The longest unit is first.
+/// The units of a duration, in nanoseconds. [`format_duration`] needs the longest unit first.
 const UNITS: [(&str, u64); 8] = [
     ("w", 604_800_000_000_000),
     ("d", 86_400_000_000_000),
@@ -30,7 +30,7 @@ const UNITS: [(&str, u64); 8] = [
 pub enum UnitError {
     /// The text is not a number with a known unit.
     Malformed,
-    /// The value is larger than the largest value that can be represented.
+    /// The count, or the duration in nanoseconds, is 2^64 or more.
     TooLarge,
 }
 
@@ -148,7 +148,7 @@ pub fn parse_count(text: &str) -> Result<u64, UnitError> {
     parse_with_units(text, &[("", 1), ("k", 1_000), ("K", 1_000), ("M", 1_000_000), ("G", 1_000_000_000)])
 }
 
-/// Units of bytes with their sizes.
+/// The units of a number of bytes. [`format_bytes`] uses KiB, MiB and GiB, which it finds by their positions.
 const BYTES: [(&str, u64); 9] = [
     ("", 1),
     ("B", 1),
@@ -173,8 +173,8 @@ pub fn parse_bytes(text: &str) -> Result<u64, UnitError> {
     parse_with_units(text, &BYTES)
 }
 
-/// Prints a number of bytes with the largest unit of which it is a multiple, or with two decimals. [`parse_bytes`] reads
-/// the text again if it has no decimals.
+/// Prints a number of bytes with the largest of the units B, KiB, MiB and GiB that is not larger than the number. If
+/// the number is not a multiple of this unit, the text has two decimals, and [`parse_bytes`] rejects it.
 ///
 /// ```
 /// use spillgate::units::format_bytes;

@@ -1,4 +1,4 @@
-//! Tests that the memory store decides as the kernel does. The kernel is the pure decision code in spillgate-core.
+//! Tests that the memory store decides as the kernel does.
 //!
 //! The memory store gets every trace (recorded requests with the kernel's decisions). The memory store and the kernel also get
 //! the same random requests, with several hits and with all algorithms and operations.

@@ -1,5 +1,4 @@
-//! Tests of requests while a shared store fails: policies, receipts, resets, and the source of the verdict (the answer to the
-//! whole request).
+//! Tests of requests while a shared store fails: policies, receipts, resets, and the source of the verdict.
 //!
 //! A policy (`on_store_failure`) says what a limit does while the store fails. With the policy `local`, each node can
 //! admit its share of the limit. A share is the limit divided by the number of nodes. A receipt says which store (shared or
@@ -17,7 +16,7 @@ use spillgate_limiter::{
 const SECOND: Duration = Duration::from_secs(1);
 const NOW: Time = Time::from_nanos(1_790_000_000_000_000_000);
 
-/// Returns a quota of twelve a minute with this policy.
+/// Returns a quota of twelve units a minute with this policy.
 fn quota(policy: OnStoreFailure) -> Quota {
     built(Quota::fixed_window(12, SECOND * 60).on_store_failure(policy))
 }
@@ -218,8 +217,7 @@ fn a_refusal_by_deny_charges_no_local_limit() {
     let (verdict, decisions) = node.ask(&[take(1, &local, 1), shadow]);
     assert_eq!((verdict.allowed, decisions[1].allowed), (true, false), "a limit in shadow mode never refuses");
     assert_eq!(node.left_locally(1, &local), 2);
-    // Penalties and forces (units that are counted without a check) take effect even if the request is refused. This is also
-    // true in the local store.
+    // Penalties and forces take effect even if the request is refused, also in the local store.
     let charged = built(Quota::fixed_window(12, SECOND * 60).penalty(SECOND * 300));
     node.ask(&[take(4, &charged, 3)]);
     node.ask(&[take(4, &charged, 1), take(2, &deny, 1), Hit::new(5, &local, Op::Force { cost: 2 }, Binding::Enforce)]);

@@ -1,4 +1,4 @@
-//! The tests of the limiter. One program has them all, so that there is one to link. Each module says what it tests.
+//! The tests of the limiter. They are one program, because each further program would have to be linked too.
 
 mod conformance;
 mod fallback;

@@ -16,7 +16,7 @@ use spillgate_limiter::{
 const ONE: Quota = Quota::concurrency(1).lease(Duration::from_secs(30)).constant();
 const LEASE: Duration = Duration::from_secs(30);
 
-/// A memory store that can be switched off. Then it fails at once, or it does not answer.
+/// A memory store that a test can make fail at once, or leave without an answer.
 #[derive(Debug)]
 struct Switched {
     store: MemoryStore,

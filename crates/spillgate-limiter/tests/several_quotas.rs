@@ -81,8 +81,8 @@ fn filled() -> MemoryStore {
 }
 
 /// A request uses two states, and it is late for only one of them: key 8 was charged at a newer time, and key 7 was
-/// not. The request and the takes between the requests use key 7 with different quotas. However often the quota of key
-/// 7 changes, key 7 must keep its bound.
+/// not. Takes of key 7 with another quota come between these requests. However often its quota changes, key 7 must keep
+/// its bound.
 #[test]
 fn a_request_that_is_late_for_one_of_its_states_forgives_nothing_in_the_other() {
     let (fast, slow) = (bucket(1000, SECOND_NS, 1000), bucket(10, SECOND_NS, 2000));
@@ -121,8 +121,8 @@ fn a_late_request_has_its_turn_in_a_queue_by_its_own_time() {
     }
 }
 
-/// The table of the store is divided into groups of entries. For each group, the store remembers the newest time at
-/// which an entry was charged. When the table grows, its entries move to a new table. The newest times must move too.
+/// The table of the store consists of buckets. For each bucket, the store remembers the newest time at which an entry
+/// was charged. When the table grows, its entries move to a new table. The newest times must move too.
 #[test]
 fn a_table_that_grows_keeps_the_newest_time() {
     // The capacity of these token buckets is so large that each request is admitted. If debt were forgiven, too many

@@ -14,7 +14,6 @@ use spillgate_limiter::{
 /// Whether a node's link to the store works, and how it fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Link {
-    /// The link works.
     #[default]
     Works,
     /// The link is down, so no request reaches the store.

@@ -141,7 +141,7 @@ fn a_restored_store_decides_as_if_it_had_never_been_saved() {
         for _ in 0..50 {
             allowed += u32::from(traffic.request(&[&original, &restored]).allowed);
         }
-        // A restored store is saved and restored again. The new store has more shards or fewer shards (parts of its table).
+        // The store that was restored last is saved and restored again, into a store with another number of shards.
         let saved = file.save(&restored, at(traffic.now_ns));
         let (store, report) =
             file.restore(keys([1_000, 200_000][round % 2]), at(traffic.now_ns)).expect("the snapshot is valid");
@@ -339,8 +339,8 @@ fn a_correct_checksum_is_not_enough() {
         let result = restore(&[window.clone(), log.clone(), record.clone()], 3);
         assert!(matches!(result, Err(SnapshotError::Damaged(_))), "{record:?}: {result:?}");
     }
-    // These keys differ so little that all of them belong in one bucket of the table, and no table is large enough for them. Real
-    // keys are hashed, so they are never so similar.
+    // These keys differ so little that all of them have the same home bucket, and no table is large enough to separate
+    // them. Real keys are hashed, so they are never so similar.
     let crowd: Vec<Vec<u64>> = (1..=1_000).map(|high| vec![narrow, high, 0, end, 5]).collect();
     assert!(matches!(restore(&crowd, 1_000), Err(SnapshotError::Damaged(_))));
 }

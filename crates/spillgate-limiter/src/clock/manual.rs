@@ -8,7 +8,7 @@ use spillgate_core::Time;
 
 use super::Clock;
 
-/// A clock for tests. It shows the same time until it is set or advanced. All clones of a clock show the same time.
+/// A clock that shows the same time until a test sets or advances it. All clones of a clock show the same time.
 ///
 /// ```
 /// use spillgate::{Clock, ManualClock, Time};
@@ -32,7 +32,7 @@ impl ManualClock {
         self.0.store(time.as_nanos(), Ordering::SeqCst);
     }
 
-    /// Advances the time by `duration`.
+    /// Advances the time by `duration`, but at most to [`Time::MAX`].
     pub fn advance(&self, duration: Duration) {
         let advanced = |now| Some(Time::from_nanos(now).after(duration).as_nanos());
         let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, advanced);

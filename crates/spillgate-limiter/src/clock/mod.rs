@@ -49,7 +49,7 @@ pub use self::tokio::TokioClock;
 /// # Ok::<(), spillgate::QuotaError>(())
 /// ```
 pub trait Clock: Send + Sync {
-    /// Returns the time now. This time can be a little earlier than the time that the last call returned. Decisions
-    /// tolerate this.
+    /// Returns the time now. The result can be a little earlier than that of the last call, and decisions tolerate
+    /// this.
     fn now(&self) -> Time;
 }

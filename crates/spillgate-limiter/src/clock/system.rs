@@ -15,11 +15,11 @@ const STEP_NS: i64 = 1_000_000_000;
 /// [`SystemClock`] corrects a smaller difference slowly, by at most this many parts per million of the elapsed time.
 const SLEW_PPM: u64 = 500;
 
-/// The clock of a running program: monotonic time, slowly corrected toward wall time.
+/// Monotonic time, slowly corrected toward wall time.
 ///
-/// The correction is at most 500 ppm (0.5 ms in each second). If the wall clock differs by more than a second, the wall
-/// clock was set, or the machine was suspended. This clock then takes the time of the wall clock at once. Such a change
-/// is called a step, and [`on_step`](SystemClock::on_step) reports it.
+/// The correction is at most 500 ppm (0.5 ms in each second). A difference of more than a second means that the wall
+/// clock was set, or that the machine was suspended. This clock then takes the time of the wall clock at once. Such a
+/// change is called a step, and [`on_step`](SystemClock::on_step) reports it.
 ///
 /// A step changes what limits admit. After a step forward by the time J, a token bucket with a capacity of B tokens
 /// and one new token per time T admits at most min(B, J/T) tokens too many. After a step backward by J, a key can be
@@ -64,8 +64,7 @@ impl SystemClock {
 
     /// Calls `report` at each step: each time the clock takes the time of the wall clock at once.
     ///
-    /// The argument is the step in nanoseconds. The step is negative if the wall clock was set back. Without a
-    /// `report`, nothing reports the steps.
+    /// The argument is the step in nanoseconds. It is negative if the wall clock was set back.
     ///
     /// ```
     /// use spillgate::SystemClock;

@@ -16,8 +16,8 @@ use super::{Clock, SystemClock};
 
 /// A clock whose own thread stores the time of a [`SystemClock`] in each [tick](TickingClock::TICK).
 ///
-/// A reading is one load from memory. It is never early, and it is late by the time since the thread last ran. This is
-/// usually one or two ticks. It is longer if the machine is so busy that the thread has to wait for a processor.
+/// A reading is one load from memory. It is never early, and it is late by the time since the thread last ran: usually
+/// one or two ticks, and more if the thread has to wait for a processor.
 ///
 /// Every bound f(s) of an algorithm holds for the times that this clock shows. Let d be the longest time by which a
 /// reading is late. Then at most f(s + d) units are admitted in any span s of real time. A wait that ends between two
@@ -64,8 +64,7 @@ impl TickingClock {
     /// The operating system starts no more threads.
     pub fn follow(clock: impl Clock + 'static) -> io::Result<TickingClock> {
         let first = clock.now();
-        // `Shared` has the handle of the thread, so it is made after the thread starts. This channel sends it to the
-        // thread.
+        // `Shared` has the handle of the thread, so the thread starts first. It gets its `Shared` through this channel.
         let (send, receive) = std::sync::mpsc::channel::<Weak<Shared>>();
         let ticker = thread::Builder::new().name("spillgate-clock".into()).spawn(move || {
             if let Ok(shared) = receive.recv() {
@@ -82,8 +81,9 @@ impl TickingClock {
 /// Stores the time in each tick, until no clock is left.
 fn tick(clock: &impl Clock, shared: &Weak<Shared>) {
     while let Some(shared) = shared.upgrade() {
-        // A reading can call a function of the program, such as that of `SystemClock::on_step`. If its panic ended this
-        // thread, the time would stand still, and the limits would refuse all requests sooner or later.
+        // A reading can call a function of the program, such as that of `SystemClock::on_step`. If a panic of that
+        // function ended this thread, the time would stand still, and the limits would refuse all requests sooner or
+        // later.
         if let Ok(now) = catch_unwind(AssertUnwindSafe(|| clock.now())) {
             shared.now_ns.store(now.as_nanos(), Ordering::Relaxed);
         }

@@ -1,6 +1,6 @@
 //! What can be a key: text, bytes, integers, addresses, and tuples of these.
 //!
-//! A key is hashed where it is. Nothing is copied or allocated, so a key can be built from borrowed parts.
+//! The parts of a key are hashed in place, without a copy or an allocation. So a key can be built from borrowed parts.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -13,9 +13,9 @@ const ADDRESS: u64 = 3;
 const DOMAIN: u64 = 4;
 
 impl KeyBuilder {
-    /// Adds the domain of a rule. The keys of rules begin with it, and no [`Key`] can add one. So a rule shares no count
-    /// with a key of the program.
-    #[doc(hidden)] // Only for spillgate-rules: keys of programs stay apart from those of rules.
+    /// Adds the domain of a rule. Every key of a rule begins with a domain, and no [`Key`] can add a domain. So a rule
+    /// and a key of the program never share a count.
+    #[doc(hidden)] // Only spillgate-rules calls this function.
     #[inline]
     pub fn domain(&mut self, name: &str) -> &mut KeyBuilder {
         self.tagged(DOMAIN, name.as_bytes())
@@ -61,7 +61,7 @@ impl KeyBuilder {
 /// }
 /// ```
 pub trait Key {
-    /// Adds the parts of this key to `key`.
+    /// Adds the parts of this key to `key`. Two keys are the same if they add the same parts in the same order.
     fn add_to(&self, key: &mut KeyBuilder);
 }
 
@@ -72,7 +72,6 @@ impl<K: Key + ?Sized> Key for &K {
     }
 }
 
-/// Implements [`Key`] for types that are bytes already.
 macro_rules! bytes {
     ($($type:ty => |$value:ident| $bytes:expr;)*) => {
         $(impl Key for $type {
@@ -99,7 +98,7 @@ impl<const N: usize> Key for [u8; N] {
     }
 }
 
-/// Adds a number by its value: 8 bytes if it fits in 64 bits, or else 16 bytes.
+/// Adds a number by its value, so that `7_u8` and `7_u128` are the same key.
 #[inline]
 fn add_number(tag: u64, magnitude: u128, key: &mut KeyBuilder) {
     match u64::try_from(magnitude) {

@@ -1,4 +1,4 @@
-//! Makes the keys of states (stored counts). A key is a hash of 128 bits that is made with a secret.
+//! Hashes what a program counts by, such as a user, to a key of 128 bits. The hash uses a secret.
 //!
 //! A store finds a state by its hash alone. Without a secret, a client could choose a key whose hash equals the hash of
 //! another client's key, and use up that client's limit.
@@ -75,7 +75,7 @@ impl KeyHasher {
 }
 
 impl fmt::Debug for KeyHasher {
-    /// Does not print the secret.
+    /// Leaves out the secret, which must not get into logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("KeyHasher")
     }
@@ -92,8 +92,8 @@ impl KeyBuilder {
         self.tagged(0, bytes)
     }
 
-    /// Adds a part that is neither text nor bytes. `tag` (at most 255) distinguishes the kinds of such parts. The tag
-    /// is hashed in the highest byte of the length, which is 0 for text and bytes.
+    /// Adds a part that is neither text nor bytes. `tag` (1 to 255) is the kind of the part. It is hashed in the
+    /// highest byte of the length, which is 0 for text and bytes.
     #[inline]
     pub(crate) fn tagged(&mut self, tag: u64, bytes: &[u8]) -> &mut KeyBuilder {
         self.0.write_u64(tag << 56 | bytes.len() as u64);
@@ -115,7 +115,7 @@ impl KeyBuilder {
         self
     }
 
-    /// Returns the hash of all parts.
+    /// Returns the key: the hash of all parts that were added until now.
     #[must_use]
     #[inline]
     pub fn finish(&self) -> u128 {

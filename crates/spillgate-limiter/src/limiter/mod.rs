@@ -36,7 +36,7 @@ use crate::{Clock, Key, KeyHasher, MemoryStore, SystemClock};
 ///
 /// Two calls for the same key can have different quotas. Both calls use the same count if their quotas have the same
 /// algorithm and the same window. In a queue (`leaky_bucket`), the limit must be the same too. So a premium user can
-/// have a larger quota, and keeps what it has used when its plan changes.
+/// have a larger quota, and the units that a user has used still count when the plan changes.
 ///
 /// Use one limiter in a program, behind an `Arc`, because two limiters with memory stores count separately. The
 /// limiters of several programs count together if they use the same store outside the process, and hash keys with the
@@ -90,8 +90,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         Limiter { store, clock, keys }
     }
 
-    /// Decides all `hits` of one request. A hit is one operation on one limit for one key. If one limit refuses the
-    /// request, no take is charged to the limits that would allow it.
+    /// Decides all `hits` of one request. If one limit refuses the request, no take is charged to the limits that would
+    /// allow it.
     ///
     /// A request has at most [`MAX_HITS`](crate::MAX_HITS) hits. `decisions` must have the same length as `hits`.
     ///
@@ -212,19 +212,19 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         self.clock.now()
     }
 
-    /// Returns the store.
+    /// Returns the store, for functions that only this kind of store has.
     #[must_use]
     pub const fn store(&self) -> &S {
         &self.store
     }
 
-    /// Returns the clock.
+    /// Returns the clock that decides if the store has no clock of its own.
     #[must_use]
     pub const fn clock(&self) -> &C {
         &self.clock
     }
 
-    /// Returns the hasher of keys, with its secret.
+    /// Returns the hasher that makes the keys of this limiter. It has the secret.
     #[must_use]
     pub const fn keys(&self) -> &KeyHasher {
         &self.keys

@@ -1,7 +1,7 @@
-//! Decides a batch: many requests, each with one hit (one operation on one limit for one key).
+//! Decides a batch: many requests, each with one hit.
 //!
 //! If a store has many keys, a decision spends most of its time waiting for memory. A batch starts to fetch the buckets
-//! (parts of the hash table) of a whole group of hits before it decides the first hit. The waits then overlap.
+//! of a whole group of hits before it decides the first hit. The waits then overlap.
 
 use smallvec::SmallVec;
 use spillgate_core::{Decision, Hit, Time};

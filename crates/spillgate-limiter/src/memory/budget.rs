@@ -1,19 +1,16 @@
 //! The budget of the store: how many keys and bytes the store has, and how many it can have at most.
 //!
-//! All shards (parts of the hash table) share one budget, because the bounds of [`MemoryOptions`](super::MemoryOptions)
-//! apply to the whole store.
+//! All shards share one budget, because the bounds of [`MemoryOptions`](super::MemoryOptions) apply to the whole store.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// The bounds of a store on keys and on bytes, and how many keys and bytes are in use.
-///
-/// A decision on a known key usually does not write to the budget. If every decision wrote to it, all threads would
-/// compete for the one cache line of the budget.
+/// A decision on a known key usually does not write to the budget. Otherwise, all threads would compete for the one
+/// cache line of the budget.
 #[derive(Debug)]
 pub(super) struct Budget {
     max_keys: usize,
     max_heap_bytes: usize,
-    /// The number of entries (stored states) in all shards.
+    /// The number of entries in all shards.
     keys: AtomicUsize,
     /// The number of bytes of the states in all slabs. Each shard has a slab, a list of the states that do not fit a
     /// slot of its table.
@@ -25,7 +22,6 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// Makes a budget in which nothing is used.
     pub(super) fn new(max_keys: usize, max_heap_bytes: usize) -> Budget {
         Budget {
             max_keys,
@@ -37,7 +33,6 @@ impl Budget {
         }
     }
 
-    /// Returns the maximum number of keys.
     pub(super) const fn max_keys(&self) -> usize {
         self.max_keys
     }
@@ -53,7 +48,6 @@ impl Budget {
         fits
     }
 
-    /// Subtracts one key from the count.
     pub(super) fn remove_key(&self) {
         self.keys.fetch_sub(1, Ordering::Relaxed);
     }
@@ -64,7 +58,6 @@ impl Budget {
         self.remove_key();
     }
 
-    /// Returns the number of keys that were removed because they had expired.
     pub(super) fn expired(&self) -> u64 {
         self.expired.load(Ordering::Relaxed)
     }
@@ -78,7 +71,6 @@ impl Budget {
         used < self.max_heap_bytes
     }
 
-    /// Sets the number of bytes that the program uses elsewhere.
     pub(super) fn reserve(&self, bytes: usize) {
         self.reserved_bytes.store(bytes, Ordering::Relaxed);
     }
@@ -92,7 +84,6 @@ impl Budget {
         }
     }
 
-    /// Returns the number of bytes in use.
     #[cfg(all(test, not(loom)))]
     pub(super) fn heap_bytes(&self) -> usize {
         self.heap_bytes.load(Ordering::Relaxed)

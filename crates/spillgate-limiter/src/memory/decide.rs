@@ -1,7 +1,7 @@
 //! The functions with which callers of the memory store decide requests.
 //!
-//! A hit is one operation on one limit for one key. A request of one hit, a request of several hits and a batch have
-//! separate code, so that the usual request (one hit) is fast. This module checks the arguments and calls that code.
+//! A request of one hit, a request of several hits and a batch have separate code, so that the usual request, with one
+//! hit, is fast. This module checks the arguments and calls that code.
 
 use spillgate_core::{Decision, Hit, MAX_HITS, OpKind, Quota, Store, StoreError, Time, Timing, Verdict};
 
@@ -44,8 +44,8 @@ impl MemoryStore {
         })
     }
 
-    /// Decides one hit at `now`, as [`decide_now`](MemoryStore::decide_now) does. Returns the decision, and no verdict
-    /// (the answer to a whole request).
+    /// Decides one hit at `now`, as [`decide_now`](MemoryStore::decide_now) does. Returns the decision without a
+    /// verdict.
     #[must_use]
     pub fn hit_now(&self, now: Time, hit: &Hit<'_>) -> Decision {
         let mut decision = Decision::default();
@@ -90,8 +90,7 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
-    /// Returns whether the kernel (the decision code in `spillgate-core`) supports the operation for `quota`. The memory
-    /// store supports exactly these operations.
+    /// The memory store supports every operation that the kernel supports for `quota`.
     fn supports(&self, quota: &Quota, op: OpKind) -> bool {
         quota.supports(op)
     }

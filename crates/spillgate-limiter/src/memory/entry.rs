@@ -1,9 +1,8 @@
 //! Finds or claims the entry of a state in a table, loads the state for a decision, and stores it again. To claim an
 //! entry is to reserve a free slot for a new key.
 //!
-//! A decision needs a [`State`], which is a type of the kernel (the decision code in `spillgate-core`). A state is
-//! stored packed in a slot (a place in the table), or in the slab (a list of states that do not fit a slot). This
-//! module converts between these forms. It also counts in the budget how many keys and bytes the store has.
+//! A decision needs a [`State`]. The store keeps it packed in a slot, or in the slab (a list of states that do not fit
+//! a slot). This module converts between these forms, and counts in the budget how many keys and bytes the store has.
 //!
 //! A request makes these calls in this order, while it has its locks. An obstacle is the reason why a request must be
 //! tried again:
@@ -35,8 +34,8 @@ pub(super) struct Entry {
     slab_index: Option<u32>,
     /// Whether the slot was claimed for this request.
     pub(super) new: bool,
-    /// Whether the store has too little capacity (free keys or bytes in the budget) for a charge on this state, or no
-    /// free slot for its key. If so, the stored state must not change.
+    /// Whether the budget has too few free keys or bytes for a charge on this state, or the table has no free slot for
+    /// its key. If so, the stored state must not change.
     pub(super) over_budget: bool,
 }
 
@@ -69,10 +68,10 @@ fn needs_bytes(quota: &Quota, in_slab: bool) -> bool {
 
 impl MemoryStore {
     /// Finds the entry of `key`. If the key is new and `charging` is a quota, claims a slot for the key. `charging` is
-    /// the quota of a hit that can need capacity (free keys or bytes in the budget). It is `None` for any other hit.
+    /// the quota of a hit that can need free keys or bytes in the budget. It is `None` for any other hit.
     ///
-    /// If capacity is missing, the result depends on `give_up_on.capacity`. If it is false, the function returns an
-    /// obstacle. If it is true, the function returns an entry that is marked as over budget.
+    /// If capacity is missing, the function returns an obstacle, or, with `give_up_on.capacity`, an entry that is over
+    /// budget.
     #[inline]
     pub(super) fn find_or_claim(
         &self,
@@ -175,9 +174,8 @@ impl MemoryStore {
         if !packed.decide(hit, now, decision) || packed.expires_at == 0 {
             return false;
         }
-        // The condition is true for every packed token bucket, and `now` is noted for it. The condition is also true
-        // for a queue (`leaky_bucket`), and for a window with a large count. Their times are not needed, but they do no
-        // harm.
+        // The condition is true for every packed token bucket, and also for a queue and for a window with a large
+        // count. Only the times of token buckets are needed, and the other times do no harm.
         if packed.first >= LEAST_TOKEN_BUCKET {
             bucket.note_time(now.as_nanos());
         }

@@ -1,8 +1,8 @@
 //! A store in the memory of this process. Its decisions are exact and its memory is bounded. A snapshot file can keep
 //! the states of the store over a restart.
 //!
-//! Without this store, a program could not decide anything by itself, because every other store needs a server. While a
-//! shared store fails, a [`FallbackStore`](crate::FallbackStore) can decide in this store.
+//! A program with this store can limit without a server. While a shared store fails, a
+//! [`FallbackStore`](crate::FallbackStore) can decide in this store.
 //!
 //! # Words
 //!

@@ -3,13 +3,14 @@
 //! A client can send any number of different keys. Without bounds, such a client could use up the memory of the
 //! process.
 
-/// What happens to a hit (one operation on one limit for one key) for which the store has no capacity.
+/// What happens to a hit for which the store has no capacity.
 ///
 /// * If the store has [`max_keys`](MemoryOptions::max_keys) states, it has no capacity for a new key.
 /// * If large states use [`max_heap_bytes`](MemoryOptions::max_heap_bytes) bytes, no log and no set of leases can grow.
-///   The store then has no capacity for an operation that adds units to one of them. It also has no capacity for a key
-///   that needs its first large state, for example because its limit has several segments or a penalty. There is one
-///   exception: the count of a fixed window is stored even if it is so large that it needs a large state.
+///   The store then has no capacity for an operation that adds units to a log or to a set of leases. It also has no
+///   capacity for a key that needs its first large state, for example because its limit has several segments or a
+///   penalty. There is one exception: the count of a fixed window is stored even if it is so large that it needs a
+///   large state.
 ///
 /// The store never evicts a live state to get capacity, because the key of that state could then exceed its limit.
 ///
@@ -26,17 +27,18 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum OnFull {
-    /// A request is refused if the store has no capacity for one of its takes, also for a take of cost 0. Such a request charges nothing, not even
-    /// its forces (operations that count units without a check). A take in shadow mode never causes this refusal,
-    /// because a shadow hit never refuses its request.
+    /// A request is refused if the store has no capacity for one of its takes, also for a take of cost 0. Such a
+    /// request charges nothing, not even its forces. A take in shadow mode never causes this refusal, because a shadow
+    /// hit never refuses its request.
     #[default]
     Deny,
     /// A hit for which the store has no capacity is decided, but not counted, and a take has no receipt. A client that uses
     /// a new key for each request is then not limited.
     Allow,
-    /// A new key for which the store has no capacity is limited by a [sketch](crate::sketch). No such key is admitted above
-    /// the bound of its limit, and some are refused too early. When the store has capacity again, the key gets a state with
-    /// at least what it has used. If other keys have raised its cells, this can be its whole limit.
+    /// A new key for which the store has no capacity is limited by a [sketch](crate::sketch). No such key is admitted
+    /// above the bound of its limit, and some are refused too early. When the store has capacity again, the key gets a
+    /// state with at least what it has used. If other keys have raised its cells, this state can count the whole limit
+    /// as used.
     ///
     /// The sketch has four parts of equal size: for windows of at most 10 s, 10 min, 10 h, and longer ones. Limits in
     /// different parts do not disturb each other.
@@ -83,9 +85,9 @@ pub struct MemoryOptions {
     /// Such states are logs, counters of several segments, leases, states under a penalty, very large counts, and the
     /// buckets of some [shares](spillgate_core::Quota::share). At the bound, no such state grows. Only the very large
     /// count of a fixed window is stored even at the bound. If several threads reach the bound together, each thread
-    /// can exceed it by the growth of one state. If there is no capacity for the changes of a state, the store
-    /// leaves this state unchanged, and decides on a copy of it. The copy needs memory until the request is decided,
-    /// and the bound does not count it.
+    /// can exceed it by the growth of one state. If there is no capacity for the changes of a state, the store leaves
+    /// this state unchanged, and decides on a copy of it. The copy needs memory until the request is decided, and the
+    /// bound does not count this memory.
     pub max_heap_bytes: usize,
     /// What happens when one of the two bounds is reached. [`OnFull`] has an example.
     pub on_full: OnFull,

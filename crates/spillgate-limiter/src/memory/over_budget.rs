@@ -1,8 +1,9 @@
-//! Decides a request that needs more capacity (space for keys and bytes) than the store has.
+//! Decides a request that needs more capacity than the store has.
 //!
 //! The store must neither drop a live state nor exceed its bounds. [`OnFull`] says whether such a request is refused,
 //! decided without being counted, or limited by a sketch. In all cases, a state for which there is no capacity is not
-//! changed, because its hits are decided on a copy. If no table can have a free slot for a key, its request is decided in the same way.
+//! changed, because its hits are decided on a copy. A request for a key that gets no slot, however large the table is,
+//! is decided in the same way.
 
 use std::sync::atomic::Ordering;
 
@@ -22,7 +23,7 @@ impl MemoryStore {
     /// `state_of[i]` is the index of the state of `hits[i]`. `newest` is the newest time at which the store has decided
     /// on any of these states, as far as it knows. [`decide_late`] says why this time is needed.
     ///
-    /// A shadow hit (one that is decided but never refuses its request) does not make the store refuse the request.
+    /// A shadow hit does not make the store refuse the request.
     #[cold]
     pub(super) fn decide_over_budget(
         &self,
@@ -67,8 +68,8 @@ impl MemoryStore {
             }
             return verdict;
         };
-        // The whole request is refused. Its takes, forces and settlements become peeks (operations that only read), so
-        // that the request charges nothing and settles nothing.
+        // The whole request is refused. Its takes, forces and settlements become peeks, so that the request charges
+        // nothing and settles nothing.
         let peek = |hit: &Hit<'_>| match hit.op.kind() {
             OpKind::Take | OpKind::Force | OpKind::Settle => Op::Peek,
             _ => hit.op,
@@ -89,7 +90,7 @@ impl MemoryStore {
 /// Returns the quota by which a sketch decides the hit, or `None` if the hit is not decided by a sketch.
 fn substitute_of(hit: &Hit<'_>, lack: Lack) -> Option<Quota> {
     let substitute = matches!(lack, Lack::Slot(_)).then(|| substitute(hit.quota)).flatten()?;
-    // A larger take could fit the limit, but never its substitute.
+    // Such a take could fit the limit, but it can never fit the substitute.
     let is_too_large = matches!(hit.op, Op::Take { cost, .. } if cost > substitute.hard_capacity() && cost <= hit.quota.hard_capacity());
     (!is_too_large).then_some(substitute)
 }

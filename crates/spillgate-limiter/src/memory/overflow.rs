@@ -1,7 +1,8 @@
-//! Limits new keys while the store is full: a sketch (cells that all keys share) has their debts.
+//! Limits new keys while the store is full, by a sketch of their debts.
 //!
-//! The sketch keeps one time for each key, the time at which its debt is paid. The debt is the time that a bucket needs to
-//! refill. So every limit is decided as a token bucket, its substitute, which never admits more than the limit itself:
+//! The sketch keeps one time for each key: the time at which the debt of the key is paid. A debt is the time that a
+//! bucket needs to refill, so the sketch can only count for buckets and queues. So each limit is decided by a
+//! substitute, which never admits more than the limit itself:
 //!
 //! | limit | its substitute |
 //! |---|---|
@@ -12,13 +13,14 @@
 //! A bucket admits at most B + ceil(W/T) - 1 units in a window that includes its start but not its end. Here this is at
 //! most ceil(L/2) + floor(L/2) + 1 - 1 = L. A bucket with the burst L and the rate L/W would admit nearly 2 * L.
 //!
-//! When the store has space again, a key gets a state that has at least as many units as the key has used. T, B and the
-//! time of the sketch say how many these are at most: after the time t, at most (paid_at - t)/T units were admitted. A key
-//! that has used nothing, but shares its cells with busy keys, can get a state with a whole limit of used units.
+//! When the store has space again, a key gets a state that counts at least the units that the key has used. The sketch
+//! does not know this number, but bounds it: if the debt is paid at the time p, at most (p - t)/T units were admitted
+//! after the time t. A key that has used nothing, but shares its cells with busy keys, can get a state with a whole
+//! limit of used units.
 //!
-//! The cells are divided into parts, by the windows of the limits ([`PARTS`]). Without these parts, one unit of a limit of
-//! a day would make its cells useless to a limit of a second, for minutes. All quotas that count in one state have the same
-//! window, so they use the same part.
+//! The cells are divided into parts, by the windows of the limits ([`PARTS`]). Without these parts, one unit of a daily
+//! limit would make its cells useless to limits of a second, for minutes. All quotas that count in one state have the
+//! same window, so they use the same part.
 //!
 //! A debt is a time, so it has a meaning only for one T. If a request has several limits with different T that count in the
 //! same state, there is no substitute for them. A request that takes a permit of a concurrency limit has no
@@ -41,7 +43,6 @@ use crate::sketch::{Debt, Debts, Mixer};
 /// What the store lacks for a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lack {
-    /// It lacks nothing.
     Nothing,
     /// The state is in the store, but it cannot grow.
     Bytes,
@@ -95,8 +96,8 @@ impl Overflow {
         self.part(quota).of(key, now)
     }
 
-    /// Returns the newest time at which a unit was admitted, or `now_ns` if that is later. A time that is later by more
-    /// than the greatest lateness is left out, because the clock was set back.
+    /// Returns the newest time at which a unit was admitted, or `now_ns` if that is later. A time that is later than
+    /// `now_ns` by more than [`MAX_LATE_NS`] is ignored, because it means that the clock was set back.
     fn newest_ns(&self, now_ns: u64) -> u64 {
         let newest = self.newest.load(Ordering::Relaxed);
         if newest > now_ns + MAX_LATE_NS { now_ns } else { newest.max(now_ns) }
@@ -119,19 +120,21 @@ impl Overflow {
             Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Concurrency => return State::default(),
             Algorithm::FixedWindow(Anchor::Epoch) => (now_ns - now_ns % window_ns, 0),
             Algorithm::SlidingWindowCounter { segments } => (now_ns - now_ns % quota.interval_ns(), segments.into()),
-            // A log, and a window that begins now: one window after a unit was admitted, it no longer counts.
+            // A log, or a window that begins at the first hit: a unit no longer counts one window after it was
+            // admitted.
             _ => (now_ns.saturating_sub(window_ns), 0),
         };
         let Some(substitute) = substitute(quota) else { return State::default() };
         let units_since = |start: u64| paid_at.saturating_sub(start) / substitute.interval_ns();
-        // Forces have used more than the limit. A take of cost 0 is then refused.
+        // Forces have used more than the limit. The state counts more than the limit too, so that a take of cost 0 is
+        // refused.
         if paid_at.saturating_sub(now_ns) > substitute.capacity() * substitute.interval_ns() {
             let mut state = State::default();
             force(&mut state, quota, quota.hard_capacity() + 1, Time::from_nanos(now_ns));
             return state;
         }
         let mut state = State::default();
-        // The oldest segment first. As many units as possible are in the later segments, where they count longer.
+        // The oldest segment is filled first. As many units as possible go to later segments, where they count longer.
         for segment in (0..=segments).rev() {
             let at = start.saturating_sub(segment * quota.interval_ns());
             let later = if segment == 0 { 0 } else { units_since(at + quota.interval_ns()) };

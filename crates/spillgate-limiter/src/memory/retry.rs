@@ -1,5 +1,4 @@
-//! Removes the obstacle of a request before the request is tried again, and decides when a shard is swept. To sweep is
-//! to remove expired entries.
+//! Removes the obstacle of a request before the request is tried again, and decides when a shard is swept.
 //!
 //! A request charges nothing before it has locks and slots for all its states. If it cannot get a lock or a slot, it
 //! gives its locks up, tries to remove the obstacle, and starts again.
@@ -19,9 +18,9 @@ const NEW_KEY_BITS: u32 = 2;
 /// One in 2^6 decisions on known keys causes a sweep.
 const KNOWN_KEY_BITS: u32 = 6;
 
-/// Says what a request could not get in earlier attempts, and no longer waits for: capacity (free keys or bytes in the
-/// budget), or a larger table. If the next attempt again lacks one of them for a state, that state is over budget: no
-/// charge on this state is stored.
+/// What a request could not get in earlier attempts, and no longer waits for: free keys or bytes in the budget, or a
+/// larger table. If a state still lacks one of these in the next attempt, the state is over budget: no charge on it is
+/// stored.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct GiveUpOn {
     /// A few buckets were swept for this request, unless another thread was sweeping them. If capacity is still
@@ -69,9 +68,8 @@ impl MemoryStore {
 
     /// Sweeps one shard with narrow slots and one shard with wide slots.
     ///
-    /// It can be that all requests now use slots of one width. If they swept only shards of this width, no request
-    /// would remove the expired entries in slots of the other width. These entries would use a part of the budget
-    /// forever.
+    /// If all requests use slots of one width and swept only shards of this width, no request would remove the expired
+    /// entries in slots of the other width. These entries would use a part of the budget forever.
     fn sweep(&self, shard: usize, steps: usize, now: Time) {
         for shards in [&self.narrow, &self.wide] {
             shards.sweep(shard, steps, now.as_nanos(), |content| {

@@ -1,4 +1,4 @@
-//! Decides a request of several hits. A hit is one operation on one limit for one key.
+//! Decides a request of several hits.
 //!
 //! Such a request is decided on all its states together, because the refusal of one hit changes what the other hits
 //! charge. Other requests must not see the states of this request between two of its charges. The request therefore
@@ -19,23 +19,19 @@ use super::store::{MemoryStore, ShardRef};
 
 /// A state that the request uses. Several hits can use the same state.
 struct UsedState<'s, 'q> {
-    /// The key of the state.
     key: Fingerprint,
-    /// The shard that has the key.
     shard: ShardRef<'s>,
     /// The quota of the first hit on the state. The quotas of later hits on this state can have another limit, but they
     /// have the same [identity](Quota::identity).
     quota: &'q Quota,
-    /// The quota of the first hit on this state that can need capacity (free keys or bytes in the budget). It is `None`
-    /// if no hit on this state can need capacity.
+    /// The quota of the first hit on this state that can need more keys or bytes in the budget. It is `None` if there
+    /// is no such hit.
     charging: Option<&'q Quota>,
 }
 
 /// A request of several hits, and its states.
 struct MultiHit<'r, 's, 'q> {
-    /// The time of the decision.
     now: Time,
-    /// The hits, in the order of the caller.
     hits: &'r [Hit<'q>],
     /// The different states, in the order in which the hits first use them.
     used: SmallVec<[UsedState<'s, 'q>; 4]>,

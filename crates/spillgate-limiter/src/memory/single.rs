@@ -1,4 +1,4 @@
-//! Decides a request of one hit (one operation on one limit for one key).
+//! Decides a request of one hit.
 //!
 //! Most requests have one hit. For them, this code makes no lists: neither of hits, nor of locks, nor of states.
 //! [`try_one`](MemoryStore::try_one) alone decides most takes on known keys. It works directly on the packed state in
@@ -18,8 +18,9 @@ use super::store::{MemoryStore, ShardRef};
 #[inline]
 pub(super) fn charging<'q>(hit: &Hit<'q>) -> Option<&'q Quota> {
     let counts = match hit.op {
-        // A take of cost 0 asks whether work may begin whose units are counted later, by a force. If there is no space to
-        // count them, it is refused. A limit of 0 never admits a take.
+        // A caller that sends a take of cost 0 asks whether work may begin, and counts the units of this work later, by
+        // a force. If there is no space to count these units, the take is refused. A limit of 0 never admits a take, so
+        // only its charged refusals need space.
         Op::Take { .. } => hit.quota.limit() > 0 || !hit.quota.refusal_is_free(),
         Op::Force { .. } | Op::Settle { change: 1.., .. } => true,
         _ => false,
@@ -105,8 +106,9 @@ impl MemoryStore {
         Ok(entry.new)
     }
 
-    /// Returns whether `hit` would give back units that the sketch of a full store still counts. The sketch cannot forget
-    /// them, because other keys may have raised the same cells. The key would have them again in its next state.
+    /// Returns whether `hit` would give back units that the sketch of a full store still counts. The sketch cannot
+    /// forget these units, because other keys may have raised the same cells. So they would be used again in the next
+    /// state of the key.
     #[inline]
     pub(super) fn is_kept_by_sketch(&self, hit: &Hit<'_>, (key, entry): (Fingerprint, &Entry), now: Time) -> bool {
         let Some(overflow) = &self.overflow else { return false };

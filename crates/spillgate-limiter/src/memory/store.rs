@@ -14,8 +14,8 @@ use super::options::{MemoryOptions, OnFull};
 use super::overflow::Overflow;
 use super::shards::{Fingerprint, Shards, Table, Width};
 
-/// One shard (a part of the keys) is meant for this many keys. Each shard has its own table, so a table that grows
-/// copies about this many entries at most.
+/// One shard is meant for this many keys. Each shard has its own table, so a table that grows copies about this many
+/// entries at most.
 const SHARD_KEYS: usize = 128 * 1024;
 /// There are at most 2^12 shards, which is enough for 500 million keys. No machine would be faster with more shards.
 const MAX_SHARD_BITS: u32 = 12;
@@ -34,9 +34,9 @@ const MAX_SHARD_BITS: u32 = 12;
 ///
 /// * A token bucket, a leaky bucket or a fixed window takes 31 bytes on average, including all overhead.
 /// * A sliding counter of one segment takes 52 bytes.
-/// * A state that does not fit its slot (its place in the table) takes more. Such states are logs, leases, counters of
-///   several segments, states under a penalty, and the buckets of some [shares](Quota::share). A fixed window does not
-///   fit either if its count is 2^38 or more and not a multiple of a thousand.
+/// * A state that does not fit its slot takes more. Such states are logs, leases, counters of several segments, states
+///   under a penalty, and the buckets of some [shares](Quota::share). A fixed window does not fit either if its count
+///   is 2^38 or more and not a multiple of a thousand.
 ///
 /// ```
 /// use spillgate::{Binding, Hit, MemoryOptions, MemoryStore, Op, Quota, Time};
@@ -57,7 +57,6 @@ pub struct MemoryStore {
     pub(super) wide: Shards,
     /// Keys and bytes in use, for all shards together.
     pub(super) budget: Budget,
-    /// What happens when the store has its maximum number of keys or bytes.
     pub(super) on_full: OnFull,
     /// Limits new keys while the store is full, with [`OnFull::Sketch`].
     pub(super) overflow: Option<Box<Overflow>>,
@@ -66,7 +65,8 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// Makes an empty store. It allocates memory when states arrive, so high bounds cost little at first.
+    /// Makes an empty store. High bounds cost little at first, because memory is allocated when states arrive. Only the
+    /// sketch of [`OnFull::Sketch`] is allocated now.
     #[must_use]
     pub fn new(options: MemoryOptions) -> MemoryStore {
         let shards = options.max_keys.div_ceil(SHARD_KEYS).max(1).next_power_of_two();
@@ -109,7 +109,7 @@ impl MemoryStore {
     }
 
     /// Sets how many bytes of [`MemoryOptions::max_heap_bytes`] the program uses elsewhere, for example in
-    /// [sketches](crate::sketch). The states in the store that need such bytes then get fewer of them. A later call
+    /// [sketches](crate::sketch). Fewer bytes are then left for the states that do not fit a slot. A later call
     /// replaces this number.
     ///
     /// ```
@@ -151,7 +151,7 @@ impl MemoryStore {
         self.budget.expired()
     }
 
-    /// Returns whether the store has no states.
+    /// Returns whether [`len`](MemoryStore::len) is 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -191,7 +191,6 @@ impl fmt::Debug for MemoryStore {
 pub(super) struct ShardRef<'s> {
     /// The narrow or the wide shards.
     pub(super) shards: &'s Shards,
-    /// The index of the shard in `shards`.
     pub(super) index: usize,
 }
 

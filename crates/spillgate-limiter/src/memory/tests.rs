@@ -1,4 +1,4 @@
-//! Tests of the memory store: compared with the kernel (the pure decision code), at its bounds, and with many threads.
+//! Tests of the memory store: compared with the kernel, at its bounds, and with many threads.
 
 mod compared;
 mod growth;

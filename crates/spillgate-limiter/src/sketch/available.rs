@@ -1,21 +1,22 @@
 //! Whether a sketch fits the memory of the machine.
 //!
-//! A sketch writes all its memory when it is made. If the machine has less, the kernel ends the process, although the
-//! allocation has succeeded: Linux promises more memory than it has, and so do some allocators.
+//! A sketch writes all its memory when it is made. If the machine has less memory, the operating system ends the
+//! process at that moment. The earlier allocation does not fail, because Linux promises more memory than it has, and so
+//! do some allocators.
 
 use std::fs;
 use std::hint::black_box;
 
-/// Has the line `MemAvailable`, the memory that programs can get without swapping. Only Linux has this file.
+/// The line `MemAvailable` of this file is the memory that programs can get without swapping. Only Linux has this file.
 const MACHINE: &str = "/proc/meminfo";
-/// The limits of a container, with version 2 and with version 1 of control groups. Only Linux has these files.
+/// The memory limit of a container, in version 2 and in version 1 of control groups. Only Linux has these files.
 const CONTAINERS: [&str; 2] = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
 
-/// Returns whether the machine seems to have so much memory now. The memory is not kept.
+/// Returns whether the machine seems to have that much memory now. This function does not keep the memory.
 ///
-/// On Linux, the memory has to be available on the machine, and must not be more than the limit of the container. On all
-/// systems, an allocation of this size has to succeed. Other programs, and other memory of this process, can use the
-/// memory before it is written.
+/// On Linux, the memory has to be available on the machine, and must not be more than the limit of the container. On
+/// all systems, an allocation of this size has to succeed. Until the caller has written the memory, other programs, or
+/// other parts of this process, can still use it up.
 ///
 /// ```
 /// assert!(spillgate::sketch::has_memory(1 << 20));
@@ -32,7 +33,7 @@ pub fn has_memory(bytes: usize) -> bool {
     }
     let mut tried = Vec::<u8>::new();
     let is_there = tried.try_reserve_exact(bytes).is_ok();
-    // Without this, the compiler may remove an allocation that nothing uses.
+    // Without `black_box`, the compiler may remove an allocation that nothing uses.
     drop(black_box(tried));
     is_there
 }
@@ -61,7 +62,7 @@ mod tests {
     fn a_sketch_larger_than_the_available_memory_is_an_error() {
         // Only Linux says how much is available.
         let Some(most) = fs::read_to_string(MACHINE).ok().and_then(|text| available(&text)) else { return };
-        // Other programs can free memory meanwhile, but not as much again.
+        // Other programs can free memory during the test, but not so much that the available memory doubles.
         assert!(!has_memory(2 * most as usize));
         let quota = spillgate_core::Quota::per_second(10).constant();
         let error = crate::sketch::Sketch::new(&quota, 2 * most as usize).expect_err("there is less memory");

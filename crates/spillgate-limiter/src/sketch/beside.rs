@@ -1,16 +1,16 @@
 //! A request that has hits on sketches and hits on a store.
 //!
-//! The sketches are asked first, because they are in this process and answer at once. So a request that a sketch refuses
-//! does not reach Redis, however many such requests come. There is one exception: a request that has an effect although it is
-//! refused, because it has a force, a penalty, or a limit that charges refusals.
+//! The sketches decide first, because they are in this process and answer at once. So requests that a sketch refuses do
+//! not reach Redis, however many of them come. There is one exception: a request that has an effect although it is
+//! refused, because of a force, a penalty, or a limit that charges refusals.
 //!
 //! | store | a sketch refuses | the store refuses |
 //! |---|---|---|
 //! | in memory | nothing is taken | nothing is taken |
 //! | shared (Redis) | nothing is taken | the sketches keep what they have charged |
 //!
-//! A sketch cannot give units back, and its locks cannot be held while Redis is asked. So with a shared store, a request
-//! that the store refuses is charged by its sketches. No bound is exceeded by that.
+//! A sketch cannot give units back, and its locks cannot be held while Redis is asked. So with a shared store, a
+//! request that the store refuses is charged by its sketches. This exceeds no bound.
 
 use smallvec::{SmallVec, smallvec};
 use spillgate_core::{Decision, Hit, MAX_HITS, Op, Reason, Store, StoreError, Time, Timing, Verdict};
@@ -59,7 +59,7 @@ impl<'s, 'q> Parts<'s, 'q> {
     fn for_store(&self, sketches_allow: bool) -> SmallVec<[Hit<'q>; 4]> {
         let mut hits = self.stored.clone();
         if !sketches_allow {
-            // The key is in the cluster slot of the first hit, so that it adds no second slot to the request.
+            // The key of this hit is in the cluster slot of the first hit, so the request needs no further slot.
             hits.push(refusing(self.stored.first().map_or(0, |hit| hit.key ^ 1)));
         }
         hits
@@ -73,8 +73,8 @@ impl<'s, 'q> Parts<'s, 'q> {
 }
 
 impl Sketch {
-    /// Decides all `hits` of one request. If `sketches[i]` is a sketch, it decides `hits[i]`. The store decides all other
-    /// hits. The sketches are asked at `now`.
+    /// Decides all `hits` of one request. If `sketches[i]` is a sketch, it decides `hits[i]`. The store decides all
+    /// other hits. The sketches decide at the time `now`.
     ///
     /// If the store can answer without waiting ([`Store::try_decide`]), the request is all or nothing, as with one store.
     /// Otherwise the sketches are charged first. If the store then refuses the request, it takes nothing, but the
@@ -164,7 +164,7 @@ fn decide_now<S: Store>(
         false => store.try_decide(timing, &asked, &mut rest[..asked.len()]),
     };
     match &decided {
-        // Only the sketches know that the store refuses, so they decide again and take nothing.
+        // The sketches allowed the request, and the store refuses it. So they decide again, and take nothing.
         Some(Ok(stored)) if verdict.allowed && !stored.allowed => {
             let (_, states) = request.decide(false, own);
             request.store(&states);

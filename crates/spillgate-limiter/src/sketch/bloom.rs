@@ -4,8 +4,8 @@
 //! line has eight words. Each word has 48 bits, and the lowest 16 bits of the number of its window. A word with another
 //! number counts as empty.
 //!
-//! A word that was not written for 2^16 windows is read as if it were new. The filter can then say that it has seen a
-//! key that it has not seen. It never forgets a key of the current window.
+//! A word that was not written for 2^16 windows is read as if it belonged to the current window. The filter can then
+//! say that it has seen a key that it has not seen. It never forgets a key of the current window.
 //!
 //! Source of the blocks: Putze, Sanders and Singler, "Cache-, hash- and space-efficient Bloom filters", 2007.
 
@@ -13,26 +13,23 @@ use super::mixer::Mixed;
 use super::rows::PAGE_BYTES;
 use crate::sync::{AtomicU64, Ordering};
 
-/// The bits of each key.
+/// The bits that a key sets.
 pub(super) const BITS_PER_KEY: usize = 4;
-/// The words in a line.
 const WORDS: usize = 8;
 /// The bits of a word that belong to the filter. The other bits have the number of the window.
 const BITS: u32 = 48;
 const BIT_MASK: u64 = (1 << BITS) - 1;
-/// The bytes of a line.
 pub(super) const LINE_BYTES: usize = size_of::<Line>();
-/// The bits of the filter in a line.
+/// The bits of a line that belong to the filter.
 pub(super) const LINE_BITS: u32 = BITS * WORDS as u32;
 
-/// The words of one cache line.
 #[derive(Default)]
 #[repr(align(64))]
 struct Line([AtomicU64; WORDS]);
 
 pub(super) struct Filter(Box<[Line]>);
 
-/// Returns the window of a word, and sets all other bits to 0.
+/// Returns an empty word of the window: only the number of the window is set.
 const fn tag(window: u64) -> u64 {
     window << BITS
 }
@@ -41,12 +38,11 @@ impl Filter {
     /// Makes an empty filter in at most `bytes` bytes, but at least one line.
     pub(super) fn with_bytes(bytes: usize) -> Filter {
         let lines: Box<[Line]> = (0..Filter::lines_of(bytes)).map(|_| Line::default()).collect();
-        // Memory of zeros can come without pages. A page comes when it is written.
+        // The operating system may give memory of zeros without pages, and add a page only when it is written.
         lines.iter().step_by(PAGE_BYTES / LINE_BYTES).for_each(|line| line.0[0].store(0, Ordering::Relaxed));
         Filter(lines)
     }
 
-    /// Returns the number of lines of a filter of this size.
     pub(super) fn lines_of(bytes: usize) -> usize {
         (bytes / LINE_BYTES).clamp(1, u32::MAX as usize)
     }
@@ -71,7 +67,7 @@ impl Filter {
         &self.0[key.below(4, self.0.len() as u32)]
     }
 
-    /// Returns the word and the bit of each bit of the key.
+    /// Returns the bits of the key, each as the index of its word and a mask.
     #[inline]
     fn bits(key: Mixed) -> [(usize, u64); BITS_PER_KEY] {
         let mut number = key.below(5, LINE_BITS.pow(3)) as u32;

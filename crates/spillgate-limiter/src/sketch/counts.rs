@@ -3,8 +3,8 @@
 //! A cell has the number of its window in its upper half, and a count in its lower half. A cell with the number of
 //! another window counts as 0, so a new window needs no memory to be cleared.
 //!
-//! Only the lowest 32 bits of the number are stored. A cell that was not written for 2^32 windows is read as if it were
-//! new. The estimate is then too high, and never too low.
+//! Only the lowest 32 bits of the number are stored. A cell that was not written for 2^32 windows is read as if it
+//! belonged to the current window. The estimate is then too high, and never too low.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub(super) const MAX_COUNT: u64 = u32::MAX as u64;
 
 pub(super) struct Counts(Rows);
 
-/// Returns the value of a cell in the window with this number.
+/// Returns a cell with this count, in the window with this number.
 const fn in_window(window: u64, count: u64) -> u64 {
     window << 32 | count
 }
@@ -35,8 +35,8 @@ impl Counts {
         self.0.width()
     }
 
-    /// Returns each count of a cell in the window, from low to high, with the share of keys that have at least this
-    /// estimate although they were never counted.
+    /// Returns the counts that cells have in the window, from low to high. Each count comes with the share of keys that
+    /// have at least this estimate although they were never counted.
     pub(super) fn shares(&self, window: u64) -> Vec<(u64, f64)> {
         let mut cells = BTreeMap::new();
         for cell in self.0.values().filter(|cell| cell >> 32 == window & MAX_COUNT && cell & MAX_COUNT > 0) {

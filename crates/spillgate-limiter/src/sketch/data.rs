@@ -43,7 +43,7 @@ impl BloomFilter {
     /// Makes an empty filter of at most `bytes` bytes, but at least 64 bytes.
     ///
     /// # Errors
-    /// The operating system does not promise the program so much memory.
+    /// The operating system does not promise the program that much memory.
     pub fn with_bytes(bytes: usize) -> Result<BloomFilter, SketchError> {
         if !has_memory(bytes) {
             return Err(SketchError::Memory);
@@ -84,14 +84,14 @@ impl BloomFilter {
         wrong_hits(keys, (self.filter.bytes() / LINE_BYTES) as u64)
     }
 
-    /// Returns the number of bytes of the filter.
+    /// Returns the memory of the filter in bytes, which is a multiple of 64.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.filter.bytes()
     }
 }
 
-/// The formula of [`BloomFilter`].
+/// Computes the formula in the documentation of [`BloomFilter`].
 pub(super) fn wrong_hits(keys: u64, lines: u64) -> f64 {
     let mean = keys as f64 / lines as f64;
     let full = |keys: f64| 1.0 - (1.0 - 1.0 / f64::from(LINE_BITS)).powf(BITS_PER_KEY as f64 * keys);
@@ -110,7 +110,8 @@ pub(super) fn wrong_hits(keys: u64, lines: u64) -> f64 {
 /// Counts for any number of keys: an estimate is never below the true count of its key, if this count is below 2^32.
 ///
 /// A key has a cell in each of four rows, and its estimate is the smallest of these cells. Only the cells that are too
-/// low are raised (conservative update). Any number of threads can count: a lock that the key chooses is held meanwhile.
+/// low are raised (conservative update). Any number of threads can count, because a thread changes the cells of a key
+/// only under a lock that the hash of the key chooses.
 ///
 /// ```
 /// use spillgate::KeyHasher;
@@ -139,7 +140,7 @@ impl CountMin {
     /// Makes a sketch with cells of at most `bytes` bytes, but at least four cells.
     ///
     /// # Errors
-    /// The operating system does not promise the program so much memory.
+    /// The operating system does not promise the program that much memory.
     pub fn with_bytes(bytes: usize) -> Result<CountMin, SketchError> {
         if !has_memory(bytes) {
             return Err(SketchError::Memory);
@@ -152,7 +153,7 @@ impl CountMin {
     /// The sketch has 32 / (error * probability^(1/4)) bytes, which are at most a gigabyte.
     ///
     /// # Errors
-    /// The operating system does not promise the program so much memory.
+    /// The operating system does not promise the program that much memory.
     pub fn for_error(error: f64, probability: f64) -> Result<CountMin, SketchError> {
         let bounded = |x: f64| if x.is_nan() { 1e-6 } else { x.clamp(1e-6, 1.0) };
         let width = (1.0 / (bounded(error) * bounded(probability).powf(1.0 / DEPTH as f64))).ceil();
@@ -170,7 +171,7 @@ impl CountMin {
         count
     }
 
-    /// Returns an estimate of the count of a key.
+    /// Returns an estimate of the count of a key. It is never too low while the count is below 2^32.
     #[must_use]
     pub fn estimate(&self, key: u128) -> u64 {
         self.counts.estimate(self.mixer.mix(key), 0)

@@ -1,12 +1,12 @@
 //! The cells of a GCRA sketch, without locks and without a limit: the times at which the debts of all keys are paid.
 //!
 //! The debt of a key is the time that its bucket needs to refill. Each cell of a key is at least the time at which the
-//! debt of the key is paid. So a cell only rises, with one exception. After a clock was set back, a cell can be so late
-//! that no key can owe so much. Such a cell is lowered to the latest time that any key can owe. Without this, a clock
-//! that was wrong once would make cells useless until it reaches the wrong time.
+//! debt of the key is paid. So a cell only rises, with one exception. After a clock was set back, a cell can be later
+//! than the debt of any key allows. Such a cell is lowered to the latest time that a debt can reach. Otherwise, a clock
+//! that was ahead once would make cells useless until it reaches that time again.
 //!
-//! A full memory store keeps the keys for which it has no space in such cells. Its own locks serialize the requests on
-//! one key.
+//! A full memory store has such cells for the debts of keys for which it has no space. The locks of the memory store
+//! serialize the requests on one key.
 
 use spillgate_core::{Quota, Time};
 
@@ -14,10 +14,9 @@ use super::mixer::Mixed;
 use super::rows::{Places, Rows};
 use crate::sync::{AtomicU64, Ordering};
 
-/// The debts of any number of keys.
 pub(crate) struct Debts {
     pub(super) rows: Rows,
-    /// No key owes more than this time, in nanoseconds, unless the clock was set back.
+    /// The greatest debt that a key can have, in nanoseconds, unless the clock was set back.
     greatest_ns: AtomicU64,
 }
 
@@ -34,7 +33,6 @@ impl Debts {
         Debts { rows: Rows::with_bytes(bytes), greatest_ns: AtomicU64::new(0) }
     }
 
-    /// Returns the debt of a key.
     #[inline]
     pub(crate) fn of(&self, key: Mixed, now: Time) -> Debt {
         let places = self.rows.places(key);

@@ -1,7 +1,6 @@
-//! Decides requests on a sketch.
+//! Lets the kernel decide requests on a sketch.
 //!
-//! The kernel (the decision code in `spillgate-core`) decides. This file makes a state from the cells of a key, passes
-//! it to the kernel, and raises the cells to the new state.
+//! This file makes a state from the cells of a key, passes it to the kernel, and raises the cells to the new state.
 
 use std::hint::black_box;
 
@@ -84,7 +83,7 @@ impl Sketch {
         decision.without_receipt()
     }
 
-    /// Decides a hit that needs the general form of the state.
+    /// Decides a hit for which the packed form of the state is not enough.
     #[inline(never)]
     fn decide_state(
         &self,
@@ -162,7 +161,7 @@ impl Sketch {
     /// Raises the cells of a key to `state`, if it has more units than before. The caller has the lock of the key.
     pub(super) fn store(&self, key: Mixed, known: &Known, state: &State, quota: &Quota) {
         let packed = match known {
-            // A bucket of some shares has no packed form. Only its time is needed.
+            // The bucket of a node's share can have no packed form. Here only its time is needed.
             Known::Bucket(_) => Packed { expires_at: state.expires_at(quota), ..Packed::default() },
             Known::Window(_) => state.pack(quota).unwrap_or_default(),
         };
@@ -177,8 +176,9 @@ impl Sketch {
 }
 
 impl Store for Sketch {
-    /// Returns whether the sketch supports the operation for `quota`. It supports takes, peeks and forces, for quotas with
-    /// the algorithm and the rate of its own quota (buckets and queues), or with its algorithm and its window.
+    /// Returns whether the sketch supports the operation for `quota`. A sketch supports takes, peeks and forces, for
+    /// quotas with the algorithm of its own quota. Buckets and queues must also have the rate of that quota, and
+    /// windows its length.
     #[inline]
     fn supports(&self, quota: &Quota, op: OpKind) -> bool {
         // A debt of another rate would have to be converted, and a cell cannot become smaller.

@@ -1,6 +1,6 @@
 //! Why a quota cannot have a sketch.
 //!
-//! The reasons are checked when the sketch is made, so that a limit which cannot work is an error at the start.
+//! All reasons are checked when the sketch is made, so a limit that cannot work is an error at the start.
 
 use std::error::Error;
 use std::fmt;
@@ -9,7 +9,7 @@ use spillgate_core::{Algorithm, Anchor, Denied, Quota};
 
 use super::counts::MAX_COUNT;
 
-/// What a quota needs, and a sketch does not have, or why there is no memory for it.
+/// What a quota needs and a sketch does not have, or that there is not enough memory for the sketch.
 ///
 /// ```
 /// use std::time::Duration;
@@ -39,7 +39,7 @@ pub enum SketchError {
     Charged,
     /// The cells of a window count at most 2^32 - 2 units.
     TooManyUnits,
-    /// The operating system does not give the program so much memory.
+    /// The operating system does not give the program that much memory.
     Memory,
 }
 

@@ -10,8 +10,8 @@
 use super::mixer::Mixed;
 use crate::sync::{AtomicU64, Ordering, relax};
 
-/// The number of locks. If 8 threads decide requests of one key, at most 7 of 1024 locks are taken by other threads. A
-/// request on another key then finds its lock taken in less than one of 100 cases.
+/// The number of locks. If 8 threads decide requests with one key each, the other 7 threads hold at most 7 of the 1024
+/// locks. So a key finds its lock taken because of another key in less than one of 100 cases.
 const LOCKS: u32 = if cfg!(loom) { 2 } else { 1 << 10 };
 
 /// The lane of a mixed key that chooses its lock. The first lanes choose its cells.
@@ -22,14 +22,12 @@ const LANE: usize = 7;
 #[repr(align(64))]
 struct Lock(AtomicU64);
 
-/// The locks of a sketch.
 pub(super) struct Locks(Box<[Lock]>);
 
-/// A lock that this thread has. It is given up when this value is dropped.
+/// A lock that this thread has until it drops this value.
 pub(super) struct Held<'l>(&'l Lock);
 
 impl Locks {
-    /// The bytes of all locks.
     pub(super) const BYTES: usize = LOCKS as usize * size_of::<Lock>();
 
     pub(super) fn new() -> Locks {
@@ -42,7 +40,7 @@ impl Locks {
         key.below(LANE, LOCKS)
     }
 
-    /// Waits for a lock, and takes it.
+    /// Takes a lock, as soon as no other thread has it.
     ///
     /// A thread that needs several locks takes them in ascending order, so that threads cannot wait for each other in a
     /// circle.

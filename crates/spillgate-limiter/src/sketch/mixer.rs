@@ -2,9 +2,8 @@
 //!
 //! Clients must not be able to choose keys that share all cells with the key of another client. So each sketch has a
 //! secret of its own. Sketches of windows also spread the same key differently in each window. Two keys that share
-//! their cells in one window therefore have different cells in the next one.
+//! their cells in one window therefore usually have different cells in the next window.
 
-/// The secret of a sketch.
 pub(crate) struct Mixer {
     secret: [u64; 3],
 }
@@ -13,7 +12,8 @@ pub(crate) struct Mixer {
 #[derive(Clone, Copy)]
 pub(crate) struct Mixed(u64);
 
-/// Odd numbers without a pattern: the first bits of the fractions of e and of pi.
+/// Numbers without a pattern: the first bits of the fractions of e and of pi. The last bit of each number is set, so
+/// that all of them are odd.
 const LANES: [(u64, u64); 4] = [
     (0xb7e1_5162_8aed_2a6b, 0x243f_6a88_85a3_08d3),
     (0xbf71_5880_9cf4_f3c7, 0x1319_8a2e_0370_7345),
@@ -21,7 +21,6 @@ const LANES: [(u64, u64); 4] = [
     (0xa784_d904_5190_cfef, 0x082e_fa98_ec4e_6c89),
 ];
 
-/// Multiplies two numbers, and folds the 128 bits of the product into 64.
 #[inline]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
@@ -43,7 +42,6 @@ impl Mixer {
         Mixer { secret: [0, 1, 2].map(|i| u64::from_le_bytes(words[i])) }
     }
 
-    /// Mixes `key`.
     #[inline]
     pub(crate) fn mix(&self, key: u128) -> Mixed {
         Mixed(fold(key as u64 ^ self.secret[0], (key >> 64) as u64 ^ self.secret[1]))

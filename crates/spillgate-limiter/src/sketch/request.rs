@@ -1,4 +1,4 @@
-//! A request of several hits on sketches. A hit is one operation on one limit for one key.
+//! A request of several hits on sketches.
 //!
 //! The hits can be on several sketches, because each limit has a sketch of its own. The locks of all keys are held until
 //! the cells are raised, so other requests see all charges of the request or none.
@@ -22,7 +22,7 @@ pub(super) struct LockedRequest<'r, 's, 'q> {
     /// For each hit, the index of its key in `keys`.
     key_of: SmallVec<[usize; 4]>,
     known: SmallVec<[Known; 4]>,
-    /// The time of the decision.
+    /// The time of the decision. It can be later than the time of the request, as [`load_all`] says.
     at: Time,
     _locks: SmallVec<[Held<'s>; 4]>,
 }
@@ -93,8 +93,8 @@ fn lock_all<'s>(keys: &[(&'s Sketch, Mixed, &Quota)]) -> SmallVec<[Held<'s>; 4]>
     locks.into_iter().map(|(_, index, sketch)| sketch.locks.lock(index)).collect()
 }
 
-/// Reads the cells of all keys at the same time, and returns this time. It is later than `now` if a sketch has begun a
-/// later window.
+/// Reads the cells of all keys, all of them for one time, and returns this time. It is later than `now` if a sketch has
+/// begun a later window.
 fn load_all(keys: &[(&Sketch, Mixed, &Quota)], mut now: Time) -> (SmallVec<[Known; 4]>, Time) {
     loop {
         let known: SmallVec<[Known; 4]> = keys.iter().map(|(sketch, key, _)| sketch.load(*key, now)).collect();

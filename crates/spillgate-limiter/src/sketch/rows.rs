@@ -32,7 +32,7 @@ impl Rows {
     pub(super) fn with_bytes(bytes: usize) -> Rows {
         let width = Rows::width_of(bytes);
         let cells: Box<[AtomicU64]> = (0..width * DEPTH).map(|_| AtomicU64::new(0)).collect();
-        // Memory of zeros can come without pages. A page comes when it is written.
+        // The operating system may give memory of zeros without pages, and add a page only when it is written.
         cells.iter().step_by(PAGE_BYTES / size_of::<AtomicU64>()).for_each(|cell| cell.store(0, Ordering::Relaxed));
         Rows { cells, width: width as u32 }
     }
@@ -42,17 +42,14 @@ impl Rows {
         (bytes / size_of::<AtomicU64>() / DEPTH).clamp(1, MAX_WIDTH)
     }
 
-    /// Returns the number of cells in a row.
     pub(super) fn width(&self) -> u64 {
         u64::from(self.width)
     }
 
-    /// Returns the number of bytes in all cells.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.cells)
     }
 
-    /// Returns the cells of a key.
     #[inline]
     pub(super) fn places(&self, key: Mixed) -> Places {
         std::array::from_fn(|row| row * self.width as usize + key.below(row, self.width))
@@ -68,7 +65,6 @@ impl Rows {
         self.cells[place].load(Ordering::Relaxed)
     }
 
-    /// Returns the smallest of these cells.
     #[inline]
     pub(super) fn least(&self, places: &Places) -> u64 {
         places.map(|place| self.get(place)).into_iter().min().unwrap_or(0)
@@ -103,7 +99,6 @@ impl Rows {
         }
     }
 
-    /// Returns the values of all cells.
     pub(super) fn values(&self) -> impl Iterator<Item = u64> {
         self.cells.iter().map(|cell| cell.load(Ordering::Relaxed))
     }

@@ -11,8 +11,8 @@ use super::{MIN_BYTES, Sketch};
 
 /// A sketch cannot use more bytes: it has at most 2^32 - 1 cells in a row.
 const MAX_BYTES: u64 = 1 << 40;
-/// Whatever the burst is, a sketch of buckets admits this number of units for each cell of a row and each T, and a little
-/// more.
+/// A sketch of buckets admits a little more than this number of units for each cell of a row and each T, however large
+/// the burst is. [`Sketch::forecast`] defines T.
 const ADMITTED: f64 = 2.0;
 
 impl Sketch {
@@ -23,8 +23,8 @@ impl Sketch {
     /// refused although they have used nothing.
     ///
     /// Each second, all keys together ask for `rate` units. The bound is for a steady rate, and for keys that each come
-    /// once and take one unit: an attack with new keys. Keys that come more often make some cells higher. A rate below 0
-    /// counts as 0.
+    /// once and take one unit: an attack with new keys. Keys that come more often make some cells higher than this
+    /// bound assumes. A rate below 0 counts as 0.
     ///
     /// The letters: T is the time between two units at the full rate of the limit, B is the burst, w is the number of
     /// cells in a row, and a = `rate` * T / w is the load.
@@ -34,15 +34,15 @@ impl Sketch {
     ///   at most the share c_1 of the cells is too high. For a larger B, it is measured by the test
     ///   `buckets_refuse_no_more_new_keys_than_their_forecast_says`. The sketch admits up to about 2.1 units for each cell of
     ///   a row and each T. Below this load, less than the share c_k of the cells has a debt above (k - 1) * T.
-    /// * A queue: the same with B = 1, because [`take_now`](Sketch::take_now) does not wait for a turn. It is the bound for
-    ///   queues in which no caller waits.
-    /// * A sketch of windows with the limit L: a cell has a mean of n = `rate` * W * p / w units, because only keys that the
-    ///   Bloom filter seems to know are counted, and p is its share of such keys. Such a key has an estimate of 1 plus the
-    ///   smallest of its cells. So it has an estimate of u or more if each of these cells has u - 1 units or more. By
-    ///   Markov's inequality, this has a probability of at most q(u) = p * (n/(u - 1))^4, and q(1) = p. A fixed window
-    ///   refuses at most q(L). A sliding counter refuses only if one of its two windows has at least L, or if one of them has
-    ///   at least half of L and the other one at least 1. So it refuses at most 2 * q(L) + 2 * q(L/2) * q(1), where L/2 is
-    ///   rounded up.
+    /// * A queue: the same with B = 1, because [`take_now`](Sketch::take_now) does not wait for a turn. This is the
+    ///   bound for queues in which no caller waits.
+    /// * A sketch of windows with the limit L and the window W: let p be the share of new keys that the Bloom filter
+    ///   seems to know. Cells count only such keys, so the mean of a cell is n = `rate` * W * p / w units. Such a key
+    ///   has an estimate of 1 plus the smallest of its cells. So it has an estimate of u or more if each of these cells
+    ///   has u - 1 units or more. By Markov's inequality, this has a probability of at most q(u) = p * (n/(u - 1))^4,
+    ///   and q(1) = p. A fixed window refuses at most q(L). A sliding counter refuses only if one of its two windows
+    ///   has at least L, or if one of them has at least half of L and the other one at least 1. So it refuses at most
+    ///   2 * q(L) + 2 * q(L/2) * q(1), where L/2 is rounded up.
     ///
     /// ```
     /// use spillgate::Quota;
@@ -124,7 +124,7 @@ impl Sketch {
         if lowest > MAX_BYTES { usize::MAX } else { usize::try_from(lowest).unwrap_or(usize::MAX) }
     }
 
-    /// Returns the bytes of the cells of a sketch of this size.
+    /// Returns how many of the `bytes` of a sketch are left for its cells.
     pub(super) fn cell_bytes(bytes: usize) -> usize {
         bytes.max(MIN_BYTES) - Locks::BYTES - size_of::<Sketch>()
     }
@@ -133,7 +133,8 @@ impl Sketch {
 /// Returns an upper bound of the share of new keys that buckets with this load refuse.
 pub(super) fn in_buckets(load: f64, burst: u64) -> f64 {
     let mut share = 1.0 - (-load).exp();
-    // After a few units of the burst, the share no longer changes. A smaller burst only makes the bound higher.
+    // After a few units of the burst, the share no longer changes. A smaller burst only makes the bound higher, so the
+    // loop may stop at 64.
     for _ in 1..burst.min(64) {
         share = 1.0 - (-load * share.powi(DEPTH as i32)).exp();
     }

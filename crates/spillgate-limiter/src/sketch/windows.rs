@@ -2,8 +2,8 @@
 //!
 //! The Bloom filter says whether a key has a unit in the window at all. The Count-Min sketch counts all units of a key
 //! except its first. So a key that comes once uses a few bits of the filter, and no cell of the sketch. The estimate of
-//! a key is 0 if the filter has not seen the key. Otherwise it is 1 plus the count of the sketch. It is never below the
-//! true count.
+//! a key is 0 if the filter has not seen the key. Otherwise it is 1 plus the count of the sketch. The estimate is never
+//! below the true count.
 //!
 //! Windows change with the time of the requests, and no task or thread has to do anything. Each cell is written with
 //! the number of its window. A cell with another number counts as empty. So a new window begins with empty cells, and
@@ -22,7 +22,7 @@ use super::counts::Counts;
 use super::mixer::{Mixed, Mixer};
 use crate::sync::{AtomicU64, Ordering};
 
-/// The filter gets one part in this many of the bytes, and the counts get the rest.
+/// The bytes are divided by this number: the filter gets one part, and the counts get the rest.
 pub(super) const FILTER_PART: usize = 4;
 
 /// The counts of one window.
@@ -46,8 +46,8 @@ impl Generation {
         if self.seen.contains(key, window) { 1 + count } else { 0 }
     }
 
-    /// Returns each possible estimate of the units of a new key, from low to high, with the share of such keys that have
-    /// at least this estimate.
+    /// Returns the possible estimates of the units of a new key, from low to high. Each estimate comes with the share
+    /// of new keys that have at least this estimate.
     fn shares(&self, window: u64) -> Vec<(u64, f64)> {
         let seen = self.seen.wrong_hits(window);
         let counted = self.counts.shares(window).into_iter().map(|(count, share)| (1 + count, seen * share));
@@ -66,10 +66,9 @@ impl Generation {
 pub(super) struct Windows {
     /// The window with the number n uses the generation n mod 2.
     generations: [Generation; 2],
-    /// The number of the newest window in which a request was decided. A cell is written only after this number. It falls
-    /// only if the clock was set back by more than a window.
+    /// The number of the newest window in which a request was decided. This number is written before any cell of its
+    /// window. It falls only if the clock was set back by more than a window.
     newest: AtomicU64,
-    /// The length of a window.
     window_ns: u64,
     /// Whether units of the previous window count (`sliding_window_counter`).
     slides: bool,
@@ -80,7 +79,6 @@ pub(super) struct Counted {
     /// The time of the decision. It is later than the time of the request if a later window has begun.
     pub(super) now: Time,
     pub(super) state: Packed,
-    /// The number of the window.
     pub(super) window: u64,
 }
 
@@ -130,8 +128,9 @@ impl Windows {
     /// Returns the counts of `key` at `now`. The caller has the lock of the key.
     ///
     /// If a later window has begun, a request with an earlier time is decided at the start of this window. The cells of
-    /// its own window may already count the units of the later window. But if this start is more than a window and the
-    /// greatest lateness after `now`, the clock was set back. The window of `now` is then the newest one again.
+    /// its own window may already count the units of the later window. But if this start is later than `now` by more
+    /// than a window plus [`MAX_LATE_NS`], the clock was set back. The window of `now` then becomes the newest window
+    /// again.
     #[inline]
     pub(super) fn load(&self, mixer: &Mixer, key: Mixed, now: Time) -> Counted {
         loop {
@@ -177,12 +176,12 @@ impl Windows {
         Counted { now: now.max(Time::from_nanos(start)), state, window }
     }
 
-    /// Sets the units of `key` to at least `units`, in the window in which it was `counted`. The caller has the lock of
-    /// the key since then.
+    /// Sets the units of `key` to at least `units`, in the window in which it was `counted`. The caller has had the
+    /// lock of the key since then.
     #[inline]
     pub(super) fn raise(&self, mixer: &Mixer, key: Mixed, counted: &Counted, units: u64) {
-        // Two windows later, the same cells have the units of a newer window, and the units of this one no longer count.
-        // They do not count either if the clock was set back meanwhile.
+        // Two windows later, the same cells have the units of a newer window, and the units of this window no longer
+        // count. Neither do they count if the clock was set back in the meantime.
         let newest = || self.newest.load(Ordering::Acquire);
         let is_older = || (counted.window..counted.window + 2).contains(&newest());
         let key = mixer.in_window(key, counted.window);

@@ -5,7 +5,6 @@ use spillgate_testkit::Random;
 
 /// Makes requests from random numbers.
 pub(crate) trait Requests {
-    /// Returns one of the choices.
     fn one_of<T: Copy>(&mut self, choices: &[T]) -> T;
 
     /// Returns the time from one request to the next. The time is often 0.

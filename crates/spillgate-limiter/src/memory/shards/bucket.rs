@@ -1,7 +1,7 @@
 //! A bucket: a few slots and their lock, in two neighbouring cache lines.
 //!
-//! The lock, the fingerprints (bits of keys) and the states share these cache lines for two reasons. A decision waits
-//! for memory only once. Two threads slow each other down only if they need the same bucket.
+//! The lock, the fingerprints of the keys and the states share these cache lines for two reasons: a decision waits for
+//! memory only once, and two threads slow each other down only if they need the same bucket.
 //!
 //! ```text
 //! words 0 to 14    five narrow or three wide slots
@@ -31,7 +31,6 @@ const MOVED: u64 = 1 << 62;
 /// The number of bits of the overflow count (how many entries passed this bucket because it was full). The count can
 /// reach a million, and a chain (the buckets of one search) has far fewer entries.
 const OVERFLOW_BITS: u32 = 20;
-/// The bits of the overflow count.
 const OVERFLOWS: u64 = (1 << OVERFLOW_BITS) - 1;
 /// The mask for the newest time, in nanoseconds, at which a token bucket in these slots was charged. Only the low bits
 /// of this time are stored.
@@ -80,7 +79,6 @@ impl Bucket {
         }
     }
 
-    /// Gives the lock up.
     #[inline]
     pub(super) fn unlock(&self) {
         self.words[META].store(self.get(META) & !LOCKED, Ordering::Release);
@@ -255,7 +253,6 @@ impl Bucket {
         true
     }
 
-    /// Frees a slot.
     pub(super) fn clear(&self, width: Width, slot: usize) {
         for word in 0..width.words() {
             self.set(slot * width.words() + word, 0);
@@ -275,8 +272,6 @@ impl Bucket {
         self.get(0) ^ self.get(META)
     }
 
-    /// Reads a word.
-    ///
     /// Relaxed order is enough. A thread that reads or writes slots has the lock, and the lock orders its reads and
     /// writes.
     #[inline]
@@ -284,7 +279,7 @@ impl Bucket {
         self.words[word].load(Ordering::Relaxed)
     }
 
-    /// Writes a word. See [`get`](Bucket::get) for the order.
+    /// See [`get`](Bucket::get) for the order.
     #[inline]
     fn set(&self, word: usize, value: u64) {
         self.words[word].store(value, Ordering::Relaxed);

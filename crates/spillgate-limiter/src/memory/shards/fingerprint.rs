@@ -13,8 +13,8 @@ use super::slot::Width;
 pub(crate) struct Fingerprint {
     /// Never 0, because 0 marks a free slot. The top bits choose the shard and the home bucket.
     pub(crate) high: u64,
-    /// The other 64 bits. In a narrow table only the top [`LOW_BITS`](Fingerprint::LOW_BITS) bits are used. The other
-    /// bits are 0.
+    /// The other 64 bits. In a narrow table, only the top [`LOW_BITS`](Fingerprint::LOW_BITS) of them are used, and the
+    /// rest are 0.
     pub(crate) low: u64,
 }
 
@@ -27,7 +27,7 @@ impl Fingerprint {
     pub(crate) fn of(state_key: u128, width: Width) -> Fingerprint {
         let low = state_key as u64;
         // Most keys are hashes already. If a caller numbers its keys instead, the keys differ only in a few bits. The
-        // mixing below spreads these differences. It loses none of them, because both factors are odd: a multiplication
+        // mixing below spreads these differences. No difference is lost, because both factors are odd: a multiplication
         // by an odd factor modulo 2^64 can be undone. The first factor is 2^64 divided by the golden ratio, and the
         // second is a factor of SplitMix64.
         let high = (state_key >> 64) as u64 ^ low.wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -12,7 +12,7 @@ use super::fingerprint::Fingerprint;
 use super::slot::{Content, Width};
 use super::table::Table;
 
-/// A new entry gets a slot in one of this many buckets, of which the first is its home bucket. Hashed keys need far
+/// A new entry gets a slot in its home bucket or in a bucket after it, within this many buckets. Hashed keys need far
 /// fewer buckets. The bound limits the work for callers whose keys are not hashes.
 const MAX_CHAIN: usize = 128;
 
@@ -23,8 +23,7 @@ pub(crate) enum Obstacle {
     Moved,
     /// The table has no free slot near the home bucket of the key.
     Crowded,
-    /// The budget of the store (its highest numbers of keys and bytes) is used up. Expired entries can use a part of
-    /// it.
+    /// The budget of the store is used up. Expired entries can have a part of it, so a sweep can help.
     Full,
 }
 
@@ -134,7 +133,7 @@ impl<'t> LockedBuckets<'t> {
         Err(Obstacle::Crowded)
     }
 
-    /// Frees the slot of `key`.
+    /// Frees the slot of `key`, and corrects the overflow counts of the buckets that the entry passed.
     pub(crate) fn remove(&self, key: Fingerprint, position: Position) {
         self.table.bucket(position.bucket).clear(self.table.width, position.slot);
         self.table.between(self.table.home_bucket(key), position.bucket).for_each(Bucket::uncount_overflow);
@@ -146,7 +145,6 @@ impl<'t> LockedBuckets<'t> {
         (self.table.bucket(position.bucket), self.table.width)
     }
 
-    /// Returns the content of an entry's slot.
     #[inline]
     pub(crate) fn content(&self, position: Position) -> Content {
         self.table.bucket(position.bucket).content(self.table.width, position.slot)

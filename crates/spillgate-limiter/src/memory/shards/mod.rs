@@ -77,7 +77,7 @@ pub(super) struct Shards {
 struct Shard {
     /// The number of entries, including expired entries.
     entries: AtomicUsize,
-    /// The latest time at which a state expired that was removed, in nanoseconds since the epoch.
+    /// The latest expiry time of the states that were removed because they had expired, in nanoseconds since the epoch.
     forgotten_until: AtomicU64,
     /// The home bucket that is swept next. A thread that replaces the table has the lock of this cursor.
     sweep_cursor: Mutex<usize>,
@@ -110,7 +110,6 @@ impl Shards {
         key.shard(self.bits)
     }
 
-    /// Returns the slab of a shard.
     pub(super) fn slab(&self, shard: usize) -> &Mutex<Slab> {
         &self.shards[shard].slab
     }
@@ -120,12 +119,10 @@ impl Shards {
         self.shards.iter().map(|shard| shard.entries.load(Ordering::Relaxed)).sum()
     }
 
-    /// Counts a new entry of `shard`.
     pub(super) fn count_entry(&self, shard: usize) {
         self.shards[shard].entries.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts that an entry of `shard` was removed.
     pub(super) fn uncount_entry(&self, shard: usize) {
         self.shards[shard].entries.fetch_sub(1, Ordering::Relaxed);
     }
@@ -138,9 +135,9 @@ impl Shards {
 
     /// Returns the time at which a request for a key without a state is decided. The caller has the lock of its bucket.
     ///
-    /// This is `now`, unless the request is late: a state that expired after `now` was removed already, and it can have
-    /// been the state of this key. Such a request is decided at the time at which the state expired. A time more than the
-    /// greatest lateness after `now` is left out, because the clock was set back.
+    /// This is `now`, unless a state that expired after `now` was removed already. That can have been the state of this
+    /// key, so such a late request is decided at the time at which that state expired. If that time is later than `now`
+    /// by more than [`MAX_LATE_NS`], the clock was set back, and the request is decided at `now`.
     pub(super) fn not_before(&self, shard: usize, now: Time) -> Time {
         let forgotten_until = self.shards[shard].forgotten_until.load(Ordering::Relaxed);
         match forgotten_until.checked_sub(now.as_nanos()) {
@@ -155,12 +152,10 @@ impl Shards {
         self.tables.iter().map(|table| table.load().home_slots()).sum()
     }
 
-    /// Returns the width of the slots of all tables.
     pub(super) fn width(&self) -> Width {
         self.width
     }
 
-    /// Returns the number of shards.
     pub(super) fn count(&self) -> usize {
         self.shards.len()
     }

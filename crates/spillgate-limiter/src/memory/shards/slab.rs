@@ -64,17 +64,14 @@ impl Slab {
         std::mem::take(self.state(index))
     }
 
-    /// Stores the state of an allocated index.
     pub(crate) fn store(&mut self, index: u32, state: State) {
         *self.state(index) = state;
     }
 
-    /// Returns the state of an allocated index.
     pub(crate) fn get(&self, index: u32) -> &State {
         &self.blocks[index as usize / BLOCK].states[index as usize % BLOCK]
     }
 
-    /// Returns the state of an allocated index, so that it can be changed.
     fn state(&mut self, index: u32) -> &mut State {
         &mut self.blocks[index as usize / BLOCK].states[index as usize % BLOCK]
     }

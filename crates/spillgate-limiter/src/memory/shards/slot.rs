@@ -23,7 +23,6 @@ pub(crate) enum Width {
 }
 
 impl Width {
-    /// Returns the number of slots in a bucket.
     pub(crate) const fn slots(self) -> usize {
         match self {
             Width::Narrow => 5,
@@ -31,7 +30,6 @@ impl Width {
         }
     }
 
-    /// Returns the number of words in a slot.
     pub(super) const fn words(self) -> usize {
         match self {
             Width::Narrow => 3,
@@ -81,7 +79,6 @@ pub(super) const PAYLOAD_BITS: u32 = 40;
 /// The payload of a narrow slot has a number in its low 38 bits, and a scale from 0 to 3 in its two high bits. The
 /// stored value is the number times 1000^scale.
 const SCALE_SHIFT: u32 = PAYLOAD_BITS - 2;
-/// The factor of each scale.
 const SCALES: [u64; 4] = [1, 1_000, 1_000_000, 1_000_000_000];
 
 /// Returns whether a state that expires at `time_ns` has expired at `now_ns`.

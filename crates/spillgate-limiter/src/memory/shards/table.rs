@@ -1,4 +1,4 @@
-//! The table of one shard (a part of the keys): its buckets, and which bucket is the home bucket of a key.
+//! The table of one shard: its buckets, and which bucket is the home bucket of a key.
 //!
 //! An entry is in its home bucket or in one of the next buckets. Each bucket counts the entries that passed it because
 //! it was full. A search uses these counts to find its end.
@@ -79,7 +79,6 @@ impl Table {
         self.blocks.last().map_or(0, |last| (self.blocks.len() - 1) * BLOCK + last.len())
     }
 
-    /// Returns the bucket with this index.
     #[inline]
     pub(super) fn bucket(&self, index: usize) -> &Bucket {
         &self.blocks[index / BLOCK][index % BLOCK]
@@ -90,7 +89,6 @@ impl Table {
         (home..bucket).map(|index| self.bucket(index))
     }
 
-    /// Returns the number of home buckets.
     pub(crate) fn home_buckets(&self) -> usize {
         self.home_buckets
     }
@@ -106,7 +104,6 @@ impl Table {
         key.home_bucket(self.shard_bits, self.home_buckets)
     }
 
-    /// Returns the overflow counts of all buckets.
     #[cfg(test)]
     pub(crate) fn overflows(&self) -> Vec<u64> {
         self.between(0, self.buckets()).map(Bucket::overflows).collect()

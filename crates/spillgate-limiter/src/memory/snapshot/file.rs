@@ -16,19 +16,15 @@ pub(super) struct Writer<'f> {
     file: &'f File,
     /// The bytes to write next.
     pub(super) buffer: Vec<u8>,
-    /// The checksum of all bytes that were written.
     checksum: SipHasher13,
-    /// How many bytes were written.
     bytes: u64,
 }
 
 impl<'f> Writer<'f> {
-    /// Makes a writer that begins at the start of `file`.
     pub(super) fn new(file: &'f File) -> Writer<'f> {
         Writer { file, buffer: Vec::new(), checksum: SipHasher13::new(), bytes: 0 }
     }
 
-    /// Writes the buffer to the file.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         self.checksum.write(&self.buffer);
         self.bytes += self.buffer.len() as u64;
@@ -48,7 +44,6 @@ impl<'f> Writer<'f> {
 
 /// A file with a temporary name, in the folder of its final path. It is removed on drop unless it was published.
 pub(super) struct Draft<'p> {
-    /// The final path.
     path: &'p Path,
     file: File,
     /// The temporary path: the final path with `.draft` at its end, in the same folder, so that a rename is possible.

@@ -11,8 +11,8 @@
 //!
 //! A narrow entry was in a narrow slot of the hash table, and a wide entry was in a wide slot.
 //!
-//! A caller can pass any file as a snapshot. For a file that is not a snapshot, the reader has to return an error, and
-//! it has to use bounded memory.
+//! A caller can pass any file as a snapshot. For a file that is not a snapshot, the reader has to return an error. It
+//! must not allocate memory only because a number in the file is large.
 
 use std::fmt;
 use std::hash::Hasher as _;
@@ -64,11 +64,11 @@ const MAX_STATE_WORDS: u64 = 4 * 65_536 + 8;
 pub enum SnapshotError {
     /// The system cannot read the file. The kind is [`NotFound`](io::ErrorKind::NotFound) if the file does not exist.
     Io(io::Error),
-    /// The file is not a snapshot.
+    /// The file does not begin as every snapshot does, or it is a folder or a device.
     NotASnapshot,
     /// Another version of this program wrote the snapshot. The number is the format of the snapshot.
     Format(u64),
-    /// The snapshot was cut or altered. The text says what is wrong in it.
+    /// The snapshot was cut or altered. The text says what is wrong.
     Damaged(&'static str),
 }
 
@@ -100,7 +100,6 @@ impl From<io::Error> for SnapshotError {
     }
 }
 
-/// The contents of the header of a snapshot.
 pub(super) struct Header {
     /// The time at which the save began.
     pub(super) taken_at: Time,
@@ -111,7 +110,6 @@ pub(super) struct Header {
     pub(super) entries: [u64; 2],
 }
 
-/// Appends the header.
 pub(super) fn write_header(buffer: &mut Vec<u8>, taken_at: Time, secret: [u8; 16], entries: [usize; 2]) {
     buffer.extend(MAGIC);
     write_words(buffer, &[FORMAT, taken_at.as_nanos()]);
@@ -146,7 +144,6 @@ pub(super) fn write_end(buffer: &mut Vec<u8>, records: u64) {
     write_words(buffer, &[records]);
 }
 
-/// Appends numbers.
 fn write_words(buffer: &mut Vec<u8>, words: &[u64]) {
     buffer.extend(words.iter().flat_map(|word| word.to_le_bytes()));
 }
@@ -156,9 +153,7 @@ fn write_words(buffer: &mut Vec<u8>, words: &[u64]) {
 pub(super) struct Record {
     /// The width of the slot that had the entry.
     pub(super) width: Width,
-    /// The fingerprint of the key.
     pub(super) key: Fingerprint,
-    /// The state, and when it expires.
     pub(super) state: SavedState,
 }
 
@@ -171,7 +166,6 @@ pub(super) struct Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Makes a reader that begins at the start of a snapshot.
     pub(super) fn new(source: R) -> Reader<R> {
         Reader { source, checksum: SipHasher13::new(), words: Vec::new() }
     }
@@ -190,7 +184,6 @@ impl<R: Read> Reader<R> {
         Ok(Header { taken_at, secret, entries: [self.word()?, self.word()?] })
     }
 
-    /// Reads `N` bytes.
     fn bytes<const N: usize>(&mut self) -> Result<[u8; N], SnapshotError> {
         let mut bytes = [0; N];
         self.source.read_exact(&mut bytes).map_err(read_error)?;
@@ -198,7 +191,6 @@ impl<R: Read> Reader<R> {
         Ok(bytes)
     }
 
-    /// Reads a number.
     fn word(&mut self) -> Result<u64, SnapshotError> {
         self.bytes().map(u64::from_le_bytes)
     }

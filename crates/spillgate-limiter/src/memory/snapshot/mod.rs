@@ -62,10 +62,10 @@ impl MemoryStore {
     /// have one state as it was before the charge, and the other state as it was after the charge. Decisions after the
     /// call are not in the file.
     ///
-    /// At every time, `path` has the last complete snapshot, even if the machine stops. A call that fails does not
-    /// change this snapshot, with one exception. The last step of the call makes the new name of the file permanent. If
-    /// only this step fails, `path` already has the new snapshot. Only one call at a time may write to a path, because
-    /// all calls for one path use the same temporary file.
+    /// At any time, the file at `path` is the last complete snapshot, even if the machine stops. A call that fails does
+    /// not change this snapshot, with one exception. The last step of the call makes the new name of the file
+    /// permanent. If only this step fails, the file at `path` is already the new snapshot. Only one call at a time may
+    /// write to a path, because all calls for one path use the same temporary file.
     ///
     /// ```
     /// use spillgate::{KeyHasher, MemoryOptions, MemoryStore, Time};

@@ -1,7 +1,7 @@
 //! Stores one state of a snapshot in a new memory store.
 //!
-//! A slot (the place of one state in a table) is claimed in the same way as for the new key of a request, but no
-//! decision is made. If a state does not fit its slot, the file is damaged.
+//! A slot is claimed in the same way as for the new key of a request, but no decision is made. If a state does not fit
+//! its slot, the file is damaged.
 
 use spillgate_core::{Packed, State, Time};
 
@@ -18,7 +18,7 @@ pub(super) enum SavedState {
     InSlab {
         /// The time when this state expires, in nanoseconds.
         expires_at: u64,
-        /// The state in the form that the kernel (the pure decision code) uses.
+        /// The state in the form that the kernel uses.
         state: State,
     },
 }
@@ -36,7 +36,6 @@ impl SavedState {
 /// What happened to a state that was to be restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// The state is in the store now.
     Restored,
     /// The store has no capacity for the state.
     NoCapacity,

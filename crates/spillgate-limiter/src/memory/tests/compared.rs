@@ -1,5 +1,4 @@
-//! Compares the store with the reference, which is the kernel (the pure decision code) with a map that never drops a
-//! state.
+//! Compares the store with the reference, which is the kernel with a map that never drops a state.
 
 use proptest::prelude::*;
 use spillgate_core::Anchor;
@@ -8,7 +7,6 @@ use spillgate_core::conformance::Reference;
 use super::*;
 use spillgate_testkit::Random;
 
-/// A store and the reference, which get the same requests.
 struct Pair {
     store: MemoryStore,
     reference: Reference,

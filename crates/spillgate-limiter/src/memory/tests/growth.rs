@@ -5,7 +5,7 @@ use spillgate_testkit::Random;
 use super::overflow::{most, quotas};
 use super::*;
 
-/// The number of buckets in which an entry can be. The first of them is its home bucket, which its key chooses.
+/// An entry is in its home bucket or in a bucket after it, within this many buckets.
 const CHAIN: usize = 128;
 
 #[test]
@@ -224,9 +224,9 @@ fn a_request_with_the_highest_number_of_new_keys_fits_an_empty_store() {
 fn a_key_that_finds_a_full_store_and_then_a_crowded_table_gets_a_larger_table() {
     let quota = Quota::fixed_window(2, SECOND * 3600).build().expect("the quota is valid");
     let brief = Quota::sliding_window_counter(1, SECOND).build().expect("the quota is valid");
-    // The smallest table with several buckets has 58 home buckets. All these keys have the last of them as their home
-    // bucket. After it come six spill buckets, which store entries that do not fit their home bucket. A bucket has five
-    // slots, so (1 + 6) * 5 = 35 of these keys fit.
+    // The smallest table with several buckets has 58 home buckets. The last one is the home bucket of all these keys.
+    // After this bucket come six spill buckets, which store entries that do not fit their home bucket. A bucket has
+    // five slots, so (1 + 6) * 5 = 35 of these keys fit.
     let last = |&key: &u64| {
         let hit = Hit::new(u128::from(key), &quota, Op::take(1), Binding::Enforce);
         let key = Fingerprint::of(hit.state_key(), Width::Narrow);

@@ -40,7 +40,7 @@ pub(super) fn quotas() -> Vec<Quota> {
     limits.into_iter().flat_map(of).map(build).collect()
 }
 
-/// Returns the most units that are admitted in a time of `s` that includes both its ends. `Algorithm` has the formulas.
+/// Returns the most units that are admitted in an interval of `s` ns, with both its ends. `Algorithm` has the formulas.
 pub(super) fn most(quota: &Quota, s: u64) -> u64 {
     let (limit, window, interval) = (quota.hard_capacity(), quota.window_ns(), quota.interval_ns());
     match quota.algorithm() {
@@ -122,7 +122,7 @@ fn a_key_that_gets_a_state_starts_with_what_it_has_used() {
     for quota in quotas().into_iter().filter(|quota| quota.hard_capacity() == 12 && quota.refusal_is_free()) {
         let store = full_store(1, 1 << 20);
         let taken = |now| (0..20).filter(|_| hit(&store, 7, &quota, now).allowed).count() as u64;
-        // The one state belongs to another key until the time 2 s.
+        // Until the time 2 s, the only state of the store belongs to another key.
         assert!(hit(&store, 1, &second, at(1)).allowed);
         let now = Time::from_nanos(1_990_000_000);
         let first = taken(now);
@@ -213,12 +213,12 @@ fn units_of_the_sketch_count_in_the_window_in_which_they_were_admitted() {
     let after_the_edge = take(10_000_000_000);
     let reset = Hit::new(1, &minute, Op::Reset, Binding::Enforce);
     assert!(store.hit_now(at(10), &reset).allowed);
-    // The clock of these late requests was read before the window began. The key gets a state from them.
+    // These late requests read the clock before the window began. The first of them makes a state for the key.
     let late = take(9_999_900_000);
     assert_eq!((after_the_edge, late, take(10_000_000_001)), (5, 5, 0));
 }
 
-/// A limit that is charged after the work: a take of cost 0 before it, and a force after it.
+/// A caller charges its work later: it sends a take of cost 0 before the work, and a force after the work.
 #[test]
 fn work_that_is_charged_later_is_limited_in_a_full_store_too() {
     let builders = [Quota::fixed_window(10, SECOND * 60), Quota::token_bucket(10, SECOND * 60)];
@@ -355,12 +355,13 @@ fn a_clock_that_is_set_back_gives_no_key_of_the_sketch_a_second_limit_in_a_windo
     }
 }
 
-/// Exact states owe at most 2^37 ns here, the bound in `docs/src/guarantees/clocks.md`. The limit is 60 units in 60 s.
+/// With 60 units in 60 s, an exact state owes at most 2^37 ns (138 s), as `docs/src/guarantees/clocks.md` says.
 #[test]
 fn a_clock_that_was_ahead_once_refuses_keys_of_the_sketch_only_for_a_short_time() {
     let (quota, holder) = (build(Quota::token_bucket(60, SECOND * 60)), build(Quota::fixed_window(1, SECOND * 86_400)));
     let (store, years) = (full_store(1, 1 << 16), at(1_000_000 + 4 * 365 * 86_400));
-    // The one state belongs to another key. It was charged at the wrong time, so that it does not expire either.
+    // The only state of the store belongs to another key, which was charged at the wrong time too. So this state does
+    // not expire.
     assert!(hit(&store, 0, &holder, years).allowed);
     assert!((0..60).all(|_| hit(&store, 7, &quota, years).allowed), "a key uses its limit at a wrong time");
     assert!(!hit(&store, 7, &quota, at(1_000_000)).allowed);
@@ -406,7 +407,7 @@ fn a_reset_that_the_sketch_would_undo_is_refused() {
     }
 }
 
-/// A reservation takes a permit too. Its units in the sketch could not be corrected later.
+/// A reservation also takes a permit, and its units in the sketch could not be corrected later.
 #[test]
 fn a_request_that_takes_a_permit_is_refused_in_place_of_being_limited_by_the_sketch() {
     let (quota, permits) = (build(Quota::token_bucket(10, SECOND * 60)), build(Quota::concurrency(3)));

@@ -61,7 +61,8 @@ fn beside_a_store_in_memory_a_request_is_all_or_nothing() {
                 let (limit, key) = (random.index(quotas.len() + 1), 1 << 100 | u128::from(random.below(2)));
                 let binding = *random.pick(&[Binding::Enforce, Binding::Enforce, Binding::Shadow]);
                 beside.push(sketches.get(limit));
-                // The keys of different limits differ, because the reference has one state for limits of one window.
+                // Different limits get different keys, because the reference has one state for all limits with the same
+                // window.
                 let key = key ^ (limit as u128) << 64;
                 Hit::new(key, quotas.get(limit).unwrap_or(&exact_quota), operation(&mut random), binding)
             })

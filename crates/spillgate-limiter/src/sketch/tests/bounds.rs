@@ -18,7 +18,7 @@ fn admits(sketch: &Sketch, quota: &Quota, at: Time, key: u128, cost: u64) -> boo
     sketch.hit_now(at, &Hit::new(key, quota, take(cost), Binding::Enforce)).allowed
 }
 
-/// A source of keys: the key of a step.
+/// Returns the key of the request in a step.
 type Stream = fn(&mut Random, u64) -> u128;
 
 const STREAMS: [(&str, Stream); 4] = [
@@ -101,9 +101,10 @@ fn most(quota: &Quota, s_ns: u64) -> u64 {
     }
 }
 
-/// The threads share a clock. A thread can be interrupted after it has read the clock, so some requests are late. A request is
-/// decided at a time between its own time and the time after its decision. No request is late by a second, because threads
-/// wait for a thread that falls behind. A later request would look as if the clock was set back.
+/// The threads share a clock. A thread can be interrupted after it has read the clock, so some requests are late. A
+/// request is decided at a time between its own time and the time after its decision. No request is late by a second,
+/// because threads wait for a thread that falls behind. A request that is late by more than that would look as if the
+/// clock was set back.
 #[test]
 fn eight_threads_keep_every_bound_while_windows_change() {
     const KEYS: u64 = 16;
@@ -154,7 +155,7 @@ fn each_of_eight(work: impl Fn(u64) -> u64 + Sync) -> u64 {
     })
 }
 
-/// At the edge of two windows, a sketch admits as little as the sliding counter does.
+/// At the edge of two windows, a sketch admits as little as an exact sliding window counter does.
 #[test]
 fn a_rotation_admits_nothing_again() {
     const LIMIT: u64 = 100;

@@ -23,7 +23,7 @@ fn a_clock_that_was_ahead_once_stops_no_key_for_longer_than_exact_states() {
         let take = |ns, key| sketch.take_now(Time::from_nanos(ns), &quota, key, 1).allowed;
         while take(start + YEARS, 7) {}
         assert!(!is_window(&quota) || take(start, 8), "a window counts from zero: {quota:?}");
-        // P of these limits is at most 4 s.
+        // The wrong time may refuse the key for some seconds, but not for years.
         let admitted = (0..3_600).filter(|i| take(start + i * SECOND, 8)).count();
         assert!(admitted >= 3_595, "{admitted} of 3600: {quota:?}");
     }

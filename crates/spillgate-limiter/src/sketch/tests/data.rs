@@ -27,7 +27,7 @@ fn a_filter_finds_as_many_other_keys_as_its_formula_says() {
         let tries = 1_000_000_u32;
         let found = (0..tries).filter(|key| filter.contains(u128::from(*key) + (1 << 90))).count() as f64;
         let mean = expected * f64::from(tries);
-        // The filter is random too, so 5 % more than the random deviation of single keys.
+        // The keys are random, and so is the filter. For the filter, 5 % are added to the random deviation of the keys.
         let allowed = 5.0 * mean.sqrt() + 0.05 * mean;
         assert!((found - mean).abs() < allowed, "{found} found, {mean} expected");
     }

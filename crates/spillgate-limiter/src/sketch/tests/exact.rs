@@ -1,4 +1,4 @@
-//! While a key has its cells for itself, a sketch decides exactly as the kernel (the decision code) does.
+//! While a key has its cells for itself, a sketch decides exactly as the kernel does.
 
 use spillgate_core::{Binding, Decision, Hit, Op, Store, Time};
 use spillgate_testkit::Random;

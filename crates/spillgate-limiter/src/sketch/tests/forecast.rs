@@ -26,8 +26,8 @@ fn pause(random: &mut Random, mean: f64) -> f64 {
     -uniform.ln() * mean
 }
 
-/// Sends new keys to a sketch of buckets. Returns how many of them came when the debts had risen, and how many of those were
-/// refused.
+/// Sends new keys to a sketch of buckets. Returns how many keys came after the debts had risen, and how many of these
+/// keys were refused.
 fn sent_to_buckets(random: &mut Random, load: f64, burst: u64) -> (f64, f64) {
     let quota = build(Quota::token_bucket(10, Duration::from_secs(1)).burst(burst));
     let sketch = Sketch::with_cells(&quota, WIDTH as usize * 32);
@@ -54,7 +54,8 @@ fn buckets_refuse_no_more_new_keys_than_their_forecast_says() {
             let (sent, refused) = sent_to_buckets(&mut random, load, burst);
             let (forecast, measured) = (in_buckets(load, burst), refused / sent);
             let case = format!("B = {burst}, a = {load}: forecast {forecast}, measured {measured}");
-            // The sketch has a new secret in each run. Five deviations, and three requests for small forecasts, leave room for it.
+            // The sketch has a new secret in each run, so the number of refusals is random. The bound is higher by five
+            // standard deviations, and by three requests for small forecasts.
             assert!(refused <= forecast * sent + 5.0 * (forecast * sent).sqrt() + 3.0, "{case}");
             assert!(burst > 1 || measured > forecast / 2.0, "{case}");
             assert!(burst < 10 || load > 2.0 || refused < 1.0, "{case}");
@@ -75,7 +76,8 @@ fn a_forecast_of_buckets_rises_with_the_load_and_falls_with_the_burst() {
     }
 }
 
-/// Returns the share of new keys that a take of one unit would refuse. The keys only look, so the sketch does not change.
+/// Returns the share of new keys that a take of one unit would refuse. The keys only peek, so the sketch does not
+/// change.
 fn refused(random: &mut Random, sketch: &Sketch, quota: &Quota, at: Time) -> f64 {
     const KEYS: u32 = 5_000;
     let mut is_refused =

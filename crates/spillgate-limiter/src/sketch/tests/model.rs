@@ -57,7 +57,7 @@ fn keys_with_the_same_cells_and_other_locks_never_lower_a_cell() {
             }) as Box<_>
         };
         assert!((1..=2).contains(&together(vec![take(7), take(other)])));
-        // The cells have at least the unit of each key, so each key has at most one unit left.
+        // At least one key was admitted, and both keys have the same cells. So at most one of two units is left.
         let at = Time::from_nanos(5 * SECOND);
         let more = (0..2).filter(|_| sketch.take_now(at, &quota, 7, 1).allowed).count();
         assert!(more <= 1, "the key 7 was admitted three times");
@@ -87,7 +87,7 @@ fn unlocked_cells() -> Arc<[AtomicU64; DEPTH]> {
     Arc::new(std::array::from_fn(|_| AtomicU64::new(0)))
 }
 
-/// Returns whether loom finds an order in which two threads are admitted where one may be.
+/// Returns whether loom finds an order in which two threads are admitted, although only one may be.
 fn breaks(take: fn(&[AtomicU64; DEPTH]) -> bool) -> bool {
     let broken = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&broken);

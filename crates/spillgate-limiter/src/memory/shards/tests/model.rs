@@ -107,7 +107,7 @@ impl Shard {
     }
 }
 
-/// Takes one unit of each of two keys, under the locks of both.
+/// Takes one unit for each of two keys, under the locks of both.
 fn take_both(table: &Table, mut keys: [Fingerprint; 2]) -> Result<(), Obstacle> {
     keys.sort_by_key(|key| key.high);
     let mut low = LockedBuckets::starting_at(table, table.home_bucket(keys[0]));

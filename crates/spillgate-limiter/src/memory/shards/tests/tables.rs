@@ -9,7 +9,7 @@ use crate::memory::shards::bucket::Bucket;
 use crate::memory::shards::{Content, Fingerprint, LockedBuckets, Obstacle, Shards, Table, Width};
 
 const LAST_TIME: u64 = u64::MAX >> 1;
-/// A new entry gets a slot in one of this many buckets, of which the first is its home bucket.
+/// A new entry gets a slot in its home bucket or in a bucket after it, within this many buckets.
 const CHAIN: u64 = 128;
 
 /// Makes a key. All keys with the same `high` have the same home bucket, however large the table is, because `low` does
@@ -18,7 +18,6 @@ fn same_home(high: u64, number: u64) -> Fingerprint {
     Fingerprint { high, low: number << 40 }
 }
 
-/// Stores `number` for a new key.
 fn insert(table: &Table, key: Fingerprint, number: u64) -> Result<(), Obstacle> {
     let mut locked = LockedBuckets::starting_at(table, table.home_bucket(key));
     assert_eq!(locked.find(key)?, None);
@@ -27,7 +26,6 @@ fn insert(table: &Table, key: Fingerprint, number: u64) -> Result<(), Obstacle> 
     Ok(())
 }
 
-/// Returns the number that was stored for a key.
 fn number(table: &Table, key: Fingerprint) -> Option<u64> {
     let mut locked = LockedBuckets::starting_at(table, table.home_bucket(key));
     let position = locked.find(key).expect("the table has not moved")?;
