@@ -1,14 +1,15 @@
 //! Small lists that the servers of a fleet share: each entry is a text with a name.
 //!
-//! A list is a hash in Redis. All lists share one version, a random text. So one GET tells a server whether a list has
-//! changed, even after a failover that has lost the last writes.
+//! A list is a hash in Redis. All lists share one version, a random text that each write except
+//! [`take_from_list`](RedisStore::take_from_list) replaces. So one GET tells a server whether a list has changed, even
+//! after a failover that has lost the last writes.
 //!
 //! ```text
 //! sg:{lists}:version     a random text, another one after each write
 //! sg:{lists}:blocks      a hash for each list: the name of each entry, and its text
 //! ```
 //!
-//! No command is a script, so a store without scripts has the lists too. Writes are transactions.
+//! The lists need no scripts, so a store without scripts has them too. Writes are transactions.
 
 use std::time::Duration;
 
@@ -30,8 +31,7 @@ use crate::store::RedisStore;
 pub const LIST_COMMANDS: [&str; 10] =
     ["EXEC", "GET", "HDEL", "HLEN", "HMGET", "HSCAN", "HSET", "MULTI", "PEXPIRE", "SET"];
 
-/// How many entries one HSCAN asks for. So few that the reply is short enough to be read, even with the longest
-/// entries.
+/// How many entries one HSCAN asks for. Even the reply with the longest entries is then short enough to be read.
 const PAGE_ENTRIES: usize = 100;
 /// A scan sends at most this many HSCANs for each page that the longest list would have, because an HSCAN can return an
 /// empty page.
@@ -82,8 +82,8 @@ impl RedisStore {
                 );
                 return Err(Error::new(StoreErrorKind::Other, detail));
             }
-            // A cursor is valid in one server process only. After a failover or a restart, another process answers: it
-            // can leave entries out, although the version is the same.
+            // A cursor is valid in one server process only. After a failover or a restart, another process answers,
+            // which can leave entries out although the version is the same.
             let entries = self.scan_list(&key, max, ends_at).await?;
             if entries.len() >= length {
                 return Ok(entries);

@@ -84,8 +84,7 @@ const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 /// * If the caller drops the request before its verdict, commands that have been written are still executed, and
 ///   nothing is refunded.
 /// * [`refunds_lost`](RedisStore::refunds_lost) counts how often units may stay taken for a request in several slots
-///   that was not admitted. Requests in one slot are not counted, although their units can stay taken without a verdict
-///   too: if the caller drops the request, or if the request fails and
+///   that was not admitted. Requests in one slot are not counted, although they can leave units taken without a verdict too: if the caller drops the request, or if the request fails and
 ///   [may have been applied](StoreErrorKind::may_have_been_applied).
 /// * Without [scripts](Settings::scripts) nothing is refunded. If one slot refuses the request, the units that the
 ///   other slots charged stay charged. A refused request in one slot stays charged as well. `refunds_lost` does not

@@ -22,11 +22,13 @@ pub(crate) const SLOTS: usize = 16384;
 
 /// The 64 digits of base64url. A cluster gives a meaning only to `{` and `}` in a key, which are not among these digits.
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+/// The number of digits of a tag.
 const TAG: usize = (u128::BITS - Hit::SLOT_SHIFT) as usize / 6;
+/// The number of digits of a suffix.
 const SUFFIX: usize = 18;
 /// The position of the byte after `}`. This byte is `:`, `/` or `+`, and says what kind of state the key has.
 const TAG_END: usize = "sg:{}".len() + TAG;
-/// The length of a key in bytes. Tag and suffix are counted in base64url digits.
+/// The length of every key in bytes.
 const LENGTH: usize = "sg:{}:".len() + TAG + SUFFIX;
 
 /// The key of a state in Redis. It has 29 bytes: `sg:{tag}:suffix`. The key of a log in a sorted set is

@@ -53,7 +53,7 @@ impl Url {
     /// Parses the URL of a store, without resolving names or reading files.
     ///
     /// # Errors
-    /// What is wrong with the URL.
+    /// The error says what is wrong with the URL.
     pub(crate) fn parse(url: &str) -> Result<Url, Error> {
         let (scheme, rest) = url.split_once("://").ok_or_else(|| invalid("no scheme in the URL of the store"))?;
         match scheme {

@@ -219,7 +219,7 @@ async fn cluster(
     Ok(Report { servers, cluster: Some(report), sentinels: Vec::new() })
 }
 
-/// Examines one server. `shard` has its slots, if it is in a cluster.
+/// Examines one server. In a cluster, `shard` has the slots of this server.
 async fn server(
     mut server: Probe,
     settings: &Settings,

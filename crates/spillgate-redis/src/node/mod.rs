@@ -44,7 +44,7 @@ use crate::settings::Settings;
 
 /// Decides requests whose states are all on one server.
 pub(crate) struct Node {
-    /// The tasks of the connections own the pool too, so it would outlive the node. `drop` therefore ends the pool.
+    /// The tasks of the connections own the pool too, so it would outlive the node if `drop` did not end it.
     pool: Arc<Pool>,
 }
 

@@ -23,7 +23,7 @@ pub(crate) enum Redirection {
     TryAgain,
 }
 
-/// Returns the redirection in the error. `None` if the error is none. `sender` is the address of the node that sent the
+/// Returns the redirection in the error. `None` if there is none. `sender` is the address of the node that sent the
 /// error.
 pub(crate) fn redirection(error: &RedisError, sender: &ConnectionAddr) -> Option<Redirection> {
     let errors = error.clone().into_server_errors()?;
