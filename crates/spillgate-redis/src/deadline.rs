@@ -1,8 +1,8 @@
 //! Deadlines that are exact: a request without a reply fails at its deadline, not at the next tick of a timer.
 //!
 //! The runtime's timers count whole milliseconds and may be up to two milliseconds late. That does not matter for a
-//! wait that ends early, and most requests get their reply early. A request therefore waits on such a timer until
-//! shortly before its deadline. If it still waits then, a thread that sleeps until the exact time wakes it.
+//! request that gets its reply early, as most do. So a request waits on such a timer until 2 ms before its deadline. If
+//! there is no reply by then, a thread that sleeps until the exact deadline wakes the request.
 //!
 //! With a timeout of 10 ms, the time of a request is divided like this:
 //!
@@ -60,7 +60,6 @@ pub(crate) async fn wait_until<T>(deadline: Instant, mut future: Pin<&mut impl F
 async fn instant(at: Instant) {
     match &*ALARMS {
         Some(alarms) => Alarm { alarms, at, number: None }.await,
-        // The thread could not be started. A late timer is better than no timer.
         None => sleep_until(at).await,
     }
 }
@@ -87,13 +86,11 @@ struct Alarms {
 }
 
 impl Alarms {
-    /// Locks the alarms that are set, and returns them.
     fn set(&self) -> MutexGuard<'_, BTreeMap<(Instant, u64), Waker>> {
         self.set.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The body of the thread. It wakes the tasks whose time has come, and sleeps until the next alarm. It never
-    /// returns.
+    /// Wakes the tasks whose time has come, and sleeps until the next alarm. The thread runs this function forever.
     ///
     /// Tasks are woken without the lock, because a task that is woken may set another alarm.
     fn ring(&self) {
@@ -121,9 +118,7 @@ impl Alarms {
 
 /// A future that is ready once the thread has removed the alarm from the set.
 struct Alarm<'a> {
-    /// The set that the alarm is added to.
     alarms: &'a Alarms,
-    /// The time at which the future becomes ready.
     at: Instant,
     /// The number of the alarm in the set. `None` before the first poll, which adds the alarm to the set.
     number: Option<u64>,
@@ -151,7 +146,8 @@ impl Future for Alarm<'_> {
     }
 }
 
-/// Removes an alarm that is no longer awaited. So each alarm in the set belongs to a request that still waits.
+/// Removes the alarm if the request ends before its deadline. So each alarm in the set belongs to a request that still
+/// waits.
 impl Drop for Alarm<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.number {

@@ -31,7 +31,6 @@ use tokio_rustls::rustls::{AlertDescription, CertificateError, Error as TlsError
 
 use crate::not_redis::NotRedis;
 
-/// Returns the kind of an error that a server sent.
 fn kind_of(error: &ServerError) -> StoreErrorKind {
     // If a script calls a command that its user may not run, some versions of the server send an error without a code.
     let beginnings = ["The user executing the script can't", "ACL failure in script"];
@@ -82,8 +81,8 @@ pub(crate) fn means_node_is_down(kind: StoreErrorKind) -> bool {
     )
 }
 
-/// The reason why a server could not be reached, as far as the error shows it. Choose a help text by the cause, and not
-/// by the text of the error.
+/// The reason why a server could not be reached, as far as the error shows it. Choose a help text by the cause: the
+/// text of an error can change.
 ///
 /// ```
 /// use spillgate_redis::{Cause, Error};
@@ -142,7 +141,6 @@ impl Cause {
         }
     }
 
-    /// Returns the cause of an error of a certificate.
     fn of_certificate(error: &CertificateError) -> Cause {
         match error {
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
@@ -202,11 +200,8 @@ fn is_about_certificates(alert: AlertDescription) -> bool {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// See [`Error::kind`].
     pub(crate) kind: StoreErrorKind,
-    /// See [`Error::cause`].
     pub(crate) cause: Cause,
-    /// See [`Error::detail`].
     pub(crate) detail: Cow<'static, str>,
 }
 
@@ -229,7 +224,7 @@ impl Error {
         self.kind
     }
 
-    /// Returns the reason why the server could not be reached, if the error shows more than its kind.
+    /// Returns the reason why the server could not be reached. [`Cause::Unknown`] if the error shows only its kind.
     #[must_use]
     pub const fn cause(&self) -> Cause {
         self.cause
@@ -259,7 +254,7 @@ impl std::error::Error for Error {}
 
 impl Error {
     pub(crate) fn of_redis(error: RedisError) -> Error {
-        // If there are several errors, the first error is the cause, or all of them say the same.
+        // Of several errors, the first one is the cause, or all of them say the same.
         if let Some((_, error)) = error.clone().into_server_errors().as_deref().and_then(<[_]>::first) {
             return Error { cause: Cause::of_server(error), ..Error::new(kind_of(error), error.to_string()) };
         }

@@ -9,7 +9,7 @@ use arc_swap::ArcSwapOption;
 
 use crate::error::Error;
 
-/// The requests that failed with one kind of error.
+/// The failed requests of one kind of error.
 #[derive(Default)]
 pub(crate) struct Failures {
     requests: AtomicU64,
@@ -18,7 +18,6 @@ pub(crate) struct Failures {
 }
 
 impl Failures {
-    /// Counts a request that failed with this error.
     pub(crate) fn count(&self, error: &Error) {
         self.requests.fetch_add(1, Ordering::Relaxed);
         if self.first.load().is_none() {
@@ -26,12 +25,10 @@ impl Failures {
         }
     }
 
-    /// Returns the number of requests.
     pub(crate) fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// Returns the first error since the last call.
     pub(crate) fn take_first(&self) -> Option<Error> {
         self.first.swap(None).map(|error| Error::clone(&error))
     }

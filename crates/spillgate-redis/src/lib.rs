@@ -1,21 +1,20 @@
 //! Rate-limiting decisions on Redis or Valkey.
 //!
-//! Servers and programs that share one store share their limits. Without this crate, each process would count by
-//! itself. Each of ten processes would then admit the whole limit.
+//! Servers and programs that share one store share their limits. If each of ten processes counted by itself, each of
+//! them would admit the whole limit.
 //!
-//! A hit is one operation on one limit. On a single server, one script decides all hits of a request in one atomic
-//! step. In a cluster, this is true if all states of the request are in one slot. The script reads the states, decides,
-//! charges, and returns the states as they were *before* the charge. The kernel ([`spillgate_core::decide`]) computes
-//! the answer from these states. So `remaining`, `retry_after` and the other results are computed in one place for all
-//! stores.
+//! On a single server, one script decides all hits of a request in one atomic step. In a cluster, this works only if
+//! all states of the request are in one slot. The script reads the states, decides, charges, and returns the states as
+//! they were *before* the charge. From these states, the kernel ([`spillgate_core::decide`]) computes the answer. So
+//! the same code computes `remaining`, `retry_after` and the other results for all stores.
 //!
-//! [`RedisStore`] is the store. It connects to one server, to the primary that sentinels name, or to the nodes of a
-//! cluster. Many requests share its connections. If a connection ends, the store makes a new one.
+//! [`RedisStore`] connects to one server, to the primary that sentinels name, or to the nodes of a cluster. Many
+//! requests share its connections. If a connection ends, the store makes a new one.
 //!
-//! [`ScriptCall`] is the part that needs no connection. It says which [`Script`] to run, with which keys and arguments,
-//! and it reads the reply. Use it to run the scripts with another Redis client.
+//! [`ScriptCall`] needs no connection: it names the [`Script`] to run, the keys and the arguments, and it reads the
+//! reply. Use it to run the scripts with another Redis client.
 //!
-//! This program shares its limits with other programs and servers, if they have the same key secret and rules:
+//! This program shares its limits with other programs and servers that have the same key secret and the same rules:
 //!
 //! ```no_run
 //! # async fn example(secret: [u8; 16]) -> Result<(), Box<dyn std::error::Error>> {

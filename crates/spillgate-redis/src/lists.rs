@@ -1,14 +1,15 @@
 //! Small lists that the servers of a fleet share: each entry is a text with a name.
 //!
-//! A list is a hash in Redis. All lists have one version, which each write replaces. So a server finds out with one GET
-//! whether a list has changed, also after a failover that has lost the last writes.
+//! A list is a hash in Redis. All lists share one version, a random text that each write except
+//! [`take_from_list`](RedisStore::take_from_list) replaces. So one GET tells a server whether a list has changed, even
+//! after a failover that has lost the last writes.
 //!
 //! ```text
 //! sg:{lists}:version     a random text, another one after each write
 //! sg:{lists}:blocks      a hash for each list: the name of each entry, and its text
 //! ```
 //!
-//! All commands are plain ones, so that a store without scripts has the lists too. Writes are transactions.
+//! The lists need no scripts, so a store without scripts has them too. Writes are transactions.
 
 use std::time::Duration;
 
@@ -20,8 +21,8 @@ use crate::command::plain::{PREFIX, PlainCommands};
 use crate::error::Error;
 use crate::store::RedisStore;
 
-/// The commands that the lists need. A user of the store needs the right to call these commands on keys `sg:*`. Without
-/// these rights, the store decides all requests, but has no lists.
+/// The commands that the lists need. The Redis user needs the right to call them on keys `sg:*`. Without these rights,
+/// the store still decides all requests, but has no lists.
 ///
 /// ```
 /// let rights: Vec<String> = spillgate_redis::LIST_COMMANDS.iter().map(|name| format!("+{}", name.to_lowercase())).collect();
@@ -30,30 +31,31 @@ use crate::store::RedisStore;
 pub const LIST_COMMANDS: [&str; 10] =
     ["EXEC", "GET", "HDEL", "HLEN", "HMGET", "HSCAN", "HSET", "MULTI", "PEXPIRE", "SET"];
 
-/// How many entries one HSCAN asks for. Even with the longest entries, its reply is short enough to be read.
+/// How many entries one HSCAN asks for. Even the reply with the longest entries is then short enough to be read.
 const PAGE_ENTRIES: usize = 100;
-/// A list is read with at most this many HSCAN for each page that it has. A page can be empty.
+/// A scan sends at most this many HSCANs for each page that the longest list would have, because an HSCAN can return an
+/// empty page.
 const READS_FOR_PAGE: usize = 4;
-/// A list is read if its entries have at most this many bytes on average, of `max` entries. Entries of other programs can be
-/// longer, and a server keeps them in memory while it reads.
+/// A list is not read if it has more than `max` times this many bytes. Other programs can write longer entries than
+/// this store, and the reader keeps all entries in memory.
 const ENTRY_BYTES: usize = 12 << 10;
-/// If entries are missing at the end of a scan, the list is scanned again, at most this often.
+/// If entries are missing at the end of a scan, the list is scanned again, until it has been scanned this often.
 const SCANS_MAX: usize = 3;
 
 /// An entry of a list: its name and its text.
 pub type ListEntry = (Vec<u8>, Vec<u8>);
 
-/// What a write has found.
+/// The outcome of [`RedisStore::put_in_list`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListWrite {
-    /// The version of the lists before the write. `None` if there was none.
+    /// The version of the lists before the write. `None` if there was none, or if nothing was written.
     pub before: Option<Vec<u8>>,
-    /// Whether the write was done. It was not if the list was full.
+    /// `false` if the list was full, so that nothing was written.
     pub is_done: bool,
 }
 
 impl RedisStore {
-    /// Returns the version of the lists. `None` if nothing was written yet.
+    /// Returns the version of the lists. `None` if there was no write yet, or if the version has expired since.
     ///
     /// # Errors
     /// The store did not answer, or refused a command.
@@ -63,12 +65,12 @@ impl RedisStore {
         Ok(reply.into_iter().next().flatten())
     }
 
-    /// Returns all entries of a list, in any order. If other servers change the list meanwhile, some of their changes can
-    /// be missing; the version is then another one.
+    /// Returns all entries of a list, in any order. Some changes that other servers make during the read can be
+    /// missing. The version is then another one than before the read.
     ///
     /// # Errors
-    /// The store did not send the whole list within `timeout`, refused a command, or the list is too long: it has more than
-    /// `max` entries, or very long ones.
+    /// The store did not send the whole list within `timeout`, or it refused a command. Also an error if the list has
+    /// more than `max` entries, or very long ones.
     pub async fn read_list(&self, name: &str, max: usize, timeout: Duration) -> Result<Vec<ListEntry>, Error> {
         let (key, ends_at) = (key(name), Instant::now() + timeout);
         for _ in 0..SCANS_MAX {
@@ -80,8 +82,8 @@ impl RedisStore {
                 );
                 return Err(Error::new(StoreErrorKind::Other, detail));
             }
-            // A cursor has a meaning for one server process only. If another process has answered meanwhile, after a failover or
-            // a restart, it can leave entries out, although the version is the same.
+            // A cursor is valid in one server process only. After a failover or a restart, another process answers,
+            // which can leave entries out although the version is the same.
             let entries = self.scan_list(&key, max, ends_at).await?;
             if entries.len() >= length {
                 return Ok(entries);
@@ -104,7 +106,7 @@ impl RedisStore {
                 let detail = format!("{key} has more than {} bytes, and no more can be read", max * ENTRY_BYTES);
                 return Err(Error::new(StoreErrorKind::Other, detail));
             }
-            // The same entry can come twice while the server makes its table larger.
+            // The server can send an entry twice while it enlarges its hash table.
             if cursor == b"0" {
                 entries.sort_unstable();
                 entries.dedup_by(|a, b| a.0 == b.0);
@@ -117,9 +119,10 @@ impl RedisStore {
         Err(broken())
     }
 
-    /// Adds an entry, or replaces it. If the list has `max` entries already, a new entry is not added. If several servers add
-    /// entries at the same moment, the list can have a few more than `max`. These entries stay, because another server may have
-    /// replaced them meanwhile. After a write, the lists have the version `version`, and this list is kept for `life`.
+    /// Adds an entry, or replaces the entry with the same name. If the list has `max` entries already, a new entry is
+    /// not added. If several servers add entries at the same moment, the list can have a few more than `max`. The extra
+    /// entries stay, because another server may have replaced them meanwhile. A write sets the version of the lists to
+    /// `version`, and Redis keeps the version and this list for `life`.
     ///
     /// # Errors
     /// The store did not answer, or refused a command. If the kind of the error
@@ -131,12 +134,13 @@ impl RedisStore {
         (version, life): (&[u8], Duration),
         timeout: Duration,
     ) -> Result<ListWrite, Error> {
-        // In a transaction, a version of a wrong type would be an error, and the other commands would be executed.
+        // Fails if the version has a wrong type. In the transaction below, only the GET would fail, and the other
+        // commands would be executed.
         self.list_version(timeout).await?;
         let (key, version_key) = (key(name), key("version"));
-        // These commands change nothing. They fail if the right to transactions is missing. Without this right, the server
-        // would execute the writes below one by one. They also fail if the right to HSCAN is missing. Without it, the entry
-        // would be in the list, but no server could read it. The scan looks for a name that no entry has.
+        // This transaction changes nothing. It fails if the user has no right to transactions: the server would then
+        // execute the writes below one by one. It also fails if the user has no right to HSCAN: the entry would then be
+        // in the list, but no server could read it. The scan looks for a name that no entry has.
         let look = [
             cmd("HLEN").arg(&key).clone(),
             cmd("HMGET").arg(&key).arg(field).clone(),
@@ -159,11 +163,10 @@ impl RedisStore {
         Ok(ListWrite { before: before.clone(), is_done: true })
     }
 
-    /// Removes entries. After that, the lists have the version `version`, which is kept for `life`. Returns the version
-    /// before.
+    /// Removes entries, and sets the version of the lists to `version` for the time `life`. Returns the version before.
     ///
     /// # Errors
-    /// The store did not answer, or refused a command. The entries may be removed.
+    /// The store did not answer, or refused a command. The entries may be removed nevertheless.
     pub async fn remove_from_list(
         &self,
         name: &str,
@@ -183,11 +186,11 @@ impl RedisStore {
         Ok(before.clone())
     }
 
-    /// Removes entries without another version, and returns their texts. For an entry that is not in the list, the text is
-    /// `None`.
+    /// Removes entries without a change of the version, and returns their texts. The text is `None` for an entry that
+    /// is not in the list.
     ///
     /// # Errors
-    /// The store did not answer, or refused a command. The entries may be removed.
+    /// The store did not answer, or refused a command. The entries may be removed nevertheless.
     pub async fn take_from_list(
         &self,
         name: &str,
@@ -202,7 +205,6 @@ impl RedisStore {
     }
 }
 
-/// Returns the time that is left until then.
 fn left(ends_at: Instant) -> Duration {
     ends_at.saturating_duration_since(Instant::now())
 }

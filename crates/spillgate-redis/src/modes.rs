@@ -1,8 +1,8 @@
 //! Answers questions about settings without a connection: which user logs in, which rights that user needs, which keys a
 //! store uses, and which quotas it supports.
 //!
-//! The answers are not in `settings.rs`, because they need the code for commands and URLs. That code imports
-//! [`Settings`], so `settings.rs` would import code that imports `settings.rs`.
+//! These functions are not in `settings.rs`, because they need the code for commands and URLs. That code imports
+//! `settings.rs`, and the two would import each other.
 
 use spillgate_core::{Hit, OpKind, Quota};
 
@@ -14,7 +14,7 @@ use crate::connect::url::Url;
 use crate::settings::Settings;
 
 impl Settings {
-    /// Returns the user that logs in, as an ACL names it. This is `default` if the URL names no user, or is invalid.
+    /// Returns the user that logs in, as an ACL names the user: `default` if the URL names no user, or is invalid.
     ///
     /// ```
     /// use spillgate_redis::Settings;
@@ -28,8 +28,8 @@ impl Settings {
         named.filter(|name| !name.is_empty()).unwrap_or_else(|| "default".to_owned())
     }
 
-    /// Returns the commands that the user must be allowed on keys `sg:*`. The commands that run scripts are not
-    /// included.
+    /// Returns the commands that the user must be allowed on keys `sg:*`. EVALSHA and SCRIPT LOAD, which a store with
+    /// scripts also needs, are not included.
     ///
     /// ```
     /// use spillgate_redis::Settings;

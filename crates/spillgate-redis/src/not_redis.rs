@@ -1,10 +1,9 @@
 //! The error for bytes that are not the protocol of Redis.
 //!
-//! The error has a file of its own, because the fuzz target of the parser of replies compiles this file too.
+//! It has a file of its own, because the fuzz target of the reply parser compiles this file too.
 
 use std::fmt;
 
-/// A server sent bytes that are not the protocol of Redis.
 #[derive(Debug)]
 pub(crate) struct NotRedis;
 

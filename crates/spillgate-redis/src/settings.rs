@@ -1,7 +1,5 @@
 //! The settings of a store: how it reaches its server, how long it waits, and how it keeps states.
 //!
-//! The settings are plain data without I/O, so every part of the store can read them.
-//!
 //! A value that is out of bounds is not an error. When a store is created, [`Settings::within_bounds`] replaces the
 //! value by the nearest bound:
 //!
@@ -75,7 +73,8 @@ const MAX_DENY_CACHE_ENTRIES: usize = 1 << 24;
 /// assert!(settings.scripts);
 /// ```
 ///
-/// A store without the deny cache, so that every refusal comes from the server. Other tools can read its logs:
+/// A store without the deny cache, so that every refusal comes from the server, and with logs that other tools can
+/// read:
 ///
 /// ```
 /// use spillgate_redis::{LogForm, Settings};
@@ -84,7 +83,7 @@ const MAX_DENY_CACHE_ENTRIES: usize = 1 << 24;
 /// assert_eq!(settings.deny_cache_max_age.as_secs(), 1); // has no effect here
 /// ```
 ///
-/// A server that refuses scripts. It serves fixed windows only:
+/// A server that refuses scripts. The store then serves fixed windows only:
 ///
 /// ```
 /// use spillgate_core::{OpKind, Quota};
@@ -119,8 +118,8 @@ pub struct Settings {
     pub sentinel_password: Option<String>,
     /// Certificates for TLS.
     pub tls: Tls,
-    /// The time in which a request is decided or fails, including its time in queues. A part of the timeout is reserved
-    /// for waking the caller. This part is a quarter of a millisecond, or a sixteenth of a timeout below 4 ms.
+    /// The time in which a request is decided or fails, including its time in queues. A quarter of a millisecond of it
+    /// is reserved for waking the caller, or a sixteenth of a timeout below 4 ms.
     pub timeout: Duration,
     /// The time in which a connection must be made, the user logged in, and the scripts loaded. If an attempt takes
     /// longer, it fails, and the store tries again.
@@ -128,7 +127,7 @@ pub struct Settings {
     /// The number of connections to each server, which all requests share. It is at least 1, at most 1024, and by
     /// default two for each core.
     ///
-    /// A thread uses two connections by turns. While the server decides the requests on one connection, the thread
+    /// Each thread alternates between two connections: while the server decides the requests on one of them, the thread
     /// sends its next requests on the other one. If one of the two does not exist yet, the thread uses a connection of
     /// another thread. A connection is made when a thread first needs it, and lives on that thread's runtime.
     pub connections: usize,
@@ -139,7 +138,7 @@ pub struct Settings {
     /// [`MAX_HITS`](spillgate_core::MAX_HITS) times this number of calls can be in flight. One connection waits for at
     /// most `max_in_flight` + 65,536 replies. Further commands on that connection fail as `Overloaded` too.
     pub max_in_flight: usize,
-    /// The circuit breaker opens when this number of requests in a row get no reply. Requests that waited for less than
+    /// The circuit breaker opens when this many requests in a row get no reply. Requests that waited for less than
     /// 7/8 of the [`timeout`](Settings::timeout) do not count.
     pub max_failures: u32,
     /// The longest wait before the store tries again to reach a server that is down, at least a millisecond. After each
@@ -173,11 +172,11 @@ pub struct Settings {
     /// smaller costs that would have fit. The units that are admitted in a window never exceed the limit.
     ///
     /// Without scripts, a window that begins at its first hit must last a whole number of milliseconds. A window that
-    /// begins at a multiple of its length since the epoch has a number. The store computes this number from a time that
-    /// the server reported in the last second. If there is no such report, the request asks for the time first, in
-    /// another round trip. Let f(s) be the maximum number of units that such a quota admits in a span s with scripts.
-    /// Without scripts the maximum is f(s + 2d). Here d is the longest timeout of a request plus the difference between
-    /// the clocks of a cluster's nodes.
+    /// begins at a multiple of its length since the epoch has a number, which the store needs before it sends the
+    /// request. The store computes this number from a time that the server reported in the last second. If there is no
+    /// such report, the request first asks for the time, in another round trip. Let f(s) be the maximum number of units
+    /// that such a quota admits in a span s with scripts. Without scripts the maximum is f(s + 2d), where d is the
+    /// longest timeout of a request plus the difference between the clocks of a cluster's nodes.
     pub scripts: bool,
 }
 
@@ -217,8 +216,8 @@ impl Settings {
     }
 }
 
-/// How a `sliding_window_log` is stored. The two forms use keys with different names. So after a change of the form,
-/// counting starts again.
+/// How a `sliding_window_log` is stored. The two forms use different keys, so a change of the form starts counting
+/// again.
 ///
 /// ```
 /// use std::time::Duration;
@@ -232,8 +231,8 @@ impl Settings {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogForm {
-    /// A list with one element, a time, for each unit that was taken. It takes at most 600 bytes for the first unit, and
-    /// 12 bytes for each further unit. The server needs about ten milliseconds to write 65,536 elements.
+    /// A list with one element, a time, for each unit that was taken. The list needs at most 600 bytes for the first
+    /// unit, and 12 bytes for each further unit. The server needs about ten milliseconds to write 65,536 elements.
     #[default]
     Packed,
     /// A sorted set that other tools can read, with one member for each unit. The score of a member is a time in
@@ -243,7 +242,7 @@ pub enum LogForm {
     Zset,
 }
 
-/// Passwords and keys must not appear in logs.
+/// Omits almost all fields, because passwords and keys must not appear in logs.
 impl std::fmt::Debug for Settings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Settings").field("timeout", &self.timeout).finish_non_exhaustive()
@@ -263,7 +262,7 @@ pub struct Tls {
     /// The certificates of the authorities that may sign the server's certificate, or the server's own certificate.
     /// `None` means the authorities that the system trusts.
     pub ca: Option<Vec<u8>>,
-    /// The client's certificate chain and its key.
+    /// The client's certificate chain and its private key. `None` if the server does not ask for them.
     pub client: Option<(Vec<u8>, Vec<u8>)>,
     /// The name or IP address that the server's certificate must have, instead of the host in the URL.
     pub server_name: Option<String>,

@@ -1,6 +1,4 @@
 //! The store: sends each request to the right server, and reads the decision from the reply.
-//!
-//! The store owns the deny cache, the encoder and the connections.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -42,8 +40,8 @@ const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 
 /// Decides on Redis or Valkey: one server, the primary that sentinels name, or a cluster.
 ///
-/// Requests that are in flight at the same time share connections and round trips. If several takes are sent to one
-/// server at the same time, they also share one call of their script.
+/// Requests that are in flight at the same time share connections and round trips. Takes that are sent to one server at
+/// the same time can also share one call of their script.
 ///
 /// Creating a store does not connect it, so no server has to run yet. The store connects when it is first used. Each
 /// request is sent once, and is decided, or fails, within [`Settings::timeout`]. After a failure,
@@ -68,26 +66,25 @@ const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 /// # A request in several slots of a cluster
 ///
 /// Each slot decides its part of the request by a script call of its own. Unless a node is known to be down, all parts
-/// are sent at the same time. The verdict is computed from all replies. Decisions and verdict are those of the kernel
-/// (the decision code in `spillgate_core`), but they are not made in one atomic step:
+/// are sent at the same time. The verdict is computed from all replies. Decisions and verdict are those of the kernel,
+/// but they are not made in one atomic step:
 ///
 /// * If the request is refused, the slots that took units are asked to refund them, by receipt. If the deadline allows,
-///   the refunds come before the answer. Until the refunds, the units can cause the refusal of another request.
-/// * A slot executes a refund only if it comes, by the slot's own clock, at most twice the timeout after the request
-///   was sent. A later refund has no effect. The units then become free with time, as the algorithm of the quota says.
+///   the refunds come before the answer. Until then, these units can cause the refusal of another request.
+/// * By the slot's own clock, a slot executes a refund only until twice the timeout after the request was sent. A later
+///   refund has no effect. The units then become free with time, as the algorithm of the quota says.
 /// * A late refund never lets a window, log, counter or lease exceed its limit. A bucket can admit more after a late
 ///   refund: if a take is refunded after the time d, the bound for a span s becomes the bound for s + d. Here d is at
-///   most twice the timeout. Several quotas can share a bucket. The bucket stores the T of one of them (the time in
-///   which one unit drains). If the take changed the T in the bucket, the refund does not change it back.
+///   most twice the timeout. Several quotas can share a bucket, which stores the T (the time in which one unit drains)
+///   of only one of them. If the take changed this T, the refund does not change it back.
 /// * If a slot fails, the request fails as soon as all slots have replied or the deadline has come. The caller
 ///   may then let another store decide the request. So the units that the other slots took are refunded as above.
-/// * If a slot's node is known to be down, that slot is asked before the others. If it fails, the others are not asked.
-///   So an outage costs the live slots only the units of requests that are in flight when the outage begins.
+/// * If a slot's node is known to be down, that slot is asked first. If the slot fails, the others are not asked. So an
+///   outage costs the live slots only the units of requests that are in flight when the outage begins.
 /// * If the caller drops the request before its verdict, commands that have been written are still executed, and
 ///   nothing is refunded.
 /// * [`refunds_lost`](RedisStore::refunds_lost) counts how often units may stay taken for a request in several slots
-///   that was not admitted. It does not count requests in one slot. A request in one slot may also have charged units
-///   although its caller got no verdict: if the caller dropped the request, or if the request failed and
+///   that was not admitted. Requests in one slot are not counted, although they can leave units taken without a verdict too: if the caller drops the request, or if the request fails and
 ///   [may have been applied](StoreErrorKind::may_have_been_applied).
 /// * Without [scripts](Settings::scripts) nothing is refunded. If one slot refuses the request, the units that the
 ///   other slots charged stay charged. A refused request in one slot stays charged as well. `refunds_lost` does not
@@ -97,14 +94,14 @@ const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 /// # Failover
 ///
 /// A replica takes over with the writes that it has received. The primary's other takes are lost, so a limit can be
-/// exceeded by their units, but not by more:
+/// exceeded by the units of these takes, but not by more:
 ///
 /// * If the primary died, or `SENTINEL FAILOVER` replaced it, the lost takes are those that the primary had not sent to
 ///   the replica yet.
-/// * If the primary is alive but cut off from the other servers, it goes on to admit takes of clients that still reach
-///   it. These takes are lost too. During that time the old and the new primary can each admit the whole limit.
-/// * A cluster's primary that is cut off goes on for `cluster-node-timeout` at most. A primary with sentinels goes on
-///   until it is no longer cut off. With `min-replicas-to-write`, it stops after `min-replicas-max-lag`.
+/// * If the primary is alive but cut off from the other servers, it still admits takes of clients that reach it. These
+///   takes are lost too. During that time the old and the new primary can each admit the whole limit.
+/// * In a cluster, a primary that is cut off admits takes for at most `cluster-node-timeout`. A primary with sentinels
+///   admits them until it is no longer cut off. With `min-replicas-to-write`, it stops after `min-replicas-max-lag`.
 #[derive(Clone)]
 pub struct RedisStore {
     inner: Arc<Inner>,
@@ -202,8 +199,8 @@ impl RedisStore {
     /// connection to each node that owns slots.
     ///
     /// # Errors
-    /// The reason why there is no connection. If the URL is that of a single server and the server has just replied as
-    /// a node of a cluster, this is an error too.
+    /// The reason why there is no connection. Also an error if the URL is that of a single server, but the server has
+    /// just replied as a node of a cluster.
     pub async fn wait_connected(&self) -> Result<(), Error> {
         let deadline = Instant::now() + self.connect_timeout;
         match &self.inner.topology {
@@ -234,8 +231,8 @@ impl RedisStore {
         request::check_number(hits)?;
         let sent = Instant::now();
         let deny_cache = &self.inner.deny_cache;
-        // If the caller passes a time, as a test does, the cache is not used. The cache's clock does not know that
-        // time.
+        // A caller that passes a time, as a test does, bypasses the cache, because the cache works with the time of the
+        // server.
         let known = if now.is_none() { deny_cache.refuse(hits, decisions, sent) } else { None };
         if let Some(verdict) = known {
             return Ok(verdict);
@@ -250,7 +247,7 @@ impl RedisStore {
         Ok(verdict)
     }
 
-    /// Returns the verdict. If it is a refusal, also returns the states that the servers showed.
+    /// Returns the verdict, and after a refusal also the states that the servers showed.
     async fn decide_admitted(
         &self,
         timeout: Duration,
@@ -291,14 +288,15 @@ impl RedisStore {
         }
     }
 
-    /// Sends plain commands, and returns the texts in the reply to the last one.
+    /// Sends plain commands, and returns the texts in the reply to the last command.
     pub(crate) async fn send_plain(&self, plain: &PlainCommands, timeout: Duration) -> Result<PlainReply, Error> {
         let call = Command::Plain(plain);
         let sent = self.inner.topology.send(&call, deadline::after(timeout.min(LONGEST))).await;
         sent.map(|reply| plain::texts(&reply)).map_err(|error| call.name_keys(error))
     }
 
-    /// Returns whether these hits are decided in one atomic step: in a cluster, if all of them are in one slot.
+    /// Returns whether these hits are decided in one atomic step. In a cluster, this needs all of them to be in one
+    /// slot.
     #[must_use]
     pub fn is_atomic(&self, hits: &[Hit<'_>]) -> bool {
         matches!(self.inner.topology, Topology::Single { .. }) || cross_slot::is_in_one_slot(hits)
@@ -332,9 +330,9 @@ impl RedisStore {
         self.inner.circuit_opened.notified().await;
     }
 
-    /// Returns the error of the last attempt to connect, or the error that opened the circuit. Another connection to the
-    /// server can still work. `None` if there was no such error, or if the store has connected or closed the circuit after
-    /// it. For a cluster, returns such an error of one node, with the address of the node.
+    /// Returns the error of the last attempt to connect, or the error that opened the circuit. Other connections to the
+    /// server can still work. `None` if there was no such error, or if the store has connected or closed the circuit
+    /// since then. For a cluster, returns such an error of one node, with the address of the node.
     #[must_use]
     pub fn last_error(&self) -> Option<Error> {
         match &self.inner.topology {
@@ -384,7 +382,7 @@ impl RedisStore {
     }
 
     /// Takes a unit from a key that no request uses, to find out whether the store decides. `number` selects the key.
-    /// The keys of different numbers are mostly in different slots.
+    /// Different numbers mostly select keys in different slots.
     ///
     /// All servers of a fleet that shares the store probe the same keys, so the probe can be refused. A refusal also
     /// shows that the store decides.
@@ -416,7 +414,7 @@ impl RedisStore {
     }
 
     /// Returns how often a slot of a cluster may have kept units for a request in several slots that was not admitted.
-    /// Either the slot did not reply, or it did not refund in time, or the caller did not wait for the verdict. Refused
+    /// This happens if the slot does not reply or does not refund in time, or if the caller drops the request. Refused
     /// requests without [scripts](Settings::scripts) are not counted, although they charge.
     #[must_use]
     pub fn refunds_lost(&self) -> u64 {

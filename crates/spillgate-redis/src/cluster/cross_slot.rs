@@ -1,10 +1,11 @@
 //! One request over several slots of a cluster, with refunds.
 //!
-//! No script can change states in two slots. So the request is split into parts, one for each slot, and each slot decides
-//! its part. This file then computes the verdict on the whole request. If the request is refused, the slots that charged
-//! their parts are asked to refund them. [`RedisStore`](crate::RedisStore) documents what is guaranteed.
+//! No script can change states in two slots. So the request is split into parts, one for each slot, and each slot
+//! decides its part. From these decisions, the store computes the verdict on the whole request. If the request is
+//! refused, the slots that charged their parts are asked to refund them. [`RedisStore`](crate::RedisStore) documents
+//! what is guaranteed.
 //!
-//! In this example a request has a hit (one operation on one limit) in slot 5 and a hit in slot 9. Slot 9 refuses:
+//! In this example a request has a hit in slot 5 and a hit in slot 9, and slot 9 refuses:
 //!
 //! ```text
 //! slot 5: take 1         slot 9: take 1
@@ -13,8 +14,8 @@
 //! slot 5: refund 1, with the receipt of the take, if the deadline has not passed
 //! ```
 //!
-//! If the request is not admitted, the reply to each part decides what happens to the units that the part took. Without
-//! scripts there are no refunds. With scripts, this table applies:
+//! Without scripts there are no refunds. With scripts, if the request is not admitted, the reply to each part decides
+//! what happens to the units that the part took:
 //!
 //! | reply to the part | units of the part |
 //! |---|---|
@@ -39,7 +40,6 @@ use crate::error::Error;
 
 /// The hits in one slot, and their positions in the request.
 struct Part<'q> {
-    /// The slot of all hits.
     slot: u16,
     /// The position of each hit in the request.
     positions: Vec<usize>,
@@ -64,8 +64,8 @@ fn split<'q>(hits: &[Hit<'q>]) -> Vec<Part<'q>> {
         if known.is_none() {
             parts.push(Part { slot, positions: Vec::new(), hits: Vec::new() });
         }
-        // The quota-mode hits of a request refuse the request only if all of them are refused. A quota-mode hit in
-        // another slot may be allowed, so the quota-mode hits of one part must not refuse this part.
+        // Quota-mode hits refuse the request only if all of them are refused. One in another slot may be allowed, so
+        // the quota-mode hits of one part must not refuse this part.
         let binding = if hit.binding == Binding::Quota { Binding::Shadow } else { hit.binding };
         parts[position].positions.push(i);
         parts[position].hits.push(hit.with_binding(binding));
@@ -78,11 +78,9 @@ struct PartReply<'f, 'r, 'q> {
     /// The command that was sent. It decodes the reply again if the request is not admitted although this part was
     /// allowed.
     call: Command<'f, 'r, 'q>,
-    /// The bytes of the reply.
     bytes: Vec<u8>,
     /// The verdict on this part alone.
     verdict: Verdict,
-    /// The decisions about the hits of this part.
     decisions: Vec<Decision>,
     /// When the reply came, by the local clock.
     replied_at: Instant,
@@ -90,8 +88,8 @@ struct PartReply<'f, 'r, 'q> {
 
 /// Guards the units that a slot may have charged for a request whose outcome is not known yet.
 ///
-/// `settle` turns the guard off. A guard that is dropped without `settle` counts the slot in `refunds_lost`, because no
-/// caller will ask the slot for a refund. For example, the caller can drop the request before the replies come.
+/// A guard that is dropped without `settle` counts the slot in `refunds_lost`, because nobody will ask the slot for a
+/// refund. For example, the caller can drop the request before the replies come.
 struct UnsettledTake<'s>(Option<&'s AtomicU64>);
 
 impl<'s> UnsettledTake<'s> {
@@ -100,8 +98,8 @@ impl<'s> UnsettledTake<'s> {
         UnsettledTake(part.hits.iter().any(|hit| hit.op.kind() == OpKind::Take).then_some(count))
     }
 
-    /// Settles the guard, so that it counts nothing. This is correct in three cases: the slot charged nothing, the request
-    /// was admitted, or a refund will be sent.
+    /// Turns the guard off. This is correct in three cases: the slot charged nothing, the request was admitted, or a
+    /// refund will be sent.
     fn settle(&mut self) {
         self.0 = None;
     }
@@ -141,21 +139,19 @@ async fn send_part<'f, 'r, 'q>(
     }
 }
 
-/// The outcome of a request.
 pub(crate) struct Decided {
     pub(crate) verdict: Result<Verdict, Error>,
     /// The takes to refund, if the request was refused or failed.
     pub(crate) refunds: Refunds,
-    /// The states of slots that refused, for the deny cache. This cache refuses takes without a call to the server. The
-    /// list is empty if the cache is off.
+    /// The states of slots that refused, for the deny cache. Empty if the cache is off.
     pub(crate) observed: Vec<ObservedStates>,
 }
 
 /// Sends the parts, and computes the verdict from all replies.
 ///
-/// Parts for nodes that may be down are sent first, all at the same time. If one of these parts fails, the other parts
-/// are not sent. Otherwise the other parts are then sent, all at the same time. A slot that may have charged its part
-/// and cannot be asked for a refund is counted in `Cluster::refunds_lost`.
+/// Parts for nodes that may be down are sent first, all at the same time. If one of them fails, the other parts are not
+/// sent. Otherwise these are sent next, also at the same time. A slot that may have charged its part and cannot be
+/// asked for a refund is counted in `Cluster::refunds_lost`.
 ///
 /// # Errors
 /// The request cannot be encoded. Nothing was sent.
@@ -168,7 +164,7 @@ pub(crate) async fn decide(
     decisions: &mut [Decision],
     deadline: Instant,
 ) -> Result<Decided, Error> {
-    // All parts are encoded before one is sent.
+    // All parts are encoded before one is sent, so an error here means that nothing was sent.
     let parts = split(hits);
     let calls: Result<Vec<_>, StoreError> = parts.iter().map(|part| encoder.encode(now, &part.hits)).collect();
     let calls = parts.iter().zip(calls?).map(|(part, call)| (cluster.serves(part.slot), part, call));
@@ -190,8 +186,8 @@ pub(crate) async fn decide(
             }
             reply.map(|reply| DecidedPart { part, reply, unsettled })
         });
-        // If one part fails, the replies to the other parts are awaited nevertheless, because a take can only be refunded
-        // when its reply has come.
+        // Even if one part fails, the replies to the other parts are awaited, because a take can be refunded only after
+        // its reply.
         for outcome in join_all(sent).await {
             match outcome {
                 Ok(decided_part) => decided_parts.push(decided_part),
@@ -215,9 +211,8 @@ pub(crate) async fn decide(
         }
     }
     for DecidedPart { reply, unsettled, .. } in &mut decided_parts {
-        // A store without scripts refunds nothing. If a part has failed, the guards of the other parts are not settled,
-        // so `refunds_lost` counts their slots. If no part has failed but one was refused, `refunds_lost` counts
-        // nothing.
+        // A store without scripts refunds nothing. So if a part has failed, the guards of the other parts stay on, and
+        // `refunds_lost` counts their slots. If parts were only refused, `refunds_lost` counts nothing.
         if first_error.is_none() || reply.call.is_refundable() {
             unsettled.settle();
         }
@@ -293,8 +288,8 @@ impl Refunds {
         let results = join_all(self.parts.iter().map(async |part| {
             let hits = part.taken.iter().map(|it| Hit::new(it.key, &it.quota, it.refund, Binding::Enforce));
             let hits: Vec<Hit<'_>> = hits.collect();
-            // The refund can make a cached refusal wrong. So when the guard is dropped after the reply, it removes the
-            // states from the deny cache.
+            // The refund can make a cached refusal wrong. After the reply, this guard removes the states from the deny
+            // cache.
             let _guard = deny_cache.guard(&hits, Instant::now());
             let mut call = encoder.encode(self.now, &hits)?;
             // When the reply came, the clock of the slot's server was at `part.now` or later. So the server's time

@@ -1,7 +1,7 @@
 //! A cluster: finds the node that owns a slot, and follows redirections.
 //!
-//! The slot map (which node owns which slot) can be out of date, because nodes fail or move slots to other nodes. This
-//! file sends each request to the right node nevertheless, and no request is executed twice.
+//! The slot map says which node owns which slot. It can be out of date, because nodes fail or move slots to other
+//! nodes. Each request gets to the right node nevertheless, and none is executed twice.
 //!
 //! | reply of a node | what happens next |
 //! |---|---|
@@ -55,16 +55,13 @@ const FIRST_PAUSE: Duration = Duration::from_millis(1);
 /// The longest pause before a request is sent again because its states are moving.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// Sends each request to the node that owns the slot of the request. Here, all states of a request are in one slot. If
-/// a request needs several slots, [`cross_slot`] splits it first.
+/// Sends each request to the node that owns its slot. A request in several slots is split by [`cross_slot`] first.
 pub(crate) struct Cluster {
-    /// Makes the connections to all nodes.
     connector: Arc<Connector>,
-    /// The settings of each node.
     settings: Settings,
     /// The nodes to ask for the slot map when no other node replies.
     seeds: Vec<ConnectionAddr>,
-    /// The nodes that are known. A request reads them without a lock.
+    /// The known nodes. A request reads them without a lock.
     nodes: ArcSwap<Nodes>,
     /// The earliest time of the next read of the slot map. The lock is held during a read.
     next_read: Arc<Mutex<Instant>>,
@@ -95,7 +92,7 @@ impl Cluster {
         }
     }
 
-    /// Sends the command and returns the reply. Returns an error if no reply comes before the deadline. A node that
+    /// Sends the command and returns the reply, or an error if no reply comes before the deadline. A node that
     /// redirects has executed nothing, so no command is executed twice.
     ///
     /// # Errors
@@ -159,8 +156,8 @@ impl Cluster {
         Err(Error::new(StoreErrorKind::Moved, "redirected too often"))
     }
 
-    /// Returns the nodes. If no slot map is known yet, this method waits for the first slot map until the deadline. It
-    /// does not wait if the last attempt to read the slot map failed.
+    /// Returns the nodes. If no slot map is known yet, this method waits for the first one until the deadline, unless
+    /// the last attempt to read the slot map failed.
     ///
     /// # Errors
     /// Nothing was sent. [`CircuitOpen`](StoreErrorKind::CircuitOpen) if the slot map could not be read the last time,
@@ -184,8 +181,8 @@ impl Cluster {
         }
     }
 
-    /// Returns the node at this address. An unknown node is added to the known nodes. If there are too many nodes already,
-    /// the node is used for this request only.
+    /// Returns the node at this address. An unknown node becomes a known one. If there are too many nodes already, it
+    /// is used for this request only.
     fn node(&self, address: &ConnectionAddr) -> Arc<Node> {
         if let Some(member) = self.nodes.load().at(address) {
             return Arc::clone(&member.node);

@@ -1,7 +1,7 @@
 //! The nodes of a cluster, by slot and by address.
 //!
-//! A slot map contains only addresses. This file adds the connections to each address. When a new slot map is read,
-//! each of its addresses keeps its connections if the address was known before.
+//! A slot map contains only addresses. This file adds the connections to each address. An address that is also in the
+//! next slot map keeps its connections.
 
 use std::sync::Arc;
 
@@ -21,7 +21,6 @@ pub(crate) struct Member {
 
 /// All known nodes: the owners of slots first, in the order of the slot map's addresses.
 pub(crate) struct Nodes {
-    /// Names the owner of each slot.
     slot_map: SlotMap,
     /// The owners of slots, and after them the nodes that only redirections have named. When a new slot map is read, the
     /// nodes that it does not contain are dropped.
@@ -50,23 +49,19 @@ impl Nodes {
         self.members.get(self.slot_map.owner(slot)?)
     }
 
-    /// Returns all nodes that own slots.
     pub(crate) fn owners(&self) -> &[Member] {
         &self.members[..self.slot_map.addresses().len()]
     }
 
-    /// Returns all nodes.
     pub(crate) fn all(&self) -> &[Member] {
         &self.members
     }
 
-    /// Returns the node at this address, if it is known.
     pub(crate) fn at(&self, address: &ConnectionAddr) -> Option<&Member> {
         self.members.iter().find(|member| member.address == *address)
     }
 
-    /// Returns a copy of these nodes to which `member` is added. If there are [`NODES_MAX`] nodes already, `member` is
-    /// not added.
+    /// Returns a copy of these nodes with `member` at the end, or without it if there are [`NODES_MAX`] nodes already.
     pub(crate) fn with(&self, member: &Member) -> Nodes {
         let members = self.members.iter().chain([member]).take(NODES_MAX);
         Nodes { slot_map: self.slot_map.clone(), members: members.cloned().collect() }

@@ -27,7 +27,7 @@ pub(crate) const NODES_MAX: usize = 1000;
 /// This position means that no node owns the slot.
 const NO_NODE: u16 = u16::MAX;
 
-/// The addresses of the nodes that own slots, and for each slot the position of its owner in this list.
+/// The addresses of the nodes that own slots, and the owner of each slot.
 #[derive(Clone)]
 pub(crate) struct SlotMap {
     /// Each owner once, in the order of the reply.
@@ -48,7 +48,6 @@ impl SlotMap {
         (position < self.addresses.len()).then_some(position)
     }
 
-    /// Returns the addresses of all nodes that own slots.
     pub(crate) fn addresses(&self) -> &[ConnectionAddr] {
         &self.addresses
     }
@@ -74,14 +73,13 @@ impl SlotMap {
     }
 }
 
-/// Returns the elements of an array. `None` if the value is not an array.
 fn array(value: &Value) -> Option<&[Value]> {
     if let Value::Array(values) = value { Some(values) } else { None }
 }
 
-/// Returns the host and port of a node in a reply to CLUSTER SLOTS. If the host is empty, it is the host of `sender`,
-/// the node that replied. The host is `?` if the cluster uses host names and the node has no host name. The IP address
-/// of the node is then in a list that follows the port and the id of the node.
+/// Returns the host and port of a node in a reply to CLUSTER SLOTS. An empty host means the host of `sender`, the node
+/// that replied. The host `?` means that the cluster uses host names and this node has none. Its IP address is then in
+/// a list that follows the port and the id of the node.
 pub(crate) fn address(node: &Value, sender: &ConnectionAddr) -> Option<ConnectionAddr> {
     let [host, Value::Int(port), besides @ ..] = array(node)? else { return None };
     let host = match text(host)? {

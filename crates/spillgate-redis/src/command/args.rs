@@ -1,4 +1,4 @@
-//! Writes the arguments of one hit (one operation on one limit) for the general script, `decide.lua`.
+//! Writes the arguments of one hit for the general script, `decide.lua`.
 //!
 //! The fields must have the order and the widths that the Lua code in `scripts/general` reads. `decide.lua` reads the
 //! fields of every hit, and a function `read_quota` reads the fields of each algorithm.
@@ -32,15 +32,13 @@ use spillgate_core::{Algorithm, Anchor, Binding, Denied, Hit, Op, OpKind, Quota,
 use crate::command::bytes::Writer;
 use crate::settings::LogForm;
 
-/// A hit, the state in which it is counted, and the sum of the costs of all takes on that state.
+/// One hit, with what the general script needs to know about its state.
 pub(crate) struct HitArgs<'h, 'q> {
-    /// The hit itself.
     pub(crate) hit: &'h Hit<'q>,
     /// The position of the hit's state in KEYS, from 0.
     pub(crate) state: usize,
-    /// The sum of the costs of all takes on that state. Either all these takes fit, or none of them fits.
+    /// The sum of the costs of all takes on this state. Either all these takes fit, or none of them fits.
     pub(crate) cost_on_state: u64,
-    /// How logs are stored.
     pub(crate) log: LogForm,
 }
 
@@ -107,8 +105,7 @@ impl HitArgs<'_, '_> {
         }
     }
 
-    /// Returns the units that are charged even if they do not fit. A force, a settlement and a charged refusal charge such
-    /// units.
+    /// Returns the units that are charged even if they do not fit: by a force, a settlement or a charged refusal.
     fn due(&self) -> u64 {
         match self.hit.op {
             Op::Force { cost } => cost,
@@ -117,7 +114,6 @@ impl HitArgs<'_, '_> {
         }
     }
 
-    /// Returns the largest number of used units at which the takes on this state still fit.
     fn max_used(&self) -> u64 {
         max_used(self.hit, self.cost_on_state)
     }
@@ -132,8 +128,8 @@ impl HitArgs<'_, '_> {
             Op::Take { cost: 1.., max_wait_ns } if queue => max_wait_ns,
             _ => u64::MAX,
         };
-        // Units to give back are written as units. The script converts the units to debt with the T in the stored state. This T is
-        // known only in Redis, and it can differ from the T of the quota.
+        // Units to give back are written as units, and the script converts them to debt with the T in the stored state.
+        // Only Redis knows this T, and it can differ from the T of the quota.
         let is_refund = matches!(self.hit.op.kind(), OpKind::Refund | OpKind::Settle);
         out.time(if is_refund { self.cost() } else { self.cost().saturating_mul(interval_ns) });
         out.time((self.max_used() * interval_ns).min(longest_wait_ns));
@@ -194,8 +190,7 @@ impl HitArgs<'_, '_> {
 }
 
 /// Returns the largest number of used units at which the takes on the state of the hit still fit. `cost_on_state` is
-/// the sum of the costs of these takes. For an operation that is not a take, the result is the whole
-/// hard capacity.
+/// the sum of the costs of these takes. For an operation that is not a take, the result is the whole hard capacity.
 pub(crate) fn max_used(hit: &Hit<'_>, cost_on_state: u64) -> u64 {
     let cost = if hit.op.kind() == OpKind::Take { cost_on_state } else { 0 };
     hit.quota.hard_capacity().saturating_sub(cost)
@@ -210,7 +205,7 @@ pub(crate) fn receipt(hit: &Hit<'_>) -> Option<Receipt> {
     }
 }
 
-/// Returns the number that `decide.lua` and `take/all.lua` use for the algorithm. The first number is 1.
+/// Returns the number that `decide.lua` and `take/all.lua` use for the algorithm.
 pub(crate) fn algorithm(quota: &Quota, log: LogForm) -> u8 {
     match quota.algorithm() {
         Algorithm::TokenBucket | Algorithm::LeakyBucket => 1,

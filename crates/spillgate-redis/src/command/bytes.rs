@@ -27,7 +27,7 @@ impl Writer {
         self.0.extend_from_slice(&value.to_be_bytes()[8 - N..]);
     }
 
-    /// Appends a `B`: one byte.
+    /// Appends a `B`.
     pub(crate) fn byte(&mut self, value: u8) {
         self.0.push(value);
     }

@@ -34,9 +34,9 @@ const LENGTH: usize = "sg:{}:".len() + TAG + SUFFIX;
 /// The key of a state in Redis. It has 29 bytes: `sg:{tag}:suffix`. The key of a log in a sorted set is
 /// `sg:{tag}/suffix`. The key of a counter in a store without scripts is `sg:{tag}+suffix`.
 ///
-/// The tag determines the slot in a cluster. It depends only on the key of the hit, which is the hash of the descriptor.
-/// So the states of all limits of one descriptor are in one slot. The suffix depends on the key of the state. The tag and
-/// the suffix are bits of a keyed hash, written in base64url. So they contain no text of a client.
+/// The tag determines the slot in a cluster. It depends only on the key of the hit, which is the hash of the
+/// descriptor. So the states of all limits of one descriptor are in one slot. The suffix depends on the key of the
+/// state. Tag and suffix are bits of a keyed hash in base64url, so they contain no text of a client.
 ///
 /// ```
 /// use spillgate_core::{Binding, Hit, Op, Quota};
@@ -58,17 +58,17 @@ impl RedisKey {
         RedisKey::with(hit, LogForm::Packed)
     }
 
-    /// Returns the key of the state of `hit`. A log in a list and a log in a sorted set have different keys, so that a log
-    /// of one type is never read as a log of the other type.
+    /// Returns the key of the state of `hit`. Logs in lists and logs in sorted sets have different keys, so that one
+    /// form is never read as the other.
     #[must_use]
     pub fn with(hit: &Hit<'_>, log: LogForm) -> RedisKey {
         let is_zset = hit.quota.algorithm() == Algorithm::SlidingWindowLog && log == LogForm::Zset;
         RedisKey::new(hit.key, hit.state_key(), if is_zset { b'/' } else { b':' })
     }
 
-    /// Returns the key of the counter of one window, in a store without scripts. `number` is the number of the window.
+    /// Returns the key of the counter of one window, in a store without scripts. The `number` of the window changes the
+    /// suffix, so each window has a key of its own.
     pub(crate) fn of_counter(hit: &Hit<'_>, number: u64) -> RedisKey {
-        // The number of the window changes the suffix, so each window has a key of its own.
         let window = u128::from(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         RedisKey::new(hit.key, hit.state_key() ^ window, b'+')
     }
@@ -100,7 +100,6 @@ impl RedisKey {
         slot_of_tag(self.tag())
     }
 
-    /// Returns the tag: the part of the key that determines the slot.
     fn tag(&self) -> &[u8] {
         &self.0[4..4 + TAG]
     }

@@ -1,10 +1,10 @@
 //! Turns a request into what is sent to Redis: a call of a script, or a transaction of plain commands.
 //!
-//! Only this folder distinguishes scripts and transactions. The code that sends a command only asks for the key of the
-//! command, and lets this folder decode the reply.
+//! Apart from this folder, only `node/send.rs` treats scripts and transactions differently when it sends a command. A
+//! cluster asks the command for its slot, and this folder decodes the reply.
 //!
-//! The first example is a take of one unit with scripts. The second one is the same take without scripts. L is the
-//! limit. W is the window, which begins at its first hit:
+//! This is a take of one unit, first with scripts and then without. L is the limit, and W is the length of the window,
+//! which begins at its first hit:
 //!
 //! ```text
 //! EVALSHA <sha of take_window> 1 sg:{kP2d7}:Zx..  "" <cost, L - cost, W, 0>
@@ -19,9 +19,8 @@
 //! < [4, 0, 31734, ["1790000000", "123456"]]       4 is the count after the take
 //! ```
 //!
-//! The kernel (the pure decision code in `spillgate-core`) computes the answer from the state as it was before the
-//! request. A script returns this state. A transaction returns the count after the request, so the store subtracts the
-//! cost from it.
+//! The kernel computes the answer from the state as it was before the request. A script returns this state. A
+//! transaction returns the count after the request, so the store subtracts the cost.
 
 pub(crate) mod args;
 pub(crate) mod bytes;
@@ -50,7 +49,6 @@ const NAMED_KEYS_MAX: usize = 3;
 /// Turns requests into commands, as the settings say.
 #[derive(Debug)]
 pub(crate) struct Encoder {
-    /// How logs are stored.
     log: LogForm,
     /// Whether requests are sent as calls of scripts. Otherwise they are sent as transactions.
     scripts: bool,
@@ -69,7 +67,7 @@ pub(crate) enum Command<'e, 'r, 'q> {
     Plain(&'r PlainCommands),
 }
 
-/// The states that the reply to a refused request showed.
+/// The states in the reply to a refused request.
 pub(crate) struct ObservedStates {
     /// The server's time of the decision.
     pub(crate) now: Time,
@@ -116,8 +114,8 @@ impl Command<'_, '_, '_> {
         key.map_or(0, |key| key.slot())
     }
 
-    /// Adds the names of the keys to the error if an invalid value under one of these keys may be the cause. A key with
-    /// an invalid value causes errors until the operator deletes the key.
+    /// Adds the names of the keys to the error if an invalid value under one of these keys may be the cause. Such a key
+    /// causes errors until the operator deletes it.
     pub(crate) fn name_keys(&self, error: Error) -> Error {
         // An error inside a script comes from a value that the script cannot read.
         let is_script_error = error.kind == StoreErrorKind::Other && error.detail.contains("user_script:");
@@ -147,15 +145,15 @@ impl Command<'_, '_, '_> {
         matches!(self, Command::Script(_))
     }
 
-    /// Sets the latest time for a script, as [`ScriptCall::not_after`] does. Only refunds need a latest time.
-    /// Transactions never refund, so this method does nothing for them.
+    /// Sets the latest time for a script, as [`ScriptCall::not_after`] does. Only refunds need one, so this method does
+    /// nothing for transactions, which never refund.
     pub(crate) fn not_after(&mut self, latest: Time) {
         if let Command::Script(call) = self {
             call.not_after(latest);
         }
     }
 
-    /// Reads the reply. Returns what the reply means, and stores the decision about each hit in `decisions`.
+    /// Decodes the reply, and stores the decision about each hit in `decisions`.
     ///
     /// # Errors
     /// The reply is not a reply to this command.

@@ -1,7 +1,7 @@
 //! Plain commands on keys that count nothing: the lists that the servers of a fleet share.
 //!
-//! These commands need no decision. So their replies are only taken apart: into texts, in the order in which the server
-//! sent them.
+//! These commands need no decision. Their replies are only split into texts, in the order in which the server sent
+//! them.
 
 use redis::{Cmd, Pipeline, Value};
 
@@ -17,16 +17,15 @@ const NOTHING: u32 = u32::MAX;
 /// The texts of a reply. `None` for a text that does not exist.
 pub(crate) type PlainReply = Vec<Option<Vec<u8>>>;
 
-/// Some commands. Only the reply to the last one is used.
+/// One or more commands. Only the reply to the last one is used.
 #[derive(Debug)]
 pub(crate) struct PlainCommands {
     commands: Vec<Cmd>,
-    /// The keys of the commands, for texts of errors.
+    /// The key that errors name.
     pub(crate) key: String,
 }
 
 impl PlainCommands {
-    /// Returns one command.
     pub(crate) fn one(key: &str, command: &Cmd) -> PlainCommands {
         PlainCommands { commands: vec![command.clone()], key: key.to_owned() }
     }
@@ -37,12 +36,11 @@ impl PlainCommands {
         PlainCommands { commands, key: key.to_owned() }
     }
 
-    /// Returns the slot of all keys.
+    /// Returns the slot of all lists.
     pub(crate) fn slot() -> u16 {
         slot_of_tag(TAG)
     }
 
-    /// Appends the commands.
     pub(crate) fn write(&self, out: &mut Pipeline) {
         for (index, command) in self.commands.iter().enumerate() {
             out.add_command(command.clone());

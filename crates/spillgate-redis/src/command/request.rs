@@ -2,7 +2,7 @@
 //!
 //! This file uses no Redis client library, so a program can send the call over its own connections.
 //!
-//! The table shows which script serves which request. T is the interval in which a bucket gets one unit back:
+//! These scripts serve the requests. T is the interval in which a bucket gets one unit back:
 //!
 //! | request | script |
 //! |---|---|
@@ -33,9 +33,8 @@ const TAKE_BYTES: usize = 40;
 
 /// Returns whether the scripts can serve `op` on `quota`.
 ///
-/// There are bounds for a window that begins at multiples of its length, and for a window that has segments. Such a
-/// window can be at most 71 years long. The window and each segment must be a whole number of microseconds long,
-/// because the scripts compute with these lengths in microseconds.
+/// A window that begins at multiples of its length, or that has segments, can be at most 71 years long. The length of
+/// the window and of each segment must be a whole number of microseconds, because the scripts compute in microseconds.
 ///
 /// ```
 /// use std::time::Duration;
@@ -62,10 +61,8 @@ pub fn supports(quota: &Quota, op: OpKind) -> bool {
     representable && quota.supports(op)
 }
 
-/// Checks the number of hits of a whole request. A hit is one operation on one limit.
-///
-/// Requests come in through [`ScriptCall::with`] or through the store, and both call this function. The store calls
-/// this function before it splits a request by slots.
+/// Checks the number of hits. The store calls this function before it splits a request by slots, so that the bound
+/// holds for the whole request.
 ///
 /// # Errors
 /// [`StoreErrorKind::Malformed`] for too many hits.
@@ -75,10 +72,9 @@ pub(crate) fn check_number(hits: &[Hit<'_>]) -> Result<(), StoreError> {
 
 /// A request whose states are all in one slot, as one call of a script.
 ///
-/// A request in several slots becomes one call for each slot. If the request has hits with [`Binding::Quota`], these
-/// hits must be shadow hits (hits that never refuse) in the calls. The reason is that one such hit that passes is
-/// enough to admit the request, and this hit may be in another slot. [`Verdict::of`] then forms the verdict of the
-/// whole request.
+/// A request in several slots becomes one call for each slot. Hits with [`Binding::Quota`] must then be shadow hits,
+/// because one of them that passes is enough to admit the request, and that one may be in another slot.
+/// [`Verdict::of`] computes the verdict on the whole request.
 ///
 /// ```
 /// use spillgate_core::{Binding, Decision, Hit, Op, Quota, Time};
@@ -97,9 +93,7 @@ pub(crate) fn check_number(hits: &[Hit<'_>]) -> Result<(), StoreError> {
 /// ```
 #[derive(Debug)]
 pub struct ScriptCall<'r, 'q> {
-    /// The request.
     hits: &'r [Hit<'q>],
-    /// How logs are stored.
     log: LogForm,
     /// The key of each state, once.
     keys: SmallVec<[RedisKey; 4]>,
@@ -112,16 +106,15 @@ pub struct ScriptCall<'r, 'q> {
     arguments: [Vec<u8>; 3],
 }
 
-/// One take, as its script reads the take.
+/// One take that can share a call with others, as the script reads it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EncodedTake<'r> {
     /// One of the scripts in [`Script::EACH`].
     pub(crate) script: &'static Script,
-    /// The time of the decision in nine bytes. If this field is empty, the script reads the server's clock.
+    /// The time of the decision in nine bytes. Empty if the script has to read the server's clock.
     pub(crate) time: &'r [u8],
-    /// The key of the state.
     pub(crate) key: &'r [u8],
-    /// The argument of the take. All arguments for one script have the same length.
+    /// All arguments for one script have the same length.
     pub(crate) argument: &'r [u8],
 }
 
@@ -183,19 +176,20 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
         Ok(request)
     }
 
-    /// Returns the script to run.
+    /// Returns the script to run. It is another one after [`Decoded::CallAgain`] and after
+    /// [`not_after`](ScriptCall::not_after).
     #[must_use]
     pub fn script(&self) -> &'static Script {
         self.script
     }
 
-    /// Returns the KEYS of the script.
+    /// Returns the KEYS of the script: the key of each state, once.
     #[must_use]
     pub fn keys(&self) -> &[RedisKey] {
         &self.keys
     }
 
-    /// Returns the ARGV of the script.
+    /// Returns the ARGV of the script: two arguments, or three after [`not_after`](ScriptCall::not_after).
     pub fn arguments(&self) -> impl Iterator<Item = &[u8]> {
         let [.., latest] = &self.arguments;
         self.arguments.iter().map(Vec::as_slice).take(2 + usize::from(!latest.is_empty()))
@@ -225,7 +219,7 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
             let mut out = Writer(Vec::with_capacity(TAKE_BYTES));
             return Some((write_take(hit, self.log, &mut out)?, out.0));
         }
-        // Each hit must be on a different state, and its refusal must refuse the request.
+        // Each hit must be on a state of its own, and its refusal must refuse the request.
         let distinct = self.keys.len() == self.hits.len() && !self.hits.is_empty();
         if !distinct || self.hits.iter().any(|hit| hit.binding != Binding::Enforce) {
             return None;
@@ -260,8 +254,8 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
         Hit::cost_of_takes(same.map(|(hit, _)| hit))
     }
 
-    /// Decides the request from the reply of the script. The kernel (the pure decision code in `spillgate-core`) computes
-    /// the decisions from the states as they were before the request.
+    /// Decides the request from the reply of the script. The kernel computes the decisions from the states as they were
+    /// before the request.
     ///
     /// # Errors
     /// The reply is not a reply of this script, or the verdict of the script differs from that of the kernel.
@@ -291,8 +285,8 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
         Ok(Decoded::Verdict(verdict))
     }
 
-    /// Turns the call into a call of the general script. The general script can decide every state, so a request needs at
-    /// most two calls.
+    /// Turns the call into a call of the general script, which can decide every state. So a request needs at most two
+    /// calls.
     fn call_again(&mut self) -> Decoded {
         (self.script, self.arguments[1]) = self.general_script();
         Decoded::CallAgain
@@ -353,8 +347,8 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
     }
 }
 
-/// Returns the decisions of the kernel about `hits` in a request that is refused for another reason, for example by a
-/// hit in another slot. To get these decisions, the kernel decides `hits` and one more take, which never fits.
+/// Returns the kernel's decisions about `hits` in a request that is refused for another reason, for example by a hit in
+/// another slot. To get them, the kernel decides `hits` and one more take, which never fits.
 pub(crate) fn decide_refused(
     states: &mut SmallVec<[State; 4]>,
     state_of: &[usize],
@@ -373,11 +367,10 @@ pub(crate) fn decide_refused(
     decisions
 }
 
-/// The parts of a reply.
 struct ReplyParts<'b, 'q> {
     /// The time of the decision.
     now: Time,
-    /// The verdict of the general script.
+    /// The verdict of the general script. `None` if another script replied.
     allowed: Option<bool>,
     /// The bytes of each state as it was before the request.
     raws: SmallVec<[&'b [u8]; 4]>,

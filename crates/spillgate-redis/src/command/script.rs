@@ -3,7 +3,7 @@
 //! A script checks whether a request fits, charges it, and returns the states as they were before the request. Redis
 //! executes a script as one atomic step.
 //!
-//! The Lua files describe the arguments and the replies. This is a short version:
+//! The Lua files describe the arguments and the replies in full. In short:
 //!
 //! | script | KEYS | reply |
 //! |---|---|---|
@@ -15,7 +15,7 @@
 use std::fmt;
 use std::sync::OnceLock;
 
-/// A complete script, as Redis gets it. [`ScriptCall`](crate::ScriptCall) says which one a request needs.
+/// A complete script, as Redis gets it. A [`ScriptCall`](crate::ScriptCall) names the script that a request needs.
 ///
 /// ```
 /// use spillgate_redis::Script;
@@ -28,7 +28,7 @@ pub struct Script {
     pub name: &'static str,
     /// The source, as SCRIPT LOAD takes it.
     pub source: &'static str,
-    /// The SHA-1 of the source. It is computed when it is first needed.
+    /// The SHA-1 of the source, once it was needed.
     sha: OnceLock<String>,
 }
 
@@ -191,13 +191,12 @@ impl Script {
     /// The scripts that decide several takes, each independently of the others.
     pub(crate) const EACH: [&'static Script; 3] = [Script::TAKE_BUCKET, Script::TAKE_WINDOW, Script::TAKE_COUNTER];
 
-    /// Returns a script with this name and source.
     const fn new(name: &'static str, source: &'static str) -> Script {
         Script { name, source, sha: OnceLock::new() }
     }
 
-    /// Returns the SHA-1 of the source in hexadecimal digits, as EVALSHA needs it. If any byte of the source changes,
-    /// the SHA-1 changes. So spillgate servers of two versions never call each other's scripts.
+    /// Returns the SHA-1 of the source in hexadecimal digits, as EVALSHA needs it. A script that differs in any byte
+    /// has another SHA-1. So two versions of spillgate never call each other's scripts.
     pub fn sha(&self) -> &str {
         self.sha.get_or_init(|| sha1_smol::Sha1::from(self.source).digest().to_string())
     }

@@ -1,8 +1,8 @@
 //! Estimates the current time of the Redis server from the last time that the server reported.
 //!
-//! A store without scripts sends transactions of plain commands. A transaction must contain the keys of its counters. If
-//! windows begin at multiples of their length since the epoch, a key contains the number of the window. The store
-//! computes the number from the server's time, so it has to know the server's time before it sends the transaction.
+//! A store without scripts sends transactions of plain commands, which contain the keys of their counters. If windows
+//! begin at multiples of their length since the epoch, such a key depends on the number of the window. So the store
+//! needs the server's time before it sends the transaction.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,7 +13,6 @@ use tokio::time::Instant;
 /// less than a millisecond, so a report that is at most one second old is exact enough.
 const MAX_AGE_NS: u64 = 1_000_000_000;
 
-/// Computes the server's time from its last reply and the local clock.
 #[derive(Debug)]
 pub(crate) struct ServerClock {
     start: Instant,
@@ -34,8 +33,7 @@ impl ServerClock {
     }
 
     fn at(&self, passed_ns: u64) -> Option<Time> {
-        // `ahead_ns` is read after `reported_ns`. So the value of `ahead_ns` belongs to the same report or to a later
-        // report.
+        // `ahead_ns` is read after `reported_ns`, so it belongs to the same report or to a later one.
         let reported_ns = self.reported_ns.load(Ordering::Acquire);
         let counts = reported_ns > 0 && passed_ns.saturating_sub(reported_ns) <= MAX_AGE_NS;
         counts.then(|| Time::from_nanos(self.ahead_ns.load(Ordering::Relaxed).saturating_add(passed_ns)))

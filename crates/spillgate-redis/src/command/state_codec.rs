@@ -1,7 +1,6 @@
 //! Decodes states: the bytes that Redis stores, and the bytes of a reply.
 //!
-//! The scripts and the kernel (the pure decision code in `spillgate-core`) must agree on every byte. Servers of older
-//! versions use the same keys.
+//! The scripts and the kernel must agree on every byte. Spillgate servers of older versions use the same keys.
 //!
 //! A bucket stores its debt (the units that are used) as time. TAT is the time when all debt is paid. T is the interval
 //! in which the debt of one unit is paid. No debt exceeds 2^b ns. These are the states that are strings, with their
@@ -14,14 +13,13 @@
 //! | counter of n segments | start of the newest segment (5 bytes of seconds, 3 of microseconds), then n + 1 counts, newest first. A count has 5 bytes: 8 + 2 * 5 = 18 for n = 1. All counts have 7 bytes if one of them is 2^40 or more, or if a penalty with its length follows |
 //!
 //! If a key has ever had a penalty, its value has three more fields: the end of the penalty, the length of the penalty
-//! (both 5 + 4), and one byte. For a bucket this byte is b. For other states it has no meaning. Before these fields,
-//! such a value has its body: the fields in the table, for a bucket without b. The body is all zeros if nothing is
-//! used. The length of a value shows which fields it has.
+//! (both 5 + 4), and one byte. For a bucket this byte is b. For other states it has no meaning. These fields follow the
+//! body: the fields in the table, without b for a bucket. The body is all zeros if nothing is used. The length of a
+//! value shows which fields it has.
 //!
-//! States that older servers wrote are read too. They have neither b nor the length of a penalty. If they have a penalty
-//! and nothing is used, they have no body. Windows and counters without a penalty have not changed. An older server
-//! cannot read a bucket of this version, or a string with a penalty. It then answers as its setting `on_store_failure`
-//! says.
+//! States that older servers wrote are read too. They have neither b nor the length of a penalty, and no body if they
+//! have a penalty and nothing is used. Windows and counters without a penalty have not changed. An older server cannot
+//! read a bucket of this version, or a string with a penalty. It then answers as its setting `on_store_failure` says.
 //!
 //! Logs are lists or sorted sets, and leases are hashes (`log.lua`, `leases.lua`). A script returns only the part of
 //! such a state that its request needs. From this part the kernel computes the same decision as from the whole state:
@@ -52,8 +50,8 @@ const ANY_DEBT: u64 = 63;
 const LOG_ENTRY: usize = 11;
 /// The number of bytes of a lease in a reply.
 const LEASE: usize = 30;
-/// The length of a penalty, or the life of a lease, if Redis has not sent it: 146 years. If the clock is set back, the
-/// kernel shortens what would last longer than this. So it does not shorten such a penalty or lease.
+/// The length of a penalty, or the life of a lease, that Redis has not sent: 146 years. When the clock is set back, the
+/// kernel shortens a penalty or lease that would last longer than its length. With this length, it shortens none.
 const LONGEST_LIFE_NS: u64 = 1 << 62;
 
 /// Counts below this number are stored in five bytes.
@@ -152,8 +150,8 @@ fn body(reader: &mut Reader<'_>, quota: &Quota, hits: &[Hit<'_>], words: &mut Sm
     }
 }
 
-/// Reads the leases of a reply. A reply has only the sum of the leases that no hit names. This sum becomes one lease with
-/// an unused id.
+/// Reads the leases of a reply. Of the leases that no hit names, a reply has only the sum, which becomes one lease with
+/// an id that no hit names.
 fn leases(reader: &mut Reader<'_>, hits: &[Hit<'_>], words: &mut SmallVec<[u64; 8]>) -> Option<()> {
     let (last_id, permits, end) = (reader.time()?, reader.integer(3)?, reader.time()?);
     words.push(last_id);
@@ -161,7 +159,6 @@ fn leases(reader: &mut Reader<'_>, hits: &[Hit<'_>], words: &mut SmallVec<[u64; 
         words.extend([reader.time()?, reader.time()?, reader.time()?, reader.integer(3)?]);
     }
     if permits > 0 {
-        // No hit names the id of this one lease. Its life is so long that it is not cut when the clock is set back.
         let is_named = |id: u64| hits.iter().filter_map(receipt).any(|receipt| receipt.mark == id);
         let id = (0..=last_id).find(|id| !is_named(*id))?;
         words.extend([id, LONGEST_LIFE_NS, end, permits]);
@@ -171,7 +168,7 @@ fn leases(reader: &mut Reader<'_>, hits: &[Hit<'_>], words: &mut SmallVec<[u64; 
 
 /// Returns whether the scripts for takes can read this state. They can read an empty state. They cannot read a state with
 /// a penalty, with a count of 2^40 or more in a counter, or with leases. A bucket must have T and b of `quota` and a debt
-/// of at most 2^b. If its debt is paid, it can have any T and b.
+/// of at most 2^b ns. If all its debt is paid, it can have any T and b.
 pub(crate) fn is_plain(raw: &[u8], quota: &Quota, now: Time) -> bool {
     let length = match quota.algorithm() {
         Algorithm::TokenBucket | Algorithm::LeakyBucket => return raw.is_empty() || is_plain_bucket(raw, quota, now),
@@ -183,8 +180,6 @@ pub(crate) fn is_plain(raw: &[u8], quota: &Quota, now: Time) -> bool {
     raw.is_empty() || raw.len() == length
 }
 
-/// Returns whether the scripts for takes can read this bucket. It must have no penalty. It must also have T and b of
-/// `quota`, or no debt.
 fn is_plain_bucket(raw: &[u8], quota: &Quota, now: Time) -> bool {
     let mut reader = Reader(raw);
     let (Some(tat), Some(interval), Some(bits)) = (reader.time(), reader.time(), reader.integer(1)) else {

@@ -1,19 +1,18 @@
 //! Sends a request without scripts, as one transaction of plain commands.
 //!
-//! Some servers and proxies refuse scripts. Without scripts a request can only take from fixed windows, or peek at them
-//! (a peek reads a limit and charges nothing). Each hit (one operation on one limit) is decided independently, in order.
-//! A take increments the counter of its window. Then the kernel (the pure decision code in `spillgate-core`) decides the
-//! hit from the count as it was before the increment.
+//! Some servers and proxies refuse scripts. Without scripts a request can only take from fixed windows, or peek at
+//! them. Each hit is decided independently, in order. A take increments the counter of its window. Then the kernel
+//! decides the hit from the count as it was before the increment.
 //!
-//! A refused take increments its counter too, unless its cost is above the limit. So a counter may exceed the limit.
-//! The admitted units of a window never exceed the limit.
+//! A refused take increments its counter too, unless its cost is above the limit. So a counter may exceed the limit,
+//! but the admitted units of a window never do.
 //!
 //! There are two kinds of windows:
 //!
-//! * A window by the first hit begins with the first unit of its counter. It ends when the counter expires on the server.
-//! * A window since the epoch has a number, which is part of the key of the counter. The store computes this number from
-//!   the [server's time](ServerClock). If the store does not know the server's time, it first sends a transaction that
-//!   only asks for the time.
+//! * A first-hit window begins with the first unit of its counter. It ends when the counter expires on the server.
+//! * An epoch window has a number, which is part of the key of the counter. The store computes this number from the
+//!   [server's time](ServerClock). If the store does not know the server's time, it first sends a transaction that only
+//!   asks for the time.
 //!
 //! A request with two hits, one take of 2 units and one peek, sends these commands:
 //!
@@ -42,15 +41,14 @@ use crate::command::key::RedisKey;
 use crate::command::request::{Decoded, KeyedStates};
 use crate::command::server_clock::ServerClock;
 
-/// The commands that a store without scripts calls. Its Redis user needs the right to call only these commands, on keys
+/// The commands that a store without scripts calls. Its Redis user needs only the right to call these commands on keys
 /// `sg:*`. [`SCRIPT_COMMANDS`](crate::SCRIPT_COMMANDS) shows how to write such an ACL rule.
 pub const TRANSACTION_COMMANDS: [&str; 7] = ["EXEC", "GET", "INCRBY", "MULTI", "PEXPIRE", "PTTL", "TIME"];
 
 /// PEXPIRE and PTTL count in this unit.
 const MILLISECOND_NS: u64 = 1_000_000;
-/// The counter of a window since the epoch lives for `W + min(W, LATE_NS)`, where W is the length of the window. The
-/// store estimates the server's time, and the estimate can be behind the real time of the server. If it is behind by
-/// less than `min(W, LATE_NS)`, the store still finds the counter.
+/// The counter of an epoch window of length W lives for `W + min(W, LATE_NS)`. So the store still finds the counter if
+/// its estimate of the server's time is behind by less than `min(W, LATE_NS)`.
 const LATE_NS: u64 = 60_000_000_000;
 /// The number of bytes of the server's time at the end of a reply: eight for seconds, and eight for microseconds.
 const TIME_BYTES: usize = 16;
@@ -72,13 +70,12 @@ pub(crate) fn supports(quota: &Quota, op: OpKind) -> bool {
 /// The counter of one hit.
 #[derive(Debug)]
 struct Counter {
-    /// The key of this window's counter.
     key: RedisKey,
     /// The units to add. 0 means that the counter is only read.
     cost: u64,
     /// How long a new counter lives.
     life_ms: u64,
-    /// When the window began, in nanoseconds since the epoch. `None` for a window by the first hit.
+    /// When the window began, in nanoseconds since the epoch. `None` for a first-hit window.
     start: Option<u64>,
 }
 
@@ -87,7 +84,6 @@ struct Counter {
 pub(crate) struct Transaction<'c, 'r, 'q> {
     /// Stores the server's time from each reply.
     clock: &'c ServerClock,
-    /// The request.
     hits: &'r [Hit<'q>],
     /// One counter for each hit. If the server's time is needed and not known, there are no counters, and the transaction
     /// only asks for the time.
@@ -114,12 +110,11 @@ impl<'c, 'r, 'q> Transaction<'c, 'r, 'q> {
         Ok(Transaction { clock, hits, counters: counters(hits, clock) })
     }
 
-    /// Returns a key that is in the same slot as all counters. It need not be the key of a counter.
+    /// Returns a key in the slot of all counters. It need not be the key of a counter.
     pub(crate) fn key(&self) -> Option<RedisKey> {
         self.hits.first().map(RedisKey::of)
     }
 
-    /// Returns the keys of all counters.
     pub(crate) fn counters(&self) -> impl Iterator<Item = RedisKey> {
         self.counters.iter().map(|counter| counter.key)
     }
@@ -191,13 +186,13 @@ struct Reading {
 }
 
 impl Reading {
-    /// Returns the decision of the kernel about the hit, with this count.
+    /// Returns the kernel's decision about the hit, corrected for the units of refused takes.
     fn decide(&self, hit: &Hit<'_>) -> Option<Decision> {
         let mut decisions = [Decision::default()];
         decide(&mut [window(self.start, self.before)?], &[0], &[*hit], Time::from_nanos(self.at), &mut decisions);
         let [decision] = decisions;
-        // A refused take is charged as well, so fewer units can remain than the kernel computes. Nothing can be
-        // refunded, so there is no receipt.
+        // A refused take is charged as well, so fewer units can remain than the kernel computes. There is no receipt,
+        // because nothing can be refunded.
         let remaining = decision.remaining.min(decision.limit.saturating_sub(self.after));
         Some(decision.with_remaining(remaining).without_receipt())
     }
@@ -209,8 +204,7 @@ fn window(start: u64, units: u64) -> Option<State> {
 }
 
 impl Counter {
-    /// Returns the counter of the hit. `None` if its window is a window since the epoch and the server's time is not
-    /// known.
+    /// Returns the counter of the hit. `None` for an epoch window if the server's time is not known.
     fn of(hit: &Hit<'_>, clock: &ServerClock) -> Option<Counter> {
         let (quota, window_ns) = (hit.quota, hit.quota.window_ns());
         let cost = match hit.op {
@@ -241,8 +235,7 @@ impl Counter {
         // exist or does not expire.
         let left_ms = reader.integer(8)?.cast_signed().max(0).unsigned_abs() + 1;
         let (start, at) = match self.start {
-            // The next window may already have begun on the server. So the time of the decision is kept within the
-            // window of the counter.
+            // The next window may already have begun on the server.
             Some(start) => (start, now.as_nanos().clamp(start, start + window_ns - 1)),
             None => {
                 let left_ns = left_ms.saturating_mul(MILLISECOND_NS).min(window_ns);

@@ -1,7 +1,6 @@
 //! Makes connections: opens the socket, starts TLS if needed, and logs in.
 //!
-//! Every connection of the store, to a server or to a sentinel, is made here. So no connection can skip TLS or the
-//! login.
+//! All connections of the store, to servers and to sentinels, are made here. So none of them can skip TLS or the login.
 //!
 //! A login looks like this on the wire. AUTH is sent only if the user has a password, and SELECT only for a database
 //! other than 0:
@@ -31,8 +30,8 @@ use crate::connection::{CallCounters, Connection};
 use crate::error::Error;
 use crate::settings::Settings;
 
-/// The future that writes commands and reads replies. It must be polled for as long as replies are needed. It ends when
-/// the connection ends.
+/// The future that writes commands and reads replies, until the connection ends. It must be polled for as long as
+/// replies are needed.
 type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A connection may wait for one reply for each request in flight, and for this many further replies. A request of
@@ -124,33 +123,29 @@ impl Connector {
         OpenConnection { connection, driver: Box::pin(driver), address: address.clone() }
     }
 
-    /// Returns the reply to one command, which is sent on a new connection. This is for rare commands, such as CLUSTER
-    /// SLOTS.
+    /// Sends one command on a new connection, and returns the reply. This is for rare commands, such as CLUSTER SLOTS.
     pub(crate) async fn query_once(&self, address: &ConnectionAddr, command: &Cmd) -> Result<Value, Error> {
         self.open(address, &self.user).await?.query(command).await
     }
 }
 
-/// A connection that is logged in, with its driver and its address.
+/// A connection whose driver does not run in a task yet.
 pub(crate) struct OpenConnection {
-    /// Sends commands.
     pub(crate) connection: Connection,
     /// Must be polled until the last reply has come. Dropping it closes the socket.
     pub(crate) driver: Driver,
-    /// The address of the server.
     pub(crate) address: ConnectionAddr,
 }
 
 impl OpenConnection {
-    /// Logs in. PING is sent first, because a server that closes the connection at once gives the reason in its reply.
-    /// For example, a server with too many clients does that.
+    /// Logs in. PING is sent first, because a server that closes the connection at once, for example one with too many
+    /// clients, gives the reason in its reply.
     async fn log_in(&mut self, user: &RedisConnectionInfo) -> Result<(), Error> {
         let logs_in = user.password().is_some();
         match driven(&mut self.driver, self.connection.send(&cmd("PING"))).await {
-            // NOAUTH means that the user is not logged in yet. If the user has no password, no AUTH follows, so NOAUTH
-            // is an error here. If it were accepted, SCRIPT LOAD would come next. Redis closes a connection that sends
-            // a very long command without a login, and the error would no longer be NOAUTH. NOPERM only means that the
-            // user has no right to call PING.
+            // Before AUTH, NOAUTH is expected. Without a password no AUTH follows, so NOAUTH is an error here.
+            // Otherwise SCRIPT LOAD would come next. Redis closes a connection that sends such a long command without a
+            // login, and the user would not see NOAUTH. NOPERM only means that the user has no right to call PING.
             Err(error) if logs_in && error.code() == Some("NOAUTH") || error.code() == Some("NOPERM") => {}
             reply => drop(reply.map_err(Error::of_redis)?),
         }
@@ -166,7 +161,7 @@ impl OpenConnection {
         Ok(())
     }
 
-    /// Returns the reply to one command. This method polls the driver, because no task polls it yet.
+    /// Returns the reply to one command.
     pub(crate) async fn query(&mut self, command: &Cmd) -> Result<Value, Error> {
         driven(&mut self.driver, self.connection.send(command)).await.map_err(Error::of_redis)
     }
@@ -180,7 +175,7 @@ impl OpenConnection {
     }
 }
 
-/// Polls the driver until the reply has come. This is for a connection whose driver does not run in a task yet.
+/// Polls the driver until the reply has come, because no task polls it yet.
 async fn driven<T>(driver: &mut Driver, reply: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
     tokio::pin!(reply);
     tokio::select! {

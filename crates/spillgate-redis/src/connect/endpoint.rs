@@ -1,7 +1,7 @@
 //! An endpoint: a server at a fixed address, or the primary that sentinels name.
 //!
-//! Each time the pool of connections makes a connection, the endpoint asks the sentinels again, if there are any. So
-//! after a failover the pool connects to the new primary.
+//! For each new connection, the endpoint asks the sentinels again, if there are any. So after a failover the pool
+//! connects to the new primary.
 //!
 //! A primary that sentinels name is checked before it is used, because a failover may have happened since the sentinels
 //! replied:
@@ -24,11 +24,9 @@ use crate::connect::sentinel::Sentinels;
 use crate::connect::url::address_text;
 use crate::error::Error;
 
-/// A server and the way to find it.
 pub(crate) struct Endpoint {
     /// Makes the connections, and has the users that log in.
     pub(crate) connector: Arc<Connector>,
-    /// Where the server is.
     pub(crate) location: Location,
 }
 
@@ -41,8 +39,8 @@ pub(crate) enum Location {
 }
 
 impl Endpoint {
-    /// Finds the server, connects, logs in, and loads the scripts if the settings use them. The first request then does
-    /// not fail with NOSCRIPT.
+    /// Finds the server, connects, logs in, and loads the scripts if the settings use them. Otherwise the first request
+    /// would get NOSCRIPT.
     ///
     /// # Errors
     /// The same errors as [`reach`](Endpoint::reach) returns, and those of SCRIPT LOAD.
@@ -58,8 +56,8 @@ impl Endpoint {
         Ok(connected)
     }
 
-    /// Finds the server, connects and logs in. The doctor (the examination in `src/doctor`) calls this function,
-    /// because the doctor loads scripts by itself.
+    /// Finds the server, connects and logs in. The [doctor](crate::doctor) calls this function, because it loads
+    /// scripts by itself.
     ///
     /// # Errors
     /// An error if the server or the sentinels cannot be reached, or if the login fails.
@@ -91,7 +89,7 @@ impl Endpoint {
     }
 }
 
-/// Returns whether this first element of the reply to ROLE names a primary.
+/// Returns whether this is the role of a primary. `role` is the first element of the reply to ROLE.
 fn is_primary(role: &Value) -> bool {
     matches!(role, Value::BulkString(role) if role == b"master")
 }

@@ -1,8 +1,8 @@
 //! Asks sentinels for the address of the primary.
 //!
 //! During a failover, sentinels may report different primaries. Each sentinel also reports an epoch, a number that
-//! grows with each failover. The sentinel with the greatest epoch has seen the latest failover and is right. So all
-//! sentinels are asked, and their epochs are compared.
+//! grows with each failover. So the store asks all sentinels: the one with the greatest epoch has seen the latest
+//! failover and is right.
 //!
 //! Each sentinel gets two commands in one write:
 //!
@@ -51,12 +51,11 @@ pub(crate) struct Sentinels {
     /// The epoch of the latest failover that a sentinel has reported. An earlier epoch is accepted only if every
     /// sentinel reports an earlier epoch.
     epoch: AtomicU64,
-    /// The primary of the last connection. It is used if no sentinel replies.
+    /// The primary of the last connection, for the case that no sentinel replies.
     last: ArcSwapOption<ConnectionAddr>,
 }
 
 impl Sentinels {
-    /// Creates the list of sentinels. None of them has been asked yet.
     pub(crate) fn new(addresses: Vec<ConnectionAddr>, name: String) -> Sentinels {
         Sentinels { addresses, name, epoch: AtomicU64::new(0), last: ArcSwapOption::empty() }
     }
@@ -70,10 +69,10 @@ impl Sentinels {
     /// replies, this is the address of the last primary. This method waits for `connector.sentinels_within` at most.
     ///
     /// # Errors
-    /// If no sentinel reports a primary, and no last primary can be used: the error of a sentinel, with its address. If
-    /// several sentinels failed in time, this is the error of the one that comes last in the URL. If none failed in
-    /// time: [`Timeout`](StoreErrorKind::Timeout). [`ReadOnly`](StoreErrorKind::ReadOnly) if only some sentinels
-    /// replied, and all of these missed a failover that the store already knows.
+    /// If no sentinel reports a primary, and no last primary can be used: the error of a sentinel, with its address. Of
+    /// the sentinels that failed during the wait, this is the one that comes last in the URL. If none of them failed:
+    /// [`Timeout`](StoreErrorKind::Timeout). [`ReadOnly`](StoreErrorKind::ReadOnly) if only some sentinels replied, and
+    /// all of these missed a failover that the store already knows.
     pub(crate) async fn address(&self, connector: &Connector) -> Result<ConnectionAddr, Error> {
         let most = self.addresses.len() / 2 + 1;
         let mut replies: FuturesUnordered<_> = self
@@ -124,8 +123,8 @@ impl Sentinels {
         Ok(address)
     }
 
-    /// Returns the address of the primary according to each sentinel, for the doctor (the examination in `src/doctor`).
-    /// Each sentinel has the time `within` to reply.
+    /// Returns the address of the primary according to each sentinel, for the [doctor](crate::doctor). Each sentinel
+    /// has the time `within` to reply.
     pub(crate) async fn each(
         &self,
         connector: &Connector,

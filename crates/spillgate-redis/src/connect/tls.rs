@@ -1,7 +1,7 @@
 //! TLS to servers and sentinels: which certificates are trusted, and which names they must have.
 //!
-//! The usual verifier (webpki) refuses two setups that are common for Redis. One is a self-signed certificate that the
-//! server uses itself. The other is a certificate with another name than the host.
+//! The usual verifier (webpki) refuses two setups that are common for Redis: a server with a self-signed certificate,
+//! and a certificate with another name than the host.
 //!
 //! | the server's certificate | accepted |
 //! |---|---|
@@ -30,16 +30,15 @@ use tokio_rustls::rustls::{
 use crate::error::{Cause, Error};
 use crate::settings::Tls;
 
-/// Makes connections secure.
 pub(crate) struct TlsClient {
-    /// Has the trusted authorities and the client's certificate. It is shared by all connections.
+    /// Has the trusted authorities and the client's certificate. All connections share it.
     connector: TlsConnector,
     /// The name that a certificate must have. `None` if the certificate must have the name of the host.
     name: Option<ServerName<'static>>,
 }
 
 impl TlsClient {
-    /// Parses the certificates of the settings. They are not read again later, so a new certificate needs a new store.
+    /// Parses the certificates of the settings, once: a new certificate needs a new store.
     ///
     /// # Errors
     /// A certificate, a key or the name is invalid.

@@ -1,7 +1,7 @@
 //! Parses the URL of a store: where the servers are, how they are found, and which user logs in.
 //!
-//! The client library ignores parts of a URL that it does not know. Here every mistake is an error, because a URL with
-//! a mistake could select the wrong database or user.
+//! The client library ignores parts of a URL that it does not know. Here every mistake is an error, because it could
+//! select the wrong database or user.
 //!
 //! | URL | servers | user | database |
 //! |---|---|---|---|
@@ -18,7 +18,7 @@ use spillgate_core::StoreErrorKind;
 
 use crate::error::Error;
 
-/// The port of a sentinel, if the URL does not contain its port.
+/// The port of a sentinel that has no port in the URL.
 const SENTINEL_PORT: u16 = 26379;
 /// The maximum number of addresses in a URL. To read the slot map of a cluster, the store can try each of these
 /// addresses.
@@ -32,13 +32,10 @@ pub(crate) fn address_text(address: &ConnectionAddr) -> String {
     }
 }
 
-/// A parsed URL.
 pub(crate) struct Url {
-    /// Where the servers are.
     pub(crate) servers: Servers,
     /// The user for the servers, and the database.
     pub(crate) user: RedisConnectionInfo,
-    /// Whether connections use TLS.
     pub(crate) is_secure: bool,
 }
 
@@ -53,10 +50,10 @@ pub(crate) enum Servers {
 }
 
 impl Url {
-    /// Parses the URL of a store. It resolves no names and reads no files.
+    /// Parses the URL of a store, without resolving names or reading files.
     ///
     /// # Errors
-    /// The text is not the URL of a store. The error says what is wrong with it.
+    /// The error says what is wrong with the URL.
     pub(crate) fn parse(url: &str) -> Result<Url, Error> {
         let (scheme, rest) = url.split_once("://").ok_or_else(|| invalid("no scheme in the URL of the store"))?;
         match scheme {
@@ -68,7 +65,7 @@ impl Url {
         }
     }
 
-    /// Parses the URL of one server. Each host of a cluster or of sentinels is parsed by this function too.
+    /// Parses the URL of one server. The hosts of clusters and of sentinels become such URLs too.
     fn one(url: &str, is_secure: bool) -> Result<Url, Error> {
         refuse_what_would_be_ignored(url)?;
         let info = url.into_connection_info().map_err(Error::of_redis)?;
@@ -126,8 +123,8 @@ impl MultiHost<'_> {
     }
 }
 
-/// Returns the addresses of all hosts, and the URL as parsed with the first host. `port` is the port of each host that
-/// has no port in the URL. If `port` is `None`, such a host has the port of a server, 6379.
+/// Returns the addresses of all hosts, and the URL as parsed with the first host. A host without a port gets `port`, or
+/// 6379, the port of a server, if `port` is `None`.
 fn addresses(
     credentials: &str,
     hosts: &str,
@@ -187,7 +184,6 @@ fn refuse_what_would_be_ignored(url: &str) -> Result<(), Error> {
     }
 }
 
-/// Returns an error with this detail.
 fn invalid(what: &'static str) -> Error {
     Error::new(StoreErrorKind::Other, what)
 }

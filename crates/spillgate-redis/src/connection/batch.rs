@@ -1,6 +1,5 @@
 //! Collects takes that are sent together. One call of a script decides all these takes, each independently of the others.
-//!
-//! One call for many takes can halve the cost of these takes for the server.
+//! This can halve what a take costs the server.
 //!
 //! Takes share a call if they have the same script and the same time. The time is almost always empty, which means that
 //! the server's clock decides. Three takes on buckets become this call:
@@ -20,12 +19,11 @@ use tokio::sync::oneshot;
 use crate::command::request::EncodedTake;
 use crate::command::script::Script;
 
-/// One call has at most this many takes. Other clients of the server wait while it executes a call, so this number bounds
-/// their wait to 0.1 to 0.2 ms.
+/// The maximum number of takes in one call. All other clients wait while the server executes a call, and this number
+/// bounds their wait to 0.1 to 0.2 ms.
 const TAKES_MAX: usize = 32;
-/// For each new take, this many batches are searched for one that the take fits in. The same number of batches is kept
-/// and reused. If the server's clock decides, there are at most three kinds of batches, one for each script that can
-/// decide several takes.
+/// A new take is compared with this many batches, and as many are kept for reuse. This is enough: with the server's
+/// clock there are only three kinds of batches, one for each script that can decide several takes.
 const BATCHES_KEPT: usize = 4;
 
 /// The callers that wait for the reply to a command.
@@ -56,7 +54,6 @@ pub(crate) struct Batches {
 }
 
 impl Batches {
-    /// Returns whether no take waits to be written.
     pub(crate) fn is_empty(&self) -> bool {
         self.used == 0
     }
@@ -99,7 +96,6 @@ impl Batches {
 
 /// Takes with the same script and the same time.
 struct Batch {
-    /// The script of all takes.
     script: &'static Script,
     /// `ARGV[1]` of the script: nine bytes, or empty for the server's clock.
     time: SmallVec<[u8; 9]>,
@@ -112,7 +108,6 @@ struct Batch {
 }
 
 impl Batch {
-    /// Returns an empty batch for takes with the script of this take.
     fn of(take: &EncodedTake<'_>) -> Batch {
         let time = SmallVec::new();
         Batch { script: take.script, time, keys: Vec::new(), arguments: Vec::new(), callers: Vec::new() }
@@ -123,7 +118,6 @@ impl Batch {
         self.callers.len() < TAKES_MAX && self.script == take.script && self.time[..] == *take.time
     }
 
-    /// Adds one take.
     fn push(&mut self, take: &EncodedTake<'_>, caller: oneshot::Sender<Value>) {
         write_bytes(take.key, &mut self.keys);
         self.arguments.extend_from_slice(take.argument);

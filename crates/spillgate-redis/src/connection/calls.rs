@@ -1,7 +1,7 @@
 //! Counts the calls that all connections of a store send, and how long they take.
 //!
-//! The clock is read once for each write and once for each chunk of replies, and not for each call. Calls that are written
-//! together have the same beginning, and replies that come together have the same end.
+//! To read the clock less often, calls that are written together get the same start time, and replies that come
+//! together the same end time.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use spillgate_core::StoreCalls;
 use tokio::time::Instant;
 
-/// The counters of all connections of a store.
 #[derive(Debug, Default)]
 pub(crate) struct CallCounters {
     sent: AtomicU64,
@@ -20,7 +19,6 @@ pub(crate) struct CallCounters {
 }
 
 impl CallCounters {
-    /// Returns the numbers now.
     pub(crate) fn read(&self) -> StoreCalls {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut calls = StoreCalls::default();
@@ -45,19 +43,18 @@ impl CallCounters {
 /// The calls of one connection that have no reply yet, by the time when they were written.
 #[derive(Default)]
 pub(crate) struct Unanswered {
-    /// Each time with the number of its calls.
+    /// The time of each write, with the number of its calls that have no reply yet.
     writes: VecDeque<(Instant, usize)>,
-    /// The sum of these numbers.
+    /// The sum of the numbers in `writes`.
     calls: usize,
 }
 
 impl Unanswered {
-    /// Returns the number of calls without a reply.
     pub(crate) const fn calls(&self) -> usize {
         self.calls
     }
 
-    /// Counts calls that are written now. Together they carry `requests` requests.
+    /// Counts calls that are written now, with `requests` requests in all of them together.
     pub(crate) fn write(&mut self, counters: &CallCounters, calls: usize, requests: usize) {
         if calls > 0 {
             counters.count_sent(calls, requests);

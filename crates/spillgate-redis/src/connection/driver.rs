@@ -1,7 +1,6 @@
 //! The driver of a connection: writes the queued commands, reads the replies, and delivers them.
 //!
-//! Each connection has one driver. After the login, a task polls the driver, so no request has to write to the socket
-//! itself.
+//! After the login, a task polls the driver of each connection, so no request has to write to the socket itself.
 //!
 //! Each time the driver is polled, it first writes what is queued, and then reads what has come:
 //!
@@ -37,12 +36,10 @@ pub(crate) struct Driver<S> {
     writing: Vec<u8>,
     /// The number of bytes of `writing` that the socket has accepted.
     written: usize,
-    /// Whether the connection has ended. The driver then does nothing more.
     has_ended: bool,
-    /// Whether the socket still accepts bytes. If it does not, the driver still reads, because the server may have sent
-    /// the reason why it closed the connection.
+    /// Whether the socket still accepts bytes.
     is_writable: bool,
-    /// The buffer for replies.
+    /// The buffer for replies, as large as it ever had to be.
     read: Vec<u8>,
     /// The position in `read` of the first byte that was not delivered yet.
     start: usize,
@@ -53,7 +50,6 @@ pub(crate) struct Driver<S> {
 }
 
 impl<S> Driver<S> {
-    /// Returns a driver that has written nothing yet.
     pub(crate) fn new(stream: S, shared: Arc<Queue>) -> Driver<S> {
         let read = vec![0; READ_BYTES];
         Driver {

@@ -39,7 +39,7 @@ pub(crate) use calls::CallCounters;
 /// Sends commands. The [`Driver`] must be polled for as long as replies are needed.
 ///
 /// A clone is another handle of the same connection. When the driver has ended, every method that sends a command
-/// returns the reason as an error.
+/// returns the reason of the end as an error.
 #[derive(Clone)]
 pub(crate) struct Connection(Arc<Queue>);
 
@@ -59,8 +59,8 @@ impl Connection {
     /// Sends one command and returns its reply. The command is written even if the caller no longer waits.
     ///
     /// # Errors
-    /// There are three kinds of errors. The server may reply with an error. The connection may have ended. If the
-    /// connection already waits for too many replies, nothing is sent, and the error has the kind `Client`.
+    /// The server's error, or the reason why the connection has ended. If the connection already waits for too many
+    /// replies, nothing is sent, and the error has the kind `Client`.
     pub(crate) async fn send(&self, command: &Cmd) -> RedisResult<Value> {
         let receivers = self.0.put(1, |state| state.push_commands(|out| command.write_packed_command(out), 1))?;
         let mut values = self.0.replies(receivers).await?;
@@ -99,7 +99,7 @@ impl ConnectionLike for Connection {
         })
     }
 
-    /// Returns 0. This connection does not select a database, because the login has done so.
+    /// Returns 0, so that the library selects no database. The login has done so.
     fn get_db(&self) -> i64 {
         0
     }

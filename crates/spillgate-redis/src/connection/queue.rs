@@ -26,15 +26,14 @@ use crate::connection::calls::{CallCounters, Unanswered};
 
 /// What a connection and its driver share.
 pub(crate) struct Queue {
-    /// The contents. The lock is held briefly, because no socket is read or written under it.
+    /// Locked only briefly: no socket is read or written under this lock.
     queue: Mutex<QueueState>,
     /// Wakes the driver when the queue is no longer empty.
     pub(crate) driver: AtomicWaker,
-    /// The counters of calls. Empty until the connection has logged in, because a login is not counted.
+    /// Empty until the connection has logged in, because the calls of a login are not counted.
     counters: OnceLock<Arc<CallCounters>>,
 }
 
-/// The contents of a queue.
 pub(crate) struct QueueState {
     /// Commands that are not written yet. They are written before the takes in `batches`.
     commands: Vec<u8>,
@@ -78,7 +77,6 @@ impl QueueState {
         receiver
     }
 
-    /// Returns whether no command and no take waits to be written.
     fn is_empty(&self) -> bool {
         self.commands.is_empty() && self.batches.is_empty()
     }

@@ -21,8 +21,7 @@ use redis::{Value, parse_redis_value};
 
 use crate::not_redis::NotRedis;
 
-/// The longest reply, in bytes. Even the longest reply to CLUSTER SLOTS fits, in which every slot is a range of its
-/// own.
+/// The longest reply, in bytes. Even a reply to CLUSTER SLOTS in which every slot is a range of its own is shorter.
 const LENGTH_MAX: usize = 8 << 20;
 /// The maximum number of elements in all arrays of one reply.
 const PARTS_MAX: usize = 1 << 19;
@@ -33,7 +32,7 @@ const DEPTH_MAX: usize = 8;
 /// The longest number: a sign and 19 digits.
 const NUMBER_MAX: usize = 20;
 
-/// Finds the end of a reply. When more bytes have come, it continues where it stopped.
+/// Finds the end of a reply. Each call continues where the last one stopped.
 ///
 /// ```text
 /// "*2\r\n:1\r\n"           None: one element is missing
@@ -54,7 +53,7 @@ pub(crate) struct LengthScanner {
 }
 
 impl LengthScanner {
-    /// Returns the length of the reply at the start of `read`. `None` if the reply is not complete. The next call must
+    /// Returns the length of the reply at the start of `read`. `None` if the reply is not complete: the next call must
     /// then pass the same bytes and more. After a complete reply the scanner starts again.
     ///
     /// # Errors
@@ -89,8 +88,8 @@ impl LengthScanner {
         }
     }
 
-    /// Counts a value. `parts` is its number of elements, which is 0 if the value is not an array. Returns whether the
-    /// reply is complete.
+    /// Counts a value, and returns whether the reply is complete. `parts` is the number of elements of the value, or 0
+    /// if it is not an array.
     fn is_whole_with(&mut self, parts: usize) -> io::Result<bool> {
         self.parts = self.parts.saturating_add(parts);
         if self.parts > PARTS_MAX {
@@ -155,9 +154,9 @@ fn line(rest: &[u8]) -> io::Result<Option<usize>> {
     }
 }
 
-/// Reads the line that begins a string or an array. Returns two numbers: the length of the string or array, which the
-/// line contains, and the number of bytes of the line with its end. The first number is `None` for a value that does
-/// not exist. The result is `None` if the line is not complete.
+/// Reads the first line of a string or an array. Returns the length of the string or array, which this line contains,
+/// and the number of bytes of the line with its end. The length is `None` for a value that does not exist. The result
+/// is `None` if the line is not complete.
 fn number(rest: &[u8]) -> io::Result<Option<(Option<usize>, usize)>> {
     let Some(end) = rest.iter().take(NUMBER_MAX + 1).position(|byte| *byte == b'\r') else {
         return if rest.len() > NUMBER_MAX { Err(not_resp()) } else { Ok(None) };

@@ -1,18 +1,16 @@
-//! The deny cache. It keeps states that refused a take, so that the next take is refused without a call to the server.
-//! A state is what the server stores to count the takes of one key.
+//! The deny cache keeps states that refused a take, so that the next take is refused without a call to the server.
 //!
 //! Without this cache, one client that sends far too many requests could use as much of Redis as all other clients
 //! together.
 //!
-//! A refusal is free if it changes no state. Such a refusal stays true until its retry time. Only a refund, a reset or
-//! a loss of data can free units earlier. So the cache keeps the states that the server showed when it refused a
-//! request. The kernel (the pure decision code in `spillgate_core`) decides the next request from these states, at the
-//! current time of the server's clock. The cache also keeps the states that did not refuse, because their remaining
-//! units are reported together with the refusal.
+//! A free refusal stays true until its retry time: only a refund, a reset or a loss of data can free units earlier. So
+//! the cache keeps the states that the server showed when it refused a request. From these states, the kernel decides
+//! the next request, at the current time of the server's clock. The cache also keeps the states that did not refuse,
+//! because a refusal reports their remaining units too.
 //!
-//! The cache removes an entry when a request of this store could have changed its state. The cache does not see changes
-//! by other clients until the entry is too old. Until then, `retry_after` can be too short if other clients have taken
-//! more units. If other clients have refunded units, the cache still refuses takes of these units.
+//! The cache removes an entry when a request of this store could have changed its state. Changes by other clients are
+//! not seen until the entry is too old. Until then, `retry_after` can be too short if other clients have taken more
+//! units. If other clients have refunded units, the cache still refuses takes of these units.
 //!
 //! The entries are divided into sets of at most four entries. The key of a state selects the set of its entry.
 //!
@@ -22,7 +20,7 @@
 //! | any other request on the state is sent | the entry is removed when the request ends or fails |
 //! | the entry is older than the greatest age | it is not used any more, and the next removal in its set removes it |
 //! | a new entry comes, and its set is full | it replaces the old entry whose refusal ends first, or is dropped |
-//! | another client takes or refunds | no effect until the entry is too old |
+//! | another client takes or refunds | none until the entry is too old |
 //!
 //! In a full set, a new entry that does not refuse is dropped if all old entries still refuse.
 
@@ -58,8 +56,8 @@ pub(crate) struct DenyCache {
     has_one_clock: bool,
     /// The hash of a state's key selects its set. Empty if the cache is off.
     sets: Box<[Set]>,
-    /// The generation of each set. Every request reads and changes the generations of its sets, so they are apart from
-    /// the sets: they are small enough to stay in the cache of the processor.
+    /// The generation of each set. Every request reads and changes the generations of its sets. Stored apart from the
+    /// sets, they are small enough to stay in the cache of the processor.
     generations: Box<[Generation]>,
     /// The maximum number of entries in a set. It is less than [`ENTRIES_PER_SET`] only if the whole cache has fewer
     /// entries.
@@ -75,12 +73,13 @@ pub(crate) struct DenyCache {
 /// needed.
 type Set = Mutex<Vec<Entry>>;
 
-/// The generation of a set. It grows with each removal. Before a request is sent, its guard stores the generation. If the
-/// generation has changed when the reply comes, the states in the reply are not kept: another request may have changed
-/// them after the server showed them. A request lasts a minute at most, and no set has 2^31 removals in that time.
+/// The generation of a set. It grows with each removal. Before a request is sent, its guard stores the generation. If
+/// the generation has changed when the reply comes, the states in the reply are not kept: another request may have
+/// changed them after the server showed them. A generation repeats only after 2^31 removals in one set, far more than
+/// come during one request.
 ///
-/// The bit [`HAS_ENTRIES`] is part of the generation. So if one thread removes while another thread inserts, the removal
-/// sees the bit and takes the lock, or the insertion sees the new generation and inserts nothing.
+/// The bit [`HAS_ENTRIES`] is part of the generation. So if one thread removes while another thread inserts, either the
+/// removal sees the bit and takes the lock, or the insertion sees the new generation and inserts nothing.
 type Generation = AtomicU32;
 
 /// The bit of a set's generation that says that the set may have entries.
@@ -90,7 +89,6 @@ const GENERATION_STEP: u32 = 2;
 
 /// A state as the server showed it.
 struct Entry {
-    /// The key of the state.
     state_key: u128,
     /// The state after the refused request.
     state: State,
@@ -111,9 +109,7 @@ struct Entry {
 /// states in the request, because the request may have changed them even if it failed. The states that the reply has
 /// just shown stay in the cache.
 pub(crate) struct RequestGuard<'c, 'h, 'q> {
-    /// The cache that the entries are removed from.
     cache: &'c DenyCache,
-    /// The hits of the request.
     hits: &'h [Hit<'q>],
     /// When the request was sent, on the cache's clock.
     sent_ns: u64,
@@ -149,19 +145,17 @@ impl DenyCache {
         }
     }
 
-    /// Returns the number of requests that the cache has refused.
     pub(crate) fn refusals(&self) -> u64 {
         self.refusals.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of entries, with those that no longer refuse. This visits all sets, so call it for metrics, not
-    /// for each request.
+    /// Returns the number of entries, including those that no longer refuse. This visits all sets, so call it for
+    /// metrics, not for each request.
     pub(crate) fn entries(&self) -> usize {
         let has_entries = |index: &usize| self.generations[*index].load(Ordering::Acquire) & HAS_ENTRIES != 0;
         (0..self.sets.len()).filter(has_entries).map(|index| self.entries_of(index).len()).sum()
     }
 
-    /// Returns whether the cache is on.
     pub(crate) fn is_on(&self) -> bool {
         !self.sets.is_empty()
     }
@@ -170,8 +164,7 @@ impl DenyCache {
     /// asked.
     ///
     /// The kernel decides the hits on each known state as a part of a request that is refused. Hits on unknown states
-    /// do not refuse. They are reported as [`Reason::NotAsked`], because nothing is known about their
-    /// limits.
+    /// do not refuse. They are reported as [`Reason::NotAsked`], because nothing is known about their limits.
     pub(crate) fn refuse(&self, hits: &[Hit<'_>], decisions: &mut [Decision], at: Instant) -> Option<Verdict> {
         let at_ns = self.ns(at);
         if self.refuses_until_ns.load(Ordering::Relaxed) <= at_ns || !hits.iter().all(is_free) {
@@ -181,8 +174,8 @@ impl DenyCache {
         let known: SmallVec<[KnownState; 2]> =
             (0..hits.len()).filter(first_of_state).filter_map(|i| self.known(&hits[i], hits, at_ns)).collect();
         let now = known.iter().map(|known| known.now).max()?;
-        // A take that does not fit on an empty state is refused in every state. But if its state is unknown, the cache
-        // would report the take as not asked. So the server decides instead.
+        // A take that does not fit on an empty state is refused in every state. If its state is unknown, the cache
+        // would report it as not asked instead, so the server has to decide.
         let is_known = |hit: &Hit<'_>| known.iter().any(|known| known.state_key == hit.state_key());
         if !hits.iter().all(|hit| is_known(hit) || may_fit(hit, hits)) {
             return None;
@@ -231,8 +224,8 @@ impl DenyCache {
         RequestGuard { cache: self, hits, sent_ns: self.ns(sent), generations, learnt: Vec::new() }
     }
 
-    /// Removes the entry of the state, and all entries of its set that are too old. Otherwise an old entry that no
-    /// request needs could stay in the set forever. If the set has no entries, this method takes no lock.
+    /// Removes the entry of the state, and all entries of its set that are too old, because an entry that no request
+    /// needs could stay in the set forever. If the set has no entries, this method takes no lock.
     fn remove(&self, state_key: u128, at_ns: u64) {
         let Some(set) = self.set_of(state_key) else { return };
         let generation = &self.generations[set];
@@ -253,8 +246,8 @@ impl DenyCache {
         let Some(set) = self.set_of(entry.state_key) else { return false };
         let mut entries = self.entries_of(set);
         // `fetch_or` sets the bit and reads the generation in one atomic step. A later removal sees the bit and waits
-        // for the lock. An earlier removal has changed the generation, so nothing is inserted. Then the bit can be set
-        // although the set has no entry. The next removal clears the bit.
+        // for the lock. An earlier removal has changed the generation, so nothing is inserted. The bit can then be set
+        // for a set without entries, until the next removal clears it.
         if self.generations[set].fetch_or(HAS_ENTRIES, Ordering::AcqRel) & !HAS_ENTRIES != generation {
             return false;
         }
@@ -285,12 +278,10 @@ impl DenyCache {
         self.is_on().then_some(index as usize)
     }
 
-    /// Locks the entries of a set and returns them.
     fn entries_of(&self, set: usize) -> MutexGuard<'_, Vec<Entry>> {
         self.sets[set].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the time on the clock of the cache, in nanoseconds.
     fn ns(&self, at: Instant) -> u64 {
         nanos(at.saturating_duration_since(self.start))
     }

@@ -1,7 +1,7 @@
 //! Finds the commands that the Redis user of a store may not use on a server.
 //!
-//! Without this check, a missing right would show only when a request needs it. The doctor (the code in this directory)
-//! finds all missing rights at once, and changes no state of a limit.
+//! Without this check, a missing right would show only when a request needs it. The doctor finds all missing rights at
+//! once, and changes no state of a limit.
 //!
 //! | setting `scripts` | the user may run scripts | how each command is tried |
 //! |---|---|---|
@@ -72,9 +72,9 @@ pub(super) async fn forbidden(
     Ok(forbidden)
 }
 
-/// Tries commands outside of scripts. They are all sent in one transaction, which is aborted at the end. If MULTI is
-/// forbidden, the commands run without a transaction. They change nothing: the key does not exist, and INCRBY has a
-/// wrong argument.
+/// Tries commands outside of scripts, all in one transaction, which is aborted at the end. If MULTI is forbidden, the
+/// commands run without a transaction. Even then they change nothing: the key does not exist, and INCRBY has a wrong
+/// argument.
 async fn in_transaction(
     server: &mut Probe,
     samples: &Samples,
@@ -129,8 +129,8 @@ pub(super) async fn forbidden_of_lists(server: &mut Probe, samples: &Samples) ->
     Ok(forbidden)
 }
 
-/// Ends a transaction without executing it. GET without a key is an error that aborts the transaction. EXEC then ends the
-/// transaction, even if EXEC is forbidden.
+/// Ends a transaction without executing it. GET without a key is an error that aborts the transaction. EXEC then ends
+/// it, even if EXEC is forbidden.
 async fn end_transaction(server: &mut Probe) {
     for call in ["GET", "EXEC"] {
         let _ = server.query(&cmd(call)).await;

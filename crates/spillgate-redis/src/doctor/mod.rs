@@ -79,15 +79,15 @@ pub struct ServerReport {
     /// scripts. Otherwise it tries [`TRANSACTION_COMMANDS`](crate::TRANSACTION_COMMANDS). On a cluster it also tries
     /// [`CLUSTER_COMMANDS`].
     ///
-    /// A push (LPUSH or RPUSH) creates a list. If the user may run no scripts and may neither write a string nor remove
-    /// a key, the list would stay. The doctor then does not try the push, and reports it as forbidden.
+    /// A push (LPUSH or RPUSH) creates a list. This list would stay if the user may run no scripts and may neither
+    /// write a string nor remove a key. The doctor then does not try the push, and reports it as forbidden.
     pub forbidden: Vec<&'static str>,
     /// The commands of [`LIST_COMMANDS`](crate::LIST_COMMANDS) that the user may not use on `sg:*`.
     pub forbidden_of_lists: Vec<&'static str>,
     /// Each script, with the error if it does not run. Empty if scripts are off, or if a command is forbidden.
     pub scripts: Vec<(&'static str, Option<Error>)>,
-    /// How far the server's clock is ahead of the local clock, in nanoseconds. The second number is the greatest error
-    /// of the first: half of the round trip.
+    /// How far the server's clock is ahead of the local clock, and the greatest error of this number, both in
+    /// nanoseconds. The greatest error is half of the round trip.
     pub ahead_ns: Option<(i64, u64)>,
     /// The durations of [`CALLS`] calls that were made one after the other, sorted. Empty if a command is forbidden, or
     /// if a script does not run.
@@ -219,7 +219,7 @@ async fn cluster(
     Ok(Report { servers, cluster: Some(report), sentinels: Vec::new() })
 }
 
-/// Examines one server. `shard` has the slots of a server in a cluster.
+/// Examines one server. In a cluster, `shard` has the slots of this server.
 async fn server(
     mut server: Probe,
     settings: &Settings,
@@ -267,7 +267,6 @@ async fn collect(
 }
 
 impl ServerReport {
-    /// Returns a report without findings.
     fn of(address: &ConnectionAddr) -> ServerReport {
         ServerReport {
             address: address_text(address),

@@ -27,7 +27,6 @@ const OWN: u128 = 0x7370_696c_6c67_6174_6520_6463;
 
 /// A connection whose replies have a timeout.
 pub(super) struct Probe {
-    /// The connection, which is logged in.
     connected: OpenConnection,
     /// How long each reply may take.
     timeout: Duration,
@@ -40,12 +39,10 @@ pub(super) struct Probe {
 }
 
 impl Probe {
-    /// Creates a probe for the server of this connection. It writes no key yet.
     pub(super) fn new(connected: OpenConnection, timeout: Duration) -> Probe {
         Probe { connected, timeout, key: OWN, touched: Vec::new(), lost: None }
     }
 
-    /// Returns the address of the server.
     pub(super) fn address(&self) -> &ConnectionAddr {
         &self.connected.address
     }
@@ -71,7 +68,6 @@ impl Probe {
         }
     }
 
-    /// Returns the reply to one command, as a text.
     pub(super) async fn text(&mut self, command: &Cmd) -> Result<String, Error> {
         let value = self.query(command).await?;
         from_redis_value(value).map_err(|error| Error::new(StoreErrorKind::Other, error.to_string()))
@@ -113,7 +109,7 @@ impl Probe {
         run
     }
 
-    /// Runs the script of the request. The server may not have it yet, so it is loaded first.
+    /// Loads the script of the request, because the server may not have it yet, and runs it.
     async fn run(&mut self, request: &ScriptCall<'_, '_>) -> Result<(), Error> {
         self.touched.extend(request.keys());
         self.query(cmd("SCRIPT").arg("LOAD").arg(request.script().source)).await?;

@@ -1,6 +1,6 @@
 //! Reads which primary of a cluster owns which slots, and how many replicas each primary has.
 //!
-//! The doctor (the examination of a store) cannot use the slot map of the store, because that map ignores replicas.
+//! The doctor cannot use the slot map of the store, because that map ignores replicas.
 
 use redis::{ConnectionAddr, Value};
 
@@ -8,7 +8,6 @@ use crate::cluster::slot_map::address;
 
 /// A primary with its slots.
 pub(super) struct Shard {
-    /// The address of the primary.
     pub(super) primary: ConnectionAddr,
     /// The number of replicas of the primary. The reply to CLUSTER SLOTS lists the replicas again for each range of
     /// slots, and only the list of the first range is read.
@@ -18,12 +17,10 @@ pub(super) struct Shard {
 }
 
 impl Shard {
-    /// Returns whether the primary owns this slot.
     pub(super) fn has(&self, slot: u16) -> bool {
         self.ranges.iter().any(|(first, last)| (first..=last).contains(&&slot))
     }
 
-    /// Returns the number of slots that the primary owns.
     pub(super) fn slots(&self) -> usize {
         self.ranges.iter().map(|(first, last)| usize::from(last.saturating_sub(*first)) + 1).sum()
     }

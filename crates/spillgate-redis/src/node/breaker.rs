@@ -1,6 +1,6 @@
 //! The circuit breaker of a server: decides whether a request is sent, and when a server that is down is tried again.
 //!
-//! Without a breaker, each request to a server that is down would wait for its whole timeout. And a server that comes
+//! Without a breaker, each request to a server that is down would wait for its whole timeout, and a server that comes
 //! back would get all requests at once.
 //!
 //! | state | `probe_at_ns` | requests | next state |
@@ -24,22 +24,16 @@ const PROBING: u64 = 1;
 /// The earliest time of a probe. It is even, and not zero, because zero means "closed".
 const EARLIEST_NS: u64 = 2;
 
-/// A circuit breaker. A request that passes costs one atomic load.
+/// A circuit breaker. While it is closed, a request that passes costs one atomic load. While it is open, one request
+/// passes as a probe after each wait of at most `probe_every`, even if the last probe never got a result.
 ///
-/// The breaker opens after `max_failures` requests in a row failed. It opens at once if the server itself says that it
-/// is down, or if the pool has no connection and cannot connect. While the breaker is open, one request passes as a
-/// probe after each wait of at most `probe_every`. The first success closes the breaker.
-///
-/// Times are nanoseconds of the caller's clock, and never zero. The next probe passes at its time even if the last probe
-/// never got a result.
+/// Times are nanoseconds of the caller's clock, and never zero.
 #[derive(Debug)]
 pub(crate) struct Breaker {
     /// Zero while the breaker is closed. Otherwise the time of the next probe, which is an even number. While the breaker
     /// is half open, the bit `PROBING` is added.
     probe_at_ns: AtomicU64,
-    /// Failures since the last success.
     failures_in_a_row: AtomicU32,
-    /// This many failures in a row open the breaker.
     max_failures: u32,
     /// The longest wait for the next probe.
     probe_every: Duration,
@@ -48,7 +42,6 @@ pub(crate) struct Breaker {
 }
 
 impl Breaker {
-    /// Returns a closed breaker.
     pub(crate) fn new(max_failures: u32, probe_every: Duration, jitter: Jitter) -> Breaker {
         Breaker {
             probe_at_ns: AtomicU64::new(0),
@@ -65,7 +58,7 @@ impl Breaker {
         if at == 0 || now_ns < at & !PROBING {
             return at == 0;
         }
-        // If several requests come at the same time, the first one passes.
+        // Of several requests at the same time, the first one passes.
         let next = self.next_probe_ns(now_ns) | PROBING;
         self.probe_at_ns.compare_exchange(at, next, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
@@ -108,7 +101,6 @@ impl Breaker {
         was_closed
     }
 
-    /// Returns the state of the breaker. The table at the top of this file shows which requests pass in each state.
     pub(crate) fn circuit(&self) -> Circuit {
         match self.probe_at_ns.load(Ordering::Acquire) {
             0 => Circuit::Closed,

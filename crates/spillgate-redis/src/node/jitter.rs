@@ -1,6 +1,4 @@
-//! Computes random waits, which differ between processes.
-//!
-//! Without random waits, all processes that share a failed server would try it again at the same times.
+//! Computes random waits. Without them, all processes that share a failed server would try it again at the same times.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};

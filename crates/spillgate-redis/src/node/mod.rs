@@ -2,8 +2,8 @@
 //!
 //! A cluster has many nodes. Every other store has one node.
 //!
-//! A command passes through the circuit breaker, waits for a connection, and waits for its reply. The table shows each
-//! outcome, the error that the caller gets, and what the outcome does to the breaker:
+//! A command passes through the circuit breaker, waits for a connection, and waits for its reply. These are the
+//! possible outcomes:
 //!
 //! | outcome | error | effect on the breaker |
 //! |---|---|---|
@@ -16,8 +16,8 @@
 //! | the connection waits for too many replies | `Overloaded` | none |
 //! | any other reply | none, or the kind if the reply is an error | closes it |
 //!
-//! If a probe had too little time, or fails as `Overloaded`, its outcome says nothing about the server. The breaker is
-//! then open again, and the next request is the probe.
+//! A probe that had too little time, or that fails as `Overloaded`, says nothing about the server. The breaker is then
+//! open again, and the next request is the probe.
 
 pub(crate) mod breaker;
 pub(crate) mod jitter;
@@ -44,8 +44,7 @@ use crate::settings::Settings;
 
 /// Decides requests whose states are all on one server.
 pub(crate) struct Node {
-    /// The connections of the node. The tasks of the connections own the pool too, so the pool does not end by itself when
-    /// the node is dropped. `drop` ends the pool.
+    /// The tasks of the connections own the pool too, so it would outlive the node if `drop` did not end it.
     pool: Arc<Pool>,
 }
 
@@ -55,7 +54,7 @@ impl Node {
         Node { pool: Arc::new(Pool::new(endpoint, settings)) }
     }
 
-    /// Sends the command and returns its reply. Returns an error if no reply comes before the deadline.
+    /// Sends the command and returns its reply, or an error if no reply comes before the deadline.
     ///
     /// The command is written again in two cases: the script is missing, or the keys of one call are in several slots. In
     /// both cases the server has replied that it did nothing. `asking` is true if another node has redirected the command
@@ -89,7 +88,7 @@ impl Node {
                     live.abandon();
                 }
             }
-            // Nothing to do here, because the task of the connection notices that the connection has ended.
+            // The task of the connection notices by itself that the connection has ended.
             Err(error) if error.kind == StoreErrorKind::Disconnected => {}
             // The connection has too many commands without a reply.
             Err(error) if error.kind == StoreErrorKind::Overloaded => {
@@ -115,13 +114,11 @@ impl Node {
         self.pool.wait_connected(deadline).await.map_err(|error| self.last_error().unwrap_or(error))
     }
 
-    /// Returns the error of the last attempt to connect, or the error that opened the circuit. `None` if there was no
-    /// such error, or if the store has connected to the server or closed the circuit after it.
+    /// See [`Pool::last_error`].
     pub(crate) fn last_error(&self) -> Option<Error> {
         self.pool.last_error()
     }
 
-    /// Returns the state of the breaker.
     pub(crate) fn circuit(&self) -> Circuit {
         self.pool.breaker.circuit()
     }

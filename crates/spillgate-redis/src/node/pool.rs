@@ -37,19 +37,19 @@ use crate::node::breaker::Breaker;
 use crate::node::jitter::Jitter;
 use crate::settings::Settings;
 
-/// How often a connection is tested by a PING if no request asks for an earlier test. A dead connection without traffic
-/// is therefore found within `PING_EVERY` + [`connect_timeout`](Settings::connect_timeout).
+/// How often a connection is tested by a PING if no request asks for an earlier test. So a dead connection without
+/// traffic is found within `PING_EVERY` + [`connect_timeout`](Settings::connect_timeout).
 const PING_EVERY: Duration = Duration::from_secs(5);
 /// The first pause between two attempts to connect. Each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
-/// A connection in use.
+/// A connection that is logged in.
 pub(crate) struct LiveConnection {
     /// Sends commands. Many requests use this connection at the same time.
     pub(crate) connection: Connection,
     /// The server's address. An error that redirects to an empty host means this host.
     pub(crate) address: ConnectionAddr,
-    /// Whether one call can contain several keys. It becomes false when the server replies CROSSSLOT.
+    /// Whether one call can contain several keys.
     has_all_slots: AtomicBool,
     /// Asks for a test, because a request on this connection had no reply.
     suspected: Notify,
@@ -70,8 +70,8 @@ impl LiveConnection {
         self.has_all_slots.load(Ordering::Relaxed)
     }
 
-    /// Reports that the server has replied CROSSSLOT. So at this address is a node of a cluster, or a proxy that sends
-    /// commands to several nodes. Until this connection is made again, each take is sent in a call of its own.
+    /// Reports that the server has replied CROSSSLOT. So it is a node of a cluster, or a proxy that sends commands to
+    /// several nodes. Until this connection is made again, each take is sent in a call of its own.
     pub(crate) fn lacks_slots(&self) {
         self.has_all_slots.store(false, Ordering::Relaxed);
     }
@@ -85,8 +85,8 @@ impl LiveConnection {
     /// Waits until the server no longer replies. Idle connections are tested too, so that a dead connection is found
     /// before a request uses it.
     ///
-    /// `time` is the longest time that the reply to a PING can take. Replies come in order, so the reply to a PING
-    /// shows that all earlier replies have come.
+    /// The reply to a PING may take at most `time`. Replies come in order, so this reply shows that all earlier replies
+    /// have come.
     async fn wait_for_silence(&self, time: Duration) {
         loop {
             let _ = timeout(PING_EVERY, self.suspected.notified()).await;
@@ -106,23 +106,24 @@ impl LiveConnection {
 struct PoolEntry {
     /// The connection, while there is one. Requests read it without a lock.
     live: ArcSwapOption<LiveConnection>,
-    /// Each thread uses two connections by turns. This is the number of requests by all threads whose first connection
-    /// is this one. If the number is odd, the next of these requests uses the second connection of its thread.
+    /// Counts the requests of the threads whose first connection is this one. After an odd number, the next of these
+    /// requests uses the second connection of its thread.
     turns: AtomicUsize,
     /// Whether a task makes the connection, and makes it again whenever it ends.
     has_task: AtomicBool,
-    /// Ends that task when the pool ends.
+    /// Ends the task when the pool ends.
     keeper: Mutex<Option<AbortHandle>>,
 }
 
-/// The connections to one server. Each thread uses two of them by turns, and another one if these are not ready.
+/// The connections to one server. Each thread alternates between two of them, and uses another one if these are not
+/// ready.
 pub(crate) struct Pool {
     /// The server, and how it is found.
     pub(crate) endpoint: Endpoint,
     /// Opens after missing replies, or if the server says that it is down. Also opens after a failed attempt to
     /// connect, unless there is another connection. Any other reply, or a new connection, closes it.
     pub(crate) breaker: Breaker,
-    /// The entries. Their number is [`Settings::connections`].
+    /// [`Settings::connections`] entries.
     entries: Box<[PoolEntry]>,
     /// Wakes the requests that wait for a connection.
     connected: Notify,
@@ -135,9 +136,9 @@ pub(crate) struct Pool {
     connect_timeout: Duration,
     /// The longest pause between two attempts to connect: [`Settings::probe_every`].
     longest_pause: Duration,
-    /// The zero of the breaker's clock: the clock counts the nanoseconds since this time.
+    /// The zero of the breaker's clock, which counts nanoseconds.
     start: Instant,
-    /// The error of the last attempt to connect, or the error that opened the circuit. See [`Pool::last_error`].
+    /// See [`Pool::last_error`].
     last_error: ArcSwapOption<Error>,
     /// Where the server was found last. Connections to other addresses end.
     found: watch::Sender<Option<ConnectionAddr>>,
@@ -168,8 +169,8 @@ impl Pool {
         u64::try_from(now.duration_since(self.start).as_nanos()).unwrap_or(u64::MAX).max(1)
     }
 
-    /// Returns the connection whose turn it is. If that connection is not ready, any other connection is returned. If no
-    /// connection is ready, the function waits for one until the deadline.
+    /// Returns the connection whose turn it is, or any other one if that connection is not ready. If no connection is
+    /// ready, the function waits for one until the deadline.
     ///
     /// # Errors
     /// Nothing was sent, so [`may_have_been_applied`](StoreErrorKind::may_have_been_applied) is false for the kind. The
@@ -190,9 +191,8 @@ impl Pool {
             }
             if deadline::wait_until(deadline, pin!(connected)).await.is_none() {
                 self.no_reply(begun);
-                // The request was not sent, so the kind of the returned error must not mean that the request may have
-                // been applied. The last error is returned only if its kind does not mean this. One example is a failed
-                // login.
+                // The last error, for example a failed login, tells more than `NotSent`. But the request was not sent,
+                // so an error that means "may have been applied" must not be returned.
                 let why = self.last_error().filter(|last_error| !last_error.kind.may_have_been_applied());
                 let none = || Error::new(StoreErrorKind::NotSent, "no connection before the deadline");
                 return Err(why.unwrap_or_else(none));
@@ -200,8 +200,8 @@ impl Pool {
         }
     }
 
-    /// Returns the position of the connection to use: the first and the second connection of this thread by turns. During
-    /// the time in which the server decides the requests on one connection, the thread adds requests to the other.
+    /// Returns the position of the connection to use, which alternates between the two connections of this thread.
+    /// While the server decides the requests on one of them, the thread adds requests to the other.
     ///
     /// With four entries, thread 0 uses entries 0 and 1, thread 1 uses 2 and 3, and thread 2 uses 0 and 1 like thread 0.
     /// If there is only one entry, all threads share it.
@@ -215,7 +215,6 @@ impl Pool {
         self.entries.iter().find_map(|entry| entry.live.load_full())
     }
 
-    /// Returns whether any entry has a connection.
     pub(crate) fn is_live(&self) -> bool {
         self.entries.iter().any(|entry| entry.live.load().is_some())
     }
@@ -242,14 +241,13 @@ impl Pool {
         }
     }
 
-    /// Reports that the server itself says that it is down. The breaker opens at once, even if there were fewer than
-    /// [`max_failures`](Settings::max_failures) failures.
+    /// Reports that the server itself says that it is down. The breaker opens at once, even after fewer failures than
+    /// [`max_failures`](Settings::max_failures).
     pub(crate) fn is_down(&self, why: &Error) {
         self.last_error.store(Some(Arc::new(why.clone())));
         self.open();
     }
 
-    /// Opens the breaker now.
     fn open(&self) {
         self.notify_if_opened(self.breaker.open(self.at_ns(Instant::now())));
     }
@@ -286,9 +284,8 @@ impl Pool {
         self.live(deadline).await.map(drop)
     }
 
-    /// Starts the task of this connection, if it does not run yet. The task makes the connection, and makes it again
-    /// whenever it ends. The task runs on the runtime of the caller that starts it. When that runtime ends, the next
-    /// caller starts the task again.
+    /// Starts the [`Keeper`] of this entry, unless it runs already. The keeper runs on the runtime of the caller that
+    /// starts it. When that runtime ends, the next caller starts the keeper again.
     fn keep(self: &Arc<Pool>, position: usize) {
         let entry = &self.entries[position];
         if entry.has_task.load(Ordering::Relaxed) || entry.has_task.swap(true, Ordering::AcqRel) {
@@ -305,7 +302,6 @@ impl Pool {
         self.last_error.load().as_deref().cloned()
     }
 
-    /// Returns the last known address of the server.
     pub(crate) fn found(&self) -> Option<ConnectionAddr> {
         self.found.borrow().clone()
     }
@@ -322,13 +318,11 @@ impl Pool {
 
 /// The task of one connection: makes the connection, and makes it again whenever it ends.
 struct Keeper {
-    /// The pool of the connection.
     pool: Arc<Pool>,
-    /// The position of the connection's entry in the pool.
     position: usize,
 }
 
-/// Runs when the task ends, because the pool ended or the runtime of the task ended.
+/// Runs when the task ends, because its pool or its runtime has ended.
 impl Drop for Keeper {
     fn drop(&mut self) {
         self.entry().live.store(None);
@@ -339,12 +333,11 @@ impl Drop for Keeper {
 }
 
 impl Keeper {
-    /// Returns the entry whose connection this task keeps.
     fn entry(&self) -> &PoolEntry {
         &self.pool.entries[self.position]
     }
 
-    /// Connects, keeps the connection until it ends, and begins again. It returns only when the task is aborted.
+    /// Connects, serves the connection until it ends, and begins again. Only an abort of the task ends this loop.
     async fn run(self) {
         let pool = &self.pool;
         let mut pause = FIRST_PAUSE;

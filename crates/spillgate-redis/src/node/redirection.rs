@@ -23,8 +23,8 @@ pub(crate) enum Redirection {
     TryAgain,
 }
 
-/// Reads the redirection in the error. `None` if the error is not a redirection. `sender` is the address of the node that
-/// sent the error.
+/// Returns the redirection in the error. `None` if there is none. `sender` is the address of the node that sent the
+/// error.
 pub(crate) fn redirection(error: &RedisError, sender: &ConnectionAddr) -> Option<Redirection> {
     let errors = error.clone().into_server_errors()?;
     let (_, error) = errors.first()?;

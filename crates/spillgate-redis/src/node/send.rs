@@ -26,11 +26,11 @@ use crate::error::Error;
 use crate::node::pool::LiveConnection;
 use crate::node::redirection::{Redirection, redirection};
 
-/// A request loads its script at most this many times before it fails. The number has a bound because another client can
-/// delete all scripts repeatedly.
+/// A request loads its script at most this many times before it fails, because another client could delete all scripts
+/// again and again.
 const LOADS_MAX: usize = 3;
 
-/// The initial capacity for the parts of a command, in bytes. A take on one key needs less.
+/// The initial capacity for the parts of a command, in bytes. It is enough for a take on one key.
 const COMMAND_BYTES: usize = 256;
 
 /// The reply of a node to a command.
@@ -70,7 +70,7 @@ pub(crate) async fn reply(live: &LiveConnection, call: &Command<'_, '_, '_>, ask
 ///
 /// A take is sent together with other takes if one call can contain several keys. If the server replies CROSSSLOT, it has
 /// executed nothing. This take and all later takes on this connection are then sent in calls of their own. If the server
-/// does not have the script, it has executed nothing either. The script is then loaded, at most [`LOADS_MAX`] times.
+/// does not have the script, it has executed nothing either, so the script is loaded, at most [`LOADS_MAX`] times.
 async fn send_script(
     live: &LiveConnection,
     request: &ScriptCall<'_, '_>,
@@ -81,7 +81,6 @@ async fn send_script(
         Some(take) => live.connection.send_take(&take).await,
         None => send_alone(live, &command(request), asking).await,
     };
-    // CROSSSLOT means that nothing was executed. See `LiveConnection::lacks_slots`.
     if batched.is_some() && is_error(&reply, ServerErrorKind::CrossSlot) {
         live.lacks_slots();
         reply = send_alone(live, &command(request), asking).await;
@@ -104,7 +103,6 @@ async fn send_alone(live: &LiveConnection, command: &Cmd, asking: bool) -> Redis
     commands(asking, command, None).query_async(&mut live.connection.clone()).await.map(|(reply,)| reply)
 }
 
-/// Returns whether the reply is an error of this kind.
 fn is_error(reply: &RedisResult<Value>, kind: ServerErrorKind) -> bool {
     reply.as_ref().is_err_and(|error| error.kind() == RedisErrorKind::Server(kind))
 }
@@ -126,7 +124,8 @@ async fn send_transaction(
     }
 }
 
-/// Sends plain commands and returns the texts in the reply to the last one. `None` if the reply contains anything else.
+/// Sends plain commands and returns the texts in the reply to the last command. `None` if the reply contains anything
+/// else.
 async fn send_plain(live: &LiveConnection, plain: &PlainCommands, asking: bool) -> RedisResult<Option<Vec<u8>>> {
     let mut all = Pipeline::new();
     if asking {
