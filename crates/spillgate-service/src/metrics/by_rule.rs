@@ -25,12 +25,11 @@ const VALUE_BYTES: usize = 128;
 /// One counter for each outcome.
 pub(super) type Outcomes = Sharded<{ OUTCOMES.len() }>;
 
-/// Returns the text of the labels for the domain `domain` and the rule name `rule`, as on the page of metrics.
+/// Returns the text of the labels for the domain `domain` and the rule name `rule`, as the page of metrics shows it.
 pub(super) fn labels_of(domain: &str, rule: &str) -> Arc<str> {
     labels(&[("domain", domain), ("rule", rule)]).into()
 }
 
-/// The counters of one rule.
 #[derive(Debug)]
 pub struct RuleCounters {
     /// The counters of the rule itself. Values that have no counters of their own are also counted here.
@@ -49,7 +48,7 @@ pub struct RuleCounters {
 #[derive(Debug, Default)]
 struct ByValue {
     hasher: RandomState,
-    /// The key of the map is a hash of the values that the label shows. A request then needs only this hash, and the
+    /// The key of the map is a hash of the values that the label shows. So a request computes only this hash, and the
     /// text of the label is built only once.
     counters: RwLock<HashMap<u64, Outcomes>>,
 }

@@ -19,7 +19,7 @@ pub struct Utc {
     pub second: u64,
 }
 
-/// Returns the second of this time, which is in nanoseconds since 1970. It is in UTC.
+/// Converts nanoseconds since 1970 to a second of the calendar, in UTC.
 pub fn utc(time_ns: u64) -> Utc {
     let seconds = time_ns / SECOND_NS;
     // The algorithm is `civil_from_days` of Howard Hinnant. In it a year begins in March, so that a leap day is the last day.
