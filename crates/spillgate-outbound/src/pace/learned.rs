@@ -32,10 +32,10 @@ pub(crate) const MAX_LEVEL: u64 = 926;
 const A_LITTLE: u64 = 20;
 /// A refusal that does not name the limit halves the pace: 70 levels of 1 %.
 const HALVED: u64 = 70;
-/// After two refusals at a pace that keeps the named limit, no answer lowers the level for this time. Otherwise a far
-/// side that allows less than it names would often refuse. The level still falls by itself, and is back at the level of
-/// the refusal before this time ends. One refusal is not enough, because the far side may have lowered its limit while
-/// calls were on their way.
+/// After two refusals at a pace that keeps the named limit, no answer lowers the level for this time. Without this
+/// rule, a far side that allows less than it names would often refuse. The level still falls by itself, and is back at
+/// the level of the refusal before this time ends. One refusal is not enough, because the far side may have lowered its
+/// limit while calls were on their way.
 const HOLD: Duration = Duration::from_secs(A_LITTLE + 5);
 /// For each level, how many times slower it is than level 0, in units of 1 / 2^32.
 const TIMES_SLOWER: [u64; MAX_LEVEL as usize + 1] = times_slower();

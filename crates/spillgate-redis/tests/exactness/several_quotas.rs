@@ -114,8 +114,8 @@ async fn ask(node: Node, key: u128, quotas: Arc<[Quota]>, seed: u64) -> Report {
     reported
 }
 
-/// Returns f(s), the bound of the quota for a span of s nanoseconds. Here l is the capacity, w is the window, and t is the
-/// time for one unit of a bucket, or one segment of a counter.
+/// Returns f(s), the bound of the quota for a span of s nanoseconds. l is the capacity, w is the window, and t is the
+/// time for one unit of a bucket, or for one segment of a counter.
 fn bound(quota: &Quota, s: u64) -> u64 {
     let (l, w, t) = (quota.hard_capacity(), quota.window_ns(), quota.interval_ns());
     match quota.algorithm() {

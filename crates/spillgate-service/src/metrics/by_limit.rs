@@ -117,8 +117,8 @@ fn count_other(counters: ThreadCopy<'_, COUNTERS>, hit: &Hit<'_>, decision: &Dec
     }
 }
 
-/// Returns the units of a hit, or `None` if the hit is not counted. An allowed peek takes nothing, and a decision
-/// without the limit (by a full store, for example) says nothing about the limit.
+/// Returns the units of a hit, or `None` if the hit is not counted: an allowed peek takes nothing, and some decisions,
+/// such as those of a full store, say nothing about the limit.
 #[inline]
 pub fn judged_units(op: Op, decision: &Decision) -> Option<u64> {
     let units = match op {

@@ -49,7 +49,7 @@ pub(crate) struct Shared {
     version: Mutex<Version>,
     /// When the copy was last compared with the store, in milliseconds since 1970. 0 if it never was.
     read_at_ms: AtomicU64,
-    /// How many entries could not be read at the last reading.
+    /// How many entries the last reading had to leave out.
     unreadable: AtomicUsize,
 }
 

@@ -20,8 +20,8 @@ pub(crate) const VALUE_BYTES: usize = 4096;
 /// their own.
 pub(crate) const PATH_BYTES: usize = 8192;
 
-/// Two servers' clocks can differ by this much. An entry that ends even later than the longest block on such a clock is
-/// left out.
+/// An entry is left out if it ends later than any server would let it, even if the clocks of two servers differ by this
+/// much.
 const CLOCKS_MS: u64 = 86_400_000;
 
 /// The name of a block in its list: domain, key and value.

@@ -27,10 +27,10 @@ pub(crate) struct Fixture<'q> {
     /// has them.
     grid_ns: u64,
     kernel: BTreeMap<u128, State>,
-    /// Set in most fixtures. In these, the clock never steps back, because the memory store may have removed a state
-    /// that had expired, and at the earlier time this state would not have expired yet. They also do not start near the
-    /// greatest time. The memory store keeps only the low bits of the newest time of a charge, and these bits are the
-    /// same at time 0 and shortly after the greatest time. So a request at such a time would count as late.
+    /// Set in most fixtures. In these, the clock never steps back, because the memory store may already have removed a
+    /// state that is not expired at the earlier time. They also do not start near the greatest time. The memory store
+    /// keeps only the low bits of the newest time of a charge, and these bits are the same at time 0 and shortly after
+    /// the greatest time. So a request at such a time would count as late.
     memory: Option<MemoryStore>,
     receipts: Vec<Receipt>,
     /// The units that the last decision left. Some of the next costs are exactly this number, or one more.
