@@ -1,7 +1,7 @@
-//! A client keeps the limit of the far side, also one that it only learns.
+//! A client keeps the limit of the far side, even if it knows the limit only from answers.
 //!
-//! The far side is a service that counts in fixed windows of its own clock. The tests pause the time of tokio, so that a minute
-//! takes no time.
+//! The far side is a service that counts in fixed windows of its own clock. The tests pause the time of tokio, so that
+//! a minute takes no time.
 
 use std::convert::Infallible;
 use std::num::NonZeroU32;
@@ -33,7 +33,7 @@ fn far_side(fastest: &Quota) -> Paced {
     FarSide::new(Limiter::with_clock(MemoryStore::new(MemoryOptions::default()), TokioClock::start()), fastest)
 }
 
-/// What an answer of the service says about the limit.
+/// How an answer of the service names its limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Says {
     Nothing,
@@ -68,7 +68,7 @@ impl Service10 {
         self.0.lock().expect("no call panics").limit = limit;
     }
 
-    /// Returns how many calls came from `from` to `to`, and how many of them were refused.
+    /// Returns how many calls came between `from` and `to`, and how many of them were refused.
     fn calls(&self, from: Duration, to: Duration) -> (usize, usize) {
         let counter = self.0.lock().expect("no call panics");
         let calls = counter.calls.iter().filter(|(at, _)| (from..to).contains(at));
@@ -121,7 +121,7 @@ impl Service<Request<Body>> for Service10 {
     fn call(&mut self, _: Request<Body>) -> Self::Future {
         let service = self.clone();
         Box::pin(async move {
-            // The way to the far side and back takes 30 ms.
+            // A call takes 15 ms to the far side, and its answer takes 15 ms back.
             sleep(SECOND * 3 / 200).await;
             let answer = service.0.lock().expect("no call panics").answer();
             sleep(SECOND * 3 / 200).await;
@@ -134,7 +134,7 @@ fn get() -> Request<Body> {
     Request::get("https://api.example.com/items").body(Body::default()).expect("the request is valid")
 }
 
-/// Eight tasks send requests for this time.
+/// Eight tasks send requests, one after the other, until `time` has passed.
 async fn send_for(client: ClientService<Service10, MemoryStore, TokioClock>, time: Duration) {
     let end = Instant::now() + time;
     let mut tasks = JoinSet::new();
@@ -327,7 +327,8 @@ async fn retries_wait_for_a_jitter() {
     let client = ClientLayer::new(far_side(&TEN)).retries(20).jitter(SECOND * 3_600).layer(busy);
     let begun = Instant::now();
     client.oneshot(get()).await.expect("the far side answers");
-    // Without jitter, the pauses and the pace take less than an hour. Twenty random times have a sum of about ten hours.
+    // Without jitter, the pauses and the pace take less than an hour. The sum of twenty random jitters is about ten
+    // hours.
     assert!(begun.elapsed() > SECOND * 3_600, "{:?}", begun.elapsed());
 }
 
@@ -412,7 +413,7 @@ proptest::proptest! {
             let turn = api.acquire("api").await.expect("a turn");
             let status = if refused { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK };
             turn.answered(status, &headers).await.expect("the store answers");
-            // A call goes at least every 0.105 s * 10,000 at the slowest pace.
+            // At the slowest pace, a call goes at least every 0.105 s * 10,000.
             clock.advance(SECOND * 60 + SECOND * 1_100);
             api.acquire_within("api", Duration::ZERO).await.expect("the pause is over");
         });

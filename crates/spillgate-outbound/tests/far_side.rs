@@ -1,4 +1,4 @@
-//! A far side that says exactly what its limit is refuses almost no call, however long its answers are under way.
+//! A far side that names its exact limit refuses almost no call, however long calls and answers take.
 //!
 //! The tests pause the time of tokio, so that an hour takes no time. Each far side counts in fixed windows of its own clock.
 
@@ -17,14 +17,14 @@ use tokio::time::{Instant, sleep};
 const SECOND: Duration = Duration::from_secs(1);
 const HUNDRED: Quota = Quota::per_second(100).constant();
 
-/// What the answers say about the limit.
+/// How the answers name the limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Says {
     /// `RateLimit-Policy` and `RateLimit`.
     Policy,
     /// `X-RateLimit-Remaining` and `-Reset` with a fraction.
     Exact,
-    /// The same in whole seconds, rounded up.
+    /// The same fields in whole seconds, rounded up.
     WholeSeconds,
     /// Only `Retry-After` of a refusal, in whole seconds, rounded up.
     RetryAfter,
@@ -87,7 +87,7 @@ impl Counter {
         (status, fields.collect())
     }
 
-    /// Returns how many calls came from `from` to `to`, in seconds, and how many of them were refused.
+    /// Returns how many calls came between the seconds `from` and `to`, and how many of them were refused.
     fn calls(&self, from: u64, to: u64) -> (usize, usize) {
         let calls = self.calls.iter().filter(|(at, _)| (SECOND * from as u32..SECOND * to as u32).contains(at));
         (calls.clone().count(), calls.filter(|(_, refused)| *refused).count())
@@ -98,7 +98,7 @@ fn new_far_side(fastest: &Quota) -> FarSide<MemoryStore, TokioClock> {
     FarSide::new(Limiter::with_clock(MemoryStore::new(MemoryOptions::default()), TokioClock::start()), fastest)
 }
 
-/// Sends calls as fast as the pace allows. Each call is under way for `shortest` to twice that.
+/// Sends calls as fast as the pace allows. Each call takes a random time between `shortest` and `longest`.
 async fn send_for(far: Far, seconds: u64, (shortest, longest): (Duration, Duration)) {
     let (api, start, mut random) = (new_far_side(&HUNDRED), Instant::now(), Random(5));
     let mut calls = JoinSet::new();
@@ -116,7 +116,7 @@ async fn send_for(far: Far, seconds: u64, (shortest, longest): (Duration, Durati
     calls.join_all().await;
 }
 
-/// Two times between which a call is under way: a call that takes a moment, and one that takes long.
+/// The shortest and the longest time that a call takes, for fast and for slow connections.
 fn latencies() -> [(Duration, Duration); 4] {
     [(10, 10), (100, 200), (1_000, 1_000), (2_000, 2_000)]
         .map(|(shortest, longest)| (Duration::from_millis(shortest), Duration::from_millis(longest)))
@@ -287,7 +287,7 @@ async fn two_refusals_in_spite_of_the_named_limit_are_not_undone_by_the_next_ans
         intervals.push(interval_ms().await);
         sleep(SECOND * 4).await;
     }
-    // The pace is 20 % slower, rises by 1 % each second, and is what the answers say after 25 seconds.
+    // The pace is 20 % slower at first, and rises by 1 % each second. After 25 seconds, it is what the answers say.
     assert!(intervals[0] == 12 && intervals[6] == 10 && intervals.is_sorted_by(|a, b| a >= b), "{intervals:?}");
 }
 
@@ -302,7 +302,7 @@ async fn headroom_and_further_quotas_make_the_pace_slower() {
     };
     assert!((950..=954).contains(&calls_in_ten_seconds(new_far_side(&HUNDRED)).await));
     assert!((499..=502).contains(&calls_in_ten_seconds(new_far_side(&HUNDRED).headroom_percent(100)).await));
-    // At the start of an hour, so that no other window begins meanwhile.
+    // The test begins with an hour, so that no other window begins meanwhile.
     let clock = TokioClock::at(Time::from_nanos(1_800_000_000_000_000_000));
     let limiter = Limiter::with_clock(MemoryStore::new(MemoryOptions::default()), clock);
     let also = FarSide::new(limiter, &HUNDRED).and(Quota::fixed_window(7, SECOND * 3_600).constant());

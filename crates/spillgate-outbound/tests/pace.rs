@@ -67,7 +67,7 @@ fn remote(quota: Quota) -> (Pacer<Remote, TokioClock>, Arc<Limiter<Remote, Tokio
     (Pacer::new(Arc::clone(&limiter), quota), limiter)
 }
 
-/// Starts 50 callers at once. Returns the time after which each of them went.
+/// Starts 50 callers at once. Returns how long each of them waited for its turn.
 async fn times<S: Store + 'static>(pacer: &Pacer<S, TokioClock>) -> Vec<Duration> {
     let start = Instant::now();
     let order = Arc::new(Mutex::new(Vec::new()));
@@ -249,7 +249,7 @@ async fn the_rest_of_a_large_turn_goes_to_small_callers_at_the_same_rate() {
     }
     assert!(times.windows(2).all(|two| two[1] - two[0] >= Duration::from_millis(99)), "{times:?}");
     assert!(times[9] - times[0] < SECOND, "{times:?}");
-    // The turns that the small callers had asked for come later, and no caller is there.
+    // The turns that the small callers had asked for come later, when no caller is left.
     assert_eq!((pacer.waiting(), pacer.lost()), (0, 10));
 }
 
@@ -283,7 +283,7 @@ async fn no_random_mix_of_callers_stops_a_queue_and_every_unit_is_used_or_lost()
         }
         let (reserved, used) = (reserved(&limiter, &FAST, start).await, *used.lock());
         assert_eq!(pacer.waiting(), 0, "seed {seed}");
-        // Between its queues, the bucket is empty for some time.
+        // The bucket can be empty between two queues. Then `reserved` is too high.
         assert!(used + pacer.lost() <= reserved, "{used} used, {} lost of {reserved}: seed {seed}", pacer.lost());
     }
 }
@@ -338,7 +338,7 @@ fn a_caller_of_a_runtime_that_has_ended_does_not_change_the_next_queue() {
                 () = async {} => true,
             }
         });
-        // The turn is in 100 ms. A busy machine can stand still for so long, and then the caller does not wait.
+        // The turn comes in 100 ms. A busy machine can stand still for that long, and then the caller does not wait.
         if waits {
             break (pacer, waiting);
         }

@@ -1,4 +1,4 @@
-//! 10,000 callers wait in one queue: what each of them costs, and whether deadlines are kept.
+//! 10,000 callers wait in one queue: how much memory each of them takes, and whether deadlines are kept.
 //!
 //! This test has a program of its own, so that no other test changes the memory of the process.
 
@@ -22,7 +22,7 @@ fn pacer() -> Pacer<MemoryStore, TokioClock> {
     Pacer::new(limiter, FAST)
 }
 
-/// Returns the bytes of memory that the process uses, in pages that are present.
+/// Returns the resident memory of this process.
 fn resident_bytes() -> Option<usize> {
     let text = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

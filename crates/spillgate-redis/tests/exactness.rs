@@ -1,6 +1,5 @@
-//! Several processes take units from one key, and each process has its own `RedisStore`. The sum of the units that all
-//! processes get is exactly the limit. If several quotas count on one key, they admit no more than the largest of these
-//! quotas would.
+//! Several processes take units from one key, each with its own `RedisStore`. Together they get exactly the limit. If
+//! several quotas count on one key, they admit together no more than the largest of them would alone.
 
 #![allow(clippy::print_stdout, reason = "a process prints how many units it got")]
 
@@ -23,7 +22,7 @@ const LIMIT: usize = 1000;
 
 /// An environment variable that is set only in the processes that the test starts. Its value is the URL of the server.
 const SERVER: &str = "EXACTNESS_SERVER";
-/// Each started process prints this word when it is ready.
+/// Each started process prints this word when it can begin to take units.
 const READY: &str = "ready";
 /// Each started process prints this word before each number of admitted units.
 const ADMITTED: &str = "admitted ";
@@ -48,7 +47,7 @@ fn quotas() -> Vec<Quota> {
 
 #[test]
 fn four_processes_of_64_tasks_on_one_key_are_admitted_exactly_the_limit() {
-    // The processes that are started run this same test, with the environment variable.
+    // A started process runs this same test, but finds the environment variable.
     match std::env::var(SERVER) {
         Ok(url) => take(&url),
         Err(_) => start_and_sum("four_processes_of_64_tasks_on_one_key_are_admitted_exactly_the_limit"),
@@ -93,8 +92,8 @@ impl Process {
         Process { process, stdin, lines }
     }
 
-    /// Returns the text after `word` on the next line that contains the word. The test harness can print other text on
-    /// the same line.
+    /// Returns the text after `word`, from the next line that contains the word. The test harness can print other text
+    /// on the same line.
     fn hears(&mut self, word: &str) -> String {
         let lines = self.lines.by_ref().map_while(Result::ok);
         let mut reported = lines.filter_map(|line| line.split_once(word).map(|(_, rest)| rest.to_owned()));

@@ -1,4 +1,4 @@
-//! Tests of the scripts on a real Redis, compared with the kernel.
+//! Tests the scripts on a real Redis. Many tests compare them with the kernel.
 
 mod conformance;
 mod differential;

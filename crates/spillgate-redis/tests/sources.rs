@@ -1,6 +1,5 @@
-//! Builds with spillgate the rate limiters that people build on Redis by hand. The tests show that the limiters built
-//! with spillgate do not have the known faults of the originals. The tests run on a real server, and most of them also in
-//! memory.
+//! Builds with spillgate the rate limiters that people build on Redis by hand, and shows that the known faults of the
+//! originals are gone. The tests run on a real server, and most of them also in memory.
 
 mod bucket_and_key;
 mod fleet;
@@ -46,7 +45,7 @@ fn at(ms: u64) -> Option<Time> {
     Some(Time::from_nanos(1_790_000_000_000_000_000 + ms * 1_000_000))
 }
 
-/// Sends a request with one take. If `now` is `None`, the server's time is used.
+/// Sends a request with one take. If `now` is `None`, the server's clock sets the time.
 async fn take(store: &impl Store, now: Option<Time>, key: u128, quota: &Quota, cost: u64) -> (Verdict, Decision) {
     let hits = [Hit::new(key, quota, Op::take(cost), Binding::Enforce)];
     let mut decisions = [Decision::default()];
@@ -56,12 +55,10 @@ async fn take(store: &impl Store, now: Option<Time>, key: u128, quota: &Quota, c
     (verdict, decisions[0])
 }
 
-/// Returns the server's reply to one command.
 fn reply_to<T: FromRedisValue>(server: &Server, words: &[&str]) -> T {
     redis::from_redis_value(server.run(words)).expect("the reply has the expected type")
 }
 
-/// Returns the names of all keys.
 fn keys(server: &Server) -> Vec<String> {
     reply_to(server, &["KEYS", "*"])
 }

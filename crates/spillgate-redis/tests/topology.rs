@@ -1,4 +1,4 @@
-//! Tests the store on real clusters, and on real primaries that sentinels name. The tests send requests with hits in
+//! Tests the store on real clusters, and on real primaries behind sentinels. The tests send requests with hits in
 //! several slots, move slots, and kill, demote and restart primaries.
 
 mod coverage;

@@ -11,20 +11,21 @@ use super::answer::AnswerView;
 use super::{Loaded, Service, refusals};
 use crate::metrics::{Outcome, Protocol, RuleCounters, ThreadNumber};
 
-/// The minimum time between two log lines about a full memory store.
+/// A full store would fill the log, because each request could find it full. So two lines about it are at least this
+/// far apart.
 const FULL_LOG_EVERY_NS: u64 = 60_000_000_000;
 
-/// What the log has reported about a full memory store.
+/// Lets the log warn once a minute that the memory store is full, however many requests find it full.
 #[derive(Debug, Default)]
 pub(super) struct FullLog {
     /// The number of requests that found the store full, as the store reported it at the last check.
     requests: AtomicU64,
-    /// The time of the last log line.
+    /// When the last warning was logged. 0 before the first one.
     logged_ns: AtomicU64,
 }
 
 impl<C: Clock> Service<C> {
-    /// Updates the metrics with the numbers that the stores count.
+    /// Copies the numbers that the stores count into the metrics. A page of metrics has old numbers without this call.
     pub fn update_metrics(&self) {
         self.update_operator_metrics();
         let store = self.limiter.store().memory();
@@ -55,7 +56,8 @@ impl<C: Clock> Service<C> {
         }
     }
 
-    /// Counts a request and each of its descriptors.
+    /// Counts a request and each of its descriptors. A descriptor that brings its own limit counts as an override and
+    /// for no rule.
     pub(super) fn count(
         &self,
         now: Time,
@@ -100,11 +102,11 @@ impl<C: Clock> Service<C> {
 
 /// Counts the hits on the limits of rules. `counters` has the counters of each rule.
 ///
-/// Descriptors with the same counter share a hit, which is counted once. A plan numbers its hits in the order of the
-/// descriptors, so a hit below `counted` was counted before, or is that of an equal limit that came with the request. Such a limit is
-/// not counted.
+/// Descriptors with the same counter share a hit, which must be counted once. A plan numbers its hits in the order of
+/// the descriptors. So a hit below `counted` is skipped: an earlier descriptor has counted it, or an earlier descriptor
+/// brought the same limit along. Limits that come with a request are not counted.
 ///
-/// This function is not inlined, because the future of a decision would keep its values in memory.
+/// Not inlined, because the future of a decision would then keep the values of this function in memory.
 #[inline(never)]
 fn count_hits(thread: ThreadNumber, counters: &[RuleCounters], answer: AnswerView<'_, '_>) {
     let is_taken = is_taken(answer);
@@ -113,7 +115,8 @@ fn count_hits(thread: ThreadNumber, counters: &[RuleCounters], answer: AnswerVie
     for (at, planned) in answer.plan.descriptors.iter().enumerate() {
         let of_rule = planned.rule.and_then(|rule| counters.get(rule.index()));
         let Some(limits) = of_rule.map(RuleCounters::limits) else { continue };
-        // A plan leaves out limits that are replaced. If it has left out none, their order is that of the rule.
+        // A plan leaves out limits that other rules replace. If none is left out, the hits are in the order of the
+        // rule's limits.
         if planned.hits.len() != limits.len() {
             return count_rest(thread, counters, answer, (at, counted));
         }
@@ -128,7 +131,8 @@ fn count_hits(thread: ThreadNumber, counters: &[RuleCounters], answer: AnswerVie
     }
 }
 
-/// Does what [`count_hits`] does, from the descriptor `first` on, for a plan that has left out limits.
+/// Does what [`count_hits`] does, from the descriptor `first` on, for a plan that has left out limits. This is slower,
+/// because each limit has to be found in its rule.
 #[cold]
 fn count_rest(
     thread: ThreadNumber,
@@ -149,8 +153,8 @@ fn count_rest(
     }
 }
 
-/// Returns whether the units that limits allowed were taken, and not given up because another limit refused. With
-/// `compat: envoy`, they are taken even if another descriptor refuses.
+/// Returns whether the limits that allowed the request have taken its units. If another limit refuses the request,
+/// nothing is taken. The exception is `compat: envoy`, which charges each descriptor even if another one refuses.
 #[inline]
 fn is_taken(answer: AnswerView<'_, '_>) -> bool {
     answer.verdict.allowed || answer.plan.separately

@@ -24,13 +24,13 @@ pub struct Answer<'p> {
 pub struct Status<'p> {
     /// Whether a limit of the descriptor refuses, even if this limit is in shadow mode.
     pub over: bool,
-    /// Whether a limit of the descriptor refuses, and the rule is not in shadow mode. If so, clients see the descriptor as
-    /// over the limit. The request can still be allowed: if the rule has `quota_mode`, or if the server is in shadow
-    /// mode.
+    /// Whether a limit of the descriptor refuses, and the rule is not in shadow mode. If so, clients see the descriptor
+    /// as over the limit. Even then the request can be allowed, because the rule has `quota_mode` or the server is in
+    /// shadow mode.
     pub enforced_over: bool,
     /// Whether the descriptor is allowed without being counted.
     pub unlimited: bool,
-    /// The rule that matched.
+    /// The rule that matched. `None` if no rule did, or if the descriptor brought its own limit.
     pub rule: Option<&'p Rule>,
     /// The binding limit. If limits refuse, it is the refusing limit with the longest wait. Otherwise it is the limit
     /// that has the smallest part of its capacity left.
@@ -38,24 +38,24 @@ pub struct Status<'p> {
     /// `None` if nothing limits the descriptor, or if the store was asked about no limit ([`Reason::NotAsked`]).
     /// A limit that is not [exposed](Limit::exposed) is here only if it refuses.
     pub limit: Option<&'p Limit>,
-    /// The decision of the binding limit.
+    /// The decision of the binding limit, or [`Decision::default`] if there is no such limit.
     pub decision: Decision,
 }
 
-/// One limit of a descriptor, with its hit (the operation on this limit) and its decision.
+/// One limit of a descriptor, with its hit and its decision.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitDecision<'a, 'p> {
-    /// The limit.
+    /// A limit of a rule, or a limit that came with the request.
     pub limit: &'p Limit,
-    /// The hit. A lease id contains the key and the quota of the hit.
+    /// The operation on this limit. A lease id contains the key and the quota of this hit.
     pub hit: &'a Hit<'p>,
-    /// The decision.
+    /// What the store decided. Descriptors that share a hit share this decision too.
     pub decision: &'a Decision,
 }
 
 /// The parts of an answer, borrowed before the [`Answer`] is built.
 ///
-/// If the `Answer` itself were borrowed before it is returned, it would be copied once more. That copy takes a tenth of
+/// If the [`Answer`] itself were borrowed, it would be copied once more when it is returned. That copy takes a tenth of
 /// the time of a decision.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AnswerView<'a, 'p> {
@@ -66,7 +66,7 @@ pub(super) struct AnswerView<'a, 'p> {
 }
 
 impl<'a, 'p> AnswerView<'a, 'p> {
-    /// Returns all limits of the descriptor at `index`: see [`Answer::limits`].
+    /// Does what [`Answer::limits`] does.
     #[inline]
     pub(super) fn limits(self, index: usize) -> impl Iterator<Item = LimitDecision<'a, 'p>> {
         let hits = self.plan.descriptors.get(index).map_or(&[][..], |planned| &planned.hits[..]);
@@ -78,7 +78,6 @@ impl<'a, 'p> AnswerView<'a, 'p> {
     }
 }
 
-/// Returns the status of each descriptor of the plan.
 #[inline]
 pub(super) fn statuses<'p>(plan: &Plan<'p>, decisions: &[Decision]) -> SmallVec<[Status<'p>; 2]> {
     let mut statuses = SmallVec::with_capacity(plan.descriptors.len());
@@ -99,15 +98,16 @@ impl<'p> Answer<'p> {
         Answer { verdict, statuses, plan, decisions }
     }
 
-    /// Returns all limits of the descriptor at `index`, in their order. The result is empty if there is no such
-    /// descriptor.
+    /// Returns all limits of the descriptor at `index`, in the order of its hits. The result is empty if there is no
+    /// such descriptor.
     #[inline]
     pub fn limits<'a>(&'a self, index: usize) -> impl Iterator<Item = LimitDecision<'a, 'p>> {
         let (plan, decisions) = (&self.plan, &self.decisions[..]);
         AnswerView { verdict: &self.verdict, statuses: &self.statuses, plan, decisions }.limits(index)
     }
 
-    /// Returns the limit that the verdict names, and the index of its descriptor.
+    /// Returns the binding limit of the whole request, with the index of its descriptor. Returns `None` if the verdict
+    /// names no limit.
     #[inline]
     pub fn binding(&self) -> Option<(usize, LimitDecision<'_, 'p>)> {
         let bound = self.verdict.binding?;

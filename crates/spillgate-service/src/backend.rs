@@ -33,8 +33,8 @@ pub enum Backend {
 #[derive(Debug)]
 pub struct Fleet(Box<dyn WithFallback>);
 
-/// [`FallbackStore`] of any shared store. Its `decide` is compiled for each store: only the call that makes its future goes
-/// through a table.
+/// Hides the type of the shared store in a [`FallbackStore`]. The code of `decide` is still compiled for each store:
+/// the only dynamic call is the one that makes its future.
 trait WithFallback: fmt::Debug + Send + Sync {
     fn local(&self) -> &MemoryStore;
     fn shared(&self) -> &dyn SharedStore;
@@ -72,7 +72,7 @@ impl<S: Store + SharedStore> WithFallback for FallbackStore<S> {
 }
 
 impl Backend {
-    /// Returns the backend of a shared store.
+    /// Returns the backend of a fleet: the shared store of `store`, and its local store while the shared one fails.
     #[must_use]
     pub fn with_fallback<S: Store + SharedStore + 'static>(store: FallbackStore<S>) -> Backend {
         Backend::Shared(Fleet(Box::new(store)))
@@ -87,7 +87,7 @@ impl Backend {
         }
     }
 
-    /// Returns the shared store, if the settings chose one. Commands that examine it use this.
+    /// Returns the shared store, if the settings chose one. Commands need it to examine the store.
     #[must_use]
     pub fn shared(&self) -> Option<&dyn SharedStore> {
         match self {
@@ -133,7 +133,7 @@ impl Backend {
     }
 }
 
-/// A caller always passes the time, because the local store of the fallback has no clock.
+/// Callers must always pass the time, because the local store of the fallback has no clock.
 impl Store for Backend {
     fn supports(&self, quota: &Quota, op: OpKind) -> bool {
         match self {

@@ -1,6 +1,6 @@
 //! How blocks and shadow switches change decisions.
 //!
-//! These functions are only called while a block or a switch is on.
+//! Decisions call these functions only while a block or a shadow switch may be on.
 
 use smallvec::{SmallVec, smallvec};
 use spillgate::rules::{Action, Descriptor, Plan, Planned, Request};
@@ -13,8 +13,8 @@ use crate::metrics::{Protocol, ThreadNumber};
 use crate::operator::millis;
 
 impl<C: Clock> Service<C> {
-    /// If a block is on an entry of the request, counts the request and returns its answer. Neither the rules nor the store
-    /// are asked, so a block works while the store fails.
+    /// If an entry of the request is blocked, counts the request and returns its answer. Neither the rules nor the
+    /// store are asked, so a block works even while the store fails.
     #[cold]
     #[inline(never)]
     pub(super) fn refuse_blocked<'p>(
@@ -27,8 +27,8 @@ impl<C: Clock> Service<C> {
         let (plan, decision) = self.blocked_plan(now, loaded, request)?;
         let decisions: SmallVec<[Decision; 4]> = smallvec![decision];
         let verdict = Verdict::of(&plan.hits, &decisions, now);
-        // `answer::statuses` would return the same. But it has few callers, so that it is inlined, and one more caller would
-        // cost each other decision a call.
+        // `answer::statuses` would return the same. But with one more caller, the compiler would no longer inline that
+        // function, and every other decision would pay for a call.
         let status = |planned: &Planned<'p>| {
             let limit = planned.hits.first().map(|(_, limit)| *limit);
             let decision = limit.map_or_else(Decision::default, |_| decision);
@@ -45,7 +45,8 @@ impl<C: Clock> Service<C> {
         Some(Answer::new(verdict, statuses, plan, decisions))
     }
 
-    /// If a block is on an entry of the request, returns a plan that refuses the request, and the decision on its only hit.
+    /// If an entry of the request is blocked, returns a plan that refuses the request, and the decision on its only
+    /// hit.
     ///
     /// A server that promises to refuse nothing (`shadow: true`) refuses no blocked request either.
     pub(super) fn blocked_plan<'p>(
@@ -65,7 +66,7 @@ impl<C: Clock> Service<C> {
         };
         let last_ms = request.descriptors().filter_map(until_ms).max()?;
         let mut plan = Plan::default();
-        // The descriptors share one hit. Nothing is counted, so its key does not matter.
+        // The descriptors share one hit. Nothing is counted, so the key of this hit does not matter.
         plan.hits.push(Hit::new(0, &loaded.blocked.quota, Op::take(1), Binding::Enforce));
         for descriptor in request.descriptors() {
             let mut planned = Planned::default();
@@ -78,7 +79,7 @@ impl<C: Clock> Service<C> {
         Some((plan, Decision::refuse(0, Reason::Exceeded, wait)))
     }
 
-    /// Lets the rules of the plan decide as with `shadow_mode: true`, if a shadow switch applies to them.
+    /// Puts each rule of the plan into shadow mode if a shadow switch applies to the rule.
     #[cold]
     #[inline(never)]
     pub(super) fn apply_switches(&self, now: Time, plan: &mut Plan<'_>) {

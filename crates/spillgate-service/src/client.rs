@@ -1,6 +1,7 @@
-//! What the service has to know of the client that sent a request.
+//! Which protocol a request came over, and what its sender may do.
 //!
-//! Every listener makes one such value, so that each request of its connections is counted and bounded alike.
+//! Every listener makes one [`Client`] for all its connections, so that all their requests are counted and bounded
+//! alike.
 
 use crate::metrics::Protocol;
 
@@ -13,17 +14,16 @@ pub struct Grants {
     pub overriding: bool,
 }
 
-/// The client that sent a request.
+/// The sender of a request, as its listener knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Client {
-    /// The protocol of the request.
+    /// The protocol under which the request is counted.
     pub protocol: Protocol,
-    /// What the listener allows its clients.
+    /// What the listener lets this client send.
     pub grants: Grants,
 }
 
 impl Client {
-    /// Returns a client that uses `protocol`, on a listener that allows `grants`.
     #[inline]
     #[must_use]
     pub const fn new(protocol: Protocol, grants: Grants) -> Client {

@@ -1,4 +1,4 @@
-//! Decides a request by the current rules.
+//! Decides a request: checks it, finds its limits, asks the store, and counts the answer.
 //!
 //! All protocols share this code, so that a request gets the same answer over each of them.
 
@@ -18,7 +18,7 @@ use super::{Client, Grants, Loaded, Service, ServiceError};
 use crate::metrics::Metrics;
 
 impl<C: Clock> Service<C> {
-    /// Decides one request of `client` by the current rules.
+    /// Decides one request of `client` by the rules in `loaded`.
     ///
     /// # Errors
     /// The request is malformed, exceeds a bound or is not allowed on its listener, or the store failed. A refusal is
@@ -32,9 +32,8 @@ impl<C: Clock> Service<C> {
         self.decide_in(Timing::default(), loaded, request, client)
     }
 
-    /// Does what [`decide`](Service::decide) does, at the caller's time and within the caller's timeout.
-    ///
-    /// If `timing` has no time, the service reads the clock.
+    /// Does what [`decide`](Service::decide) does, at the time and within the timeout that the caller passes in
+    /// `timing`. If `timing` has no time, the service reads the clock.
     ///
     /// # Errors
     /// The errors of [`decide`](Service::decide).
@@ -54,15 +53,15 @@ impl<C: Clock> Service<C> {
             self.metrics.end_decision(begun);
             return Ok(refused);
         }
-        // The plan is built in its final place. If a function returned it within a `Result`, the plan would be copied
-        // once more.
+        // The plan is built in its final place. A function that returned it within a `Result` would copy the plan once
+        // more.
         let mut plan = loaded.rules.plan(self.limiter.keys(), request, self.options.bounds.value_bytes);
         self.apply_options(now, &mut plan, loaded, request).map_err(|error| self.rejected(error))?;
-        // `smallvec!` would fill another list and copy it.
+        // `smallvec!` would fill a second list and copy it.
         let mut decisions: SmallVec<[Decision; 4]> = SmallVec::new();
         decisions.resize(plan.hits.len(), Decision::default());
         let decided = if plan.separately {
-            // The boxes keep these rarer cases out of the future of every other request.
+            // The boxes keep these rare cases out of the future of every other request.
             Box::pin(self.decide_separately(now, timing.timeout, &plan, &mut decisions)).await
         } else if plan.sketched {
             match decide_single(now, &plan, &mut decisions) {
@@ -99,7 +98,7 @@ impl<C: Clock> Service<C> {
         Ok(plan)
     }
 
-    /// Adapts the plan (the hits that the rules demand) to the options of this service.
+    /// Applies to the plan what the options demand, and the shadow switches of operators.
     #[inline]
     fn apply_options<'p>(
         &self,
@@ -138,8 +137,8 @@ impl<C: Clock> Service<C> {
         }
         within("limits that match", hits.len(), MAX_HITS)?;
         let store = self.limiter.store();
-        // Limits of rules were checked when the rules were loaded. Therefore the client sent the unsupported limit or
-        // operation, and the client's request is wrong.
+        // Limits of rules were checked when the rules were loaded. So an unsupported limit or operation comes from the
+        // client, and the client's request is wrong.
         if let Some(error) = store.unsupported(hits) {
             return Err(ServiceError::BadRequest(error));
         }
@@ -149,14 +148,14 @@ impl<C: Clock> Service<C> {
         Ok(verdict)
     }
 
-    /// Counts a request that was not decided, and how long the decision took that began at `begun`.
+    /// Counts a request that was not decided, and the time since `begun` if this request is measured.
     #[cold]
     pub(super) fn failed(&self, begun: Option<Instant>, error: ServiceError) -> ServiceError {
         self.metrics.end_decision(begun);
         self.rejected(error)
     }
 
-    /// Counts a request that was not decided. A protocol calls this function for errors that the protocol finds itself.
+    /// Counts a request that was not decided. Protocols call this function for errors that they find themselves.
     #[cold]
     pub fn rejected(&self, error: ServiceError) -> ServiceError {
         match error.rejection() {

@@ -1,6 +1,6 @@
-//! Why a request was not decided.
+//! The errors of a request that was not decided.
 //!
-//! Each protocol translates these errors to its own status codes.
+//! Each protocol translates them to its own status codes.
 
 use spillgate::{StoreError, StoreErrorKind};
 
@@ -12,19 +12,18 @@ pub enum ServiceError {
     /// The request is invalid. The text says why.
     #[error("{0}")]
     BadRequest(String),
-    /// No limit matches a descriptor that should be reset. The number is the place of this descriptor in the request,
-    /// and the first place is 1.
+    /// No limit matches a descriptor that should be reset. The number is the position of this descriptor in the
+    /// request, counted from 1.
     #[error("no limit matches descriptor {0}")]
     UnknownLimit(usize),
-    /// The request exceeds a bound.
+    /// The request exceeds a bound of the server.
     #[error("too many {what}: at most {max} are allowed")]
     TooLarge {
-        /// The name of the things that are too many, for the text of the error.
+        /// What the request has too many of, in the plural, for the text of the error.
         what: &'static str,
-        /// The largest number that is allowed.
         max: usize,
     },
-    /// The listener does not allow such a request.
+    /// The request needs a right that its listener does not grant. The text names this right.
     #[error("{0}")]
     Forbidden(&'static str),
     /// The store could not decide. The client gets a general explanation, and only the log has the exact text of the
@@ -45,7 +44,6 @@ impl ServiceError {
     }
 }
 
-/// Returns the text that a client gets for an error of the store.
 fn store_text(error: &StoreError) -> String {
     match error.kind() {
         StoreErrorKind::Malformed => format!("malformed request to the store: {}", error.detail()),

@@ -1,7 +1,8 @@
 //! What the server and its limits did in the last ten minutes, in steps of ten seconds.
 //!
-//! A page for operators shows charts of this. So an operator sees when something began, even if it began before the page was
-//! opened. A step has the differences of the counters of the metrics, so a chart and the metrics agree exactly.
+//! The admin page draws charts from this history. So an operator sees when something began, even if the page was opened
+//! later. Each step is the difference between two readings of the metrics, so the charts agree with the metrics
+//! exactly.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -15,49 +16,45 @@ use spillgate::{Clock, StoreCalls, Time};
 use super::{Loaded, Service};
 use crate::metrics::{LimitCounters, LimitHits, RuleCounters, quantile_ns};
 
-/// The time between two calls of [`Service::end_step`]. The caller keeps to this time.
+/// How long a step is. Whoever calls [`Service::end_step`] has to keep to this interval.
 pub const HISTORY_STEP: Duration = Duration::from_secs(10);
-/// The most steps of a history. When a further step ends, the oldest one is dropped.
+/// The maximum number of steps, which cover ten minutes. When a further step ends, the oldest one is dropped.
 pub const HISTORY_STEPS: usize = 60;
-/// Only this many limits have a history. Each takes about 4 kB when it is full.
+/// Only this many limits have a history. One full history takes about 4 kB, so all of them take about 4 MB.
 const LIMITS_MAX: usize = 1000;
-/// A verdict needs a reading of all sampled callers, so it is kept for this long.
+/// Finding a verdict means reading all sampled callers, so each verdict is kept for this long.
 const VERDICT_LIFE_NS: u64 = 10_000_000_000;
-/// The latency of a shared store is that of the calls in this many steps, and in the step that has not ended.
+/// The latency of a shared store covers this many ended steps, and the current step.
 const LATENCY_STEPS: usize = 6;
 
-/// The buckets of the durations of calls.
+/// How many calls took how long. The bounds of the buckets are [`StoreCalls::BOUNDS_NS`].
 type Durations = [u64; StoreCalls::BOUNDS_NS.len() + 1];
 
-/// What a limit did in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitStep {
-    /// The hits of the step.
     pub hits: LimitHits,
-    /// Nine of ten refused callers of the last minute have to wait no longer. `None` if no caller was refused whose wait is known,
-    /// or if the limit is not watched.
+    /// Of ten callers that were refused in the last minute, nine have to wait at most this long. `None` if the limit is
+    /// not watched, or if no refused caller has a known wait.
     pub wait_ns: Option<u64>,
 }
 
-/// Requests since the start, or in a step.
+/// Numbers of requests: since the server started, or in one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Requests that passed.
     pub allowed: u64,
-    /// Requests that were refused.
     pub refused: u64,
-    /// The refused requests that a block has refused.
+    /// How many of the refused requests were refused by a block of an operator.
     pub blocked: u64,
-    /// Requests that got an error of the shared store.
+    /// Requests that got an error of the shared store instead of a decision.
     pub errors: u64,
 }
 
 /// How long the calls of the shared store took in the last 60 to 70 seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreLatency {
-    /// Half of the calls took no longer.
+    /// Half of the calls took at most this long.
     pub median_ns: u64,
-    /// 99 of 100 calls took no longer.
+    /// 99 of 100 calls took at most this long.
     pub p99_ns: u64,
 }
 
@@ -71,22 +68,21 @@ pub(super) struct History {
     calls: Calls,
 }
 
-/// The calls of the shared store in the last steps.
 #[derive(Debug, Default)]
 struct Calls {
-    /// The durations of all calls since the start, at the beginning of the first of the last steps and at the end of each of
-    /// them. Empty before the first step has ended.
+    /// The durations of all calls since the server started: first as they were when the oldest kept step began, then as
+    /// they were at the end of each kept step. Empty until the first step has ended.
     at_ends: VecDeque<Durations>,
 }
 
-/// The histories of the first limits of one load.
+/// The histories of the first limits of one load. Limits beyond [`LIMITS_MAX`] have none.
 #[derive(Debug, Default)]
 pub(super) struct Histories {
     limits: Box<[Charted]>,
     left_out: usize,
 }
 
-/// A limit of one load that has a history.
+/// The history of a limit, and where the rules of one load have this limit.
 #[derive(Debug)]
 struct Charted {
     rule: usize,
@@ -96,7 +92,7 @@ struct Charted {
     judged: Mutex<Option<(Time, Verdict, String)>>,
 }
 
-/// The history of a limit. It lives as long as the counters of the limit, so a reload keeps both or none of them.
+/// The history of a limit. It lives exactly as long as the counters of the limit: a reload keeps both, or neither.
 #[derive(Debug)]
 struct LimitHistory {
     counters: LimitCounters,
@@ -110,12 +106,10 @@ struct LimitSteps {
     steps: VecDeque<LimitStep>,
 }
 
-/// A limit that has a history.
+/// A limit that has a history, with its rule and its insight.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitView<'a> {
-    /// The rule of the limit.
     pub rule: &'a Rule,
-    /// The limit.
     pub limit: &'a Limit,
     insight: Option<&'a LimitInsight>,
     charted: &'a Charted,
@@ -129,8 +123,8 @@ impl Calls {
         push(&mut self.at_ends, durations, LATENCY_STEPS + 1);
     }
 
-    /// Returns the durations of the calls in the last steps, and in the one that has not ended. `durations` are those of all
-    /// calls since the start.
+    /// Returns the durations of the calls in the last steps and in the current step. `durations` counts all calls since
+    /// the server started.
     fn last(&self, durations: &Durations) -> Durations {
         let mut last = *durations;
         for (duration, before) in last.iter_mut().zip(self.at_ends.front().copied().unwrap_or_default()) {
@@ -141,7 +135,8 @@ impl Calls {
 }
 
 impl Histories {
-    /// Makes the histories of `rules`. A limit that keeps its counters keeps its history of the `previous` rules.
+    /// Makes the histories of `rules`. A limit that keeps its counters also keeps its history from the `previous`
+    /// rules.
     pub(super) fn new(rules: &Rules, counters: &[RuleCounters], previous: Option<&Loaded>) -> Histories {
         let kept = previous.map_or(&[][..], |previous| &previous.histories.limits).iter();
         let mut kept: HashMap<usize, &Arc<LimitHistory>> =
@@ -149,7 +144,8 @@ impl Histories {
         let all = counters.iter().map(RuleCounters::limits).enumerate();
         let all = all.flat_map(|(rule, limits)| (0..).zip(limits).map(move |(index, limit)| (rule, index, limit)));
         let charted = all.take(LIMITS_MAX).map(|(rule, index, counters)| {
-            // Two rules can have the same counters. Each of them needs a history of its own, because steps are added to it.
+            // Two rules can have the same counters. Each of them needs its own history, because every history adds its
+            // own steps.
             let history = kept.remove(&counters.identity()).map(Arc::clone);
             let history = history.unwrap_or_else(|| Arc::new(LimitHistory::new(counters.clone())));
             Charted { rule, index, history, judged: Mutex::default() }
@@ -174,7 +170,6 @@ impl LimitHistory {
     }
 }
 
-/// Adds a step. If there are `most` steps already, the oldest one is dropped.
 fn push<T>(steps: &mut VecDeque<T>, step: T, most: usize) {
     if steps.len() >= most {
         steps.pop_front();
@@ -184,19 +179,19 @@ fn push<T>(steps: &mut VecDeque<T>, step: T, most: usize) {
 }
 
 impl Loaded {
-    /// Returns the number of limits that have a history. They are the first ones of the rules, and they are numbered from 0.
+    /// Returns the number of limits that have a history: the first ones of the rules. They are numbered from 0.
     #[must_use]
     pub const fn charted(&self) -> usize {
         self.histories.limits.len()
     }
 
-    /// Returns the number of limits without a history, because the rules have too many limits.
+    /// Returns the number of limits beyond the bound, which have no history.
     #[must_use]
     pub const fn uncharted(&self) -> usize {
         self.histories.left_out
     }
 
-    /// Returns the limit with this number.
+    /// Returns the limit with this number: see [`charted`](Loaded::charted).
     #[must_use]
     pub fn charted_limit(&self, number: usize) -> Option<LimitView<'_>> {
         let charted = self.histories.limits.get(number)?;
@@ -205,32 +200,31 @@ impl Loaded {
         Some(LimitView { rule, limit, insight: self.insight(charted.rule, charted.index), charted })
     }
 
-    /// Returns the hits of each limit since the start, in the order of their numbers.
+    /// Returns the hits of each limit since the server started, in the order of the limits' numbers.
     pub fn charted_hits(&self) -> impl Iterator<Item = LimitHits> {
         self.histories.limits.iter().map(|charted| charted.history.counters.hits())
     }
 }
 
 impl LimitView<'_> {
-    /// Returns the hits since the start.
+    /// Returns the hits since the server started.
     #[must_use]
     pub fn hits(&self) -> LimitHits {
         self.charted.history.counters.hits()
     }
 
-    /// Returns the steps, the oldest first.
     #[must_use]
     pub fn steps(&self) -> Vec<LimitStep> {
         self.charted.history.steps.lock().steps.iter().copied().collect()
     }
 
-    /// Returns the verdict of insight, and its reason. Both are at most ten seconds old. Returns `None` if the limit is not
+    /// Returns the verdict of insight and its reason, both at most ten seconds old. Returns `None` if the limit is not
     /// watched.
     #[must_use]
     pub fn verdict(&self, now: Time) -> Option<(Verdict, String)> {
         let insight = self.insight?;
         let mut judged = self.charted.judged.lock();
-        // If the clock was set back, the verdict is from the future.
+        // After the clock was set back, the kept verdict can be from the future.
         let is_fresh = |at: Time| now.as_nanos().abs_diff(at.as_nanos()) < VERDICT_LIFE_NS;
         let (_, verdict, reason) = match judged.take().filter(|(at, ..)| is_fresh(*at)) {
             Some(fresh) => judged.insert(fresh),
@@ -244,7 +238,7 @@ impl LimitView<'_> {
 }
 
 impl<C: Clock> Service<C> {
-    /// Ends a step: adds what the server and its limits did since the last call to their histories.
+    /// Ends a step: adds what has happened since the last call to the histories of the server and of its limits.
     pub fn end_step(&self) {
         let (loaded, now) = (self.loaded.load(), self.limiter.now());
         for charted in &loaded.histories.limits {
@@ -261,28 +255,28 @@ impl<C: Clock> Service<C> {
         }
     }
 
-    /// Returns the number of requests since the start.
+    /// Returns the numbers of requests since the server started.
     pub fn totals(&self) -> Totals {
         let [allowed, refused] = [true, false].map(|allowed| self.metrics.requests(allowed));
         let (blocked, errors) = (self.metrics.operator.blocked.get(), self.metrics.store_errors.get());
         Totals { allowed, refused, blocked, errors }
     }
 
-    /// Returns the steps of the whole server, the oldest first, and when the last one ended.
+    /// Returns the steps of the whole server, the oldest first, and the end of the last one.
     pub fn history(&self) -> (Vec<Totals>, Option<Time>) {
         let history = self.history.lock();
         (history.steps.iter().copied().collect(), history.ended)
     }
 
-    /// Returns how long the last calls of the shared store took. `durations` are those of all calls since the start. Returns
-    /// `None` if there were no calls.
+    /// Returns how long the last calls of the shared store took, or `None` if there were none. `durations` counts all
+    /// calls since the server started.
     pub fn store_latency(&self, durations: &Durations) -> Option<StoreLatency> {
         let durations = self.history.lock().calls.last(durations);
         Some(StoreLatency { median_ns: quantile_ns(&durations, 0.5)?, p99_ns: quantile_ns(&durations, 0.99)? })
     }
 
-    /// Returns a number that changes when the rules are reloaded, a reload fails, or blocks or shadow switches change. `loaded` are
-    /// the rules that the caller uses.
+    /// Returns a number that changes when a reload succeeds or fails, and when blocks or shadow switches change.
+    /// `loaded` are the rules that the caller uses.
     pub fn changes(&self, loaded: &Loaded) -> u64 {
         loaded.number() + self.metrics.reload_failures.get() + self.operator.changes()
     }

@@ -1,7 +1,7 @@
 //! Counts what the limits of the rules do to their callers, for operators.
 //!
-//! The library's insight watches one limit. This module has an insight for each limit of the rules, and shares the memory
-//! between them.
+//! The library's insight watches one limit. This module has one insight for each limit, and divides the memory among
+//! them.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -16,9 +16,9 @@ use super::answer::AnswerView;
 use super::{CallerKeys, Insight, Loaded, Service};
 use crate::metrics::judged_units;
 
-/// The most callers that the sample of one limit has.
+/// The maximum number of callers in the sample of one limit.
 const CALLERS: usize = 4096;
-/// A smaller sample says too little. If the memory does not suffice for all limits, the last ones have no insight.
+/// A smaller sample says too little. If the memory does not suffice for all limits, the last limits have no insight.
 const FEWEST_CALLERS: usize = 64;
 
 /// The insights of all limits, in the order of the rules and of their limits. Empty if insight is off.
@@ -28,22 +28,20 @@ pub(super) struct Insights {
     names: bool,
     /// The number of callers in each sample.
     callers: usize,
-    /// The number of limits that are not watched, because the memory does not suffice.
     unwatched: usize,
 }
 
 /// The insight of each limit of a rule. `None` if the limit is not watched.
 type InsightsOfRule = Box<[Option<Arc<LimitInsight>>]>;
 
-/// A limit of the rules with its insight.
 pub type Watched<'a> = (&'a Rule, &'a Limit, &'a LimitInsight);
 
-/// The insights of the rules before a reload, by domain and path of their rules.
+/// The insights of the rules before a reload, by domain and path of the rule.
 type Previous<'a> = HashMap<(&'a str, &'a str), Vec<(&'a Limit, &'a Arc<LimitInsight>)>>;
 
 impl Insights {
-    /// Makes the insights of `rules`. A limit that has not changed keeps its insight of the `previous` rules, if its sample
-    /// still has the right size.
+    /// Makes the insights of `rules`. A limit that has not changed keeps its insight from the `previous` rules, if its
+    /// sample still has the right size.
     pub(super) fn new(
         rules: &Rules,
         (options, seed): (Insight, u64),
@@ -80,8 +78,8 @@ impl Insights {
     }
 }
 
-/// Returns the number of callers in the sample of each limit. It is a power of two, so that a reload with a few more limits
-/// seldom changes it: all samples of another size begin again.
+/// Returns the number of callers in the sample of each limit. When this number changes, all samples begin again. So it
+/// is a power of two, which a reload with a few more limits seldom changes.
 fn sample_size(max_callers: usize, limits: usize) -> usize {
     let share = (max_callers / limits).clamp(FEWEST_CALLERS, CALLERS);
     1 << share.ilog2()
@@ -97,7 +95,7 @@ fn known(loaded: &Loaded) -> Previous<'_> {
     known
 }
 
-/// Removes the first insight of an equal limit. The limit may have another position in its rule.
+/// Removes the first insight of an equal limit, wherever the rule had this limit before.
 fn take_unchanged(known: &mut Vec<(&Limit, &Arc<LimitInsight>)>, limit: &Limit) -> Option<Arc<LimitInsight>> {
     let is_equal = |before: &Limit| {
         (&before.name, &before.quota, before.post_paid) == (&limit.name, &limit.quota, limit.post_paid)
@@ -107,8 +105,8 @@ fn take_unchanged(known: &mut Vec<(&Limit, &Arc<LimitInsight>)>, limit: &Limit) 
 }
 
 impl Loaded {
-    /// Returns the first watched limit at this position or after it, and the next position. A position is the index of a rule,
-    /// and of a limit of this rule.
+    /// Returns the first watched limit at this position or after it, and the next position. A position is the index of
+    /// a rule, and the index of a limit in this rule.
     pub fn watched_from(&self, (mut rule_index, mut index): (usize, usize)) -> Option<(Watched<'_>, (usize, usize))> {
         loop {
             let insights = self.insights.by_rule.get(rule_index)?;
@@ -123,8 +121,8 @@ impl Loaded {
         }
     }
 
-    /// Returns the insight of a limit: the one with the index `index` in the rule with the index `rule`. Returns `None` if the limit
-    /// is not watched.
+    /// Returns the insight of the limit with this `index` in the rule with the index `rule`. Returns `None` if the
+    /// limit is not watched.
     #[inline]
     pub(super) fn insight(&self, rule: usize, index: usize) -> Option<&LimitInsight> {
         self.insights.by_rule.get(rule)?.get(index)?.as_deref()
@@ -143,18 +141,17 @@ impl<C: Clock> Service<C> {
         self.number
     }
 
-    /// Returns a text that is the same on two servers if a caller of both has the same hash in their insights.
+    /// Returns a text that two servers have in common if their insights give the same caller the same hash.
     pub fn caller_check(&self) -> String {
         let seed = self.caller_seed.to_le_bytes();
         format!("{:032x}", self.limiter.keys().start().part(b"insight").part(&seed).finish())
     }
 
-    /// Returns the hash of a caller, as the insights of its limits show it.
+    /// Returns the hash under which insight shows the caller with this key.
     pub fn caller_of(&self, key: u128) -> CallerId {
         CallerId::of(key, self.caller_seed)
     }
 
-    /// Counts the takes of an answer, at the time of this server's clock.
     #[inline]
     pub(super) fn watch(&self, now: Time, loaded: &Loaded, request: &Request<'_>, answer: AnswerView<'_, '_>) {
         if !loaded.insights.by_rule.is_empty() {
@@ -165,7 +162,7 @@ impl<C: Clock> Service<C> {
 
 /// Returns the number that is mixed with the keys of callers.
 ///
-/// Callers can know a public key secret. Then the number is random, so that no caller can choose whether it is in a sample.
+/// If everybody can know how keys are hashed, the number is random, so that no caller can choose to be in a sample.
 pub(super) fn caller_seed(keys: &KeyHasher, has_public_keys: bool) -> u64 {
     if has_public_keys {
         RandomState::new().build_hasher().finish()

@@ -1,7 +1,7 @@
-//! Decides requests: the one use case of the server.
+//! Decides requests for all protocols of the server, so that each of them decides, counts and logs in the same way.
 //!
-//! Every protocol calls this module, so that all protocols decide, count and log in the same way. This module has no
-//! types of a wire protocol. No other code calls the limiter to serve a request, or writes the metrics of decisions.
+//! This crate has no types of a wire protocol. No other code calls the limiter to serve a request, or writes the
+//! metrics of decisions.
 
 mod accounting;
 mod answer;
@@ -76,7 +76,7 @@ pub struct Service<C = SystemClock> {
     options: ServiceOptions,
     metrics: Arc<Metrics>,
     readiness: watch::Sender<Readiness>,
-    /// When the outage of the shared store began, and why the last probe failed. `None` while the store decides.
+    /// Since when the shared store does not decide, and why the last probe failed. `None` while the store decides.
     outage: Mutex<Option<Outage>>,
     full: FullLog,
     log: RequestLog,
@@ -95,9 +95,9 @@ impl<C> fmt::Debug for Service<C> {
 }
 
 impl<C: Clock> Service<C> {
-    /// Returns a service. A shared store is regarded as down until its first probe succeeds. If the store is shared and
-    /// a limit has the policy `on_store_failure: error`, the service is [ready](Readiness::Ready) only after this probe.
-    /// In all other cases, the service is ready at once.
+    /// Makes a service. A shared store counts as down until its first probe succeeds. If a limit has the policy
+    /// `on_store_failure: error`, a service with a shared store is [ready](Readiness::Ready) only after this probe. In
+    /// all other cases, the service is ready at once.
     #[must_use]
     pub fn new(
         rules: Rules,
@@ -129,13 +129,12 @@ impl<C: Clock> Service<C> {
         service
     }
 
-    /// Returns the current rules. An answer borrows from them, so that a reload cannot drop rules that are still in
-    /// use.
+    /// Returns the current rules. An answer borrows from them, so a reload drops no rules that an answer still uses.
     pub fn rules(&self) -> Guard<Arc<Loaded>> {
         self.loaded.load()
     }
 
-    /// Replaces the current rules. Requests that are being decided now are still decided by the old rules.
+    /// Replaces the current rules. Requests that are in flight are still decided by the old rules.
     pub fn replace_rules(&self, rules: Rules) {
         let (before, now) = (self.loaded.load(), self.limiter.now());
         let options = (&self.options, self.caller_seed);
@@ -151,12 +150,11 @@ impl<C: Clock> Service<C> {
         &self.limiter
     }
 
-    /// Returns the counters.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
 
-    /// Returns the service with blocks and shadow switches that all servers share in this store.
+    /// Lets this server share its blocks and shadow switches with all servers that use this store.
     ///
     /// The store should have connections of its own, so that the lists of blocks delay no decision.
     #[must_use]
@@ -164,18 +162,17 @@ impl<C: Clock> Service<C> {
         Service { operator: Operator::in_store(store), ..self }
     }
 
-    /// Returns what operators have changed for a time: blocks and shadow switches.
+    /// Returns the blocks and shadow switches that operators have made.
     pub fn operator(&self) -> &Operator {
         &self.operator
     }
 
-    /// Returns the options of this service.
     pub fn options(&self) -> &ServiceOptions {
         &self.options
     }
 }
 
-/// Returns the time in whole seconds since 1970, as metrics show times.
+/// Returns the time in whole seconds since 1970, as metrics show it.
 fn seconds(time: Time) -> i64 {
     i64::try_from(time.as_nanos() / 1_000_000_000).unwrap_or(i64::MAX)
 }

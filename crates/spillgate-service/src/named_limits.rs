@@ -1,6 +1,6 @@
 //! Operations on limits that the caller names: hits that contain a quota, leases, and resets by an operator.
 //!
-//! With these hits and leases, a program can use the server without rules files.
+//! With hits and leases, a program can use the server without rules files.
 
 use std::fmt;
 
@@ -47,8 +47,8 @@ impl<C: Clock> Service<C> {
         let begun = Metrics::begin_decision();
         let now = self.limiter.now();
         let decided = if self.options.shadow {
-            // Shadow mode allows every request. A renewal is not a request, so shadow mode does not apply to a renewal:
-            // all its permits are renewed, or none.
+            // Shadow mode allows every request. But a renewal is no request: even in shadow mode, all its permits are
+            // renewed, or none.
             let binding = |hit: &Hit<'_>| if is_request(hit) { Binding::Shadow } else { hit.binding };
             let shadows: SmallVec<[Hit<'_>; 4]> = hits.iter().map(|hit| hit.with_binding(binding(hit))).collect();
             self.decide_hits(now, None, &shadows, decisions).await
@@ -67,11 +67,11 @@ impl<C: Clock> Service<C> {
         Ok(verdict)
     }
 
-    /// For each descriptor, resets all limits of the rule that the descriptor matches in `domain`. A descriptor is a list of
-    /// entries (key and value). `reset` says what was done, also after an error.
+    /// For each descriptor, resets all limits of the rule that the descriptor matches in `domain`. `reset` says what
+    /// was done, also after an error.
     ///
     /// If a descriptor is invalid or matches no limit, nothing is reset. If the store fails, the limits of the first
-    /// descriptors can already be reset. The caller can send the same request again.
+    /// descriptors can already be reset. Then the caller can send the same request again.
     ///
     /// # Errors
     /// The request is malformed or exceeds a bound, no limit matches a descriptor, or the store failed.
@@ -118,27 +118,26 @@ impl<C: Clock> Service<C> {
     }
 }
 
-/// What a reset has done.
+/// What a reset has done, or has done before it failed.
 #[derive(Debug, Default)]
 pub struct Reset {
     /// The number of limits that were reset.
     pub limits: usize,
-    /// The name of each caller, in words, with its rule. It has the hash of the caller, and nothing that the request sent.
+    /// Each caller in words, by its hash and its rule. No text of the request is shown.
     pub callers: Vec<String>,
-    /// How many of these callers the store was asked to reset.
+    /// How many of these callers the store was asked to reset. It is one more than `done` if the last reset failed.
     pub asked: usize,
     /// How many of these callers were reset.
     pub done: usize,
 }
 
 impl fmt::Display for Reset {
-    /// Says in words what has changed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.done > 0 {
             let (limits, callers) = (self.limits, self.callers[..self.done].join(", "));
             write!(f, "{limits} {} reset: {callers}", if limits == 1 { "limit" } else { "limits" })?;
         }
-        // After an error of the store, the reset may have been applied.
+        // If the store failed, it may have applied the last reset.
         let unknown = self.callers.get(self.done).filter(|_| self.asked > self.done);
         match (unknown, self.done) {
             (Some(caller), 0) => write!(f, "unknown: {caller}"),

@@ -1,6 +1,6 @@
 //! The changes that operators make: a block, the end of a block, and a shadow switch that is turned on or off.
 //!
-//! The service checks what the settings and the rules say about a change. [`crate::operator`] has the lists.
+//! This module checks changes against the settings and the rules. [`crate::operator`] keeps the lists.
 
 use std::sync::Arc;
 
@@ -15,17 +15,19 @@ use crate::operator::{
 use crate::shared_store::SharedError;
 
 impl<C: Clock> Service<C> {
-    /// Returns the servers to which a block applies. A shadow switch applies to them too if nothing else is said.
+    /// Returns the servers to which a block applies, and a shadow switch that names no scope.
     pub fn scope(&self) -> Scope {
         if self.operator.shared.is_some() { Scope::Fleet } else { Scope::Server }
     }
 
-    /// Returns the time for blocks and shadow switches, in milliseconds since 1970.
+    /// Returns the current time of the service's clock, in milliseconds since 1970. Blocks and shadow switches end by
+    /// this time.
     pub fn now_ms(&self) -> u64 {
         millis(self.limiter.now())
     }
 
-    /// Blocks an entry. A block on the same entry in the same domain is replaced. Returns the block, and how many are on.
+    /// Blocks an entry. A block on the same entry in the same domain is replaced. Returns the block, and how many
+    /// blocks are on now.
     ///
     /// # Errors
     /// The block is invalid, too many blocks are on, or the shared store failed.
@@ -39,7 +41,8 @@ impl<C: Clock> Service<C> {
         let (domain, reason) = (new.domain.map(Arc::from), new.reason.map(Arc::from));
         let value = compared(new.value, self.options.bounds.value_bytes).into();
         let block = Arc::new(Block { key: new.key.into(), value, domain, term, reason });
-        // The shared store counts the blocks of all servers. The lock is held until the copy has the block too.
+        // The shared store counts the blocks of all servers. The lock is held until this server's copy of the list has
+        // the block too.
         let version = match &self.operator.shared {
             Some(shared) => {
                 let mut version = shared.lock().await;
@@ -73,7 +76,7 @@ impl<C: Clock> Service<C> {
             (&*block.key, &*block.value) == (key, value) && (domain.is_none() || block.domain.as_deref() == domain)
         };
         let meant = || self.operator.standing().blocks(now_ms).filter(is_meant).cloned().collect::<Vec<_>>();
-        // The lock is held until the copy has changed too.
+        // The lock is held until this server's copy has changed too.
         let (meant, _version) = match &self.operator.shared {
             Some(shared) => {
                 let mut version = shared.lock().await;
@@ -134,8 +137,8 @@ impl<C: Clock> Service<C> {
         Ok((scope, term))
     }
 
-    /// Turns the shadow switches of a rule off, or the switches of all rules. If there is a `scope`, only the switch of this
-    /// scope is turned off. Returns the scopes of the switches that were on.
+    /// Turns off the shadow switches of a rule, or those that apply to all rules. With a `scope`, only the switch of
+    /// this scope is turned off. Returns the scopes of the switches that this call turned off.
     ///
     /// # Errors
     /// No such switch is on, or the shared store failed.
@@ -167,10 +170,11 @@ impl<C: Clock> Service<C> {
         ended
     }
 
-    /// Removes what has ended, and reads the lists in the shared store if they have changed. A thread calls this each second.
+    /// Removes blocks and switches that have ended, and reads the lists in the shared store if they have changed. The
+    /// server calls this function each second.
     ///
     /// # Errors
-    /// The shared store did not answer, or refused a command. The copy of its lists stays in use.
+    /// The shared store did not answer, or refused a command. This server's copy of the lists stays in use.
     pub async fn refresh_operator(&self) -> Result<(), SharedError> {
         self.operator.remove_ended(self.now_ms());
         match &self.operator.shared {
@@ -208,7 +212,8 @@ impl<C: Clock> Service<C> {
         }
     }
 
-    /// Checks the lengths of a key and a domain. Longer ones are in no request that is decided, or could not be kept.
+    /// Checks the lengths of a key and a domain. Longer ones would be useless: requests with them are rejected, or the
+    /// shared store could not keep them.
     fn check_names(&self, key: &str, domain: Option<&str>) -> Result<(), ChangeError> {
         let max = self.options.bounds.key_bytes.min(NAME_BYTES);
         for (name, text) in [("key", Some(key)), ("domain", domain)] {
@@ -220,7 +225,7 @@ impl<C: Clock> Service<C> {
         Ok(())
     }
 
-    /// Checks that the rule exists.
+    /// Checks that the rule exists. If not, the error suggests the name that is most similar.
     fn check_rule(&self, of: ShadowOf<'_>) -> Result<(), ChangeError> {
         let ShadowOf::Rule { domain, path } = of else { return Ok(()) };
         let loaded = self.rules();
@@ -240,7 +245,7 @@ impl<C: Clock> Service<C> {
     }
 }
 
-/// Checks the length of a name that the shared store gets.
+/// Checks that the domain and path of a rule are short enough for an entry in the shared store.
 fn check_path(of: ShadowOf<'_>) -> Result<(), ChangeError> {
     match of {
         ShadowOf::Rule { domain, path } if domain.len() > NAME_BYTES || path.len() > PATH_BYTES => {

@@ -1,10 +1,9 @@
-//! How a service behaves: what it refuses, and how large a request can be.
+//! The options of a service: what it refuses, and how large a request can be.
 //!
-//! The settings file has more options. The service knows only the options here.
+//! The settings file has more options, which the service does not know.
 
 use spillgate::OnStoreFailure;
 
-/// How large one request can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// The maximum number of descriptors of a request.
@@ -24,33 +23,31 @@ impl Default for Bounds {
     }
 }
 
-/// How a service behaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServiceOptions {
     /// Whether the service decides and counts, but never refuses.
     pub shadow: bool,
     /// Whether the service refuses descriptors that no rule matches.
     pub deny_unmatched: bool,
-    /// The answer while the shared store fails, for limits that callers send.
+    /// What a limit that came with the request does while the shared store fails.
     pub on_store_failure: OnStoreFailure,
-    /// How large one request can be.
     pub bounds: Bounds,
     /// Whether everybody can know how keys are hashed: the store is shared, and the settings name no key secret.
     pub has_public_keys: bool,
-    /// What is remembered of the callers of each limit.
+    /// What is remembered about the callers of each limit.
     pub insight: Insight,
 }
 
-/// What the server remembers of the callers of each limit, to say what the limits do. The default is nothing.
+/// What the server remembers about callers, in order to say what the limits do to them. The default is nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Insight {
     /// The maximum number of callers in the samples of all limits together. 0 means that nothing is remembered.
     pub max_callers: usize,
-    /// How callers are shown.
+    /// How reports show callers.
     pub keys: CallerKeys,
 }
 
-/// How the callers with the most units are shown.
+/// How reports show the callers that take the most units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CallerKeys {
     /// They are not shown.

@@ -1,20 +1,20 @@
 //! Counts peeks (requests of cost 0) at limits that refuse no peek.
 //!
 //! With `apply_on_stream_done`, Envoy peeks when a stream begins, and charges when the stream ends. If the limit lacks
-//! `post_paid`, all streams are allowed, and no error shows this mistake. Therefore such peeks are counted, and the log
-//! warns of them.
+//! `post_paid`, it allows every stream, and no error shows this mistake. So the service counts such peeks, and warns of
+//! them in the log.
 
 use spillgate::rules::{Action, Limit, Request};
 use spillgate::{Clock, OpKind};
 
 use super::{Answer, Loaded, Service};
 
-/// The log warns of at most this many rules. For further rules, peeks are only counted.
+/// The log warns of at most this many rules. Peeks at further rules are only counted.
 const MAX_WARNINGS: usize = 100;
 
-/// Returns whether this limit refuses no peek, but would refuse some peeks with the option `post_paid`.
+/// Returns whether this limit refuses no peek, although it would refuse some with the option `post_paid`.
 ///
-/// In rare cases, such a limit does refuse a peek, for example after a reload has lowered the limit.
+/// There are rare exceptions: after a reload has lowered the limit, for example, such a limit does refuse a peek.
 fn never_refuses_a_peek(limit: &Limit) -> bool {
     let quota = &limit.quota;
     quota.refusal_is_free() && !limit.post_paid && quota.supports(OpKind::Force)

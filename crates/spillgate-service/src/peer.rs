@@ -1,11 +1,11 @@
 //! The client at the other end of a connection.
 //!
-//! Without this type, protocols would need the types of sockets.
+//! With this type, protocols do not need the types of sockets.
 
 use std::fmt;
 use std::net::SocketAddr;
 
-/// The client at the other end of a connection.
+/// A client, named by its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Peer {
     /// A client on the network.

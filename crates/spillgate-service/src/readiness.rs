@@ -11,7 +11,6 @@ use tokio::sync::watch;
 
 use super::Service;
 
-/// Whether the server should get requests, and if not, the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
     /// The server should get requests.
@@ -30,7 +29,7 @@ pub(super) struct Outage {
     why: StoreErrorKind,
 }
 
-/// The number of limits for each policy in [`OnStoreFailure::ALL`].
+/// The number of limits for each policy, in the order of [`OnStoreFailure::ALL`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Policies([usize; OnStoreFailure::ALL.len()]);
 
@@ -59,7 +58,8 @@ impl Policies {
 }
 
 impl<C: Clock> Service<C> {
-    /// Returns whether the server should get requests, and if not, why.
+    /// Returns the readiness now. Requests can find an outage of the store before a probe does, and such an outage
+    /// counts too.
     pub fn readiness(&self) -> Readiness {
         match *self.readiness.borrow() {
             Readiness::Ready if self.lacks_store() => Readiness::StoreDown,
@@ -67,7 +67,6 @@ impl<C: Clock> Service<C> {
         }
     }
 
-    /// Returns whether the server should get requests.
     pub fn ready(&self) -> bool {
         self.readiness() == Readiness::Ready
     }
@@ -115,8 +114,8 @@ impl<C: Clock> Service<C> {
         self.outage().map(|outage| outage.why)
     }
 
-    /// Returns the outage of the shared store, if there is one. Requests can find an outage before a probe finds it.
-    /// Therefore an outage has also begun if the circuit breaker stops all requests to the store.
+    /// Returns the outage of the shared store, if there is one. A circuit breaker that stops all requests to the store
+    /// counts as an outage too, because requests can find an outage before a probe does.
     fn outage(&self) -> Option<Outage> {
         let probed = *self.outage.lock().unwrap_or_else(PoisonError::into_inner);
         probed.or_else(|| {

@@ -1,7 +1,6 @@
 //! Logs how many requests each limit has refused.
 //!
-//! The metrics count the refusals of each rule. A rule can have several limits, and only the log says which of these
-//! limits refused.
+//! A rule can have several limits. The log says which of them refused, and where a rules file has this limit.
 
 use std::cmp::Reverse;
 use std::iter::zip;
@@ -18,7 +17,6 @@ use super::{LimitDecision, Loaded};
 /// limits.
 const LINES_A_MINUTE: usize = 9;
 
-/// Counts a refusal for each limit that refused.
 #[cold]
 #[inline]
 pub(super) fn count<'a, 'p: 'a>(

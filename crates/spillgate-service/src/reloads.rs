@@ -1,6 +1,6 @@
-//! The last reloads of the rules: when, whether the server uses the new rules, the errors, and what has changed.
+//! The last reloads of the rules, with their time, outcome, errors and changes.
 //!
-//! The log has more reloads, but an operator cannot always read it.
+//! The log goes back further, but not every operator can read the log.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,29 +8,27 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-/// The number of reloads that are kept. With the bounds below, they take less than 4 MB.
+/// At most this many reloads are kept. With the bounds below, they take less than 4 MB.
 const RELOADS_MAX: usize = 32;
-/// The number of lines that are kept of a list of errors or changes. Further lines are only counted.
+/// At most this many lines of a list of errors or changes are kept. Further lines are only counted.
 const LINES_MAX: usize = 100;
-/// The number of bytes that are kept of a line. Further bytes are cut off.
+/// At most this many bytes of a line are kept. The rest is cut off.
 const LINE_BYTES_MAX: usize = 500;
 
 /// The last reloads. It is cheap to clone, and all clones are the same list.
 #[derive(Clone, Debug, Default)]
 pub struct ReloadHistory(Arc<Mutex<VecDeque<Arc<Reload>>>>);
 
-/// One reload.
 #[derive(Debug, Serialize)]
 pub struct Reload {
     /// When the reload began, in milliseconds since 1970.
     pub at_ms: u64,
-    /// Whether the server uses the new rules.
     pub outcome: Outcome,
     /// What was loaded. `None` if the reload failed.
     pub loaded: Option<LoadedCounts>,
     /// What was wrong, if the reload failed.
     pub errors: Lines,
-    /// What the new rules have changed.
+    /// How the new rules differ from the old ones.
     pub changes: Lines,
 }
 
@@ -86,7 +84,6 @@ impl Lines {
 }
 
 impl ReloadHistory {
-    /// Returns the reloads, the last one first.
     pub fn newest_first(&self) -> impl Iterator<Item = Arc<Reload>> + use<> {
         self.0.lock().clone().into_iter()
     }

@@ -20,8 +20,8 @@ const SECOND_NS: u64 = 1_000_000_000;
 const REQUESTS_A_SECOND: u64 = 100;
 
 /// In each minute of the clock, the log gets at most this many lines about descriptors that no rule matches. Any 60
-/// seconds can overlap two minutes of the clock, so these seconds have at most 2 * 4 = 8 such lines. With at most ten
-/// lines about refusals, the sum is below twenty lines.
+/// seconds can overlap two minutes of the clock, so they have at most 2 * 4 = 8 such lines. With at most ten lines
+/// about refusals, the sum is below twenty lines.
 const UNMATCHED_A_MINUTE: u64 = 4;
 
 /// In each second, at most this many descriptors without a matching rule are looked up. A lookup finds out whether the
@@ -44,7 +44,7 @@ pub(super) struct RequestLog {
     unmatched: LineBound,
     lookups: LineBound,
     hasher: RandomState,
-    /// Hashes of the lines that were written.
+    /// Hashes of the lines that were written. 0 is a free position.
     written: [AtomicU64; REMEMBERED],
 }
 
@@ -59,7 +59,6 @@ impl RequestLog {
         }
     }
 
-    /// Logs one request and its answer.
     #[cold]
     pub(super) fn request(&self, now: Time, request: &Request<'_>, answer: AnswerView<'_, '_>) {
         let Some(left_out) = self.requests.line(now) else { return };
@@ -91,7 +90,7 @@ impl RequestLog {
         tracing::debug!(domain, descriptors = text.0, allowed, retry_after_ms, source, left_out, "decided");
     }
 
-    /// Logs one request whose limits came with the call.
+    /// Logs one request that names its own limits.
     #[cold]
     pub(super) fn hit(&self, now: Time, named: Option<(&str, &str)>, hits: &[Hit<'_>], verdict: &Verdict) {
         let Some(left_out) = self.requests.line(now) else { return };
@@ -106,7 +105,6 @@ impl RequestLog {
         tracing::debug!(bucket, key, limits, allowed, source, left_out, "decided by limits of the call");
     }
 
-    /// Logs one request that was not decided.
     #[cold]
     pub(super) fn rejected(&self, now: Time, error: &ServiceError) {
         if let Some(left_out) = self.requests.line(now) {
@@ -164,9 +162,9 @@ impl RequestLog {
 struct LineBound {
     lines: u64,
     period_ns: u64,
-    /// The number of the current period since the epoch.
+    /// The number of the current period, counted from 1970.
     period: AtomicU64,
-    /// The number of lines that were requested in this period.
+    /// How many lines were requested in this period, including those that were left out.
     requested: AtomicU64,
 }
 
@@ -182,9 +180,9 @@ impl LineBound {
         requested >= self.lines && now.as_nanos() / self.period_ns == self.period.load(Ordering::Relaxed)
     }
 
-    /// Counts a line that is requested. Returns `None` if this period allows no further line. For the first line of a
-    /// period, returns how many lines were left out in the last period in which lines were requested. For any other
-    /// line, returns 0.
+    /// Counts a request for a line. Returns `None` if this period allows no further line. Otherwise returns the number
+    /// of lines that were left out: the first line of a period has the number of the last period with lines, and every
+    /// other line has 0.
     fn line(&self, now: Time) -> Option<u64> {
         let (period, before) = (now.as_nanos() / self.period_ns, self.period.load(Ordering::Relaxed));
         // If `now` is in the period just before the current period, this call is only late. If `now` is in an earlier

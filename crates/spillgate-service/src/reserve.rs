@@ -1,6 +1,6 @@
 //! Reservations by the rules: an estimate is taken before the work, and corrected after it.
 //!
-//! Each key of a reservation has a record: a lease that a settlement ends. [`spillgate::reservation`] explains this.
+//! [`spillgate::reservation`] explains the records, by which a reservation is settled only once.
 
 use std::time::Duration;
 
@@ -18,17 +18,17 @@ use super::sketched::{place_of, refuse_sketches};
 use super::{Client, Loaded, Service, ServiceError};
 use crate::metrics::{Metrics, Protocol};
 
-/// The limits of the records of reservations.
+/// The two limits that records of reservations can have. They differ in what happens while the shared store fails.
 #[derive(Clone, Debug)]
 pub struct Records {
-    /// The limit of a record that the server makes in its own memory while the shared store fails.
+    /// For keys with a limit that is `on_store_failure: local`: the server then makes the record in its own memory.
     local: Quota,
-    /// The limit of a record that is not made while the shared store fails. No limit of its key counts then.
+    /// For all other keys: the record is then not made, because no limit of its key counts.
     shared: Quota,
 }
 
 impl Records {
-    /// Returns the limits of the records of reservations that can be settled during `life`.
+    /// Returns the limits of records whose reservations can be settled during `life`.
     ///
     /// # Errors
     /// `life` is 0, or longer than a lease can be.
@@ -46,19 +46,19 @@ pub struct Claim {
     pub key: u128,
     /// The limit. For a record, this is a concurrency limit.
     pub quota: Quota,
-    /// The units that were taken.
+    /// The units that were taken, or 1 for a record.
     pub taken: u64,
-    /// The receipt of the take.
+    /// The receipt of the take, which the settlement has to show.
     pub receipt: Receipt,
 }
 
 /// A reservation that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reserved {
-    /// The units that the caller has estimated.
+    /// The units that the caller estimated, at least 1.
     pub estimate: u64,
-    /// The server whose own memory has counted the estimate, because the shared store failed. `None` if the store of the
-    /// settings has counted it.
+    /// The number of the server that counted the estimate in its own memory, because the shared store failed. `None` if
+    /// the configured store counted the estimate.
     pub server: Option<u64>,
     /// What was taken. The list is empty if no limit counts the request.
     pub claims: Vec<Claim>,
@@ -79,7 +79,7 @@ impl<C: Clock> Service<C> {
     /// Takes an estimate from all limits that match the request, or from none. All takes of `request` have the cost
     /// `estimate`. The reservation is `None` if the request is refused.
     ///
-    /// A limit that is `post_paid` takes the estimate too, and refuses it if it does not fit.
+    /// A `post_paid` limit takes the estimate too, and refuses an estimate that does not fit.
     ///
     /// # Errors
     /// The request is malformed, exceeds a bound or is not allowed on its listener, a limit has permits or turns instead
@@ -162,9 +162,9 @@ impl<C: Clock> Service<C> {
 
     /// Counts `used` units instead of the estimate. [`Settlement`] says whether the reservation was still open.
     ///
-    /// In a Redis Cluster, the limits of one reservation can be in several slots. The record in the slot of the first
-    /// limit then decides: it is settled alone, together with the limits of its slot. Only the settlement that wins this
-    /// record goes on, and settles all other slots. If the store fails after that, the estimate stays charged there.
+    /// In a Redis Cluster, the limits of one reservation can be in several slots. Then the slot of the first limit is
+    /// settled alone, with its records, and the other slots follow only if this succeeds. If the store fails in between,
+    /// the estimate stays charged in the other slots.
     ///
     /// # Errors
     /// The store failed.
@@ -174,7 +174,7 @@ impl<C: Clock> Service<C> {
         }
         let settle = |claim: &Claim| match claim.quota.algorithm() {
             Algorithm::Concurrency => Op::settle(claim.taken, 0, claim.receipt),
-            // Two descriptors with the same counter have taken the estimate twice.
+            // Two descriptors with the same counter have each taken the estimate.
             _ => {
                 let times = claim.taken / reserved.estimate.max(1);
                 Op::settle(claim.taken, used.saturating_mul(times), claim.receipt)
@@ -198,7 +198,8 @@ impl<C: Clock> Service<C> {
         }
         if !others.is_empty() {
             decisions.resize(others.len(), Decision::default());
-            // A slot refuses its part if the life has ended meanwhile. The estimate then stays charged there.
+            // If the reservation's life has ended meanwhile, the slot refuses. Then the estimate stays charged in this
+            // slot.
             self.hit(Protocol::Http, None, &others, &mut decisions).await?;
         }
         Ok(Settlement::Settled)
@@ -216,10 +217,11 @@ fn record_hit<'p>(hits: &[Hit<'p>], key: u128, records: &'p Records) -> Hit<'p> 
     Hit::new(record_key(key), quota, Op::take(1), binding)
 }
 
-/// Returns the verdict that the caller sees. The first `limits` hits are those on limits, and the records of `keys` follow.
+/// Returns the verdict without the records, which a caller should not see. The first `limits` hits are those on limits,
+/// and the hits on the records of `keys` follow.
 ///
-/// A caller should not see a record. Only a full memory store refuses one: it has no capacity for a new key. The limits of
-/// the record's key then refuse for this reason.
+/// Only a full memory store refuses a record. Then the limits of the record's key refuse instead, with the reason
+/// [`Reason::StoreFull`].
 fn without_records(
     hits: &[Hit<'_>],
     (limits, keys): (usize, &[u128]),
@@ -236,14 +238,15 @@ fn without_records(
     }
     let mut verdict = Verdict::of(&hits[..limits], of_limits, decided.now).with_source(decided.source);
     if verdict.allowed && !decided.allowed {
-        // Limits with `quota_mode` allow a request if one of them does. But a full store refuses the whole request.
+        // Limits with `quota_mode` allow a request if one of them does. But a full store must refuse the whole request.
         let refusing = of_limits.iter().position(|decision| !decision.allowed);
         (verdict.allowed, verdict.binding, verdict.retry_after) = (false, refusing, decided.retry_after);
     }
     verdict
 }
 
-/// Returns what was taken. The records come last. What was taken under a key without a record cannot be settled.
+/// Returns what was taken, with the records last. Units under a key without a record cannot be settled, so they are
+/// left out.
 fn claims(hits: &[Hit<'_>], (limits, keys): (usize, &[u128]), decisions: &[Decision]) -> Vec<Claim> {
     let has_record = |hit: &Hit<'_>| {
         let record = keys.iter().position(|key| *key == hit.key);

@@ -1,6 +1,4 @@
-//! The meaning of RLS v3 (Envoy's rate limit service), for gRPC and for JSON.
-//!
-//! Without this module, gRPC and JSON would each interpret RLS in their own way.
+//! Interprets RLS v3 (Envoy's rate limit service) for both gRPC and JSON, so that they cannot differ.
 
 use spillgate::rules::{Action, Limit, Unit};
 use spillgate::{Algorithm, Anchor, Decision, OnStoreFailure, Time, Wait};
@@ -20,8 +18,8 @@ pub struct ReportedLimit<'p> {
     /// The window as a unit of RLS, or `None` if RLS has no such unit.
     pub unit: Option<Unit>,
     /// The units that are left, at most `u32::MAX`. The number is 0 if the limit refuses, and the rule has no
-    /// `shadow_mode`. A client that reads a larger number beside a 429 would try again at once, although fewer units are
-    /// left than the client needs.
+    /// `shadow_mode`. A client that reads a larger number beside a 429 would try again at once, although too few units
+    /// are left for its request.
     pub remaining: u32,
     /// Whole seconds until the limit is unused again or, after a refusal, until the request fits.
     ///
@@ -54,9 +52,8 @@ impl<'p> ReportedLimit<'p> {
 
 /// Returns the time until the limit is unused. The result is never 0.
 ///
-/// If the limit is unused already, the result depends on the limit. For a fixed window that is aligned to the clock, it
-/// is the time to the end of the window. For a concurrency limit, it is the duration of a lease. For any other limit, it
-/// is a whole window.
+/// If the limit is unused already, the result is a whole window. There are two exceptions: a fixed window that is
+/// aligned to the clock has the time to the end of the window, and a concurrency limit has the duration of a lease.
 #[cold]
 #[inline]
 fn until_unused_ns(limit: &Limit, decision: &Decision, now: Time) -> u64 {
@@ -75,8 +72,8 @@ fn until_unused_ns(limit: &Limit, decision: &Decision, now: Time) -> u64 {
     }
 }
 
-/// Returns the action of a descriptor. If the descriptor has a number of hits, that number is used. Otherwise the
-/// number of the request is used, where 0 means 1.
+/// Returns the action of a descriptor. The number of hits that the descriptor has itself (`own`) comes first. Without
+/// such a number, that of the request (`of_request`) is used, where 0 means 1.
 #[inline]
 #[must_use]
 pub fn action(own: Option<u64>, of_request: u64, negative: bool) -> Action {

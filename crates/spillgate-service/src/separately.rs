@@ -1,7 +1,7 @@
 //! Decides each descriptor alone, as `compat: envoy` demands.
 //!
-//! Envoy's reference server charges a descriptor even if another descriptor refuses the request. Rules files that were
-//! written for that server can rely on this.
+//! Envoy's reference server charges a descriptor even if another descriptor refuses the request, and rules files that
+//! were written for that server can rely on it.
 
 use std::time::Duration;
 

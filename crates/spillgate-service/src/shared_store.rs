@@ -1,8 +1,8 @@
-//! What the service needs of a store that several servers share, so that it knows no store by name.
+//! What the service needs from a store that several servers share. So the service depends on no particular store.
 //!
 //! Decisions do not go through these traits: a shared store implements [`Store`](spillgate::Store), and
-//! [`Backend::with_fallback`](crate::Backend::with_fallback) compiles its `decide` for this one store. What is here is
-//! asked seldom, or is a small look-up beside a round trip of the network.
+//! [`Backend::with_fallback`](crate::Backend::with_fallback) compiles its `decide` for this one store. The methods here
+//! are called seldom, or take little time beside a round trip on the network.
 
 use std::fmt;
 use std::future::Future;
@@ -25,7 +25,6 @@ pub trait SharedStore: fmt::Debug + Send + Sync {
     /// Returns why the store does not support one of these hits. Returns `None` if it supports all of them.
     fn unsupported(&self, hits: &[Hit<'_>]) -> Option<String>;
 
-    /// Returns the health of the store now.
     fn health(&self) -> StoreHealth;
 
     /// Returns how many requests failed with this kind of error. Probes are not included.
@@ -38,10 +37,11 @@ pub trait SharedStore: fmt::Debug + Send + Sync {
     /// again.
     fn last_error(&self) -> Option<SharedError>;
 
-    /// Waits until there is a connection, but not longer than the store waits for one.
+    /// Waits until there is a connection, at most for the connect timeout of the store.
     fn wait_connected(&self) -> Asked<'_, Result<(), SharedError>>;
 
-    /// Asks the store for one decision that no client wants. Probes with different numbers reach different nodes.
+    /// Asks the store for one decision, only to see whether it answers. Probes with different numbers reach different
+    /// nodes.
     fn probe(&self, number: u32, within: Duration) -> Asked<'_, Result<(), SharedError>>;
 
     /// Waits until the circuit of a node opens. Returns at once if a circuit has opened since the last call returned.
@@ -51,12 +51,12 @@ pub trait SharedStore: fmt::Debug + Send + Sync {
 /// An entry of a list: its name and its text.
 pub type ListEntry = (Vec<u8>, Vec<u8>);
 
-/// What a write into a list has found.
+/// What a write found in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListWrite {
     /// The version of the lists before the write. `None` if there was none.
     pub before: Option<Vec<u8>>,
-    /// Whether the write was done. It was not if the list was full.
+    /// False if the list was full, so that nothing was written.
     pub is_done: bool,
 }
 
@@ -74,8 +74,8 @@ pub trait SharedLists: fmt::Debug + Send + Sync {
         within: Duration,
     ) -> Asked<'a, Result<Vec<ListEntry>, SharedError>>;
 
-    /// Adds an entry to a list that can have `max` entries, or replaces it. The lists then have this version, and live for
-    /// this time at least.
+    /// Adds an entry to a list, or replaces the entry. `list` is the name of the list and the maximum number of its
+    /// entries. The lists then have the version in `version`, and live at least for the duration beside it.
     fn put_in_list<'a>(
         &'a self,
         list: (&'a str, usize),
@@ -84,7 +84,7 @@ pub trait SharedLists: fmt::Debug + Send + Sync {
         within: Duration,
     ) -> Asked<'a, Result<ListWrite, SharedError>>;
 
-    /// Removes entries. Returns the version before.
+    /// Removes entries, and returns the version that the lists had before.
     fn remove_from_list<'a>(
         &'a self,
         name: &'a str,
@@ -102,7 +102,7 @@ pub trait SharedLists: fmt::Debug + Send + Sync {
     ) -> Asked<'a, Result<Vec<Option<Vec<u8>>>, SharedError>>;
 }
 
-/// The error of a shared store, with what an operator can do about it as far as the store knows.
+/// The error of a shared store, with advice for an operator if the store has some.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedError {
     error: StoreError,
@@ -111,25 +111,24 @@ pub struct SharedError {
 }
 
 impl SharedError {
-    /// Returns the error with no more than its kind and its text.
+    /// Returns an error without advice.
     #[must_use]
     pub const fn new(error: StoreError) -> SharedError {
         SharedError { error, forbidden_command: None, help: "" }
     }
 
-    /// Names the command that the user of the store may not run.
+    /// Adds the name of the command that the user of the store may not run.
     #[must_use]
     pub fn with_forbidden_command(self, command: Option<String>) -> SharedError {
         SharedError { forbidden_command: command, ..self }
     }
 
-    /// Says what can be done if the store cannot be reached.
+    /// Adds what an operator can do if the store cannot be reached.
     #[must_use]
     pub fn with_help(self, help: &'static str) -> SharedError {
         SharedError { help, ..self }
     }
 
-    /// Returns the kind of the error.
     #[must_use]
     pub const fn kind(&self) -> StoreErrorKind {
         self.error.kind()

@@ -21,12 +21,12 @@ fn unsupported(plan: &Plan<'_>) -> ServiceError {
     ))
 }
 
-/// Returns an error if the plan has a hit on a sketch, for an operation that no sketch supports.
+/// Fails if the plan has a hit on a sketch. Operations that no sketch supports need this check.
 pub(super) fn refuse_sketches(plan: &Plan<'_>) -> Result<(), ServiceError> {
     if plan.sketched { Err(unsupported(plan)) } else { Ok(()) }
 }
 
-/// Names the first descriptor that has such a limit, for the text of an error.
+/// Names the first descriptor with a limit for which `is_meant` is true, for the text of an error.
 pub(super) fn place_of(plan: &Plan<'_>, is_meant: impl Fn(&Limit) -> bool) -> String {
     let mut planned = plan.descriptors.iter().enumerate();
     let found = planned.find(|(_, planned)| planned.hits.iter().any(|(_, limit)| is_meant(limit)));
@@ -56,7 +56,7 @@ pub(super) fn decide_single(
 }
 
 impl<C: Clock> Service<C> {
-    /// Decides all hits of a plan. Some of its limits count in sketches.
+    /// Decides a plan in which some limits count in sketches.
     pub(super) async fn decide_sketched(
         &self,
         now: Time,
@@ -67,7 +67,8 @@ impl<C: Clock> Service<C> {
         self.decide_beside(now, timeout, plan, (&plan.sketches(), &plan.hits), decisions).await
     }
 
-    /// Decides some hits of the plan, `hits`. If `sketches[i]` is a sketch, it decides `hits[i]`. The store decides all other hits.
+    /// Decides `hits`, which are some hits of the plan. If `sketches[i]` is a sketch, it decides `hits[i]`. The store
+    /// decides all other hits.
     pub(super) async fn decide_beside(
         &self,
         now: Time,

@@ -36,9 +36,6 @@ impl<C: Clock> Service<C> {
 }
 
 /// Checks that `count` is at most `max`.
-///
-/// # Errors
-/// `count` exceeds `max`.
 #[inline]
 pub(super) fn within(what: &'static str, count: usize, max: usize) -> Result<(), ServiceError> {
     if count > max { Err(ServiceError::TooLarge { what, max }) } else { Ok(()) }

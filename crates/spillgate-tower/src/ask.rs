@@ -12,7 +12,7 @@ use super::head::RequestHead;
 use super::layer::{Charge, Config, Options, QuotaOf};
 use super::outcome::{LimitOutcome, Outcome};
 
-/// The limits that are asked about a request. Their decisions are still empty.
+/// The limits that are asked about a request. Their decisions are empty until the store has decided.
 pub(super) type Asked = SmallVec<[LimitOutcome; 1]>;
 
 pub(super) const TOO_MANY: &str = "the request has more limits than one request can have, which is 256";
@@ -72,7 +72,7 @@ impl<S: Store, C: Clock> Config<S, C> {
         Some(verdict)
     }
 
-    /// Decides the request.
+    /// Decides the request, and waits for the store if necessary.
     pub(super) async fn decide(&self, asked: &mut Asked) -> Result<Verdict, StoreError> {
         let mut decisions = decisions(asked);
         let verdict = self.limiter.decide(&hits(asked), &mut decisions).await;
@@ -101,7 +101,7 @@ fn fill(asked: &mut Asked, decisions: &[Decision]) {
     }
 }
 
-/// Returns whether the units of an allowed request were counted, but cannot be given back. A sketch counts so.
+/// Returns whether the units of an allowed request were counted and cannot be given back, as with a sketch.
 fn is_counted_for_good(limit: &LimitOutcome) -> bool {
     let decision = &limit.decision;
     let is_counted = decision.allowed && decision.reason == Reason::Fits && limit.taken().is_some_and(|cost| cost > 0);

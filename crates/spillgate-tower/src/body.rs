@@ -1,4 +1,4 @@
-//! The body of an answer: that of the service behind the layer, or that of a refusal.
+//! The body of an answer, which the service behind the layer or the layer itself has made.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -8,9 +8,9 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 pin_project! {
-    /// The body of an answer of the layer. A server sends it like the body of the service behind the layer.
+    /// The body of the service's answer, or the body of a refusal.
     ///
-    /// It has a type of its own, because a refusal needs a body although the service was not called.
+    /// A refusal needs a type of its own, because the layer cannot make a body of the service's type.
     #[derive(Debug)]
     pub struct LimitedBody<B> {
         #[pin]

@@ -13,7 +13,7 @@ use super::ask::{Asked, CONCURRENCY, TOO_MANY};
 use super::head::RequestHead;
 use super::outcome::LimitOutcome;
 
-/// A value is cut after this many bytes before it chooses a counter. The server's default is the same.
+/// Only this many bytes at the beginning of a value choose its counter. The server has the same default.
 const VALUE_BYTES: usize = 1024;
 
 /// The rules of a layer, and how a request becomes descriptors.
@@ -40,7 +40,7 @@ impl<'r> Descriptors<'r> {
         Descriptors::default()
     }
 
-    /// Sets the domain. It decides which rules are searched. Without a domain, no rule matches.
+    /// Sets the domain, whose rules are searched. Without a domain, no rule matches.
     pub fn domain(&mut self, domain: impl Into<Cow<'r, str>>) -> &mut Self {
         self.domain = domain.into();
         self
@@ -92,21 +92,21 @@ impl ByRules {
         if plan.too_large {
             return Err(TOO_MANY);
         }
-        // Equal hits of several limits are one hit. It has the name of the last of these limits, and one hidden limit
-        // hides it.
+        // Equal hits of several limits are one hit. This hit has the name of the last of these limits, and is hidden if
+        // one of them is.
         let mut names: SmallVec<[(Option<&str>, bool); 4]> = SmallVec::from_elem((None, true), plan.hits.len());
         for (index, limit) in plan.descriptors.iter().flat_map(|descriptor| &descriptor.hits) {
             names[*index] = (limit.name.as_deref(), names[*index].1 && limit.exposed);
         }
         for (hit, (name, exposed)) in plan.hits.iter().zip(names) {
             match (hit.quota.algorithm(), hit.binding) {
-                // A rule in shadow mode never refuses.
+                // A rule in shadow mode never refuses, so its limit can be left out.
                 (Algorithm::Concurrency, Binding::Shadow) => continue,
                 (Algorithm::Concurrency, _) => return Err(CONCURRENCY),
                 _ => {}
             }
-            // A post-paid limit would count the cost after the work, and refuse nothing. The layer asks before the
-            // work.
+            // The server charges a post-paid limit after the work, and such a limit refuses nothing. The layer asks
+            // before the work, so it takes the units.
             let op = match hit.op {
                 Op::Force { cost } => Op::take(cost),
                 op => op,

@@ -14,7 +14,7 @@ use super::Outcome;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fields {
     pub(super) style: HeaderStyle,
-    /// Whether a field of CORS lists them, so that the JavaScript of another site can read them.
+    /// Whether `Access-Control-Expose-Headers` lists the fields, so that the JavaScript of another site can read them.
     pub(super) exposed: bool,
 }
 

@@ -12,11 +12,11 @@ use super::layer::Options;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct RequestHead<'r> {
-    /// The method.
+    /// The method of HTTP, such as `GET`.
     pub method: &'r Method,
     /// The URI that the layer gets. In a nested router of axum, its path lacks the prefix of that router.
     pub uri: &'r Uri,
-    /// The header fields.
+    /// The header fields, as the server and earlier layers pass them on.
     pub headers: &'r HeaderMap,
     /// What the server and earlier layers have added to the request.
     pub extensions: &'r Extensions,

@@ -80,7 +80,7 @@ pub fn path() -> RequestKey {
     RequestKey(vec![Part::Path])
 }
 
-/// Counts by the method.
+/// Counts by the method of HTTP, such as `GET`.
 #[must_use]
 pub fn method() -> RequestKey {
     RequestKey(vec![Part::Method])

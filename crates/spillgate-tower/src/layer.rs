@@ -25,7 +25,7 @@ use super::{Outcome, QuotaRef, RateLimitService};
 /// A layer that limits the requests of a service. See the [module](super) for examples.
 ///
 /// All clones of a layer, and all services that they wrap, ask the same limiter. So all connections and all workers
-/// share one limit.
+/// share the limits.
 ///
 /// # What happens to a request
 ///
@@ -41,12 +41,12 @@ use super::{Outcome, QuotaRef, RateLimitService};
 /// # When the store fails
 ///
 /// The memory store never fails. If it is full, it refuses requests with new keys, unless its
-/// [options](spillgate_limiter::MemoryOptions) say otherwise. If a shared store fails, the layer does what each quota says
-/// ([`on_store_failure`](spillgate_limiter::QuotaBuilder::on_store_failure)): `Allow` lets the request pass, and `Deny` refuses it.
-/// `Error` answers 503. `Local`, the default, needs a [`FallbackStore`](spillgate_limiter::FallbackStore), which decides locally.
-/// Without one, `Local` answers 503 too. If the limits of a request say different things, one limit is enough for a
-/// 503. Without a 503, one limit is enough for a refusal. A limit in shadow mode says nothing. Header fields need a
-/// decision, so these answers have none.
+/// [options](spillgate_limiter::MemoryOptions) say otherwise. If a shared store fails, the layer does what each quota
+/// says ([`on_store_failure`](spillgate_limiter::QuotaBuilder::on_store_failure)): `Allow` lets the request pass, and
+/// `Deny` refuses it. `Error` answers 503. `Local`, the default, needs a
+/// [`FallbackStore`](spillgate_limiter::FallbackStore), which decides locally. Without one, `Local` answers 503 too. If
+/// the quotas of a request disagree, a 503 wins over a refusal, and a refusal wins over passing. A limit in shadow mode
+/// has no say in this. Header fields need a decision, so these answers have none.
 ///
 /// A store that works, but does not support a limit, has not failed. An example is a [`Sketch`](spillgate_limiter::sketch::Sketch)
 /// that gets a quota with another rate. The program has to be changed, so such a request is answered with 500, and
@@ -60,7 +60,7 @@ pub(super) struct Config<S, C> {
     pub(super) options: Options,
 }
 
-/// Everything except the limiter. Each option of a layer is set in a copy. The options of a service never change.
+/// All options of a layer. Each setter changes a copy, so the options of a service never change.
 #[derive(Clone)]
 pub(super) struct Options {
     pub(super) limits: Vec<Limit>,
@@ -81,12 +81,11 @@ pub(super) struct Options {
 
 type SkipIf = dyn Fn(&RequestHead<'_>) -> bool + Send + Sync;
 type Cost = dyn Fn(&RequestHead<'_>) -> u64 + Send + Sync;
-/// Gets no answer if the service returned an error.
+/// The first argument is `None` if the service returned an error instead of an answer.
 type ChargeAfter = dyn Fn(Option<&http::response::Parts>, Option<u64>) -> Charge + Send + Sync;
 type Refusal = dyn Fn(&RequestHead<'_>, &Outcome) -> Response<Bytes> + Send + Sync;
 type OnError = dyn Fn(&StoreError) + Send + Sync;
 
-/// One limit of a layer.
 #[derive(Clone)]
 pub(super) struct Limit {
     pub(super) name: Cow<'static, str>,
@@ -109,8 +108,9 @@ pub enum Charge {
     /// The units that were taken stay taken.
     Keep,
     /// All units that were taken are given back. A sketch cannot give units back: they stay counted, and
-    /// [`on_error`](RateLimitLayer::on_error) reports it. A [`Sketch`](spillgate_limiter::sketch::Sketch) is such a store, and so is a
-    /// full memory store with [`OnFull::Sketch`](spillgate_limiter::OnFull::Sketch) for new keys.
+    /// [`on_error`](RateLimitLayer::on_error) gets an error. This concerns a
+    /// [`Sketch`](spillgate_limiter::sketch::Sketch), and new keys in a full memory store with
+    /// [`OnFull::Sketch`](spillgate_limiter::OnFull::Sketch).
     Refund,
     /// This many further units are counted, even if they do not fit. A token bucket counts at most twice its burst, so
     /// for large sizes use another algorithm, for example a fixed window.
@@ -146,11 +146,12 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
     /// count together if they use the same limiter, the same name, the same key, and quotas with the same algorithm and
     /// window. Clients see the name in the header fields.
     ///
-    /// The limiter counts by the tuple of the name and the parts of the key. So the program can look at the count, or
-    /// change it. For the limit "client" with [`key::address()`](super::key::address), a handler calls
-    /// `limiter.peek(&QUOTA, ("client", network_of(address, 64)))`, with [`network_of`](spillgate_limiter::network_of). A header field
-    /// has two parts: its value, and 1 (0 if the field is missing). If the program takes units by such a tuple, they count
-    /// for the limit of the layer too.
+    /// The limiter counts by a tuple: the name of the limit, and the parts of the key. With this tuple, the program can
+    /// read the count or change it. For the limit "client" with [`key::address()`](super::key::address), a handler
+    /// calls `limiter.peek(&QUOTA, ("client", network_of(address, 64)))`, with
+    /// [`network_of`](spillgate_limiter::network_of). The key of a header field has two parts: the value of the field,
+    /// and 1 (0 if the field is missing). Units that the program takes by such a tuple count for the limit of the layer
+    /// too.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -222,7 +223,8 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
     /// Also asks the limits that rules files have for a request.
     ///
     /// No limit of the rules shares a count with a limit of a layer or a key of the program. A concurrency limit in the
-    /// rules is an error, because a layer does not hold permits. If its rule is in shadow mode, the limit is left out.
+    /// rules is an error, because a layer does not hold permits. But if its rule is in shadow mode, the limit is left
+    /// out.
     ///
     /// A limit with `post_paid` is charged before the answer, like all limits of a layer. If the cost is known only
     /// afterwards, use a [`cost`](RateLimitLayer::cost) of 0 and [`charge_after`](RateLimitLayer::charge_after).
@@ -274,8 +276,8 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
         self.with(|options| options.trusted_proxies = networks.into_iter().map(unmapped).collect())
     }
 
-    /// Sets how many of the first bits of an IPv6 address identify a client. The default is 64, because one client
-    /// usually has a whole /64.
+    /// Sets how many leading bits of an IPv6 address identify a client. The default is 64, because one client usually
+    /// has a whole /64.
     #[must_use]
     pub fn ipv6_prefix(self, bits: u8) -> RateLimitLayer<S, C> {
         self.with(|options| options.ipv6_prefix = bits.min(128))
@@ -312,11 +314,11 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
     /// Sets what an answer changes about the charge. The second argument is the size of the answer's body in bytes, if
     /// the service says it in advance.
     ///
-    /// The charge of all limits of the layer is changed. For a charge of one limit only, use a second layer. The header
-    /// fields show the state before the change. The change is made before the answer is sent, so with Redis a change
-    /// takes one more round trip. If the store fails, the change is lost, and
-    /// [`on_error`](RateLimitLayer::on_error) reports it. If the client closes the connection before the answer, nothing
-    /// is changed. The same is true if the service returns an error instead of an answer.
+    /// The change applies to all limits of the layer. To change the charge of one limit only, put this limit into a
+    /// second layer. The header fields show the state before the change. The change is made before the answer is sent,
+    /// so with Redis a change takes one more round trip. If the store fails, the change is lost, and
+    /// [`on_error`](RateLimitLayer::on_error) reports it. If the client closes the connection before the answer,
+    /// nothing is changed. The same is true if the service returns an error instead of an answer.
     ///
     /// ```
     /// use spillgate::Limiter;
@@ -337,8 +339,8 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
         self.with(|options| options.charge_after = Some(Arc::new(charge)))
     }
 
-    /// Counts only requests whose answer is a failure, for example a wrong password. This is a form of
-    /// [`charge_after`](RateLimitLayer::charge_after), and replaces it. This option does not find failures of gRPC,
+    /// Counts only requests whose answer is a failure, for example a wrong password. This option is a form of
+    /// [`charge_after`](RateLimitLayer::charge_after), and replaces an earlier one. It does not find failures of gRPC,
     /// because their answers have the status 200 too.
     ///
     /// A request takes its units before the service is called. If its answer is no failure, the units are given back.
@@ -360,10 +362,10 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
         self.charge_after(move |answer, _| if failed(answer.status) { Charge::Keep } else { Charge::Refund })
     }
 
-    /// Gives the units of a request back if the service fails: its answer has a status 5xx, or it returns an error instead
-    /// of an answer. This is a form of [`charge_after`](RateLimitLayer::charge_after), and replaces it. This option does not
-    /// find failures of gRPC, because their answers have the status 200 too. A sketch [cannot](Charge::Refund) give units
-    /// back.
+    /// Gives the units of a request back if the service fails: its answer has a status 5xx, or it returns an error
+    /// instead of an answer. This option is a form of [`charge_after`](RateLimitLayer::charge_after), and replaces an
+    /// earlier one. It does not find failures of gRPC, because their answers have the status 200 too. A sketch
+    /// [cannot](Charge::Refund) give units back.
     #[must_use]
     pub fn refund_server_errors(self) -> RateLimitLayer<S, C> {
         let charge = |answer: Option<&http::response::Parts>, _| match answer {
@@ -393,8 +395,8 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
     /// sites can read them.
     ///
     /// This works only with a CORS layer outside of this layer: with axum, a layer that is added after this one. A CORS
-    /// layer inside adds nothing to refusals. If the CORS layer has a list of exposed fields, such as that of
-    /// `tower_http`, its list replaces this one. Then add the fields to that list.
+    /// layer inside adds nothing to refusals. A CORS layer with its own list of exposed fields, such as that of
+    /// `tower_http`, replaces the list of this layer. Then add the fields to the list of the CORS layer.
     #[must_use]
     pub fn expose_headers(self, expose: bool) -> RateLimitLayer<S, C> {
         self.with(|options| options.fields.exposed = expose)
@@ -438,7 +440,7 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
     /// has decided have no outcome, for example [skipped](RateLimitLayer::skip_if) requests, and those that pass while
     /// the store fails.
     ///
-    /// It is off by default, because each request then allocates memory for the outcome.
+    /// This option is off by default, because it makes each allowed request allocate memory for the outcome.
     #[must_use]
     pub fn outcome_in_extensions(self, store: bool) -> RateLimitLayer<S, C> {
         self.with(|options| options.outcome_in_extensions = store)

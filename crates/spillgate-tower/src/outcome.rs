@@ -1,4 +1,4 @@
-//! What the layer decided about a request, for the handler and for refusals of the program's own.
+//! The outcome of a request, for handlers and for functions that make refusals.
 
 use std::borrow::Cow;
 
@@ -19,19 +19,19 @@ use super::QuotaRef;
 pub struct Outcome {
     /// The verdict on the whole request.
     pub verdict: Verdict,
-    /// The limits that were asked.
     pub(super) limits: SmallVec<[LimitOutcome; 1]>,
 }
 
-/// What one limit decided about a request; [`Outcome::limits`] returns them.
+/// What one limit decided about a request. [`Outcome::limits`] returns these.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LimitOutcome {
-    /// The name of the limit, if it has one.
+    /// `None` for a limit of a rules file that has no name.
     pub name: Option<Cow<'static, str>>,
-    /// The quota of the limit.
+    /// The quota that counted the request. With [`limit_by`](super::RateLimitLayer::limit_by), it depends on the
+    /// request.
     pub quota: QuotaRef,
-    /// The decision of the limit.
+    /// What this limit alone decided. Another limit can refuse a request that this one allows.
     pub decision: Decision,
     /// Whether clients see the limit. A limit of a rules file is hidden with `expose: false`.
     pub exposed: bool,
@@ -43,7 +43,7 @@ pub struct LimitOutcome {
 }
 
 impl LimitOutcome {
-    /// Returns the units that an allowed request has taken.
+    /// Returns the units that an allowed request has taken, or `None` if the operation takes none.
     pub(super) const fn taken(&self) -> Option<u64> {
         match self.op {
             Op::Take { cost, .. } | Op::Force { cost } => Some(cost),
@@ -58,7 +58,7 @@ impl Outcome {
         Outcome { verdict: Verdict::unlimited(Time::EPOCH), limits: SmallVec::new() }
     }
 
-    /// Returns the outcome for a request that is refused because the store failed and a quota says so.
+    /// Returns the outcome for a request that is refused because the store failed, and a quota has the policy `Deny`.
     pub(super) fn refused_by_policy() -> Outcome {
         let mut outcome = Outcome::undecided();
         outcome.verdict = outcome.verdict.with_source(Source::Policy);
@@ -67,7 +67,7 @@ impl Outcome {
     }
 
     /// Returns the limits that were asked, in the order in which they were added to the layer. The list is empty if the
-    /// store failed and a quota said that its requests are refused then.
+    /// store failed, and a quota has refused the request by its policy.
     #[must_use]
     pub fn limits(&self) -> &[LimitOutcome] {
         &self.limits

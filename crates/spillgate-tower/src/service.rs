@@ -59,9 +59,9 @@ enum Way {
     Refuse,
     /// The request lacks what a limit counts by, or it has limits that a layer cannot decide.
     Lacks(&'static str),
-    /// The store failed, so the layer answers.
+    /// The store failed, so the layer answers 503.
     StoreFailed,
-    /// The store failed, and a quota refuses its requests then.
+    /// The store failed, and a quota has the policy `Deny`.
     RefuseByPolicy,
     /// The store cannot decide without waiting.
     Wait,
@@ -102,7 +102,7 @@ impl<S: Store, C: Clock> Config<S, C> {
         }
     }
 
-    /// Returns the answer of the layer itself, unless the service answers.
+    /// Returns the layer's own answer, or `None` if the service has to answer.
     #[cold]
     fn answer<B>(&self, way: &Way, request: RequestHead<'_>, outcome: &Outcome) -> Option<Response<LimitedBody<B>>> {
         let response = match *way {
@@ -124,23 +124,23 @@ impl<S: Store, C: Clock> Config<S, C> {
         response
     }
 
-    /// Prepares an allowed request for the service.
+    /// Stores the outcome in the extensions of an allowed request, if the option is on.
     fn prepare<Q>(&self, outcome: &Outcome, request: &mut Request<Q>) {
         if self.options.outcome_in_extensions {
             request.extensions_mut().insert(outcome.clone());
         }
     }
 
-    /// Returns what follows the answer of the service to an allowed request, if something does.
+    /// Returns what is left to do when the service has answered an allowed request. `None` means nothing.
     fn follow(self: &Arc<Self>, outcome: Outcome) -> Option<Follow<S, C>> {
         let Options { fields, charge_after, is_shadow, .. } = &self.options;
         let style = if *is_shadow { HeaderStyle::Off } else { fields.style };
-        // Without fields and without a later charge, nothing is left to do. An allowed request has no Retry-After.
+        // Without fields and without a later charge, nothing is left to do: an allowed request has no Retry-After.
         if charge_after.is_none() && style == HeaderStyle::Off {
             return None;
         }
-        // Most layers do not need their configuration again. Its counter of references would be a bottleneck if all
-        // threads changed it for each request.
+        // Most layers do not need their configuration any more. A clone of it would change its reference count, and all
+        // threads would compete for this count at each request.
         let config = charge_after.is_some().then(|| Arc::clone(self));
         Some(Follow { outcome, fields: Fields { style, ..*fields }, config })
     }
@@ -148,12 +148,12 @@ impl<S: Store, C: Clock> Config<S, C> {
 
 const UNDECIDABLE: &str = "the store cannot decide a limit of this request; the layer's `on_error` gets the reason";
 
-/// Returns what the layer does with a request that the store has not decided. The limits in shadow mode never refuse,
-/// so they say nothing about it.
+/// Returns what the layer does with a request that the store has not decided. Limits in shadow mode never refuse, so
+/// their policies do not matter.
 fn way_without_store(limits: &Asked, error: &StoreError) -> Way {
     let mut way = Way::Pass;
     for limit in limits.iter().filter(|limit| limit.binding != Binding::Shadow) {
-        // The store works, but it does not support a limit of the program. The policies are for a store that fails.
+        // The store works, but does not support a limit of the program. Policies are only for a store that fails.
         if error.kind() == StoreErrorKind::Malformed {
             return Way::Lacks(UNDECIDABLE);
         }
@@ -241,7 +241,7 @@ where
     }
 }
 
-/// Asks a store that has to be waited for, then does the same as a call without waiting.
+/// Waits for the decision of the store, and then does the same as a call without waiting.
 async fn decide_and_call<I, S, C, Q, B>(
     mut inner: I,
     config: Arc<Config<S, C>>,
@@ -277,7 +277,7 @@ type Boxed<B, E> = Pin<Box<dyn Future<Output = Result<Response<LimitedBody<B>>, 
 pin_project! {
     /// The future of a limited request.
     ///
-    /// It is boxed only if the store has to wait.
+    /// It boxes a future only if the store has to be waited for.
     pub struct RateLimitFuture<F, S, C, B, E> {
         #[pin]
         state: State<F, S, C, B, E>,

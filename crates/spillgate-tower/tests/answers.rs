@@ -1,4 +1,4 @@
-//! What clients see.
+//! The answers that clients see: header fields, bodies, statuses of gRPC.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! A layer that asks rules files.
+//! A layer with the limits of rules files.
 
 use std::num::NonZeroU32;
 

@@ -1,4 +1,4 @@
-//! What the answer of the service changes about the charge.
+//! The answer of the service changes the charge of its request: refunds, and charges by size.
 
 use spillgate_limiter::OnFull;
 use spillgate_limiter::sketch::Sketch;
@@ -43,7 +43,7 @@ async fn a_service_that_fails_without_an_answer_is_refunded_as_one_that_answers_
         let service =
             layer.layer(service_fn(|_: Request<Empty<Bytes>>| async { Err::<Response<Full<Bytes>>, _>("timeout") }));
         for expected in expected {
-            // 0 stands for the error of the service.
+            // 0 stands for a service that returns an error instead of an answer.
             let answered = service.clone().oneshot(request()).await.map_or(0, |answer| answer.status().as_u16());
             assert_eq!(answered, expected);
         }

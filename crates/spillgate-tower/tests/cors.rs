@@ -19,8 +19,8 @@ fn cors() -> CorsLayer {
     CorsLayer::new().allow_origin(Any)
 }
 
-/// Sends a request from a page of another site. Returns the status, and the names in the field
-/// Access-Control-Expose-Headers. Returns no names if the page may not read the answer.
+/// Sends a request from a page of another site. Returns the status, and the names in Access-Control-Expose-Headers, or
+/// no names if the page may not read the answer.
 async fn from_another_site(app: &Router, method: &str) -> (u16, Vec<String>) {
     let request = Request::builder().method(method).header("origin", "https://other.example");
     let request = request.header("access-control-request-method", "GET").body(Body::empty()).expect("a request");

@@ -1,4 +1,4 @@
-//! The layer in front of a service: what passes, what is refused, and what clients see.
+//! The layer in front of a service: which requests pass, which are refused, and what clients see.
 
 mod answers;
 mod by_rules;

@@ -30,8 +30,8 @@ async fn serve() -> SocketAddr {
     address
 }
 
-/// Opens `connections` over HTTP/2. Sends `requests` on each of them at once, and returns how many passed. Each request
-/// has another address in X-Forwarded-For.
+/// Opens `connections` over HTTP/2, and sends `requests` on each of them at once. Each request has another address in
+/// X-Forwarded-For. Returns how many passed.
 async fn passed(server: SocketAddr, connections: usize, requests: usize) -> usize {
     let mut answers = JoinSet::new();
     for connection in 0..connections {
@@ -72,7 +72,7 @@ async fn connections_routes_and_forged_addresses_share_one_limit() {
     }
 }
 
-/// Returns an address that a server listens on, and its listener.
+/// Listens on a free port. Returns the address and the listener.
 async fn listen() -> (SocketAddr, TcpListener) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     (listener.local_addr().expect("an address"), listener)

@@ -16,10 +16,10 @@ use smallvec::SmallVec;
 
 use super::reset::{Reset, http_date, reset, seconds_or_date};
 
-/// What an answer says.
+/// What an answer says about limits and pauses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Said {
-    /// How long no call should go.
+    /// How long no call should go, by `Retry-After`.
     pub(super) retry_after: Option<Duration>,
     /// The limits that the answer names.
     pub(super) limits: SmallVec<[FarLimit; 2]>,
@@ -43,12 +43,13 @@ pub(super) struct FarLimit {
 pub(super) struct Pace {
     /// The time for one call.
     pub(super) interval: Duration,
-    /// Whether the right time can be longer.
+    /// Whether `interval` is only a lower bound: the right time can be longer.
     pub(super) is_bound: bool,
 }
 
 impl FarLimit {
-    /// Returns the pace at which this limit is kept. `None` if the answer does not say enough. The call took `elapsed`.
+    /// Returns the pace at which this limit is kept, if the call took `elapsed`. `None` if the answer does not say
+    /// enough.
     fn pace(&self, elapsed: Duration) -> Option<Pace> {
         let pace = |interval| Some(Pace { interval, is_bound: false });
         match (self.limit, self.window, self.remaining, self.reset) {
@@ -64,8 +65,9 @@ impl FarLimit {
         }
     }
 
-    /// Returns how long no call should go, because this limit is used up. After a refusal, this is the whole time until the
-    /// reset.
+    /// Returns how long no call should go, because this limit is used up. After a refusal, this is the whole time until
+    /// the reset. After another answer, a time in whole seconds is one second shorter, because most services round it
+    /// up.
     fn used_up(&self, is_refusal: bool) -> Option<Duration> {
         let reset = self.reset.filter(|_| self.remaining == Some(0))?;
         Some(if is_refusal { reset.after } else { reset.after.saturating_sub(reset.rounded()) })
@@ -77,8 +79,8 @@ fn divided(time: Duration, calls: u64) -> Duration {
 }
 
 impl Said {
-    /// Reads the fields of an answer. `now` is the local time since 1970. The field `Date` of the answer replaces it, so
-    /// that the clocks need not agree.
+    /// Reads the fields of an answer. `now` is the local time since 1970. If the answer has the field `Date`, its time
+    /// is used instead, so that the clocks need not agree.
     pub(super) fn read(headers: &HeaderMap, now: Duration) -> Said {
         let now = text(headers, "date").and_then(http_date).unwrap_or(now);
         let mut said = Said {
@@ -93,13 +95,13 @@ impl Said {
         said
     }
 
-    /// Returns the pace at which all limits are kept. The call took `elapsed`.
+    /// Returns the pace at which all limits are kept, if the call took `elapsed`.
     pub(super) fn pace(&self, elapsed: Duration) -> Option<Pace> {
         self.limits.iter().filter_map(|limit| limit.pace(elapsed)).max()
     }
 
-    /// Returns how long no call should go, because a limit is used up. If the call was not refused, whole seconds can be
-    /// rounded up.
+    /// Returns how long no call should go, because a limit is used up. The time can be shorter if the call was not
+    /// refused.
     pub(super) fn used_up(&self, is_refusal: bool) -> Option<Duration> {
         self.limits.iter().filter_map(|limit| limit.used_up(is_refusal)).max()
     }
@@ -134,8 +136,9 @@ const FAMILIES: [Family; 6] = [
 ];
 
 impl Family {
-    /// Returns the limits that the fields of this family name. The units that are left, and the reset, belong to the first
-    /// one. Older drafts write the policies behind it: `10, 10;w=1, 50;w=60`. Some services write only `100;w=21600`.
+    /// Returns the limits that the fields of this family name. The units that are left, and the reset, belong to the
+    /// first limit. Older drafts write the policies behind it: `10, 10;w=1, 50;w=60`. Some services write only
+    /// `100;w=21600`.
     fn read(&self, headers: &HeaderMap, now: Duration) -> SmallVec<[FarLimit; 2]> {
         let mut limits = policies(text(headers, self.limit));
         if limits.is_empty() {
@@ -165,7 +168,8 @@ fn leading_number(text: &str) -> Option<u64> {
     text[..end].parse().ok()
 }
 
-/// Reads the structured fields `RateLimit-Policy` and `RateLimit`. An item of both that has the same name is one limit.
+/// Reads the structured fields `RateLimit-Policy` and `RateLimit`. Items with the same name in both fields are one
+/// limit.
 fn structured(headers: &HeaderMap) -> SmallVec<[FarLimit; 2]> {
     let mut limits: SmallVec<[FarLimit; 2]> = SmallVec::new();
     for (name, parameters) in items(headers, "ratelimit-policy") {

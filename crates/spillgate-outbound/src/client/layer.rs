@@ -51,9 +51,9 @@ type KeyOf = dyn Fn(&Parts, &mut KeyBuilder) + Send + Sync;
 /// A request is paced by its host, or by the [key](ClientLayer::key) that you choose. If a request must not wait for
 /// long, set a [longest wait](ClientLayer::longest_wait).
 ///
-/// The layer has no limit for calls at the same time. If the far side needs long to answer, many calls can be open.
+/// The layer does not bound how many calls are open at the same time. If the far side answers slowly, they can be many.
 /// `tower::limit::ConcurrencyLimitLayer` bounds them, above this layer or below it: a request waits until the client is
-/// ready, then takes its turn, and is sent at once. Only a retry takes its turn first.
+/// ready, then takes its turn, and is sent at once. Only a retry takes its turn before it waits for the client.
 pub struct ClientLayer<S = MemoryStore, C = SystemClock> {
     far_side: FarSide<S, C>,
     options: Options,
@@ -68,8 +68,8 @@ struct Options {
 }
 
 impl<S, C> ClientLayer<S, C> {
-    /// Makes a layer that paces requests by their host, and by their port if it is not that of HTTP or HTTPS. Small and
-    /// large letters of a host are the same.
+    /// Makes a layer that paces requests by their host, and by their port if it is not that of HTTP or HTTPS. The case
+    /// of the letters in a host does not matter.
     #[must_use]
     pub fn new(far_side: FarSide<S, C>) -> ClientLayer<S, C> {
         let options = Options { key: Arc::new(host_of), longest_wait: None, retries: 0, jitter: JITTER };
@@ -190,7 +190,7 @@ impl<I, S, C> fmt::Debug for ClientService<I, S, C> {
 pub enum ClientError<E> {
     /// The request got no turn, so it was not sent.
     Pace(PaceError),
-    /// The client failed.
+    /// The client behind the layer failed. The request may have been sent.
     Client(E),
 }
 
@@ -268,7 +268,7 @@ async fn until_ready<I: Service<Request<B>>, B>(inner: &mut I) -> Result<(), Cli
     poll_fn(|context| inner.poll_ready(context)).await.map_err(ClientError::Client)
 }
 
-/// Sends a request, and tells the turn what the far side has answered. The client must be ready.
+/// Sends a request, and passes the answer of the far side to the turn. The client must be ready.
 async fn send<I, B, R, S, C>(
     inner: &mut I,
     request: Request<B>,
@@ -285,7 +285,7 @@ where
     Ok(response)
 }
 
-/// Returns a random time below `longest`.
+/// Returns a random time, at most `longest`.
 fn random_below(longest: Duration) -> Duration {
     let random = getrandom::u32().unwrap_or(0);
     longest.mul_f64(f64::from(random) / f64::from(u32::MAX))

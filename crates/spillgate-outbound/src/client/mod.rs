@@ -48,8 +48,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(3_600);
 ///
 /// # The pace
 ///
-/// The pace begins at the fastest pace, and without a burst. It is never faster than this. These fields of an answer change
-/// it:
+/// A key begins at the fastest pace, without a burst, and never becomes faster. These fields of an answer change its
+/// pace:
 ///
 /// | answer | what changes |
 /// |---|---|
@@ -61,12 +61,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(3_600);
 /// | 429 or 503 without them | the pace is at most half as fast as that of the refused call |
 /// | 429 or 503 with `Retry-After` | no call goes for this time too. A longer pause replaces a shorter one |
 ///
-/// The fields that are read, and how a time is read, are in the page "Keep the limits of another service" of the book.
+/// The page "Keep the limits of another service" of the book says which fields are read, and how a time is read.
 /// Calls that were under way together are refused at one pace, so they make it slower only once.
 ///
-/// Every second, the pace rises by 1 %, until the next answer says something else. A call can be refused although its pace
-/// has kept what the answer names, or the answer can name nothing. After two such refusals within 25 seconds, no answer makes
-/// the pace rise faster for 25 seconds.
+/// The pace rises by 1 % each second, until the next answer says something else. The answer to a refused call can name
+/// no limit, or only limits that the pace of the call has kept. After two such refusals within 25 seconds, no answer
+/// makes the pace rise faster for 25 seconds.
 ///
 /// The store keeps the pace of each key. So all programs on one Redis have one pace, and one program learns from the
 /// answers of the others. This needs a Redis that allows scripts. While the store fails, a call gets an error, even with
@@ -96,8 +96,8 @@ impl<S: Store + 'static, C: Clock + 'static> FarSide<S, C> {
 
     /// Sets how much slower than the limit the pace is, in percent. The default is 5.
     ///
-    /// The far side counts with its own clock, and calls need different times to reach it. With a headroom, they do not
-    /// exceed its limit nevertheless.
+    /// The far side counts with its own clock, and calls take different times to reach it. The headroom keeps them
+    /// within the limit nevertheless.
     ///
     /// # Panics
     /// Panics if `percent` is above 1,000.
@@ -184,7 +184,7 @@ impl<S, C> fmt::Debug for FarSide<S, C> {
     }
 }
 
-/// The turn of one call. Tell it what the far side has answered.
+/// The right to make one call now. Report the answer of the far side with [`answered`](Turn::answered).
 pub struct Turn<S = MemoryStore, C = SystemClock> {
     far_side: FarSide<S, C>,
     key: u128,
@@ -197,7 +197,7 @@ impl<S: Store + 'static, C: Clock + 'static> Turn<S, C> {
     /// Changes the pace as an answer says. If the answer says nothing new, the store is usually not asked.
     ///
     /// # Errors
-    /// The store failed. The pace stays as it is, or the answer takes effect nevertheless.
+    /// The store failed. The answer may have changed the pace, or not.
     pub async fn answered(self, status: StatusCode, headers: &HeaderMap) -> Result<(), StoreError> {
         let FarSide { limiter, learned, longest_pause, .. } = &self.far_side;
         let now = limiter.now();
@@ -209,7 +209,7 @@ impl<S: Store + 'static, C: Clock + 'static> Turn<S, C> {
         let elapsed = Duration::from_nanos(now.as_nanos().saturating_sub(self.taken.as_nanos()));
         let pace = said.pace(elapsed);
         let named = pace.map(|pace| learned.level_of(pace.interval));
-        // The level falls by one each second. If it was not changed otherwise, it is this one now.
+        // The level falls by one each second, so this is the level now, if no other answer has changed it.
         let level = self.level.saturating_sub(elapsed.as_secs());
         let named = named.filter(|named| is_refusal || named.abs_diff(level) > 1);
         let is_bound = pace.is_some_and(|pace| pace.is_bound);

@@ -1,4 +1,4 @@
-//! Reads when a limit of the far side ends. Each service writes this time in its own way.
+//! Reads when the far side resets a limit. Each service writes this time in its own way.
 //!
 //! | text | meaning | used by, for example |
 //! |---|---|---|
@@ -10,8 +10,8 @@
 //! | a date of RFC 3339, also without seconds | that time | Anthropic, Atlassian, Vimeo |
 //! | a date of HTTP | that time | `Retry-After` |
 //!
-//! Numbers have only these ranges, because no service resets a limit that is years away, and no clock of a service is at
-//! 2001 or earlier.
+//! The size of a number shows what it means. No service resets a limit that is years away, and no clock of a service is
+//! at 2001 or earlier.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -24,12 +24,12 @@ const LEAST_EPOCH_MS: u64 = 100_000_000_000;
 const LEAST_EPOCH_S: u64 = 1_000_000_000;
 const LEAST_DELTA_MS: u64 = 2_678_400;
 
-/// When a limit ends.
+/// When all units of a limit are available again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reset {
-    /// The time until then.
+    /// The time from now until the reset.
     pub(super) after: Duration,
-    /// Whether the text has only whole seconds. Most services round them up, so the limit can end one second earlier.
+    /// Whether the text has only whole seconds. Most services round them up, so the reset can come one second earlier.
     pub(super) is_whole: bool,
 }
 
@@ -39,7 +39,7 @@ const ROUNDED: Duration = Duration::from_secs(1);
 const EXACT: u32 = 4;
 
 impl Reset {
-    /// Returns how much earlier the limit can end.
+    /// Returns how much earlier the reset can come.
     pub(super) const fn rounded(self) -> Duration {
         if self.is_whole { ROUNDED } else { Duration::ZERO }
     }
@@ -55,7 +55,7 @@ impl Reset {
     }
 }
 
-/// Reads when a limit ends.
+/// Reads a reset in one of the forms that the table of this module lists.
 pub(super) fn reset(text: &str, now: Duration) -> Option<Reset> {
     let is_ms = match number(text.trim()) {
         Some((whole, _)) => whole >= LEAST_EPOCH_MS || (LEAST_DELTA_MS..LEAST_EPOCH_S).contains(&whole),

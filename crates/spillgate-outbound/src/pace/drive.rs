@@ -14,12 +14,13 @@ use spillgate_limiter::Clock;
 
 /// The turns of at most this many callers are reserved with one call of the store.
 const BATCH: usize = 32;
-/// After a refusal that gives no time, the store is asked again after this time.
+/// If a refusal names no wait, the store is asked again after this time.
 const UNKNOWN: Duration = Duration::from_millis(100);
-/// The level of a learned pace falls by one in this time, so after a longer wait it is read again.
+/// The level of a learned pace falls by one in this time. After a wait of at least this length, the level is read
+/// again.
 const LEVEL_IS_OLD: Duration = Duration::from_secs(1);
 
-/// The decision of the store.
+/// The decision of the store on one request for turns.
 struct Decided {
     verdict: Verdict,
     /// Whether a leaky bucket refuses.
@@ -75,12 +76,12 @@ impl<S: Store + 'static, C: Clock + 'static> Driver<S, C> {
             }
         };
         if verdict.allowed {
-            // The delay counts from the time of the decision. That was before now, so no turn is early.
+            // The delay counts from the decision, which was before `now`. So no turn is early.
             let first = now + Duration::from_nanos(verdict.delay_ns);
             lines.reserved(self.key, ask, first, level);
             return (now, batch);
         }
-        // The store can still allow the turn of one caller.
+        // The store may still allow a turn for one caller alone.
         if ask.callers > 1 {
             return (now, 1);
         }
@@ -93,8 +94,8 @@ impl<S: Store + 'static, C: Clock + 'static> Driver<S, C> {
             }
         };
         if let Some(left) = ask.deadline.map(|deadline| deadline.saturating_duration_since(now)) {
-            // A leaky bucket that refuses says when the caller can join its queue. The turn is later than that: by the
-            // wait in a full queue, or by the longest wait that the caller accepts, if this is shorter.
+            // A leaky bucket that refuses says when the caller can join its queue. There the caller waits once more: as
+            // long as in a full queue, or as long as the caller still accepts, if that is shorter.
             let queued = if queue_refuses { self.shared.longest_queue().min(left) } else { Duration::ZERO };
             if wait + queued >= left {
                 lines.refuse(self.key, ask, &PaceError::TooLate { wait: Some(wait + queued) });
@@ -135,7 +136,7 @@ impl<S: Store, C: Clock> Driver<S, C> {
 }
 
 impl<S: Store, C: Clock> Drop for Driver<S, C> {
-    /// A runtime that ends drops its tasks.
+    /// A runtime that ends drops its tasks. Then the callers in the queue must get an error.
     fn drop(&mut self) {
         if !self.has_ended {
             self.shared.lines.lock().abandon(self.key);
@@ -144,12 +145,12 @@ impl<S: Store, C: Clock> Drop for Driver<S, C> {
 }
 
 impl<S: Store, C: Clock> Shared<S, C> {
-    /// Returns for how many callers the store is asked with one call. A learned pace has one turn at a time.
+    /// Returns for how many callers one call asks the store. With a learned pace, each call asks for one turn.
     const fn batch(&self) -> usize {
         if self.learned.is_some() { 1 } else { BATCH }
     }
 
-    /// Returns the bucket of a learned pace.
+    /// Returns the bucket of a learned pace at this level. `None` if the pace is not learned.
     fn bucket(&self, level: u64) -> Option<Quota> {
         self.learned.as_ref().map(|learned| learned.bucket(level))
     }
@@ -164,7 +165,8 @@ impl<S: Store, C: Clock> Shared<S, C> {
         SmallVec::from_elem(Decision::default(), self.quotas.len() + if self.learned.is_some() { 3 } else { 0 })
     }
 
-    /// Asks the store if it can answer without waiting. Returns the level if it does, and a call may go now.
+    /// Asks the store, if it can answer without waiting. Returns the level if the store has allowed the call, and
+    /// `None` if the caller has to join a queue.
     pub(super) fn goes_now(&self, key: u128, units: u64) -> Result<Option<u64>, PaceError> {
         let mut level = 0;
         if let Some(learned) = &self.learned {

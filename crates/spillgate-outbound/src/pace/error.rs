@@ -1,4 +1,4 @@
-//! Why a caller gets no turn.
+//! The errors of a pacer.
 
 use std::error::Error;
 use std::fmt;

@@ -1,18 +1,18 @@
-//! A pace that is learned from the answers of the far side, and lies in the store beside the queue.
+//! A pace that is learned from the answers of the far side. The store keeps it beside the queue.
 //!
 //! Each key of a learned pace has five states in the store, so that all programs on one store have one pace:
 //!
 //! | state | limit | what it means |
 //! |---|---|---|
-//! | pace | a token bucket for 1.1 calls | a call takes more units, the slower the pace is |
+//! | pace | a token bucket for 1.1 calls | the slower the pace, the more units a call takes |
 //! | level | a token bucket that loses one unit each second | how slow the pace is: each unit makes it 1 % slower |
 //! | pause | a penalty | no call goes before its end |
 //! | change | four units a second | answers lower the level at most this often |
 //! | hold | one unit in 25 seconds, and a penalty | no answer lowers the level before the end of the penalty |
 //!
 //! A request for a turn takes from the pace, and reads the level and the pause, in one atomic step. The level falls by
-//! itself, so the pace rises again by 1 % each second. After two refusals within 25 seconds that no named limit explains, it
-//! rises only so for 25 seconds, whatever other answers say.
+//! itself, so the pace rises again by 1 % each second. After two refusals within 25 seconds that no named limit
+//! explains, the pace rises only in this way for 25 seconds, whatever other answers say.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use spillgate_core::{
 use spillgate_limiter::{Clock, Limiter};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// The units of a call at the fastest pace. Smaller steps of the pace are not possible.
+/// The units of a call at the fastest pace. So the smallest step of the pace is 1 %.
 const CALL: u64 = 100;
 /// The largest level. There the pace is ten thousand times slower than the fastest one.
 pub(crate) const MAX_LEVEL: u64 = 926;
@@ -32,9 +32,10 @@ pub(crate) const MAX_LEVEL: u64 = 926;
 const A_LITTLE: u64 = 20;
 /// A refusal that does not name the limit halves the pace: 70 levels of 1 %.
 const HALVED: u64 = 70;
-/// For this time after two refusals at a pace that keeps the named limit, no answer lowers the level. It falls by itself, and
-/// reaches the level of the refusal again before. Otherwise a far side that allows less than it names would often refuse.
-/// A single refusal says less: the far side may have lowered its limit while calls were on their way.
+/// After two refusals at a pace that keeps the named limit, no answer lowers the level for this time. Without this
+/// rule, a far side that allows less than it names would often refuse. The level still falls by itself, and is back at
+/// the level of the refusal before this time ends. One refusal is not enough, because the far side may have lowered its
+/// limit while calls were on their way.
 const HOLD: Duration = Duration::from_secs(A_LITTLE + 5);
 /// For each level, how many times slower it is than level 0, in units of 1 / 2^32.
 const TIMES_SLOWER: [u64; MAX_LEVEL as usize + 1] = times_slower();
@@ -74,9 +75,9 @@ const fn key_of(key: u128, kind: Kind) -> u128 {
 pub(crate) struct Change {
     /// The level at which the turn of the call was taken.
     pub(crate) taken_at: u64,
-    /// The level that keeps the limits that the answer names.
+    /// The level at which the limits in the answer are kept. `None` if the answer names no limits.
     pub(crate) named: Option<u64>,
-    /// Whether the pace can have to be slower than named.
+    /// Whether `named` is only a bound: the right pace can be slower.
     pub(crate) is_bound: bool,
     /// Whether the far side refused the call because of too many calls.
     pub(crate) is_refusal: bool,
@@ -92,13 +93,14 @@ impl Change {
         level.map(|level| level.min(MAX_LEVEL))
     }
 
-    /// Returns whether the call was refused although its pace has kept what the answer names.
+    /// Returns whether the answer does not explain the refusal: it names no limit, or one that the pace of the call has
+    /// kept.
     fn is_unexplained(&self) -> bool {
         self.is_refusal && self.named.is_none_or(|named| named <= self.taken_at + A_LITTLE)
     }
 
-    /// Returns the levels by which the pace rises during the pause of a refusal. They are added, so that the pace is
-    /// slower after the pause.
+    /// Returns by how much the level falls during the pause of a refusal. The level is raised by as much, so that the
+    /// pace is still slow after the pause.
     fn levels_of_pause(&self) -> u64 {
         if self.is_refusal { self.pause.map_or(0, |pause| pause.as_secs()) } else { 0 }
     }
@@ -181,7 +183,7 @@ impl Learned {
         ]
     }
 
-    /// Returns the level that the last one of these decisions shows.
+    /// Returns the level that the last of these decisions shows.
     pub(super) fn level_in(decisions: &[Decision]) -> u64 {
         decisions.last().map_or(0, |decision| MAX_LEVEL - decision.remaining.min(MAX_LEVEL))
     }
@@ -191,7 +193,7 @@ impl Learned {
         Hit::new(key_of(key, Kind::Level), &self.level, Op::Peek, Binding::Enforce)
     }
 
-    /// Changes the pace as an answer says, in one atomic step after the level is read.
+    /// Changes the pace as an answer says: reads the level, and then makes all changes in one atomic step.
     pub(crate) async fn change<S: Store, C: Clock>(
         &self,
         limiter: &Limiter<S, C>,
@@ -199,7 +201,8 @@ impl Learned {
         change: &Change,
     ) -> Result<(), StoreError> {
         let pause = change.pause.and_then(|pause| build(penalty(pause.max(Duration::from_nanos(1)))).ok());
-        // A settlement takes effect only if the request is allowed. A token bucket does not need its receipt.
+        // The level is changed by a settlement, because a settlement takes effect only if the request is allowed. A
+        // token bucket does not need its receipt.
         let receipt = Receipt::new(limiter.now(), 0);
         let (capped, bucket);
         let mut hits = SmallVec::<[Hit<'_>; 4]>::new();
@@ -209,7 +212,7 @@ impl Learned {
                 capped =
                     build(Quota::token_bucket(1, SECOND).burst(target)).expect("invariant: a level is a valid burst");
                 hits.push(Hit::new(key_of(key, Kind::Level), &capped, Op::take(target - level), Binding::Enforce));
-                // The call was too early by this, so the next one is later.
+                // The call went too early by the difference of these costs. So the next call goes later.
                 bucket = self.bucket(asked);
                 let op = Op::settle(self.cost(change.taken_at).min(self.cost(asked)), self.cost(asked), receipt);
                 hits.push(Hit::new(key_of(key, Kind::Pace), &bucket, op, Binding::Enforce));
@@ -225,7 +228,8 @@ impl Learned {
         if change.is_unexplained() {
             hits.push(Hit::new(key_of(key, Kind::Hold), &self.hold, Op::take(1), Binding::Shadow));
         }
-        // A take that never fits starts a penalty. It is charged, because only then a longer penalty replaces a shorter one.
+        // A take that never fits starts the penalty. Its refusal is charged, because only then a longer penalty
+        // replaces a shorter one.
         if let Some(pause) = &pause {
             hits.push(Hit::new(key_of(key, Kind::Pause), pause, Op::take(2), Binding::Shadow));
         }
@@ -236,8 +240,8 @@ impl Learned {
         limiter.decide(&hits, &mut decisions).await.map(drop)
     }
 
-    /// Returns the level in the store, the level that the answer asks for, and the level that follows from both. Returns None
-    /// if the answer asks for no other level.
+    /// Returns the level in the store, the level that the answer asks for, and the level that follows from both.
+    /// Returns `None` if the level should stay.
     async fn levels<S: Store, C: Clock>(
         &self,
         limiter: &Limiter<S, C>,
@@ -259,8 +263,8 @@ const fn penalty(duration: Duration) -> QuotaBuilder {
     Quota::fixed_window(1, Duration::from_micros(1)).penalty(duration).denied(Denied::Charged)
 }
 
-/// Builds a limit. If a shared store fails, its caller gets an error: a part of the pace for each node would be wrong as
-/// soon as a node has no callers.
+/// Builds a limit. If a shared store fails, callers get an error. A local share of the pace for each program would be
+/// wrong as soon as one program has no callers.
 fn build(builder: QuotaBuilder) -> Result<Quota, QuotaError> {
     builder.on_store_failure(OnStoreFailure::Error).build()
 }

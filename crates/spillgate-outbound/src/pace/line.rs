@@ -1,7 +1,8 @@
 //! The queues of a pacer, one for each key: the callers that wait, and the turns that are reserved for them.
 //!
-//! Callers and turns are matched by units, in their order: the first caller goes as soon as the turns that have come have
-//! enough units. So no unit is lost while callers wait, whatever turns the callers had asked for before they went away.
+//! Callers and turns are matched by units, in their order: the first caller goes as soon as the turns whose time has
+//! come have enough units. So the turn of a caller that went away is not lost while other callers wait, even if they
+//! need more or fewer units.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -47,7 +48,7 @@ struct Waiter {
     reply: Reply,
 }
 
-/// The answer to a caller. A granted turn has the level of a learned pace, otherwise 0.
+/// The answer to a caller. `Ok` has the level of a learned pace at which the turn was taken, otherwise 0.
 pub(super) type Answer = Result<u64, PaceError>;
 
 pub(super) type Reply = oneshot::Sender<Answer>;
@@ -74,7 +75,7 @@ pub(super) struct Ask {
     first: u64,
     last: u64,
     pub(super) callers: usize,
-    /// How many units each of them still needs.
+    /// How many units each of these callers still needs.
     pub(super) units: u64,
     /// The turn must come before this time. A request with a deadline is for only one caller.
     pub(super) deadline: Option<Instant>,
@@ -120,7 +121,7 @@ impl Lines {
         (id, is_new)
     }
 
-    /// A caller goes away before it is answered.
+    /// Notes that a caller goes away before it was answered.
     pub(super) fn leave(&mut self, key: u128, id: u64) {
         let Some(line) = self.by_key.get_mut(&key) else { return };
         let Ok(index) = line.waiters.binary_search_by_key(&id, |waiter| waiter.id) else { return };
@@ -139,7 +140,7 @@ impl Lines {
         line.changed.notify_one();
     }
 
-    /// A caller goes away after it was granted a turn. The next callers get this turn.
+    /// Takes back the turn of a caller that goes away after the turn was granted. The next callers get this turn.
     pub(super) fn give_back(&mut self, key: u128, units: u64, level: u64) {
         match self.by_key.get_mut(&key) {
             Some(line) => {
@@ -189,8 +190,8 @@ impl Lines {
         line.spare = line.spare.saturating_add(ask.cost());
     }
 
-    /// Tells the callers of `ask` that they get no turn. A caller that has gone away, or that other turns suffice for by
-    /// now, is left out.
+    /// Tells the callers of `ask` that they get no turn. Callers that have gone away are left out, and so are callers
+    /// that other turns suffice for by now.
     pub(super) fn refuse(&mut self, key: u128, ask: &Ask, error: &PaceError) {
         let Some(line) = self.by_key.get_mut(&key) else { return };
         line.cover();
@@ -219,8 +220,8 @@ impl Line {
         self.turns.iter().fold(0, |sum, turn| sum.saturating_add(turn.units))
     }
 
-    /// Grants a turn to the first caller, if one has come that is large enough. The units that are left are a turn of their
-    /// own, as if it had been reserved separately. Returns whether a caller went.
+    /// Grants a turn to the first caller, if a turn has come that is large enough. Units that are left over become a
+    /// turn of their own, as if they had been reserved separately. Returns whether a caller went.
     fn grant(&mut self, now: Instant, interval_ns: u64) -> bool {
         self.cover();
         while let Some(waiter) = self.waiters.front() {
@@ -239,7 +240,7 @@ impl Line {
         false
     }
 
-    /// Uses units of the first turns. Returns the level of the turn, or None if too few units have come.
+    /// Uses units of the first turns. Returns the level of the turn, or `None` if too few units have come.
     fn use_turn(&mut self, units: u64, now: Instant, interval_ns: u64) -> Option<u64> {
         if units == 0 {
             return Some(self.turns.front().map_or(0, |turn| turn.level));

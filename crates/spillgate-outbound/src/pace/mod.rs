@@ -63,9 +63,9 @@ const MAX_WAITERS: usize = 100_000;
 /// # Order and cancellation
 ///
 /// Within a program, the callers of one key go in the order in which they came. A caller may drop its future at any
-/// time. A turn that was reserved for it goes to the next callers of the same key. If these need more units or fewer, the
-/// rest is kept for the turn after it. The turn is lost only if no other caller waits: the other service then gets less
-/// than it allows. [`lost`](Pacer::lost) counts such units.
+/// time. A turn that was reserved for this caller goes to the next callers of the same key. If they need more units or
+/// fewer, the units that are left are kept for the turn after it. Units are lost only if no other caller waits: then
+/// the other service gets fewer calls than it allows. [`lost`](Pacer::lost) counts such units.
 ///
 /// All clones of a pacer share its queues.
 pub struct Pacer<S = MemoryStore, C = SystemClock> {
@@ -230,8 +230,8 @@ impl<S: Store + 'static, C: Clock + 'static> Pacer<S, C> {
     /// Returns how many reserved units no caller got, for example because all callers went away. A call of
     /// [`acquire`](Pacer::acquire) has one unit.
     ///
-    /// If the store failed so that its answer was lost, for example by a timeout, it may have reserved the units that it was
-    /// asked for. They count too.
+    /// If the answer of the store was lost, for example because of a timeout, the store may have reserved the units of
+    /// the request. They count too.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.shared.lines.lock().lost()
@@ -301,7 +301,7 @@ impl<S, C> Drop for Waiting<S, C> {
         if self.is_answered {
             return;
         }
-        // Answers are sent while this lock is held.
+        // Answers are sent only while this lock is held, so no answer can come after the check below.
         let mut lines = self.shared.lines.lock();
         match self.reply.try_recv() {
             Ok(Ok(level)) => lines.give_back(self.key, self.units, level),

@@ -1,9 +1,8 @@
 //! Several tasks take units from one key. Each request uses one of two or three quotas, chosen at random. The tasks use
-//! a memory store, or one or two stores (nodes) on the same Redis.
+//! a memory store, or one or two Redis stores (each is a `Node` here) on the same Redis.
 //!
-//! All tasks together never get more units than the bound of the largest quota. That quota refuses no take before its
-//! units are used up. The bound is checked for the interval between any two admissions, using the times of the
-//! decisions.
+//! All tasks together never get more units than the bound of the largest quota, and this quota refuses no take before
+//! its units are used up. The bound is checked between any two admissions, by the times of the decisions.
 #![allow(clippy::disallowed_methods, reason = "the memory store is asked with the current time")]
 
 use std::num::NonZeroU64;
@@ -50,10 +49,9 @@ fn now() -> Time {
     Time::from_nanos(SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is after 1970").as_nanos() as u64)
 }
 
-/// The position of the largest quota among [`quotas`].
 const LARGEST: usize = 0;
 
-/// Returns quotas on one state: a large one, a small one, and if `three`, one between them that charges refusals.
+/// Returns quotas on one state: a large one, a small one, and with `three` also a middle one that charges refusals.
 fn quotas(of: impl Fn(u64) -> QuotaBuilder, three: bool) -> Vec<Quota> {
     let mut all = vec![of(400), of(20)];
     if three {
@@ -77,7 +75,7 @@ struct Report {
     events: Vec<Event>,
     /// The time and the cost of the first take that the largest quota refused.
     first_refused: Option<(u64, u64)>,
-    /// The longest delay of a decision: from the time in the verdict until the task got the verdict.
+    /// The longest time from a decision, by the time in its verdict, until the task had the verdict.
     late_ns: u64,
 }
 
@@ -116,8 +114,8 @@ async fn ask(node: Node, key: u128, quotas: Arc<[Quota]>, seed: u64) -> Report {
     reported
 }
 
-/// Returns f(s), the bound of the quota for a span of s nanoseconds. Here l is the capacity, w is the window, and t is the
-/// time for one unit of a bucket, or one segment of a counter.
+/// Returns f(s), the bound of the quota for a span of s nanoseconds. l is the capacity, w is the window, and t is the
+/// time for one unit of a bucket, or for one segment of a counter.
 fn bound(quota: &Quota, s: u64) -> u64 {
     let (l, w, t) = (quota.hard_capacity(), quota.window_ns(), quota.interval_ns());
     match quota.algorithm() {
@@ -130,9 +128,9 @@ fn bound(quota: &Quota, s: u64) -> u64 {
     }
 }
 
-/// Divides the units that were admitted in each interval by the bound of the interval. Returns the largest quotient, in
-/// thousandths. For buckets, the bound of an interval is computed from the largest capacity and the largest rate of the
-/// quotas that charged in the interval. For other algorithms, the bound is that of the largest of these quotas.
+/// Divides the units that were admitted in each interval by the bound of the interval, and returns the largest
+/// quotient, in thousandths. The bound of an interval is that of the largest quota that charged in it. For buckets, it
+/// is computed from the largest capacity and the largest rate of the quotas that charged in it.
 fn largest_share(quotas: &[Quota], events: &[Event], late_ns: u64) -> u64 {
     let mut share = 0;
     for (i, first) in events.iter().enumerate() {
@@ -152,8 +150,8 @@ fn largest_share(quotas: &[Quota], events: &[Event], late_ns: u64) -> u64 {
     share
 }
 
-/// Runs the tasks. If there are two nodes, each node gets half of the tasks. For the memory store, a task reads the
-/// clock before the store decides. So the store can decide up to `late_ns` after the time in the verdict.
+/// Runs the tasks, half of them on each node if there are two. A task on the memory store reads the clock before the
+/// store decides. So the store can decide up to `late_ns` after the time in the verdict.
 async fn asked_together(nodes: &[Node], key: u128, quotas: &Arc<[Quota]>) -> Report {
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
@@ -169,9 +167,9 @@ async fn asked_together(nodes: &[Node], key: u128, quotas: &Arc<[Quota]>) -> Rep
     Report { events, first_refused, late_ns }
 }
 
-/// Returns how many units the largest quota still had, beyond the cost of the take, when it first refused a take. This
-/// is a lower bound: it is the capacity minus the cost and minus all charges since the start, although some of the
-/// charged units may have become free again before. Returns 0 if the quota refused no take.
+/// Returns how many units, beyond the cost of the take, the largest quota still had when it first refused a take. The
+/// result is a lower bound: the capacity minus the cost and minus all charges since the start, although some of the
+/// charged units may have become free again. Returns 0 if the quota refused no take.
 fn left_at_first_refusal(quotas: &[Quota], reported: &Report) -> u64 {
     let Some((at, cost)) = reported.first_refused else { return 0 };
     let before = reported.events.iter().take_while(|event| event.at <= at + 2 * reported.late_ns);

@@ -15,7 +15,7 @@ fn store(cluster: &Cluster, scripts: bool) -> RedisStore {
     RedisStore::new(&settings).expect("the URL is valid")
 }
 
-/// Transactions follow redirections as scripts do. Each transaction is executed once.
+/// Transactions follow redirections as scripts do, and each of them is executed once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_scripts_slots_move_and_no_take_is_lost_or_charged_twice() {
     const TASKS: u64 = 48;
@@ -51,8 +51,8 @@ async fn without_scripts_slots_move_and_no_take_is_lost_or_charged_twice() {
     assert!(reported("ASK") > 0 && reported("MOVED") > 0);
 }
 
-/// In a cluster the deny cache keeps an entry for 100 ms at most, even if the settings allow a day. So a store soon sees
-/// a reset by another store.
+/// In a cluster, the deny cache keeps an entry for at most 100 ms, even if the settings allow a day. So a store soon
+/// sees that another store has reset a key.
 #[tokio::test]
 async fn what_comes_back_elsewhere_in_a_cluster_is_soon_seen() {
     let cluster = Cluster::start(false, &[]);
@@ -91,8 +91,8 @@ async fn a_request_in_several_slots_is_decided_by_each() {
             assert_eq!(verdict.source, Source::Store);
             reported.push((verdict.allowed, decisions.map(|decision| decision.remaining)));
         }
-        // The first slot refuses the third request. With scripts, the unit that this request took in the other slot
-        // is refunded.
+        // The first slot refuses the third request. With scripts, the unit that the other slot took for this request is
+        // refunded.
         let last = if scripts { 7 } else { 6 };
         assert_eq!(reported, [(true, [1, 8]), (true, [0, 7]), (false, [0, last])], "scripts: {scripts}");
         assert!(StoreErrorKind::ALL.iter().all(|class| store.failures(*class) == 0));

@@ -100,8 +100,8 @@ async fn a_refusal_is_not_repeated_once_this_node_has_taken_from_its_state() {
     }
 }
 
-/// A refusal from the cache reports the second limit of the request as long as the cache has the state of that limit.
-/// After this store has sent another take on that limit, the refusal reports that limit as not asked.
+/// A refusal from the cache reports the second limit of the request as long as the cache has the state of this limit.
+/// When this store has sent another take on this limit, refusals report the limit as not asked.
 #[tokio::test]
 async fn a_busy_limit_beside_a_refused_key_has_the_server_asked_nothing() {
     let server = RedisServer::start();
@@ -175,8 +175,8 @@ async fn many_tasks_that_take_and_give_back_are_admitted_all_that_there_is() {
     let settings = Settings { deny_cache_max_age: DAY, ..settings(&server) };
     let store = RedisStore::new(&settings).expect("the URL is valid");
     for (key, quota) in (1u128..).zip(refusing()) {
-        // After a task has refunded a unit, this task or another task can take the unit. An old refusal in the cache must
-        // not prevent that.
+        // A refunded unit can be taken by the same task or by another one. An old refusal in the cache must not prevent
+        // that.
         let tasks: Vec<_> = (0..6)
             .map(|_| {
                 let (store, quota) = (store.clone(), quota.clone());

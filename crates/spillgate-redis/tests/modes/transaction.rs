@@ -86,8 +86,8 @@ async fn each_hit_is_charged_by_itself() {
         let verdict = store.decide(Timing::BY_STORE, &hits, &mut decisions).await.expect("Redis answers");
         reported.push((verdict.allowed, verdict.binding, decisions[1].remaining));
     }
-    // The second request is refused by the first limit, but the second limit is charged anyway. The deny cache refuses
-    // the third request, so that request charges no limit.
+    // The first limit refuses the second request, but the second limit charges it anyway. The third request is refused
+    // by the deny cache, so it charges no limit.
     assert_eq!(reported, [(true, Some(0), 9), (false, Some(0), 8), (false, Some(0), 8)]);
     assert_eq!(ask(&store, 2, &many, Op::Peek).await.1.remaining, 8);
     // Two hits on one counter are decided in their order.
@@ -121,7 +121,7 @@ async fn many_tasks_are_admitted_the_limit_and_with_higher_costs_never_more() {
         for task in tasks {
             sum += task.await.expect("no task panics");
         }
-        // A refused take is counted too. So if a take can cost several units, a few units can stay unused.
+        // A refused take is counted too. So with costs of several units, a few units can stay unused.
         let least = if costs == 1 { 1000 } else { 1000 - costs };
         assert!((least..=1000).contains(&sum), "{sum} of 1000 admitted at costs up to {costs}: {quota:?}");
     }
@@ -152,7 +152,7 @@ async fn a_window_by_the_first_hit_lasts_as_long_as_it_says() {
     }
     for begun in starts.windows(2) {
         let lasted = begun[1].as_nanos() - begun[0].as_nanos();
-        // The server can stand still between the take and the command that reads its time.
+        // The server can stand still between the take and the command that asks for its time.
         assert!(u128::from(lasted) + longest.as_nanos() >= window.as_nanos(), "a window lasted only {lasted} ns");
     }
     assert!(counts.iter().all(|count| *count <= 2), "{counts:?}");
@@ -165,8 +165,8 @@ async fn windows_since_the_epoch_admit_the_limit_each() {
     let quota = epoch(3, Duration::from_millis(100));
     let (mut admitted, mut first, mut last, mut longest) = (0, None, Time::EPOCH, Duration::ZERO);
     let deadline = Instant::now() + PATIENCE;
-    // The loop goes on until ten windows have passed on the server's clock and the units of five windows have been
-    // admitted, even if this machine is busy.
+    // Even on a busy machine, the loop goes on until ten windows have passed on the server's clock, and the units of
+    // five windows have been admitted.
     while admitted < 3 * 5
         || first.is_none_or(|first: Time| last.as_nanos() - first.as_nanos() < 10 * quota.window_ns())
     {
@@ -181,9 +181,9 @@ async fn windows_since_the_epoch_admit_the_limit_each() {
         }
         sleep(Duration::from_millis(1)).await;
     }
-    // The bound is f(s + 2d), where f(s) is the bound with scripts for a span s. d is the longest time of a request plus
-    // 0.5 ms. The store computes the number of a window from a time that the server reported at most one second ago.
-    // In one second, the store's clock and the server's clock drift apart by less than 1 ms = 2 * 0.5 ms.
+    // For a span s, the bound is f(s + 2d), where f(s) is the bound with scripts. d is the longest time of a request
+    // plus 0.5 ms. The store computes the number of a window from a time that the server reported at most one second
+    // ago. In one second, the clocks of store and server drift apart by less than 1 ms = 2 * 0.5 ms.
     let (s, d) = (last.as_nanos() - first.map_or(0, Time::as_nanos), (longest.as_nanos() + 500_000) as u64);
     let bound = 3 * ((s + 2 * d).div_ceil(quota.window_ns()) + 1);
     assert!(
@@ -220,8 +220,8 @@ impl Store for FailsAtFirst {
     }
 }
 
-/// A unit that this node admitted during a failure of the store is refunded on this node. The same request can also have
-/// hits that the store decides.
+/// During a failure of the store, this node admits units by itself, and refunds them by itself. Such a refund can be in
+/// one request with hits that the store decides.
 #[tokio::test]
 async fn a_local_receipt_may_stand_beside_what_the_store_decides() {
     let server = RedisServer::start();

@@ -1,4 +1,4 @@
-//! Runs the traces (lists of requests with the expected decisions) of `spillgate_core` on a real Redis.
+//! Runs the traces of `spillgate_core` on a real Redis: recorded requests with the decisions that they must get.
 
 use spillgate_core::conformance::{TRACES, run};
 use spillgate_core::{Decision, Hit, Time, Verdict};

@@ -129,7 +129,7 @@ fn a_log_in_a_sorted_set_takes_60_bytes_a_hit_and_160_beyond_128_hits() {
     }
 }
 
-/// Returns a quota for each way in which the life of a key is computed.
+/// Returns one quota for each way to compute the life of a key.
 fn lives() -> Vec<Quota> {
     let builders = [
         Quota::token_bucket(7, MINUTE),
@@ -207,7 +207,8 @@ fn a_state_that_has_ended_is_no_key() {
     for hit in &hits {
         assert!(ask(&mut client, None, hit).allowed);
     }
-    // A read never finds a key that has expired. All keys here expire within 100 ms.
+    // A read never finds a key that has expired, so the keys are read until none is found. All of them expire within
+    // 100 ms.
     let mut left = hits.len();
     for _ in 0..1_000_000 {
         left = client.ask(hits.iter().map(|[hit]| about(&["EXISTS"], hit))).iter().map(|it| integer(it) as usize).sum();

@@ -1,5 +1,5 @@
-//! The scripts compare products of up to 106 bits, although Lua has only doubles. The tests compare the results with
-//! 128-bit integers.
+//! The scripts compare products of up to 106 bits, although the numbers of Lua are doubles. The tests check each
+//! comparison with 128-bit integers.
 
 use crate::support::client::{RedisServer, bytes};
 use spillgate_testkit::Random;
@@ -7,7 +7,7 @@ use spillgate_testkit::Random;
 const CASES: usize = 200_000;
 const CASES_A_CALL: usize = 5_000;
 
-/// Compares the products of each case, and returns the digit 1 or 0 for each case.
+/// Compares the products of each case, and returns one digit for it: 1 or 0.
 const SCRIPT: &str = concat!(
     include_str!("../../src/scripts/lib/products.lua"),
     "local found, at = {}, 1
@@ -19,7 +19,7 @@ const SCRIPT: &str = concat!(
      return table.concat(found)"
 );
 
-/// Returns five numbers a, b, c, d and e below 2^53. In most cases, a * b - c and d * e are equal or nearly equal.
+/// Returns numbers a, b, c, d and e below 2^53. In most cases, a * b - c and d * e are equal or nearly equal.
 fn case(random: &mut Random) -> [u64; 5] {
     let mut number = || {
         let bits = 1 + random.below(53);

@@ -1,8 +1,7 @@
-//! Sends random requests through a store to a real Redis. Each refusal that the deny cache repeats is compared with the
-//! decision of the kernel (the decision code in `spillgate_core`) on the states that are in Redis right after the
-//! refusal.
+//! Sends random requests through a store to a real Redis. Whenever the deny cache repeats a refusal, the states are
+//! read from Redis at once, and the kernel's decision on them is compared with this refusal.
 //!
-//! `DENY_CACHE_REQUESTS` is the number of requests.
+//! `DENY_CACHE_REQUESTS` sets the number of requests.
 
 #![allow(clippy::print_stdout, reason = "`make show-deny-cache` shows how many requests there were")]
 
@@ -22,7 +21,7 @@ use crate::support::client::{Client, RedisServer};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(86_400);
-/// A refusal is not compared if one of its states expires within this time after the states were read.
+/// A refusal is not compared if one of its states expires this soon after the states were read.
 const READ_WITHIN: Duration = Duration::from_millis(2);
 
 fn requests() -> usize {
@@ -30,8 +29,8 @@ fn requests() -> usize {
     number.map_or(12_000, |text| text.parse().expect("DENY_CACHE_REQUESTS is a whole number"))
 }
 
-/// Returns the quotas. The quotas before `Quota::concurrency` in this list charge nothing for a refusal, and their
-/// refusals end at a known time.
+/// Returns the quotas. Those before `Quota::concurrency` in this list charge nothing for a refusal, and their refusals
+/// end at a known time.
 fn quotas() -> Vec<Quota> {
     let ms = Duration::from_millis;
     let builders = [
@@ -55,14 +54,14 @@ fn quotas() -> Vec<Quota> {
     builders.map(|builder| builder.build().expect("the quota is valid")).into()
 }
 
-/// Sends random requests to one store, and remembers which states the deny cache of the store can have.
+/// Sends random requests to one store, and remembers which states the store's deny cache can have.
 struct Node<'q> {
     store: RedisStore,
     log: LogForm,
     quotas: &'q [Quota],
     random: Random,
-    /// The keys of the states that the server showed in a refusal. A key is removed after a request that was allowed, or
-    /// that can have changed the state although it was refused.
+    /// The keys of the states that the server has shown in a refusal. A request removes its keys if it was allowed, or
+    /// if it can have changed the states although it was refused.
     known: BTreeSet<u128>,
     receipts: Vec<(u128, usize, Receipt)>,
     tally: Tally,
@@ -73,12 +72,12 @@ struct Tally {
     allowed: usize,
     refused: usize,
     repeated: usize,
-    /// The number of limits that repeated refusals reported with their remaining units. The first such limit of each
-    /// refusal is not counted.
+    /// How many limits repeated refusals reported with their remaining units, without the first such limit of each
+    /// refusal.
     siblings: usize,
-    /// The number of limits that repeated refusals reported as not asked.
+    /// How many limits repeated refusals reported as not asked.
     not_asked: usize,
-    /// The number of repeated refusals that were not compared, because a state had expired or was about to expire.
+    /// How many repeated refusals were not compared, because a state had expired or was about to expire.
     late: usize,
 }
 
@@ -174,7 +173,7 @@ impl<'q> Node<'q> {
         assert!(!verdict.allowed && !kernels.allowed, "{context}");
         let mut is_whole = true;
         for ((hit, decision), exact) in hits.iter().zip(decisions).zip(&exact) {
-            // The server shows only the part of a log, or of permits, that one take needs.
+            // For a log and for permits, the server shows only as much of the state as one take needs.
             let is_part = matches!(hit.quota.algorithm(), Algorithm::SlidingWindowLog | Algorithm::Concurrency);
             if decision.reason == Reason::NotAsked {
                 assert_eq!(*decision, Decision::default().with_reason(Reason::NotAsked));

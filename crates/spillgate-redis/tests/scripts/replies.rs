@@ -1,5 +1,5 @@
-//! Tests replies with random bytes: some can be read as a decision, the others are errors, and no reply causes a panic.
-//! Also tests requests that come too late, and requests that scripts cannot serve.
+//! Tests replies of random bytes: some can be read as a decision, the others are errors, and none causes a panic. Also
+//! tests requests that come too late, and requests that scripts cannot serve.
 
 use std::time::Duration;
 
@@ -66,8 +66,8 @@ fn no_reply_makes_a_request_panic() {
     );
 }
 
-/// A request can have a latest time. Until that time, it is decided as usual. After that time, the script does nothing,
-/// and its reply is not a decision.
+/// A request can have a latest time, after which the script does nothing and its reply is no decision. Until then, the
+/// request is decided as usual.
 #[test]
 fn a_request_that_comes_after_its_latest_time_does_nothing() {
     let server = RedisServer::start();

@@ -156,10 +156,9 @@ fn calls(client: &mut Client, now: Time, hits: &[Hit<'_>]) -> (usize, bool, Wait
     }
 }
 
-/// The state of a bucket contains T, the time in which one unit drains. A take is first sent to a short script, which
-/// writes nothing if the quota of the take has another T. If that quota refuses the take, nothing has to be written, so
-/// this one call is enough. If the quota allows the take, a second call runs the general script, which can decide every
-/// request.
+/// A bucket's state contains T, the time in which one unit drains. A take first runs a short script, which writes
+/// nothing if the take's quota has another T. If this quota refuses the take, nothing has to be written, so one call is
+/// enough. If it allows the take, a second call runs the general script, which can decide every request.
 #[test]
 fn a_refusal_under_another_quota_is_one_call_of_the_short_script() {
     let server = RedisServer::start();
@@ -177,12 +176,12 @@ fn a_refusal_under_another_quota_is_one_call_of_the_short_script() {
     assert_eq!(ask(at(5), &[hit(7, &small, 1)]), (1, false, wait(791, 5)));
     // 800 + 1201 - 2000 = 1 unit has to drain.
     assert_eq!(ask(at(5), &[hit(7, &larger, 1201)]), (1, false, wait(1, 5)));
-    // The request also takes from another state, which must stay as it is because the request is refused.
+    // The request also takes from another state. This state must stay as it is, because the request is refused.
     assert_eq!(ask(at(5), &[hit(8, &large, 1000), hit(7, &small, 1)]), (1, false, wait(791, 5)));
     assert_eq!(ask(at(5), &[hit(8, &large, 1000)]), (1, true, Wait::NONE));
     assert_eq!(ask(at(5), &[hit(7, &larger, 1200)]), (2, true, Wait::NONE));
-    // The clock is set back by ten days. The general script refuses the take, but it cuts the debt and writes the lower
-    // debt.
+    // The clock is set back by ten days. The general script refuses the take, but it lowers the debt and writes the
+    // lower debt.
     let back = Time::from_nanos(1_790_000_000_000_000_000 - 864_000_000_000_000);
     let (count, allowed, cut) = ask(back, &[hit(8, &small, 1)]);
     assert_eq!((count, allowed), (2, false));

@@ -1,18 +1,18 @@
-//! Builds with spillgate what a known library does: it counts hits on the pair (bucket, key). Each call passes its
-//! options: a window in milliseconds, and a limit.
+//! Builds with spillgate what a known library does: it counts hits on a pair of a bucket and a key. Each call passes
+//! its own options: a window in milliseconds, and a limit.
 
 use super::*;
 use spillgate::{Limiter, ManualClock, recipes};
 use spillgate_core::Timing;
 use spillgate_redis::RedisKey;
 
-/// Returns the quota for these options: `max_limit` hits in `window_ms`.
+/// Returns the quota for at most `max_limit` hits in `window_ms`.
 fn options(window_ms: u64, max_limit: u64) -> Quota {
     build(Quota::sliding_window_log(max_limit, Duration::from_millis(window_ms)))
 }
 
-/// The answers that the known library gives. Each entry is a hit: its time in milliseconds, and the answer. The answer
-/// is `Ok` with the units that are left, or `Err` with the milliseconds until a retry.
+/// The answers of the known library. Each entry is a hit: its time in milliseconds, and its answer, which is `Ok` with
+/// the units that are left, or `Err` with the milliseconds until a retry.
 const TRACE: [(u64, Result<u64, u64>); 10] = [
     (0, Ok(4)),
     (100, Ok(3)),
@@ -26,8 +26,8 @@ const TRACE: [(u64, Result<u64, u64>); 10] = [
     (1100, Ok(0)),
 ];
 
-/// Sends the hits of the trace. The last allowed hit and a refusal both report that no units are left, but only the
-/// refusal has a retry time.
+/// Sends the hits of the trace. After the last allowed hit, and after a refusal, no units are left. But only the
+/// refusal names a time to retry.
 async fn the_trace(store: &impl Store) {
     let quota = options(1000, 5);
     for (t_ms, expected) in TRACE {
@@ -63,8 +63,8 @@ fn the_recipe_answers_the_trace() {
     }
 }
 
-/// Sends one hit each millisecond, from 956 ms on. If the log stored whole seconds, the hits of 956 ms to 960 ms would
-/// have the time 0. They would leave the window at 1000 ms, and five more hits would be admitted too early.
+/// Sends one hit each millisecond, from 956 ms on. If the log stored whole seconds, the hits from 956 ms to 960 ms
+/// would have the time 0. They would leave the window at 1000 ms, and five more hits would be admitted too early.
 async fn a_window_is_as_long_as_asked(store: &impl Store) {
     let quota = options(1000, 5);
     let mut admitted = Vec::new();
@@ -88,9 +88,9 @@ async fn options_differ_between_calls(store: &impl Store) {
         assert_eq!(take(store, at(0), 1, &usual, 1).await.1.remaining, left);
     }
     assert!(!take(store, at(1), 1, &usual, 1).await.1.allowed);
-    // Both quotas count in the same state. It has five units, so the premium limit of 8 admits three more. At 1000 ms,
-    // the first five units have left the window. The three later units also count under the usual limit of 5, so two
-    // units are left.
+    // Both quotas count in the same state, which has five units. So the premium limit of 8 admits three more. At 1000
+    // ms, the first five units have left the window. The other three count under the usual limit of 5 too, so it has
+    // two units left.
     assert_eq!(take(store, at(2), 1, &premium, costly).await.1.remaining, 0);
     assert!(!take(store, at(999), 1, &premium, 1).await.1.allowed);
     assert_eq!(take(store, at(1000), 1, &usual, 1).await.1.remaining, 1);
@@ -103,8 +103,8 @@ async fn what_was_counted_is_kept_when_the_options_of_a_call_differ() {
     options_differ_between_calls(&memory()).await;
 }
 
-/// EXPIRE accepts only whole seconds. If a script wrote a hit and then called EXPIRE with 1.5 seconds, this call would
-/// fail, and the written hit would never expire.
+/// EXPIRE accepts only whole seconds. A script that writes a hit and then calls EXPIRE with 1.5 seconds fails at this
+/// call, and leaves a hit that never expires.
 #[tokio::test]
 async fn a_window_that_is_no_whole_number_of_seconds_expires_like_any_other() {
     let (server, quotas) = (Server::start(), [60_333, 3_600_500, 1].map(|window_ms| options(window_ms, 5)));
@@ -151,8 +151,8 @@ async fn no_two_pairs_of_bucket_and_key_are_one() {
     names_do_not_run_together(memory()).await;
 }
 
-/// A cluster refuses a command on keys of several slots. So a library fails on a cluster if it writes several keys for
-/// one hit, and these keys are in different slots.
+/// A cluster refuses a command on keys of several slots. So a library that writes several keys for one hit fails on a
+/// cluster, unless all these keys are in one slot.
 #[tokio::test]
 async fn on_a_server_of_a_cluster_no_hit_crosses_slots() {
     let (server, _) = Server::start_node(&[]);

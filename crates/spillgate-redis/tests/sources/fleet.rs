@@ -1,5 +1,5 @@
-//! Rebuilds a limiter for a fleet of servers, as an article (the write-up) describes it: a log for each user, in a
-//! store that all servers share.
+//! Rebuilds a limiter for a fleet of servers from an article, the "write-up" below: a log for each user, in a store
+//! that all servers share.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ async fn below_at_and_above(store: &impl Store) {
         assert!(take(store, at(i * 100), 1, &quota, 1).await.1.allowed, "request {i}");
     }
     assert_eq!(take(store, at(29_999), 1, &quota, 0).await.1.remaining, 0, "the requests use exactly the limit");
-    // One request comes every 50 ms for a minute. Any ten seconds have 200 requests, and 100 of them are allowed.
+    // One request every 50 ms for a minute: any ten seconds have 200 requests, of which 100 are allowed.
     let mut admitted = Vec::new();
     for t_ms in (0..60_000).step_by(50) {
         admitted.extend(take(store, at(t_ms), 2, &quota, 1).await.1.allowed.then_some(t_ms));
@@ -42,8 +42,8 @@ async fn a_hundred_in_any_ten_seconds_pass_below_at_and_above_the_limit() {
     below_at_and_above(&memory()).await;
 }
 
-/// The system in the write-up counts the units in one step and adds a unit in a second step. Two requests can both
-/// count before either of them adds its unit. Both are then admitted, even if only one unit was left.
+/// The write-up first counts the units, and adds a unit in a second step. Two requests can both count before either of
+/// them adds its unit. Then both are admitted, even if only one unit was left.
 async fn no_race(stores: [Arc<impl Store + 'static>; 2], now: Option<Time>) {
     let quota = hundred_in_ten_seconds();
     for user in 1..=5 {
@@ -72,7 +72,7 @@ async fn counting_and_adding_are_one_step() {
     no_race([Arc::clone(&shared), shared], at(0)).await;
 }
 
-/// If the scores were whole seconds of the caller's clock, they would not show the order of the requests within a second.
+/// Scores in whole seconds of the caller's clock would not show the order of the requests within a second.
 #[tokio::test]
 async fn a_log_is_a_sorted_set_of_the_servers_microseconds() {
     let server = Server::start();
@@ -110,8 +110,8 @@ async fn keys_of_users_who_are_gone_expire_by_themselves() {
     until_empty(&server).await;
 }
 
-/// Tests both policies that the write-up names for a store that fails: allow all requests, or deny all requests. The
-/// server is killed in the middle of the test.
+/// Tests the two policies that the write-up names for a store that fails: allow all requests, or deny all. The server
+/// is killed in the middle of the test.
 #[tokio::test]
 async fn when_the_store_fails_the_policy_allows_or_denies() {
     let mut server = Server::start();

@@ -1,10 +1,10 @@
-//! Builds with spillgate a function that many programs have: "may this user do this action now?". Each call passes the
-//! user, the action, the period and the limit.
+//! Builds with spillgate a function of many programs: "may this user do this action now?". Each call passes the user,
+//! the action, the period and the limit.
 
 use super::*;
 use spillgate::{Denied, KeyHasher, Limiter, Reason, Wait, recipes};
 
-/// Decides only from the arguments of the call. There are no configured rules.
+/// Decides only by the arguments of the call, without configured rules.
 struct Actions<'s, S> {
     store: &'s S,
     keys: KeyHasher,
@@ -16,7 +16,7 @@ impl<'s, S: Store> Actions<'s, S> {
         Actions { store, keys: KeyHasher::random(), penalty: Duration::ZERO }
     }
 
-    /// Records every attempt, including refused ones.
+    /// Charges every attempt, also a refused one.
     async fn ask(&self, now: Option<Time>, user: &str, action: &str, period: Duration, max_count: u64) -> Decision {
         let quota = Quota::sliding_window_log(max_count, period).denied(Denied::Charged).penalty(self.penalty);
         let key = self.keys.start().part(user.as_bytes()).part(action.as_bytes()).finish();
@@ -134,8 +134,8 @@ async fn keys_expire_after_the_period() {
         }
     }
     let left: Vec<i64> = keys(&server).iter().map(|key| reply_to(&server, &["PTTL", key])).collect();
-    // A key expires up to a millisecond after the end of its state. The reply -2 means that the key has expired. The
-    // reply -1 would mean that it never expires.
+    // A key expires up to a millisecond after the end of its state. The reply -2 means that the key has expired, and -1
+    // would mean that it never expires.
     assert!(left.iter().all(|left| (0..=301).contains(left) || *left == -2), "{left:?}");
     until_empty(&server).await;
 }

@@ -1,4 +1,4 @@
-//! Tests limits on the calls that a program itself sends to another API.
+//! Tests limits on the calls that a program makes to the API of another service.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ async fn a_window_starts_at_the_first_call() {
     the_window_starts_at_the_first_call(&memory()).await;
 }
 
-/// Uses a counter for each second. The limit is on the sum of ten counters.
+/// Uses one counter for each second. The limit is on the sum of ten counters.
 async fn seconds_are_summed(store: &impl Store) {
     let quota = build(Quota::sliding_window_counter(100, SECOND * 10).segments(10));
     let mut calls = [0; 60];
@@ -53,8 +53,8 @@ async fn seconds_are_summed(store: &impl Store) {
         let look = take(store, at(second * 1000 + 999), 1, &quota, 0).await.1;
         assert!(sum <= 100, "{sum} calls were allowed in ten seconds");
         // The peek comes 999 ms after the beginning of a second. So its window of ten seconds begins 1 ms before the
-        // ten seconds of `sum`. For this millisecond, the peek counts 1/1000 of the calls of the second before `sum`.
-        // These are at most 30/1000, rounded up to one unit.
+        // ten seconds of `sum`. For this millisecond, the peek adds 1/1000 of the calls in the second before `sum`.
+        // This second has at most 30 calls, and 30/1000 is rounded up to one unit.
         assert!(
             (sum..=sum + 1).contains(&(100 - look.remaining)),
             "the last ten seconds have {sum} calls, but a peek reports {look:?}"
@@ -70,7 +70,7 @@ async fn counters_of_seconds_are_summed_over_the_window() {
     seconds_are_summed(&memory()).await;
 }
 
-/// If the members of a sorted set were only times, a second call with the same time would replace the first.
+/// In a sorted set whose members are only times, a second call at the same time would replace the first one.
 async fn one_instant_counts_twice(store: &impl Store) {
     let builders = [
         Quota::sliding_window_log(5, SECOND),
@@ -119,7 +119,7 @@ async fn the_clock_is_the_stores_and_not_the_callers() {
     assert_eq!(admitted, 10, "the calls of both callers count in one window");
 }
 
-/// A limiter that counts in a sorted set would need a member for each call.
+/// A sorted set would need a member for each call.
 #[tokio::test]
 async fn a_window_costs_the_same_however_many_calls_it_counted() {
     let server = Server::start();
@@ -140,7 +140,7 @@ async fn a_window_costs_the_same_however_many_calls_it_counted() {
     }
 }
 
-/// The store logs in to Redis as a user who has no right to run scripts.
+/// The store logs in to Redis as a user who may not run scripts.
 #[tokio::test]
 async fn where_scripts_are_refused_the_window_is_counted_without() {
     let server = Server::start();
@@ -160,7 +160,7 @@ async fn where_scripts_are_refused_the_window_is_counted_without() {
         admitted += u64::from(verdict.allowed);
         last = verdict;
     }
-    // The 200 admitted calls fill four windows of 50. The first window begins with the first call. So the last call
+    // The 200 admitted calls fill four windows of 50. The first window begins with the first call, so the last call
     // comes after three whole windows. Redis stores the end of a window in whole milliseconds, so each of these windows
     // can be up to a millisecond shorter.
     let passed = last.now.as_nanos() - first.now.as_nanos();
@@ -198,7 +198,7 @@ async fn programs_with_pacers_share_one_queue() {
     for caller in callers {
         caller.await.expect("no caller panics");
     }
-    // Between 80 calls are 79 pauses. A busy machine only makes them longer.
+    // Between 80 calls are 79 pauses, which a busy machine only makes longer.
     assert!(start.elapsed() >= Duration::from_millis(785), "{:?}", start.elapsed());
     for order in order.iter() {
         assert!(order.lock().expect("no caller panics").iter().copied().eq(0..40), "first in, first out");

@@ -1,5 +1,5 @@
-//! Permits that several programs share: a permit is renewed while it is held. After a crash, it is free when its lease
-//! ends.
+//! Permits that several programs share. A permit is renewed while it is held, and after a crash it is free when its
+//! lease ends.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::*;
 use spillgate::{KeyHasher, Limiter, SystemClock};
 use tokio::runtime::Builder;
 
-/// The lease is so long that a renewal is in time on a busy machine too.
+/// The lease is so long that even a busy machine renews it in time.
 const LEASE: Duration = Duration::from_secs(6);
 const JOBS: Quota = Quota::concurrency(1).lease(LEASE).constant();
 
@@ -36,7 +36,7 @@ async fn a_permit_is_renewed_until_it_is_dropped() {
     let (first, second) = (program(&server), program(&server));
     let (_, permit) = first.hold(&JOBS, "job").await.expect("the store answers");
     let permit = permit.expect("the permit is free");
-    // A renewal moves the end of the lease. The second one shows that this goes on.
+    // A renewal moves the end of the lease. The second renewal shows that this goes on.
     let ends_ms = || reply_to::<u64>(&server, &["PEXPIRETIME", &keys(&server)[0]]);
     for _ in 0..2 {
         let (before, deadline) = (ends_ms(), Instant::now() + PATIENCE);

@@ -1,7 +1,7 @@
-//! Random reservations in memory and on Redis: never more than the bound, and nothing is settled twice.
+//! Random reservations in memory and on Redis never use more than the bound, and none is settled twice.
 //!
-//! Each task has its own keys and its own clock, so every decision is at a known time and the bound can be checked exactly.
-//! The environment variable `RESERVATIONS` sets the number of operations for each store.
+//! Each task has its own keys and its own clock, so the time of every decision is known and the bound can be checked
+//! exactly. The environment variable `RESERVATIONS` sets the number of operations for each store.
 
 #![allow(clippy::print_stdout, reason = "the test prints what it has counted")]
 
@@ -50,7 +50,7 @@ impl<S: Store> Store for AtTime<S> {
     }
 }
 
-/// What has happened to one reservation.
+/// A reservation, and what has happened to it.
 struct Made {
     at_ns: u64,
     /// The number of the operation that made it.
@@ -61,7 +61,7 @@ struct Made {
 }
 
 impl Made {
-    /// Returns the units that count. A commit that is larger than its estimate may exceed the bound by the difference.
+    /// Returns the units that count. A commit above the estimate may exceed the bound, but only by the units above it.
     fn used(&self) -> u64 {
         self.settled.map_or(self.estimate, |(_, used)| used.min(self.estimate))
     }
@@ -75,9 +75,7 @@ struct Counts {
     cancelled: u64,
     dropped: u64,
     crashed: u64,
-    /// Settlements that came too late.
     late: u64,
-    /// Settlements that were repeated.
     repeated: u64,
 }
 
@@ -98,7 +96,6 @@ impl Counts {
 
 type Open<S> = (usize, u64, Reservation<AtTime<S>, ManualClock>);
 
-/// The reservations of one task.
 struct Task<S: Store + 'static> {
     store: Arc<S>,
     /// Whether the store cancels a dropped reservation before the next operation.
@@ -160,7 +157,7 @@ impl<S: Store + 'static> Task<S> {
     }
 
     async fn reserve(&mut self) {
-        // In a short window, fewer keys are as busy as in a long one.
+        // A short window is as busy as a long one only with fewer keys.
         let keys = if self.window < LIFE { KEYS / 5 } else { KEYS };
         let (key, estimate) = (self.random.below(keys), 1 + self.random.below(LIMIT / 2));
         let (decision, reservation) =
@@ -197,7 +194,6 @@ impl<S: Store + 'static> Task<S> {
         self.close((index, key, reservation));
     }
 
-    /// Settles a reservation that was settled before, or whose life has ended.
     async fn settle_again(&mut self) {
         if self.closed.is_empty() {
             return;
@@ -254,8 +250,8 @@ impl<S: Store + 'static> Task<S> {
     }
 }
 
-/// Checks that the reservations of no interval use more than f(s) units. In a token bucket, the units that are given back of
-/// earlier reservations come on top.
+/// Checks that the reservations of no interval use more than f(s) units. In a token bucket, units that earlier
+/// reservations give back are added to this bound.
 fn assert_within_bound(quota: &Quota, made: &[Made]) {
     let window_ns = u128::from(quota.window_ns());
     // f(s), multiplied by W.
@@ -274,8 +270,8 @@ fn assert_within_bound(quota: &Quota, made: &[Made]) {
         let mut sum = 0;
         for it in &made[first..] {
             let s_ns = u128::from(it.at_ns - begin.at_ns);
-            // If each interval of up to three windows keeps the bound, a longer one can exceed it only by what its parts
-            // exceed it.
+            // If each interval of up to three windows keeps the bound, a longer one can exceed it only by what its
+            // parts exceed it.
             if s_ns > 3 * window_ns {
                 break;
             }
@@ -297,8 +293,8 @@ fn quotas() -> Vec<(&'static str, Quota)> {
     WINDOWS.into_iter().flat_map(of_window).collect()
 }
 
-/// Runs random reservations. `empty` empties the server, and `make` returns a store for one task. `size` returns the number of keys of all stores, and the
-/// bytes of the server.
+/// Runs random reservations. `empty` empties the server, and `make` returns a store for one task. `size` returns the
+/// number of keys of all stores, and the memory of the server in bytes.
 async fn reserve_at_random<S: Store + 'static>(
     (name, drops_at_once): (&str, bool),
     (empty, make): (impl Fn(), impl Fn() -> S),
@@ -348,8 +344,8 @@ async fn random_reservations_keep_the_bound_on_redis() {
     let size = |tasks: &[Task<RedisStore>]| {
         let info: String = reply_to(&server, &["INFO", "memory"]);
         let bytes = info.lines().find_map(|line| line.strip_prefix("used_memory:")).expect("the server reports it");
-        // Redis keeps keys for an hour if their time comes from the caller. So the records of crashed reservations are
-        // still there. The next test checks that they expire.
+        // Redis keeps keys for an hour if their time comes from the caller. So the records of crashed reservations
+        // still exist here. The next test checks that they expire.
         let crashed: u64 = tasks.iter().map(|task| task.counts.crashed).sum();
         (reply_to::<u64>(&server, &["DBSIZE"]) - crashed, bytes.trim().parse().expect("a number"))
     };

@@ -32,7 +32,6 @@ impl RedisServer {
 
 pub(crate) struct Client(redis::Connection);
 
-/// Returns the Redis command of a request.
 pub(crate) fn call(request: &ScriptCall<'_, '_>) -> redis::Cmd {
     let mut call = redis::cmd("EVALSHA");
     call.arg(request.script().sha()).arg(request.keys().len());

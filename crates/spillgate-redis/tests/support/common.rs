@@ -1,4 +1,4 @@
-//! Helpers for many tests: they send requests, and wait until a condition is true.
+//! Sends requests, and waits until a condition is true.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub(crate) fn with_long_timeouts(url: &str) -> Settings {
     Settings { timeout: PATIENCE, connect_timeout: PATIENCE, ..Settings::new(url) }
 }
 
-/// Returns a limit for a window of a day, which begins with the first take.
+/// Returns a limit for each window of a day. A window begins with its first take.
 pub(crate) fn a_day(limit: u64) -> Quota {
     let day = Duration::from_secs(86_400);
     Quota::fixed_window(limit, day).anchor(Anchor::FirstHit).build().expect("the quota is valid")
@@ -54,8 +54,8 @@ pub(crate) async fn until_decided(store: &RedisStore, quota: &Quota) -> (Verdict
     }
 }
 
-/// Returns the command that creates the user `limiter` with the password `secret`. The user may use the commands that
-/// the store needs, and the commands in `more`.
+/// Returns the command that creates the user `limiter` with the password `secret`. The user may run the commands that
+/// the store needs, and those in `more`.
 pub(crate) fn limiter(more: &[&str]) -> Vec<String> {
     let usual = ["ACL", "SETUSER", "limiter", "on", ">secret", "~sg:*", "-@all", "+evalsha", "+script|load"];
     let words = usual.iter().chain(more).map(|&word| word.to_owned());

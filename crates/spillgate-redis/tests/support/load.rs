@@ -1,4 +1,4 @@
-//! A load: tasks that send requests all the time and check every answer. Each task has a key of its own.
+//! A load: tasks that send requests without a pause and check every answer. Each task has its own key.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,7 +20,6 @@ pub(crate) struct Tally {
     pub(crate) failed: u64,
 }
 
-/// Says whether the states outlive the faults of a test.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum States {
     /// No state is lost.
@@ -56,12 +55,12 @@ impl Load {
         self.decided.load(Ordering::Relaxed)
     }
 
-    /// Waits until each task has ended a request that it began after this call. During a fault, this shows that no request
-    /// waits for the end of the fault, whatever the speed of the machine.
+    /// Waits until each task has finished a request that it began after this call. During a fault, this shows that no
+    /// request waits for the end of the fault, whatever the speed of the machine.
     pub(crate) async fn until_each_task_goes_on(&self) {
         let counts = || self.ended.iter().map(|ended| ended.load(Ordering::Relaxed)).collect::<Vec<_>>();
         let before = counts();
-        // The first request that ends can have begun before.
+        // The first request that is finished can have begun before this call.
         let went_on = || before.iter().zip(counts()).all(|(before, now)| now >= before + 2);
         until("each task has ended a request", went_on).await;
     }

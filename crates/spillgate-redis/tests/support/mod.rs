@@ -1,4 +1,4 @@
-//! What several modules of tests share: servers, clusters, loads, and waiting for a condition.
+//! Servers, clusters, loads and waiting, for several modules of tests.
 
 pub(crate) mod client;
 pub(crate) mod cluster;

@@ -1,4 +1,4 @@
-//! Tests a cluster in which nodes are missing or cannot be used.
+//! Tests a cluster in which some nodes are missing or cannot be used.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ async fn a_circuit_is_half_open_while_some_nodes_serve_and_open_when_none_does()
     assert_eq!(store.circuit(), Circuit::Closed);
 }
 
-/// Sends takes until the store decides one. Returns how many takes failed before.
+/// Sends takes until the store decides one. Returns how many failed before it.
 async fn until_decided_on(store: &RedisStore, key: u128) -> u64 {
     let (deadline, mut failures) = (Instant::now() + PATIENCE, 0);
     while let Err(error) = take(store, key, &a_day(1000), WITHIN).await {
@@ -121,7 +121,7 @@ async fn nodes_without_their_host_names_are_found_by_their_addresses() {
     addresses.sort();
     reported.sort();
     assert_eq!(addresses, reported);
-    // The address in the MOVED error has no host. So the store has to read the slot map to find the new node of the slot.
+    // The address in the MOVED error has no host. So the store has to read the slot map to find the slot's new node.
     let (from, to, quota) = (&cluster.nodes[0], &cluster.nodes[1], a_day(1000));
     let key = key_on(from, 0, &quota, 13);
     let slot = slot(from, key, &quota).to_string();
@@ -170,9 +170,9 @@ async fn a_server_in_the_url_of_a_cluster_is_an_error_and_the_reverse_too() {
     store.wait_connected().await.expect("the server no longer redirects requests");
 }
 
-/// A new node has no slots. While a slot moves to this node, the node already stores some states of the slot, but does
-/// not own the slot yet. If the node is down, only requests for these states fail. `wait_connected` does not wait for
-/// the node.
+/// A new node has no slots. While a slot moves to it, the node already stores some states of the slot, but does not own
+/// the slot yet. If the node is down, only requests for these states fail, and `wait_connected` does not wait for the
+/// node.
 #[tokio::test]
 async fn a_node_without_slots_is_not_waited_for() {
     let mut cluster = Cluster::start(false, &[]);

@@ -7,12 +7,11 @@ use crate::support::common::{a_day, until};
 use crate::support::load::{Load, States, counted};
 use crate::topology::load_on_one_key::{KeyLoad, LIMIT, counted_by, passed_on};
 
-/// The takes that are admitted never exceed the limit plus the units that the dead primary had admitted but not
-/// replicated.
+/// At most the limit is admitted, plus the units that the dead primary had admitted but not replicated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_dies_and_its_replica_takes_over() {
     let mut cluster = Cluster::start(true, &["--cluster-require-full-coverage", "no"]);
-    // The replica must not take over before the test has read the units that the replica has counted.
+    // First the test has to read the units that the replica has counted. Until then, the replica must not take over.
     cluster.nodes[3].run(&["CONFIG", "SET", "cluster-replica-no-failover", "yes"]);
     let store =
         RedisStore::new(&Settings { timeout: WITHIN, ..Settings::new(cluster.url()) }).expect("the URL is valid");

@@ -1,5 +1,5 @@
-//! Tasks that use up the limit of one key while the primary with this key fails. The test then reads the
-//! units that the replica has counted.
+//! Tasks that use up the limit of one key while the key's primary fails. Afterwards, the test reads how many units the
+//! replica has counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -65,8 +65,8 @@ impl KeyLoad {
     }
 }
 
-/// Returns the units of `key` that a replica has counted. It first waits until the replica has everything that the dead
-/// primary had sent.
+/// Returns the units of `key` that a replica has counted. First waits until the replica has received everything that
+/// the dead primary had sent.
 pub(crate) async fn passed_on(replica: &Server, key: u128) -> u64 {
     let replication = || text(replica.run(&["INFO", "REPLICATION"]));
     until("the replica has read all that the primary sent", || replication().contains("master_link_status:down")).await;
@@ -78,8 +78,8 @@ pub(crate) fn counted_by(replica: &Server, key: u128) -> u64 {
     let quota = &a_day(LIMIT);
     let client = redis::Client::open(("127.0.0.1", replica.port())).expect("the URL is valid");
     let mut connection = client.get_connection().expect("the replica runs");
-    // A replica of a cluster needs this command before it serves reads. Other replicas reply with an error, which is
-    // ignored.
+    // A replica in a cluster serves reads only after this command. Other replicas reply with an error, which does not
+    // matter.
     let _ = redis::cmd("READONLY").exec(&mut connection);
     let hit = [Hit::new(key, quota, Op::Peek, Binding::Enforce)];
     let raw: Vec<u8> =

@@ -19,7 +19,7 @@ fn id(node: &Server) -> String {
     text(node.run(&["CLUSTER", "MYID"]))
 }
 
-/// Begins to move a slot. From then on, each of the two nodes has a part of the slot's states.
+/// Begins to move a slot. From then on, the slot's states are on both nodes, some here and some there.
 fn begin_move(slot: &str, from: &Server, to: &Server) {
     to.run(&["CLUSTER", "SETSLOT", slot, "IMPORTING", &id(from)]);
     from.run(&["CLUSTER", "SETSLOT", slot, "MIGRATING", &id(to)]);
@@ -31,7 +31,7 @@ fn finish_move(slot: &str, from: &Server, to: &Server) {
     }
 }
 
-/// Moves a slot as an operator does. The load goes on during the move, and no state is lost.
+/// Moves a slot as an operator does it, while the load goes on. No state is lost.
 async fn migrate(from: &Server, to: &Server, slot: u16, load: &Load) {
     let (slot, port) = (slot.to_string(), to.port().to_string());
     begin_move(&slot, from, to);
@@ -75,8 +75,8 @@ async fn slots_move_and_no_take_is_lost_or_charged_twice() {
     assert!(reported.iter().all(|times| *times > 0), "{reported:?}");
 }
 
-/// Both states of the request are in a slot that moves. One state is already on the new node, so the request has to
-/// wait until the other state is there too.
+/// Both states of the request are in a slot that moves. One of them is already on the new node, so the request has to
+/// wait until the other one is there too.
 #[tokio::test]
 async fn a_request_whose_states_are_on_their_way_waits_for_them() {
     let cluster = Cluster::start(false, &[]);
@@ -112,13 +112,13 @@ async fn a_request_whose_states_are_on_their_way_waits_for_them() {
     migrate(&hits[1]);
     let decisions = task.await.expect("no task panics").expect("both states are on the new node");
     assert_eq!(decisions.map(|decision| decision.remaining), [998; 2]);
-    // As long as the slot moves, the old node redirects with ASK, and not with MOVED.
+    // While the slot moves, the old node redirects with ASK, and not with MOVED.
     assert_eq!(from.info("errorstat_MOVED:count="), 0);
     assert!(from.info("errorstat_ASK:count=") > 0);
 }
 
-/// The old node of the slot redirects requests for states that it does not have. The new node refuses a redirected request
-/// for several new states with TRYAGAIN, but it accepts a request for a single new state.
+/// The old node of the slot redirects requests for states that it does not have. The new node answers such a request
+/// with TRYAGAIN if it is for several new states, but decides a request for a single new state.
 #[tokio::test]
 async fn a_request_of_several_new_states_fails_until_their_slot_has_moved() {
     let cluster = Cluster::start(false, &[]);
@@ -130,7 +130,7 @@ async fn a_request_of_several_new_states_fails_until_their_slot_has_moved() {
     begin_move(&slot, from, to);
     let hits = [0, 1].map(|i| Hit::new(key, &quotas[i], Op::take(1), Binding::Enforce));
     let mut decisions = [Decision::default(); 2];
-    // The request fails however often the store tries it.
+    // The request fails, however often the store sends it again.
     let within = Duration::from_secs(5);
     let error =
         store.decide(Timing::BY_STORE.within(within), &hits, &mut decisions).await.expect_err("the slot still moves");

@@ -1,6 +1,6 @@
-//! Tests requests with one hit on a live node and one hit on a node that is down. Such a request fails, and the store
-//! refunds the unit that the live node took. A unit is lost if this refund fails. The tests check how many units are
-//! lost.
+//! Tests requests with one hit on a live node and one on a node that is down. Such a request fails, and the store
+//! refunds the unit that the live node took. If this refund fails too, the unit is lost. The tests count the lost
+//! units.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use crate::support::common::{PATIENCE, a_day, until, with_long_timeouts};
 const TASKS: u64 = 16;
 const PARTIAL: [&str; 2] = ["--cluster-require-full-coverage", "no"];
 
-/// Returns a connected store. If a node is down, the store tries to reach it again after a short time.
+/// Returns a connected store that soon tries again to reach a node that was down.
 async fn store(cluster: &Cluster, timeout: Duration) -> RedisStore {
     let probe_every = Duration::from_millis(20);
     let settings = Settings { timeout, probe_every, deny_cache_entries: 0, ..with_long_timeouts(&cluster.url()) };
@@ -26,8 +26,8 @@ async fn store(cluster: &Cluster, timeout: Duration) -> RedisStore {
     store
 }
 
-/// Returns the units that are left of a limit on a live node. A live node refuses to serve while it does not see most of
-/// the other nodes, for example shortly after a node was thawed. So the limit is read again until the node serves.
+/// Returns the units that are left of a limit on a live node. A live node does not serve while it sees only few of the
+/// other nodes, for example shortly after it was frozen. So the limit is read again until the node serves.
 async fn left(store: &RedisStore, key: u128, quota: &Quota) -> u64 {
     let hits = [Hit::new(key, quota, Op::Peek, Binding::Enforce)];
     let deadline = Instant::now() + PATIENCE;
@@ -45,9 +45,9 @@ fn take(key: u128, quota: &Quota) -> Hit<'_> {
     Hit::new(key, quota, Op::take(1), Binding::Enforce)
 }
 
-/// All requests fail. Only units of requests that were sent before the store knew of the outage can be lost. There are
-/// at most `TASKS` + `max_failures` such requests: the requests that are sent at the same time, and the requests whose
-/// failures opened the circuit.
+/// All requests fail. Units can be lost only by requests that were sent before the store knew of the outage. There are
+/// at most `TASKS` + `max_failures` of them: those in flight at the same time, and those whose failures opened the
+/// circuit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_a_node_is_down_limits_on_live_nodes_are_not_drained() {
     let mut cluster = Cluster::start(false, &PARTIAL);
@@ -77,8 +77,7 @@ async fn while_a_node_is_down_limits_on_live_nodes_are_not_drained() {
         until("all refunds have ended", || store.in_flight() == 0).await;
         let (lost, counted) = (1000 - left(&store, keys[0], &live).await, store.refunds_lost() - kept_before);
         let under_way = TASKS + u64::from(Settings::new(cluster.url()).max_failures);
-        // The units are refunded, so usually no unit is lost. A unit is lost only if the live node also replies too
-        // late.
+        // Usually all units are refunded. A unit is lost only if the live node replies too late as well.
         assert!(
             lost <= counted.min(under_way),
             "{lost} units are lost, but the store counted {counted} lost refunds, and the maximum is {under_way}"
@@ -89,8 +88,8 @@ async fn while_a_node_is_down_limits_on_live_nodes_are_not_drained() {
     }
 }
 
-/// Each request takes a permit on a live node, and a unit on a node that fails during the test. A task releases the
-/// permit of each request that is admitted. If a request fails, the store itself refunds a permit that was taken.
+/// Each request takes a permit on a live node, and a unit on a node that fails during the test. If the request is
+/// admitted, the task releases the permit. If the request fails, the store itself refunds the permit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_permits_come_back_after_a_node_was_down() {
     const PERMITS: u64 = 40;

@@ -15,7 +15,6 @@ use crate::support::cluster::{Cluster, WITHIN, key_on};
 use crate::support::common::{PATIENCE, a_day, until, with_long_timeouts};
 use crate::support::server::Server;
 
-/// The keys and quotas of the hits in requests.
 struct Fixture {
     keys: Vec<u128>,
     quotas: Vec<Quota>,
@@ -36,9 +35,9 @@ fn quotas() -> Vec<Quota> {
         Quota::sliding_window_counter(6, second),
         Quota::sliding_window_log(6, second),
         Quota::concurrency(6).lease(second),
-        // The window differs from those above, so this quota has a state of its own. On a shared state, a take with
-        // another T (the time in which one unit drains) would change the T of the state, and a refund would not change
-        // it back.
+        // This window differs from those above, so that the quota has its own state. On a shared state, a take with
+        // another T (the time in which one unit drains) would change the state's T, and a refund would not change it
+        // back.
         Quota::token_bucket(4, second * 2).burst(4).soft_ppm(500_000),
     ];
     builders.map(|builder| builder.build().expect("the quota is valid")).into()
@@ -72,7 +71,6 @@ impl Fixture {
     }
 }
 
-/// Returns the decision of the kernel (the decision code in `spillgate_core`) about the same request.
 fn kernel(
     states: &mut BTreeMap<u128, State>,
     now: Time,
@@ -89,8 +87,8 @@ fn kernel(
     verdict
 }
 
-/// If a request is refused, the slots that took units refund them. After the refund, the state is as if nothing had been
-/// taken. So all later answers are those of the kernel too.
+/// If a request is refused, the slots that took units refund them, and their states are as if nothing had been taken.
+/// So all later decisions agree with the kernel too.
 #[tokio::test]
 async fn slots_decide_together_what_the_kernel_decides() {
     const REQUESTS: usize = 3000;
@@ -111,7 +109,7 @@ async fn slots_decide_together_what_the_kernel_decides() {
         let mut receipts = Vec::new();
         for (i, hit) in hits.iter().enumerate() {
             if hit.quota.algorithm() == Algorithm::Concurrency {
-                // A lease that was refunded has used an id, so the ids of later receipts can differ.
+                // A refunded lease has used up an id, so later receipts can have other ids.
                 assert_eq!(reported[i].receipt.is_some(), right[i].receipt.is_some(), "{turn}: {hits:?}");
                 right[i].receipt = reported[i].receipt;
             } else if let Some(receipt) = reported[i].receipt {
@@ -141,7 +139,7 @@ async fn slots_decide_together_what_the_kernel_decides() {
     assert_eq!(sent_on, 0, "every request was sent to the node that owns its slot");
 }
 
-/// Returns a take of one unit for each position in `which`, with the key and the quota at that position in `limited`.
+/// Returns takes of one unit: for each position in `which`, with the key and the quota at this position of `limited`.
 fn takes<'q>(limited: &'q [(u128, Quota)], which: impl IntoIterator<Item = usize>) -> Vec<Hit<'q>> {
     let hit = |i: usize| Hit::new(limited[i].0, &limited[i].1, Op::take(1), Binding::Enforce);
     which.into_iter().map(hit).collect()
@@ -152,8 +150,8 @@ async fn is_allowed(store: &RedisStore, hits: &[Hit<'_>]) -> bool {
     verdict.expect("the cluster serves").allowed
 }
 
-/// If one slot refuses a request, the units that other slots took for this request are refunded. Until then, these units
-/// can cause the refusal of another request.
+/// If one slot refuses a request, the units that other slots took for it are refunded. Until then, another request can
+/// be refused because of these units.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_tasks_on_several_slots_are_never_admitted_above_a_limit() {
     const TASKS: usize = 64;
@@ -188,7 +186,7 @@ async fn many_tasks_on_several_slots_are_never_admitted_above_a_limit() {
     for (i, sum) in admitted.iter().enumerate() {
         assert!(*sum <= 200 + 40 * i as u64, "{admitted:?}");
     }
-    // The units that are left can all be taken, down to the last one.
+    // Whatever is left can be taken, down to the last unit.
     for (i, sum) in admitted.iter_mut().enumerate() {
         while is_allowed(&store, &takes(&limited, [i])).await {
             *sum += 1;
@@ -223,11 +221,11 @@ async fn a_key_is_admitted_exactly_its_limit_however_many_ask() {
     assert_eq!(sums, [500; 3]);
 }
 
-/// The time of requests to a frozen node. It is shorter than the time after which the other nodes count the node as down.
+/// How long requests to a frozen node may take. The other nodes need longer to notice that the node is down.
 const LONGER: Duration = Duration::from_secs(2);
 
-/// If one slot fails, the units that the other slots took are refunded. The failed slot may have taken a unit that is
-/// not refunded, so `refunds_lost` counts this slot once.
+/// If one slot fails, the units that the other slots took are refunded. The failed slot may have taken a unit that
+/// nobody refunds, so `refunds_lost` counts this slot once.
 #[tokio::test]
 async fn a_part_that_fails_has_the_request_fail_and_the_others_give_back() {
     let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]);
@@ -264,8 +262,8 @@ async fn a_slot_without_a_connection_keeps_nothing() {
     assert_eq!([left(&store, &limited[0]).await, left(&store, &limited[1]).await], [500, 500]);
 }
 
-/// If the circuit of one slot's node is open, the other slots get no command. This must not depend on the order of the
-/// slots in the request.
+/// If the circuit of one slot's node is open, the other slots get no command, whatever the order of the slots in the
+/// request.
 #[tokio::test]
 async fn while_the_node_of_one_slot_is_not_asked_the_others_are_not_either() {
     let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]);
@@ -328,8 +326,8 @@ fn scripts_run(node: &Server) -> u64 {
     node.info("cmdstat_evalsha:calls=")
 }
 
-/// The server reads the refund only after the store has given up the refund and counted it in `refunds_lost`. If a bucket
-/// got its unit back so late, it would admit more than its bound.
+/// The server reads the refund only when the store has already given it up and counted it in `refunds_lost`. If the
+/// refund still took effect, a bucket would admit more than its bound.
 #[tokio::test]
 async fn a_give_back_that_is_read_too_late_does_nothing() {
     let timeout = Duration::from_secs(1);
@@ -343,7 +341,8 @@ async fn a_give_back_that_is_read_too_late_does_nothing() {
     let limited =
         [(key_on(&cluster.nodes[0], 0, &bucket, 7), bucket), (key_on(&cluster.nodes[0], 1, &a_day(1), 7), a_day(1))];
     assert!(is_allowed(&store, &takes(&limited, [1])).await);
-    // The second slot must reply within the timeout of one second. If a busy machine is too slow, the test tries again.
+    // The second slot must reply within the timeout of one second. If the machine is too busy for that, the test tries
+    // again.
     for turn in 1.. {
         assert!(turn < 8, "the second slot did not reply in time in any turn");
         let (before, ran) = (left(&store, &limited[0]).await, scripts_run(&cluster.nodes[0]));
@@ -367,8 +366,8 @@ async fn a_give_back_that_is_read_too_late_does_nothing() {
     }
 }
 
-/// The node that took a unit does not reply to the refund. The caller gets the verdict by its deadline. The store gives
-/// up the refund at the time s + 2 * t. Here s is the time when the request was sent, and t is its timeout.
+/// The node that took a unit does not reply to the refund. The caller still gets the verdict by its deadline. If the
+/// request was sent at the time s with the timeout t, the store gives up the refund at s + 2 * t.
 #[tokio::test]
 async fn a_give_back_is_dropped_when_it_is_late() {
     let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no", "--busy-reply-threshold", "60000"]);
@@ -384,8 +383,8 @@ async fn a_give_back_is_dropped_when_it_is_late() {
     assert!(
         store.decide(with_long_timeouts, &hits, &mut [Decision::default(); 2]).await.expect("both nodes serve").allowed
     );
-    // From now on every request is refused, because the limit on the second node is used up. If the first node freezes
-    // only after it has refunded its unit, the test tries again.
+    // From now on every request is refused, because the limit on the second node is used up. The first node has to
+    // freeze before it refunds its unit. If it freezes later, the test tries again.
     let deadline = Instant::now() + PATIENCE;
     while store.refunds_lost() == 0 {
         assert!(Instant::now() < deadline, "a refund must be late before the deadline");
@@ -408,7 +407,7 @@ async fn a_give_back_is_dropped_when_it_is_late() {
 }
 
 /// The first request has a window that is not a whole number of microseconds, which scripts do not support. The second
-/// request has too many hits. Both requests fail, and no slot gets a command.
+/// request has too many hits. Both fail, and no slot gets a command.
 #[tokio::test]
 async fn a_request_that_is_malformed_charges_nothing() {
     let cluster = Cluster::start(false, &[]);

@@ -1,5 +1,5 @@
-//! Tests the store with simulated sentinels. They report what a test says: an old failover, nothing, or an earlier
-//! primary.
+//! Tests the store with simulated sentinels, which report what a test tells them: an old failover, nothing, or an
+//! earlier primary.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -104,16 +104,16 @@ async fn what_was_true_before_a_failover_is_not_believed_after() {
     until("the store uses the report with the latest epoch", || is_at(&store, &old)).await;
     take(&store, 1, &a_day(1000), PATIENCE).await.expect("the server decides");
 
-    // All sentinels are set up again, so their epochs start again at 0. The store accepts an epoch that is lower than
-    // an earlier one only if every sentinel reports a lower epoch.
+    // All sentinels are set up again, so their epochs begin again at 0. The store accepts an epoch below an earlier one
+    // only if every sentinel reports a lower epoch.
     new.start_again();
     fakes.iter().for_each(|fake| fake.tell(Report::Primary(0, new.port())));
     old.run(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     until("the store uses the report of all sentinels", || is_at(&store, &new)).await;
 }
 
-/// If no sentinel replies, the store connects again to the primary of its last connection. That server itself says
-/// whether it is still a primary.
+/// If no sentinel replies, the store connects again to its last primary. This server itself says whether it is still a
+/// primary.
 #[tokio::test]
 async fn without_any_sentinel_the_last_primary_is_tried() {
     let (primary, other) = (Server::start(), Server::start());
@@ -140,7 +140,7 @@ async fn without_any_sentinel_the_last_primary_is_tried() {
     until("the new primary is found", || is_at(&store, &other)).await;
 }
 
-/// The primary is cut off from its replicas and the sentinels, but the store still reaches it.
+/// The primary has lost its replicas and the sentinels, but the store still reaches it.
 #[tokio::test]
 async fn a_primary_that_lacks_its_replicas_is_left_for_the_one_that_was_promoted() {
     let (old, new) = (Server::start(), Server::start());
@@ -161,8 +161,8 @@ async fn a_sentinel_that_is_silent_is_not_waited_for() {
     for silent in &fakes {
         silent.tell(Report::Nothing);
         let store = RedisStore::new(&with_long_timeouts(&url)).expect("the URL is valid");
-        // If the store waited for the silent sentinel, it would wait for a quarter of `connect_timeout`, and then ask
-        // all sentinels a second time. Here `connect_timeout` is `PATIENCE`.
+        // A store that waited for the silent sentinel would need a quarter of `connect_timeout` (`PATIENCE` here), and
+        // would then ask all sentinels a second time.
         timeout(PATIENCE / 4, store.wait_connected())
             .await
             .expect("the store does not wait for the silent sentinel")

@@ -1,4 +1,4 @@
-//! Tests a primary that sentinels name. It is replaced, killed or frozen, and comes back.
+//! Tests a primary behind sentinels that is replaced, killed or frozen, and comes back.
 
 use spillgate_redis::{Cause, Error, RedisStore, Settings, StoreErrorKind};
 use spillgate_testkit::free_port;
@@ -48,12 +48,11 @@ async fn a_primary_is_handed_over() {
     assert_all_are_accounted_for(&store, load, 0).await;
 }
 
-/// The takes that are admitted never exceed the limit plus the units that the dead primary had admitted but not
-/// replicated.
+/// At most the limit is admitted, plus the units that the dead primary had admitted but not replicated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_is_killed_and_comes_back_with_nothing() {
     let mut sentinel_setup = SentinelSetup::start().await;
-    // The replica must not take over before the test has read the units that the replica has counted.
+    // First the test has to read the units that the replica has counted. Until then, the replica must not take over.
     sentinel_setup.servers[1].run(&["CONFIG", "SET", "replica-priority", "0"]);
     let store = store(&sentinel_setup);
     let load = Load::start(&store, 16, WITHIN, States::MayBeLost);
@@ -86,7 +85,7 @@ async fn a_primary_is_killed_and_comes_back_with_nothing() {
     assert_all_are_accounted_for(&store, load, failed).await;
 }
 
-/// A primary that was frozen still behaves as a primary when it goes on. But by then the store uses the new primary.
+/// A primary that was frozen still acts as a primary when it goes on. But by then the store uses the new one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_freezes_and_goes_on_too_late() {
     let sentinel_setup = SentinelSetup::start().await;
@@ -106,9 +105,9 @@ async fn a_primary_freezes_and_goes_on_too_late() {
     assert_all_are_accounted_for(&store, load, 0).await;
 }
 
-/// In the URL, one address has no server, one has a server that is not a sentinel, and one has a sentinel. The test
-/// then tries a URL with a name that the sentinel does not know. At the end, the server that the sentinel names is a
-/// replica.
+/// Of the three addresses in the URL, one has no server, one has a server that is no sentinel, and one has a sentinel.
+/// Then the test asks the sentinel for a name that it does not know. At the end, the server that the sentinel names is
+/// a replica.
 #[tokio::test]
 async fn one_sentinel_that_knows_is_enough() {
     let (sentinel_setup, stranger) = (SentinelSetup::start().await, Server::start());

@@ -1,4 +1,4 @@
-//! Tests the errors that a server replies with: their kind, their effect on the circuit breaker, and the recovery.
+//! Tests error replies of the server: their kind, their effect on the circuit breaker, and the recovery.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,14 +13,13 @@ use crate::support::common::limiter;
 use crate::support::common::{PATIENCE, a_day, take, until, until_decided, with_long_timeouts};
 use crate::support::server::Server;
 
-/// Sends requests until one has failed with this kind of error.
 async fn until_failed(store: &RedisStore, quota: &Quota, class: StoreErrorKind) {
     let deadline = Instant::now() + PATIENCE;
     while store.failures(class) == 0 {
         assert!(Instant::now() < deadline, "no request failed as {}", class.as_str());
         let _ = take(store, 1, quota, Duration::from_millis(100)).await;
-        // If a request failed with this kind, the function returns without a pause, so that the caller sees the store as
-        // it was just after the failure.
+        // After the failure, the function returns without a pause, so that the caller sees the store as it is just
+        // after the failure.
         if store.failures(class) == 0 {
             sleep(Duration::from_millis(1)).await;
         }
@@ -108,8 +107,8 @@ fn held(server: &Server) -> BTreeMap<String, (Value, bool)> {
     names.into_iter().map(|name| (name.clone(), (server.run(&["DUMP", &name]), ends(&name)))).collect()
 }
 
-/// In each turn the user has no right to one of the commands. A script that fails because of the missing right must have
-/// changed nothing.
+/// In each turn, the user may not run one of the commands. A script that fails for this reason must have changed
+/// nothing.
 #[tokio::test]
 async fn a_script_that_may_not_do_all_does_nothing() {
     let server = Server::start();
@@ -125,7 +124,7 @@ async fn a_script_that_may_not_do_all_does_nothing() {
     let quotas = builders.map(|builder| builder.build().expect("the quota is valid"));
     let each =
         |first: u128, op| (first..).zip(&quotas).map(move |(key, quota)| Hit::new(key, quota, op, Binding::Enforce));
-    // The requests: single takes, forces (which only the general script can decide), and a request with several takes.
+    // Single takes, forces (which only the general script can decide), and a request with several takes.
     let mut requests: Vec<Vec<_>> =
         each(1, Op::take(3)).chain(each(11, Op::Force { cost: 11 })).map(|hit| vec![hit]).collect();
     requests.push(each(21, Op::take(3)).collect());
@@ -199,8 +198,8 @@ async fn a_primary_that_was_demoted_loses_its_connections() {
     assert_eq!(store.in_flight(), 0);
 }
 
-/// The server refuses writes, because it has lost its replicas or cannot save to disk. The store closes the connections
-/// and opens the circuit. As soon as the server accepts writes again, the store uses it again.
+/// The server refuses writes, because it has lost its replicas or cannot save to disk. Then the store closes its
+/// connections and opens the circuit. It uses the server again as soon as writes are accepted.
 #[tokio::test]
 async fn a_primary_that_refuses_writes_loses_its_connections() {
     let folder = TempDir::new().expect("the folder can be made");
@@ -275,7 +274,7 @@ async fn a_server_that_loads_its_data() {
         store.last_error().is_some_and(|error| error.kind() == StoreErrorKind::Loading)
     })
     .await;
-    // A busy machine can stand still until the data is loaded.
+    // A busy machine can stand still for so long that the data is loaded meanwhile.
     let early = take(&store, 1, &quota, Duration::from_millis(10)).await;
     assert!(early.is_err() || server.info("loading:") == 0, "{early:?}");
     let (_, decision) = until_decided(&store, &quota).await;

@@ -1,4 +1,4 @@
-//! Tests several connections to one server. Some of them are missing or slow.
+//! Tests several connections to one server, of which some are missing or slow.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ async fn a_connection_that_cannot_be_made_again_blocks_no_caller() {
         let store =
             RedisStore::new(&Settings { connections: 4, ..with_long_timeouts(&url) }).expect("the URL is valid");
         store.wait_connected().await.expect("the server is there");
-        // The test sends all its commands on this connection, because the server will later accept no new connections.
+        // All commands of the test go over this connection, because the server will accept no new connections later.
         let mut last = redis::Client::open(url)
             .and_then(|client| client.get_connection())
             .expect("the server accepts the connection");
@@ -49,8 +49,8 @@ async fn a_connection_that_cannot_be_made_again_blocks_no_caller() {
     }
 }
 
-/// Each thread of the program sends its requests on two connections, in turn. While the server decides requests of one
-/// connection, the thread can write requests to the other one.
+/// Each thread of the program sends its requests on two connections, in turn. While the server works on one connection,
+/// the thread can write requests to the other one.
 #[tokio::test]
 async fn a_thread_asks_by_two_connections_in_turn() {
     let server = Server::start();
@@ -88,8 +88,8 @@ async fn callers_without_time_affect_no_other_caller() {
         let (store, stop) = (store.clone(), Arc::clone(&stop));
         tokio::spawn(async move {
             while !stop.load(Ordering::Relaxed) {
-                // On a busy machine, the task can see the reply before the timeout, or the deadline can pass before the
-                // request is sent.
+                // On a busy machine, the reply can come before the task looks at its timeout, or the deadline can pass
+                // before the request is sent.
                 if let Err(error) = take(&store, i, &a_day(1_000_000), Duration::from_millis(1)).await {
                     assert!(matches!(error.kind(), StoreErrorKind::Timeout | StoreErrorKind::NotSent), "{error}");
                 }
@@ -110,8 +110,8 @@ async fn callers_without_time_affect_no_other_caller() {
     assert_eq!(server.info("total_connections_received:"), connections + 1, "the store has not made a new connection");
 }
 
-/// If a request has the timeout of the settings and gets no reply in time, it counts as a failure of the server. After
-/// `max_failures` such requests, the circuit is open.
+/// A request counts as a failure of the server if it had the whole timeout of the settings and still got no reply.
+/// After `max_failures` such requests, the circuit is open.
 #[tokio::test]
 async fn requests_that_had_their_time_open_the_breaker() {
     let server = Server::start();
@@ -124,7 +124,7 @@ async fn requests_that_had_their_time_open_the_breaker() {
     let store = RedisStore::new(&settings).expect("the URL is valid");
     take(&store, 1, &a_day(1000), PATIENCE).await.expect("the server decides");
     server.freeze();
-    // A request that a busy machine does not send in time says nothing about the server.
+    // If a busy machine does not send a request in time, this says nothing about the server.
     let late = || store.failures(StoreErrorKind::Timeout);
     while late() < 4 {
         assert_eq!(store.circuit(), Circuit::Closed, "after {} requests without a reply", late());

@@ -15,7 +15,7 @@ use crate::transport::proxy::Proxy;
 
 const WITHIN: Duration = Duration::from_millis(50);
 
-/// Returns a store whose timeout to connect is so short that a test can wait for the next attempt.
+/// Returns a store that soon gives up an attempt to connect, so that a test can wait for the next attempt.
 fn impatient(server: &Server) -> RedisStore {
     let connect_timeout = Duration::from_millis(500);
     RedisStore::new(&Settings { timeout: WITHIN, connect_timeout, ..Settings::new(server.url()) })
@@ -87,14 +87,13 @@ async fn a_limit_is_given_out_at_most_once_in_each_life_of_the_server() {
     assert!((LIMIT / 2 + 1..=2 * LIMIT).contains(&admitted), "{admitted} admitted");
 }
 
-/// The server charges two kinds of takes at most: those that were admitted, and those that failed without a reply.
+/// The server charges at most the takes that were admitted, and those that failed without a reply.
 #[tokio::test]
 async fn a_server_freezes() {
     let server = Server::start();
     let store = impatient(&server);
     let load = Load::start(&store, 64, WITHIN, States::Last);
-    // The server freezes for a short time. The late replies come on the same connection, and the store goes on using
-    // it.
+    // The server freezes for a short time. Its late replies come on the same connection, which the store keeps.
     for _ in 0..5 {
         until_more_are_decided(&load).await;
         let late = store.failures(StoreErrorKind::Timeout);

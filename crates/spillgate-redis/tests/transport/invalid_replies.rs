@@ -1,4 +1,4 @@
-//! Tests invalid replies, and transactions of which only a part was executed. In both cases, the server may have charged
+//! Tests invalid replies, and transactions that were executed only in part. In both cases, the server may have charged
 //! the request.
 
 use spillgate_core::{Binding, Decision, Hit, Op, Store, StoreError, Timing};
@@ -45,7 +45,7 @@ async fn reply_to(mut client: TcpStream, reply: &'static [u8]) {
 #[tokio::test]
 async fn a_request_with_an_invalid_reply_may_have_been_applied() {
     let quota = a_day(1000);
-    // This reply contradicts itself: it says that no unit is used, and yet that the peek is refused.
+    // This reply contradicts itself: no unit is used, and yet the peek is refused.
     let lies = b"$14\r\n\0\0\0\0\x09\0\0\0\0\0\0\0\0\0\r\n";
     let (taken, look) = (Op::take(1), Op::Peek);
     for (reply, op) in [(b"$3\r\nabc\r\n".as_slice(), taken), (b":1\r\n", taken), (b"$-1\r\n", taken), (lies, look)] {
@@ -65,8 +65,8 @@ async fn a_request_with_an_invalid_reply_may_have_been_applied() {
     }
 }
 
-/// Sends two takes in one transaction. The value of the second key is a set of another program. Returns the error, and how
-/// many units of the first key were charged.
+/// Sends two takes in one transaction. The second key has a set of another program as its value. Returns the error, and
+/// how many units of the first key were charged.
 async fn half(server: &Server, url: &str) -> (StoreError, u64) {
     let store = RedisStore::new(&Settings { scripts: false, ..with_long_timeouts(url) }).expect("the URL is valid");
     let quota = a_day(1000);
@@ -101,8 +101,7 @@ async fn a_transaction_that_is_done_in_part_leaves_doubt() {
     );
     assert!(error.detail().contains("WRONGTYPE"), "{error}");
 
-    // If the user has no right to MULTI, each command is executed by itself. If another right is missing, no command is
-    // executed.
+    // Without the right to MULTI, each command is executed by itself. Without another right, no command is executed.
     for (command, class, charges) in
         [("multi", StoreErrorKind::Garbled, 1), ("incrby", StoreErrorKind::NoPermission, 0)]
     {

@@ -1,5 +1,5 @@
-//! Tests lists. A list is read as a whole or not at all, within its time, and in bounded memory. No server takes a
-//! write back that another one has confirmed.
+//! Tests lists. A list is read as a whole or not at all, within its time, and in bounded memory. If one server has
+//! confirmed a write, no other server takes it back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,8 +13,8 @@ use crate::support::common::{PATIENCE, with_long_timeouts};
 use crate::support::server::Server;
 use crate::transport::proxy::delayed;
 
-/// Starts a server whose list has two entries. Its first `short` scans, on any connection, show only one of them. Returns the URL of
-/// the server.
+/// Starts a server whose list has two entries. Its first `short` scans show only one of them, on whichever connection
+/// they come. Returns the URL of the server.
 async fn forgetting(short: usize) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("there is a free port");
     let port = listener.local_addr().expect("the listener has an address").port();
@@ -74,12 +74,12 @@ async fn a_slow_store_cannot_make_a_reading_long() {
     let server = Server::start();
     let fill = "for i = 1, 1000 do redis.call('HSET', KEYS[1], 'entry ' .. i, string.rep('x', 100)) end";
     server.run(&["EVAL", fill, "1", "sg:{lists}:blocks"]);
-    // There are at least five replies: no page has more than a few hundred entries.
+    // There are at least five replies, because no page has more than a few hundred entries.
     let late = delayed(server.port(), Duration::from_millis(400)).await;
     let store = RedisStore::new(&with_long_timeouts(&format!("redis://127.0.0.1:{late}/"))).expect("the URL is valid");
     let read = store.read_list("blocks", 1000, PATIENCE).await.expect("there is time");
     assert_eq!(read.len(), 1000);
-    // One reply comes in time, but not all of them.
+    // One reply comes in time, but the others do not.
     let read = store.read_list("blocks", 1000, Duration::from_millis(1500)).await;
     assert_eq!(read.map_err(|error| error.kind()), Err(StoreErrorKind::Timeout));
 }
@@ -111,7 +111,8 @@ async fn in_a_list_that_becomes_full_every_write_that_was_done_stays() {
     };
     for round in 0..500 {
         server.run(&["DEL", "sg:{lists}:blocks"]);
-        // The list has space for one entry. Two servers write the same entry, and one of them writes another one.
+        // The list has space for one more entry. Two servers write the same entry, and one of them writes a different
+        // one.
         let (first, second, third) =
             tokio::join!(put(&store, b"a", b"1"), put(&other, b"a", b"2"), put(&store, b"b", b"3"));
         let entries = store.read_list("blocks", 10, PATIENCE).await.expect("Redis answers");

@@ -17,8 +17,8 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Starts a proxy for the port `to`. It resets both sides of the first connection after `bytes` bytes of replies.
-    /// Each later connection is reset after 7 bytes more than the connection before it.
+    /// Starts a proxy for the port `to`. It resets both sides of the first connection after `bytes` bytes of replies,
+    /// and each later connection after 7 bytes more than the one before.
     pub(crate) async fn start(to: u16, bytes: u64) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("there is a free port");
         let port = listener.local_addr().expect("the listener has an address").port();

@@ -39,7 +39,7 @@ async fn a_store_is_there_before_its_server() {
     assert_eq!((store.circuit(), store.last_error(), store.in_flight()), (Circuit::Closed, None, 0));
 }
 
-/// The first requests have no connection, and the others have no time. None of them is sent.
+/// The first requests have no connection, and the others no time. So none of them is sent.
 #[tokio::test]
 async fn a_request_that_comes_too_late_is_not_sent() {
     let (server, quota) = (Server::start(), a_day(1000));
@@ -55,8 +55,8 @@ async fn a_request_that_comes_too_late_is_not_sent() {
     for taken in 1..10 {
         let error = take(&store, 1, &quota, Duration::ZERO).await.expect_err("the request has no time");
         assert_eq!((error.kind(), error.kind().may_have_been_applied()), (StoreErrorKind::NotSent, false), "{error}");
-        // This take uses the same connection as the requests that failed. If one of these requests had been sent, the
-        // server would have executed it before this take, and fewer units would be left.
+        // This take uses the same connection as the failed requests. If one of them had been sent, the server would
+        // have executed it before this take, and fewer units would be left.
         let (_, decision) = take(&store, 1, &quota, PATIENCE).await.expect("the request has enough time");
         assert_eq!(decision.remaining, 1000 - taken);
     }
@@ -69,7 +69,7 @@ async fn to_connect_in_vain_says_why() {
         connect_timeout: Duration::from_millis(50),
         ..Settings::new(format!("redis://127.0.0.1:{}/", free_port()))
     };
-    // A busy machine can need more than the time to connect before it refuses.
+    // A busy machine can take longer than the connect timeout to refuse a connection.
     let deadline = Instant::now() + PATIENCE;
     loop {
         let store = RedisStore::new(&settings).expect("the URL is valid");
@@ -88,8 +88,8 @@ fn an_invalid_address_is_rejected_at_once() {
     }
 }
 
-/// With any settings, nothing panics and no caller waits forever. A request that cannot succeed with the settings fails
-/// with the right kind of error.
+/// With any settings, nothing panics and no caller waits forever. A request that cannot succeed fails with the right
+/// kind of error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn settings_at_their_extremes() {
     let (server, (cluster, _)) = (Server::start(), Server::start_node(&[]));
@@ -128,7 +128,7 @@ async fn settings_at_their_extremes() {
                     .expect("the request ends before the deadline");
                 assert_eq!(taken.map(|(verdict, _)| verdict.allowed), Ok(passes), "setting {i} at {url}");
             }
-            // With `usize::MAX`, the store makes 1024 connections. Some systems allow a process fewer connections.
+            // With `usize::MAX`, the store makes 1024 connections, which is more than some systems allow a process.
             if settings.connections < 100 {
                 timeout(PATIENCE, store.wait_connected())
                     .await
@@ -158,8 +158,8 @@ pub(crate) async fn until_serves(node: &Server) {
     until("the cluster serves", || info().contains("cluster_state:ok")).await;
 }
 
-/// `max_in_flight` bounds the number of requests, and not the number of their calls. Here one request makes a call for
-/// each of its 256 slots, and these calls wait in the queue of the connection.
+/// `max_in_flight` bounds the number of requests, not the number of their calls. Here one request makes a call for each
+/// of its 256 slots, and these calls wait in the queue of the connection.
 #[tokio::test]
 async fn a_request_to_many_slots_counts_once_in_max_in_flight() {
     let (server, _) = Server::start_node(&[]);
@@ -252,8 +252,8 @@ async fn requests_that_no_caller_waits_for_are_no_longer_in_flight_and_their_rep
         takes.iter().for_each(JoinHandle::abort);
         until("no request is in flight", || store.in_flight() == 0).await;
         server.thaw();
-        // The replies to the aborted takes come first, on the same connection. They show at most 1000 units, so this
-        // take would notice if it got one of these replies.
+        // The replies to the aborted takes come first, on the same connection. They show at most 1000 units left, so
+        // the test would notice if this take got one of them.
         let (_, decision) = take(&store, 2, &a_day(1_000_000), PATIENCE).await.expect("a request is admitted again");
         assert_eq!(decision.remaining, 1_000_000 - turn);
     }

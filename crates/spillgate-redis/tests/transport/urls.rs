@@ -12,7 +12,7 @@ use crate::support::common::limiter;
 use crate::support::common::{PATIENCE, a_day, take, until_decided, with_long_timeouts};
 use crate::support::server::Server;
 
-/// Sends two takes. The second take must find the state that the first take wrote.
+/// Sends two takes. The second one must find the state that the first one wrote.
 async fn assert_decides(settings: &Settings) {
     let (store, quota) = (RedisStore::new(settings).expect("the URL is valid"), a_day(1000));
     for left in [999, 998] {
@@ -151,7 +151,7 @@ async fn a_certificate_that_is_its_own_authority_is_trusted_where_it_is_named() 
     let both = authority("another").pem() + &own.0;
     assert_eq!(served(&own, &both).await, Ok(()));
     let cause = |refused: Result<(), Error>| refused.expect_err("the certificate is wrong").cause();
-    // Such a certificate is still refused if it differs from the trusted one, has another name, or has expired.
+    // Such a certificate is still refused if it is not the trusted one, names another host, or has expired.
     assert_eq!(cause(served(&own, &own_authority("127.0.0.1", |_| ()).0).await), Cause::Certificate);
     let elsewhere = own_authority("redis.example", |_| ());
     assert_eq!(cause(served(&elsewhere, &elsewhere.0).await), Cause::CertificateName);
@@ -177,7 +177,7 @@ async fn a_certificate_without_the_hosts_name_is_excused_by_the_settings_alone()
     assert_eq!(refused.cause(), Cause::Certificate, "{refused}");
 }
 
-/// The user has only the rights that the store needs. In the slot map, the port of a node is its port for TLS.
+/// The user has only the rights that the store needs. The slot map names a node's port for TLS.
 #[tokio::test]
 async fn with_certificates_and_users_in_a_cluster() {
     let authority = authority("ours");

@@ -1,6 +1,6 @@
 //! Finds out what a store would decide, without taking units from it.
 //!
-//! With this code, an operator can ask a live store about a real client without changing that client's counts.
+//! So an operator can ask a live store about a real client without changing that client's counts.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use spillgate::{
 use super::{After, decided, sketches};
 use crate::{Service, ServiceError};
 
-/// Returns the decision on each hit of the plan (the part of a request that is about one limit), as if the request had
-/// only this hit. `before` has, for each hit, the decision on a peek (a hit that takes nothing) at the same limit.
+/// Returns the decision on each hit of the plan, as if the request had only this hit. `before` has, for each hit, the
+/// decision on a peek at the same limit.
 pub(super) async fn decisions<C: Clock>(
     service: &Service<C>,
     plan: &Plan<'_>,
@@ -34,7 +34,7 @@ pub(super) async fn decisions<C: Clock>(
     Ok(decisions)
 }
 
-/// Returns whether a refused request is charged to none of its limits.
+/// Returns whether a refused request leaves all its limits uncharged.
 ///
 /// Without scripts, a shared store charges each take even if it refuses the request. Only a store with scripts supports
 /// `Force`, so this support shows whether the store uses scripts.
@@ -43,17 +43,19 @@ fn is_atomic<C: Clock>(service: &Service<C>, hit: &Hit<'_>, sketch: Option<&Sket
     sketch.is_some() || !store.is_shared() || store.supports(hit.quota, OpKind::Force)
 }
 
-/// Returns the decision on a take, from a request that is always refused. Returns `None` if this request cannot show it.
+/// Asks the store for the decision on a take, in a request that is refused in any case. Returns `None` if the answer
+/// does not show this decision.
 ///
-/// The request has the take and a second take at a limit of 0, which is always refused. A request is charged as a whole
-/// or not at all, so nothing is charged. The store still decides the first take. If a refused take would be charged, do
-/// not call this function.
+/// The request has a second take, at a limit of 0, which is always refused. A request is charged as a whole or not at
+/// all, so nothing is charged. But the store still decides the first take. Do not call this function if a refused take
+/// would be charged.
 async fn refused<C: Clock>(
     service: &Service<C>,
     hit: &Hit<'_>,
     sketch: Option<&Sketch>,
 ) -> Result<Option<Decision>, ServiceError> {
-    // Limits with the same algorithm and window share a state, which would then get both takes. So the algorithm differs.
+    // Limits with the same algorithm and window share a state. The limit of 0 has another algorithm, so that its take
+    // does not go to the state of the first take.
     let is_first_hit = hit.quota.algorithm() == Algorithm::FixedWindow(Anchor::FirstHit);
     let anchor = if is_first_hit { Anchor::Epoch } else { Anchor::FirstHit };
     let nothing = Quota::fixed_window(0, Duration::from_secs(1)).anchor(anchor);
@@ -69,8 +71,9 @@ async fn refused<C: Clock>(
             Sketch::decide_beside(&sketches, store, Timing::at(now), now, &[*hit, refuses], &mut found[..2]).await?
         }
         None => {
-            // The deny cache answers only requests whose refusal changes nothing, and it may not know the state of the
-            // first take. A refused hit on this limit could be charged, so the cache does not answer. A peek never is.
+            // The deny cache may not know the state of the first take, so it must not answer here. It answers only
+            // requests whose refusal charges nothing. So a third hit goes to a limit that charges refusals. This hit is
+            // a peek, which is never charged.
             let passes_cache = Hit::new(hit.key, &charged, Op::Peek, Binding::Shadow);
             limiter.decide(&[*hit, refuses, passes_cache], &mut found).await?
         }
@@ -97,8 +100,8 @@ fn by_peek(hit: &Hit<'_>, peek: &Decision) -> Decision {
     with_outcome(peek, false, reason, retry_after)
 }
 
-/// Returns the wait of a refused take. It is known if the refusal starts a penalty, and if the limit is unused when the penalty
-/// ends.
+/// Returns the wait of a refused take. The wait is known only if the refusal starts a penalty, and if the limit is
+/// unused when the penalty ends.
 fn wait_after_penalty(hit: &Hit<'_>, peek: &Decision) -> Wait {
     let penalty_ns = hit.quota.penalty_ns();
     let is_known = penalty_ns > 0 && peek.reset_after_ns <= penalty_ns && hit.quota.denied() == Denied::Free;
@@ -127,7 +130,7 @@ pub(super) fn after<C: Clock>(
             // A limit can charge what it refuses. With a penalty, nothing is left after a refusal.
             Op::Take { .. } if !decision.allowed && hit.quota.penalty_ns() > 0 => before.remaining,
             Op::Take { cost, .. } if !decision.allowed && hit.quota.denied() == Denied::Charged => cost,
-            // The commands without scripts charge each limit that is not smaller than the cost.
+            // Without scripts, the store charges each limit whose capacity is at least the cost.
             Op::Take { cost, .. } if !is_atomic(service, hit, sketch) && cost <= hit.quota.hard_capacity() => cost,
             Op::Force { cost } => cost,
             _ => 0,

@@ -8,21 +8,21 @@ use spillgate::rules::{Limit, LimitDescription, Origin, Outcome, Rule, Rules, St
 
 use super::{After, Explained, ExplainedLimit, Pairs, is_left_out};
 
-/// The most steps of an explanation. Each step has the beginning of a value. Usual rules have a few steps for each entry.
+/// The maximum number of steps in an explanation. It bounds the size of the answer, because each step has the beginning
+/// of a value. Usual rules need a few steps for each entry.
 const STEPS_MAX: usize = 1_000;
 
 /// Requests with the same descriptors, and their decisions.
 #[derive(Debug)]
 pub struct Explanation<'a> {
-    /// The domain of the requests.
     pub domain: &'a str,
-    /// The costs of the requests.
+    /// The costs of the requests, in their order.
     pub costs: &'a [u64],
     /// The URL of the shared store. `None` if the store is memory.
     pub store: Option<String>,
     /// Whether the requests took units.
     pub takes: bool,
-    /// Their descriptors, in the order of the requests.
+    /// The descriptors, which are the same in all these requests.
     pub descriptors: &'a Pairs<'a>,
     /// What was decided on each request.
     pub explained: &'a [Explained<'a>],
@@ -76,7 +76,7 @@ fn descriptor_json(
             "limits": limits,
         })
     });
-    // Only a server has blocks and shadow switches. It puts them in place of these empty values.
+    // A server replaces these empty values by its blocks and shadow switches. Only a server has any.
     json!({ "entries": entries, "steps": steps, "steps_left_out": steps_left_out, "matched": rule, "block": null })
 }
 

@@ -19,7 +19,7 @@ pub use json::Explanation;
 /// One request at one time, with its decisions.
 #[derive(Debug)]
 pub struct Explained<'p> {
-    /// The time of the request, since the start of the clock. It is 0 if the clock is not a virtual one.
+    /// The time of the request since the start of a virtual clock. It is 0 with a real clock.
     pub at: Duration,
     pub cost: u64,
     pub verdict: Verdict,
@@ -31,8 +31,8 @@ pub struct Explained<'p> {
 pub struct ExplainedLimit<'p> {
     /// The number of the limit's descriptor, from 0.
     pub descriptor: usize,
-    /// The number of the limit in the descriptor's rule, from 0. `None` if no rule has the limit: the descriptor matches
-    /// none, and the server refuses such descriptors.
+    /// The number of the limit in the descriptor's rule, from 0. `None` if no rule matches the descriptor: then this is
+    /// the limit by which the server refuses such descriptors.
     pub number: Option<usize>,
     pub limit: &'p Limit,
     pub binding: Binding,
@@ -101,8 +101,8 @@ impl<C: Clock> Service<C> {
     /// operator has blocked the request, the result has no limits, because none of them is asked.
     ///
     /// # Errors
-    /// The errors of [`plan`](Service::plan). The store failed. The request has several descriptors, and its domain
-    /// charges each of them before it asks the next one.
+    /// The errors of [`plan`](Service::plan), or the store failed. A request with several descriptors is an error too
+    /// if its domain has `compat: envoy`, because each of them is charged before the next one is decided.
     pub async fn explain<'p, 'q: 'p>(
         &self,
         loaded: &'p Loaded,

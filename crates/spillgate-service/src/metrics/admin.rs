@@ -1,6 +1,6 @@
 //! Counts the requests that the admin listener refuses.
 //!
-//! An operator sees here that a program has no right, a wrong name or a wrong token.
+//! These counters tell an operator that some program lacks a right, or uses a wrong name or a wrong token.
 
 use super::registry::{Counter, Registry};
 
@@ -13,7 +13,7 @@ pub enum AdminRefusal {
     Origin,
     /// No token is set, and the caller is not on this machine.
     Remote,
-    /// No token is set, and the header field of writes is missing.
+    /// No token is set, and a write lacks the header field that writes need.
     Header,
     /// The token is missing or wrong.
     Token,

@@ -1,8 +1,8 @@
 //! The counters of each limit of a rule.
 //!
-//! A rule can have several limits, and the counters of the rule do not say which of them refused. The counters of a limit
-//! are in one cache line in each of their copies, and they are in the order of the limits of the rule. So a request does not search
-//! for them.
+//! A rule can have several limits, and the counters of the rule do not say which of them refused. Each copy of a
+//! limit's counters fits into one cache line. The limits are in the order of the rule, so a request does not search for
+//! their counters.
 
 use spillgate::rules::Rule;
 use spillgate::{Binding, Decision, Hit, MAX_UNITS, Op, Reason};
@@ -29,7 +29,7 @@ pub(super) const UNITS: [&str; 3] = ["allowed", "refused", "shadow_refused"];
 
 const COUNTERS: usize = FIRST_UNITS + UNITS.len();
 
-/// The hits on a limit since the start, as the page of metrics shows them.
+/// The hits on a limit since the server started, as the page of metrics shows them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitHits {
     /// Hits that the limit allowed, without those of `soft_over`.
@@ -38,14 +38,14 @@ pub struct LimitHits {
     pub refused: u64,
     /// Hits that the limit would have refused without shadow mode.
     pub shadow_refused: u64,
-    /// Hits above the limit that its soft share allowed.
+    /// Hits above the limit that its option `soft` allowed.
     pub soft_over: u64,
     /// Allowed hits after which more than 80 % of the limit was used.
     pub near: u64,
 }
 
 impl LimitHits {
-    /// Returns the hits since `before`, which are those of an earlier time.
+    /// Returns the hits after `before`, which is an earlier reading.
     #[must_use]
     pub const fn since(&self, before: &LimitHits) -> LimitHits {
         LimitHits {
@@ -63,9 +63,9 @@ impl LimitHits {
 pub(crate) struct LimitCounters(Sharded<COUNTERS>);
 
 impl LimitCounters {
-    /// Counts one hit on the limit. A hit counts as at most 2^53 - 1 units, so that no client can make a counter wrap around.
-    /// `is_taken` says whether the units that the limit allowed were taken, and not given up
-    /// because another limit refused.
+    /// Counts one hit on the limit. A hit counts as at most 2^53 - 1 units, so that no client can make a counter wrap
+    /// around. `is_taken` says whether the allowed units were taken, which they were not if another limit refused the
+    /// request.
     #[inline]
     pub(crate) fn count(&self, thread: ThreadNumber, hit: &Hit<'_>, decision: &Decision, is_taken: bool) {
         let Some(counters) = self.0.of(thread) else { return };
@@ -84,15 +84,14 @@ impl LimitCounters {
         }
     }
 
-    /// Returns the hits since the start.
+    /// Returns the hits since the server started.
     pub(crate) fn hits(&self) -> LimitHits {
         let sums = self.0.sums();
         let [allowed, refused, shadow_refused] = [ALLOWED, REFUSED, SHADOW_REFUSED].map(|index| sums[index]);
         LimitHits { allowed, refused, shadow_refused, soft_over: sums[SOFT_OVER], near: sums[NEAR] }
     }
 
-    /// Returns a number that is the same for all clones of these counters, and differs from that of all other counters that
-    /// exist.
+    /// Returns a number that all clones of these counters share. No other counters that exist have the same number.
     pub(crate) fn identity(&self) -> usize {
         self.0.identity()
     }
@@ -103,7 +102,7 @@ impl LimitCounters {
     }
 }
 
-/// Counts any hit.
+/// Counts a hit of any kind. [`LimitCounters::count`] does this faster for the most frequent kind.
 #[inline(never)]
 fn count_other(counters: ThreadCopy<'_, COUNTERS>, hit: &Hit<'_>, decision: &Decision, is_taken: bool) {
     let Some(units) = judged_units(hit.op, decision).map(|units| units.min(MAX_UNITS)) else { return };
@@ -118,8 +117,8 @@ fn count_other(counters: ThreadCopy<'_, COUNTERS>, hit: &Hit<'_>, decision: &Dec
     }
 }
 
-/// Returns the units of a hit that is counted. Returns `None` for a peek that is allowed, which takes nothing, and for a
-/// decision that says nothing about the limit.
+/// Returns the units of a hit, or `None` if the hit is not counted: an allowed peek takes nothing, and some decisions,
+/// such as those of a full store, say nothing about the limit.
 #[inline]
 pub fn judged_units(op: Op, decision: &Decision) -> Option<u64> {
     let units = match op {
@@ -146,8 +145,8 @@ const fn is_near(decision: &Decision) -> bool {
 
 /// Returns the text of the labels of each limit of `rule`, as on the page of metrics.
 ///
-/// The label `limit` is the name of the limit. A limit without a name is called by its size, such as `5 per minute`. If an
-/// earlier limit of the rule is called the same, the position in the rule is added, such as `5 per minute #2`.
+/// The label `limit` is the name of the limit. A limit without a name is called by its size, such as `5 per minute`. If
+/// an earlier limit of the rule has the same name, the position in the rule is added, such as `5 per minute #2`.
 pub(super) fn labels_of(rule: &Rule) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for (index, limit) in rule.limits.iter().enumerate() {

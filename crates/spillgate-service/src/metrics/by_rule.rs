@@ -25,12 +25,11 @@ const VALUE_BYTES: usize = 128;
 /// One counter for each outcome.
 pub(super) type Outcomes = Sharded<{ OUTCOMES.len() }>;
 
-/// Returns the text of the labels for the domain `domain` and the rule name `rule`, as on the page of metrics.
+/// Returns the text of the labels for the domain `domain` and the rule name `rule`, as the page of metrics shows it.
 pub(super) fn labels_of(domain: &str, rule: &str) -> Arc<str> {
     labels(&[("domain", domain), ("rule", rule)]).into()
 }
 
-/// The counters of one rule.
 #[derive(Debug)]
 pub struct RuleCounters {
     /// The counters of the rule itself. Values that have no counters of their own are also counted here.
@@ -39,8 +38,7 @@ pub struct RuleCounters {
     limits: Box<[LimitCounters]>,
     /// The counters of each value. `None` if the rule does not ask for such counters.
     by_value: Option<ByValue>,
-    /// The counter of peeks (requests of cost 0) that a limit of the rule never refuses. It is created at the first
-    /// such peek.
+    /// Counts peeks at those limits of the rule that never refuse a peek. Created at the first such peek.
     peeks: OnceLock<Counter>,
     /// For each limit: the number of requests that it refused since the last log line about this limit.
     refused: Box<[AtomicU64]>,
@@ -49,7 +47,7 @@ pub struct RuleCounters {
 #[derive(Debug, Default)]
 struct ByValue {
     hasher: RandomState,
-    /// The key of the map is a hash of the values that the label shows. A request then needs only this hash, and the
+    /// The key of the map is a hash of the values that the label shows. So a request computes only this hash, and the
     /// text of the label is built only once.
     counters: RwLock<HashMap<u64, Outcomes>>,
 }
@@ -61,14 +59,13 @@ impl RuleCounters {
         RuleCounters { plain, limits, by_value: by_value.then(ByValue::default), peeks: OnceLock::new(), refused }
     }
 
-    /// Returns each limit of `rule`, with the number of requests that it refused since the last log line about this
-    /// limit.
+    /// Returns each limit of `rule`, with its number of refusals since the last log line about this limit.
     pub(crate) fn refused<'a>(&'a self, rule: &'a Rule) -> impl Iterator<Item = (&'a Limit, &'a AtomicU64)> {
         zip(&rule.limits, &self.refused)
     }
 
-    /// Counts a peek (a request of cost 0) that a limit of `rule` never refuses. If it is the first such peek at this
-    /// rule, returns how many rules have had such a peek by now.
+    /// Counts a peek at a limit of `rule` that never refuses a peek. For the first such peek at this rule, returns how
+    /// many rules have had one by now.
     pub fn count_peek(&self, metrics: &Metrics, rule: &Rule) -> Option<usize> {
         let mut rules = None;
         let counter = self.peeks.get_or_init(|| {
@@ -124,8 +121,8 @@ impl ByValue {
             value.hash(&mut hasher);
         }
         let hash = hasher.finish();
-        // This shared lock is enough if the value has counters, or if no further value can get counters of its own.
-        // That is so for most requests.
+        // This shared lock suffices for most requests: their value has counters already, or no further value can get
+        // counters of its own.
         let shared = self.counters.read();
         if let Some(known) = shared.get(&hash).or((shared.len() >= metrics.rule_values).then_some(plain)) {
             known.add(thread, outcome as usize, 1);
@@ -142,8 +139,8 @@ impl ByValue {
     }
 }
 
-/// Returns each step of the rule. If the label shows the client's value instead of the rule's text, this value is
-/// returned with the step.
+/// Returns each step of the rule. If the label shows the client's value instead of the rule's text, the step comes with
+/// this value.
 fn named_values<'a>(
     rule: &'a Rule,
     entries: &'a [(&'a str, &'a str)],

@@ -1,7 +1,7 @@
 //! A histogram of durations.
 //!
-//! An average hides the few requests that take long. A histogram counts how many took at most each of some durations, so
-//! Prometheus can compute quantiles, also over several servers.
+//! An average hides the few requests that take long. A histogram counts, for each of several bounds, how many durations
+//! do not exceed the bound. From these counts, Prometheus computes quantiles, also over several servers.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,6 @@ pub(crate) struct Histogram {
 }
 
 impl Histogram {
-    /// Counts one duration.
     pub(crate) fn observe(&self, duration: Duration) {
         let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         let bucket = BOUNDS_NS.partition_point(|bound_ns| *bound_ns < ns);
@@ -39,7 +38,7 @@ impl Histogram {
 
     /// Writes the lines of the histogram.
     ///
-    /// The count is the sum of the buckets that were just read. So the buckets and the count always agree, even if other
+    /// The count is the sum of the buckets as they were just read. So the count and the buckets agree, even if other
     /// threads observe durations meanwhile.
     pub(super) fn write(&self, name: &str, out: &mut String) {
         let mut count = 0_u64;
@@ -58,8 +57,9 @@ impl Histogram {
     }
 }
 
-/// Returns the duration that this share of the durations does not exceed, as Prometheus estimates it: the durations of a bucket
-/// are taken as evenly spread. If it is above all bounds, the highest bound is returned. Returns `None` without durations.
+/// Estimates the duration that this share of the durations does not exceed. Like Prometheus, the estimate spreads the
+/// durations of a bucket evenly. If the result is above all bounds, the highest bound is returned. Returns `None` if
+/// there are no durations.
 pub(crate) fn quantile_ns(buckets: &[u64; BOUNDS_NS.len() + 1], share: f64) -> Option<u64> {
     let all: u64 = buckets.iter().sum();
     let wanted = all as f64 * share;

@@ -51,7 +51,7 @@ pub use store::StoreMetrics;
 /// By default, at most this many values of one rule have their own counters.
 const RULE_VALUES: usize = 1000;
 
-/// What a rule decided for a descriptor. A descriptor is one of the lists of keys and values in a request.
+/// What a rule decided for a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// The descriptor was allowed.
@@ -74,7 +74,7 @@ pub enum Rejection {
     BadRequest,
     /// The request exceeds a bound of the server.
     TooLarge,
-    /// The listener that got the request does not allow such requests.
+    /// The listener does not grant the right that the request needs.
     Forbidden,
 }
 
@@ -93,7 +93,7 @@ impl Rejection {
 /// Why the server closed a connection before its client did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Closed {
-    /// The server had as many open connections as it accepts.
+    /// The server had reached its maximum number of open connections.
     Bound,
     /// No whole request arrived in time.
     Slow,
@@ -120,7 +120,6 @@ impl Closed {
     }
 }
 
-/// All metrics of the server.
 pub struct Metrics {
     registry: Registry,
     /// The counters of decisions. The key of the map is the text of the labels for domain and rule.
@@ -137,7 +136,7 @@ pub struct Metrics {
     pub refunds: Counter,
     /// Descriptors for which the request contained a limit. This limit replaced the limits of the rules.
     pub overrides: Counter,
-    /// Metrics of what operators have changed for a time.
+    /// Metrics of blocks and shadow switches.
     pub operator: OperatorMetrics,
     /// Requests that got an error of the store instead of a decision.
     pub store_errors: Counter,
@@ -298,14 +297,14 @@ impl Metrics {
         self.requests.unmatched()
     }
 
-    /// Returns the time if the decision that begins now is measured. One in 16 decisions is, chosen at random: two
-    /// readings of the clock for each of them would cost more than all counters.
+    /// Returns the current time if the decision that begins now is measured. One in 16 decisions is measured, chosen at
+    /// random: two readings of the clock for every decision would cost more than all counters.
     #[inline]
     pub(crate) fn begin_decision() -> Option<Instant> {
         if is_sampled() { Some(Instant::now()) } else { None }
     }
 
-    /// Counts how long a decision took that began at `begun`, if it is measured.
+    /// Counts the time since `begun`, if the decision is measured.
     #[inline]
     pub(crate) fn end_decision(&self, begun: Option<Instant>) {
         if let Some(begun) = begun {
@@ -360,7 +359,8 @@ impl Metrics {
 
     /// Returns the counters for the domain `domain` and the rule name `rule`. They are created if they do not exist.
     ///
-    /// The name contains values of a client, and there can be many of them. So these counters have one copy each.
+    /// Such a name contains values of clients, so there can be many names. To save memory, these counters have only one
+    /// copy.
     fn outcomes(&self, domain: &str, rule: &str) -> Outcomes {
         self.decisions.lock().entry(labels_of(domain, rule)).or_insert_with(Outcomes::single).clone()
     }

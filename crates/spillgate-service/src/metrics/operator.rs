@@ -1,8 +1,7 @@
-//! Metrics of what operators have changed for a time: blocks and shadow switches.
+//! Metrics of the blocks and shadow switches of operators.
 
 use super::registry::{Counter, Gauge, Registry};
 
-/// Metrics of what operators have changed for a time.
 #[derive(Debug)]
 pub struct OperatorMetrics {
     /// Requests that a block has refused.
@@ -11,7 +10,8 @@ pub struct OperatorMetrics {
     pub blocks: Gauge,
     /// Shadow switches that are on.
     pub shadow_switches: Gauge,
-    /// The age of the copy of the lists in a shared store, in seconds. It is not shown before the first reading.
+    /// The age of this server's copy of the shared lists, in seconds. The page does not show it before the first
+    /// reading.
     pub copy_age: Gauge,
 }
 

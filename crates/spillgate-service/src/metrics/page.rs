@@ -1,7 +1,7 @@
-//! Writes all metrics as a page of text. The page is built in pieces, one after the other.
+//! Writes all metrics as a page of text.
 //!
-//! A client can read slowly. Because the page is built in pieces, the server does not keep the whole page in memory for
-//! such a client.
+//! The page is built in pieces, so that the server does not keep the whole page in memory for a client that reads
+//! slowly.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -58,7 +58,8 @@ const LISTED: [Listed; 5] = [
 struct Listed {
     name: &'static str,
     help: &'static str,
-    /// Writes the lines after the labels, as many as fit into one piece. Returns the last labels that were written.
+    /// Writes the lines after the given labels, as many as fit into one piece. Returns the last labels that were
+    /// written.
     write: fn(&Metrics, &str, &mut String) -> Option<Arc<str>>,
 }
 
@@ -72,7 +73,7 @@ pub struct Page {
 /// What the next piece of the page has.
 #[derive(Debug)]
 enum Next {
-    /// The metrics before the listed metric with this index, and its two lines above the numbers.
+    /// The metrics whose names come before the listed metric with this index, and the two head lines of this metric.
     Before(usize),
     /// The lines of the listed metric with this index. The text has the last labels that were written.
     Lines(usize, Arc<str>),
@@ -81,7 +82,7 @@ enum Next {
 }
 
 impl Page {
-    /// Makes a page. Its first piece is built next.
+    /// Makes a page of which no piece has been built yet.
     #[must_use]
     pub fn new(format: Format) -> Page {
         Page { format, next: Next::Before(0) }
@@ -120,9 +121,9 @@ impl Page {
     }
 }
 
-/// Writes the lines of the series that come after the labels `after`, as many as fit into one piece. A series is a metric
-/// with its labels. Returns the labels of the last one. The lock is held only while the series are listed, so a request
-/// that adds a series never waits for a client.
+/// Writes the lines of the series that come after the labels `after`, as many as fit into one piece. A series is a
+/// metric with its labels. Returns the labels of the last series. The lock is held only while the series are listed, so
+/// a request that adds a series never waits for a client.
 fn write<T: Clone>(
     series: &Mutex<BTreeMap<Arc<str>, T>>,
     after: &str,

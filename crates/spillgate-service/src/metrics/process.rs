@@ -1,7 +1,7 @@
-//! The figures of the process, with the names that all programs use for Prometheus.
+//! Figures of the process, under the names that programs commonly use for Prometheus.
 //!
-//! They are read from `/proc` while a page is written. So they cost nothing between two readings. On systems without
-//! `/proc`, and for a file that cannot be read, the page does not have them.
+//! Most of them are read from `/proc` while a page is written, so they cost nothing in between. A figure that cannot be
+//! read is left out, for example on systems without `/proc`.
 
 use std::fmt::{Display, Write as _};
 use std::fs;
@@ -12,10 +12,9 @@ use super::registry::Format;
 
 /// Linux shows times to programs in hundredths of a second on every architecture.
 const TICKS_PER_SECOND: u64 = 100;
-/// The most entries of `/proc/self/fd` that are counted.
+/// At most this many entries of `/proc/self/fd` are counted.
 const FDS_MAX: usize = 1 << 20;
 
-/// Writes the figures of this process.
 pub(super) fn write(format: Format, out: &mut String) {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let figures = Figures::of(&read("/proc/self/stat"), &read("/proc/self/status"), &read("/proc/stat"));
@@ -38,7 +37,7 @@ pub fn resident_bytes() -> Option<u64> {
     Figures::of("", &status, "").resident_bytes
 }
 
-/// The figures that text files of `/proc` contain. `None` if a file does not have the figure.
+/// The figures in the text files of `/proc`. `None` if a file does not have the figure.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Figures {
     cpu_ticks: Option<u64>,

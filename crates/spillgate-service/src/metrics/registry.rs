@@ -32,24 +32,21 @@ pub(super) enum Kind {
 pub struct Counter(Arc<AtomicU64>);
 
 impl Counter {
-    /// Adds one.
     #[inline]
     pub fn inc(&self) {
         self.inc_by(1);
     }
 
-    /// Adds `count`.
     #[inline]
     pub fn inc_by(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Sets the number to one that was counted elsewhere. A lower number changes nothing.
+    /// Sets the number to a count that another part of the program keeps. A lower number changes nothing.
     pub(crate) fn raise_to(&self, counted: u64) {
         self.0.fetch_max(counted, Ordering::Relaxed);
     }
 
-    /// Returns the number.
     #[must_use]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
@@ -68,18 +65,15 @@ impl Gauge {
         Gauge(Arc::new(AtomicI64::new(Gauge::UNKNOWN)))
     }
 
-    /// Sets the number.
     pub fn set(&self, value: i64) {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// Adds one.
     #[inline]
     pub fn inc(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Subtracts one.
     #[inline]
     pub fn dec(&self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
@@ -100,7 +94,7 @@ impl Gauge {
 struct Family {
     name: &'static str,
     help: &'static str,
-    /// The metrics. Each has the text of its labels, as the page shows it between braces.
+    /// Each sample, with the text of its labels as the page shows it between braces.
     samples: Vec<(String, Sample)>,
 }
 

@@ -34,7 +34,6 @@ const OUTCOMES: [&str; 2] = ["refused", "allowed"];
 const UNMATCHED: usize = Protocol::ALL.len() * SOURCES.len() * OUTCOMES.len();
 const COUNTERS: usize = UNMATCHED + 1;
 
-/// The counters of all requests.
 #[derive(Debug)]
 pub(super) struct Requests(Sharded<COUNTERS>);
 
@@ -59,7 +58,6 @@ impl Requests {
         Requests(counters)
     }
 
-    /// Counts one request.
     #[inline]
     pub(super) fn count(&self, thread: ThreadNumber, protocol: Protocol, verdict: &Verdict) {
         let index = (protocol as usize * SOURCES.len() + verdict.source as usize) * OUTCOMES.len();

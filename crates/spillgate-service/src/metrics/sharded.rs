@@ -1,19 +1,18 @@
-//! Counters that several threads add to at the same time, without moving a cache line from one core to another.
+//! Counters to which several threads add at the same time without slowing each other down.
 //!
 //! Two threads that add to one counter take its cache line from each other at each addition. So a group of counters has
-//! several copies, and each copy begins a cache line of its own. The page of metrics shows the sum of the
-//! copies.
+//! several copies, and each copy begins a cache line of its own. The page of metrics shows the sum of the copies.
 //!
-//! On a machine with few cores, the first threads have a copy each, to which no other thread adds. Such a thread adds
-//! without an atomic addition, which would wait until all earlier writes of its core are done.
+//! On a machine with few cores, each of the first threads owns a copy, to which no other thread adds. An owner needs no
+//! atomic addition, which would wait until all earlier writes of its core are done.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::thread;
 
-/// The maximum number of cores for which each has a copy that only one thread adds to. More copies would take too much
-/// memory: there can be a million rules.
+/// On a machine with at most this many cores, there is one copy with an owner for each core. More copies would take too
+/// much memory, because there can be a million rules.
 const MAX_OWNED: usize = 8;
 /// One in this many requests is sampled. The number is a power of two.
 const SAMPLED_OF: u64 = 16;
@@ -25,7 +24,7 @@ static COPIES: LazyLock<Copies> =
 /// How many copies there are.
 #[derive(Clone, Copy, Debug)]
 struct Copies {
-    /// The copies that one thread each adds to. They come first.
+    /// The copies that have one thread as their owner. They come first.
     owned: usize,
     /// The copies that all other threads share.
     shared: usize,
@@ -56,7 +55,8 @@ impl Copies {
         if cores <= MAX_OWNED { Copies { owned: cores, shared: 1 } } else { Copies { owned: 0, shared: MAX_OWNED } }
     }
 
-    /// Returns the copy of the thread that was the `first`th one to count. No number is given to two threads.
+    /// Returns the copy of a thread. Threads are numbered in the order in which they begin to count, and `first` is
+    /// this number. No two threads have the same number.
     const fn of(self, first: usize) -> ThreadNumber {
         match first.checked_sub(self.owned) {
             None => ThreadNumber { copy: first, is_owner: true },
@@ -76,7 +76,8 @@ impl ThreadNumber {
     fn first(thread: &ThreadCells) -> ThreadNumber {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let first = NEXT.fetch_add(1, Ordering::Relaxed);
-        // Threads with the same state would sample the same requests in the order of their requests.
+        // With equal states, all threads would sample alike: if one thread samples its third request, every thread
+        // does.
         thread.random.set(first as u64);
         let number = COPIES.of(first);
         thread.number.set(Some(number));
@@ -84,7 +85,8 @@ impl ThreadNumber {
     }
 }
 
-/// Returns true for one in sixteen calls, chosen at random. A fixed order could always choose the same kind of request.
+/// Returns true for one in sixteen calls, chosen at random. A fixed order could choose the same kind of request each
+/// time.
 #[inline]
 pub(crate) fn is_sampled() -> bool {
     // This linear congruential generator has the constants of Knuth's MMIX. Its highest bits are the most random ones.
@@ -113,7 +115,6 @@ pub(super) struct ThreadCopy<'a, const N: usize> {
 }
 
 impl<const N: usize> ThreadCopy<'_, N> {
-    /// Adds `count` to the counter `index`.
     #[inline]
     pub(super) fn add(self, index: usize, count: u64) {
         let Some(counter) = self.counters.get(index) else { return };
@@ -132,7 +133,7 @@ impl<const N: usize> Sharded<N> {
         Sharded::with_copies(COPIES.owned + COPIES.shared)
     }
 
-    /// Makes counters with one copy. They take little memory.
+    /// Makes counters with one copy, which saves memory.
     pub(super) fn single() -> Sharded<N> {
         Sharded::with_copies(1)
     }
@@ -141,7 +142,7 @@ impl<const N: usize> Sharded<N> {
         Sharded((0..copies).map(|_| Shard([const { AtomicU64::new(0) }; N])).collect())
     }
 
-    /// Returns a number that is the same for all clones, and differs from that of all other counters that exist.
+    /// Returns a number that all clones share, and no other counters that exist.
     pub(super) fn identity(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
     }
@@ -149,12 +150,11 @@ impl<const N: usize> Sharded<N> {
     /// Returns the copy of the current thread.
     #[inline]
     pub(super) fn of(&self, thread: ThreadNumber) -> Option<ThreadCopy<'_, N>> {
-        // A single copy is that of all threads.
+        // All threads share a single copy.
         let (copy, is_owner) = if self.0.len() == 1 { (0, false) } else { (thread.copy, thread.is_owner) };
         self.0.get(copy).map(|shard| ThreadCopy { counters: &shard.0, is_owner })
     }
 
-    /// Adds `count` to the counter `index`.
     #[inline]
     pub(super) fn add(&self, thread: ThreadNumber, index: usize, count: u64) {
         if let Some(copy) = self.of(thread) {

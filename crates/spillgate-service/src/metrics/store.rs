@@ -24,7 +24,8 @@ pub struct StoreMetrics {
     call_durations: Arc<Histogram>,
     deny_cache_entries: Gauge,
     deny_cache_hits: Counter,
-    /// 1 if the store is up, otherwise 0. `command/serve/store_health.rs` says when the store counts as down.
+    /// 1 if the store is up, otherwise 0. The server's `command/serve/store_health.rs` decides when the store counts as
+    /// down.
     pub up: Gauge,
     /// How many times the store began to answer again.
     pub recoveries: Counter,

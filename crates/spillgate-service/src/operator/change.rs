@@ -8,11 +8,11 @@ use crate::shared_store::SharedError;
 
 use super::{BLOCKS_MAX, SWITCHES_MAX, Term};
 
-/// The shortest time for which something is on.
+/// A block or a shadow switch is on for at least this long.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// The longest time for which something is on.
+/// A block or a shadow switch is on for at most this long.
 pub(crate) const LONGEST: Duration = Duration::from_secs(30 * 86_400);
-/// The most bytes of a reason.
+/// The maximum length of a reason, in bytes.
 pub(crate) const REASON_BYTES: usize = 200;
 
 /// Why a change was not made.
@@ -27,14 +27,14 @@ pub enum ChangeError {
     /// The shared store did not make the change, or did not say whether it did.
     #[error("the store did not change its list: {0}")]
     Store(#[from] SharedError),
-    /// The list is full. In a shared store, some of its entries can be those of other programs.
+    /// The list is full. In a shared store, some of its entries can come from other programs.
     #[error("the list of {what} is full: it can have {max}")]
     Full {
-        /// The name of the things.
+        /// What the list has, in the plural: `blocks` or `shadow switches`.
         what: &'static str,
-        /// The maximum.
+        /// The maximum number of entries in the list.
         max: usize,
-        /// What helps.
+        /// What the operator can do.
         help: &'static str,
     },
 }
@@ -54,7 +54,6 @@ impl ChangeError {
 /// A block that an operator asks for.
 #[derive(Clone, Copy, Debug)]
 pub struct NewBlock<'a> {
-    /// The key of the entry.
     pub key: &'a str,
     /// The value of the entry. Only the bytes that choose the counter matter.
     pub value: &'a str,
@@ -62,7 +61,7 @@ pub struct NewBlock<'a> {
     pub domain: Option<&'a str>,
     /// How long requests are refused, such as `10m`.
     pub lasts: &'a str,
-    /// Why.
+    /// Why the operator blocks the entry.
     pub reason: Option<&'a str>,
 }
 
@@ -73,14 +72,13 @@ pub enum ShadowOf<'a> {
     All,
     /// One rule.
     Rule {
-        /// Its domain.
         domain: &'a str,
         /// Its path, as `GET /rules` shows it.
         path: &'a str,
     },
 }
 
-/// Reads how long something is on, from now on.
+/// Reads the duration `lasts`, and returns the time from now until its end.
 ///
 /// # Errors
 /// The text is not a duration, or it is out of bounds.

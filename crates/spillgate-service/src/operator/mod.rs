@@ -1,10 +1,10 @@
 //! What operators change for a time without a reload: blocks, and shadow switches.
 //!
 //! A block refuses each request that has a given descriptor entry. A shadow switch lets a rule decide as with
-//! `shadow_mode: true`. Both end by themselves, so that nothing stays that only its author knows.
+//! `shadow_mode: true`. Both end by themselves, so that no forgotten change stays in force.
 //!
-//! A decision reads one flag. Only while something is on, it looks at the lists, which never change: a change makes new
-//! lists and puts them in place of the old ones.
+//! A decision first reads one flag, and looks at the lists only while something is on. The lists never change: a change
+//! makes new lists, which replace the old ones.
 
 mod change;
 mod shared;
@@ -27,15 +27,15 @@ pub(crate) use standing::compared;
 pub use standing::{BLOCKED, Block, Scope, Standing, Switch, Term};
 pub(crate) use stored::{NAME_BYTES, PATH_BYTES, VALUE_BYTES};
 
-/// The most blocks that can be on at one time.
+/// The maximum number of blocks that can be on at the same time.
 pub const BLOCKS_MAX: usize = 10_000;
-/// The most shadow switches that can be on at one time, without the switch for all rules.
+/// The maximum number of shadow switches that can be on at the same time, without the switch for all rules.
 pub const SWITCHES_MAX: usize = 1000;
 
 /// The blocks and shadow switches of a server.
 #[derive(Debug, Default)]
 pub struct Operator {
-    /// Whether a block or a switch is on. It can be true although all of them have just ended.
+    /// Whether a block or a switch is on. The flag can still be true when all of them have just ended.
     on: AtomicBool,
     standing: ArcSwap<Standing>,
     /// How often the lists were replaced.
@@ -58,7 +58,6 @@ impl Operator {
         self.standing.load()
     }
 
-    /// Returns how often the lists were replaced.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Relaxed)
     }
@@ -68,18 +67,18 @@ impl Operator {
         Operator { shared: Some(Shared::new(store)), ..Operator::default() }
     }
 
-    /// Returns how old the copy of the lists in the shared store is. `None` if the lists are in no shared store, or were never
-    /// read.
+    /// Returns how old this server's copy of the lists in the shared store is. `None` if the lists are in no shared
+    /// store, or were never read.
     pub fn read_ms_ago(&self, now_ms: u64) -> Option<u64> {
         Some(now_ms.saturating_sub(self.shared.as_ref()?.read_at_ms()?))
     }
 
-    /// Returns how many entries of the lists in the shared store are no block and no switch, and are left out.
+    /// Returns how many entries of the shared lists were left out, because they are neither a block nor a switch.
     pub fn unreadable(&self) -> usize {
         self.shared.as_ref().map_or(0, Shared::unreadable)
     }
 
-    /// Replaces the copy of the lists in the shared store.
+    /// Replaces this server's copy of the lists in the shared store.
     pub(crate) fn replace_fleet(&self, read: Read) {
         let replaced = self.change(|standing| {
             standing.replace_fleet(read.blocks, read.switches);

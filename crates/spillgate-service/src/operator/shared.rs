@@ -1,7 +1,7 @@
 //! The lists of blocks and shadow switches in the shared store, and this server's copy of them.
 //!
-//! Each server asks once a second whether the lists have changed, and reads them only then. While the store fails, the
-//! copy stays in use, and what is in it still ends at its time.
+//! Each server asks once a second whether the lists have changed, and reads them only if they have. While the store
+//! fails, the copy stays in use, and its blocks and switches still end at their times.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -18,41 +18,43 @@ use super::standing::{Block, Term};
 use super::stored::{self, SwitchName};
 use super::{BLOCKS_MAX, SWITCHES_MAX};
 
-/// How long each command waits for the store. No request waits for it.
+/// How long each command may take. No request waits for these commands.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
-/// How long the reading of one list can take. Changes by operators wait for it.
+/// How long the reading of one list may take. Meanwhile, changes by operators have to wait.
 const READ_WITHIN: Duration = Duration::from_secs(5);
-/// How long the store keeps a list after a write: a day longer than what was written can last.
+/// How long the store keeps a list after a write: a day longer than any block or switch can last.
 const LIFE: Duration = LONGEST.saturating_add(Duration::from_secs(86_400));
 /// The names of the lists, and how many entries each can have.
 const BLOCKS: (&str, usize) = ("blocks", BLOCKS_MAX);
 const SHADOWS: (&str, usize) = ("shadows", SWITCHES_MAX);
-/// A list is read if it has at most this many entries more. Several servers can have added the last entry at the same moment, and
-/// other programs can have written into the list.
+/// A list that exceeds its maximum is still read if it has at most this many entries more. Several servers can have
+/// added the last entry at the same moment, and other programs can have written into the list.
 const MORE_ENTRIES: usize = 1000;
-/// If a list has more entries than this that have ended, they are removed from it.
+/// Ended entries are removed from a list only if there are more of them than this.
 const ENDED_MAX: usize = 100;
-/// Entries are removed in parts, so that no command is long.
+/// One command removes at most this many entries, so that no command takes long.
 const REMOVED_AT_ONCE: usize = 100;
 /// At most this many entries are removed after one reading, so that no change by an operator waits for long.
 const REMOVED_MAX: usize = 1000;
-/// An entry is regarded as ended so much later, because the clocks of two servers can differ.
+/// After a reading, an entry is removed only this long after its end, because the clocks of two servers can differ.
 const ENDED_FOR_MS: u64 = 60_000;
 
 /// The lists in the shared store.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// A store of its own, so that no answer about a list delays a decision, or closes its connection.
+    /// A store with its own connections, so that no answer about a list delays a decision or closes the connection of
+    /// decisions.
     store: Box<dyn SharedLists>,
     /// Locked while the lists are read or written, so that the copy never loses what this server has just written.
     version: Mutex<Version>,
     /// When the copy was last compared with the store, in milliseconds since 1970. 0 if it never was.
     read_at_ms: AtomicU64,
-    /// The entries that could not be read at the last reading.
+    /// How many entries the last reading had to leave out.
     unreadable: AtomicUsize,
 }
 
-/// The version of the lists that the copy has. `None` if they were never read, or must be read again.
+/// The version of the lists in this server's copy. The outer `None` means that the lists were never read, or must be
+/// read again. The inner `None` means that the store has no version, because nobody has written yet.
 pub(crate) type Version = Option<Option<Vec<u8>>>;
 
 /// What the lists in the store have.
@@ -81,7 +83,8 @@ impl Shared {
 
     /// Reads the lists if they have changed. Returns `None` if they have not.
     pub(crate) async fn read(&self, version: &mut Version, now_ms: u64) -> Result<Option<Read>, SharedError> {
-        // If the lists change while they are read, the next call finds another version than this one.
+        // If the lists change while they are read, the next call finds another version than this one, and reads them
+        // again.
         let found = self.store.list_version(ANSWER_WITHIN).await?;
         if version.as_ref() == Some(&found) {
             self.read_at_ms.store(now_ms, Ordering::Relaxed);
@@ -97,7 +100,7 @@ impl Shared {
         for ((name, _), entries) in [(BLOCKS, &blocks), (SHADOWS, &shadows)] {
             let ended = ended(entries, now_ms.saturating_sub(ENDED_FOR_MS), now_ms);
             if ended.len() > ENDED_MAX {
-                // They decide nothing. If the store refuses to remove them, the copy is right all the same, and the next
+                // Ended entries decide nothing. So it does not matter if the store refuses to remove them: the next
                 // reading tries it again.
                 let _ = self.remove_ended(name, &ended, now_ms).await;
             }
@@ -129,7 +132,8 @@ impl Shared {
         now_ms: u64,
     ) -> Result<(), ChangeError> {
         let entry = (stored::switch_name(of), stored::text(term, None));
-        // In an emergency, the switch of all rules must fit. There is one such entry.
+        // The switch for all rules must fit even into a full list, because an operator needs it in an emergency. There
+        // is only one such entry.
         let more = if of == ShadowOf::All { MORE_ENTRIES } else { 0 };
         match self.put(version, (SHADOWS.0, SHADOWS.1 + more), &entry, now_ms).await? {
             true => Ok(()),
@@ -157,24 +161,23 @@ impl Shared {
                 self.remove_ended(list.0, &ended(&entries, now_ms, now_ms), now_ms).await?;
             }
         }
-        // Other programs can have filled the list, and have left its version. The next reading counts their entries.
+        // Other programs can have filled the list without changing its version. Now the lists are read again, which
+        // counts their entries.
         *version = None;
         Ok(false)
     }
 
-    /// Removes blocks from the list.
     pub(crate) async fn remove_blocks(&self, version: &mut Version, blocks: &[Arc<Block>]) -> Result<(), SharedError> {
         let names = blocks.iter().map(|block| stored::block_name(&block.key, &block.value, block.domain.as_deref()));
         self.remove(version, BLOCKS.0, &names.collect::<Vec<_>>()).await
     }
 
-    /// Removes a switch from the list.
     pub(crate) async fn remove_switch(&self, version: &mut Version, of: ShadowOf<'_>) -> Result<(), SharedError> {
         self.remove(version, SHADOWS.0, &[stored::switch_name(of)]).await
     }
 
     async fn remove(&self, version: &mut Version, list: &str, names: &[Vec<u8>]) -> Result<(), SharedError> {
-        // If not all parts are removed, the lists are read again.
+        // If a part fails, the version stays unknown, and the lists are read again.
         let mut known = version.take();
         for names in names.chunks(REMOVED_AT_ONCE) {
             let (new, names) = (new_version(), names.iter().map(Vec::as_slice).collect::<Vec<_>>());
@@ -185,11 +188,11 @@ impl Shared {
         Ok(())
     }
 
-    /// Removes entries that have ended. If another server has put one of them on again meanwhile, it is put back.
+    /// Removes entries that have ended. If another server has renewed one of them meanwhile, this entry is put back.
     ///
-    /// In between, for the time of two commands, it is not in the list. Copies that are read just then lack it until the next
-    /// second. If another server changes the same entry just then, this change is lost. If the store fails just then, the
-    /// entry is lost.
+    /// Between the two commands, the renewed entry is missing from the list. A server that reads the list in this
+    /// moment lacks the entry until its next reading, a second later. If another server changes the entry in this
+    /// moment, the change is lost. If the store fails in this moment, the entry is lost.
     async fn remove_ended(&self, list: &str, names: &[&[u8]], now_ms: u64) -> Result<(), SharedError> {
         for names in names[..names.len().min(REMOVED_MAX)].chunks(REMOVED_AT_ONCE) {
             let taken = self.store.take_from_list(list, names, ANSWER_WITHIN).await?;
@@ -217,7 +220,7 @@ fn wrote(version: &mut Version, before: Option<Vec<u8>>, new: Vec<u8>) {
     *version = if *version == Some(before) { Some(Some(new)) } else { None };
 }
 
-/// Returns a text that no other write has used.
+/// Returns 128 random bits as text, so that no other write has the same version.
 fn new_version() -> Vec<u8> {
     let random = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", random(), random()).into_bytes()

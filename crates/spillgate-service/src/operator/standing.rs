@@ -12,12 +12,12 @@ use super::{ShadowOf, VALUE_BYTES};
 /// The name of the limit that refuses blocked descriptors.
 pub const BLOCKED: &str = "blocked";
 
-/// From when until when a block or a switch is on, in milliseconds since 1970.
+/// When a block or a switch begins and ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Term {
-    /// When it was switched on.
+    /// In milliseconds since 1970.
     pub since_ms: u64,
-    /// When it ends.
+    /// In milliseconds since 1970.
     pub until_ms: u64,
 }
 
@@ -32,13 +32,11 @@ impl Term {
 /// A descriptor entry that is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// The key of the entry.
     pub key: Arc<str>,
     /// The value of the entry, cut to the bytes that choose the counter.
     pub value: Arc<str>,
     /// The domain whose requests are refused. `None` means all domains.
     pub domain: Option<Arc<str>>,
-    /// From when until when requests are refused.
     pub term: Term,
     /// Why an operator has blocked the entry.
     pub reason: Option<Arc<str>>,
@@ -67,9 +65,7 @@ impl Scope {
 /// The shadow switches of one rule, or of all rules: one for each scope.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Switch {
-    /// The switch for this server.
     pub server: Option<Term>,
-    /// The switch for the fleet.
     pub fleet: Option<Term>,
 }
 
@@ -100,7 +96,8 @@ impl Switch {
     }
 }
 
-/// The blocks of one key, by value. The blocks of one value are in the order of their domains.
+/// The blocks of one key, by value. The blocks of one value are in the order of their domains, and the one for all
+/// domains comes first.
 type BlocksOfKey = HashMap<Arc<str>, Vec<Arc<Block>>>;
 
 /// All blocks and shadow switches. Some of them can have ended.
@@ -110,7 +107,7 @@ pub struct Standing {
     blocks: HashMap<Arc<str>, BlocksOfKey>,
     /// The switches by domain and path of their rules.
     switches: HashMap<Arc<str>, HashMap<Arc<str>, Switch>>,
-    /// The switches of all rules.
+    /// The switches that apply to all rules.
     pub(crate) all: Switch,
 }
 
@@ -124,7 +121,7 @@ impl Standing {
     }
 
     /// Returns the block on a descriptor. If several blocks are on its entries, returns the one that ends last.
-    /// `value_bytes` bytes of a value choose the counter.
+    /// `value_bytes` is how many bytes of a value choose the counter.
     #[must_use]
     pub fn block_on(&self, domain: &str, entries: &[(&str, &str)], value_bytes: usize, now_ms: u64) -> Option<&Block> {
         let of_entry = |(key, value): &(&str, &str)| {
@@ -137,7 +134,7 @@ impl Standing {
         entries.iter().filter_map(of_entry).max_by_key(|block| block.term.until_ms).map(|block| &**block)
     }
 
-    /// Returns the switches of a rule, and those of all rules.
+    /// Returns the switches of this rule, and those that apply to all rules.
     #[must_use]
     pub fn switches_of(&self, rule: &Rule) -> (Switch, Switch) {
         (self.switch_of(ShadowOf::Rule { domain: &rule.domain, path: &rule.path }), self.all)
@@ -160,7 +157,7 @@ impl Standing {
         self.switches.iter().flat_map(|(domain, paths)| paths.iter().map(move |(path, switch)| (domain, path, *switch)))
     }
 
-    /// Returns the switches of one rule, or those of all rules.
+    /// Returns the switches of one rule, or those that apply to all rules.
     #[must_use]
     pub fn switch_of(&self, of: ShadowOf<'_>) -> Switch {
         match of {
@@ -171,7 +168,7 @@ impl Standing {
         }
     }
 
-    /// Returns the switches of all rules.
+    /// Returns the switches that apply to all rules.
     #[must_use]
     pub const fn switch_of_all(&self) -> Switch {
         self.all
@@ -263,8 +260,8 @@ impl Standing {
     }
 }
 
-/// Returns the part of a value that a block compares: the bytes that choose the counter. If a block compared more, a client
-/// that the block refuses could change the rest of a long value, and would keep its counter.
+/// Returns the part of a value that a block compares: the bytes that choose the counter. If a block compared more, a
+/// blocked client could change the rest of a long value: it would escape the block, and keep its counter.
 pub(crate) fn compared(value: &str, value_bytes: usize) -> &str {
     &value[..value.floor_char_boundary(value_bytes.min(VALUE_BYTES))]
 }

@@ -10,15 +10,18 @@ use serde::{Deserialize, Serialize};
 use super::change::{LONGEST, REASON_BYTES, ShadowOf};
 use super::standing::{Block, Term};
 
-/// The most bytes of a key, and of the name of a domain. The settings can have smaller bounds.
+/// The maximum length of a key, and of a domain's name, in bytes. The settings can have smaller bounds.
 pub(crate) const NAME_BYTES: usize = 1024;
-/// The most bytes of a value. The setting `limits.value` can be a smaller bound. The rest of a longer value is ignored.
+/// The maximum length of a value, in bytes. The rest of a longer value is ignored. The setting `limits.value` can be
+/// smaller.
 pub(crate) const VALUE_BYTES: usize = 4096;
 
-/// The most bytes of the path of a rule whose switch is in the shared store. Paths of rules have no bound of their own.
+/// The maximum length of a rule's path, in bytes, for a switch in the shared store. Paths of rules have no bound of
+/// their own.
 pub(crate) const PATH_BYTES: usize = 8192;
 
-/// The clocks of two servers can differ by this much. An entry that ends later than any server would let it is left out.
+/// An entry is left out if it ends later than any server would let it, even if the clocks of two servers differ by this
+/// much.
 const CLOCKS_MS: u64 = 86_400_000;
 
 /// The name of a block in its list: domain, key and value.
@@ -42,7 +45,6 @@ pub(crate) fn block_name(key: &str, value: &str, domain: Option<&str>) -> Vec<u8
     written(&BlockName(domain.map(str::to_owned), key.to_owned(), value.to_owned()))
 }
 
-/// Returns the name of a switch in its list.
 pub(crate) fn switch_name(of: ShadowOf<'_>) -> Vec<u8> {
     written(&match of {
         ShadowOf::All => None,
@@ -50,7 +52,6 @@ pub(crate) fn switch_name(of: ShadowOf<'_>) -> Vec<u8> {
     })
 }
 
-/// Returns the text of a block or switch.
 pub(crate) fn text(term: Term, reason: Option<&str>) -> Vec<u8> {
     written(&Text { since_ms: term.since_ms, until_ms: term.until_ms, reason: reason.map(str::to_owned) })
 }

@@ -1,10 +1,10 @@
 //! Makes text from elsewhere safe for a terminal, and for a page.
 //!
-//! Clients choose the names of callers, and a server that is asked can send anything. A terminal obeys control characters:
+//! Clients choose the names of callers, and another server can send any answer. A terminal obeys control characters:
 //! they can move the cursor, change the title, or reverse the direction of a line.
 
-/// Returns the text with a visible form of each character that a terminal could obey or hide: `\u{1b}`. The text is then
-/// one line.
+/// Replaces each character that a terminal could obey or hide by a visible form, such as `\u{1b}`. The result is one
+/// line.
 pub fn clean(text: &str) -> String {
     const AS_THEY_ARE: [char; 3] = ['"', '\'', '\\'];
     let mut cleaned = String::with_capacity(text.len());
@@ -16,11 +16,11 @@ pub fn clean(text: &str) -> String {
     cleaned
 }
 
-/// Returns JSON with `\u....` for each character that a terminal could obey or hide. The JSON means the same.
+/// Replaces each character that a terminal could obey or hide by `\u....`. The JSON still means the same.
 pub fn clean_json(json: &str) -> String {
     let mut cleaned = String::with_capacity(json.len());
     for c in json.chars() {
-        // A visible character has a form of one character. Line ends never come here: JSON escapes them.
+        // `escape_debug` leaves a visible character as it is. JSON escapes line ends, so none of them comes here.
         if c == ' ' || c.is_ascii_graphic() || c.escape_debug().len() == 1 {
             cleaned.push(c);
         } else {
@@ -41,7 +41,7 @@ mod tests {
         c.is_control() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
     }
 
-    /// Returns the characters of the planes that have characters which a terminal obeys or hides.
+    /// Returns all characters in the ranges where a terminal obeys or hides some.
     fn characters() -> impl Iterator<Item = char> {
         ('\0'..='\u{ffff}').chain('\u{e0000}'..='\u{e01ff}')
     }

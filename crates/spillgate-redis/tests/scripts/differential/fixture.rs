@@ -1,5 +1,5 @@
-//! A fixture is a few keys with a simulated time. The kernel (the decision code in `spillgate_core`), the memory store and
-//! Redis decide the same requests on these keys.
+//! A fixture is a few keys with a simulated time. The kernel, the memory store and Redis decide the same requests on
+//! these keys.
 
 use std::collections::BTreeMap;
 
@@ -23,16 +23,17 @@ pub(crate) struct Fixture<'q> {
     focus: &'q Quota,
     random: Random,
     now: u64,
-    /// Each time is a multiple of this number. Some fixtures use whole microseconds, as the server's clock does.
+    /// Every time is a multiple of this number. In some fixtures these are whole microseconds, as the server's clock
+    /// has them.
     grid_ns: u64,
     kernel: BTreeMap<u128, State>,
-    /// Set in most fixtures. The clocks of these fixtures never step back, because the memory store can have removed an
-    /// expired state that would not be expired at the earlier time. They also do not start at the greatest times. The
-    /// memory store keeps only the low bits of the newest time of a charge, and these bits are the same at time 0 and
-    /// shortly after the greatest time. So a request at such a time would count as late.
+    /// Set in most fixtures. In these, the clock never steps back, because the memory store may already have removed a
+    /// state that is not expired at the earlier time. They also do not start near the greatest time. The memory store
+    /// keeps only the low bits of the newest time of a charge, and these bits are the same at time 0 and shortly after
+    /// the greatest time. So a request at such a time would count as late.
     memory: Option<MemoryStore>,
     receipts: Vec<Receipt>,
-    /// The units that the last decision left. Some of the next costs are equal to this number, or one unit higher.
+    /// The units that the last decision left. Some of the next costs are exactly this number, or one more.
     remaining: u64,
     pub(crate) requests: u64,
     pub(crate) allowed: u64,
@@ -87,7 +88,7 @@ impl<'q> Fixture<'q> {
         (0..several).map(|_| self.hit()).collect()
     }
 
-    /// Returns the kernel's decision, after comparing it with the memory store's decision.
+    /// Returns the kernel's decision. First compares it with the memory store's decision, if the fixture has one.
     fn decide(&mut self, now: Time, hits: Vec<Hit<'q>>) -> Expected<'q> {
         let mut keys: Vec<u128> = hits.iter().map(Hit::state_key).collect();
         keys.sort_unstable();
@@ -144,8 +145,8 @@ impl<'q> Fixture<'q> {
         }
     }
 
-    /// Advances the time, mostly by a part of the window. Sometimes the time goes back, because a request is late or the
-    /// clock was set back.
+    /// Advances the time, mostly by a part of the window. Sometimes it goes back instead, as if a request were late or
+    /// the clock had been set back.
     fn pass_time(&mut self, quota: &Quota) {
         let window = quota.window_ns().max(quota.lease_ns());
         let part = match self.random.below(10) {
@@ -242,7 +243,7 @@ fn stored_log(elements: &[Value]) -> Option<State> {
     State::decode(&words)
 }
 
-/// Reads a log in a sorted set. Each of its times is stored twice: as the score, and in the name of the member.
+/// Reads a log in a sorted set. Each time of the log is stored twice: as the score, and in the name of the member.
 fn stored_zset(parts: &[Value]) -> Option<State> {
     let mut words = vec![0, 0, 0];
     let text = |value| std::str::from_utf8(bytes(value)).expect("the reply is text");

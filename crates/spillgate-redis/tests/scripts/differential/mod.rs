@@ -1,7 +1,7 @@
-//! Sends random requests to a real Redis, the kernel (the decision code in `spillgate_core`) and the memory store.
-//! Decisions, verdicts and states must be the same.
+//! Sends random requests to a real Redis, the kernel and the memory store. Decisions, verdicts and states must be the
+//! same.
 //!
-//! The environment variable `DIFFERENTIAL_DECISIONS` is the number of decisions for each algorithm.
+//! The environment variable `DIFFERENTIAL_DECISIONS` sets the number of decisions for each algorithm.
 
 #![allow(clippy::print_stdout, reason = "`make show-same-decisions` shows how many requests there were")]
 
@@ -14,9 +14,9 @@ use spillgate_redis::LogForm;
 
 use crate::support::client::RedisServer;
 
-/// The number of fixtures, whose requests are sent at the same time.
+/// Each step sends one request of each fixture, all at the same time.
 const FIXTURES: u64 = 500;
-/// The number of fixtures in which the memory store decides too.
+/// In this many fixtures, the memory store decides too.
 const FIXTURES_IN_MEMORY: u64 = 385;
 
 fn decisions() -> u64 {
@@ -28,7 +28,7 @@ fn no_difference(quotas: &[Quota]) {
     no_difference_with(quotas, &[LogForm::Packed]);
 }
 
-/// Compares the decisions for these quotas. If there are two forms of a log, half of the fixtures use each form.
+/// Compares the decisions for these quotas. With two forms of a log, half of the fixtures use each form.
 fn no_difference_with(quotas: &[Quota], logs: &[LogForm]) {
     let server = RedisServer::start();
     let mut client = server.connect();

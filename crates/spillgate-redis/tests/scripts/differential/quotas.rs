@@ -1,6 +1,6 @@
-//! The quotas of the random requests. For each algorithm except the queue, several quotas share one state. They differ in
-//! their limits, penalties and soft limits, and in whether refusals are charged. Queues with different rates have
-//! different states.
+//! The quotas of the random requests. For each algorithm except the queue, several quotas share one state. They differ
+//! in their limits, penalties and soft limits, and in whether refusals are charged. Queues share no state, because
+//! their rates differ.
 
 use std::time::Duration;
 
@@ -116,7 +116,7 @@ pub(crate) fn logs() -> Vec<Quota> {
     build(all)
 }
 
-/// Returns quotas with limits so high that one take can need several calls of the same Redis command.
+/// Returns quotas with limits so high that one take can run the same Redis command several times.
 pub(crate) fn large_logs() -> Vec<Quota> {
     build([
         Quota::sliding_window_log(10_000, SECOND),
