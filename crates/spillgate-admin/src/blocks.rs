@@ -23,7 +23,7 @@ const BLOCK: &str =
     r#"{"key":"remote_address","value":"203.0.113.9","for":"10m"}, and if needed "domain" and "reason""#;
 const UNBLOCK: &str = r#"{"key":"remote_address","value":"203.0.113.9"}, and if needed "domain""#;
 
-/// The page is built in pieces. This is the number of blocks in one piece.
+/// The number of blocks in one piece of the page.
 const PIECE_BLOCKS: usize = 100;
 
 #[derive(Deserialize)]

@@ -1,7 +1,7 @@
 //! `GET /rules`: returns the rules that the server uses now, each with its file and line.
 //!
-//! After a reload of the rules files, an operator can check here whether the server uses the new rules. The text of one rule
-//! can be asked for too: the file on the disk may have changed since the server read it.
+//! After a reload of the rules files, an operator can check here whether the server uses the new rules. The page also
+//! has the text of a single rule, because the file on the disk may have changed since the server read it.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use spillgate_service::Loaded;
 
 use super::{AdminState, query_error};
 
-/// The page is built in pieces. This is the number of rules in one piece.
+/// The number of rules in one piece of the page.
 const PIECE_RULES: usize = 100;
 /// The most text of one rule in an answer, in bytes. A large part of a file can be nested in one rule.
 const TEXT_BYTES_MAX: usize = 16 << 10;
@@ -52,13 +52,12 @@ struct Rule<'a> {
     quota_mode: bool,
 }
 
-/// A rule with its text.
 #[derive(Serialize)]
 struct Written<'a> {
     #[serde(flatten)]
     rule: Rule<'a>,
     text: String,
-    /// The bytes of the rule that are not in `text`.
+    /// The number of bytes of the rule that are not in `text`.
     text_bytes_left_out: usize,
 }
 
@@ -96,7 +95,7 @@ impl<'a> Written<'a> {
         let mut shown = whole;
         if whole.len() > TEXT_BYTES_MAX {
             shown = &whole[..whole.floor_char_boundary(TEXT_BYTES_MAX)];
-            // Whole lines are easier to read. But the text of a program can have very long lines.
+            // Whole lines are easier to read. But a file that a program wrote can have very long lines.
             let lines = shown.rfind(['\n', '\r']).filter(|end| *end > TEXT_BYTES_MAX / 2);
             shown = shown[..lines.unwrap_or(shown.len())].trim_end_matches(['\n', '\r']);
         }
