@@ -163,8 +163,8 @@ pub(super) async fn events<C: Clock + 'static>(State(state): State<AdminState<C>
 }
 
 impl Events {
-    /// Returns the next message. Returns `None` if the stream ends: because the server drains, because the client read too slowly,
-    /// or because the stream is old.
+    /// Returns the next message. `None` ends the stream: because the server drains, because the client has read too
+    /// slowly, or because the stream is old.
     async fn next(&mut self) -> Option<Bytes> {
         if let Some(first) = self.first.take() {
             return Some(first);

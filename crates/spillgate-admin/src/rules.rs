@@ -107,7 +107,7 @@ impl<'a> Written<'a> {
     }
 }
 
-/// Takes away the indentation that all lines have.
+/// Removes the indentation that all lines have in common.
 fn without_indentation(text: &str) -> String {
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
     let spaces = |line: &str| line.len() - line.trim_start_matches(' ').len();

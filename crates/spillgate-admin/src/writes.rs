@@ -41,8 +41,7 @@ pub(super) fn permits() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(WRITES))
 }
 
-/// A write, as the log shows it. If this value is dropped before the write is logged, the write has panicked or was cut
-/// off. The log then says that the outcome is unknown.
+/// What the log shows of a write, besides its change and its status.
 #[derive(Debug)]
 pub(super) struct Write {
     route: String,
@@ -65,7 +64,8 @@ impl Write {
     }
 }
 
-/// Logs a write as soon as its outcome is known, or when this value is dropped.
+/// Logs a write as soon as its outcome is known. If this value is dropped before that, the write has panicked or was
+/// cut off, and the log says that its outcome is unknown.
 struct Logged {
     write: Option<Write>,
     metrics: Arc<Metrics>,

@@ -117,7 +117,6 @@ impl<'a> WireHit<'a> {
         (&self.bucket, &self.key)
     }
 
-    /// Returns the hashed key of the counter.
     pub fn key<C: Clock>(&self, service: &Service<C>) -> Result<u128, ServiceError> {
         service.key_of_hit(&self.bucket, &self.key)
     }

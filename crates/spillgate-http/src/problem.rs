@@ -14,7 +14,6 @@ use spillgate_service::ServiceError;
 use super::response::{PROBLEM_JSON, response};
 use super::{HttpState, Response, json};
 
-/// An answer that is an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     pub status: StatusCode,

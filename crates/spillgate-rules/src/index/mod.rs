@@ -51,7 +51,6 @@ struct Level {
     work: Work,
 }
 
-/// The nodes of one level that have the same key.
 #[derive(Clone, Debug, Default)]
 struct Slot {
     /// The nodes whose value has no star, by that value.
