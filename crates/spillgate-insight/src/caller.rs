@@ -169,7 +169,7 @@ impl Caller {
         if model.rate > 0.0 && !exceeds(seen, model.burst - 1e-6 * model.burst) {
             self.last_shared_ns = self.last_asked_ns;
         }
-        // A bucket refuses only if its whole burst is used, no matter which servers used it.
+        // A bucket refuses only a request that would use more than its burst, no matter which servers have used it.
         if model.counting == Counting::Bucket && model.refuses_free {
             peak.burst_lower = peak.burst_lower.max(model.burst + 1.0);
         }

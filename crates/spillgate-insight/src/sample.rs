@@ -91,7 +91,7 @@ struct Sample {
 
 impl Sample {
     fn new(kept: usize) -> Sample {
-        // A quarter more than stay, so that the new threshold is searched only once for so many new callers.
+        // The list is a quarter longer than `kept`, so that a new threshold is needed only after that many new callers.
         let capacity = kept + kept.div_ceil(4);
         Sample {
             callers: Vec::with_capacity(capacity),

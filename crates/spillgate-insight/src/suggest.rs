@@ -86,8 +86,8 @@ impl Suggestion {
     /// Returns a burst that is enough for 99 of 100 of the refused callers that keep to the rate, and for all callers that
     /// were not refused. `knows_all` says whether `callers` are all callers.
     ///
-    /// Callers that are not known get a burst as large as the limit could admit: windows admit at most twice their
-    /// limit around the edge between two of them, and a bucket at most its burst.
+    /// Callers that are not known get a burst as large as the limit could admit. Windows admit at most twice their
+    /// limit around the edge between two of them. A bucket admits at most its burst.
     pub(super) fn longer_burst(model: &Model, callers: &[SampledCaller], knows_all: bool) -> Option<Suggestion> {
         if model.counting == Counting::Queue {
             return None;

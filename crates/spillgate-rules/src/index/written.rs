@@ -9,8 +9,8 @@ const LINE_ENDS: [char; 2] = ['\n', '\r'];
 /// Returns the text of the descriptor whose values begin at the byte `start` and end at the byte `end`.
 ///
 /// In a list in brackets, the text is only the descriptor. In a list with dashes, it is all lines of the descriptor,
-/// and some comments: those right above its dash with the same indentation, and those below that are indented like its
-/// keys or deeper.
+/// and some comments. These are right above its dash with the same indentation, or below and indented like its keys or
+/// deeper.
 ///
 /// If `start` or `end` is no valid position in the text, returns an empty text.
 pub(super) fn written(text: &str, start: usize, end: usize) -> &str {

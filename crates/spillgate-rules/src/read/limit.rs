@@ -18,6 +18,7 @@ use spillgate_text::{At, nearest};
 
 /// The content of a `rate_limit`.
 pub(super) enum Parsed {
+    /// A limit that counts.
     Limit(Box<Limit>),
     /// `unlimited: true`, with the two fields that are allowed beside it.
     Unlimited { name: Option<Box<str>>, replaces: Box<[Box<str>]> },
