@@ -2,9 +2,9 @@
 //!
 //! A page that is open would otherwise have to read the whole overview again and again.
 //!
-//! The number of streams is bounded. All streams get the same ticks: one task makes them while a stream is open, and a ring has
-//! the last of them. So a client that reads slowly keeps no ticks of its own. If it is too late for the ring, its stream ends,
-//! and it can begin again.
+//! The number of streams is bounded. A tick is one message with all changes. One task makes the ticks for all streams
+//! while a stream is open, and a ring buffer keeps the last ticks. So a client that reads slowly needs no memory of its
+//! own. If its next tick is not in the ring any more, its stream ends, and the client can begin again.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -32,20 +32,21 @@ use super::figures::{Figures, Requests};
 use super::page::busy;
 use super::page::json;
 
-/// The most streams that can be open. Each of them has a connection, and takes a part of each tick.
+/// The maximum number of open streams. Each of them uses a connection, and each tick is sent to all of them.
 const STREAMS_MAX: usize = 64;
-/// The most streams of one address, so that one client cannot take them all.
+/// The maximum number of open streams of one address, so that one client cannot take them all.
 const STREAMS_MAX_OF_PEER: usize = 8;
 /// The time between two ticks.
 pub(super) const TICK_EVERY: Duration = Duration::from_secs(1);
-/// A stream that is more ticks than this behind ends. The number is a power of two, as the ring needs it.
+/// A stream ends if it is more than this number of ticks behind. The number is a power of two, because the ring needs
+/// that.
 const TICKS_BEHIND_MAX: usize = 16;
-/// If a stream has nothing to send for this long, it sends a comment. So proxies do not close it.
+/// If a stream has nothing to send for this long, it sends a comment, so that proxies do not close it.
 const COMMENT_EVERY: Duration = Duration::from_secs(15);
-/// A stream ends after this time, and its client begins another one. So a client that is gone without a word does not keep a
-/// stream for ever.
+/// A stream ends after this time, and its client begins another one. So a half-open connection does not keep a stream
+/// for ever.
 const STREAM_LIFE: Duration = Duration::from_secs(3600);
-/// What the client of a stream is asked to do after the stream has ended: to wait for two seconds.
+/// Asks the client of a stream to wait for two seconds before it begins another stream.
 const RETRY: &str = "retry: 2000\n\n";
 
 /// The streams that are open. It is cheap to clone, and all clones are the same streams.
@@ -62,13 +63,13 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Open {
     all: usize,
-    /// The number of streams of each source that has some.
+    /// The number of streams of each address that has an open stream.
     of_peers: HashMap<Source, usize>,
     /// The task that makes ticks. It ends when no stream is open.
     task: Option<JoinHandle<()>>,
 }
 
-/// What a tick is compared with.
+/// The hits of all limits at one tick, to find those that have changed at the next tick.
 #[derive(Debug)]
 struct Counted {
     changes: u64,
@@ -105,13 +106,13 @@ struct Tick<'a> {
 type Row = (usize, u64, u64, u64, u64, u64);
 
 impl Streams {
-    /// Makes streams that get a tick after each time of this length.
+    /// Makes streams that get a tick every `every`.
     pub(super) fn new(every: Duration) -> Streams {
         let ticks = broadcast::Sender::new(TICKS_BEHIND_MAX);
         Streams(Arc::new(Shared { every: every.max(Duration::from_millis(1)), open: Mutex::default(), ticks }))
     }
 
-    /// Counts one more stream. Fails with the number of open streams that is the maximum, and with whose streams these are.
+    /// Counts one more stream. The error is the bound that was reached, and whose streams it bounds.
     fn permit(&self, source: Source, gauge: &Gauge) -> Result<Permit, (usize, &'static str)> {
         let mut open = self.0.open.lock();
         if open.all >= STREAMS_MAX {
@@ -162,8 +163,8 @@ pub(super) async fn events<C: Clock + 'static>(State(state): State<Arc<AdminStat
 }
 
 impl Events {
-    /// Returns the next message. Returns `None` if the stream ends: because the server drains, because the client read too slowly,
-    /// or because the stream is old.
+    /// Returns the next message. `None` ends the stream: because the server drains, because the client has read too
+    /// slowly, or because the stream is old.
     async fn next(&mut self) -> Option<Bytes> {
         if let Some(first) = self.first.take() {
             return Some(first);
@@ -225,9 +226,9 @@ impl Counted {
     }
 }
 
-/// Returns the event with the figures of now, and with the limits that differ from those of the `last` tick.
+/// Returns the event with the current figures, and with the limits whose hits have changed since the `last` tick.
 fn tick<C: Clock>(state: &AdminState<C>, now: &Counted, last: Option<&Counted>) -> String {
-    // After a reload, a number can be that of another limit.
+    // After a reload, a number can belong to another limit, so all limits are sent.
     let last = last.filter(|last| last.changes == now.changes).map_or(&[][..], |last| &last.hits);
     let changed = now.hits.iter().enumerate().filter(|(id, hits)| last.get(*id) != Some(hits));
     let row = |(id, hits): (usize, &LimitHits)| {

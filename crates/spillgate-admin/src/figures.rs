@@ -46,7 +46,7 @@ pub(super) struct Memory {
 pub(super) struct Requests {
     allowed: u64,
     refused: u64,
-    /// The refused requests that a block has refused.
+    /// How many of the refused requests a block has refused.
     blocked: u64,
     errors: u64,
 }

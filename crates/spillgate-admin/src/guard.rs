@@ -1,6 +1,6 @@
-//! Asks for each request whether it is permitted, and adds the header fields that every answer needs.
+//! Checks whether each request is permitted, and adds the header fields that every answer needs.
 //!
-//! The routes of operators are all behind this guard, also those that do not exist.
+//! All paths for operators are behind this guard, also paths without a route.
 
 use std::sync::Arc;
 
@@ -16,11 +16,12 @@ use super::AdminState;
 use super::access::{self, Proof, Refused};
 use super::writes::{self, Write};
 
-/// The log shows this much of the names in a URL and in `Host`. A caller can send names of any length.
+/// The log shows at most this many characters of the names in a URL and in `Host`. A caller can send names of any
+/// length.
 const HOST_CHARS_MAX: usize = 100;
 
-/// Header fields for browsers. No page of another site may show an answer in a frame, use it as a script, or keep a hold on the
-/// window that it opens for it. No address of this listener goes to another site.
+/// Header fields for browsers. A page of another site can then not show an answer in a frame, use it as a script, or
+/// keep access to the window in which it opened it. The browser sends no URL of this listener to other sites.
 const FIELDS: [(header::HeaderName, HeaderValue); 5] = [
     (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
     (header::HeaderName::from_static("cross-origin-resource-policy"), HeaderValue::from_static("same-origin")),
@@ -29,7 +30,7 @@ const FIELDS: [(header::HeaderName, HeaderValue); 5] = [
     (header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
 ];
 
-/// Header fields that a handler can set in another way.
+/// Header fields that every answer has, unless its handler has set them.
 const DEFAULTS: [(header::HeaderName, HeaderValue); 2] = [
     (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
     (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'")),
@@ -51,7 +52,7 @@ pub(super) async fn check<C: Clock>(State(state): State<Arc<AdminState<C>>>, req
                 response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
             if let Some(wait) = wait {
-                // A full store of the limiter may not know the time.
+                // If the store of the limiter is full, the time may be unknown.
                 response.headers_mut().insert(header::RETRY_AFTER, wait.secs_ceil().unwrap_or(1).into());
             }
             response
@@ -81,7 +82,8 @@ fn permit<C: Clock>(state: &AdminState<C>, request: &Request) -> Result<Proof, (
         }
     };
     if access::is_file(request) {
-        // A stranger who shares the address of an operator, for example behind a proxy, must not close the page to the operator.
+        // Other requests from the address of an operator, for example from behind the same proxy, must not keep the
+        // page away from the operator.
         return Ok(proof);
     }
     let is_scrape = request.uri().path() == "/metrics" && request.method() == Method::GET;
@@ -95,7 +97,8 @@ fn too_many(detail: &str, wait: Wait) -> (Refused, Option<Wait>) {
     (Refused::new(AdminRefusal::Rate, problem), Some(wait))
 }
 
-/// Warns that a program uses a name of this server that the settings do not have. Prometheus shows only the status 403.
+/// Warns that a program uses a name of this server that is not in the settings. Prometheus itself would show only the
+/// status 403.
 fn warn_of_host(request: &Request) {
     let in_header = request.headers().get(header::HOST).map(|host| String::from_utf8_lossy(host.as_bytes()));
     // HTTP/2 has the name in the URL, and a request can have different names in both places.

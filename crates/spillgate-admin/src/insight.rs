@@ -1,6 +1,6 @@
-//! `GET /insight` and `GET /top`: say what each limit does to its callers, and who they are.
+//! `GET /insight` and `GET /top`: say what each limit does to its callers, and who these callers are.
 //!
-//! Counters show how much a limit refuses. Only these pages show whether it should.
+//! Counters show how much a limit refuses. Only these pages show whether it should refuse that much.
 
 use std::sync::Arc;
 
@@ -17,15 +17,15 @@ use spillgate_service::{CallerKeys, Service, Watched};
 use super::page::json;
 use super::{AdminState, query_error};
 
-/// The server that a page is of.
+/// The server that has sent the answer.
 #[derive(Serialize)]
 struct Server {
-    /// A random number of the process. Two addresses of one server show the same one.
+    /// A random number of the process. It shows whether two addresses belong to one server.
     id: String,
-    /// Two servers show the same one if a caller of both has the same hash: they hash keys with the same secret, which is not
-    /// public.
+    /// Equal on two servers if they hash keys with the same secret, so that a caller of both has the same hash. The
+    /// secret is not public.
     key_check: String,
-    /// The number of limits for which `insight.max_callers` does not suffice.
+    /// The number of limits that are not watched, because `insight.max_callers` is too low for them.
     unwatched_limits: usize,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct InsightQuery {
     readings: bool,
     /// The domain of the limits. Limits of other domains are left out.
     domain: Option<String>,
-    /// The path of their rule. Limits of other rules are left out.
+    /// The path of the rule. Limits of other rules are left out.
     rule: Option<String>,
 }
 

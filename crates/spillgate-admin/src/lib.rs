@@ -51,8 +51,8 @@ pub use writes::TARGET as WRITES_TARGET;
 /// The maximum number of bytes in the body of a request. The body of a reset is small: it has only a few descriptors.
 const BODY_BYTES: usize = 64 * 1024;
 
-/// The maximum number of explanations and peeks at the same time. Each of them can ask the shared store about hundreds of limits,
-/// one after the other. A larger number of them would disturb decisions.
+/// The maximum number of explanations and peeks at the same time. Each of them can ask the shared store about hundreds
+/// of limits, one after the other, so more of them would disturb decisions.
 const QUESTIONS: usize = 4;
 
 /// The state of the admin handlers. It is cheap to clone.
@@ -111,7 +111,6 @@ impl<C: Clock> AdminState<C> {
     }
 }
 
-/// A route of the listener.
 struct Route<C: Clock> {
     method: &'static str,
     path: &'static str,

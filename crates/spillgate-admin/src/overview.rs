@@ -1,6 +1,6 @@
 //! `GET /overview`: what the server and each of its limits do now, and did in the last ten minutes.
 //!
-//! This is what an operator looks at first. It has the counters of the metrics, so figures can be compared.
+//! An operator looks here first. The counters are those of the metrics, so figures can be compared.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::AdminState;
 use super::figures::{Figures, Requests};
 use super::page::json;
 
-/// All of the answer but the limits, which follow in pieces.
+/// The answer without the limits, which follow in pieces.
 #[derive(Serialize)]
 struct Head<'a> {
     #[serde(flatten)]
@@ -45,12 +45,12 @@ struct Server {
 struct RequestsWithHistory {
     #[serde(flatten)]
     totals: Requests,
-    /// Requests that were not decided, because they were wrong.
+    /// Requests that were not decided, because they were invalid.
     rejected: u64,
     history: RequestsHistory,
 }
 
-/// The steps of the whole server, the oldest first.
+/// The counts of the whole server in each step of time, the oldest first.
 #[derive(Serialize)]
 struct RequestsHistory {
     allowed: Vec<u64>,
@@ -74,7 +74,7 @@ struct LimitOverview {
     history: LimitHistory,
 }
 
-/// The steps of a limit, the oldest first.
+/// The counts of a limit in each step of time, the oldest first.
 #[derive(Serialize)]
 struct LimitHistory {
     allowed: Vec<u64>,

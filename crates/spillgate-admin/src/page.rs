@@ -91,7 +91,7 @@ pub(super) fn try_permit(
     })
 }
 
-/// Returns the answer to a request that would exceed a bound now, and can be sent again soon.
+/// Returns the answer to a request that is over a bound now, but can be sent again soon.
 pub(super) fn busy(detail: String, help: &'static str) -> Response {
     let mut response = Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail, help).into_response();
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));

@@ -50,7 +50,7 @@ struct PeekedLimit {
     capacity: u64,
     remaining: u64,
     reset_after_ns: u64,
-    /// How long a penalty still refuses every request. It is 0 without a penalty.
+    /// How long a penalty still refuses every request, in nanoseconds. 0 without a penalty.
     penalty_ns: u64,
 }
 

@@ -1,6 +1,6 @@
 //! `GET /reloads`: lists the last reloads of the rules.
 //!
-//! After a change of a rules file, an operator sees here what the server has made of it.
+//! After a change of a rules file, an operator sees here whether the server has loaded it.
 
 use std::sync::Arc;
 

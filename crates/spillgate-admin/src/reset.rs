@@ -23,7 +23,7 @@ use super::{AdminState, BODY_BYTES};
 
 const EXAMPLE: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}]}, or the body of a request to /v1/hit"#;
 
-/// The log shows this much of the bucket of a reset.
+/// The log shows at most this many characters of the bucket that a reset names.
 const BUCKET_CHARS_MAX: usize = 64;
 
 /// Finds out which of the two kinds of bodies was sent: descriptors for the rules, or the body of a request to `/v1/hit`. Only

@@ -1,7 +1,7 @@
 //! `GET /rules`: returns the rules that the server uses now, each with its file and line.
 //!
-//! After a reload of the rules files, an operator can check here whether the server uses the new rules. The text of one rule
-//! can be asked for too: the file on the disk may have changed since the server read it.
+//! After a reload of the rules files, an operator can check here whether the server uses the new rules. The page also
+//! has the text of a single rule, because the file on the disk may have changed since the server read it.
 
 use std::sync::Arc;
 
@@ -54,13 +54,12 @@ struct Rule<'a> {
     quota_mode: bool,
 }
 
-/// A rule with its text.
 #[derive(Serialize)]
 struct Written<'a> {
     #[serde(flatten)]
     rule: Rule<'a>,
     text: String,
-    /// The bytes of the rule that are not in `text`.
+    /// The number of bytes of the rule that are not in `text`.
     text_bytes_left_out: usize,
 }
 
@@ -98,7 +97,7 @@ impl<'a> Written<'a> {
         let mut shown = whole;
         if whole.len() > TEXT_BYTES_MAX {
             shown = &whole[..whole.floor_char_boundary(TEXT_BYTES_MAX)];
-            // Whole lines are easier to read. But the text of a program can have very long lines.
+            // Whole lines are easier to read. But a file that a program wrote can have very long lines.
             let lines = shown.rfind(['\n', '\r']).filter(|end| *end > TEXT_BYTES_MAX / 2);
             shown = shown[..lines.unwrap_or(shown.len())].trim_end_matches(['\n', '\r']);
         }
@@ -110,7 +109,7 @@ impl<'a> Written<'a> {
     }
 }
 
-/// Takes away the indentation that all lines have.
+/// Removes the indentation that all lines have in common.
 fn without_indentation(text: &str) -> String {
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
     let spaces = |line: &str| line.len() - line.trim_start_matches(' ').len();

@@ -1,6 +1,6 @@
-//! Blocks and shadow switches as JSON, and the errors of their changes.
+//! Blocks and shadow switches as JSON, and the errors when they are changed.
 //!
-//! The pages of blocks, of switches and of explanations write them in the same way.
+//! The pages of blocks, of switches and of explanations show them in the same way.
 
 use axum::http::StatusCode;
 use serde::Serialize;
@@ -96,7 +96,7 @@ pub(super) fn refused(error: ChangeError) -> Problem {
 
 /// Returns the problem of a change that the shared store may not have made.
 fn not_stored(error: &SharedError, detail: String) -> Problem {
-    // If only EXEC is forbidden, the kind is another one.
+    // If the store forbids only EXEC, the error has another kind.
     if error.kind() == StoreErrorKind::NoPermission || error.forbidden_command().is_some() {
         let command = error.forbidden_command().unwrap_or("a command").to_uppercase();
         let help = format!(

@@ -8,8 +8,8 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use spillgate_http::problem::Problem;
 
-/// What a browser lets the page do: load its own files, and ask its own server. A text that became markup by mistake could
-/// run no script and send nothing elsewhere.
+/// What a browser lets the page do: load its own files, and ask its own server. Even if a text became markup by
+/// mistake, it could run no script and send nothing elsewhere.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
 
@@ -18,7 +18,6 @@ const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const SVG: &str = "image/svg+xml";
 
-/// A file of the page.
 struct File {
     name: &'static str,
     content_type: &'static str,
@@ -71,7 +70,7 @@ fn answer(file: &File) -> Response {
 mod tests {
     use super::*;
 
-    /// A file that is forgotten here is missing only in a browser.
+    /// Without this test, only a browser would show that a file was forgotten.
     #[test]
     fn each_file_that_a_file_names_is_served() {
         let mut named = 0;
@@ -86,7 +85,7 @@ mod tests {
         assert!(named > FILES.len(), "only {named} names were found");
     }
 
-    /// The policy forbids them, so they would silently do nothing.
+    /// The policy forbids scripts and styles in markup, so they would silently do nothing.
     #[test]
     fn no_file_has_scripts_or_styles_in_markup() {
         for file in [&INDEX].into_iter().chain(&FILES) {

@@ -1,7 +1,7 @@
 //! Runs the writes of operators, and logs each of them.
 //!
-//! The log shows an operator who has changed something, and when. A write runs as a task of its own. So it runs to its end and
-//! is logged, also if its caller goes away meanwhile.
+//! From the log, an operator can see who has changed something, and when. Each write has a task of its own, so it runs
+//! to its end and is logged, even if its caller disconnects.
 
 use std::sync::Arc;
 
@@ -19,10 +19,11 @@ use super::page::try_permit;
 /// The maximum number of writes at the same time. A write that waits for a slow store keeps its body in memory.
 const WRITES: usize = 16;
 
-/// The log shows this much of the path of a write. No route is longer, but a path without a route can be.
+/// The log shows at most this many characters of the path of a write. No route is longer, but a path without a route
+/// can be.
 const ROUTE_CHARS_MAX: usize = 32;
 
-/// The log shows this much of what a write has changed.
+/// The log shows at most this many characters of what a write has changed.
 const CHANGE_CHARS_MAX: usize = 500;
 
 /// What the log says if a write may have changed something, and this server does not know what.
@@ -40,8 +41,7 @@ pub(super) fn permits() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(WRITES))
 }
 
-/// A write, as the log shows it. If this value is dropped before the write is logged, the write has panicked or was cut, so the
-/// log says that its outcome is unknown.
+/// What the log shows of a write, besides its change and its status.
 #[derive(Debug)]
 pub(super) struct Write {
     route: String,
@@ -64,7 +64,8 @@ impl Write {
     }
 }
 
-/// Logs a write as soon as its outcome is known, or when this value is dropped.
+/// Logs a write as soon as its outcome is known. If this value is dropped before that, the write has panicked or was
+/// cut off, and the log says that its outcome is unknown.
 struct Logged {
     write: Option<Write>,
     metrics: Arc<Metrics>,
@@ -73,7 +74,7 @@ struct Logged {
 impl Logged {
     fn end(mut self, response: &Response) {
         let change = response.extensions().get::<Change>().map(|change| &*change.0);
-        // After an error of the server, a part of the write can have been done.
+        // After an error of the server, a part of the write may have been done.
         let otherwise = if response.status().is_server_error() { UNKNOWN } else { "nothing" };
         if let Some(write) = self.write.take() {
             write.log(change.unwrap_or(otherwise), Some(response.status()));

@@ -35,7 +35,6 @@ pub enum AnswerBody {
     Other(tonic::body::Body),
 }
 
-/// Returns the answer that contains `message`.
 pub(super) fn of_message(message: Bytes) -> Response<AnswerBody> {
     let mut answer = Response::new(AnswerBody::Message(message));
     *answer.headers_mut() = HEAD.clone();

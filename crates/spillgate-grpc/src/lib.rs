@@ -37,7 +37,7 @@ pub mod proto {
     pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/rls.fds"));
 }
 
-/// The method that has to be fast. It does not go through tonic.
+/// This method has to be fast, so it does not go through tonic.
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// The services of one gRPC listener.
@@ -79,7 +79,6 @@ impl Grpc {
         Ok(Grpc { service, grants, max_message_bytes, others })
     }
 
-    /// Returns the services of one connection.
     #[must_use]
     pub fn connection(&self) -> GrpcConnection {
         let rls = RateLimits::new(Arc::clone(&self.service), self.grants, self.max_message_bytes);
@@ -107,8 +106,8 @@ enum Kind<B> {
 }
 
 impl<B> Call<B> {
-    /// Returns the call of `request`, which arrived at the time `came`. The calls that a connection answers in one
-    /// pass are called a row. All calls of a row are decided at the time `now`, so the clock is read once for a row.
+    /// Returns the call of `request`, which arrived at the time `came`. A connection decides all calls that it answers
+    /// in one pass at the same time `now`, so that it reads the clock once for all of them.
     pub fn of(request: Request<B>, came: Instant, now: Option<Time>) -> Call<B> {
         Call(if !is_grpc(request.headers()) {
             Kind::NotGrpc

@@ -13,9 +13,10 @@ use parking_lot::Mutex;
 use prost::Message;
 use tonic::Status;
 
-/// The length of a message's prefix. The prefix is a flag for compression, and the length of the message.
+/// The length of the prefix of a message: one byte says whether the message is compressed, and four bytes have its
+/// length.
 const PREFIX_BYTES: usize = 1 + 4;
-/// The size of the buffer for answers. Many answers share one buffer.
+/// The size of the buffer for answers.
 const BUFFER_BYTES: usize = 2048;
 
 const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
@@ -34,7 +35,7 @@ where
         // status, so this status is for a body that is late.
         let frame = frame.map_err(|error| Status::deadline_exceeded(error.to_string()))?;
         let Ok(data) = frame.into_data() else { continue };
-        // Usually the whole message arrives in one piece. That piece is not copied.
+        // Usually the whole message arrives in one piece, which is not copied.
         if first.is_empty() && joined.is_empty() {
             first = data;
             check_prefix(&first, max_bytes)?;
@@ -63,7 +64,7 @@ fn message_bytes(read: &[u8]) -> Option<usize> {
     length.first_chunk().map(|length| u32::from_be_bytes(*length) as usize)
 }
 
-/// Refuses an invalid message as soon as its prefix has arrived. Therefore the server keeps no bytes that it cannot
+/// Refuses an invalid message as soon as its prefix has arrived, so that the server keeps no bytes that it cannot
 /// decode.
 fn check_prefix(read: &[u8], max_bytes: usize) -> Result<(), Status> {
     let Some(bytes) = message_bytes(read) else { return Ok(()) };

@@ -44,15 +44,14 @@ impl RateLimits {
         }
     }
 
-    /// Returns the time now, by the clock of the limiter.
     pub(super) fn now(&self) -> Time {
         self.service.limiter().now()
     }
 
     /// Reads the message of a call, decides the request in the message, and returns the framed answer.
     ///
-    /// The calls that a connection answers in one pass are called a row, and `now` is the time of this row. If a
-    /// call has to wait for its message, the call leaves the row and is decided at a time of its own.
+    /// A connection decides all calls that it answers in one pass at the same time `now`. A call that has to wait for
+    /// its message is decided later, at a time of its own.
     pub(super) async fn should_rate_limit<B>(
         &self,
         now: Option<Time>,
@@ -86,7 +85,6 @@ impl RateLimits {
         status(&self.service.rejected(ServiceError::BadRequest(text)))
     }
 
-    /// Decides a request that was decoded.
     async fn decide(
         &self,
         wire: &RateLimitRequest,

@@ -1,5 +1,5 @@
-//! Tests of gRPC calls in situations that a client over the network cannot cause reliably. The calls that a connection
-//! answers in one pass are called a row.
+//! Tests of gRPC calls in situations that a client over the network cannot cause reliably. In the names of these tests,
+//! a row is all calls that a connection answers in one pass.
 
 use std::convert::Infallible;
 use std::future::Future;

@@ -27,8 +27,8 @@ const MAX_POLICIES: usize = 8;
 /// The answer to one request, as an HTTP client sees it. Limits that are not exposed are left out.
 pub(super) struct Summary<'a> {
     pub(super) verdict: Verdict,
-    /// The limits that could refuse the request. Limits in shadow mode are left out. If a refusal by one limit is
-    /// already known, the store is not asked about the other limits, and limits without a decision are left out too.
+    /// The limits that could refuse the request, so none in shadow mode. If one limit is known to refuse, the store is
+    /// not asked about the others. These are then left out too, because they have no decision.
     pub(super) policies: SmallVec<[Policy<'a>; 4]>,
     /// The index in `policies` of the binding limit, which is the limit that the verdict names.
     pub(super) binding: Option<usize>,
@@ -43,7 +43,6 @@ pub(super) struct Summary<'a> {
 }
 
 impl<'a> Summary<'a> {
-    /// Summarizes the answer of the service.
     pub(super) fn of(answer: &'a Answer<'_>) -> Summary<'a> {
         // If the limit that refuses is hidden (not exposed), the answer shows no other limit in its place.
         let bound = answer.binding();
@@ -63,7 +62,7 @@ impl<'a> Summary<'a> {
         };
         let mut seen: SmallVec<[*const spillgate::Hit<'_>; 8]> = SmallVec::new();
         for decided in (0..answer.statuses.len()).flat_map(|index| answer.limits(index)) {
-            // Equal descriptors share a hit (one operation on one limit). The answer shows this hit once.
+            // Equal descriptors share a hit. The answer shows this hit once.
             if seen.contains(&std::ptr::from_ref(decided.hit)) {
                 continue;
             }
@@ -157,7 +156,7 @@ impl<'a> Summary<'a> {
     }
 
     /// Writes the member `quota`: the limit as it was configured. The member `limit` outside of `quota` is the capacity
-    /// instead. The capacity of a bucket is its burst. The capacity of a queue is its length plus one.
+    /// instead: the burst of a token bucket, or the queue length plus one of a leaky bucket.
     fn write_quota(&self, out: &mut BytesMut) {
         let Some((quota, _)) = self.shown else {
             out.put_slice(br#","quota":null"#);

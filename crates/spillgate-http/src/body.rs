@@ -15,8 +15,8 @@ use tower::BoxError;
 
 use super::problem::Problem;
 
-/// Reads the whole `body`, which can have at most `max_bytes` bytes. Most bodies arrive in one piece. Such a body is
-/// not copied.
+/// Reads the whole `body`, which can have at most `max_bytes` bytes. Most bodies arrive in one piece, which is not
+/// copied.
 pub async fn read_body<B>(body: B, max_bytes: usize) -> Result<Bytes, Problem>
 where
     B: Body<Data = Bytes>,

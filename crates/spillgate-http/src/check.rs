@@ -102,7 +102,7 @@ async fn many<C: Clock>(
     Ok(response(status, JSON, body.freeze(), headers))
 }
 
-/// Asks the service for a decision, and passes the summary to `write`. Also returns the delay in nanoseconds.
+/// Decides a check. Returns the result of `write`, and how long the request has to wait for its turn, in nanoseconds.
 async fn decide<C: Clock, R>(
     state: &HttpState<C>,
     check: &Check<'_>,

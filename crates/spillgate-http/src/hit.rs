@@ -60,7 +60,6 @@ enum DeniedName {
     Charged,
 }
 
-/// Reads an algorithm by its name.
 fn algorithm<'de, D: Deserializer<'de>>(member: D) -> Result<Option<Algorithm>, D::Error> {
     let Some(name) = Option::<Text<'de>>::deserialize(member)? else { return Ok(None) };
     let unknown = || {
@@ -71,12 +70,10 @@ fn algorithm<'de, D: Deserializer<'de>>(member: D) -> Result<Option<Algorithm>, 
 }
 
 impl<'a> WireHit<'a> {
-    /// Parses a body.
     pub fn parse(body: &'a [u8]) -> Result<WireHit<'a>, Problem> {
         json::object(body).map_err(|error| Problem::bad_json(&error, EXAMPLE))
     }
 
-    /// Returns the limit that the hit contains.
     pub fn quota(&self) -> Result<Quota, Problem> {
         let algorithm = self.algorithm.unwrap_or(Algorithm::SlidingWindowLog);
         let help = "a limit is a number of units for each window of window_ms; concurrency has no window";
@@ -116,12 +113,10 @@ impl<'a> WireHit<'a> {
         builder.build().map_err(|error| Problem::bad_request(format!("this limit is invalid: {error}"), ""))
     }
 
-    /// Returns the bucket and the key.
     pub fn names(&self) -> (&str, &str) {
         (&self.bucket, &self.key)
     }
 
-    /// Returns the hashed key of the counter.
     pub fn key<C: Clock>(&self, service: &Service<C>) -> Result<u128, ServiceError> {
         service.key_of_hit(&self.bucket, &self.key)
     }

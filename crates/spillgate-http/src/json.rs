@@ -140,8 +140,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
                         let message = format!("duplicate field `{}`; write [[key, value], ...] to repeat a key", &*key);
                         return Err(A::Error::custom(message));
                     }
-                    // The time of the search for duplicates grows with the square of the number of entries. Therefore
-                    // the number of entries has a bound here. The service later applies the setting `limits.entries`.
+                    // The time of the search for duplicates grows with the square of the number of entries, so this
+                    // number has a bound here. The service later applies the setting `limits.entries`.
                     if entries.len() > MOST_MEMBERS {
                         return Err(A::Error::custom("too many entries in one descriptor"));
                     }
@@ -163,8 +163,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
     }
 }
 
-/// M, the largest possible value of the setting `limits.entries`. If an object has more than M + 1 members, reading it
-/// ends with an error at member M + 2.
+/// The largest possible value of the setting `limits.entries`. An object with one member more is still read, so that
+/// the service can refuse it. With two members more, reading ends with an error.
 const MOST_MEMBERS: usize = 256;
 
 /// A `T` that a client has to write as a JSON object. The deserializer that serde derives for `T` would also accept a
@@ -192,7 +192,6 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// Parses one object.
 pub fn object<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, serde_json::Error> {
     serde_json::from_slice::<Object<T>>(body).map(|Object(object)| object)
 }
@@ -219,7 +218,6 @@ pub(crate) fn plain(error: &serde_json::Error) -> String {
     }
 }
 
-/// One value, or a list of values.
 pub(crate) enum OneOrMany<T> {
     One(T),
     Many(Vec<T>),

@@ -10,7 +10,8 @@ const VERSION: u8 = 1;
 /// The key has 16 bytes. The limit, the duration, the number of permits, and the time and the mark of the receipt have
 /// 8 bytes each.
 const LEASE_BYTES: usize = 56;
-/// The most bytes of an id without its tag. Such an id has one lease for each hit that a request can have.
+/// The maximum number of bytes of an id without its tag. The largest id has one lease for each hit that a request can
+/// have.
 const MAX_BYTES: usize = 1 + MAX_HITS * LEASE_BYTES;
 
 /// Permits that one limit granted.

@@ -1,7 +1,7 @@
 //! HTTP: routes for checks, leases and reservations in JSON, for RLS (Envoy's rate limit service) in protobuf's JSON, and for
 //! sub-requests of proxies.
 //!
-//! Programs without gRPC use these routes. Proxies such as nginx and Caddy use them too.
+//! Programs without gRPC use these routes, and so do proxies such as nginx and Caddy.
 
 mod answer;
 mod body;
@@ -49,7 +49,7 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 /// How HTTP requests are answered.
 #[derive(Debug, Clone)]
 pub struct HttpOptions {
-    /// The style of the header fields of answers.
+    /// Which header fields about limits an answer has.
     pub headers: HeaderStyle,
     /// The proxies whose X-Forwarded-For is trusted.
     pub trusted_proxies: Vec<IpNet>,
@@ -59,7 +59,8 @@ pub struct HttpOptions {
     pub grants: Grants,
     /// The maximum number of bytes of a request's body.
     pub body_bytes: usize,
-    /// The longest time that a request can wait for its turn in a queue (`?wait=`). A minute at most: more is cut off.
+    /// The longest time that a request can wait for its turn in a queue (`?wait=`). A value above one minute counts as
+    /// one minute.
     pub max_wait: Duration,
     /// The longest life of a reservation.
     pub reservation_life: Duration,
@@ -107,11 +108,11 @@ struct HttpContext<C: Clock> {
 impl<C: Clock> HttpState<C> {
     /// Makes the state of handlers that get their decisions from `service`.
     ///
-    /// Lease ids are signed with a secret that is derived from the key secret (the secret with which the limiter hashes
-    /// the keys of counts). So after a change of the key secret, all old lease ids are invalid.
+    /// Lease ids are signed with a secret that is derived from the key secret, with which the limiter hashes keys. So
+    /// after a change of the key secret, all old lease ids are invalid.
     ///
     /// # Errors
-    /// An option is invalid.
+    /// The [`HttpError`] says which option is invalid.
     pub fn new(service: Arc<Service<C>>, options: HttpOptions) -> Result<HttpState<C>, HttpError> {
         let HttpOptions { headers, trusted_proxies, forward_auth, grants, body_bytes, max_wait, reservation_life } =
             options;

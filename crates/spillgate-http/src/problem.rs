@@ -14,7 +14,6 @@ use spillgate_service::ServiceError;
 use super::response::{PROBLEM_JSON, response};
 use super::{HttpState, Response, json};
 
-/// An answer that is an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     pub status: StatusCode,
@@ -50,14 +49,12 @@ impl Problem {
         )
     }
 
-    /// Returns the whole response.
     pub fn response(&self) -> Response {
         let mut body = BytesMut::with_capacity(256);
         self.write_json(&mut body);
         response(self.status, PROBLEM_JSON, body.freeze(), HeaderMap::new())
     }
 
-    /// Writes the problem object.
     pub fn write_json(&self, out: &mut BytesMut) {
         let body = ProblemBody {
             kind: "about:blank",
@@ -70,10 +67,10 @@ impl Problem {
     }
 }
 
-/// Why a request failed. Either this protocol found an error, or the service found one.
+/// Why a request failed. Each error is counted once, so it has to be known whether the service has counted it already.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// An error that this protocol found. It was not counted yet.
+    /// An error that this protocol found, for example invalid JSON. It was not counted yet.
     Wire(Problem),
     /// An error that the service found. The service has already counted it.
     Service(ServiceError),

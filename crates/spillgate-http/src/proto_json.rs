@@ -30,7 +30,7 @@ pub(super) struct RateLimitDescriptor<'a> {
     pub(super) entries: Option<Vec<Object<Entry<'a>>>>,
     #[serde(default)]
     pub(super) limit: Option<Object<RateLimitOverride>>,
-    /// A `UInt64Value`. The number 0 means a peek (a request that changes nothing).
+    /// A `UInt64Value`. The number 0 means a peek.
     #[serde(default, alias = "hits_addend")]
     pub(super) hits_addend: Option<Uint<{ u64::MAX }>>,
     #[serde(default, alias = "is_negative_hits")]

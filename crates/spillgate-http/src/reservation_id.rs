@@ -1,7 +1,7 @@
 //! Reservation ids: signed ids that settle a reservation.
 //!
-//! An id has the limits as they were when the reservation was made, so a reservation can be settled after a reload of the
-//! rules, and by every server that uses the same store.
+//! An id contains the limits as they were when the reservation was made. So the reservation can be settled after a
+//! reload of the rules, and by every server that uses the same store.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ const VERSION: u8 = 2;
 /// The version, the estimate, and the number of the server that has the estimate in its own memory. The number is 0 if the
 /// estimate is in the store.
 const HEAD_BYTES: usize = 1 + 2 * 8;
-/// Two bytes say the algorithm. The key has 16 bytes. The limit, the window or the lease, the capacity, the units, and the
-/// time and the mark of the receipt have 8 bytes each.
+/// Two bytes name the algorithm. The key has 16 bytes. The limit, the window or the lease, the capacity, the units, and
+/// the time and the mark of the receipt have 8 bytes each.
 const CLAIM_BYTES: usize = 2 + 16 + 6 * 8;
 const MAX_BYTES: usize = HEAD_BYTES + MAX_HITS * CLAIM_BYTES;
 
@@ -74,7 +74,7 @@ fn read(bytes: &[u8; CLAIM_BYTES]) -> Result<Claim, BadId> {
 fn quota(algorithm: Algorithm, limit: u64, span: Duration, capacity: u64) -> Result<Quota, BadId> {
     let builder = match algorithm {
         Algorithm::Concurrency => Quota::concurrency(capacity).lease(span),
-        // The limit of a bucket says how fast units come back.
+        // The limit of a bucket is needed, because it says how fast units come back.
         Algorithm::TokenBucket => Quota::token_bucket(limit, span).burst(capacity),
         algorithm => QuotaBuilder::new(algorithm, capacity, span),
     };

@@ -1,4 +1,4 @@
-//! An HTTP response: its status, its content type and its body.
+//! Makes HTTP responses from a status, a content type and a body.
 //!
 //! Each decision and each problem becomes a response here. Every response tells caches not to keep it.
 

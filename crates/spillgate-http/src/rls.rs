@@ -1,6 +1,6 @@
 //! `POST /json`: RLS v3 in protobuf's JSON. The status is 200 if the request is allowed, and 429 if it is refused.
 //!
-//! Envoy's reference server has this route too. Users of that server test their rules with the route.
+//! Envoy's reference server has this route too, and its users test their rules with it.
 
 use bytes::BytesMut;
 use http::{HeaderMap, StatusCode};

@@ -1,7 +1,7 @@
 //! Signs the ids that clients get and send back: lease ids and reservation ids.
 //!
-//! An id contains everything that its later use needs, so the server keeps no table of ids. A client that does not know the
-//! signing secret cannot make or change an id, and therefore cannot use what belongs to other clients.
+//! An id contains everything that its later use needs, so the server keeps no table of ids. A client that does not know
+//! the signing secret cannot make or change an id. So it cannot release or settle what belongs to other clients.
 //!
 //! An id is base64url(bytes, tag). The tag is a SipHash-2-4-128 of the bytes, with the signing secret. Each kind of id has a
 //! signing secret of its own, which is derived from the key secret (the secret with which keys are hashed). With a shared
@@ -28,8 +28,8 @@ impl Signer {
     /// Derives the signing secret from the key secret. If the key secret changes, the server cannot find its old counts
     /// any more, and old ids become invalid at the same time.
     ///
-    /// A client can read the keys in an id. But a client that does not know the key secret cannot compute the signing
-    /// secret from these keys, because they are hashes of other texts.
+    /// A client can read the keys in an id. But these are hashes of other texts, so they do not help a client to
+    /// compute the signing secret without the key secret.
     pub(crate) fn of(keys: &KeyHasher, kind: &str) -> Signer {
         Signer(keys.start().part(kind.as_bytes()).finish().to_be_bytes())
     }

@@ -9,8 +9,8 @@ use spillgate_service::text::duration;
 
 use super::problem::Problem;
 
-/// Sleeps until the turn of an allowed request comes. If the caller disconnects during the sleep, the request is charged
-/// nevertheless.
+/// Sleeps until the turn of an allowed request comes. The request stays charged if the caller disconnects during the
+/// sleep.
 pub(super) async fn wait_for_turn(delay_ns: u64) {
     if delay_ns > 0 {
         tokio::time::sleep(Duration::from_nanos(delay_ns)).await;

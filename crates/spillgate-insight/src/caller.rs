@@ -1,6 +1,6 @@
-//! What insight knows of one caller of a limit.
+//! What insight knows about one caller of a limit.
 //!
-//! A caller is everything that has one key, for example one user. Its figures take the same memory however much it asks.
+//! A caller takes the same memory, however many requests it sends.
 
 use spillgate_core::Reason;
 
@@ -12,50 +12,50 @@ use super::{MINUTE_NS, SPANS_NS, Take};
 /// A caller in the sample of a limit.
 ///
 /// Threads share the callers of a sample, so each changed cache line can cost time. Most takes change only the fields
-/// before `recent_before`, which have three cache lines. The order and the alignment of the fields are therefore fixed.
+/// before `recent_before`, which fill three cache lines. The order and the alignment of the fields are therefore fixed.
 #[derive(Clone, Debug, Default)]
 #[repr(C, align(64))]
 pub(super) struct Caller {
     pub(super) hash: u64,
     pub(super) last_asked_ns: u64,
-    /// The last refusal of a request that could have passed at another time.
+    /// The time of the last refusal of a request that could pass at another time.
     last_refused_ns: u64,
     /// The minutes in which the caller asked. Bit 0 is the minute of its last request.
     asked_minutes: u64,
-    /// Counts every unit that was asked for.
+    /// The demand if every unit counts, also the units of retries.
     upper: Demand,
-    /// Counts refused units once.
+    /// The demand if refused units count only once.
     lower: Demand,
-    /// When the window of the limit that is now began, by the clock of the store.
+    /// When the current window of the limit began, by the clock of the store.
     window_began_ns: u64,
-    /// The begin of the first window of those that follow each other, and of which each but the one that is now has refused.
+    /// Since this time, each window of the limit has refused a request, except perhaps the current window.
     refusing_since_ns: u64,
-    /// Refused units that no later request has taken up yet.
+    /// Refused units that the caller has not asked for again.
     unmet: f64,
-    /// The half of the shortest span that is now, as a number since the epoch.
+    /// The current half of the shortest span: the number of half minutes since the epoch.
     recent_half: u64,
-    /// The peaks of this half. They are added to those of the longer spans when it ends.
+    /// The peaks of the current half. When the half ends, they are added to the peaks of the longer spans.
     recent: Peak,
-    /// Whether a refused request of this caller may have come again.
+    /// Whether a request was refused before, so that a later request may be its retry.
     returned: bool,
-    /// Whether the window that is now has refused.
+    /// Whether the current window has refused a request.
     window_refused: bool,
-    /// The peaks of the half before.
+    /// The peaks of the half before the current one.
     recent_before: Peak,
-    /// The units of the window before, as `upper` and `lower` count them. Only limits with sliding windows use them.
+    /// The units of the previous window, as `upper` and `lower` count them. Only limits with sliding windows use them.
     window_before: [f64; 2],
-    /// The last refusal of a request that can never pass.
+    /// The time of the last refusal of a request that can never pass.
     last_oversized_ns: u64,
-    /// The last refusal that this insight cannot explain: other servers took units of the same store, or this server decided by
-    /// its share of the limit.
+    /// The time of the last refusal that this insight cannot explain: other servers took units of the same store, or
+    /// this server decided by its share of the limit.
     last_shared_ns: u64,
     longer: [Halves; SPANS_NS.len() - 1],
 }
 
-/// Half of the shortest span.
 const HALF_NS: u64 = SPANS_NS[0] / 2;
 
-/// The highest figures of half a span, in units, in units per nanosecond, and in thousandths of the limit.
+/// The highest figures in half a span. Bursts and windows are in units, `rate` is in units per nanosecond, and `used`
+/// is in thousandths of the limit.
 #[derive(Clone, Copy, Debug, Default)]
 struct Peak {
     burst_lower: f64,
@@ -66,18 +66,18 @@ struct Peak {
     used: u16,
 }
 
-/// The figures of this half of a span and of the half before. So the peaks of a span are those of its last half at
-/// least, and of all of it at most.
+/// The peaks of the current half of a span and of the half before it. At any time, the two together cover at least half
+/// of the span, and at most all of it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Halves {
-    /// The number of the half that is now, since the epoch.
+    /// The number of the current half, counted from the epoch.
     half: u64,
     now: Peak,
     before: Peak,
 }
 
-/// Returns the smallest whole number of units that is enough. Sums of floats have rounding errors. Up to 10^12 units, these are
-/// smaller than what is subtracted here.
+/// Rounds up to whole units. A sum of floats has a rounding error, so a little is subtracted first. Up to 10^12 units,
+/// the error is smaller than that.
 fn whole(units: f64) -> u64 {
     (units - 1e-9 - 1e-14 * units).ceil() as u64
 }
@@ -87,9 +87,8 @@ impl Caller {
         Caller { hash, ..Caller::default() }
     }
 
-    /// Counts a take.
     pub(super) fn count(&mut self, model: &Model, now_ns: u64, take: &Take) {
-        // A take that comes late counts as one of the newest time.
+        // A late take counts as if it came at the newest time.
         let now_ns = now_ns.max(self.last_asked_ns);
         if now_ns / MINUTE_NS != self.last_asked_ns / MINUTE_NS {
             self.begin_minute(now_ns);
@@ -100,13 +99,13 @@ impl Caller {
         self.last_asked_ns = now_ns;
         self.asked_minutes |= 1;
         if take.is_oversized(model) {
-            // No burst and no rate helps a request that can never pass, so it is no part of them.
+            // No burst and no rate would let this request pass, so it changes neither of them.
             self.last_oversized_ns = now_ns;
             return;
         }
         if model.window_ns > 0 {
             let store_ns = if take.store_ns > 0 { take.store_ns } else { now_ns };
-            // A take of the window before can come late.
+            // A late take from the previous window must not begin a window.
             if store_ns.abs_diff(self.window_began_ns) >= model.window_ns {
                 self.begin_window(model, now_ns, store_ns);
             }
@@ -116,8 +115,8 @@ impl Caller {
         let of_share = take.is_of_share(model);
         let refused = take.refused && !of_share;
         let upper_rate = self.upper.add(model, now_ns, units, refused, 0);
-        // Windows admit their limit and no more, so units that are counted once never exceed the rate. Instead, each window has
-        // to refuse, and little of the rate may be left unused.
+        // Windows admit at most their limit, so units that count once never exceed the rate. Instead, a caller is above
+        // the rate if each window refuses a request, and if the caller leaves little of the rate unused.
         let refusing_since_ns = if model.has_windows() { self.refusing_since_ns } else { 0 };
         self.lower.add(model, now_ns, units - repeated, refused, refusing_since_ns);
         self.unmet -= repeated;
@@ -143,12 +142,13 @@ impl Caller {
         self.recent.raise(peak);
     }
 
-    /// Returns the figures of this moment, in which the caller asked for `units`.
+    /// Returns the figures of this moment, in which the caller asks for `units`.
     fn peak_of(&self, model: &Model, units: f64, rate: f64) -> Peak {
         // The first refusal of a caller proves that it needed more than the burst. Later refusals may have another
         // cause: a retry that came together with a new request.
         let proved = |need: f64| if self.returned { need.min(model.burst + 1.0) } else { need }.max(units);
-        // A window that ends now has all of the aligned window that has begun, and a part of the one before.
+        // A sliding window that ends now contains the current aligned window so far, and at most all of the previous
+        // one.
         let before = if model.counting == Counting::Sliding { self.window_before[0] } else { 0.0 };
         Peak {
             burst_lower: proved(self.lower.debt),
@@ -160,7 +160,7 @@ impl Caller {
         }
     }
 
-    /// Compares a refusal with what this insight has seen of the caller.
+    /// Checks whether the requests that this server has seen explain the refusal.
     fn refused(&mut self, model: &Model, take: &Take, peak: &mut Peak) {
         if take.reason != Reason::Exceeded {
             return;
@@ -169,7 +169,7 @@ impl Caller {
         if model.rate > 0.0 && !exceeds(seen, model.burst - 1e-6 * model.burst) {
             self.last_shared_ns = self.last_asked_ns;
         }
-        // A bucket refuses only if all of it is used, by whichever server.
+        // A bucket refuses only a request that would use more than its burst, no matter which servers have used it.
         if model.counting == Counting::Bucket && model.refuses_free {
             peak.burst_lower = peak.burst_lower.max(model.burst + 1.0);
         }
@@ -182,17 +182,18 @@ impl Caller {
         minutes.into_iter().for_each(|minutes| *minutes = shifted(*minutes, later));
     }
 
-    /// Begins a window of the limit. The clock of its store may show another time than the clock of this insight.
+    /// Begins a window of the limit. `store_ns` is the time of the store, whose clock may differ from the clock of this
+    /// insight.
     #[cold]
     fn begin_window(&mut self, model: &Model, now_ns: u64, store_ns: u64) {
         let length_ns = model.window_ns;
         let since_begin_ns = if model.counting == Counting::FirstHit { 0 } else { store_ns % length_ns };
         let began_ns = store_ns - since_begin_ns;
-        // The time is before the window if another store decides now.
+        // If another store decides now, its window can begin before the previous one.
         let later_ns = began_ns.checked_sub(self.window_began_ns).unwrap_or(u64::MAX);
         let units = [&mut self.upper, &mut self.lower].map(|demand| std::mem::take(&mut demand.window_units));
         self.window_before = if later_ns == length_ns { units } else { [0.0; 2] };
-        // A window from the first hit can begin a little after the end of the one before.
+        // With `first_hit`, a window can begin a little after the previous one has ended.
         let follows = later_ns / 2 < length_ns;
         if !(follows && self.window_refused) {
             self.refusing_since_ns = now_ns.saturating_sub(since_begin_ns);
@@ -234,7 +235,7 @@ impl Caller {
             return None;
         }
         let later = (now_ns / MINUTE_NS).saturating_sub(self.last_asked_ns / MINUTE_NS);
-        // One minute more, because the span begins within a minute.
+        // One minute more than the span has, because a span can begin within a minute.
         let of_span = (2 << (span_ns / MINUTE_NS)) - 1;
         let minutes = |minutes: u64| shifted(minutes, later) & of_span;
         let (above_lower, above_upper) = (minutes(self.lower.above_minutes), minutes(self.upper.above_minutes));
@@ -303,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_caller_is_small_and_most_takes_change_three_cache_lines() {
-        // A sample has room for a quarter more callers, and an index of at most ten bytes for each of them.
+        // A sample allocates memory for a quarter more callers than it keeps, and for an index.
         assert!(size_of::<Caller>() * 5 / 4 + 40 <= 600, "a caller has {} bytes", size_of::<Caller>());
         assert!(offset_of!(Caller, recent_before) <= 192, "{}", offset_of!(Caller, recent_before));
     }

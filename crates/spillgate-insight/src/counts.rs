@@ -1,6 +1,6 @@
 //! What a limit did: how many requests and units were allowed and refused, and how long refused callers have to wait.
 //!
-//! Counts are kept in slots of time. A slot is short in the last minute and longer before it, so an hour needs few slots.
+//! Counts are kept in slots of time. A longer span has longer slots, so an hour needs no more slots than a minute.
 
 use spillgate_core::Reason;
 
@@ -9,9 +9,9 @@ use super::reading::Counts;
 use super::waits::Waits;
 use super::{SPANS_NS, Take};
 
-/// The number of slots of each span: one more than fits, because a span begins within a slot.
+/// The number of slots of each span: one more than fits, because a span can begin within a slot.
 const SLOTS: usize = 7;
-/// The length of the slots of the shortest span, in nanoseconds.
+/// The length of the slots of the shortest span, in nanoseconds: 10 s.
 pub(super) const SLOT_NS: u64 = slot_ns(0);
 
 /// Returns the length of the slots of the span with the index `span`, in nanoseconds.
@@ -19,12 +19,12 @@ const fn slot_ns(span: usize) -> u64 {
     SPANS_NS[span] / (SLOTS as u64 - 1)
 }
 
-/// The counts of one slot, while requests are added. The first two fields, which most takes change, are in one cache line.
+/// The counts of one slot of time. The first two fields, which most takes change, are in one cache line.
 #[derive(Clone, Debug, Default)]
 #[repr(C)]
 pub(super) struct Slot {
     pub(super) counts: Counts,
-    /// The most units of its limit that a caller used at one time, whether it is in the sample or not.
+    /// The most units of the limit that any caller used at one time, whether the caller is in the sample or not.
     pub(super) used: u64,
     pub(super) waits: Waits,
 }
@@ -53,7 +53,6 @@ impl Slot {
     }
 }
 
-/// The slots of all spans.
 #[derive(Debug)]
 pub(super) struct Slots {
     rings: [Box<[(u64, Slot)]>; SPANS_NS.len()],
@@ -64,12 +63,11 @@ impl Slots {
         Slots { rings: std::array::from_fn(|_| vec![(0, Slot::default()); SLOTS].into()) }
     }
 
-    /// Forgets all counts.
     pub(super) fn clear(&mut self) {
         self.rings.iter_mut().for_each(|ring| ring.fill((0, Slot::default())));
     }
 
-    /// Adds the counts of the shortest slot that has the time `at_ns`.
+    /// Adds the counts of a slot of the shortest span to all spans. The slot contains the time `at_ns`.
     pub(super) fn add(&mut self, at_ns: u64, slot: &Slot) {
         for (span, ring) in self.rings.iter_mut().enumerate() {
             let number = at_ns / slot_ns(span);
@@ -84,8 +82,8 @@ impl Slots {
         }
     }
 
-    /// Returns the counts of the span with the index `span`, which ends at `now_ns`. The span can be longer by one slot, unless
-    /// `now_ns` is the last nanosecond of a slot.
+    /// Returns the counts of the span with the index `span`, which ends at `now_ns`. They can cover up to one slot more
+    /// than the span, unless `now_ns` is the last nanosecond of a slot.
     pub(super) fn read(&self, now_ns: u64, span: usize) -> Slot {
         // The nanosecond `now_ns` belongs to the span.
         let first = now_ns.saturating_add(1).saturating_sub(SPANS_NS[span]) / slot_ns(span);

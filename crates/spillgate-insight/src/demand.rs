@@ -1,38 +1,39 @@
-//! The burst and the rate that a caller needs. The burst is the highest debt of a bucket that has the limit's rate, and no
-//! depth.
+//! The burst and the rate that a caller needs. The burst is the highest debt of a bucket that has the limit's rate and
+//! no maximum.
 //!
-//! Requests that were refused can come again, and such a retry looks like a new request. So a caller has two figures. The
-//! upper figure counts every unit that was asked for. The lower figure counts units that were refused only once: a later
-//! request takes them up. The truth is between them.
+//! A refused request can come again, and such a retry looks like a new request. So a caller has two figures. The upper
+//! figure counts every unit that was asked for. The lower figure counts refused units only once: it takes the next
+//! units that the caller asks for as their retry. The truth is between the two figures.
 
 use super::MINUTE_NS;
 use super::model::Model;
 
-/// One of the two figures of a caller: what it needs, if its requests are counted in one of the two ways.
+/// What a caller needs, by one of the two ways of counting.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Demand {
     /// The debt of the bucket when the caller last asked, in units.
     pub(super) debt: f64,
-    /// The first request after the caller was last idle.
+    /// When the caller became busy: the time of its first request after it was last idle.
     busy_since_ns: u64,
-    /// The units since then.
+    /// The units since `busy_since_ns`.
     units: f64,
     /// The minutes in which the caller was above the rate. Bit 0 is the minute of its last request.
     pub(super) above_minutes: u64,
-    /// The units in the window of the limit that is now. 0 if the limit has no window.
+    /// The units in the current window of the limit. 0 if the limit has no window.
     pub(super) window_units: f64,
 }
 
 impl Demand {
-    /// Lets time pass, in which the rate makes up for a part of the debt.
+    /// Lets time pass, which pays back debt at the rate of the limit.
     pub(super) fn pass(&mut self, model: &Model, elapsed_ns: u64) {
         self.debt = self.debt_after(model, elapsed_ns);
     }
 
-    /// Adds `units` at the time `now_ns`. Returns the units per nanosecond since the caller became busy, which are 0 until it
-    /// was busy for long enough.
+    /// Adds `units` at the time `now_ns`. Returns the units per nanosecond since the caller became busy, or 0 if it has
+    /// not been busy for long enough.
     ///
-    /// `refused` says whether the limit refused the request. The caller is not above the rate before `refusing_since_ns`.
+    /// `refused` says whether the limit refused the request. Time before `refusing_since_ns` does not count as above
+    /// the rate.
     pub(super) fn add(&mut self, model: &Model, now_ns: u64, units: f64, refused: bool, refusing_since_ns: u64) -> f64 {
         if self.debt <= 0.0 && self.is_idle(model, now_ns) {
             (self.busy_since_ns, self.units) = (now_ns, 0.0);
@@ -51,13 +52,13 @@ impl Demand {
         if busy_ns > 0 && busy_ns >= model.judged_ns { self.units / float(busy_ns) } else { 0.0 }
     }
 
-    /// Returns whether the caller, which has no debt now, has left much of the rate unused since it became busy. A window can
-    /// admit a little less than the rate, so a caller of a limit with windows may leave one limit unused.
+    /// Returns whether the caller, which has no debt now, has left much of the rate unused since it became busy.
+    /// Windows can admit a little less than the rate, so with windows a caller may leave up to one limit unused.
     fn is_idle(&self, model: &Model, now_ns: u64) -> bool {
         !model.has_windows() || float(now_ns - self.busy_since_ns) * model.rate - self.units > model.burst
     }
 
-    /// Returns whether the bucket is empty after `elapsed_ns` more: the rate has made up for all that was asked.
+    /// Returns whether no debt is left after `elapsed_ns` more.
     pub(super) fn is_paid(&self, model: &Model, elapsed_ns: u64) -> bool {
         self.debt_after(model, elapsed_ns) <= 0.0
     }
@@ -67,12 +68,13 @@ impl Demand {
     }
 }
 
-/// Returns whether `units` are more than `limit`. A sum of floats can be wrong by a small part of itself.
+/// Returns whether `units` are more than `limit`, by more than the rounding error of a sum of floats.
 pub(super) fn exceeds(units: f64, limit: f64) -> bool {
     units > limit + 1e-9 * limit.max(1.0)
 }
 
-/// Returns the minutes from the one time to the other. Bit 0 is the last minute.
+/// Returns one bit for each minute from `from_ns` to `to_ns`. Bit 0 is the last minute, and earlier minutes than bit 63
+/// have no bit.
 fn minutes(from_ns: u64, to_ns: u64) -> u64 {
     let earlier = to_ns / MINUTE_NS - from_ns / MINUTE_NS;
     if earlier >= 63 { u64::MAX } else { (2 << earlier) - 1 }

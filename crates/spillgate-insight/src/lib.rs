@@ -23,7 +23,8 @@
 //! assert_eq!(report.verdict, Verdict::NeverBinding);
 //! ```
 //!
-//! Counting allocates no memory: [`LimitInsight::new`] has allocated all of it. A report without enough requests says so.
+//! Counting allocates no memory, because [`LimitInsight::new`] allocates all of it. If there were too few requests for
+//! a verdict, the report says so.
 
 #![warn(missing_docs)]
 
@@ -62,23 +63,25 @@ pub const SPANS_NS: [u64; 3] = [60_000_000_000, 600_000_000_000, 3_600_000_000_0
 const LONGEST_SPAN_NS: u64 = SPANS_NS[SPANS_NS.len() - 1];
 const MINUTE_NS: u64 = 60_000_000_000;
 
-/// A take can be late, because a store answered late: the deadline of a server's store is at most a minute. A take that is older
-/// than the newest one by more than this is not late. Then the clock was set back, and the counting begins again.
+/// A take that is older than the newest one by more than this means that the clock was set back, and the counting
+/// begins again. A smaller difference means a late answer of a store: the deadline of a server's store is at most a
+/// minute.
 const STEP_NS: u64 = 120_000_000_000;
 
 /// A sample is divided into parts of at least this many callers, so that threads seldom wait for each other.
 const PART_CALLERS: usize = 256;
 const MAX_PARTS: usize = 16;
 
-/// How much memory insight uses for a limit, and what it keeps.
+/// How many callers of a limit insight watches, and what it keeps about them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The number of callers in the sample, at most 65,536. A caller takes about 600 bytes.
     pub callers: usize,
-    /// Whether the names of the callers with the most units are kept. They can be personal data.
+    /// Whether the names of the callers with the most units are kept. Names can be personal data.
     pub names: bool,
-    /// A secret number that is mixed with the key of each caller. It is needed if keys are hashed with a secret that callers know:
-    /// such callers could choose who is in the sample. With 0, keys are not mixed. Readings merge only if the number is the same.
+    /// A secret number that is mixed with the key of each caller. It is needed if callers know the secret with which
+    /// keys are hashed, because they could then choose who is in the sample. With 0, keys are not mixed. Readings can
+    /// be merged only if they have the same number.
     pub seed: u64,
 }
 
@@ -101,43 +104,43 @@ pub struct LimitInsight {
     slots: Mutex<Slots>,
 }
 
-/// One take, as a limit decided it.
+/// A take and the decision of a limit on it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Take {
     units: u64,
     /// Whether this limit refused.
     refused: bool,
-    /// Whether the caller was refused, by this limit or by another one. The caller may then ask again.
+    /// Whether the request was refused, by this limit or by another one. The caller may then ask again.
     may_return: bool,
     limit: u64,
     remaining: u64,
     reason: Reason,
     wait: Wait,
-    /// The time of the store's clock, which windows begin by. 0 if it is the clock of the program.
+    /// The time of the store's own clock, by which the windows begin. 0 if the store uses the clock of the program.
     store_ns: u64,
 }
 
 impl Take {
-    /// Makes a take of `units` units that `decision` decided. If it was refused, the caller knows that, and may ask again.
+    /// Makes a take of `units` units from its decision. If the decision is a refusal, the caller may ask again.
     #[must_use]
     #[inline]
     pub fn of(units: u64, decision: &Decision) -> Take {
         let Decision { limit, remaining, reason, retry_after, .. } = *decision;
         let refused = !decision.allowed;
-        // Floats hold all whole numbers up to this one.
+        // A float can represent every whole number up to this one.
         let units = units.min(MAX_UNITS);
         Take { units, refused, may_return: refused, limit, remaining, reason, wait: retry_after, store_ns: 0 }
     }
 
-    /// Returns the same take, of a request that passed or not. A caller whose request was refused may ask again, even if
-    /// this limit did not refuse. In shadow mode a request passes although limits refuse.
+    /// Returns the same take, as part of a request that passed or was refused. A caller whose request was refused may
+    /// ask again, even if this limit did not refuse. In shadow mode, a request passes although limits refuse.
     #[must_use]
     pub const fn of_request(self, passed: bool) -> Take {
         Take { may_return: !passed, ..self }
     }
 
-    /// Returns the same take, as a store decided it that has a clock of its own. `time` is [`Verdict::now`](spillgate_core::Verdict). The
-    /// windows of the limit begin by that clock.
+    /// Returns the same take, decided by a store that has a clock of its own. `time` is
+    /// [`Verdict::now`](spillgate_core::Verdict), and the windows of the limit begin by this clock.
     #[must_use]
     pub const fn decided_at(self, time: Time) -> Take {
         Take { store_ns: time.as_nanos(), ..self }
@@ -148,8 +151,8 @@ impl Take {
         self.limit.saturating_sub(self.remaining)
     }
 
-    /// Returns the part of the limit that is used after the request, in thousandths, rounded up. It is a part of the whole limit,
-    /// even if a share of it decided.
+    /// Returns the part of the limit that is used after the request, in thousandths, rounded up. It is a part of the
+    /// whole limit, even if the server decided by its share of the limit.
     fn used_permille(&self, model: &Model) -> u16 {
         let permille = self.used() as f64 / self.limit.max(model.capacity).max(1) as f64 * 1000.0;
         let below = permille as u16;
@@ -161,8 +164,8 @@ impl Take {
         self.refused && self.reason == Reason::CostAboveCapacity && !self.is_of_share(model)
     }
 
-    /// Returns whether only a part of the limit decided. While a shared store fails, a server decides by its share of the limit.
-    /// A refusal by a share says nothing about the limit.
+    /// Returns whether the server decided by its share of the limit, because a shared store failed. A refusal by a
+    /// share says nothing about the limit.
     fn is_of_share(&self, model: &Model) -> bool {
         self.limit < model.capacity
     }
@@ -188,11 +191,11 @@ impl LimitInsight {
 
     /// Counts a take of the caller with the key `key`. Allocates no memory.
     ///
-    /// `now` is the time of the program's clock when the decision began. All takes and readings need the same clock, even if a
-    /// store has [another one](Take::decided_at). A take that is older than the newest one by more than two minutes means that
-    /// the clock was set back. Then the counting begins again.
+    /// `now` is the time of the program's clock when the decision began. All takes and readings need the same clock,
+    /// even if a store has [another one](Take::decided_at). If a take is older than the newest one by more than two
+    /// minutes, the clock was set back, and the counting begins again.
     ///
-    /// `key` is the hash with a secret that a store gets ([`KeyHasher`](spillgate_limiter::KeyHasher)).
+    /// `key` is the secret hash that the store gets too, from a [`KeyHasher`](spillgate_limiter::KeyHasher).
     #[inline]
     pub fn count(&self, now: Time, key: u128, take: &Take) {
         self.count_named(now, key, take, || CallerName::of([]));
@@ -219,7 +222,7 @@ impl LimitInsight {
         self.samples[hash as usize & (self.samples.len() - 1)].count(&self.model, now_ns, hash, take);
     }
 
-    /// Adds a slot of one tally that has ended. Other threads may have counted before the clock was set back.
+    /// Adds a slot of time that one tally has finished. If another tally has much later takes, the clock was set back.
     #[cold]
     fn end_slot(&self, now_ns: u64, began_ns: u64, slot: &Slot) {
         if self.newest_ns() > now_ns.saturating_add(STEP_NS) {
@@ -228,7 +231,6 @@ impl LimitInsight {
         self.slots.lock().add(began_ns, slot);
     }
 
-    /// Returns the time of the newest take.
     fn newest_ns(&self) -> u64 {
         self.tallies.iter().map(|tally| tally.lock().newest_ns()).max().unwrap_or(0)
     }
@@ -265,8 +267,8 @@ impl LimitInsight {
         reading
     }
 
-    /// Returns how long the callers have to wait that were refused in the minute before `now`, or before the newest take if that is
-    /// later. It is a small part of a [reading](LimitInsight::read), for programs that need it often.
+    /// Returns the waits of the callers that were refused in the minute before `now`, or before the newest take if that
+    /// is later. This is a small part of a [reading](LimitInsight::read), for programs that need it often.
     ///
     /// ```
     /// use spillgate::insight::{LimitInsight, Options, Take};
@@ -288,10 +290,11 @@ impl LimitInsight {
     }
 }
 
-/// Returns the hash of a caller: the lowest bits of its key, mixed with a secret number. The highest bits choose the slot of a
-/// Redis Cluster, so other callers can have the same ones.
+/// Returns the hash of a caller: the lowest 64 bits of its key, mixed with a secret number. Many callers can have the
+/// same highest bits, because these choose the slot of a Redis Cluster.
 ///
-/// The halves of a product are folded together, so that the number changes all bits. With 0, nothing changes.
+/// The halves of a product are folded together, so that the secret number changes all bits. With 0, the hash is the
+/// bits of the key.
 #[inline]
 fn mixed(key: u128, seed: u64) -> u64 {
     let product = u128::from(key as u64 ^ seed) * u128::from(seed.rotate_left(32) | 1);

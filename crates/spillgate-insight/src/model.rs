@@ -14,7 +14,7 @@ const BUSY_BURSTS: f64 = 10.0;
 pub(super) enum Counting {
     /// A token bucket.
     Bucket,
-    /// A queue, which requests leave at the rate of the limit.
+    /// A leaky bucket: a queue, which requests leave at the rate of the limit.
     Queue,
     /// Permits of a concurrency limit. They have no rate.
     Permits,
@@ -22,25 +22,27 @@ pub(super) enum Counting {
     Aligned,
     /// A window begins at the first request of a caller.
     FirstHit,
-    /// The window ends at each request. Its count is between those of one and of two aligned windows.
+    /// A window ends at each request. Insight counts aligned windows: the true count is at least that of the current
+    /// one, and at most that of the last two together.
     Sliding,
 }
 
-/// The numbers of a limit that insight compares with. A reading has them, so that it can be judged elsewhere.
+/// The numbers of a limit that insight compares with. They are a part of each reading, so that a reading can be judged
+/// elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Model {
-    /// The units in each window, or the permits of a concurrency limit.
+    /// The number of units in each window, or the number of permits of a concurrency limit.
     pub(super) limit: u64,
-    /// The burst of a token bucket, the queue length plus 1 of a queue, or else the limit.
+    /// The burst of a token bucket, the queue length plus 1 of a leaky bucket, or else the limit.
     pub(super) capacity: u64,
     pub(super) counting: Counting,
     /// Units per nanosecond. 0 if the limit has no rate.
     pub(super) rate: f64,
-    /// The most units that can be used at once, with the soft share.
+    /// The most units that can be used at one time, including the soft share.
     pub(super) burst: f64,
     /// The window in nanoseconds. 0 if the limit has none.
     pub(super) window_ns: u64,
-    /// How long a caller must be busy before it is above the rate.
+    /// How long a caller must be busy before insight says that it is above the rate, in nanoseconds.
     pub(super) judged_ns: u64,
     /// Whether a refusal changes nothing: it costs no units, and it starts no penalty.
     pub(super) refuses_free: bool,
@@ -79,12 +81,11 @@ impl Model {
         }
     }
 
-    /// Returns whether the limit is a token bucket whose burst was chosen.
+    /// Returns whether the limit is a token bucket whose burst differs from its limit.
     pub(super) const fn has_own_burst(&self) -> bool {
         matches!(self.counting, Counting::Bucket) && self.capacity != self.limit
     }
 
-    /// Returns whether the limit counts in windows.
     pub(super) const fn has_windows(&self) -> bool {
         matches!(self.counting, Counting::Aligned | Counting::FirstHit | Counting::Sliding)
     }

@@ -1,12 +1,11 @@
-//! A small hash index: it finds the position of a hash in a list.
+//! A small hash index, which finds the position of a hash in a list.
 //!
-//! The lists of insight have a fixed capacity. This index therefore never grows, and a request that uses it allocates no
+//! The lists of insight have a fixed capacity, so this index never grows, and a request that uses it allocates no
 //! memory. The hashes are secret and evenly distributed, so their bits are used without further mixing.
 
 /// Marks a cell without a position.
 const EMPTY: u16 = u16::MAX;
 
-/// The positions of hashes in a list.
 #[derive(Debug)]
 pub(super) struct Positions {
     cells: Box<[u16]>,
@@ -43,7 +42,7 @@ impl Positions {
         self.cells[cell] = u16::try_from(position).unwrap_or(EMPTY);
     }
 
-    /// Replaces all positions: the list has these hashes now.
+    /// Replaces all positions by those of a list with these hashes.
     pub(super) fn rebuild(&mut self, hashes: impl Iterator<Item = u64>) {
         self.cells.fill(EMPTY);
         for (position, hash) in hashes.enumerate() {
@@ -51,8 +50,8 @@ impl Positions {
         }
     }
 
-    /// The lowest bits choose the part of the sample, and the highest bits decide which callers are in the sample. The bits between
-    /// them choose the cell.
+    /// A hash has three uses. Its lowest bits choose the part of the sample, its highest bits decide whether the caller
+    /// is in the sample, and the bits between them choose the cell.
     fn first(&self, hash: u64) -> usize {
         (hash >> 8) as usize & self.mask()
     }

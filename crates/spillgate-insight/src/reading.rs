@@ -1,6 +1,7 @@
 //! What insight has counted for one limit at one time. Readings of several servers can be merged.
 //!
-//! A reading has the figures of single callers, which the merging needs. [`Report`](super::Report) sums them up.
+//! A reading has figures of single callers, because merging needs them. A [`Report`](super::Report) has percentiles and
+//! estimates instead.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,18 +11,18 @@ use super::waits::Waits;
 use super::{MINUTE_NS, SPANS_NS};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// What insight has counted for one limit.
+/// The counts and callers of one limit, as insight knows them at one time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Reading {
     pub(super) limit: Model,
     /// The time of the reading, in nanoseconds since the epoch.
     pub now_ns: u64,
-    /// When the counting began, in nanoseconds since the epoch. For several servers it is the latest time.
+    /// When the counting began, in nanoseconds since the epoch. In a merged reading, it is the latest of these times.
     pub since_ns: u64,
-    /// The earliest time when a server began to count.
+    /// The earliest time when a server began to count, in nanoseconds since the epoch.
     pub first_since_ns: u64,
-    /// The last minute, ten minutes and hour.
+    /// The figures of the last minute, the last ten minutes and the last hour.
     pub spans: [Span; SPANS_NS.len()],
     /// The callers with the most allowed units.
     pub top_allowed: TopCallers,
@@ -33,13 +34,14 @@ pub struct Reading {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Span {
-    /// Requests and units. They are of a time that is at most one sixth longer than the span.
+    /// Numbers of requests and units, for a time that is at most one sixth longer than the span.
     pub counts: Counts,
     /// How long refused callers have to wait.
     pub waits: Waits,
-    /// The most units of its limit that a caller used at one time, in the time of the counts. The caller need not be in the sample.
+    /// The most units of the limit that any caller used at one time, in the time of `counts`. The caller need not be in
+    /// the sample.
     pub used: u64,
-    /// The callers.
+    /// The callers, or a fair sample of them if there are many.
     pub sampled: Sampled,
 }
 
@@ -47,7 +49,7 @@ pub struct Span {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Requests that asked this limit.
+    /// Requests on which this limit decided.
     pub requests: u64,
     /// Requests that this limit refused.
     pub refused_requests: u64,
@@ -57,7 +59,7 @@ pub struct Counts {
     pub refused_units: u64,
     /// Refused requests that cost more than the limit allows at once. They can never pass.
     pub oversized_requests: u64,
-    /// Requests that a queue refused although it had room: their turn came later than they wait.
+    /// Requests that a queue refused although it was not full: their turn would come later than they can wait.
     pub unwaited_requests: u64,
 }
 
@@ -68,7 +70,7 @@ pub struct Sampled {
     /// The sample has every caller of the span whose hash is below this number. If the number is the largest one, the
     /// sample has every caller.
     pub threshold: u64,
-    /// The callers.
+    /// The callers in the sample, in no particular order.
     pub callers: Vec<SampledCaller>,
 }
 
@@ -90,29 +92,31 @@ pub struct SampledCaller {
     pub above_lower: bool,
     /// Whether the caller was above the rate, if all units count.
     pub above_upper: bool,
-    /// Whether the rate has made up for all that the caller asked for.
+    /// Whether the rate of the limit has paid back all units that the caller asked for.
     pub paid: bool,
-    /// The burst that lets all requests of the caller pass: at least, and at most. The second number is `None` if other
-    /// servers also took units.
+    /// The burst that lets all requests of the caller pass: a lower and an upper bound. The upper bound is `None` if
+    /// other servers also took units.
     pub burst: (u64, Option<u64>),
-    /// The highest count of a window: at least, and at most. `None` if no units were asked for, or there are only permits.
+    /// The highest count of a window: a lower and an upper bound. `None` if no units were asked for, or if the limit
+    /// has permits.
     pub window: Option<(u64, u64)>,
-    /// The highest rate in units per second at which the caller asked for long enough. All units count, so retries do too. It
-    /// is 0 if the caller was never busy for long enough, and `None` if it is not known.
+    /// The highest rate at which the caller asked for long enough, in units per second. Retries count too. It is 0 if
+    /// the caller was never busy for long enough, and `None` if it is not known.
     pub rate: Option<f64>,
-    /// The most that the caller used of its limit at one time, in thousandths.
+    /// The most that the caller used of its limit at one time, in thousandths of the limit.
     pub used_permille: u16,
 }
 
-/// The callers with the most units. Their counts lose half of their value in ten minutes.
+/// The callers with the most units. All counts are halved every ten minutes, so that old units do not hide new ones.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct TopCallers {
     /// The units of all callers.
     pub units: u64,
-    /// Each count is too low by this many units, at most. A caller with more units is in the list.
+    /// Each count is too low by at most this many units. Every caller with more units than this is in the list.
     pub missing: u64,
-    /// The units of the caller with the most: at least, and at most. They stay if the callers are not shown.
+    /// The units of the caller with the most: a lower and an upper bound. They stay in the reading if the callers are
+    /// removed.
     pub highest: (u64, u64),
     /// The callers, those with the most units first.
     pub callers: Vec<TopCaller>,
@@ -126,7 +130,7 @@ pub struct TopCaller {
     pub id: CallerId,
     /// The beginning of its name, if names are kept.
     pub name: Option<String>,
-    /// The number of units, at least.
+    /// A lower bound of the units of this caller.
     pub units: u64,
 }
 
@@ -152,8 +156,9 @@ impl Reading {
     ///
     /// Callers with the same id become one. The servers must therefore hash keys with the same secret.
     ///
-    /// A caller whose requests went to several servers has one rate for all of them. So its debts do not add up: only its
-    /// counts of windows do. Its burst is at least the highest lower figure. An upper end is known only if it asks for little.
+    /// A caller whose requests went to several servers has only one rate for all of them. So the debts that the servers
+    /// counted cannot be added, but counts of windows can. The burst is at least the highest lower bound. An upper
+    /// bound is known only if the caller asks for little.
     pub fn merge(&mut self, other: &Reading) {
         let now_ns = self.now_ns.max(other.now_ns);
         let later = |reading: &Reading| now_ns / MINUTE_NS - reading.now_ns / MINUTE_NS;
@@ -190,7 +195,7 @@ impl Default for Sampled {
 }
 
 impl Sampled {
-    /// Adds callers that other hashes belong to, with the threshold of their sample.
+    /// Adds callers, with the threshold of the sample that they come from.
     pub(super) fn add(&mut self, threshold: u64, callers: impl Iterator<Item = SampledCaller>) {
         self.callers.extend(callers);
         self.lower_threshold(threshold);
@@ -202,7 +207,8 @@ impl Sampled {
         self.callers.retain(|caller| caller.id.0 < threshold || threshold == u64::MAX);
     }
 
-    /// Adds the callers of another server. `later` is by how many minutes the merged reading is later than each of the two.
+    /// Adds the callers of another server. `later` has the minutes by which the merged reading is later than each of
+    /// the two.
     fn merge(&mut self, other: &Sampled, model: &Model, later: [u64; 2]) {
         self.callers.iter_mut().for_each(|caller| caller.shift_minutes(later[0]));
         let shifted = |caller: &SampledCaller| {
@@ -227,20 +233,20 @@ impl SampledCaller {
         self.above_minutes = shifted(self.above_minutes, minutes);
     }
 
-    /// Says that other servers also took units of this caller, so that these figures have no upper end.
+    /// Marks the caller as one of which other servers also took units. Its figures then have no upper bound.
     pub(super) fn share(&mut self) {
         (self.burst.1, self.rate) = (None, None);
         (self.above_upper, self.paid) = (true, false);
     }
 
-    /// Returns the most that the caller used of its limit at one time, as a share.
+    /// Returns the most that the caller used of its limit at one time: 1 is the whole limit.
     pub(super) fn used_share(&self) -> f64 {
         f64::from(self.used_permille) / 1000.0
     }
 
     /// Adds the figures of the same caller at another server.
     fn merge(&mut self, other: &SampledCaller, model: &Model) {
-        // A window that begins at a first hit can touch two of another server.
+        // A window that begins at a first hit can overlap two windows of another server.
         let touched = if model.counting == Counting::FirstHit { 2 } else { 1 };
         self.window = match (self.window, other.window) {
             (Some(a), Some(b)) => Some((a.0.max(b.0), a.1.saturating_add(b.1).saturating_mul(touched))),
@@ -261,8 +267,8 @@ impl SampledCaller {
         let highest = self.window.map_or(u64::MAX, |window| window.1.saturating_mul(2));
         let rate = self.rate.zip(other.rate).map(|(a, b)| a + b);
         self.share();
-        // A time t touches at most t / window + 2 windows, and half of `highest` is the most of one. So if that is less than the
-        // limit, no burst is above `highest`.
+        // A time t touches at most t / window + 2 windows, and each has at most half of `highest`. So if `highest` is
+        // not above the limit, no burst is above `highest`.
         if highest <= model.limit.min(model.capacity) && rate == Some(0.0) {
             (self.burst.1, self.rate) = (Some(highest), rate);
             self.above_upper = self.above_lower;
@@ -270,7 +276,7 @@ impl SampledCaller {
     }
 }
 
-/// Shifts minutes, because a reading is later.
+/// Shifts the bits of minutes for a reading that is `later` minutes later.
 pub(super) fn shifted(minutes: u64, later: u64) -> u64 {
     u32::try_from(later).ok().and_then(|later| minutes.checked_shl(later)).unwrap_or(0)
 }
@@ -332,10 +338,10 @@ impl<'de> Deserialize<'de> for CallerId {
 }
 
 impl CallerName {
-    /// The number of bytes of a name that are kept.
+    /// The number of bytes of a name that are kept. The rest is cut off.
     pub const BYTES: usize = 64;
 
-    /// Keeps the beginning of the parts of a name, one after the other.
+    /// Joins the parts of a name, and keeps the beginning.
     ///
     /// ```
     /// use spillgate::insight::CallerName;

@@ -16,7 +16,7 @@ use super::verdict::{Judged, Verdict};
 pub struct Report {
     /// Whether the limit works.
     pub verdict: Verdict,
-    /// Why this is the verdict, in one or two sentences.
+    /// Why this is the verdict, in a few sentences.
     pub reason: String,
     /// A limit that is probably better. `None` if no change is advised.
     pub suggestion: Option<Suggestion>,
@@ -36,22 +36,22 @@ pub struct Report {
 pub struct SpanReport {
     /// The length of the span in nanoseconds.
     pub span_ns: u64,
-    /// Requests and units.
+    /// How many requests and units the limit had, and how many of them it refused.
     #[serde(flatten)]
     pub counts: Counts,
-    /// How long refused callers have to wait.
+    /// How long refused callers have to wait. `None` if no wait was counted.
     pub waits: Option<WaitPercentiles>,
-    /// Distinct callers.
+    /// Estimates of how many different callers there were.
     pub callers: Callers,
     /// The burst that lets all requests of a caller pass. `None` if the limit has no rate, or no caller is known.
     pub burst_needed: Option<Percentiles>,
-    /// The highest count of a window, if the limit has windows.
+    /// The highest count of a window. `None` if the limit has no windows.
     pub window_count: Option<Percentiles>,
-    /// How much of its limit a caller uses at its highest: 1 is the whole limit. Both ends of each range are equal.
+    /// How much of its limit a caller used at its highest: 1 is the whole limit. Both ends of each range are equal.
     pub use_share: Option<Percentiles>,
 }
 
-/// Distinct callers of a span.
+/// Estimates of how many different callers of each kind a span had.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Callers {
@@ -63,27 +63,27 @@ pub struct Callers {
     pub above_rate: Estimate,
 }
 
-/// An estimated number.
+/// A number that was estimated from a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Estimate {
-    /// The number.
+    /// The estimate, which is exact if the sample has every caller.
     pub value: f64,
     /// The standard error of the number, relative to it. 0 if the number is exact.
     pub relative_error: f64,
 }
 
-/// A figure of which only two ends are known.
+/// A figure that is known only to be between two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Range {
-    /// The figure is not smaller.
+    /// The lower end.
     pub at_least: f64,
-    /// The figure is not larger. `None` if nothing is known of that.
+    /// The upper end. `None` if it is not known.
     pub at_most: Option<f64>,
 }
 
-/// A figure of the callers of a limit.
+/// How a figure is distributed among the callers of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Percentiles {
@@ -95,11 +95,12 @@ pub struct Percentiles {
     pub highest: Range,
 }
 
-/// How long refused callers have to wait, in nanoseconds. Each is rounded up by a quarter at most, and never above the longest wait.
+/// How long refused callers have to wait, in nanoseconds. Each figure is rounded up by at most a quarter, and never
+/// above the longest wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WaitPercentiles {
-    /// The median.
+    /// Half of the waits are not longer.
     pub median_ns: u64,
     /// Nine of ten waits are not longer.
     pub p90_ns: u64,
@@ -108,7 +109,7 @@ pub struct WaitPercentiles {
 }
 
 impl Reading {
-    /// Sums up the reading.
+    /// Turns the reading into percentiles, estimates and a verdict.
     #[must_use]
     pub fn report(&self) -> Report {
         let model = self.limit;
@@ -164,7 +165,7 @@ impl WaitPercentiles {
 }
 
 impl Estimate {
-    /// Estimates how many callers of the span there are for which `counts` returns true.
+    /// Estimates the number of callers of the span for which `counts` returns true.
     fn of(sampled: &Sampled, counts: impl Fn(&SampledCaller) -> bool) -> Estimate {
         let found = sampled.callers.iter().filter(|caller| counts(caller)).count() as f64;
         if sampled.threshold == u64::MAX {

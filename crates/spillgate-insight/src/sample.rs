@@ -14,10 +14,11 @@ use super::positions::Positions;
 use super::reading::Sampled;
 use super::{LONGEST_SPAN_NS, MINUTE_NS, SPANS_NS, Take};
 
-/// One more than the minutes of the longest span, because a span begins within a minute.
+/// One more than the minutes of the longest span, because a span can begin within a minute.
 const MINUTES: usize = (LONGEST_SPAN_NS / MINUTE_NS) as usize + 1;
 
-/// A sample that threads share. Few callers of a large limit are in the sample, and for the others a thread only reads.
+/// A sample that threads share. If a limit has many callers, few of them are in the sample. For the others, a thread
+/// only reads `known`, without a lock.
 #[derive(Debug)]
 pub(super) struct SharedSample {
     known: Known,
@@ -33,7 +34,7 @@ struct Known {
 }
 
 impl SharedSample {
-    /// Makes a sample of `kept` callers, at least.
+    /// Makes a sample that keeps at least `kept` callers, if there are so many.
     pub(super) fn new(kept: usize) -> SharedSample {
         let known = Known { threshold: AtomicU64::new(u64::MAX), minute: AtomicU64::new(0) };
         SharedSample { known, sample: Mutex::new(Sample::new(kept)) }
@@ -42,7 +43,8 @@ impl SharedSample {
     /// Counts a take of the caller with the hash `hash`, if the caller is in the sample.
     #[inline]
     pub(super) fn count(&self, model: &Model, now_ns: u64, hash: u64, take: &Take) {
-        // The threshold rises only when a minute begins. A thread that sees the minute sees its threshold too.
+        // The threshold rises only when a minute begins, and a thread that sees a minute also sees its threshold. So a
+        // caller at or above the threshold can be skipped here.
         let same_minute = self.known.minute.load(Ordering::Acquire) == now_ns / MINUTE_NS;
         if same_minute && hash >= self.known.threshold.load(Ordering::Relaxed) {
             return;
@@ -58,7 +60,6 @@ impl SharedSample {
         }
     }
 
-    /// Forgets all callers.
     pub(super) fn clear(&self) {
         let mut sample = self.sample.lock();
         sample.clear();
@@ -75,7 +76,7 @@ impl SharedSample {
 /// The callers with the smallest hashes.
 #[derive(Debug)]
 struct Sample {
-    /// Every caller that asked since the beginning of its spans, and whose hash is below the threshold.
+    /// The callers of the longest span whose hashes are below the threshold.
     callers: Vec<Caller>,
     positions: Positions,
     /// The number of callers that stay if the list is full.
@@ -84,13 +85,13 @@ struct Sample {
     /// The lowest threshold of each minute. The index is the number of the minute since the epoch, modulo the length.
     thresholds: [u64; MINUTES],
     minute: u64,
-    /// The hashes of all callers, while they are ordered.
+    /// Memory for the hashes of all callers. `shrink` uses it to find the new threshold.
     hashes: Vec<u64>,
 }
 
 impl Sample {
     fn new(kept: usize) -> Sample {
-        // A quarter more, so that the list is ordered only after that many new callers.
+        // The list is a quarter longer than `kept`, so that a new threshold is needed only after that many new callers.
         let capacity = kept + kept.div_ceil(4);
         Sample {
             callers: Vec::with_capacity(capacity),
@@ -103,7 +104,6 @@ impl Sample {
         }
     }
 
-    /// Forgets all callers.
     fn clear(&mut self) {
         self.callers.clear();
         self.positions.rebuild(std::iter::empty());
@@ -142,7 +142,8 @@ impl Sample {
         Some(self.callers.len() - 1)
     }
 
-    /// Removes callers that no span has any more and, if too many are left, those with the largest hashes.
+    /// Removes callers that are in no span any more. If there are still too many, also removes those with the largest
+    /// hashes.
     fn shrink(&mut self, now_ns: u64) {
         self.forget(now_ns);
         if self.callers.len() > self.kept {

@@ -10,23 +10,24 @@ use super::model::{Counting, Model};
 use super::reading::SampledCaller;
 use super::report::quantile;
 
-/// A suggestion is this many times what callers were seen to use, so that they do not come near it.
+/// A suggestion is this many times what callers were seen to use, so that they stay well below it.
 const MARGIN: f64 = 2.0;
-/// A higher rate is suggested only if it is at most this many times the limit. Above, most requests can be retries.
+/// A higher rate is suggested only if it is at most this many times the limit. Above that, most requests can be
+/// retries.
 const MOST_TIMES: f64 = 4.0;
 
-/// A change of the numbers of a limit.
+/// Better numbers for a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Suggestion {
-    /// The units in each window.
+    /// The number of units in each window, or the number of permits of a concurrency limit.
     pub limit: u64,
     /// The burst. If it is given, the algorithm is the token bucket.
     pub burst: Option<u64>,
 }
 
-/// A rule of a rules file, as [`Suggestion::to_yaml`] needs it. Insight knows no rules: the rules of `spillgate` implement
-/// this trait.
+/// A rule of a rules file, as [`Suggestion::to_yaml`] needs it. Insight does not depend on the rules of `spillgate`, so
+/// these implement this trait.
 pub trait SuggestedRule {
     /// A limit of the rule.
     type Limit;
@@ -60,11 +61,11 @@ impl Suggestion {
         rule.with_suggestion(limit, self)
     }
 
-    /// Returns a lower limit for callers that use little. Nothing was refused, so each caller's needs are exact. `others` is the
-    /// most that callers outside the sample use in a window.
+    /// Returns a lower limit for callers that use little of it. Nothing was refused, so what each caller needs is
+    /// exactly known. `others` is the most that callers outside the sample use in a window.
     ///
-    /// A limit of twice the highest count of a window lets all pass: any time t touches at most t / window + 2 windows. For a
-    /// queue there is no number, because a lower rate makes callers wait for longer.
+    /// A limit of twice the highest count of a window lets all requests pass, because any time t touches at most t /
+    /// window + 2 windows. For a queue there is no suggestion, because a lower rate makes callers wait for longer.
     pub(super) fn lower(model: &Model, callers: &[SampledCaller], others: f64) -> Option<Suggestion> {
         let highest = |used: fn(&SampledCaller, &Model) -> Option<f64>| {
             let used: Option<Vec<f64>> = callers.iter().map(|caller| used(caller, model)).collect();
@@ -85,8 +86,8 @@ impl Suggestion {
     /// Returns a burst that is enough for 99 of 100 of the refused callers that keep to the rate, and for all callers that
     /// were not refused. `knows_all` says whether `callers` are all callers.
     ///
-    /// A window admits at most twice its limit around its edge, and a bucket at most its burst. So much is enough for callers that
-    /// are not known.
+    /// Callers that are not known get a burst as large as the limit could admit. Windows admit at most twice their
+    /// limit around the edge between two of them. A bucket admits at most its burst.
     pub(super) fn longer_burst(model: &Model, callers: &[SampledCaller], knows_all: bool) -> Option<Suggestion> {
         if model.counting == Counting::Queue {
             return None;
@@ -113,7 +114,8 @@ impl Suggestion {
         Suggestion::valid(model, rounded_up(limit), burst).filter(|_| asked <= MOST_TIMES * model.limit as f64)
     }
 
-    /// Makes a suggestion that a quota can have. A bucket can have only some high rates, so the limit can become a little higher.
+    /// Makes a suggestion that is valid as a quota. Not every high rate is valid for a bucket, so the limit can become
+    /// a little higher.
     fn valid(model: &Model, limit: u64, burst: Option<u64>) -> Option<Suggestion> {
         let window = Duration::from_nanos(model.window_ns);
         let build = |limit| match (burst, model.counting) {
@@ -131,7 +133,7 @@ impl Suggestion {
     }
 }
 
-/// Rounds up to two digits that people like to write: 1234 becomes 1300.
+/// Rounds up to two digits and zeros, which people like to write: 1234 becomes 1300.
 fn rounded_up(units: f64) -> u64 {
     let units = units.ceil().max(1.0);
     let step = 10_f64.powi((units.log10().floor() as i32 - 1).max(0));

@@ -1,7 +1,8 @@
-//! The counts of a limit by some of the threads, which one lock protects.
+//! The counts that one thread, or a few threads, have made for a limit.
 //!
-//! Most threads have a tally of their own, so that they seldom wait for each other, and the counts stay in the cache of one
-//! processor. A limit with a small sample has fewer tallies, so that it needs less memory. A reading adds up the tallies.
+//! Most threads have a tally of their own. So they seldom wait for each other, and the counts stay in the cache of one
+//! processor core. A limit with a small sample has fewer tallies, so that it needs less memory. A reading adds up the
+//! tallies.
 
 use std::num::NonZero;
 use std::sync::LazyLock;
@@ -20,7 +21,7 @@ thread_local! {
     static NUMBER: usize = THREADS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Returns the number of this thread: threads that count are numbered in turn.
+/// Returns the number of this thread. Threads are numbered in the order in which they first count.
 #[inline]
 pub(super) fn thread_number() -> usize {
     NUMBER.with(|number| *number)
@@ -32,13 +33,14 @@ pub(super) fn threads() -> usize {
     *THREADS
 }
 
-/// The counts of some threads. Tallies are in different cache lines.
+/// The counts of one thread or a few threads. Tallies are in different cache lines, so that threads do not slow each
+/// other down.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Tally {
     allowed: Top,
     refused: Top,
-    /// The counts of the slot of time that is now.
+    /// The counts of the current slot of time.
     slot: Slot,
     slot_ns: u64,
     /// The time of the newest take.
@@ -73,19 +75,17 @@ impl Tally {
         ended
     }
 
-    /// Returns the time of the newest take.
     pub(super) const fn newest_ns(&self) -> u64 {
         self.newest_ns
     }
 
-    /// Forgets all counts.
     pub(super) fn clear(&mut self) {
         self.allowed.clear();
         self.refused.clear();
         (self.slot, self.slot_ns, self.newest_ns) = (Slot::default(), 0, 0);
     }
 
-    /// Adds the counts of the slot that has not ended to `slots`.
+    /// Moves the counts of the current slot to `slots`.
     pub(super) fn flush(&mut self, slots: &mut Slots) {
         slots.add(self.slot_ns, &std::mem::take(&mut self.slot));
     }

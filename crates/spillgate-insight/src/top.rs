@@ -1,9 +1,9 @@
 //! The callers that take the most, in memory of fixed size.
 //!
-//! A list has a count for each of its callers. When it is full, the median count is subtracted from all of them, and
-//! callers without a count leave. Counts are therefore too low, by at most the sum of what was subtracted. This sum is
-//! below N / [`KEPT`] for N units in all, because each subtraction takes its amount from at least [`KEPT`] callers. So every
-//! caller with more than N / [`KEPT`] units is in the list.
+//! A list has a count for each of its callers. When the list is full, the median count is subtracted from all counts,
+//! and callers whose count is then 0 leave. Counts are therefore too low, by at most the sum of what was subtracted.
+//! This sum is below N / [`KEPT`] for N units in all, because each subtraction takes its amount from at least [`KEPT`]
+//! callers. So every caller with more than N / [`KEPT`] units is in the list.
 //!
 //! This is the algorithm of Misra and Gries (1982) with the faster subtraction of Anderson and others, "A high-performance
 //! algorithm for identifying frequent items in data streams" (2017). Space-Saving gives the same guarantee, but it searches
@@ -12,20 +12,19 @@
 use super::positions::Positions;
 use super::reading::{CallerId, CallerName, TopCaller, TopCallers};
 
-/// The number of callers that have a count above 0 after a subtraction, at most.
+/// After a subtraction, at most this many callers still have a count above 0.
 pub(super) const KEPT: usize = 48;
 const CAPACITY: usize = 2 * KEPT;
-/// All counts are halved whenever this time has passed since the epoch, so that old units do not hide new ones.
+/// All counts are halved at each multiple of this time since the epoch, so that old units do not hide new ones.
 pub(super) const HALF_LIFE_NS: u64 = 600_000_000_000;
 
-/// The callers with the most units.
 #[derive(Debug)]
 pub(super) struct Top {
     counted: Vec<Counted>,
     positions: Positions,
     /// The names of the callers, at the same positions. Empty if names are not kept.
     names: Vec<CallerName>,
-    /// The sum of what was subtracted from each count. Counts are too low by this much, at most.
+    /// The sum of what was subtracted from each count. Counts are too low by at most this much.
     missing: u64,
     units: u64,
     half_life: u64,
@@ -50,13 +49,12 @@ impl Top {
         }
     }
 
-    /// Forgets all callers.
     pub(super) fn clear(&mut self) {
         self.keep(|_| 0);
         (self.missing, self.units, self.half_life) = (0, 0, 0);
     }
 
-    /// Adds units of a caller. `name` writes its name, if the list keeps names.
+    /// Adds units of a caller. `name` makes the name of the caller, if the list keeps names.
     #[inline]
     pub(super) fn add(&mut self, now_ns: u64, hash: u64, units: u64, name: impl FnOnce() -> CallerName) {
         self.decay(now_ns);
@@ -105,7 +103,7 @@ impl Top {
         self.keep(|units| units >> halvings);
     }
 
-    /// Replaces each count by `changed` of it, and removes the callers whose count is then 0.
+    /// Replaces each count by the result of `changed`, and removes the callers whose count is then 0.
     fn keep(&mut self, changed: impl Fn(u64) -> u64) {
         let mut kept = 0;
         for position in 0..self.counted.len() {

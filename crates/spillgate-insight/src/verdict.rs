@@ -1,7 +1,7 @@
 //! The verdict on a limit: one of six statements, with a reason and, where it helps, a better limit.
 //!
-//! Two figures of a caller can disagree, because a refused request can come again. A caller is judged only if both agree.
-//! If too few refused callers can be judged, there is no verdict.
+//! A caller has a lower and an upper figure, because a refused request can come again. The caller is judged only if
+//! both figures agree. If too few refused callers can be judged, there is no verdict.
 
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ use spillgate_limiter::units::format_duration;
 
 /// No verdict is given on fewer requests.
 const MIN_REQUESTS: u64 = 100;
-/// No verdict is given if there were requests in fewer minutes.
+/// No verdict is given if there were requests in fewer minutes of the last hour.
 const MIN_MINUTES: usize = 3;
-/// A verdict that needs an hour of requests is given after this time, because there need not be requests in each minute.
+/// If a verdict needs an hour of requests, this time is enough, because there may be minutes without requests.
 const NEARLY_AN_HOUR_NS: u64 = LONGEST_SPAN_NS - 3 * MINUTE_NS;
-/// The figures of callers are of this time, at least.
+/// The figures of callers cover at least this time.
 const PEAKS_NS: u64 = LONGEST_SPAN_NS / 2;
 /// Callers are compared with each other only if there are this many.
 const MIN_CALLERS: usize = 10;
@@ -30,20 +30,21 @@ const HARDLY_USED: f64 = 0.5;
 const ABUSER_SHARE: f64 = 0.8;
 /// An abuser was refused at least this many times what its limit allows.
 const ABUSER_TIMES: f64 = 5.0;
-/// An abuser is one of few: the other refused callers are at most this share of all. Requests that can never pass are few too.
+/// There is an abuser only if at most this share of the callers is refused. There is a verdict only if at most this
+/// share of the requests can never pass.
 const FEW: f64 = 0.05;
 /// A limit is effective if it refuses at most this share of its callers.
 const REFUSES: f64 = 0.10;
 /// A limit is too strict if at least this share of its callers is above the rate.
 const ABOVE: f64 = 0.20;
-/// This share of the judged callers has to be of one kind.
+/// At least this share of the judged callers has to be of one kind.
 const MOST: f64 = 0.8;
 
 /// Whether a limit works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It refuses few callers, and the others pass. Or no caller needs to be refused.
+    /// The limit refuses few callers, and the others pass. Or it refuses none, but some use at least half of it.
     Effective,
     /// Many callers ask for more than the rate, most of the time.
     TooStrict,
@@ -51,7 +52,7 @@ pub enum Verdict {
     Bursts,
     /// No caller comes near the limit.
     NeverBinding,
-    /// Nearly all refused units are of one caller.
+    /// At least 80 % of the refused units are those of one caller.
     OneAbuser,
     /// What was seen is too little, or does not point in one direction.
     TooLittleToTell,
@@ -123,7 +124,7 @@ pub enum Urgency {
     Unknown,
 }
 
-/// A verdict with its reason.
+/// A verdict with its reason, and with a better limit if there is one.
 pub(super) struct Judged {
     pub(super) verdict: Verdict,
     pub(super) reason: String,
@@ -142,16 +143,16 @@ struct Kinds {
     bursty: usize,
 }
 
-/// The minutes of the last hour in which there were requests.
+/// What is known of the minutes of the last hour in which there were requests.
 #[derive(Clone, Copy, Debug, Default)]
 struct Minutes {
-    /// The number of these minutes.
+    /// The number of minutes with requests.
     asked: usize,
-    /// How many minutes ago the first one was.
+    /// How many minutes ago the first of them was.
     first: usize,
-    /// The number of those in which the limit was too low for many callers.
+    /// The number of minutes in which the limit was too low for many callers.
     strict: usize,
-    /// How many minutes ago the last one of those was.
+    /// How many minutes ago the last minute was in which the limit was too low.
     last_strict: usize,
 }
 
@@ -213,7 +214,7 @@ fn fitting(reading: &Reading, span: &Span) -> Judged {
     if let Some(reason) = abuser(reading).filter(|_| refused > 0 && refuses_few) {
         return Judged::new(Verdict::OneAbuser, reason);
     }
-    // Requests of two windows have all of a window in them, wherever it begins.
+    // A time as long as two windows contains one whole window, wherever windows begin.
     let windows_ns = match model.window_ns {
         window_ns @ 0..=LONGEST_SPAN_NS => (2 * window_ns).min(LONGEST_SPAN_NS),
         window_ns => window_ns,
@@ -250,7 +251,7 @@ fn fitting(reading: &Reading, span: &Span) -> Judged {
     refusing(span, model, &kinds, &minutes)
 }
 
-/// Judges a limit that refused nothing. Requests came for `watched_ns`.
+/// Judges a limit that refused nothing. `watched_ns` is the time in which requests came.
 fn unrefused(reading: &Reading, span: &Span, watched_ns: u64) -> Judged {
     let model = &reading.limit;
     let callers = &span.sampled.callers;
@@ -294,8 +295,8 @@ fn unrefused(reading: &Reading, span: &Span, watched_ns: u64) -> Judged {
     Judged { suggestion, ..Judged::new(Verdict::NeverBinding, reason) }
 }
 
-/// Returns how much of the limit the other callers use, if there are callers outside the sample: at least, and at most. It is the
-/// share of the rate, as the list of the callers with the most units has it for every caller.
+/// Returns how much of its rate a caller outside the sample uses at most: a lower and an upper bound, from the list of
+/// the callers with the most units. Both are 0 if the sample has every caller, or if the limit has no rate.
 fn others_share(reading: &Reading, span: &Span) -> (f64, f64) {
     if span.sampled.threshold == u64::MAX || reading.limit.rate <= 0.0 {
         return (0.0, 0.0);
@@ -305,14 +306,15 @@ fn others_share(reading: &Reading, span: &Span) -> (f64, f64) {
     (at_least as f64 / allowed, at_most as f64 / allowed)
 }
 
-/// Returns how long callers had a rate if their units in a list of top callers are divided by this time. All counts were halved
-/// when the half-life began. So the units are the sum of one half-life before, and of this one until now.
+/// Returns the time by which the units in a list of top callers are divided to get a rate. All counts are halved when a
+/// half-life begins. So at a steady rate, the units are those of one whole half-life and of the current one until now.
 fn counted_ns(reading: &Reading) -> f64 {
     let counted_ns = HALF_LIFE_NS + reading.now_ns % HALF_LIFE_NS;
     reading.now_ns.saturating_sub(reading.first_since_ns).min(counted_ns) as f64
 }
 
-/// Returns how much of the limit a caller uses, in a window or at once, at least and at most: 1 is the whole limit.
+/// Returns a lower and an upper bound of how much of the limit a caller uses, in a window or at once: 1 is the whole
+/// limit.
 fn used_share(caller: &SampledCaller, model: &Model) -> (f64, f64) {
     if model.counting == Counting::Permits {
         return (caller.used_share(), caller.used_share());
@@ -404,7 +406,7 @@ fn abuser(reading: &Reading) -> Option<String> {
     })
 }
 
-/// Returns a time as text, in whole seconds if it has any.
+/// Returns a time as text. A time of a second or more is cut to whole seconds.
 fn rounded_time(ns: u64) -> String {
     let time = Duration::from_nanos(ns);
     format_duration(if time.as_secs() > 0 { Duration::from_secs(time.as_secs()) } else { time })
@@ -451,7 +453,7 @@ impl Kinds {
         kinds
     }
 
-    /// Says which few callers are refused.
+    /// Returns a sentence about the few callers that are refused.
     fn effective(&self) -> String {
         let Kinds { all, refused, above, bursty } = *self;
         if refused == 0 {

@@ -1,17 +1,18 @@
-//! How long refused callers have to wait, in a table of fixed size.
+//! A histogram of how long refused callers have to wait, in memory of fixed size.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use spillgate_core::Wait;
 
-/// Waits below 2^20 ns, about a millisecond, are counted as one length.
+/// All waits below 2^20 ns, about a millisecond, count as one length.
 const SHORTEST_BITS: u32 = 20;
-/// Each doubling is divided into this many lengths.
+/// Between a length and its double, this many lengths are distinguished.
 const STEPS: u32 = 4;
-/// The lengths end above a year.
+/// The number of lengths. The longest of them is above a year.
 const LENGTHS: usize = 36 * STEPS as usize;
 
-/// How many refused callers have to wait how long. A length is exact to a quarter, and the longest wait is exact.
+/// A histogram: how many refused callers have to wait how long. A length is exact to a quarter, and the longest wait is
+/// exact.
 ///
 /// ```
 /// use spillgate::Wait;
@@ -24,7 +25,7 @@ const LENGTHS: usize = 36 * STEPS as usize;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Waits {
-    /// It comes first, so that it lies beside the counts that change with it.
+    /// The first field, so that it is in memory beside the other fields of a slot that change with it.
     longest_ns: u64,
     counts: [u32; LENGTHS],
 }
@@ -79,7 +80,7 @@ fn longest_ns(index: u32) -> u64 {
     u64::from(STEPS + index % STEPS) << (SHORTEST_BITS + index / STEPS - 2)
 }
 
-/// The longest wait, and the counts up to the last one that is not 0.
+/// Writes the longest wait, and the counts up to the last one that is not 0.
 impl Serialize for Waits {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let used = self.counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);

@@ -8,7 +8,7 @@ use spillgate_limiter::{Anchor, Quota};
 use super::SECOND;
 use super::traffic::{Pattern, Reaction, unit_ns};
 
-/// One traffic, and the verdict that is right.
+/// One kind of traffic, and the verdict that is right for it.
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) quota: Quota,
@@ -51,11 +51,11 @@ fn quotas() -> Vec<(&'static str, Quota, u64)> {
 
 const REACTIONS: [Reaction; 3] = [Reaction::Obeys, Reaction::GivesUp, Reaction::AtOnce];
 
-/// All traffic: each kind, each quota, each reaction, callers that ask equally often and not.
+/// Returns all traffic: each kind with each quota, each reaction, and callers that ask equally often or not.
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (quota_name, quota, cost) in quotas() {
-        // Long enough to judge: some tens of times in which a burst is refilled, and two windows.
+        // Long enough for a verdict: 25 refills of a burst, three windows or 75 seconds, whichever is longest.
         let refill_secs = (quota.capacity() * unit_ns(&quota)).div_ceil(1_000_000_000);
         let window_secs = quota.window_ns().div_ceil(1_000_000_000);
         let secs = (25 * refill_secs).max(3 * window_secs).max(75);
@@ -73,7 +73,7 @@ pub(crate) fn cases() -> Vec<Case> {
                 let late = Pattern::During { rate: 1.6, from: 0.5, to: 1.0 };
                 let base = Pattern::During { rate: 0.5, from: 0.5, to: 1.0 };
                 let strict = [vec![late; 40], vec![base; 60]].concat();
-                // The second half of this time is in three minutes of the clock.
+                // The second half of this time touches three minutes of the clock, which a verdict needs.
                 let late_secs = (2 * secs).max(200);
                 add("too strict, late start", Verdict::TooStrict, late_secs, strict);
                 for few in [3, 6] {

@@ -14,7 +14,7 @@ use super::verdicts::{at, insight};
 fn the_counting_begins_again_if_the_clock_is_set_back() {
     for back_secs in [180.0, 1800.0, 28_800.0] {
         let (limit, count) = insight(Quota::token_bucket(10, SECOND));
-        // Two callers are in different parts of the sample.
+        // Twenty callers before the clock is set back, and two after it. The two are in different parts of the sample.
         for second in 0..300 {
             (0..20).for_each(|caller| count(&limit, 30_000.0 + f64::from(second), caller, 5, Decision::allow(10, 5)));
         }
@@ -71,8 +71,8 @@ fn threads_that_had_no_request_for_long_notice_a_clock_that_was_set_back() {
     assert!(reading.spans[2].counts.requests <= 2 && reading.spans[2].sampled.callers.len() == 1, "{reading:?}");
 }
 
-/// Runs traffic that a store decides whose clock is ahead of the program's clock by `ahead_secs`. In every `local_every`th second,
-/// a local store decides, which has the program's clock.
+/// Runs traffic on a store whose clock is `ahead_secs` ahead of the program's clock. In every `local_every`th second, a
+/// local store decides instead, with the program's clock.
 fn played_with_skew(quota: &Quota, pattern: &Pattern, ahead_secs: i64, local_every: u64) -> (Report, u64) {
     let (mut random, mut requests) = (Random(3), 0);
     let plan = plan(quota, &vec![pattern.clone(); 20], 1, 700, &mut random);

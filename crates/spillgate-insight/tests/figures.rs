@@ -170,7 +170,8 @@ fn threads_lose_no_count() {
             scope.spawn(move || {
                 let (mut random, key) = (Random(thread + 1), keys(&mut Random(9)));
                 for request in 0..20_000 {
-                    // Threads are not equally fast. A time that is late by much would be a clock that was set back.
+                    // The steps are short, because threads are not equally fast. A very late time would look like a
+                    // clock that was set back.
                     let now = begin.after(Duration::from_micros(200 * request));
                     insight.count(now, key(random.below(50)), &Take::of(2, &decision(request % 2 == 0)));
                 }

@@ -1,6 +1,6 @@
 //! Tests of `insight` with traffic whose truth is known.
 //!
-//! `make show-insight` runs all traffic that [`cases`] lists. CI runs a part of it: set INSIGHT=all for all.
+//! `make show-insight` runs all traffic that [`cases`] lists. CI runs a part of it, unless the variable INSIGHT is set.
 
 mod cases;
 mod clocks;
@@ -21,12 +21,11 @@ use traffic::{BEGIN_NS, Truth, plan, run};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Returns whether all traffic is run.
 fn is_all() -> bool {
     std::env::var_os("INSIGHT").is_some()
 }
 
-/// What came out of a case.
+/// The result of a case, and the truth about its callers.
 struct Outcome {
     report: Report,
     truths: Vec<Truth>,
@@ -35,7 +34,7 @@ struct Outcome {
     reading: Reading,
 }
 
-/// Runs a case. Its requests go to this many servers in turn, which share one store.
+/// Runs a case on servers that share one store. Requests go to the servers in turn.
 fn played(case: &Case, seed: u64, servers: usize) -> Outcome {
     let mut random = Random(seed);
     let begin = Time::from_nanos(BEGIN_NS);

@@ -11,10 +11,10 @@ use spillgate_testkit::Random;
 
 /// When all traffic begins, in nanoseconds since the epoch.
 ///
-/// A minute of the clock ends ten seconds later, so that short traffic is in three minutes.
+/// A minute of the clock ends ten seconds later, so that even short traffic touches three minutes.
 pub(crate) const BEGIN_NS: u64 = 1_800_000_050_000_000_000;
 
-/// How often a client asks again for the same.
+/// How often a client repeats a request at most.
 const TRIES: u64 = 20;
 
 /// What a caller asks for.
@@ -22,12 +22,12 @@ const TRIES: u64 = 20;
 pub(crate) enum Pattern {
     /// Single requests, at random times, at this multiple of the limit's rate.
     Steady(f64),
-    /// The same, but only from the one share of the time to the other.
+    /// The same, but only between the shares `from` and `to` of the time.
     During { rate: f64, from: f64, to: f64 },
-    /// All of these.
+    /// All of these patterns at the same time.
     Sum(Vec<Pattern>),
-    /// This many requests at once, again and again. The time between two bursts is this many times the time in which the
-    /// limit's rate makes up for one.
+    /// `requests` requests at once, again and again. The time between two bursts is `pause` times the time in which the
+    /// limit's rate makes up for one burst.
     Bursts { requests: u64, pause: f64 },
 }
 
@@ -36,7 +36,7 @@ pub(crate) enum Pattern {
 pub(crate) enum Reaction {
     /// It asks again after a tenth of the time between two units, at most [`TRIES`] times.
     AtOnce,
-    /// It asks again when the refusal said, at most [`TRIES`] times.
+    /// It asks again at the time that the refusal names, at most [`TRIES`] times.
     Obeys,
     /// It gives up this request.
     GivesUp,
@@ -54,11 +54,11 @@ pub(crate) struct Event {
 /// What is true of one caller.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Truth {
-    /// The smallest burst with which a bucket of the limit's rate lets all requests pass when they first came.
+    /// The smallest burst with which a bucket of the limit's rate lets all requests pass at their first try.
     pub(crate) burst: u64,
-    /// The most units that requests asked for in a window when they first came. Windows begin at multiples of their length.
+    /// The most units that first tries asked for in a window. Windows begin at multiples of their length.
     pub(crate) window: u64,
-    /// The units of all requests when they first came.
+    /// The units of all requests. Retries are not counted.
     pub(crate) asked: u64,
     pub(crate) requests: u64,
     pub(crate) allowed: u64,
@@ -160,7 +160,7 @@ fn times(pattern: &Pattern, request_ns: u64, end_ns: u64, random: &mut Random) -
     times
 }
 
-/// Times at random within equal parts, so that a slow caller needs no large burst by chance.
+/// Returns one random time in each of many equal parts, so that a slow caller needs no large burst by chance.
 fn steady(rate: f64, request_ns: u64, from_ns: u64, to_ns: u64, random: &mut Random) -> Vec<u64> {
     let part_ns = (request_ns as f64 / rate) as u64;
     let mut at_ns = from_ns + random.below(part_ns);
@@ -172,7 +172,7 @@ fn steady(rate: f64, request_ns: u64, from_ns: u64, to_ns: u64, random: &mut Ran
     times
 }
 
-/// The burst and the window of requests at these times. Exact integers.
+/// Computes the burst and the window of requests at these times, exactly, with integers.
 fn truth(times: &[u64], cost: u64, unit_ns: u64, window_ns: u64) -> Truth {
     let (mut paid_ns, mut highest_ns) = (0, 0);
     let mut windows: HashMap<u64, u64> = HashMap::new();

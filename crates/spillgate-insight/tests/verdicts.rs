@@ -26,7 +26,8 @@ fn refusal(reason: Reason) -> Decision {
     Decision::refuse(10, reason, Wait::After(1_000_000))
 }
 
-/// An insight into `quota`, with which `count(secs, caller, units, decision)` counts.
+/// Returns an insight into `quota`, and the function `count(insight, secs, caller, units, decision)`, which counts a
+/// take.
 pub(crate) fn insight(quota: QuotaBuilder) -> (LimitInsight, impl Fn(&LimitInsight, f64, u64, u64, Decision)) {
     let quota = quota.build().expect("the quota is valid");
     let insight = LimitInsight::new(&quota, Options::default(), Time::from_nanos(BEGIN_NS));
@@ -194,7 +195,7 @@ fn the_rate_of_a_shared_store_counts_once() {
         (11.0, None),
         "a refusal proves that more than the burst is needed"
     );
-    // One of the two servers cannot explain the refusals, so it says nothing about bursts either.
+    // One server alone cannot explain the refusals, so its report says nothing about bursts.
     let alone = LimitInsight::new(&case.quota, Options::default(), Time::from_nanos(BEGIN_NS));
     let (mut random, mut number) = (Random(1), 0);
     let plan = plan(&case.quota, &case.callers, 1, case.secs, &mut random);

@@ -1,6 +1,6 @@
-//! What a limit is, for people and for programs: in words, as a label, and as data.
+//! Describes a limit for people and for programs: as a label, as a sentence, and as data.
 //!
-//! Every page, command, log, metric and report takes these, so the same limit reads the same wherever it is shown.
+//! Every page, command, log, metric and report uses these descriptions, so a limit looks the same wherever it is shown.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use spillgate_text::thousands;
 
 use crate::{Limit, Rule, Unit};
 
-/// A limit as data. Its JSON is the same in every answer, command and report; there it also has `label` and `summary`.
+/// A limit as data. Every answer, command and report shows the same JSON, which has `label` and `summary` in addition
+/// to these fields.
 ///
 /// ```
 /// use spillgate::rules::{LimitDescription, Rules, RulesFile};
@@ -28,50 +29,53 @@ use crate::{Limit, Rule, Unit};
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct LimitDescription {
-    /// The domain of its rule.
+    /// The name of the domain that has the limit.
     pub domain: String,
-    /// The path of its rule: the keys and values.
+    /// The path of the rule that has the limit, for example `user_id=vip* > path`.
     pub rule: String,
-    /// The name that the rules give to it.
+    /// The `name` in the rules file. `None` if the limit has no name.
     pub name: Option<String>,
-    /// The name of the algorithm in rules files.
+    /// The algorithm, as rules files write it: for example `token_bucket`.
     pub algorithm: String,
-    /// The units of each window, or the permits of a concurrency limit.
+    /// The number of units that each window allows, or the number of permits of a concurrency limit.
     pub limit: u64,
     /// The length of a window in nanoseconds. `None` for a concurrency limit.
     pub window_ns: Option<u64>,
     /// The burst of a token bucket, the queue length plus 1 of a leaky bucket, or otherwise the limit.
     pub capacity: u64,
-    /// The bytes of its sketch. `None` if the limit is counted exactly.
+    /// The size of its sketch in bytes. `None` if the limit is counted exactly.
     pub sketch_bytes: Option<usize>,
-    /// The rules file.
+    /// The name of the rules file, usually its path.
     pub file: String,
-    /// The line in the rules file, from 1.
+    /// The line in the rules file, counted from 1.
     pub line: u32,
-    /// The other options.
+    /// The anchor, the penalty, the lease and similar options.
     pub options: QuotaOptions,
 }
 
-/// The other options of a limit that change what it refuses. Only limits with the same ones are the same limit.
+/// The options of a limit beyond its size and its algorithm. Two limits are the same only if these options are equal
+/// too.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct QuotaOptions {
-    /// For a fixed window: `epoch` or `first_hit`.
+    /// For a fixed window, where windows begin: `epoch` or `first_hit`. `None` for other algorithms.
     pub anchor: Option<String>,
-    /// For a sliding window counter: the segments of a window.
+    /// For a sliding window counter, the number of segments of a window. `None` for other algorithms.
     pub segments: Option<u8>,
-    /// The most units that can be used, with the soft share.
+    /// The number of units above which the limit refuses: the capacity, plus the share above it that a soft limit
+    /// allows.
     pub hard_capacity: u64,
-    /// How long a refused caller is refused, in nanoseconds.
+    /// How long a key stays refused after a refusal, in nanoseconds. 0 means no penalty.
     pub penalty_ns: u64,
-    /// What a refused request costs: `free` or `charged`.
+    /// Whether refused units are counted: `free` (no) or `charged` (yes).
     pub denied: String,
-    /// How long a permit is held at most, in nanoseconds.
+    /// The nanoseconds after which a permit expires without a renewal. 0 if the limit has no permits.
     pub lease_ns: u64,
-    /// Whether a request is charged after its work.
+    /// Whether requests are charged only after their work (`post_paid`).
     pub post_paid: bool,
-    /// Whether clients see the limit in answers.
+    /// Whether answers show the limit to clients. False with `expose: false`.
     pub exposed: bool,
-    /// What a refusal by the limit does to its request: `enforce`, `shadow` or `quota`.
+    /// What a refusal by the limit does to its request: `enforce` (refuses it), `shadow` (nothing) or `quota` (as with
+    /// `quota_mode`).
     pub binding: String,
 }
 
@@ -82,7 +86,7 @@ impl Limit {
         limit_size(self.quota.limit(), Some(self.quota.window_ns()).filter(|window_ns| *window_ns > 0))
     }
 
-    /// Returns the name of the limit. A limit without a name is called by its [size](Limit::size).
+    /// Returns the name of the limit, or its [size](Limit::size) if it has no name.
     #[must_use]
     pub fn label(&self) -> String {
         self.name.as_deref().map_or_else(|| self.size(), str::to_owned)
@@ -90,7 +94,8 @@ impl Limit {
 }
 
 impl LimitDescription {
-    /// Describes `limit` of `rule`. A limit without a line of its own has that of its rule.
+    /// Describes `limit`, which is a limit of `rule`. If the limit has no line of its own, it gets the line of the
+    /// rule.
     #[must_use]
     pub fn of(rule: &Rule, limit: &Limit) -> LimitDescription {
         let (quota, origin) = (&limit.quota, limit.origin.as_ref().unwrap_or(&rule.origin));
@@ -109,7 +114,8 @@ impl LimitDescription {
         }
     }
 
-    /// Returns the limit as it is on a server. `shadow` says that all limits of the server are in shadow mode.
+    /// Returns the description for a server. If `shadow` is true, the whole server is in shadow mode, so the limit is
+    /// too.
     #[must_use]
     pub fn on_server(mut self, shadow: bool) -> LimitDescription {
         if shadow {
@@ -118,7 +124,7 @@ impl LimitDescription {
         self
     }
 
-    /// Returns the name of the limit. A limit without a name is called by its [size](LimitDescription::size).
+    /// Returns the name of the limit, or its [size](LimitDescription::size) if it has no name.
     #[must_use]
     pub fn label(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.size())
@@ -138,7 +144,7 @@ impl LimitDescription {
         let duration = |ns| format_duration(Duration::from_nanos(ns));
         let mut parts = vec![self.size()];
         match self.algorithm.as_str() {
-            // "3 at once" says it already.
+            // "3 at once" already names the algorithm.
             "concurrency" => parts.push(format!("lease {}", duration(options.lease_ns))),
             algorithm => parts.push(algorithm.replace('_', " ")),
         }
@@ -210,7 +216,7 @@ impl QuotaOptions {
 
 impl Serialize for LimitDescription {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // All fields are named here, so that the compiler asks for a new one.
+        // Each field is named, so that a new field does not compile until it is in the JSON.
         let LimitDescription {
             domain,
             rule,
@@ -264,7 +270,7 @@ mod tests {
     use super::*;
     use crate::{Rules, RulesFile};
 
-    /// Returns the description of a limit that is written like this.
+    /// Returns the description of a limit. `limit` and `rule` are the YAML of the limit and of the rest of its rule.
     fn described(limit: &str, rule: &str) -> LimitDescription {
         let text = format!("domain: api\ndescriptors:\n- {{key: user{rule}, rate_limit: {limit}}}\n");
         let rules = Rules::parse(&[RulesFile { name: "api.yaml".into(), text }]).expect("the rules are valid");

@@ -5,13 +5,13 @@
 //!
 //! [`Rules::parse`] reads rules files and builds an index. The format is that of Envoy's reference rate limit server
 //! (the "reference server" in these docs), with additions. [`Rules::plan`] turns a request into
-//! [hits](spillgate_core::Hit). A hit is one operation on one limit for one key. A store then decides the hits.
+//! [hits](spillgate_core::Hit), which a store then decides.
 //!
 //! # How a request finds its rule
 //!
-//! A request has descriptors, and a descriptor is a list of entries. An entry is a key with a value. In a rules file,
-//! rules are nested. The first entry is matched with the rules at the top level, the second entry with the rules nested in
-//! the rule that matched, and so on. On every level, the search tries these candidates in this order:
+//! A request has descriptors, and a descriptor is a list of entries such as `user=ann`. In a rules file, rules are
+//! nested. The first entry is matched with the rules at the top level, the second entry with the rules nested in the
+//! rule that matched, and so on. On every level, the search tries these candidates in this order:
 //!
 //! 1. The rule with the same `key` and exactly the same `value` as the entry.
 //! 2. Rules with the same `key` and a wildcard that fits the value. The most specific wildcard is tried first. It is the
@@ -147,8 +147,8 @@ impl Rules {
         self.warn(files, found);
     }
 
-    /// Adds a warning for each rule with a concurrency limit if some callers that match the rule cannot release
-    /// permits. If it is only possible that there are such callers, adds a note instead.
+    /// Adds a warning for each rule with a concurrency limit whose permits some callers cannot release. If it is only
+    /// possible that there are such callers, adds a note instead.
     ///
     /// `taken` returns, for a rule, whether the callers that match the rule can release permits. Rules files do not
     /// contain this information, because it depends on the protocol of the callers. `files` are the files that were
@@ -161,9 +161,9 @@ impl Rules {
     /// Opens the sketches of all limits with `representation: sketch`. Without this call, these limits count exactly, in
     /// the store.
     ///
-    /// Each of `nodes` servers has its own sketches, so each sketch allows the [share](spillgate_core::Quota::share) of one server.
-    /// A limit that is the same as in the rules `before` keeps its sketch. Any other sketch begins empty, so each key has
-    /// its whole burst again.
+    /// Each of the `nodes` servers has its own sketches, so each sketch allows the
+    /// [share](spillgate_core::Quota::share) of one server. A limit that is the same as in the rules `before` keeps its
+    /// sketch. Any other sketch begins empty, so each key has its whole burst again.
     ///
     /// ```
     /// use std::num::NonZeroU32;
@@ -178,7 +178,8 @@ impl Rules {
     /// ```
     ///
     /// # Errors
-    /// The operating system has not enough memory for a sketch. Some sketches are then not open, so do not use the rules.
+    /// The operating system does not have enough memory for a sketch. Some sketches are then not open, so do not use
+    /// the rules.
     pub fn open_sketches(&mut self, before: Option<&Rules>, nodes: NonZeroU32) -> Result<(), NoMemory> {
         let earlier: HashMap<(&str, &str), &Rule> = before
             .into_iter()
@@ -193,7 +194,7 @@ impl Rules {
         Ok(())
     }
 
-    /// Returns the bytes of all sketches of these rules.
+    /// Returns the size of all sketches together in bytes, whether they are open or not.
     #[must_use]
     pub fn sketch_bytes(&self) -> usize {
         let sketches = self.rules.iter().flat_map(|rule| &rule.limits).filter_map(|limit| limit.sketch.as_ref());
@@ -213,10 +214,10 @@ impl Rules {
     }
 
     /// Returns the warnings and notes. A warning is about text that is valid, but probably not what its author meant. A
-    /// note is about correct text. It says something that the author may not know.
+    /// note says something about correct text that its author may not know.
     ///
-    /// The list is in the order of files and lines. It has at most 1,000 findings, and further findings are dropped. Rules
-    /// with warnings work as written. A program can use such rules or reject them.
+    /// The list is in the order of files and lines. It has at most 1,000 findings, and further findings are dropped.
+    /// Rules with warnings work as written, and a program can use them or reject them.
     ///
     /// ```
     /// use spillgate::rules::{Rules, RulesFile, Severity};

@@ -16,7 +16,6 @@ use spillgate_text::{At, Diagnostic, Severity, Source, Words};
 /// comparisons.
 const MAX_COMPARED: usize = 256;
 
-/// Returns the warnings and notes about all rules that were loaded.
 pub(super) fn lint(rules: &Rules, files: &[RulesFile]) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     for (number, entry) in rules.domains.iter().enumerate() {
@@ -30,8 +29,7 @@ pub(super) fn lint(rules: &Rules, files: &[RulesFile]) -> Vec<Diagnostic> {
     findings
 }
 
-/// Returns a warning for each rule that has a `value` of more than `value_bytes` bytes. Only the first `value_bytes` bytes
-/// of a value choose the counter.
+/// Returns the findings for [`Rules::warn_of_long_values`].
 pub(super) fn long_values(rules: &Rules, files: &[RulesFile], value_bytes: usize) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     for (number, entry) in rules.domains.iter().enumerate() {
@@ -54,11 +52,7 @@ pub(super) fn long_values(rules: &Rules, files: &[RulesFile], value_bytes: usize
     findings
 }
 
-/// Returns findings about rules with concurrency limits, at most one for each rule. A finding says that some callers
-/// can take permits but cannot release permits.
-///
-/// `taken` returns, for each rule, whether such callers exist. For [`Unreleased::Always`], the finding is a warning.
-/// For [`Unreleased::Sometimes`], the finding is a note, because it is not known whether such callers exist.
+/// Returns the findings for [`Rules::warn_of_unreleased`], at most one for each rule.
 pub(super) fn unreleased(rules: &Rules, files: &[RulesFile], taken: impl Fn(&Rule) -> Unreleased) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     for (number, entry) in rules.domains.iter().enumerate() {
@@ -95,7 +89,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// Finds the offsets of all lines. So the text is read only once, even if there are many warnings.
+    /// Finds the starts of all lines at once. So the text is read only once, even if there are many warnings.
     fn new(file: &RulesFile) -> Lines {
         let starts = std::iter::once(0).chain(file.text.match_indices('\n').map(|(at, _)| at + 1)).collect();
         let source = Source::new(&file.name, &file.text);
@@ -115,7 +109,6 @@ impl Lines {
 /// Collects the warnings of one domain.
 struct Linter<'r> {
     rules: &'r Rules,
-    /// The domain.
     entry: &'r DomainEntry,
     /// The text of the domain's file.
     source: Lines,
@@ -139,13 +132,12 @@ impl<'r> Linter<'r> {
         }
     }
 
-    /// Returns the rule of a node. (A node is a rule in the search index.)
     fn rule(&self, node: u32) -> &'r Rule {
         &self.rules.rules[node as usize]
     }
 
-    /// Returns whether the domain has `compat: envoy`. A search in such a domain tries only the first candidate that fits,
-    /// and wildcards are tried in the order of the file.
+    /// In a domain with `compat: envoy`, a search tries only the first candidate that fits, and wildcards in the order
+    /// of the file.
     fn compat_envoy(&self) -> bool {
         self.entry.domain.compat_envoy
     }
@@ -164,8 +156,8 @@ impl<'r> Linter<'r> {
         self.warn(line, message, "this domain", help);
     }
 
-    /// Warns of rules that never match a request, on the level `level` and on all levels below it. For such a rule, the
-    /// search always tries another rule first, and the other rule fits the same requests.
+    /// Warns of rules that never match a request, on the level `level` and on all levels below it. The search always
+    /// tries another rule first, which fits all requests of such a rule.
     fn reachability(&mut self, level: u32) {
         let index = &self.rules.index;
         for (_, slot) in index.slots(level) {
@@ -182,12 +174,13 @@ impl<'r> Linter<'r> {
         }
     }
 
-    /// In a domain with `compat: envoy`, warns of wildcards that can never match. For such a wildcard, an earlier wildcard
-    /// in the file fits all its values.
+    /// In a domain with `compat: envoy`, warns of wildcards that can never match, because an earlier wildcard in the
+    /// file fits all their values.
     ///
-    /// Other domains get no such warning. Their searches try wildcards with more characters (without the stars) first,
-    /// and such a wildcard never fits all values of a wildcard with fewer characters. If two wildcards have the same
-    /// number of characters, the first one can hide the second one without a warning, for example `*a*` before `a*`.
+    /// Other domains get no such warning. There the search first tries the wildcards with more characters (stars are
+    /// not counted), and such a wildcard never fits all values of a wildcard with fewer characters. If two wildcards
+    /// have the same number of characters, the first one can hide the second one without a warning, for example `*a*`
+    /// before `a*`.
     fn wildcards(&mut self, slot: &SlotView<'_>) {
         let compared = &slot.wildcards()[..slot.wildcards().len().min(MAX_COMPARED)];
         if !self.compat_envoy() {
@@ -242,15 +235,14 @@ impl<'r> Linter<'r> {
         }
     }
 
-    /// Calls [`shadowed`](Linter::shadowed) if `first` is a node. Does nothing if `first` is `None`.
     fn shadowed_by(&mut self, first: Option<u32>, later: u32) {
         if let Some(first) = first {
             self.shadowed(first, later);
         }
     }
 
-    /// Adds the findings about single rules. They are about modes that exclude each other, unknown names in `replaces`,
-    /// rules without a limit, and limits that never refuse.
+    /// Adds the findings about single rules: modes that exclude each other, unknown names in `replaces`, rules without
+    /// a limit, and limits that never refuse.
     fn each_rule(&mut self, domain: usize) {
         let rules = self.rules.rules_of(domain);
         let names: HashSet<&str> = rules.iter().flat_map(Rule::names).collect();
@@ -298,7 +290,7 @@ impl<'r> Linter<'r> {
     }
 }
 
-/// Returns the line of a limit. If the limit has no line, returns the line of its rule.
+/// A limit without a line of its own is reported at the line of its rule.
 fn line_of(limit: &Limit, rule: &Rule) -> u32 {
     limit.origin.as_ref().map_or(rule.origin.line, |Origin { line, .. }| *line)
 }

@@ -1,7 +1,7 @@
-//! Turns a request into hits for a store. A hit is one operation on one limit for one key.
+//! Turns a request into hits for a store.
 //!
-//! The rules have names and paths, and a store has keys (hashes) and quotas. This module is between the rules and the store,
-//! so that neither of them depends on the other.
+//! Rules have names and paths, and a store has keys (hashes) and quotas. This module is between the two, so that
+//! neither of them depends on the other.
 
 use smallvec::{SmallVec, smallvec};
 use spillgate_core::{Hit, MAX_HITS, Op};
@@ -11,8 +11,7 @@ use super::model::{Limit, LimitSketch, Rule};
 use spillgate_limiter::sketch::Sketch;
 use spillgate_limiter::{KeyBuilder, KeyHasher};
 
-/// A request: a domain and one or more descriptors. A descriptor is a list of entries, and an entry is a key with a value.
-/// Every protocol builds requests of this type.
+/// A request: a domain, and one or more descriptors with their entries. Every protocol builds requests of this type.
 ///
 /// The keys and values are borrowed from the message that the client sent. The entries of all descriptors are in one
 /// list. A request with at most four descriptors, and at most eight entries in total, allocates no memory.
@@ -27,17 +26,16 @@ use spillgate_limiter::{KeyBuilder, KeyHasher};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Request<'p> {
-    /// The name of the domain. It decides which rules are searched.
+    /// The name of the domain whose rules are searched.
     pub domain: &'p str,
-    /// The longest time that the caller can wait in a queue, in nanoseconds. The default is 0.
+    /// The longest time that the caller is ready to wait in a queue, in nanoseconds. The default is 0.
     pub max_wait_ns: u64,
-    /// The entries of all descriptors.
+    /// The entries of all descriptors, one descriptor after the other.
     entries: SmallVec<[(&'p str, &'p str); 8]>,
-    /// The descriptors. A descriptor stores the number of its entries, and not the entries.
+    /// One part for each descriptor.
     parts: SmallVec<[Part<'p>; 4]>,
 }
 
-/// A descriptor in a request.
 #[derive(Clone, Copy, Debug)]
 struct Part<'p> {
     /// The number of entries of this descriptor. In the list of entries, they follow the entries of the previous
@@ -54,7 +52,8 @@ impl<'p> Request<'p> {
         Request { domain, max_wait_ns: 0, entries: SmallVec::new(), parts: SmallVec::new() }
     }
 
-    /// Returns the same request with another `max_wait_ns`: the caller can wait in a queue for at most this time.
+    /// Returns the same request with another `max_wait_ns`: the longest time that the caller is ready to wait in a
+    /// queue, in nanoseconds.
     ///
     /// Only a limit with a queue uses this time. If the time is 0, such a limit refuses every request that would have
     /// to wait.
@@ -111,7 +110,7 @@ impl<'p> Request<'p> {
 pub struct Descriptor<'r, 'p> {
     /// The keys and values. A rule matches only if its path has one level for each entry, in the order of the entries.
     pub entries: &'r [(&'p str, &'p str)],
-    /// The operation.
+    /// Whether units are taken or given back, and how many.
     pub action: Action,
     /// A limit that comes with the request. It is used instead of the limits of the rules.
     pub limit: Option<&'p Limit>,
@@ -125,8 +124,8 @@ pub enum Action {
     ///
     /// With 0 units, this is a peek: nothing is taken.
     ///
-    /// A limit with `post_paid` is different. It counts the units even if they do not fit, and it refuses only peeks. When
-    /// such a limit refuses a peek, the penalty of the limit starts.
+    /// A limit with `post_paid` is different. It counts the units even if they do not fit, and it refuses only requests
+    /// of 0 units. Such a refusal starts the penalty of the limit.
     Take(u64),
     /// Gives this many units back.
     Refund(u64),
@@ -169,7 +168,8 @@ pub struct Plan<'p> {
 pub struct Planned<'p> {
     /// The rule that matches. `None` if no rule matches, or if the request contains a limit for this descriptor.
     pub rule: Option<&'p Rule>,
-    /// Whether the rule allows everything and counts nothing.
+    /// Whether the rule allows everything and counts nothing (`unlimited: true`). False if another rule of the request
+    /// replaces this.
     pub unlimited: bool,
     /// Whether the rule never refuses a request (`shadow_mode: true`).
     pub shadow: bool,
@@ -182,10 +182,8 @@ pub struct Planned<'p> {
 }
 
 impl Rules {
-    /// Turns a request into hits.
-    ///
-    /// It finds the rule of each descriptor, leaves out the limits that are replaced, and merges hits that differ only
-    /// in their costs.
+    /// Turns a request into hits: finds the rule of each descriptor, leaves out the limits that are replaced, and
+    /// merges hits that differ only in their costs.
     ///
     /// Rules match whole values, but only the first `value_bytes` bytes of a value choose the counter. Longer values
     /// that begin with the same bytes share a counter. So a long value takes no more time to hash than a value of
@@ -250,8 +248,8 @@ impl Rules {
 }
 
 impl<'p> Plan<'p> {
-    /// Returns, for each hit, the sketch that decides it. `None` if the store decides it.
-    /// [`Sketch::decide_beside`](spillgate_limiter::sketch::Sketch::decide_beside) decides such requests.
+    /// Returns, for each hit, the sketch that decides the hit, or `None` if the store decides it.
+    /// [`Sketch::decide_beside`](spillgate_limiter::sketch::Sketch::decide_beside) takes this list.
     #[must_use]
     pub fn sketches(&self) -> SmallVec<[Option<&'p Sketch>; 4]> {
         let mut sketches = smallvec![None; self.hits.len()];
@@ -345,8 +343,8 @@ struct Counter {
 }
 
 impl Counter {
-    /// Returns the entries that identify the counter. Each entry is a key with its value in the request. If all values
-    /// that match a wildcard share one counter (`share_threshold`), the entry has the wildcard instead of the value.
+    /// Returns the entries that identify the counter. If all values that match a wildcard share one counter
+    /// (`share_threshold`), the entry has the wildcard instead of the value.
     ///
     /// A value that is too long is cut. If a long value caused an error instead, clients could avoid the limit with
     /// long values, because many proxies allow a request when the rate limiter returns an error.
@@ -395,7 +393,7 @@ const fn in_slot(key: u128, slot: u128) -> u128 {
 fn operation(action: Action, post_paid: bool, max_wait_ns: u64) -> Op {
     match action {
         // With cost 0, a client checks a `post_paid` limit before the work. The operation is a take of 0 units and not
-        // a peek, because the refusal of a take starts the penalty, and the refusal of a peek does not.
+        // a peek, because only the refusal of a take starts the penalty.
         Action::Take(0) if post_paid => Op::take(0),
         Action::Take(0) => Op::Peek,
         Action::Take(cost) if post_paid => Op::Force { cost },

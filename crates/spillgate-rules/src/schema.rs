@@ -1,7 +1,6 @@
 //! The JSON Schema of a rules file.
 //!
-//! Editors use the schema to complete and check rules while an author writes them. Tests check that the schema and the
-//! parser accept the same keys.
+//! Tests check that the schema and the parser accept the same keys.
 
 /// The JSON Schema (draft 2020-12) of a rules file. Editors can use it to complete and check YAML.
 ///

@@ -1,6 +1,7 @@
-//! A suggestion as a rules file, which `spillgate validate` accepts.
+//! Writes a suggestion of insight as a rules file, which `spillgate validate` accepts.
 //!
-//! The file has only the rule with the suggested numbers. Its other options stay in the user's own file, and a comment says so.
+//! The file has only the rule with the suggested numbers. A comment in it says that the other options stay in the
+//! user's own file.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -12,8 +13,8 @@ use spillgate_limiter::units::format_duration;
 use crate::{Limit, Rule, Rules};
 
 impl Rules {
-    /// Applies a suggestion to the limit with the index `limit` of the rule with the index `rule`. The limit keeps its other options.
-    /// Returns whether there is such a limit.
+    /// Applies a suggestion to the limit with the index `limit` of the rule with the index `rule`. The limit keeps its
+    /// other options. Returns whether there is such a limit.
     ///
     /// If the limit counts in a sketch, [open the sketches](Rules::open_sketches) afterwards.
     ///
@@ -29,7 +30,7 @@ impl Rules {
     /// ```
     ///
     /// # Errors
-    /// The limit cannot have these numbers beside its other options.
+    /// The limit cannot have these numbers together with its other options.
     pub fn suggest(&mut self, rule: usize, limit: usize, suggestion: Suggestion) -> Result<bool, QuotaError> {
         let Some(limit) = self.limit_mut(rule, limit) else { return Ok(false) };
         limit.quota = limit.quota.with_limit(suggestion.limit, suggestion.burst)?;
@@ -90,8 +91,8 @@ fn options(suggestion: &Suggestion, limit: &Limit) -> Vec<(&'static str, String)
 
 /// Returns the text in quotes, so that YAML reads it as a text whatever it contains.
 ///
-/// The suggestion is also shown on terminals. So a character that YAML forbids, or that a terminal could obey or hide, is written
-/// with its number.
+/// The suggestion is also shown on terminals. So a character that YAML forbids, or that a terminal could obey or hide,
+/// is written as its number.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from('"');
     for c in text.chars() {
@@ -116,7 +117,7 @@ mod tests {
         Rules::parse(&[file]).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
-    /// Makes a rule with these texts, and checks that the suggestion for it is the same rule.
+    /// Makes a rule with this domain, key, value and name, and checks that the suggestion for it is the same rule.
     fn assert_same_rule(texts: [&str; 4]) {
         let [domain, key, value, name] = texts.map(quoted);
         let limit = format!("{{unit: minute, requests_per_unit: 5, name: {name}}}");
@@ -166,7 +167,8 @@ mod tests {
 
     #[test]
     fn characters_of_every_kind_can_be_in_a_suggestion() {
-        // Many characters share a rule, so that the test is fast. A wildcard has another meaning, and is not a text.
+        // Many characters share a rule, so that the test is fast. The star is left out, because it would make the text
+        // a wildcard.
         let all: Vec<char> = ('\0'..='\u{ffff}').chain('\u{e0000}'..='\u{e01ff}').filter(|c| *c != '*').collect();
         for part in all.chunks(200) {
             let text: String = part.iter().collect();

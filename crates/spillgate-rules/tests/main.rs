@@ -1,4 +1,4 @@
-//! The tests of the rules. One program has them all, so that there is one to link. Each module says what it tests.
+//! The tests of the rules, in one program, so that only one program has to be linked.
 
 mod broken;
 mod files;

@@ -244,6 +244,6 @@ fn explaining_long_values_takes_bounded_memory() {
     assert_eq!(rules.explain("d", &entries).len(), 500);
     let (steps, left_out) = rules.explain_within("d", &entries, 100, 502);
     assert_eq!((steps.len(), left_out), (100, 400));
-    // A value is cut between two characters.
+    // The cut is never inside a character: 502 bytes would end in the middle of the first `é`.
     assert!(steps.iter().all(|step| step.value == "x".repeat(501) && step.outcome == Outcome::Failed));
 }

@@ -1,5 +1,4 @@
-//! Tests how rules turn a request into hits. A hit is one operation on one limit for one key. The tests cover the
-//! options that Envoy's reference rate limit server does not have.
+//! Tests how rules turn a request into hits, with the options that Envoy's reference rate limit server does not have.
 //!
 //! With a mistake in this code, two clients could share a counter, or one client could have two counters.
 

@@ -16,7 +16,7 @@ fn texts(text: &str) -> Vec<String> {
     rules.rules().map(|rule| rules.written(rule).to_owned()).collect()
 }
 
-/// What a rule does, without its place in the file.
+/// Returns what a rule does, without its place in the file. The first `skip` levels of its path are left out.
 fn meaning(rule: &Rule, skip: usize) -> String {
     let limits: Vec<_> = rule
         .limits
@@ -28,8 +28,8 @@ fn meaning(rule: &Rule, skip: usize) -> String {
     format!("{steps:?} {limits:?} {flags:?} {:?}", rule.metadata)
 }
 
-/// Loads the text of each rule as the only descriptor of a file. It must give the same rule
-/// again, with the rules that are nested in it.
+/// Loads the text of each rule as the only descriptor of a file. The result must be the same rule, with the rules that
+/// are nested in it.
 fn each_text_is_its_rule(text: &str) {
     let rules = parse(text);
     let all: Vec<&Rule> = rules.rules().collect();
@@ -49,7 +49,7 @@ fn each_text_is_its_rule(text: &str) {
     }
 }
 
-/// Rules in many styles. The name of each says where it is.
+/// Rules in many styles. The key of each rule names its style.
 const STYLES: &str = r##"# {[
 domain: styles
 descriptors:
@@ -124,7 +124,8 @@ fn the_rules_of_the_examples_have_their_texts() {
     }
 }
 
-/// Each row is the first rule of a list and its text. A rule `last` follows on the same line in brackets, or on the next line.
+/// Each pair is the first rule of a list, and its expected text. A rule `last` follows on the same line in brackets, or
+/// on the next line.
 #[test]
 fn brackets_quotes_and_comments_are_read_as_yaml_reads_them() {
     for (rule, written) in [
@@ -220,7 +221,7 @@ fn the_text_is_that_of_the_file_of_the_rule() {
     assert_eq!(texts, ["{key: of_first}", "{key: of_second}"]);
     let others = parse("domain: third\ndescriptors: [{key: a}]");
     assert_eq!(rules.written(others.rules().next().expect("a rule")), "");
-    // Places that are outside the text, within a character, or in another rule.
+    // Positions that are outside the text, within a character, or in another rule.
     let text = format!("domain: first\ndescriptors: [{{key: a, value: {}}}]", "é".repeat(40));
     let rules = parse(&text);
     for start in 0..text.len() + 2 {

@@ -1,13 +1,15 @@
 //! Says whether a request can come from a web page of another site.
 //!
-//! A page that is open in a browser on this machine can send requests to this listener, although the page comes from another
-//! site. Three header fields of the browser show that:
+//! A page that is open in a browser on this machine can send requests to this listener, although the page comes from
+//! another site. Three header fields of the browser show such requests:
 //!
-//! * `Origin` names the site of the page. It must be the site that `Host` names.
-//! * `Sec-Fetch-Site` says how the site of the page is related to the site of the URL. Browsers send it also without `Origin`.
+//! * `Origin` names the site of the page, which must be the site that `Host` names.
+//! * `Sec-Fetch-Site` says how the site of the page is related to the site of the URL. Browsers send it also without
+//!   `Origin`.
 //! * `Host` is the name in the URL. The owner of a name can let it point to any address, also to this machine (DNS
 //!   rebinding). Then a page below this name has the same site as the listener. So without a token, the name must be an
-//!   address, `localhost`, or in the setting `admin_hosts`. With a token this is not needed: a page does not know the token.
+//!   address, `localhost`, or in the setting `admin_hosts`. With a token, every name is accepted, because such a page
+//!   does not know the token.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -22,7 +24,7 @@ const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// Returns the name and port with which the request came. `None` if it names none, which no browser does.
+/// Returns the name and the port in the request. `None` if the request has no name, which no browser sends.
 pub(super) fn authority(request: &Request) -> Result<Option<&str>, Refused> {
     match single(request, &header::HOST, AdminRefusal::Host)? {
         Some(host) => Ok(Some(host)),
@@ -31,7 +33,7 @@ pub(super) fn authority(request: &Request) -> Result<Option<&str>, Refused> {
     }
 }
 
-/// Checks that the names with which the request came belong to this server: addresses, `localhost`, or one of `hosts`.
+/// Checks that the names in the request belong to this server: addresses, `localhost`, or one of `hosts`.
 pub(super) fn known_host(hosts: &[String], request: &Request, authority: Option<&str>) -> Result<(), Refused> {
     let in_uri = request.uri().authority().map(|authority| authority.as_str());
     for name in authority.into_iter().chain(in_uri).map(host_of) {
@@ -48,7 +50,7 @@ pub(super) fn known_host(hosts: &[String], request: &Request, authority: Option<
     Ok(())
 }
 
-/// Checks that the request comes from no page of another site.
+/// Checks that the request does not come from a page of another site.
 pub(super) fn same_origin(request: &Request, authority: Option<&str>) -> Result<(), Refused> {
     let origin = single(request, &header::ORIGIN, AdminRefusal::Origin)?;
     if origin.is_some_and(|origin| !authority.is_some_and(|own| is_site_of(origin, own))) {
@@ -72,8 +74,8 @@ fn is_site_of(origin: &str, authority: &str) -> bool {
     })
 }
 
-/// Returns whether the request opens the page of the listener in a window, for example after a click on a link in a wiki. A
-/// frame is no window. The page holds no secret, and the site with the link cannot read it.
+/// Returns whether the request opens the page of the listener in a window and not in a frame, for example after a click
+/// on a link in a wiki. This is harmless: the page holds no secret, and the site with the link cannot read it.
 fn is_link(request: &Request) -> bool {
     let is = |name: &HeaderName, value: &str| {
         let mut values = request.headers().get_all(name).iter();

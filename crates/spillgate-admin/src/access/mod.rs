@@ -1,7 +1,7 @@
-//! The rights of callers of the admin listener: what a request needs, and whether it has it.
+//! Which rights a request to the admin listener needs, and whether the request has them.
 //!
-//! An operator can reset counts here, so neither clients nor web pages may do that. `tokens.rs` has the tokens, `hosts.rs`
-//! finds requests of web pages, and `rate.rs` limits all callers. `../guard.rs` asks them for each request.
+//! Operators can reset counts here, so neither clients nor web pages may do that. `tokens.rs` has the tokens,
+//! `hosts.rs` finds requests of web pages, and `rate.rs` limits all callers. `../guard.rs` uses them for each request.
 
 mod hosts;
 mod rate;
@@ -23,11 +23,12 @@ pub use tokens::WrongTokens;
 /// write.
 const READS: [&str; 2] = ["/explain", "/peek"];
 
-/// Without a token, every write needs this header field with the value `1`. A web page of another site cannot send it: the
-/// browser first asks whether the page may, and this listener never says that.
+/// Without a token, every write needs this header field with the value `1`. A web page of another site cannot send it,
+/// because its browser first asks this listener for permission and never gets it.
 const WRITE_HEADER: HeaderName = HeaderName::from_static("x-spillgate-admin");
 
-/// A proxy adds one of these header fields. Then the caller is not on this machine, although the connection is.
+/// A proxy adds one of these header fields. The caller then counts as being on another machine, although the connection
+/// comes from this machine.
 const OF_PROXIES: [HeaderName; 2] = [HeaderName::from_static("forwarded"), HeaderName::from_static("x-forwarded-for")];
 
 /// The rights of callers of the admin listener. It is cheap to clone.
@@ -53,14 +54,14 @@ pub enum Needs {
     Write,
 }
 
-/// The proof with which a permitted request came.
+/// Which right a permitted request has proved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Proof {
-    /// The token with which a caller may write and read.
+    /// The request has the write token, with which a caller may also read.
     Write,
-    /// The token with which a caller may only read.
+    /// The request has the read token.
     Read,
-    /// No token: none is set, or the request needs none.
+    /// The request has proved nothing: no token is set, or the request needs none.
     None,
 }
 
@@ -165,8 +166,8 @@ pub(crate) fn peer(request: &Request) -> Option<Peer> {
     request.extensions().get::<ConnectInfo<Peer>>().map(|ConnectInfo(peer)| *peer)
 }
 
-/// Checks whether a request is permitted if there is no token. Everyone can read with `GET`. Only programs on this machine
-/// can send `POST`, also to the routes that only read: with them, a caller could find out who uses the service.
+/// Checks a request if no token is set. Everyone can read with `GET`. Only programs on this machine can send `POST`.
+/// This includes the routes that only read, because they would show to strangers who uses the service.
 fn without_token(request: &Request, needs: Needs) -> Result<(), Refused> {
     if matches!(*request.method(), Method::GET | Method::HEAD) {
         return Ok(());

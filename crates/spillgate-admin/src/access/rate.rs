@@ -1,10 +1,11 @@
 //! The rate limits of the admin listener itself, for each address of a caller.
 //!
-//! One caller must not be able to take the time that other operators need. A request takes from the limit of its address and of
-//! its token. So callers without the right token take nothing from those that have it, also if both come from one address.
-//! `GET /metrics` has a limit of its own, so that a browser takes nothing from Prometheus on the same machine.
+//! One caller must not be able to take the time that other operators need. Each address has a separate limit for each
+//! right that its requests prove. So callers without the right token take nothing from those that have it, even if both
+//! come from one address. `GET /metrics` has a limit of its own, so that a browser takes nothing from Prometheus on the
+//! same machine.
 //!
-//! The limiter is our own one. It has a bounded number of addresses; further addresses share a sketch.
+//! Our own memory store counts. It has a bounded number of addresses, and further addresses share a sketch.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use spillgate_service::Peer;
 
 use super::Proof;
 
-/// A page asks for a few things at once when it opens, and a program asks for a few things a second.
+/// A page sends a few requests at once when it opens, and a program sends a few requests a second. Both fit.
 const REQUESTS: Quota = Quota::token_bucket(50, Duration::from_secs(1)).burst(200).constant();
 const WRONG_TOKENS: Quota = Quota::fixed_window(20, Duration::from_secs(60)).anchor(Anchor::FirstHit).constant();
 const WARNINGS: Quota = Quota::fixed_window(1, Duration::from_secs(60)).anchor(Anchor::FirstHit).constant();
@@ -25,10 +26,9 @@ const WARNINGS: Quota = Quota::fixed_window(1, Duration::from_secs(60)).anchor(A
 const MEMORY: MemoryOptions =
     MemoryOptions { max_keys: 10_000, max_heap_bytes: 1 << 20, on_full: OnFull::Sketch { bytes: 1 << 18 } };
 
-/// Every IPv6 client has a whole network of this size, so addresses of one network share their limits.
+/// An IPv6 client usually has a whole network with this prefix, so the addresses of one network share their limits.
 const IPV6_PREFIX: u8 = 64;
 
-/// The rate limits, with what was counted.
 #[derive(Debug)]
 pub(crate) struct RateLimits {
     store: MemoryStore,
@@ -46,12 +46,13 @@ impl RateLimits {
         self.take_one(now, &REQUESTS, (class, proof.as_str(), source(peer)))
     }
 
-    /// Counts a wrong token of `peer`. The error is the time after which the next wrong token is answered as such.
+    /// Counts a wrong token of `peer`. If there were too many wrong tokens, the error is the time after which `peer`
+    /// may try again.
     pub(crate) fn take_wrong_token(&self, now: Time, peer: Option<Peer>) -> Result<(), Wait> {
         self.take_one(now, &WRONG_TOKENS, ("wrong token", "", source(peer)))
     }
 
-    /// Returns whether the log may have a warning of this kind now: the first one, and then one a minute.
+    /// Returns whether the log may have a warning of this kind now: at most one a minute.
     pub(crate) fn may_warn(&self, now: Time, kind: &str) -> bool {
         self.take_one(now, &WARNINGS, ("warning", kind, [0; 17])).is_ok()
     }
@@ -65,10 +66,11 @@ impl RateLimits {
     }
 }
 
-/// What has a limit of its own.
+/// The address of a caller, or what shares its limits with the address.
 pub(crate) type Source = [u8; 17];
 
-/// Returns what has a limit of its own: an IPv4 address, the network of an IPv6 address, or all Unix sockets together.
+/// Returns what shares one set of limits: an IPv4 address, the network of an IPv6 address, or all Unix sockets
+/// together.
 pub(crate) fn source(peer: Option<Peer>) -> Source {
     let mut source = [0; 17];
     if let Some(Peer::Tcp(address)) = peer {

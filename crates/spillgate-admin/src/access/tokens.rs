@@ -77,12 +77,10 @@ impl Tokens {
         Ok(Tokens { keys, write, read, is_short })
     }
 
-    /// Returns whether callers need a token.
     pub(super) const fn are_set(&self) -> bool {
         self.write.is_some()
     }
 
-    /// Returns whether a token has too few characters.
     pub(super) const fn are_short(&self) -> bool {
         self.is_short
     }
@@ -101,7 +99,7 @@ fn hash(keys: &KeyHasher, token: &[u8]) -> TokenHash {
     TokenHash(keys.start().part(token).finish())
 }
 
-/// Returns the token of the request.
+/// Returns the token that the request has sent, whether it is right or wrong.
 pub(super) fn bearer(request: &Request) -> Option<&[u8]> {
     let value = request.headers().get(header::AUTHORIZATION)?.as_bytes();
     let (scheme, given) = value.split_at_checked("Bearer ".len())?;

@@ -1,13 +1,13 @@
-//! The index: finds the rule for the entries of a descriptor. An entry is a key with a value.
+//! The index, which finds the rule for the entries of a descriptor.
 //!
-//! There can be a million rules, and each descriptor of a request needs one of these rules. On each level of nested
-//! rules, a search does one or two hash look-ups for the entry, and compares the value of the entry with each wildcard
-//! of its key on this level. A search allocates no memory.
+//! There can be a million rules, and a request needs one of them for each descriptor. On each level of nested rules, a
+//! search does one or two hash look-ups for the entry, and compares its value with each wildcard of its key. A search
+//! allocates no memory.
 //!
-//! The hash has a random seed, but it is not as strong as that of the standard library. Here it is safe: clients only
-//! search, so they cannot fill a map with keys that collide.
+//! The maps use a hash that is weaker than the one of the standard library, although its seed is random. That is safe
+//! here: clients only search, so they cannot fill a map with keys that collide.
 //!
-//! A node is a rule in the index. Here a slot is the list of all nodes on one level that have the same key.
+//! In this index, a node is a rule, and a slot is the list of all nodes on one level that have the same key.
 //!
 //! ```text
 //! level 0   key "user" -> slot: exact {"vip7": node 0}, wildcards ["vip*": node 1], alone: node 2
@@ -15,7 +15,7 @@
 //! level 1                                      +-> key "path" -> slot: exact {"/search": node 3}
 //! ```
 //!
-//! Here node 0 is the rule `user=vip7`. Node 2 is the rule with the key `user` and no value. Node 3 is the rule
+//! Node 0 is the rule `user=vip7`. Node 2 is the rule with the key `user` and no value. Node 3 is the rule
 //! `user=vip7 > path=/search`, which is nested in node 0.
 
 mod rules;
@@ -46,24 +46,22 @@ pub(super) struct Index {
 /// The rules of one `descriptors` list in a file. The list is at the top of the file, or it is nested in a rule.
 #[derive(Clone, Debug, Default)]
 struct Level {
-    /// The nodes of each key.
     keys: HashMap<Arc<str>, Slot>,
     /// The maximum work that a search on this level and on all levels below it can need.
     work: Work,
 }
 
-/// The nodes of one level that have the same key.
 #[derive(Clone, Debug, Default)]
 struct Slot {
-    /// The nodes with an exact value.
+    /// The nodes whose value has no star, by that value.
     exact: HashMap<Arc<str>, u32>,
-    /// The length of the longest exact value in bytes. A longer value of a request cannot be equal to an exact value, so it
-    /// is not hashed. If it were hashed, a client could make searches slow with very long values.
+    /// The length of the longest exact value in bytes. A longer value of a request cannot be equal to an exact value,
+    /// so it is not hashed. Otherwise clients could make searches slow with very long values.
     longest: usize,
     /// The nodes with a wildcard, in the order in which they are tried.
     wildcards: Vec<Wildcard>,
-    /// The nodes of `wildcards`, by the text of their patterns. During the load, this map finds equal patterns. It is
-    /// emptied when the level is finished.
+    /// The nodes of `wildcards`, by the text of their patterns. During the load, this map finds equal patterns.
+    /// Afterwards it is empty.
     patterns: HashMap<Box<str>, u32>,
     /// The node that has the key and no value. It fits every value.
     alone: Option<u32>,
@@ -80,14 +78,13 @@ impl Slot {
     }
 }
 
-/// A wildcard with its node.
 #[derive(Clone, Debug)]
 pub(super) struct Wildcard {
     pub(super) pattern: Pattern,
     pub(super) node: u32,
 }
 
-/// How a node fits the value of an entry.
+/// How a node fits the value of an entry. Unlike [`How`], it borrows from the index.
 enum Tried<'i> {
     Exact,
     Wildcard(&'i Pattern),
@@ -95,7 +92,6 @@ enum Tried<'i> {
 }
 
 impl Tried<'_> {
-    /// Returns a [`How`] with the same content. A [`How`] does not borrow from the index.
     fn how(&self) -> How {
         match self {
             Tried::Exact => How::Exact,
@@ -116,8 +112,8 @@ impl Index {
     /// number is also the index of the node's rule.
     ///
     /// # Errors
-    /// If the level already has a node with the same key and an equal value, returns the number of this older node. The new
-    /// node is not added.
+    /// If the level already has a node with the same key and an equal value, returns the number of the older node, and
+    /// the new node is not added.
     pub(super) fn add_node(&mut self, level: u32, key: &Arc<str>, value: Option<&Arc<str>>) -> Result<u32, u32> {
         let node = number(self.below.len());
         let slot = self.levels[level as usize].keys.entry(key.clone()).or_default();
@@ -150,7 +146,7 @@ impl Index {
         self.below[node as usize] = Some(level);
     }
 
-    /// Finishes a level. Call it when all nodes of the level were added, and all levels below it are finished.
+    /// Finishes a level. Call it after all nodes of the level were added, and all levels below it were finished.
     ///
     /// This function sorts the wildcards of each key, so that the most specific wildcard is first. Equally specific
     /// wildcards stay in the order of the file. With `as_declared`, all wildcards stay in the order of the file.
@@ -254,7 +250,7 @@ impl Index {
         false
     }
 
-    /// Returns the keys of a level, each with its nodes. The checks for warnings use this function.
+    /// Returns the keys of a level, each with its nodes, for the checks that produce warnings.
     pub(super) fn slots(&self, level: u32) -> impl Iterator<Item = (&str, SlotView<'_>)> {
         self.levels[level as usize].keys.iter().map(|(key, slot)| (&**key, SlotView { slot }))
     }
@@ -264,7 +260,7 @@ impl Index {
         self.levels[level as usize].keys.get(key).map(|slot| SlotView { slot })
     }
 
-    /// Returns the level with the rules that are nested in a node. `None` if it has no nested rules.
+    /// Returns the number of the level with the rules that are nested in a node. `None` if there are none.
     pub(super) fn below(&self, node: u32) -> Option<u32> {
         self.below[node as usize]
     }
@@ -272,25 +268,22 @@ impl Index {
 
 /// A search that records its steps, for [`Index::explain`].
 pub(super) struct Explained<'e> {
-    /// The entries of the descriptor.
     pub(super) entries: &'e [(&'e str, &'e str)],
-    /// The rules of all nodes. Each step records the line of its rule.
+    /// All rules, by the number of their node. A step records the line of its rule.
     pub(super) rules: &'e [Rule],
     /// Whether only the first node that fits is tried on each level.
     pub(super) first_only: bool,
-    /// The maximum number of steps that are recorded.
     pub(super) steps_max: usize,
-    /// A step has at most this many bytes of its value.
+    /// The value in a step is cut to this many bytes.
     pub(super) value_bytes: usize,
-    /// The steps that were recorded so far.
     pub(super) steps: Vec<Step>,
-    /// The number of further steps.
+    /// The number of steps after the first `steps_max`, which are only counted.
     pub(super) left_out: usize,
 }
 
 impl Explained<'_> {
-    /// Records a step at the entry with the index `depth`, if there are not too many steps. `found` returns how the entry
-    /// matched, and the node that fits.
+    /// Records a step at the entry with the index `depth`. After `steps_max` steps, only counts it. `found` returns how
+    /// the entry matched, and the node that fits.
     fn record(&mut self, depth: usize, outcome: Outcome, found: impl FnOnce() -> (How, Option<u32>)) {
         if self.steps.len() >= self.steps_max {
             self.left_out += 1;
@@ -304,8 +297,7 @@ impl Explained<'_> {
     }
 }
 
-/// The nodes of one key on one level, for the checks that produce warnings. The caller can read the nodes, but it cannot
-/// change them.
+/// A read-only view of the nodes of one key on one level, for the checks that produce warnings.
 pub(super) struct SlotView<'i> {
     slot: &'i Slot,
 }
@@ -338,7 +330,6 @@ impl<'i> SlotView<'i> {
         wildcard.map(|wildcard| wildcard.node).or(self.slot.alone)
     }
 
-    /// Returns all nodes.
     pub(super) fn nodes(&self) -> impl Iterator<Item = u32> + use<'i> {
         let wildcards = self.slot.wildcards.iter().map(|wildcard| wildcard.node);
         self.slot.exact.values().copied().chain(wildcards).chain(self.slot.alone)

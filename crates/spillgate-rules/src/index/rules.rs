@@ -1,7 +1,4 @@
 //! The rules of all files that were loaded together, and the search for the rule of a descriptor.
-//!
-//! Rules are written once, when files are loaded. After that, requests only read them. A program can therefore share rules
-//! between threads without a lock.
 
 use std::sync::Arc;
 
@@ -15,8 +12,8 @@ use crate::model::Limit;
 use crate::model::{Domain, Rule};
 use spillgate_text::Diagnostic;
 
-/// The rules of all files that were loaded together, with an index. A request does not change them. [`Rules::parse`] and
-/// [`Rules::plan`] have examples.
+/// The rules of all files that were loaded together, with an index. Requests only read them, so threads can share them
+/// without a lock. [`Rules::parse`] and [`Rules::plan`] have examples.
 ///
 /// Rules keep the texts of their files in memory, for [`Rules::written`].
 #[derive(Clone, Debug, Default)]
@@ -41,9 +38,8 @@ pub(in super::super) struct DomainEntry {
     pub(in super::super) domain: Domain,
     /// The number of the index level that has the outermost rules of the domain.
     pub(in super::super) root: u32,
-    /// The index of the file.
+    /// The index of the domain's file in the list of loaded files.
     pub(in super::super) file: usize,
-    /// The text of the file.
     pub(in super::super) text: Arc<str>,
     /// The index of the first rule of this domain. The rules of this domain end before the first rule of the next domain.
     pub(in super::super) first_rule: usize,
@@ -78,11 +74,13 @@ impl Rules {
         self.rules.iter()
     }
 
-    /// Returns the text of a rule as its file has it, with the rules that are nested in it. In a list with dashes, these are whole
-    /// lines, with the comments right above the dash, and those below that are indented like the rule. All lines keep their
-    /// indentation.
+    /// Returns the text of a rule from its file, with the rules that are nested in it, and with comments.
     ///
-    /// If the rule is not one of these rules, the text can be that of another rule, a part of it, or empty.
+    /// In a list with dashes, the text consists of whole lines, which keep their indentation. Two kinds of comments are
+    /// part of it: those right above the dash, and those after the rule that are indented as far as its keys, or
+    /// further.
+    ///
+    /// If `rule` was loaded with other rules, the result can be any other text of the file, or empty.
     ///
     /// ```
     /// use spillgate::rules::{Rules, RulesFile};
@@ -107,7 +105,6 @@ impl Rules {
         written(&self.domains[*domain].text, start as usize, end as usize)
     }
 
-    /// Returns the limit with the index `limit` of the rule with the index `rule`.
     #[cfg(feature = "insight")]
     pub(crate) fn limit_mut(&mut self, rule: usize, limit: usize) -> Option<&mut Limit> {
         self.rules.get_mut(rule)?.limits.get_mut(limit)
@@ -130,8 +127,7 @@ impl Rules {
         self.find_in(number, entries)
     }
 
-    /// Searches in the same way as [`find`](Rules::find), and returns the steps of the search. The steps show people
-    /// why a rule matches.
+    /// Searches like [`find`](Rules::find), and returns the steps of the search, which show people why a rule matches.
     ///
     /// The list is empty if the domain is unknown, or if there are no entries. Unlike `find`, this function allocates
     /// memory. [`Step`] has an example.
@@ -143,7 +139,7 @@ impl Rules {
     /// Does what [`explain`](Rules::explain) does, in bounded memory. Returns the first steps, at most `steps_max`, and the
     /// number of further steps. Each step has at most the first `value_bytes` bytes of its value.
     ///
-    /// A value can be long, and many wildcards can fit it. Use this function if others choose the entries.
+    /// Use this function if clients choose the entries, because a value can be long, and many wildcards can fit it.
     #[must_use]
     pub fn explain_within(
         &self,
@@ -179,7 +175,6 @@ impl Rules {
         &self.rules[self.domains[domain].first_rule..end]
     }
 
-    /// Returns whether a rule of the domain with this index has `replaces`.
     pub(in super::super) fn has_replaces(&self, domain: usize) -> bool {
         self.domains[domain].has_replaces
     }

@@ -1,7 +1,7 @@
-//! The steps of the search for a rule. The steps show people why a rule matches.
+//! The steps of the search for a rule.
 //!
-//! A normal search returns only the rule. If a user expected another rule, the steps show what the search tried on each
-//! level, and the result of each attempt.
+//! A search normally returns only the rule. If a user expected another rule, the steps show what was tried on each
+//! level, and how each attempt ended.
 
 use std::fmt;
 
@@ -66,7 +66,7 @@ pub enum Outcome {
     WentBack,
     /// A rule fits this entry, which is the last entry. The search has found the rule of the descriptor.
     Matched,
-    /// No rule on this level fits. Or a rule fits, but it has no nested rules for the next entry.
+    /// No rule on this level fits the entry, or the rule that fits has no nested rules for the next entry.
     Failed,
 }
 
@@ -89,11 +89,11 @@ pub struct Step {
     pub level: usize,
     /// The key of the entry.
     pub key: String,
-    /// The value of the entry.
+    /// The value of the entry. [`Rules::explain_within`](crate::Rules::explain_within) may have cut it.
     pub value: String,
-    /// How the entry matched.
+    /// How the search matched the entry, for example with a wildcard.
     pub how: How,
-    /// The outcome of the step.
+    /// What the search did after this step: it went on, went back, succeeded or failed.
     pub outcome: Outcome,
     /// The file and the line of the rule that fits. `None` if no rule fits.
     pub origin: Option<Origin>,

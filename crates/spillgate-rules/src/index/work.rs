@@ -1,28 +1,29 @@
-//! Computes how much work the search for the rule of one descriptor can need. This is done when rules are loaded.
+//! Computes, when rules are loaded, how much work the search for the rule of one descriptor can need.
 //!
 //! If a wildcard fits a value, but no rule nested in it fits, the search tries the next wildcard. Clients choose the
-//! values, so without a bound a client could make a search visit every rule. The work in the worst case depends only on the
-//! rules file. If this work is too much, the file is rejected when it is loaded. No search then has to be stopped half-way.
+//! values, so without a bound a client could make a search visit every rule. The worst case depends only on the rules
+//! file. So a file that could need too much work is rejected when it is loaded, and no search has to be stopped
+//! half-way.
 
 use crate::model::Pattern;
 
 /// The maximum number of bytes of rules (keys, values and patterns) that one descriptor can be compared with: 2 MiB.
 const MAX_COMPARED_BYTES: usize = 2 << 20;
 
-/// The maximum number of times that whole values can be read for one descriptor. If a pattern has text between two
-/// stars, this text is looked for in the whole value. Other patterns do not need the whole value.
+/// The maximum number of times that the search for one descriptor can read a whole value. Only a pattern with text
+/// between two stars makes it read the whole value.
 const MAX_SEARCHES: usize = 256;
 
 /// The fixed cost of each comparison, in bytes. It is added to the number of compared bytes.
 const LOOK_BYTES: usize = 32;
 
-/// The work of a search in the worst case. If a sum would be larger than the largest `usize`, it is the largest `usize`.
+/// The work of a search in the worst case. Sums stop at the largest `usize`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Work {
     /// The bytes of rules that the descriptor is compared with, plus [`LOOK_BYTES`] for each comparison.
     compared_bytes: usize,
-    /// How often a whole value is read. This number is separate, because the cost of reading a value depends on its
-    /// length. The length is unknown when rules are loaded.
+    /// How often a whole value is read. These reads are counted apart, because the length of a value is unknown when
+    /// rules are loaded.
     searches: usize,
 }
 

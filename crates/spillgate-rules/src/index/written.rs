@@ -1,17 +1,18 @@
 //! Cuts the text of one rule out of the text of its file.
 //!
-//! An operator who looks at a rule wants to see what was written, with its comments. The file on the disk can have changed since
-//! it was read.
+//! An operator who looks at a rule wants to see the author's text, with its comments. The text comes from memory,
+//! because the file on the disk can have changed since it was loaded.
 
 /// In YAML, a carriage return alone ends a line too.
 const LINE_ENDS: [char; 2] = ['\n', '\r'];
 
 /// Returns the text of the descriptor whose values begin at the byte `start` and end at the byte `end`.
 ///
-/// In a list in brackets, this is only the descriptor. In a list with dashes, it is all lines of the descriptor. Comments belong
-/// to it too: those right above its dash that have the same indentation, and those below that are indented like its keys or deeper.
+/// In a list in brackets, the text is only the descriptor. In a list with dashes, it is all lines of the descriptor,
+/// and some comments. These are right above its dash with the same indentation, or below and indented like its keys or
+/// deeper.
 ///
-/// If a place is outside the text, returns an empty text.
+/// If `start` or `end` is no valid position in the text, returns an empty text.
 pub(super) fn written(text: &str, start: usize, end: usize) -> &str {
     let Some(values) = text.get(start..end) else { return "" };
     match dash_before(text, start) {
@@ -20,13 +21,14 @@ pub(super) fn written(text: &str, start: usize, end: usize) -> &str {
     }
 }
 
-/// Returns the place of the dash before the value at `start`. Only spaces, comments, anchors and tags can be in between.
+/// Returns the position of the dash before the value at `start`. Between the two, there can be only spaces, comments,
+/// anchors and tags. Otherwise returns `None`.
 fn dash_before(text: &str, start: usize) -> Option<usize> {
     let mut end = start;
     loop {
         let line = line_start(text, end);
         let before = &text[line..end];
-        // In a map with explicit keys, the list can follow the colon on its line.
+        // If the map around the list has explicit keys (`? key`), the dash can be on the line of the colon.
         let content = before.trim_ascii().trim_start_matches([':', '?']).trim_ascii_start();
         let is_dash = content == "-" || content.starts_with("- ") || content.starts_with("-\t");
         let rest = if is_dash { &content[1..] } else { content };
@@ -41,7 +43,7 @@ fn dash_before(text: &str, start: usize) -> Option<usize> {
     }
 }
 
-/// Returns the start of the line of the dash, or of the first of the comments that are right above.
+/// Returns where the text of the item begins: at the line of the dash, or at the first of the comments right above it.
 fn with_comments_above(text: &str, dash: usize) -> usize {
     let mut begin = line_start(text, dash);
     let indentation = &text[begin..dash];
@@ -56,14 +58,14 @@ fn with_comments_above(text: &str, dash: usize) -> usize {
     begin
 }
 
-/// Returns where an item of a list with dashes ends. `start` and `end` are those of its values.
+/// Returns where an item of a list with dashes ends. Its values begin at `start` and end at `end`.
 fn end_of_item(text: &str, start: usize, end: usize) -> usize {
     let column = text[line_start(text, start)..start].chars().count();
     let (mut at, mut last) = (end, end);
     for (number, line) in text[end..].split_inclusive(LINE_ENDS).enumerate() {
         at += line.len();
         let content = line.trim_start_matches(' ');
-        // On the first line, this is what follows the last value, for example a comment.
+        // The rest of the line after the last value belongs to the item. It can be a comment.
         if number == 0 || content.starts_with('#') && line.len() - content.len() >= column {
             last = at;
         } else if !content.trim_ascii().is_empty() {

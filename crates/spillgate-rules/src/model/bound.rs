@@ -40,8 +40,8 @@ fn nested_windows(loose: &Quota, strict: &Quota) -> bool {
 
 /// Returns whether the token bucket `loose` can never refuse a request that `strict` allows.
 ///
-/// Two conditions have to be true. The capacity of `loose` is at least the largest burst that `strict` allows. And `loose`
-/// refills at least as fast as `strict` allows requests in the long run.
+/// The capacity of `loose` has to be at least the largest burst that `strict` allows. And `loose` has to refill at
+/// least as fast as `strict` allows requests in the long run.
 fn bucket_never_binds(loose: &Quota, strict: &Quota) -> bool {
     let (loose_capacity, interval_ns) = (u128::from(loose.capacity()), u128::from(loose.interval_ns()));
     let capacity = u128::from(strict.hard_capacity());

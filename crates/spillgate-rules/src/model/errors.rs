@@ -28,8 +28,7 @@ impl RulesErrors {
     /// found and dropped. A file with very many errors is not read to its end, so it can have even more errors.
     pub const MAX: usize = 100;
 
-    /// Makes a [`RulesErrors`] of the `errors` of a load and the number of errors that were `dropped`. Returns `None`
-    /// if there are no errors.
+    /// Returns `None` if there are no `errors`. `dropped` is the number of errors that were found but not kept.
     pub(in super::super) fn collected(errors: Vec<Diagnostic>, dropped: usize) -> Option<RulesErrors> {
         (!errors.is_empty()).then_some(RulesErrors { errors, dropped })
     }

@@ -1,7 +1,7 @@
 //! One limit of a rule: a quota with its name, its line in the file, and other options.
 //!
-//! A quota says how much is allowed in which time. A store needs only the quota to decide. Other parts of the program
-//! also need the rest of a limit. For example, answers and reports show the name, the unit and the line.
+//! A quota says how much is allowed in which time, and a store needs only the quota to decide. Other parts of the
+//! program also need the rest of a limit: answers and reports show the name, the unit and the line.
 
 use std::time::Duration;
 
@@ -17,19 +17,19 @@ use super::sketch::LimitSketch;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Limit {
-    /// The name. Clients see it, and `replaces` refers to it.
+    /// The name that clients see, and that `replaces` of other limits refers to.
     pub name: Option<Box<str>>,
-    /// How much is allowed in which time.
+    /// How much is allowed in which time, and by which algorithm. A store needs only this part of a limit.
     pub quota: Quota,
     /// The named unit of the window. `None` for a limit with `window`, and for a concurrency limit.
     pub unit: Option<Unit>,
-    /// The number of units that each window allows, as it was written. For a concurrency limit: the number of permits.
+    /// The number that the rules give: the units that each window allows, or the permits of a concurrency limit.
     pub requests_per_unit: u64,
-    /// Names of limits that this limit replaces. If a request matches the rule of this limit, limits with these names are
-    /// not checked for this request.
+    /// Names of limits of other rules. If a request matches the rule of this limit, limits with these names are not
+    /// checked for the request.
     pub replaces: Box<[Box<str>]>,
-    /// Whether requests are charged after the work. If true, the limit refuses only peeks (requests of cost 0). It counts
-    /// all other requests, even if the units do not fit.
+    /// Whether requests are charged after the work. If true, the limit refuses only requests of cost 0, which clients
+    /// send before the work. It counts all other requests, even if the units do not fit.
     pub post_paid: bool,
     /// The key of an entry. In a Redis Cluster, the value of this entry chooses the hash slot of the counter.
     ///
@@ -42,10 +42,10 @@ pub struct Limit {
     pub exposed: bool,
     /// The sketch in which the limit counts (`representation: sketch`). `None` if the limit has a state for each key.
     pub sketch: Option<LimitSketch>,
-    /// Where the limit was written. `None` for a limit that comes with a request.
+    /// The file and the line of the limit. `None` for a limit that comes with a request.
     pub origin: Option<Origin>,
-    /// A copy of `quota` that also charges refused requests. This copy is used for a limit that comes with a request,
-    /// if the domain has `compat: envoy`. `None` for a limit from a file.
+    /// A copy of `quota` that also charges refused requests. A limit that comes with a request uses the copy if the
+    /// domain has `compat: envoy`. `None` for a limit from a file.
     pub(in super::super) charged: Option<Box<Quota>>,
 }
 
@@ -136,9 +136,9 @@ impl Limit {
 pub enum Unreleased {
     /// All callers that can take permits can release them.
     Never,
-    /// There may be callers that take permits and cannot release them. It is not known whether such callers exist.
+    /// Some callers may take permits that they cannot release, but it is not known whether such callers exist.
     Sometimes,
-    /// Some callers that take permits cannot release them.
+    /// It is certain that some callers take permits that they cannot release.
     Always,
 }
 
@@ -174,10 +174,10 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// All units. The shortest unit is first.
+    /// All units, from the shortest to the longest.
     pub const ALL: [Unit; 7] = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Week, Unit::Month, Unit::Year];
 
-    /// Returns the name in rules files.
+    /// Returns the name in rules files, for example `minute`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -191,7 +191,7 @@ impl Unit {
         }
     }
 
-    /// Returns the length of the window.
+    /// Returns the length of the window, for example 30 days for a month.
     #[must_use]
     pub const fn window(self) -> Duration {
         Duration::from_secs(match self {

@@ -47,7 +47,6 @@ impl Pattern {
         &self.text
     }
 
-    /// Returns the number of characters that are not stars. A pattern with more such characters is more specific.
     pub(in super::super) const fn literals(&self) -> u32 {
         self.literals
     }
@@ -75,9 +74,9 @@ impl Pattern {
 
     /// Returns whether `value` fits this pattern.
     ///
-    /// The pattern can have several texts, each between two stars. They are looked for in the value from left to right.
-    /// For each text, the first occurrence is used, because it leaves as much of the value as possible for the next
-    /// texts. The search therefore never goes back, and it reads the value only once.
+    /// The texts between two stars are looked for in the value from left to right. For each text, the first occurrence
+    /// is used, because it leaves as much of the value as possible for the next texts. So the search never goes back,
+    /// and it reads the value only once.
     pub(in super::super) fn fits(&self, value: &str) -> bool {
         let suffix = &self.text[self.text.len() - self.suffix..];
         let Some(mut rest) = value.strip_prefix(self.prefix()).and_then(|rest| rest.strip_suffix(suffix)) else {

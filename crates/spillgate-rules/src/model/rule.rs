@@ -1,6 +1,6 @@
 //! The types of domains and rules, with the same content as in a rules file.
 //!
-//! A request is matched with rules. Each rule stores its file and its line, so that reports can show where the rule is.
+//! Each rule stores its file and its line, so that reports can show where the rule is.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use super::pattern::Pattern;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Domain {
-    /// The name of the domain. Requests use the same name.
+    /// The name by which a request chooses the domain.
     pub name: Box<str>,
-    /// The name of the file.
+    /// The name of the file that defines the domain.
     pub file: Arc<str>,
     /// Whether the domain behaves as in Envoy's reference rate limit server (`compat: envoy`).
     pub compat_envoy: bool,
@@ -53,7 +53,7 @@ impl fmt::Display for Origin {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RuleStep {
-    /// The key of the entry.
+    /// The key that the entry must have.
     pub key: Arc<str>,
     /// The value or the wildcard, as in the file. `None` matches any value.
     pub value: Option<Arc<str>>,
@@ -87,13 +87,13 @@ impl RuleStep {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Rule {
-    /// The name of the domain.
+    /// The name of the domain that the rule belongs to.
     pub domain: Arc<str>,
     /// The path as text, for example `user_id=vip* > path`.
     pub path: Box<str>,
     /// The levels of the path. A descriptor of a request matches only if it has one entry for each level.
     pub steps: Box<[RuleStep]>,
-    /// Where the rule was written.
+    /// The file and the line of the rule.
     pub origin: Origin,
     /// The limits, at most [`MAX_LIMITS`](crate::MAX_LIMITS). A request is allowed only if all limits allow it.
     pub limits: Box<[Limit]>,
@@ -129,8 +129,7 @@ impl Rule {
         self.index as usize
     }
 
-    /// Returns the binding of the rule. If a limit of this rule refuses, the binding decides whether the whole request
-    /// is refused.
+    /// Returns the binding, which decides whether a refusal by a limit of this rule refuses the whole request.
     ///
     /// A rule with both `shadow_mode` and `quota_mode` never refuses a request, so its binding is [`Binding::Shadow`].
     #[must_use]

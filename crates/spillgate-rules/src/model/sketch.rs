@@ -1,7 +1,7 @@
 //! The sketch of a limit with `representation: sketch`.
 //!
-//! A rules file says only how large the sketch is. The program makes it when it begins to use the rules, because a check
-//! of the rules must not need this memory.
+//! A rules file gives only the size of the sketch. A program allocates the sketch when it begins to use the rules, so
+//! that a check of the rules does not need this memory.
 
 use std::error::Error;
 use std::fmt;
@@ -17,7 +17,7 @@ use spillgate_limiter::units::format_bytes;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LimitSketch {
-    /// The size of the sketch in bytes.
+    /// The size of the sketch in bytes, whether it is open or not.
     pub bytes: usize,
     opened: Option<Arc<Sketch>>,
 }
@@ -25,16 +25,17 @@ pub struct LimitSketch {
 impl LimitSketch {
     /// The largest sketch in bytes: 64 GiB.
     pub const MAX_BYTES: u64 = 64 << 30;
-    /// A sketch whose [`highest_rate`](Sketch::highest_rate) is lower is an error in a rules file.
+    /// In units per second. A rules file is rejected if the [`highest_rate`](Sketch::highest_rate) of a sketch is
+    /// lower.
     pub const LEAST_UNITS_PER_SECOND: f64 = 1.0;
-    /// The size of a sketch without `sketch_memory`.
+    /// The size of a sketch if the limit has no `sketch_memory`: 64 MiB.
     pub(in super::super) const DEFAULT_BYTES: usize = 64 << 20;
 
     pub(in super::super) const fn new(bytes: usize) -> LimitSketch {
         LimitSketch { bytes, opened: None }
     }
 
-    /// Returns the sketch. `None` if the program has not opened it: the limit then counts in the store, exactly.
+    /// Returns the sketch. `None` if the program has not opened it. The limit then counts in the store, exactly.
     #[must_use]
     #[inline]
     pub fn opened(&self) -> Option<&Sketch> {
@@ -43,8 +44,8 @@ impl LimitSketch {
 }
 
 impl Limit {
-    /// Returns whether the limit and `before` can use the same sketch: the sketch has the same size, and what it counts has
-    /// the same meaning.
+    /// Returns whether the limit can go on with the sketch of `before`: both sketches have the same size, and both
+    /// quotas are equal.
     #[must_use]
     pub fn shares_sketch(&self, before: &Limit) -> bool {
         match (&self.sketch, &before.sketch) {
@@ -54,13 +55,13 @@ impl Limit {
     }
 }
 
-/// The operating system has not enough memory for a sketch of the rules.
+/// The operating system does not have enough memory for a sketch of the rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NoMemory {
-    /// The place of the limit in the rules.
+    /// The file and the line of the limit.
     pub origin: Option<Origin>,
-    /// The size of its sketch in bytes.
+    /// The size of the sketch in bytes.
     pub bytes: usize,
 }
 
@@ -87,7 +88,8 @@ pub(in super::super) fn open(rule: &mut Rule, before: Option<&Rule>, nodes: NonZ
             None => match Sketch::new(&limit.quota, bytes) {
                 Ok(sketch) => Some(Arc::new(sketch)),
                 Err(SketchError::Memory) => return Err(NoMemory { origin: limit.origin.clone(), bytes }),
-                // The reader of the rules has checked the quota. A share has the same options.
+                // This does not happen: the quota was checked when the rules were read, and a share has the same
+                // options.
                 Err(_) => None,
             },
         };

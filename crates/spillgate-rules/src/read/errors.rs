@@ -27,7 +27,7 @@ impl Errors {
         }
     }
 
-    /// Returns the number of all errors so far.
+    /// Returns the number of all errors so far, including the dropped ones.
     pub(super) fn count(&self) -> usize {
         self.errors.len() + self.dropped
     }
@@ -44,8 +44,7 @@ impl Errors {
         }
         let file = |error: &Diagnostic| order.iter().position(|file| file == error.file());
         self.errors.sort_by_key(|error| (file(error), error.line(), error.column()));
-        // A YAML alias repeats a value. If the value is wrong, its error was found again for each alias. Only one error
-        // is kept.
+        // Each alias of a wrong YAML value finds the same error again. Only one of these errors is kept.
         self.errors.dedup_by(|a, b| {
             (a.file(), a.line(), a.column(), a.message()) == (b.file(), b.line(), b.column(), b.message())
         });
@@ -83,8 +82,8 @@ impl Reporter<'_> {
         }
     }
 
-    /// Returns the number of all errors so far. If this number stays the same while a part of the file is read, the part is
-    /// correct.
+    /// Returns the number of all errors so far. A part of the file is correct if this number stays the same while the
+    /// part is read.
     pub(super) fn count(&self) -> usize {
         self.errors.count()
     }

@@ -1,7 +1,7 @@
 //! Reads rules files from the paths that a user gives.
 //!
-//! A path comes from a command line or from settings. It can be the path of a folder, a pipe or a huge file. For every
-//! path, the program must not wait without end, and it must not use up its memory.
+//! A path comes from a command line or from settings. It can lead to a folder, a pipe or a huge file. Wherever it
+//! leads, the program must not wait without end, and must not use up its memory.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -23,7 +23,7 @@ const MAX_FOLDERS_DEEP: usize = 8;
 /// In a folder, all files that end in `.yaml` or `.yml` are read in the order of their names. The folders inside it are read
 /// after its files. Files and folders are left out if their names start with a dot.
 ///
-/// A file in `paths` can have any name. It has to be a regular file, because reading a pipe or a device could never
+/// A file in `paths` can have any name. It has to be a regular file, because a read from a pipe or a device might never
 /// end.
 ///
 /// ```
@@ -108,7 +108,8 @@ fn too_many(path: &Path) -> Diagnostic {
 /// Reads one file. At most [`MAX_FILE_BYTES`] + 1 bytes are read. A file with this many bytes is too large.
 fn read_file(path: &Path) -> Result<RulesFile, Diagnostic> {
     let name = path.display().to_string();
-    // This is checked before the file is opened, because opening a pipe waits until another program writes to it.
+    // The kind of the file is checked before it is opened, because opening a pipe waits until another program writes to
+    // it.
     if !fs::metadata(path).map_err(|error| unreadable(path, &error))?.is_file() {
         let help = "write the rules into a regular file; do not keep other kinds of files in a folder of rules";
         return Err(Diagnostic::unreadable(&name, format!("{name} is not a regular file"), help));
@@ -125,13 +126,12 @@ fn read_file(path: &Path) -> Result<RulesFile, Diagnostic> {
     }
 }
 
-/// Makes the error for a file that is larger than [`MAX_FILE_BYTES`].
 pub(super) fn too_large(name: &str) -> Diagnostic {
     let message = format!("{name} is larger than {} MiB", MAX_FILE_BYTES >> 20);
     Diagnostic::unreadable(name, message, "split the rules into several domains, with one file for each domain")
 }
 
-/// Makes the error for a file that is not UTF-8. It shows the line with the first byte that is not UTF-8.
+/// The error shows the line with the first byte that is not UTF-8. The first `valid` bytes are UTF-8.
 fn not_utf8(name: &str, valid: usize, bytes: &[u8]) -> Diagnostic {
     let text: String = String::from_utf8_lossy(bytes).into_owned();
     let at = At::of(&text, valid..valid + char::REPLACEMENT_CHARACTER.len_utf8());
@@ -146,7 +146,6 @@ fn not_utf8(name: &str, valid: usize, bytes: &[u8]) -> Diagnostic {
     )
 }
 
-/// Makes the error for a path that the system cannot read.
 fn unreadable(path: &Path, error: &std::io::Error) -> Diagnostic {
     let message = format!("{} cannot be read: {error}", path.display());
     Diagnostic::unreadable(&path.display().to_string(), message, "check the path and its permissions")

@@ -1,8 +1,8 @@
 //! Reads one `rate_limit` and builds a checked quota from its fields.
 //!
-//! Some fields depend on other fields. For example, `burst` is allowed only with the algorithm `token_bucket`. The crate
-//! spillgate-core checks the numbers of a quota. Its errors have no line, so this file finds the field that causes the error
-//! and reports the error there.
+//! Some fields depend on other fields: for example, `burst` is allowed only with the algorithm `token_bucket`. The
+//! crate spillgate-core checks the numbers of a quota, but its errors have no line. So this module finds the field that
+//! causes the error, and reports the error there.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use spillgate_text::{At, nearest};
 
 /// The content of a `rate_limit`.
 pub(super) enum Parsed {
-    /// A limit.
+    /// A limit that counts.
     Limit(Box<Limit>),
     /// `unlimited: true`, with the two fields that are allowed beside it.
     Unlimited { name: Option<Box<str>>, replaces: Box<[Box<str>]> },
@@ -26,7 +26,7 @@ pub(super) enum Parsed {
 
 /// What the reader of a `rate_limit` needs from the rest of the file.
 pub(super) struct Around<'a> {
-    /// Where the limit was written.
+    /// The file and the line of the limit.
     pub(super) origin: Origin,
     /// The position for errors about a missing field.
     pub(super) at: At,
@@ -207,7 +207,8 @@ impl Policy {
     }
 }
 
-/// Reads `slot_by`, which has to be a key on the path of the rule. A request that matches the rule has no other keys.
+/// Reads `slot_by`, which has to be a key on the path of the rule, because a request that matches the rule has no other
+/// keys.
 fn slot_by(node: &Node, steps: &[RuleStep], reporter: &mut Reporter<'_>) -> Option<Box<str>> {
     let key = text(node, "slot_by", reporter)?;
     if steps.iter().any(|step| &*step.key == key) {
@@ -222,12 +223,12 @@ fn slot_by(node: &Node, steps: &[RuleStep], reporter: &mut Reporter<'_>) -> Opti
     None
 }
 
-/// Returns whether refused requests are charged. If it returns `None`, [`QuotaBuilder`] keeps its default, which is
+/// Returns whether refused requests are charged. `None` keeps the default of [`QuotaBuilder`], which is
 /// [`Denied::Free`].
 ///
 /// If the limit has `denied`, the value of `denied` decides. Without `denied`, refused requests are charged only in a
-/// file with `compat: envoy`, as in Envoy's reference rate limit server. There are two exceptions: for a concurrency
-/// limit and for a limit with `post_paid`, the default is always that refused requests are not charged.
+/// file with `compat: envoy`, as in Envoy's reference rate limit server. Even there, a concurrency limit and a limit
+/// with `post_paid` do not charge them by default.
 fn denied(
     fields: &Fields<'_>,
     algorithm: Algorithm,

@@ -89,7 +89,6 @@ pub(super) fn read(files: &[RulesFile], defaults: Defaults) -> Result<Rules, Rul
     Ok(rules)
 }
 
-/// Reads one file.
 struct FileReader<'f> {
     rules: &'f mut Rules,
     reporter: Reporter<'f>,
@@ -108,7 +107,6 @@ struct FileReader<'f> {
 }
 
 impl FileReader<'_> {
-    /// Reads the top of the file, and then its descriptors.
     fn read(mut self, node: &Node) {
         if matches!(node.value, Value::Null) {
             self.reporter.error(At::TOP, "the file is empty", "here", "start with `domain: NAME`");
@@ -175,8 +173,8 @@ impl FileReader<'_> {
         self.rules.domains.push(entry);
     }
 
-    /// Reads a list of descriptors, and adds them to the level `level` of the index. It checks the bounds on the number and
-    /// the nesting of descriptors.
+    /// Reads a list of descriptors, and adds them to the level `level` of the index. Checks the bounds on the number
+    /// and the nesting of descriptors.
     fn descriptors(&mut self, list: &Node, level: u32) {
         let items = match &list.value {
             Value::List(items) => items,
@@ -301,9 +299,8 @@ impl FileReader<'_> {
         }
     }
 
-    /// Reads the rule of the last descriptor in `steps`. Returns `None` if the index has no node for it.
-    ///
-    /// Without a node, the fields are still read, so that their errors are reported too.
+    /// Reads the rule of the last descriptor in `steps`. If the index has no node for it, returns `None`, but still
+    /// reads the fields, so that their errors are reported too.
     fn rule(&mut self, item: &Node, fields: &Fields<'_>, node: Option<u32>) -> Option<Rule> {
         let bytes = |place: usize| u32::try_from(place).expect("invariant: a file has at most 16 MiB");
         let origin = Origin { file: self.reporter.source.name.clone(), line: fields.at.line };
@@ -420,7 +417,7 @@ impl FileReader<'_> {
     /// because they would share one counter. A limit must not replace a limit of the same descriptor.
     fn check_together(&mut self, limits: &[(At, Limit)]) {
         for (i, (at, limit)) in limits.iter().enumerate() {
-            // Each sketch has cells of its own.
+            // A limit with a sketch shares no counter, because each sketch has cells of its own.
             let shares = |other: &Limit| other.sketch.is_none() && limit.sketch.is_none();
             let same_counter = |other: &Limit| other.quota.identity() == limit.quota.identity() && shares(other);
             let same = limits[..i].iter().find(|(_, other)| same_counter(other));
@@ -447,9 +444,8 @@ impl FileReader<'_> {
     }
 }
 
-/// The limits of one descriptor.
 enum Limits {
-    /// The limits. The list may be empty.
+    /// The limits that count. The list may be empty.
     Some(Vec<Limit>),
     /// `rate_limit: {unlimited: true}`.
     Unlimited { name: Option<Box<str>>, replaces: Box<[Box<str>]> },

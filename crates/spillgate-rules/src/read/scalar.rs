@@ -1,7 +1,7 @@
 //! Reads single values: texts, numbers, durations, percentages, and words from a list.
 //!
-//! YAML readers disagree about values such as `010` or `yes`. Here each value has only one meaning. If other readers give a
-//! value another meaning, this is an error or a warning.
+//! YAML readers disagree about values such as `010` or `yes`. Here each value has only one meaning. If other readers
+//! understand a value differently, it is an error or gets a warning.
 //!
 //! Each function reads the value of `key`. If the value is wrong, the function reports an error and returns `None`.
 

@@ -21,7 +21,6 @@ pub(in super::super) enum Section {
 }
 
 impl Section {
-    /// All parts.
     pub(in super::super) const ALL: [Section; 4] =
         [Section::File, Section::Descriptor, Section::Limit, Section::Replaces];
 
@@ -198,7 +197,6 @@ impl<'n> Fields<'n> {
         self.entries.push((known, key, value));
     }
 
-    /// Returns the value of a key. `None` if the map does not have the key.
     pub(super) fn get(&self, key: &str) -> Option<&'n Node> {
         self.entries.iter().find(|(name, ..)| *name == key).map(|(_, _, value)| *value)
     }
@@ -211,7 +209,6 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Returns the position of a key. `None` if the map does not have the key.
     pub(super) fn key_at(&self, key: &str) -> Option<At> {
         self.entries.iter().find(|(name, ..)| *name == key).map(|(_, key, _)| key.at)
     }
@@ -272,7 +269,6 @@ fn unknown(key: &str, section: Section) -> (String, String) {
     (message, help)
 }
 
-/// Returns all keys of a part, for a help text.
 fn list(section: Section) -> String {
     section.keys().join(", ")
 }

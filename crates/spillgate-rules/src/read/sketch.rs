@@ -1,7 +1,7 @@
-//! Reads `representation` and `sketch_memory` of a limit, and reports what a sketch cannot do.
+//! Reads `representation` and `sketch_memory` of a limit, and reports options that a sketch does not support.
 //!
-//! A limit that asks a sketch for something that it cannot do is an error when it is read. Otherwise the limit would count
-//! in another way than its author thinks.
+//! Such an option is an error when the file is loaded. Otherwise the limit would count in another way than its author
+//! thinks.
 
 use spillgate_core::Quota;
 
@@ -13,7 +13,7 @@ use crate::model::LimitSketch;
 use spillgate_limiter::sketch::{MIN_BYTES, Sketch, SketchError};
 use spillgate_limiter::units::format_bytes;
 
-/// A sketch that is not large enough for this rate gets a warning.
+/// In units per second, from all keys of the limit together. A sketch gets a warning if it is too small for this rate.
 const FEW_UNITS_PER_SECOND: f64 = 1_000.0;
 
 /// Reads the two fields. Returns `None` if the limit has a state for each key, or after an error.
@@ -77,13 +77,13 @@ fn cause(error: SketchError) -> (&'static [&'static str], &'static str) {
         ),
         SketchError::Memory => (&["sketch_memory"], "lower it"),
         SketchError::TooManyUnits => (&["requests_per_unit", "limit"], "lower it, or write `algorithm: token_bucket`"),
-        // The enum can grow.
+        // [`SketchError`] may get new variants.
         _ => (&["representation"], "remove `representation`"),
     }
 }
 
-/// Reports a sketch that is too small for its limit. A long window needs a large sketch, because each admitted unit makes
-/// cells high for a long time.
+/// Reports a sketch that is too small for its limit. A long window needs a large sketch, because the cells that an
+/// admitted unit raises stay high for a long time.
 fn check_size(quota: &Quota, bytes: usize, fields: &Fields<'_>, around: &Around<'_>, reporter: &mut Reporter<'_>) {
     let can = Sketch::highest_rate(quota, bytes);
     if quota.limit() == 0 || can >= FEW_UNITS_PER_SECOND {
