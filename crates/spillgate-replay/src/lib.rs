@@ -1,6 +1,7 @@
-//! Replays the requests of a log by any rules, on a virtual clock: what the rules would have done.
+//! Replays the requests of a log with any rules, on a virtual clock, and shows what the rules would have done.
 //!
-//! The same service decides as in the server, so that the answers are the same. This module reads no file and prints nothing.
+//! The service of the server decides the requests, so the answers are those of a server. This crate opens no file and
+//! prints nothing.
 
 pub mod access_log;
 mod callers;
@@ -28,21 +29,21 @@ use compare::Callers;
 use report::{Agreement, Comparison, RunReport, SampleLine, Samples};
 use spillgate_service::ServiceError;
 
-/// The lines of each kind that a report shows.
+/// The most lines of each kind that a report shows.
 const SAMPLES: usize = 5;
-/// The most bytes of such a line.
+/// A longer line is cut to this many bytes.
 const SAMPLE_BYTES: usize = 200;
 
-/// A request of the log.
+/// A request of the log, and where its line is.
 #[derive(Clone, Copy, Debug)]
 pub struct LoggedRequest<'a> {
-    /// When it came.
+    /// When the request is decided. A late line is decided later than it says.
     pub time: Time,
-    /// The file of its line.
+    /// The name of the log file.
     pub file: &'a str,
-    /// The number of its line, from 1.
+    /// The number of the line in this file, from 1.
     pub line: u64,
-    /// The line.
+    /// The whole line, without its line end.
     pub text: &'a [u8],
 }
 
@@ -89,7 +90,7 @@ impl Replay {
         }
     }
 
-    /// Decides a request by all runs. Returns the answer of the first run. Returns `None` if the request exceeds a bound.
+    /// Decides a request with all runs. Returns the answer of the first run, or `None` if the request exceeds a bound.
     pub fn decide(&mut self, logged: &LoggedRequest<'_>, request: &Request<'_>) -> Option<&Decided> {
         self.decided.clear();
         for run in &mut self.runs {
@@ -118,7 +119,7 @@ impl Replay {
         self.not_decided.add(logged.file, logged.line, &error.to_string(), logged.text);
     }
 
-    /// Returns what the replay has found. `whole_seconds` says whether all times of the log are whole seconds.
+    /// Ends the replay. `whole_seconds` says whether the log writes its times in whole seconds.
     #[must_use]
     pub fn finish(self, whole_seconds: bool, names: &Names) -> Replayed {
         let comparison = match (self.callers, &self.runs[..], self.agreements.first()) {
@@ -149,7 +150,7 @@ impl Samples {
         }
     }
 
-    /// Removes the texts if callers are hidden.
+    /// Removes the texts of the lines if callers are hidden, because a line can name its caller.
     pub fn hide(&mut self, names: &Names) {
         if names.are_hidden() {
             self.first.iter_mut().for_each(|line| line.text = None);

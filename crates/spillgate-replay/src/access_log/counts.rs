@@ -1,7 +1,7 @@
-//! What is counted while a log is read: lines, unreadable lines, and lines that come too late.
+//! Counts the lines of a log: all of them, the unreadable ones, and those that come too late.
 //!
-//! A log always has some lines that cannot be read. They are counted and the first ones are kept, so that a user can see
-//! whether they matter.
+//! Every log has some lines that cannot be read. The first of them are kept as examples, so that a user can see whether
+//! they matter.
 
 use std::{fmt, io};
 
@@ -10,33 +10,33 @@ use spillgate::Time;
 use super::plan::TIME_FIELDS;
 use super::reader::LINE_BYTES_MAX;
 
-/// The number of lines of one kind that are kept.
+/// At most this many examples are kept of each kind of line.
 const SAMPLES_MAX: usize = 5;
-/// The bytes of a line that are kept. Longer lines are cut.
+/// A longer example is cut to this many bytes.
 const SAMPLE_BYTES_MAX: usize = 200;
 
 /// Why a line cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unreadable {
-    /// The line has nothing, or only spaces.
+    /// The line is empty, or has only white space.
     Empty,
     /// The line is longer than 64 KiB.
     TooLong,
-    /// The line does not have the form that the format describes.
+    /// The line does not match the pattern of the format.
     Form,
-    /// The line has words of a log collector before its address.
+    /// A log collector such as syslog has written text before the address of the client.
     Syslog,
-    /// The line has other words before its address.
+    /// Other text, for example the name of a host, is before the address of the client.
     Prefix,
-    /// The line has no time.
+    /// The line has none of the fields that can contain a time.
     NoTime,
     /// The time of the line is invalid, before 1990, or after 2200.
     Time,
     /// The time is far after the times of the lines around it.
     FarAhead,
-    /// The time of the first line is far before that of the next one.
+    /// The time of the first line is more than a year before the time of the next line.
     FarBehind,
-    /// The line is not JSON.
+    /// The line is not a JSON object.
     Json,
     /// The line of a CSV file has more or fewer columns than the first line, or a quote that is not closed.
     Columns,
@@ -72,20 +72,20 @@ impl fmt::Display for Unreadable {
     }
 }
 
-/// A line that was kept as an example. It is hostile text: clean it before it reaches a terminal or a page.
+/// A line that was kept as an example. Its text is hostile: clean it before it reaches a terminal or a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
     /// The index of the file in the list that the caller passed.
     pub file: usize,
     /// The number of the line in its file, from 1.
     pub line: u64,
-    /// What is wrong with the line. The sentence has "it" for the line.
+    /// What is wrong with the line, as a clause about "it", for example "it is empty".
     pub why: String,
     /// The line, cut after 200 bytes. Bytes that are not UTF-8 are replaced.
     pub text: String,
 }
 
-/// How many lines are of one kind, and the first of them.
+/// The number of lines of one kind, and the first ones as examples.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Samples {
     pub count: u64,
@@ -102,16 +102,16 @@ impl Samples {
     }
 }
 
-/// What was counted up to now. Every line is a logged request or unreadable. If a file is broken, its lost rest counts as one more
-/// unreadable line.
+/// The counts up to now. Every line becomes a logged request, or counts as unreadable. If a file cannot be read to its
+/// end, the lost rest counts as one unreadable line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogCounts {
-    /// The lines that were read, without the lines that name the columns of CSV files.
+    /// All lines that were read, without the first lines of CSV files, which name the columns.
     pub lines: u64,
-    /// The bytes of these lines, after decompression.
+    /// All bytes that were read, after decompression.
     pub bytes: u64,
     pub unreadable: Samples,
-    /// Lines that came after a line with a later time had been returned. They are logged requests too.
+    /// Lines that were returned after a line with a later time. They are logged requests too.
     pub late: Samples,
     /// Whether more than half of the times have a fraction of a second that is not 0.
     pub has_fractions: bool,
