@@ -61,7 +61,7 @@ impl Names {
 
 #[derive(Debug)]
 pub(super) struct CallersOfLimits {
-    /// The key is the index of the limit, and the hash of the caller.
+    /// By the index of the limit and the hash of the caller.
     counted: HashMap<(usize, u128), (CallerName, Counts)>,
     most: usize,
 }

@@ -18,7 +18,7 @@ const SHOWN: usize = 20;
 /// The callers of two runs, with their requests and refusals.
 #[derive(Debug)]
 pub(super) struct Callers {
-    /// The key is the hash of the whole descriptor, because names are cut.
+    /// By the hash of the whole descriptor, because two names can be equal after they are cut.
     by_hash: HashMap<u128, (CallerName, CallerCounts)>,
     hasher: KeyHasher,
     /// Whether there were more callers than [`CALLERS`].
@@ -109,8 +109,8 @@ pub(super) fn comparison((old, new): (&Run, &Run), requests: Agreement, callers:
     }
 }
 
-/// A limit of the old rules and one of the new rules are the same limit if they have this in common: the domain, the
-/// rule, and the name or, without a name, the position in the rule.
+/// A limit of the old rules and one of the new rules are the same limit if they have the same domain, the same rule and
+/// the same name. Limits without a name are compared by their positions in the rule.
 type Identity<'r> = (&'r str, &'r str, Result<&'r str, usize>);
 
 fn limits(old: &Run, new: &Run) -> Vec<LimitChange> {

@@ -20,8 +20,8 @@ pub(super) const ALL_WINDOWS_BYTES_MAX: usize = 4 * WINDOW_BYTES_MAX;
 /// A small window has the memory of all windows, divided by this number. So the small windows of `FILES_MAX` files add
 /// at most a quarter to it.
 const SMALL_WINDOWS_PARTS: usize = 4 * FILES_MAX;
-/// If the time of a line is further than this after the lines before it, the next line has to confirm it. Without this
-/// rule, one line with a wrong time would make all lines after it late.
+/// If the time of a line is more than this after the lines before it, the next line has to confirm this time. Without
+/// this rule, one line with a wrong time would make all lines after it late.
 const JUMP_NS_MIN: u64 = Duration::from_secs(3600).as_nanos() as u64;
 /// The last line of a file has no next line. So its time may be this far after the lines before it.
 const LAST_JUMP_NS_MAX: u64 = Duration::from_secs(24 * 3600).as_nanos() as u64;

@@ -1,7 +1,7 @@
 //! Merges the lines of several files in the order of their times.
 //!
-//! Logs are rotated, and a service on several servers has several logs. But requests have to be decided in the order of
-//! their times, whichever file they are in.
+//! Logs are rotated, and a service on several servers has several logs. But the requests of all files have to be
+//! decided in the order of their times.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -66,7 +66,7 @@ struct Next {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     Unopened,
-    /// Only the first line was read. The file needs memory for a window only when this line is near.
+    /// Only the first line was read. The file gets memory for its window only when its lines are needed.
     Begun,
     Filled,
 }

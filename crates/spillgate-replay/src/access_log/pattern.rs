@@ -26,7 +26,7 @@ struct Variable {
     /// Whether the value is a time, which can contain spaces.
     is_time: bool,
     /// The text after `$time_local`, if this is the next variable. A client can choose the user name, which comes
-    /// before the time and can look like a time. So the value ends only if this text follows after the length of a
+    /// before the time and can look like a time. So the value ends only where this text follows after the length of a
     /// time.
     end_of_time: Option<Vec<u8>>,
 }
