@@ -1,7 +1,7 @@
 """Checks that the lock files of the benchmarks and of the fuzz targets have the versions of the workspace.
 
-With other versions they would compile their dependencies again, and measure or attack another program than the one that
-is tested.
+With other versions, the benchmarks and the fuzz targets would compile their dependencies again. They would also measure or
+attack another program than the one that is tested.
 """
 
 import pathlib

@@ -13,8 +13,8 @@ folder=$PWD/target/replay
 mkdir -p "$folder"
 log=${REPLAY_LOG:-$folder/access.log}
 
-# Takes the log out of the package. Only lines that begin with an address are requests. The file gets its name only when it is whole
-# and right.
+# Takes the log out of the package. Only lines that begin with an address are requests. The file gets its final name
+# only after its checksum was checked.
 fetch() {
   local package=erddaplogs-0.1.4 day
   (

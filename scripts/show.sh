@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Shows one promise of the project: scripts/show.sh NAME [ARGUMENTS], as `make show-NAME` does. `make` lists the names.
 #
-# Prints markdown: a row for each test that passed, or the figures of a measurement. It fails if a promise does not hold.
-# Arguments go to the program that measures. What needs more than a few lines is in a script of its own, show-NAME.sh.
+# Prints markdown: a row for each test that passed, or the figures of a measurement. The script fails if a promise does
+# not hold. Arguments go to the program that measures. A promise that needs more than a few lines has its own script,
+# show-NAME.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -50,7 +50,7 @@ def groups_in_cycles(edges):
 
 
 def folders_in_cycles(crate):
-    """Counts the folders of a crate that import each other. Files directly in `src` are no folder."""
+    """Counts the folders of a crate that import each other. Files directly in `src` are in no folder."""
     src = crate / "src"
     files = shipped(src)
     folders = {path.relative_to(src).parts[:-1] for path in files}

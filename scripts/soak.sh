@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs what takes too long for every change: scripts/soak.sh [MINUTES]. Random input gets MINUTES (at least 10): one third
-# for the fuzz targets, one third for storms (random load) on the real server, one third for the property tests of the
-# kernel. Then come the checks of which `make test` has only a short form; CONTRIBUTING.md says which form stands for which.
-# A pass is written to bench/SOAK.md.
+# Runs the checks that take too long for every change: scripts/soak.sh [MINUTES]. Random input gets MINUTES (at least
+# 10): one third for the fuzz targets, one third for storms (random load) on the real server, one third for the property
+# tests of the kernel. Then come the long forms of checks that `make test` runs in a short form. CONTRIBUTING.md says
+# which is the short form of which check. A pass is written to bench/SOAK.md.
 #
 # scripts/soak.sh --age prints when it last passed.
 set -euo pipefail

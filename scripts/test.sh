@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs every check that a change has to pass before it is merged, and prints how many seconds each step took. What takes
-# longer is in `make soak`.
+# Runs every check that a change has to pass before it is merged, and prints how many seconds each step took.
+# `make soak` runs the checks that take longer.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

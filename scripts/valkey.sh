@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the tests of the Redis store on Valkey: scripts/valkey.sh [VERSION [OPTIONS OF NEXTEST]], VERSION being 8.1 or 9.1.
-# Without a version, on both.
+# Runs the tests of the Redis store on Valkey: scripts/valkey.sh [VERSION [OPTIONS OF NEXTEST]]. VERSION is 8.1 or 9.1.
+# Without a version, the tests run on both.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

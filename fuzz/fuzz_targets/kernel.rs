@@ -1,6 +1,6 @@
-//! Sends any requests at any times to the kernel (the pure decision code) and to the memory store. Neither of them may
-//! panic, and both must give the same answers. If one limit refuses a request, the answer says how long to wait. After
-//! this wait, the same request must be allowed.
+//! Sends any requests at any times to the kernel and to the memory store. Neither of them may panic, and both must give
+//! the same answers. If one limit refuses a request, the answer says how long to wait. After this wait, the same
+//! request must be allowed.
 //!
 //! The store has a fast path, and it removes expired states. If this code has a mistake, the store decides differently
 //! from the kernel. Random requests find such mistakes.
@@ -116,8 +116,8 @@ impl OpPlan {
     }
 }
 
-/// Returns the hits of a request. A hit is one operation on one limit for one key. Every caller of a store must merge
-/// hits that differ only in their cost, so this function merges them too.
+/// Returns the hits of a request. Every caller of a store must merge hits that differ only in their cost, so this
+/// function merges them too.
 fn hits<'q>(plan: &RequestPlan, quotas: &'q [Quota], receipts: &[Receipt]) -> Vec<Hit<'q>> {
     let mut hits: Vec<Hit<'q>> = Vec::new();
     for hit in plan.hits.iter().take(8) {
@@ -168,8 +168,8 @@ fn answers_are_true(hits: &[Hit<'_>], decisions: &[Decision], verdict: &Verdict)
     assert_eq!(verdict.allowed, verdict.retry_after == Wait::NONE);
 }
 
-/// Checks that a refused take (a request that consumes units) is allowed if it comes again after the wait that its
-/// answer reported. No other request comes during this wait.
+/// Checks that a refused take is allowed if it comes again after the wait that its answer reported. No other request
+/// comes during this wait.
 fn waiting_helps(map: &HashMap<u128, State>, hit: &Hit<'_>, decision: &Decision, now: Time) {
     let Wait::After(ns) = decision.retry_after else { return };
     let free = hit.quota.denied() == Denied::Free && hit.op.kind() == OpKind::Take;

@@ -61,12 +61,12 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// The text of a rule, loaded alone, must be the same rule.
+/// Loaded alone, the text of a rule must give the same rule.
 fn check_written(rules: &Rules) {
     for rule in rules.rules().take(20) {
         let written = rules.written(rule);
         assert!(!written.is_empty(), "the rule has no text: {}", rule.origin);
-        // A part of a file can need an anchor of another part.
+        // The rule may refer to an anchor in another part of the file. Then its text cannot be loaded alone.
         if written.contains(['&', '*']) {
             continue;
         }

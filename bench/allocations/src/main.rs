@@ -166,7 +166,7 @@ fn of_library() -> Result<f64, Box<dyn Error>> {
     Ok(each(|| _ = black_box(limiter.take_now(&quota, ("bench", "user:7"), 1))))
 }
 
-/// Every second request is of a new caller, and the time goes on, so that minutes begin and old callers leave.
+/// Every second request has a new caller. Time passes, so that new minutes begin and old callers leave.
 fn of_insight() -> Result<f64, Box<dyn Error>> {
     let (limiter, quota) = (Limiter::new(MemoryStore::new(MemoryOptions::default())), Quota::per_minute(1).build()?);
     let start = limiter.now();
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn no_path_allocates_more_than_its_bound() {
-        // No server runs yet, so not even one allocation in all calls has another reason.
+        // No server runs yet, so only insight could be the reason for an allocation here.
         assert_eq!(of_insight().expect("the quota is valid"), 0.0, "insight has all its memory from the start");
         for Row { path, allocations, most, .. } in count().expect("servers run") {
             // A buffer grows now and then, so the average can be slightly above a whole number.

@@ -104,7 +104,7 @@ impl Phase {
     }
 }
 
-/// Returns the CPU time of one batch. The keys of the batch must exist already.
+/// Returns the CPU time of one batch. The time in which `keys` was filled is not included.
 fn timed(subject: &impl Subject, keys: &Keys) -> f64 {
     let start = thread_cpu_ns();
     subject.count_allowed(keys);

@@ -90,7 +90,7 @@ pub(crate) fn run() -> Result<String, String> {
         ("spillgate sketch, sliding_window_counter, 4 MiB", Box::new(Sketched(sketch, quota.clone()))),
         ("spillgate memory store, sliding_window_counter", Box::new(Stored(store, quota))),
     ];
-    // f(s) = L + L * s / W, with s = 20 ms.
+    // A sliding window counter admits at most f(s) = L + L * s / W in any time s. Here s is 20 ms.
     let bound = LIMIT as f64 * 1.02;
     let mut report = format!(
         "The limit is {LIMIT} units a second. Each of {KEYS} keys asks 200 times in the last 10 ms of a window, and 200 times in the \

@@ -34,7 +34,8 @@ struct Counted {
     bytes: usize,
     /// New keys that were admitted.
     admitted: u64,
-    /// Requests of tracked keys, how many of them were admitted, and how many of those were above the bound.
+    /// From here to `above`: the requests of tracked keys, how many were admitted, and how many were admitted above the
+    /// bound.
     asked: u64,
     allowed: u64,
     above: u64,

@@ -1,10 +1,11 @@
 //! Counts the wrong refusals of a sketch, and compares them with the formula.
 //!
-//! A refusal is wrong if the exact state of the key has enough units left. The formula: let h be the share of cells whose
-//! debt is longer than (B - 1) * T. A request of one unit by a key that owes nothing is refused wrongly with the probability
-//! h^4, because a key has four cells. A key with the debt d has less left, so for such a key, h is the share of cells whose
-//! debt is longer than (B - 1) * T - d. The shares change with time, so they are read again and again during the run. The
-//! expected number of wrong refusals is the sum of h^4 over all requests whose exact state would admit them.
+//! A refusal is wrong if the exact state of the key has enough units left. The formula has the burst B and the time T
+//! between two units. Let h be the share of cells whose debt is longer than (B - 1) * T. A request of one unit by a key
+//! without a debt is refused wrongly with the probability h^4, because a key has four cells, and all four have to be
+//! among these. For a key with the debt d, h is the share of cells whose debt is longer than (B - 1) * T - d, because
+//! this key has less left. The shares change with time, so they are read again and again during the run. The expected
+//! number of wrong refusals is the sum of h^4 over all requests whose exact state would admit them.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -33,7 +34,7 @@ enum Mix {
     Uniform,
     /// Zipf(1.0).
     Zipf,
-    /// Honest keys within their limits, and 100 keys that come only once for each request of an honest one.
+    /// Honest keys within their limits. For each of their requests, 100 other keys send their only request.
     Attack,
 }
 
@@ -64,20 +65,21 @@ const CASES: [Case; 6] = [
 struct Counted {
     /// Requests that the exact state of their key would admit.
     right: u64,
-    /// How many of them the sketch has refused.
+    /// How many of the requests in `right` the sketch has refused.
     wrong: u64,
-    /// How many of them the formula expects to be refused.
+    /// How many of the requests in `right` the formula expects to be refused.
     expected: f64,
-    /// How many of the wrong refusals were of keys that owed nothing, and how many of these the formula expects.
+    /// The wrong refusals of keys without a debt: how many there were, and how many the formula expects.
     of_fresh: (u64, f64),
     /// Requests that the sketch has admitted, although the exact state of their key has no unit left.
     above: u64,
-    /// The largest share of high cells.
+    /// The largest share of cells whose debt is too long for a new key.
     highest: f64,
 }
 
 impl Counted {
-    /// Returns whether the formula holds: at most twice what it expects, and three times the standard deviation.
+    /// Returns whether the formula holds: the wrong refusals are at most twice what it expects, plus three standard
+    /// deviations. No request may be admitted above its limit.
     fn holds(&self) -> bool {
         self.above == 0 && self.wrong as f64 <= 2.0 * self.expected + 3.0 * self.expected.sqrt()
     }
@@ -142,7 +144,8 @@ fn measure(case: &Case, part: u64, seed: u64) -> Result<Counted, String> {
         let at = Time::from_nanos(now);
         if request % between == 0 {
             for (step, share) in shares.iter_mut().enumerate() {
-                // A key with a debt sees the cells as a new key would have seen them earlier by this debt.
+                // A key with the debt d gets the same answer as a key without a debt would have got at the time
+                // `now - d`.
                 *share = sketch.wrong_refusals(Time::from_nanos(now - step as u64 * eighth), &quota, 1);
             }
             counted.highest = counted.highest.max(shares[0].powf(0.25));

@@ -9,15 +9,16 @@ use spillgate::insight::{CallerName, TopCallers};
 
 use super::report::{CallerCounts, Counts, LimitCallers};
 
-/// The most callers of all limits together that are counted alone. They take about 16 MB.
+/// The most callers that are counted one by one, of all limits together. They take about 16 MB.
 pub const CALLERS: usize = 100_000;
-/// The callers of each list. More would not be read.
+/// The length of each list. Nobody would read a longer one.
 const SHOWN: usize = 10;
 
-/// How callers are named.
+/// How a report names callers: by their descriptors, or by hashes.
 #[derive(Debug)]
 pub struct Names {
-    /// The secret of the hashes. It is random and never shown. So a reader of the report cannot try which name has a hash.
+    /// The secret of the hashes, if callers are hidden. It is random and never shown, so a reader of the report cannot
+    /// check whether a hash is that of a name.
     hasher: Option<KeyHasher>,
 }
 
@@ -34,7 +35,7 @@ impl Names {
         Names { hasher: Some(KeyHasher::random()) }
     }
 
-    /// Returns whether callers are hidden.
+    /// Returns whether a report shows hashes instead of the names of callers.
     #[must_use]
     pub const fn are_hidden(&self) -> bool {
         self.hasher.is_some()
@@ -48,7 +49,7 @@ impl Names {
         }
     }
 
-    /// Hides the names in a list of insight.
+    /// Replaces the names in a list of insight by hashes, if callers are hidden.
     pub(super) fn hide(&self, top: &mut TopCallers) {
         if self.are_hidden() {
             for caller in &mut top.callers {
@@ -58,10 +59,9 @@ impl Names {
     }
 }
 
-/// The callers of all limits of a run.
 #[derive(Debug)]
 pub(super) struct CallersOfLimits {
-    /// By the index of the limit, and the hash of the caller.
+    /// By the index of the limit and the hash of the caller.
     counted: HashMap<(usize, u128), (CallerName, Counts)>,
     most: usize,
 }
@@ -72,7 +72,8 @@ impl CallersOfLimits {
         CallersOfLimits { counted: HashMap::new(), most }
     }
 
-    /// Counts a request of a caller of a limit. Returns whether the caller is counted alone.
+    /// Counts a request of a caller. Returns false if the caller is not counted one by one, because there are too many
+    /// callers.
     pub(super) fn add(&mut self, limit: usize, key: u128, refused: bool, name: impl FnOnce() -> CallerName) -> bool {
         if let Some((_, counts)) = self.counted.get_mut(&(limit, key)) {
             counts.add(refused);
@@ -87,7 +88,7 @@ impl CallersOfLimits {
         has_room
     }
 
-    /// Returns the callers of each of `limits` limits.
+    /// Returns the callers of each limit. `limits` is the number of limits.
     pub(super) fn finish(self, limits: usize, names: &Names) -> Vec<LimitCallers> {
         let mut of_limits = vec![Vec::new(); limits];
         for ((limit, _), (name, counts)) in self.counted {
@@ -119,7 +120,6 @@ fn top(callers: &[(String, Counts)], count: fn(&Counts) -> u64, names: &Names) -
 }
 
 impl Counts {
-    /// Counts a request.
     pub(super) fn add(&mut self, refused: bool) {
         self.refused += u64::from(refused);
         self.allowed += u64::from(!refused);

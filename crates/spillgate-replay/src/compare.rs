@@ -12,13 +12,13 @@ use super::callers::{CALLERS, Names};
 use super::report::{Agreement, CallerChange, Comparison, Counts, LimitChange};
 use super::run::{Decided, Run};
 
-/// The callers that a report shows.
+/// The most callers that a report shows with their changes.
 const SHOWN: usize = 20;
 
-/// The callers of two runs, with the requests that were refused.
+/// The callers of two runs, with their requests and refusals.
 #[derive(Debug)]
 pub(super) struct Callers {
-    /// By the hash of the whole descriptor, because names are cut.
+    /// By the hash of the whole descriptor, because two names can be equal after they are cut.
     by_hash: HashMap<u128, (CallerName, CallerCounts)>,
     hasher: KeyHasher,
     /// Whether there were more callers than [`CALLERS`].
@@ -33,7 +33,6 @@ struct CallerCounts {
 }
 
 impl Agreement {
-    /// Counts a request.
     pub(super) fn add(&mut self, old_allowed: bool, new_allowed: bool) {
         let count = match (old_allowed, new_allowed) {
             (true, true) => &mut self.both_allow,
@@ -50,7 +49,7 @@ impl Callers {
         Callers { by_hash: HashMap::new(), hasher: KeyHasher::random(), is_full: false }
     }
 
-    /// Counts each descriptor of a request that a limit counts.
+    /// Counts each descriptor of a request for which the old or the new rules have a limit.
     pub(super) fn add(&mut self, request: &Request<'_>, old: &Decided, new: &Decided) {
         for (descriptor, (old, new)) in request.descriptors().zip(old.descriptors.iter().zip(&new.descriptors)) {
             if old.is_none() && new.is_none() {
@@ -76,7 +75,7 @@ impl Callers {
         }
     }
 
-    /// Returns the callers for whom something changes, and how many more there are.
+    /// Returns the callers whose number of refusals changes, and how many more there are than a report shows.
     fn finish(self, names: &Names) -> (Vec<CallerChange>, u64) {
         let changed = self.by_hash.into_values().filter(|(_, counts)| counts.old_refused != counts.new_refused);
         let mut changed: Vec<_> = changed.map(|(name, counts)| (name.to_string(), counts)).collect();
@@ -110,7 +109,8 @@ pub(super) fn comparison((old, new): (&Run, &Run), requests: Agreement, callers:
     }
 }
 
-/// What makes limits of two files the same limit: the domain, the rule, and its name or its position in the rule.
+/// A limit of the old rules and one of the new rules are the same limit if they have the same domain, the same rule and
+/// the same name. Limits without a name are compared by their positions in the rule.
 type Identity<'r> = (&'r str, &'r str, Result<&'r str, usize>);
 
 fn limits(old: &Run, new: &Run) -> Vec<LimitChange> {

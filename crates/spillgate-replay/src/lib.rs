@@ -1,6 +1,7 @@
-//! Replays the requests of a log by any rules, on a virtual clock: what the rules would have done.
+//! Replays the requests of a log with any rules, on a virtual clock, and shows what the rules would have done.
 //!
-//! The same service decides as in the server, so that the answers are the same. This module reads no file and prints nothing.
+//! The service of the server decides the requests, so the answers are those of a server. This crate opens no file and
+//! prints nothing.
 
 pub mod access_log;
 mod calendar;
@@ -33,13 +34,13 @@ use spillgate_service::ServiceError;
 /// A request of the log.
 #[derive(Clone, Copy, Debug)]
 pub struct LoggedRequest<'a> {
-    /// When it came.
+    /// When the request is decided. A late line is decided later than it says.
     pub time: Time,
-    /// The file of its line.
+    /// The name of the log file.
     pub file: &'a str,
-    /// The number of its line, from 1.
+    /// The number of the line in this file, from 1.
     pub line: u64,
-    /// The line.
+    /// The whole line, without its line end.
     pub text: &'a [u8],
 }
 
@@ -86,7 +87,7 @@ impl Replay {
         }
     }
 
-    /// Decides a request by all runs. Returns the answer of the first run. Returns `None` if the request exceeds a bound.
+    /// Decides a request with all runs. Returns the answer of the first run, or `None` if the request exceeds a bound.
     pub fn decide(&mut self, logged: &LoggedRequest<'_>, request: &Request<'_>) -> Option<&Decided> {
         self.decided.clear();
         for run in &mut self.runs {
@@ -115,7 +116,7 @@ impl Replay {
         self.not_decided.add(logged.line, logged.text, || (logged.file.to_owned(), error.to_string()));
     }
 
-    /// Returns what the replay has found. `whole_seconds` says whether all times of the log are whole seconds.
+    /// Ends the replay. `whole_seconds` says whether the log writes its times in whole seconds.
     #[must_use]
     pub fn finish(self, whole_seconds: bool, names: &Names) -> Replayed {
         let comparison = match (self.callers, &self.runs[..], self.agreements.first()) {

@@ -1,6 +1,7 @@
 //! The insight of one hour of the log, and which hour is shown.
 //!
-//! Insight looks back for one hour at most. So a replay reads it at the end of each hour, and keeps one reading.
+//! Insight looks back for one hour at most. So a replay reads insight at the end of each hour, and keeps one of these
+//! readings.
 
 use spillgate::Algorithm;
 use spillgate::insight::{Reading, SampledCaller, Verdict};
@@ -11,23 +12,24 @@ use super::report::{Bar, Period, VerdictHours};
 
 /// The length of an hour in nanoseconds. Hours begin when an hour of UTC begins, as the spans of insight do.
 pub(super) const HOUR_NS: u64 = 3_600_000_000_000;
-/// The width of a bar of use, in thousandths.
+/// The width of a bar in the histogram of use, in thousandths of the limit.
 const USED_STEP: u16 = 50;
-/// The bars of use, up to the whole limit.
+/// The number of these bars up to the whole limit.
 const USED_BARS: usize = 20;
 
-/// The hours of one limit.
+/// The verdicts of all hours of one limit, and the hour that the report shows.
 #[derive(Debug, Default)]
 pub(super) struct Hours {
     counts: Vec<VerdictHours>,
     kept: Option<(Rank, Period)>,
 }
 
-/// How much an hour deserves to be shown.
+/// How much an hour deserves to be shown: the importance of its verdict, its refused requests, the highest use of the
+/// limit in thousandths, and its requests.
 type Rank = (u8, u64, u16, u64);
 
 impl Hours {
-    /// Adds the hour before the reading.
+    /// Adds the hour that ends with this reading.
     pub(super) fn add(&mut self, reading: Reading, (rule, limit): (&Rule, &Limit)) {
         let [.., hour] = &reading.spans;
         let callers = &hour.sampled.callers;
@@ -57,7 +59,7 @@ impl Hours {
         }
     }
 
-    /// Returns the hours with each verdict, the most important verdict first, and the hour that is shown.
+    /// Returns the number of hours with each verdict, the most important verdict first, and the hour that is shown.
     pub(super) fn finish(
         mut self,
         limit: &Limit,
@@ -87,15 +89,17 @@ const fn importance(verdict: Verdict) -> u8 {
     }
 }
 
-/// Returns by how many units a burst needed can be wrong if each time is early by less than a second. A burst needed is the
-/// difference between the units of some time and what the rate allows in this time. The rate allows less than this in a second.
+/// Returns the greatest error of a needed burst, in units, if each time of the log is early by less than a second. A
+/// needed burst is what a caller sends in some time, less what the rate allows in this time. In less than a second, the
+/// rate allows less than the returned number.
 fn burst_error_units(limit: &Limit) -> Option<f64> {
     let (quota, second_ns) = (&limit.quota, 1e9);
     (quota.limit() > 0 && quota.window_ns() > 0)
         .then(|| (quota.limit() as f64 * second_ns / quota.window_ns() as f64).ceil())
 }
 
-/// Returns how many callers need which burst. A log has no retries, so the upper figure of a caller is right.
+/// Returns how many callers need which burst. Insight has a lower and an upper figure for each caller. The upper one is
+/// right here, because a log has no retries.
 fn burst_needed(callers: &[SampledCaller]) -> Vec<Bar> {
     let mut counts: Vec<u64> = Vec::new();
     for units in callers.iter().filter_map(|caller| caller.burst.1).filter(|units| *units > 0) {
@@ -109,7 +113,7 @@ fn burst_needed(callers: &[SampledCaller]) -> Vec<Bar> {
     counts.into_iter().zip(0..).map(bar).collect()
 }
 
-/// Returns how many callers use which part of the limit at their highest.
+/// Returns how many callers use which part of the limit when they use most of it.
 fn use_of_limit(callers: &[SampledCaller]) -> Vec<Bar> {
     let mut counts = [0; USED_BARS + 1];
     for caller in callers {

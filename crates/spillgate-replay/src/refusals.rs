@@ -6,21 +6,22 @@ use super::LoggedRequest;
 use super::callers::Names;
 use super::report::Refusal;
 
-/// The refusals of each list. More would not be read.
+/// The length of each list. Nobody would read a longer one.
 const KEPT: usize = 5;
-/// The most bytes of a line in a report. The rest is left out.
+/// A longer line is cut to this many bytes.
 const LINE_BYTES: usize = 500;
 
 /// The refusals that a report shows.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     first: Vec<Refusal>,
-    /// Sorted by wait, the longest first. A caller is in this list only once, because otherwise one caller would fill it.
+    /// Sorted by wait, the longest first. Each caller is in this list only once. Otherwise one caller could fill it.
     longest: Vec<(u128, Refusal)>,
 }
 
 impl Refusals {
-    /// Adds a refusal of the caller with the hash `key`. `name` returns its name, and is called only if the refusal is kept.
+    /// Adds a refusal of the caller with the hash `key`. `name` returns the name of the caller, and is called only if
+    /// the refusal is kept.
     #[inline]
     pub(super) fn add(
         &mut self,
@@ -31,7 +32,7 @@ impl Refusals {
     ) {
         let wait_ns = decision.retry_after.nanos();
         let is_first = self.first.len() < KEPT;
-        // A refusal of a caller that is in the list has to be longer than this one.
+        // If the caller is in the list already, its new wait has to be longer than the one in the list.
         let same = self.longest.iter().find(|(other, _)| *other == key);
         let shortest =
             same.or_else(|| self.longest.get(KEPT - 1)).and_then(|(_, refusal)| refusal.wait_ns).unwrap_or(0);
@@ -68,7 +69,6 @@ impl Refusals {
         }
     }
 
-    /// Returns the first and the longest refusals.
     pub(super) fn finish(self, names: &Names) -> [Vec<Refusal>; 2] {
         let shown = |mut refusal: Refusal| {
             refusal.caller = names.shown(&refusal.caller);

@@ -12,24 +12,23 @@ use crate::refusals::beginning;
 /// The result of a replay.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ReplayReport {
-    /// What was read.
     pub log: LogSummary,
-    /// The result of each set of rules. The first one is of the rules that the user asks about. The second one, if there is
-    /// one, is of the rules that they are compared with.
+    /// The result of each set of rules. First come the rules that the user asks about, then the rules that they are
+    /// compared with, if any.
     pub runs: Vec<RunReport>,
-    /// What differs between the two runs.
+    /// What differs between the two sets of rules. `None` if only one set was given.
     pub comparison: Option<Comparison>,
-    /// What each suggestion of insight would do.
+    /// The effect of each suggestion of insight.
     pub suggestions: Vec<SuggestionResult>,
-    /// Why suggestions are missing, in whole sentences, and what to know of their results. Empty if no suggestion was asked for.
+    /// Why suggestions are missing, and how to read their results, in whole sentences. Empty if no suggestion was asked
+    /// for.
     pub suggestion_notes: Vec<String>,
     /// Whether callers are hidden: their names are hashes, and no line of the log is in this report.
     pub anonymous: bool,
-    /// What the log cannot show, in whole sentences. Each output has to say it.
+    /// What the log cannot show, in whole sentences. Each output has to show these sentences.
     pub notes: Vec<String>,
 }
 
-/// The log that was replayed.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct LogSummary {
     /// The names of the files, in the order in which they were given.
@@ -38,17 +37,16 @@ pub struct LogSummary {
     pub format: String,
     /// The templates of the descriptors, as the user wrote them.
     pub descriptors: Vec<String>,
-    /// All lines that were read.
+    /// All lines that were read, without the lines that name the columns of CSV files.
     pub lines: u64,
-    /// The bytes of these lines, after decompression.
+    /// The bytes that were read, after decompression.
     pub bytes: u64,
-    /// The requests that were decided.
     pub requests: u64,
     /// Lines that could not be read.
     pub unreadable: Samples,
     /// Lines that were further out of order than allowed. They were decided at the time of the newest line before them.
     pub late: Samples,
-    /// Lines that lack a field of every descriptor. They were not decided.
+    /// The number of lines that lack a field for every descriptor. They were not decided.
     pub without_descriptor: u64,
     /// Requests that a server would not decide, because they exceed a bound of its settings.
     pub not_decided: Samples,
@@ -56,7 +54,8 @@ pub struct LogSummary {
     pub from_ns: u64,
     /// The time of the last request.
     pub to_ns: u64,
-    /// Whether all times are whole seconds, so that a time is early by less than a second.
+    /// Whether the log writes its times in whole seconds, so that a time is early by less than a second. At least half
+    /// of the times have no fraction of a second.
     pub whole_seconds: bool,
 }
 
@@ -81,7 +80,7 @@ pub struct SampleLine<F = String> {
     pub file: F,
     /// The number of the line, from 1.
     pub line: u64,
-    /// What is wrong with it.
+    /// What is wrong with the line.
     pub why: String,
     /// The first 200 bytes of the line. Bytes that are not UTF-8 are replaced. `None` if callers are hidden.
     pub text: Option<String>,
@@ -119,11 +118,9 @@ impl<F> Samples<F> {
 /// What one set of rules does to the requests of the log.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct RunReport {
-    /// The names of the rules files.
+    /// The names of the rules files, as one text.
     pub name: String,
-    /// Requests that pass.
     pub allowed_requests: u64,
-    /// Requests that are refused.
     pub refused_requests: u64,
     /// Requests that no rule matches.
     pub unmatched_requests: u64,
@@ -131,27 +128,20 @@ pub struct RunReport {
     pub store_full_requests: u64,
     /// Each limit of the rules. Limits that need attention come first.
     pub limits: Vec<LimitReport>,
-    /// All requests over time.
     pub timeline: Timeline,
 }
 
-/// What one limit does.
 #[derive(Clone, Debug, Serialize)]
 pub struct LimitReport {
-    /// The limit.
     pub limit: LimitDescription,
-    /// Why the figures of this limit say little. For example, a log does not say when a request has ended, so a concurrency
-    /// limit cannot be replayed.
+    /// Why the figures of this limit say little. For example, a concurrency limit cannot be replayed, because a log
+    /// does not say when a request has ended.
     pub note: Option<String>,
-    /// Requests that the limit allows.
     pub allowed_requests: u64,
-    /// Requests that the limit refuses. If it is in shadow mode, such a request passes nevertheless.
+    /// Requests that the limit refuses. In shadow mode, these requests pass nevertheless.
     pub refused_requests: u64,
-    /// Units that the limit allows.
     pub allowed_units: u64,
-    /// Units that the limit refuses.
     pub refused_units: u64,
-    /// Requests of this limit over time.
     pub timeline: Timeline,
     /// The callers of the limit in the whole log.
     pub callers: LimitCallers,
@@ -175,17 +165,16 @@ pub struct LimitCallers {
     pub top_refused: Vec<CallerCounts>,
     /// The callers with the most allowed requests.
     pub top_allowed: Vec<CallerCounts>,
-    /// The requests of all further callers together. A replay counts at most 100,000 callers of all limits one by one: those that
-    /// come first.
+    /// The requests of all other callers together. A replay counts only the first 100,000 callers of all limits one by
+    /// one.
     pub further: Counts,
 }
 
 /// A caller with its requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CallerCounts {
-    /// The descriptor.
+    /// The descriptor of the caller, or a hash if callers are hidden.
     pub caller: String,
-    /// Its requests.
     #[serde(flatten)]
     pub counts: Counts,
 }
@@ -193,40 +182,37 @@ pub struct CallerCounts {
 /// The number of readings with a verdict, each of an hour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct VerdictHours {
-    /// The verdict.
     pub verdict: Verdict,
-    /// The number of readings.
     pub hours: u64,
 }
 
-/// The insight of one hour of the log, as a server reports it at the end of this hour. A reading at the end of the log can have some
-/// minutes more in its counts, because insight counts in slots of several minutes.
+/// The insight of one hour of the log, as a server reports it at the end of this hour. A reading at the end of the log
+/// can count some minutes more, because insight counts in slots of several minutes.
 #[derive(Clone, Debug, Serialize)]
 pub struct Period {
-    /// An hour before the reading, or the beginning of the log.
+    /// An hour before the reading, or the beginning of the log if that is later.
     pub from_ns: u64,
-    /// The time of the reading: the last nanosecond of an hour of UTC, or the end of the log if the log ends more than a minute
-    /// before.
+    /// The time of the reading: the last nanosecond of an hour of UTC. If the log ends more than a minute before that,
+    /// it is the end of the log.
     pub to_ns: u64,
-    /// What insight reports at the end of the hour.
     pub report: Report,
-    /// The suggestion as a rules file.
+    /// The suggestion of insight as a rules file, if there is one.
     pub suggested_rules: Option<String>,
-    /// How many callers of the sample need which burst. Empty if the limit has no rate.
+    /// How many callers of the sample need which burst, in units. Empty if the limit has no rate.
     pub burst_needed: Vec<Bar>,
-    /// How many callers of the sample use which share of the limit at their highest, in percent.
+    /// How many callers of the sample use which share of the limit, in percent, when they use most of it.
     pub used: Vec<Bar>,
-    /// A burst needed is wrong by less than this many units in each direction, because the log has whole seconds. `None` if
-    /// the log has fractions of seconds, or the limit has no rate.
+    /// A needed burst is wrong by less than this many units in each direction, because the log has whole seconds.
+    /// `None` if the log has fractions of seconds, or the limit has no rate.
     pub burst_error_units: Option<f64>,
 }
 
 /// One bar of a histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Bar {
-    /// The callers of this bar have more than the bar before, and at most this. `None` for the bar that has no end.
+    /// The upper end of the bar. Its callers have more than the upper end of the bar before, and at most this. `None`
+    /// if there is no upper end.
     pub at_most: Option<f64>,
-    /// The number of callers.
     pub callers: u64,
 }
 
@@ -235,33 +221,28 @@ pub struct Bar {
 pub struct Timeline {
     /// The beginning of the first step.
     pub begin_ns: u64,
-    /// The length of a step.
     pub step_ns: u64,
-    /// The requests of each step, at most 240 steps.
+    /// At most 240 steps.
     pub points: Vec<Counts>,
 }
 
-/// Requests that were allowed and refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Requests that pass.
     pub allowed: u64,
-    /// Requests that are refused.
     pub refused: u64,
 }
 
-/// A refused request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Refusal {
-    /// The file of its line.
+    /// The name of the log file.
     pub file: String,
-    /// The number of its line, from 1.
+    /// The number of the line in this file, from 1.
     pub line: u64,
-    /// The time at which it was decided.
+    /// When the request was decided.
     pub time_ns: u64,
-    /// The beginning of its line. `None` if callers are hidden.
+    /// The beginning of the line. `None` if callers are hidden.
     pub text: Option<String>,
-    /// The descriptor that was refused.
+    /// The descriptor that was refused, or a hash if callers are hidden.
     pub caller: String,
     /// How long the caller has to wait. `None` if it is not known, or no time is enough.
     pub wait_ns: Option<u64>,
@@ -276,54 +257,49 @@ pub struct Comparison {
     pub new: String,
     /// How the two sets of rules answer the same requests.
     pub requests: Agreement,
-    /// Each limit of the old or the new rules.
+    /// Each limit that the old or the new rules have.
     pub limits: Vec<LimitChange>,
     /// The callers for whom the number of refusals changes, those with the greatest change first.
     pub callers: Vec<CallerChange>,
-    /// Further callers for whom the number of refusals changes.
+    /// The number of callers whose refusals change too, but who are not in `callers`.
     pub further_callers: u64,
-    /// Whether there were too many callers to compare all of them. Then the requests of the last ones are not in `callers`.
+    /// Whether there were too many callers to compare all of them. Then requests of callers that came last are not in
+    /// `callers`.
     pub callers_incomplete: bool,
 }
 
 /// How two sets of rules answer the same requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Agreement {
-    /// Both allow the request.
     pub both_allow: u64,
-    /// Both refuse the request.
     pub both_refuse: u64,
-    /// Only the first one refuses the request: the old rules, or the rules of today.
+    /// Requests that only the old rules refuse. For a suggestion, the old rules are those of today.
     pub only_old_refuses: u64,
-    /// Only the second one refuses the request: the new rules, or the suggested ones.
+    /// Requests that only the new rules refuse. For a suggestion, the new rules are those with the suggestion.
     pub only_new_refuses: u64,
 }
 
 /// What changes for a limit.
 #[derive(Clone, Debug, Serialize)]
 pub struct LimitChange {
-    /// The domain of the rule.
     pub domain: String,
     /// The keys and values of the rule.
     pub rule: String,
-    /// The name of the limit.
+    /// `None` if the limit has no name.
     pub name: Option<String>,
-    /// The requests of the limit in the old rules. `None` if the old rules do not have it.
+    /// The requests of the limit under the old rules. `None` if only the new rules have the limit.
     pub old: Option<Counts>,
-    /// The requests of the limit in the new rules. `None` if the new rules do not have it.
+    /// The requests of the limit under the new rules. `None` if only the old rules have the limit.
     pub new: Option<Counts>,
 }
 
 /// What changes for a caller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CallerChange {
-    /// The descriptor.
+    /// The descriptor of the caller, or a hash if callers are hidden.
     pub caller: String,
-    /// All requests of the caller.
     pub requests: u64,
-    /// The requests that the old rules refuse.
     pub old_refused: u64,
-    /// The requests that the new rules refuse.
     pub new_refused: u64,
 }
 
@@ -332,9 +308,9 @@ pub struct CallerChange {
 pub struct SuggestionResult {
     /// The limit as it is today.
     pub limit: LimitDescription,
-    /// The units of each window that are suggested.
+    /// The suggested number of units in each window.
     pub suggested_limit: u64,
-    /// The burst that is suggested, if the suggestion has one.
+    /// The suggested burst. `None` if the suggestion has no burst.
     pub suggested_burst: Option<u64>,
     /// The suggestion as a rules file.
     pub suggested_rules: String,
@@ -342,10 +318,10 @@ pub struct SuggestionResult {
     pub today: Counts,
     /// The requests of the limit with the suggestion.
     pub then: Counts,
-    /// How both answer the same requests, with all other limits as they are.
+    /// How all rules together answer the same requests, today and with the suggestion.
     pub requests: Agreement,
-    /// The verdict of today, on the hour that needs the most attention.
+    /// The verdict of today, for the hour that needs the most attention.
     pub verdict_today: Verdict,
-    /// The verdict with the suggestion, on the hour that then needs the most attention.
+    /// The verdict with the suggestion, for the hour that then needs the most attention.
     pub verdict_then: Option<Verdict>,
 }

@@ -20,10 +20,11 @@ use super::refusals::Refusals;
 use super::report::{Counts, LimitCallers, LimitReport, RunReport};
 use super::timeline::Counting;
 
-/// A log that ends this long before the end of an hour is read at the end of this hour. Most logs are rotated at such a time.
+/// If the log ends less than this before the end of an hour, insight is read at the end of the hour. Most logs are
+/// rotated at such a time.
 const MINUTE_NS: u64 = 60_000_000_000;
 
-/// The note of a limit whose requests have no end in the log.
+/// The note of a concurrency limit.
 const NO_ENDS: &str = "A log does not say when a request has ended. So each permit is held until its lease ends, and this limit refuses \
                        more than it would.";
 
@@ -31,18 +32,16 @@ const NO_ENDS: &str = "A log does not say when a request has ended. So each perm
 const NO_WAITS: &str = "A request waits in the queue for as long as --wait says. Without --wait no request waits, so each request that \
                         would have to wait counts as refused.";
 
-/// The note of a limit whose costs are not in the log.
+/// The note of a limit whose cost is known only after the work.
 const NO_COSTS: &str = "The cost of this limit is charged after the work, and a log does not have it. Each request counts 1 unit, and this \
                         limit refuses none of them.";
 
 /// What a run needs besides its rules.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
-    /// The options of the service.
     pub service: ServiceOptions,
-    /// The options of the store.
     pub memory: MemoryOptions,
-    /// The secret of keys.
+    /// The hasher of keys, with its secret.
     pub keys: KeyHasher,
     /// The most callers of all limits together that are counted one by one.
     pub callers: usize,
@@ -68,7 +67,7 @@ pub struct Run {
     last_ns: u64,
 }
 
-/// What a limit did.
+/// What one limit did.
 #[derive(Debug)]
 struct Tally {
     allowed_requests: u64,
@@ -79,7 +78,7 @@ struct Tally {
     refusals: Refusals,
     /// The requests of callers that are not counted one by one.
     further: Counts,
-    /// The requests of this hour.
+    /// The requests of the current hour.
     hour_requests: u64,
     hours: Hours,
 }
@@ -87,19 +86,18 @@ struct Tally {
 /// How a run answers a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decided {
-    /// Whether the request passes.
     pub allowed: bool,
     /// For each descriptor, whether a limit refuses it. `None` if no limit counts it.
     pub descriptors: SmallVec<[Option<bool>; 4]>,
 }
 
 impl Run {
-    /// Makes a run of these rules that begins at `begin`. It has sketches of its own.
+    /// Makes a run whose virtual clock begins at `begin`. The run has sketches of its own.
     ///
     /// # Errors
     /// The operating system has no memory for the sketches of the rules.
     pub fn new(name: String, mut rules: Rules, options: &RunOptions, begin: Time) -> Result<Run, NoMemory> {
-        // Copies of rules would count in the same sketches.
+        // Without this line, copies of the same rules would count in the same sketches.
         rules.open_sketches(None, NonZeroU32::MIN)?;
         let store = MemoryStore::new(options.memory);
         store.reserve_heap(rules.sketch_bytes());
@@ -164,7 +162,7 @@ impl Run {
         Ok(decided)
     }
 
-    /// Counts what each limit of a descriptor has decided.
+    /// Counts what each limit of a descriptor decided.
     fn count_limits(
         &mut self,
         logged: &LoggedRequest<'_>,
@@ -174,7 +172,7 @@ impl Run {
         let Some(rule) = answer.statuses[descriptor].rule else { return };
         let Some(first) = self.first_limits.get(rule.index()) else { return };
         for decided in answer.limits(descriptor) {
-            // Descriptors with the same counter share a hit, which counts once.
+            // Descriptors with the same counter share one hit, so it is counted only once.
             let mut before = (0..descriptor).flat_map(|before| answer.limits(before));
             if before.any(|other| ptr::eq(other.hit, decided.hit)) {
                 continue;
@@ -193,7 +191,7 @@ impl Run {
         }
     }
 
-    /// Reads the insights at `now_ns`: at the last nanosecond of an hour, or at the end of the log.
+    /// Reads the insight of each limit at `now_ns`: the last nanosecond of an hour, or the end of the log.
     fn end_hour(&mut self, now_ns: u64) {
         let mut position = (0, 0);
         while let Some(((rule, limit, insight), next)) = self.loaded.watched_from(position) {
@@ -213,13 +211,12 @@ impl Run {
         &self.name
     }
 
-    /// Returns the rules.
     #[must_use]
     pub fn rules(&self) -> &Rules {
         &self.loaded
     }
 
-    /// Returns each rule with its limits and their requests that were allowed and refused.
+    /// Returns each limit with its rule, its position in this rule, and its requests.
     pub(super) fn counts(&self) -> impl Iterator<Item = (&Rule, usize, &Limit, Counts)> {
         let limits =
             self.loaded.rules().flat_map(|rule| rule.limits.iter().enumerate().map(move |(at, it)| (rule, at, it)));
@@ -229,7 +226,7 @@ impl Run {
         })
     }
 
-    /// Returns what the run has found. Its limits are in the order of the rules.
+    /// Returns the report of the run. Its limits are in the order of the rules.
     #[must_use]
     pub fn finish(mut self, whole_seconds: bool, names: &Names) -> RunReport {
         let end_ns = (self.hour + 1).saturating_mul(HOUR_NS) - 1;

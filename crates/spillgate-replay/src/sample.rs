@@ -69,7 +69,7 @@ pub(crate) fn sample() -> ReplayReport {
     }
 }
 
-/// Returns a timeline of two hours, of which this share in percent is refused in its middle.
+/// Returns a timeline of two hours. In its middle, `refused_percent` of the requests are refused.
 fn timeline(refused_percent: u64) -> Timeline {
     let point = |index: u64| {
         let requests = 100 + 80 * (index % 20);
@@ -117,7 +117,8 @@ fn limit(rule: &spillgate::rules::Rule, refused_percent: u64) -> LimitReport {
     }
 }
 
-/// Runs an hour of requests: most callers keep to the limit, some send many requests at once, and one asks all the time.
+/// Runs an hour of requests. Most callers keep to the limit, some send many requests at once, and one sends requests
+/// all the time.
 fn period(rule: &spillgate::rules::Rule, limit: &spillgate::rules::Limit) -> Period {
     let clock = ManualClock::at(Time::from_nanos(BEGIN_NS));
     let limiter = Limiter::with_clock(MemoryStore::new(MemoryOptions::default()), clock.clone());

@@ -1,4 +1,4 @@
-//! What the suggestions of insight would do: each of them decides the same requests again.
+//! Shows what the suggestions of insight would do: the same requests are decided again with each of them.
 
 use spillgate::insight::Suggestion;
 use spillgate::rules::Rules;
@@ -6,18 +6,18 @@ use spillgate::rules::Rules;
 use super::Replayed;
 use super::report::{Counts, LimitReport, RunReport, SuggestionResult};
 
-/// The most suggestions that are replayed in one pass. Each of them needs the memory of a whole run.
+/// The most suggestions that are replayed in one pass. Each of them needs as much memory as a whole run.
 pub const MAX_AT_ONCE: usize = 8;
 
 /// A suggestion for one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Suggested {
-    /// The index of the limit among all limits of the rules.
+    /// The index of the limit, counted over all limits of the rules.
     limit: usize,
     suggestion: Suggestion,
 }
 
-/// Returns the suggestions in the report of a run, whose limits are in the order of the rules.
+/// Returns the suggestions in a report. The limits of the report have to be in the order of the rules.
 #[must_use]
 pub fn suggested(report: &RunReport) -> Vec<Suggested> {
     let of = |(limit, report): (usize, &LimitReport)| {
@@ -28,7 +28,8 @@ pub fn suggested(report: &RunReport) -> Vec<Suggested> {
 }
 
 impl Suggested {
-    /// Says that the limit cannot have these numbers. `report` is the one from which the suggestion came.
+    /// Returns a note which says that the limit cannot have the suggested numbers. `report` is the one that has the
+    /// suggestion.
     #[must_use]
     pub fn impossible(&self, report: &RunReport) -> String {
         let name = report.limits.get(self.limit).map_or_else(String::new, |limit| {
@@ -40,7 +41,8 @@ impl Suggested {
         )
     }
 
-    /// Returns the rules with this suggestion. Returns `None` if the limit cannot have these numbers beside its other options.
+    /// Returns the rules with this suggestion. Returns `None` if the suggested numbers do not fit the other options of
+    /// the limit.
     #[must_use]
     pub fn apply(&self, rules: &Rules) -> Option<Rules> {
         let mut rules = rules.clone();
@@ -51,7 +53,8 @@ impl Suggested {
     }
 }
 
-/// Returns what the suggestions do. The first run of `replayed` is of the rules of today, and each other run is of one suggestion.
+/// Returns the effect of each suggestion. The first run of `replayed` has the rules of today, and each other run has
+/// one suggestion.
 #[must_use]
 pub fn results(suggestions: &[Suggested], replayed: &Replayed) -> Vec<SuggestionResult> {
     let [today, then @ ..] = &replayed.runs[..] else { return Vec::new() };

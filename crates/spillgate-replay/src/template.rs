@@ -1,4 +1,4 @@
-//! From the fields of a log line to the descriptors of a request.
+//! Makes the descriptors of a request from the fields of a log line.
 //!
 //! A template is a descriptor whose values have fields in braces, such as `remote_address={remote_addr}`.
 
@@ -22,16 +22,14 @@ struct Entry {
 #[derive(Debug, PartialEq, Eq)]
 enum Part {
     Text(String),
-    /// The index of a field.
+    /// The index of a field in the list of all fields.
     Field(usize),
 }
 
 /// What is wrong with a template, and how to fix it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TemplateError {
-    /// The template.
     pub template: String,
-    /// What is wrong.
     pub message: &'static str,
 }
 
@@ -47,17 +45,17 @@ impl TemplateError {
                                     between entries. Write \\, \\= \\{ \\} and \\\\ for these characters themselves";
 }
 
-/// The values of one line. They are used again for each line.
+/// The values of one line. Each line reuses the memory of the line before.
 #[derive(Debug, Default)]
 pub struct Filled {
     /// One value for each entry of each descriptor, in order.
     values: Vec<String>,
-    /// Whether each descriptor has all its values.
+    /// For each descriptor, whether the line has all fields that it needs.
     complete: Vec<bool>,
 }
 
 impl Templates {
-    /// Reads templates.
+    /// Parses templates, such as `remote_address={remote_addr}`.
     ///
     /// # Errors
     /// A template is not written as [`TemplateError::HELP`] says.
@@ -115,7 +113,7 @@ impl Templates {
         }
     }
 
-    /// Returns the index of a field.
+    /// Returns the index of a field, and adds the field if it is new.
     fn field(&mut self, name: &str) -> Result<usize, &'static str> {
         if name.is_empty() || name.contains('{') {
             return Err("a field has no name");
@@ -127,7 +125,7 @@ impl Templates {
         }))
     }
 
-    /// Fills in the values of a line. `value` returns the value of the field with an index.
+    /// Fills in the values of a line. `value` returns the value of the field with this index.
     pub fn fill<'f>(&self, filled: &mut Filled, value: impl Fn(usize) -> Option<&'f str>) {
         filled.complete.clear();
         let mut used = 0;
@@ -174,8 +172,8 @@ impl Templates {
     }
 }
 
-/// Returns the text before the first of `ends`, and the rest that begins with it. A backslash before a special character makes it
-/// a part of the text.
+/// Returns the text before the first of `ends`, and the rest, which begins with this end. After a backslash, a special
+/// character is a part of the text.
 fn piece<'t>(text: &'t str, ends: &[char]) -> Result<(String, &'t str), &'static str> {
     let mut plain = String::new();
     let mut characters = text.char_indices();

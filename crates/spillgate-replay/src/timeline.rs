@@ -1,22 +1,23 @@
 //! Counts requests over time, in memory of fixed size.
 //!
-//! How long a log is, is known only at its end. So the steps begin short, and become longer when there are too many.
+//! The length of a log is known only at its end. So the steps begin short, and become longer when there are too many.
 
 use super::report::{Counts, Timeline};
 
 /// The most steps of a timeline. A picture cannot show more.
 const POINTS: usize = 240;
 const SECOND_NS: u64 = 1_000_000_000;
-/// By these factors, a step of a second grows to lengths that people use: 5 s, 15 s, 30 s, a minute, ..., a day. Then it doubles.
+/// A step of one second grows by these factors to lengths that people use: 5 s, 15 s, 30 s, a minute, ..., a day. Then
+/// it doubles.
 const FACTORS: [u64; 12] = [5, 3, 2, 2, 5, 3, 2, 2, 3, 2, 2, 2];
 
-/// A timeline while requests are added.
+/// A timeline to which requests are still added.
 #[derive(Clone, Debug)]
 pub(super) struct Counting {
     step_ns: u64,
-    /// How many times the step became longer.
+    /// How many times the step has become longer.
     longer: usize,
-    /// The number of the first step since 1970. Steps begin at multiples of their length.
+    /// The number of the first step, counted from 1970. Steps begin at multiples of their length.
     first: u64,
     points: Vec<Counts>,
 }

@@ -1,7 +1,7 @@
-//! What is counted while a log is read: lines, unreadable lines, and lines that come too late.
+//! Counts the lines of a log: all of them, the unreadable ones, and those that come too late.
 //!
-//! A log always has some lines that cannot be read. They are counted and the first ones are kept, so that a user can see
-//! whether they matter.
+//! Every log has some lines that cannot be read. The first of them are kept as examples, so that a user can see whether
+//! they matter.
 
 use std::{fmt, io};
 
@@ -14,25 +14,25 @@ use crate::report::Samples;
 /// Why a line cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unreadable {
-    /// The line has nothing, or only spaces.
+    /// The line is empty, or has only white space.
     Empty,
     /// The line is longer than 64 KiB.
     TooLong,
-    /// The line does not have the form that the format describes.
+    /// The line does not match the pattern of the format.
     Form,
-    /// The line has words of a log collector before its address.
+    /// A log collector such as syslog has written text before the address of the client.
     Syslog,
-    /// The line has other words before its address.
+    /// Other text, for example the name of a host, is before the address of the client.
     Prefix,
-    /// The line has no time.
+    /// The line has none of the fields that can contain a time.
     NoTime,
     /// The time of the line is invalid, before 1990, or after 2200.
     Time,
     /// The time is far after the times of the lines around it.
     FarAhead,
-    /// The time of the first line is far before that of the next one.
+    /// The time of the first line is more than a year before the time of the next line.
     FarBehind,
-    /// The line is not JSON.
+    /// The line is not a JSON object.
     Json,
     /// The line of a CSV file has more or fewer columns than the first line, or a quote that is not closed.
     Columns,
@@ -72,9 +72,9 @@ impl fmt::Display for Unreadable {
 /// unreadable line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogCounts {
-    /// The lines that were read, without the lines that name the columns of CSV files.
+    /// All lines that were read, without the first lines of CSV files, which name the columns.
     pub lines: u64,
-    /// The bytes of these lines, after decompression.
+    /// All bytes that were read, after decompression.
     pub bytes: u64,
     pub unreadable: Samples<usize>,
     /// Lines that came after a line with a later time had been returned. They are logged requests too.

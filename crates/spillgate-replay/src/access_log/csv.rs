@@ -1,7 +1,8 @@
-//! A line of a CSV file. The first line names the columns.
+//! Reads the lines of CSV files. The first line names the columns.
 //!
-//! Commas, tabs or semicolons separate the columns: whichever the first line has. A value between quotes can have these, and
-//! two quotes for one. It cannot have a line end, because each row is one line.
+//! The separator is a comma, a tab or a semicolon: the first of these that is in the first line. A value in quotes can
+//! contain the separator, and two quotes in it stand for one. It cannot contain a line end, because the file is split
+//! at line ends before.
 
 use memchr::memchr;
 
@@ -10,7 +11,7 @@ use super::plan::Values;
 
 #[derive(Debug, Clone)]
 pub(super) struct Columns {
-    /// For each column of the file, the value that it is. Empty before the first line.
+    /// For each column, the index of the wanted value in it, if any. The list is empty until the first line was read.
     sources: Vec<Option<usize>>,
     separator: u8,
 }
@@ -20,7 +21,8 @@ impl Columns {
         Columns { sources: Vec::new(), separator: b',' }
     }
 
-    /// Finds the values of a line. `names` has the names of the wanted values.
+    /// Finds the values with the names `names` in a line. The first line has no values, and is returned as
+    /// `Unreadable::Header`.
     pub(super) fn read(&mut self, line: &[u8], names: &[String], values: &mut Values) -> Result<(), Unreadable> {
         if self.sources.is_empty() {
             self.read_names(line, names, values);
@@ -50,8 +52,8 @@ impl Columns {
     }
 }
 
-/// Appends the values of a line to `decoded`, and calls `each` after each value with the position where it begins. Returns
-/// whether all quotes are closed.
+/// Appends the values of a line to `decoded`. After each value, calls `each` with the position in `decoded` where this
+/// value begins. Returns whether all quotes are closed.
 fn split(line: &[u8], separator: u8, decoded: &mut Vec<u8>, mut each: impl FnMut(&mut Vec<u8>, usize)) -> bool {
     let mut rest = line;
     loop {
@@ -60,7 +62,7 @@ fn split(line: &[u8], separator: u8, decoded: &mut Vec<u8>, mut each: impl FnMut
             let Some(end) = memchr(b'"', quoted) else { return false };
             decoded.extend_from_slice(&quoted[..end]);
             rest = &quoted[end + 1..];
-            // Two quotes are one quote of the value, and the value goes on.
+            // Two quotes stand for one quote inside of the value.
             if rest.starts_with(b"\"") {
                 decoded.push(b'"');
             }

@@ -1,6 +1,6 @@
-//! Decompresses a file. Its first bytes say whether it is gzip, zstd or plain.
+//! Decompresses gzip and zstd files. The first bytes of a file say whether it is compressed.
 //!
-//! The memory is bounded, whatever the file says: gzip needs 32 KiB, and a zstd frame that needs too much is refused.
+//! No file can demand much memory: gzip needs 32 KiB, and a zstd frame with a window that is too large is refused.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
 const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
-/// The first bytes of a zstd frame without data are these, after one byte from 0x50 to 0x5f.
+/// A zstd frame without data begins with one byte from 0x50 to 0x5f, and then has these bytes.
 const ZSTD_SKIPPED: &[u8] = &[0x2a, 0x4d, 0x18];
-/// The first bytes of formats that are not decompressed here.
+/// The first bytes of formats that are not supported, and their names for the error.
 const UNSUPPORTED: [(&[u8], &str); 3] = [(b"BZh", "bzip2"), (&[0xfd, b'7', b'z', b'X'], "xz"), (b"PK\x03\x04", "zip")];
 const BUFFER_BYTES: usize = 32 * 1024;
 
-/// Counts the bytes that are read from a file, and reads them.
+/// A file that counts the bytes that are read from it.
 struct Counted {
     file: Box<dyn Read + Send>,
     bytes_read: Arc<AtomicU64>,
@@ -34,8 +34,8 @@ impl Read for Counted {
 
 type File = BufReader<io::Chain<io::Cursor<Vec<u8>>, Counted>>;
 
-/// Returns the decompressed bytes of a file. The bytes that are read from the file are added to `bytes_read`. A zstd frame
-/// whose window is greater than `window_bytes_max` ends the file with an error.
+/// Returns a reader of the decompressed bytes of a file. `bytes_read` counts the bytes before decompression. A zstd
+/// frame with a window greater than `window_bytes_max` ends the file with an error.
 pub(super) fn decompressed(
     file: Box<dyn Read + Send>,
     bytes_read: Arc<AtomicU64>,
@@ -63,7 +63,7 @@ pub(super) fn decompressed(
 struct Zstd {
     file: File,
     decoder: FrameDecoder,
-    /// The error that ends the file after the bytes before it.
+    /// The error that is returned after the last good bytes. It ends the file.
     broken: Option<io::Error>,
 }
 
@@ -92,16 +92,17 @@ impl Zstd {
         Ok(false)
     }
 
-    /// Decodes the next block.
     fn decode_block(&mut self) -> io::Result<()> {
         let decoded = self.decoder.decode_blocks(&mut self.file, BlockDecodingStrategy::UptoBlocks(1));
         decoded.map_err(io::Error::other)?;
         Ok(())
     }
 
-    /// Makes the decoder return the bytes that it keeps for the blocks that follow. After an error, no block follows.
+    /// Makes the decoder return the bytes that it keeps back for later blocks. This is for a broken frame, in which no
+    /// block follows.
     fn end_frame(&mut self) {
-        // An empty last block, and the 4 bytes of a checksum. The frame is broken, so an error changes nothing.
+        // An empty last block, and 4 bytes in the place of a checksum. An error changes nothing, because the frame is
+        // broken already.
         let mut last_block: &[u8] = &[1, 0, 0, 0, 0, 0, 0];
         let _ = self.decoder.decode_blocks(&mut last_block, BlockDecodingStrategy::UptoBlocks(1));
     }

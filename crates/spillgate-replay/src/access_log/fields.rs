@@ -1,12 +1,14 @@
-//! The values of the wanted fields of one line, and the parts of a value that are fields themselves.
+//! The values of the wanted fields of one line. A field can be a part of another one, as the path is a part of the
+//! request line.
 
 use memchr::{memchr, memrchr};
 
-/// The values of the wanted fields of one line, in the order in which they were wanted. It is used again for each line.
+/// The values of the wanted fields of one line, in the order in which the fields were named. Each line reuses the
+/// memory of the line before.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fields {
     text: String,
-    /// For each field where its value begins and ends in `text`. Begin and end are equal if there is no value.
+    /// Where the value of each field begins and ends in `text`. Both positions are equal if the line has no value.
     spans: Vec<(u32, u32)>,
 }
 
@@ -23,7 +25,7 @@ impl Fields {
         self.spans.clear();
     }
 
-    /// Returns the memory of the values, used or not.
+    /// Returns the bytes that are allocated for the values, used or not.
     pub(super) fn capacity_bytes(&self) -> usize {
         self.text.capacity() + self.spans.capacity() * size_of::<(u32, u32)>()
     }
@@ -76,20 +78,20 @@ fn unescaped(value: &[u8]) -> Vec<u8> {
     decoded
 }
 
-/// A part of a value.
+/// The part of a value that a field consists of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     Whole,
-    /// The parts of a request line, `GET /path?query HTTP/1.1`.
+    /// From here to `Protocol`: the parts of a request line such as `GET /path?query HTTP/1.1`.
     Method,
     Target,
     TargetPath,
     TargetQuery,
     Protocol,
-    /// The parts of a target, `/path?query`.
+    /// From here to `Query`: the parts of a target such as `/path?query`.
     Path,
     Query,
-    /// The last address of `X-Forwarded-For`. A client can choose all before it.
+    /// The last address of `X-Forwarded-For`. A client can choose all addresses before the last one.
     LastAddress,
 }
 

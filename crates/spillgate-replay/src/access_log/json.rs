@@ -1,4 +1,4 @@
-//! A line that is a JSON object. The name of a value is its path, for example `request.headers.Host.0`.
+//! Reads lines that are JSON objects. The name of a value is its path, for example `request.headers.Host.0`.
 //!
 //! Only the wanted values are decoded. The rest of a line is checked and skipped.
 
@@ -9,24 +9,26 @@ use serde_json::value::RawValue;
 
 use super::plan::Values;
 
-/// A key on the way to a wanted value.
+/// A node in the tree of the wanted paths: one key of a path.
 #[derive(Debug, Clone, Default)]
 struct Node {
     key: String,
-    /// Servers write names of headers in upper or lower case, and fields have `_` instead of `-`.
+    /// Whether the key names a header. Such a key is compared without case, and with `_` equal to `-`, because servers
+    /// write header names in any case, and field names have `_`.
     is_header: bool,
     source: Option<usize>,
     children: Vec<usize>,
 }
 
-/// The wanted values. The first node is the whole line.
+/// The paths of the wanted values, as a tree. The first node is the whole line.
 #[derive(Debug, Clone)]
 pub(super) struct Paths {
     nodes: Vec<Node>,
 }
 
 impl Paths {
-    /// If `caddy` is true, the sources have the names of nginx, and the lines are those of Caddy.
+    /// `sources` has the names of the wanted values. If `caddy` is true, these are nginx's names, and the lines have
+    /// Caddy's keys.
     pub(super) fn new(sources: &[String], caddy: bool) -> Paths {
         let mut paths = Paths { nodes: vec![Node::default()] };
         for (source, name) in sources.iter().enumerate() {
@@ -79,7 +81,7 @@ impl Paths {
     }
 }
 
-/// Returns where Caddy writes a field of nginx.
+/// Returns the path at which Caddy writes the value that nginx calls `name`.
 fn of_caddy(name: &str) -> Option<Vec<&str>> {
     Some(match name {
         "remote_addr" => vec!["request", "remote_ip"],
@@ -93,7 +95,7 @@ fn of_caddy(name: &str) -> Option<Vec<&str>> {
     })
 }
 
-/// Reads the value of a node.
+/// Reads the JSON value at a node of the tree.
 struct Inside<'a> {
     paths: &'a Paths,
     node: usize,
@@ -191,7 +193,7 @@ impl<'de> Visitor<'de> for Inside<'_> {
     }
 }
 
-/// Reads a key, and returns its node if it is on the way to a wanted value.
+/// Reads a key of an object. Returns the node of the key, if a wanted path has it.
 struct Key<'a> {
     paths: &'a Paths,
     node: usize,

@@ -1,6 +1,6 @@
-//! The lines of a file that can be compressed.
+//! Splits a file into lines. The file can be compressed.
 //!
-//! The memory is bounded: a line that is too long is skipped, whatever its length is.
+//! The memory is bounded, because only the beginning of a line that is too long is kept.
 
 use std::io::{self, ErrorKind, Read};
 use std::ops::Range;
@@ -15,12 +15,12 @@ use super::reader::LINE_BYTES_MAX;
 const BUFFER_BYTES: usize = 2 * LINE_BYTES_MAX;
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// What comes next in a file.
+/// The next line, or the error that ends the file.
 #[derive(Debug)]
 pub(super) struct Next<'a> {
     /// The number of the line, from 1.
     pub(super) number: u64,
-    /// The bytes of the line with its line end.
+    /// The length of the line with its line end, in bytes.
     pub(super) bytes: u64,
     pub(super) text: Text<'a>,
 }
@@ -39,13 +39,13 @@ pub(super) enum Text<'a> {
 pub(super) struct Lines {
     input: Box<dyn Read + Send>,
     buffer: Box<[u8]>,
-    /// The part of the buffer that has bytes of lines that were not returned yet.
+    /// The part of the buffer that was read from the file, but not returned yet.
     unread: Range<usize>,
-    /// The bytes of `unread` that are known to have no line end.
+    /// How many bytes at the beginning of `unread` are known to have no line end.
     searched: usize,
     /// The number of lines that were returned.
     number: u64,
-    /// The bytes that were taken since the last line was returned.
+    /// The number of bytes that left the buffer since the last line was returned.
     bytes: u64,
     is_ended: bool,
 }
@@ -92,7 +92,7 @@ impl Lines {
             if let Some(at) = memchr(b'\n', &self.buffer[begin + self.searched..self.unread.end]) {
                 let end = begin + self.searched + at;
                 self.take(end + 1);
-                // The carriage return before a line end is not counted.
+                // One more byte is allowed, because it can be the carriage return before a line end.
                 let is_long = end - begin > LINE_BYTES_MAX + 1;
                 return Some(if is_long { Found::TooLong(begin..end) } else { Found::Line(begin..end) });
             }
@@ -108,7 +108,7 @@ impl Lines {
                     self.take(range.end);
                     return Some(Found::Line(range));
                 }
-                // The last line is not complete, so it is not returned.
+                // The file has broken off inside of a line, so this line is not returned.
                 Err(error) => {
                     self.take(self.unread.end);
                     return Some(Found::Broken(error));
@@ -123,7 +123,7 @@ impl Lines {
         self.searched = 0;
     }
 
-    /// Reads more bytes behind those that the buffer has. Returns false at the end of the file.
+    /// Reads more bytes, and appends them to those in the buffer. Returns false at the end of the file.
     fn read_more(&mut self) -> io::Result<bool> {
         if self.unread.start > 0 {
             self.buffer.copy_within(self.unread.clone(), 0);
@@ -134,7 +134,7 @@ impl Lines {
         Ok(bytes > 0)
     }
 
-    /// Reads bytes into the buffer. After the end of the file or an error, there are no bytes.
+    /// Reads bytes into the buffer and returns their number: 0 after the end of the file, or after an error.
     fn read_at(&mut self, begin: usize) -> io::Result<usize> {
         while !self.is_ended {
             match self.input.read(&mut self.buffer[begin..]) {

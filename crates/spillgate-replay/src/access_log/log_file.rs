@@ -1,4 +1,4 @@
-//! One file of a log: its lines are read, and wait in a window until they are in order.
+//! One file of a log. Its lines wait in a window until no earlier line can follow.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -11,37 +11,39 @@ use super::ordered::FILES_MAX;
 use super::reader::Reader;
 use super::window::{Spares, Stored, Window};
 
-/// The memory of a window, for example of 170,000 lines with 200 bytes. If it is full, the earliest line leaves it, even if an
-/// earlier line can follow.
+/// The memory of a window in bytes, enough for 170,000 lines of 200 bytes. When a window is full, its earliest line is
+/// returned, even if a still earlier one may follow.
 const WINDOW_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// The memory of the windows of all files. If they need all of it, each further window is small.
+/// The memory of the windows of all files together. When it is used up, a window can only grow to the size of a small
+/// one.
 pub(super) const ALL_WINDOWS_BYTES_MAX: usize = 4 * WINDOW_BYTES_MAX;
-/// A small window has this part of the memory of all windows. So the small windows of the most files add a quarter of it.
+/// A small window has the memory of all windows, divided by this number. So the small windows of `FILES_MAX` files add
+/// at most a quarter to it.
 const SMALL_WINDOWS_PARTS: usize = 4 * FILES_MAX;
-/// A line that is further after the lines before it needs a line that confirms its time. Without this rule, all lines after one
-/// line with a wrong time would be late.
+/// If the time of a line is more than this after the lines before it, the next line has to confirm this time. Without
+/// this rule, one line with a wrong time would make all lines after it late.
 const JUMP_NS_MIN: u64 = Duration::from_secs(3600).as_nanos() as u64;
-/// If no line follows, a line can be this far after the lines before it.
+/// The last line of a file has no next line. So its time may be this far after the lines before it.
 const LAST_JUMP_NS_MAX: u64 = Duration::from_secs(24 * 3600).as_nanos() as u64;
-/// The first line cannot be further before the second one. A replay from a wrong time years before the log would show nothing.
+/// If the first line is more than this before the second one, one of the two times is wrong, usually that of the first
+/// line. A replay that begins at a wrong time, years before the log, would show nothing.
 const FIRST_JUMP_NS_MAX: u64 = Duration::from_secs(366 * 24 * 3600).as_nanos() as u64;
 
-/// What all files of a log share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) counts: LogCounts,
     pub(super) spares: Spares,
     pub(super) bytes_read: Arc<AtomicU64>,
     pub(super) out_of_order_ns: u64,
-    /// The memory of the windows of all files, and how much it may be.
+    /// The memory of the windows of all files now. The next field is its bound.
     pub(super) windows_bytes: usize,
     pub(super) windows_bytes_max: usize,
-    /// The greatest window of a zstd file.
+    /// A zstd frame with a greater window is refused.
     pub(super) zstd_window_bytes_max: u64,
 }
 
 pub(super) struct LogFile {
-    /// The index of the file in the log.
+    /// The index of the file in the list that the caller passed.
     index: usize,
     /// The file before its first line is read.
     unopened: Option<Box<dyn Read + Send>>,
@@ -49,11 +51,12 @@ pub(super) struct LogFile {
     lines: Option<Lines>,
     reader: Reader,
     window: Window,
-    /// The greatest time of a line that is believed.
+    /// The latest time of all lines whose times are believed.
     newest_ns: Option<u64>,
-    /// A line that is far after the lines before it.
+    /// A line that is far after the lines before it, and waits for the next line to confirm its time.
     unconfirmed: Option<Stored>,
-    /// The first line, if it is far before the next one. Its time is right only if that of the next one is wrong.
+    /// The first line, if it is far before the second one. One of the two times is wrong, and the third line shows
+    /// which.
     first: Option<Stored>,
 }
 
@@ -68,7 +71,7 @@ impl LogFile {
         self.window.first_ns()
     }
 
-    /// Returns whether a line is within the bound for lines that are out of order.
+    /// Returns whether a line is out of order by no more than the bound.
     pub(super) fn is_within_bound(&self, time_ns: u64, shared: &Shared) -> bool {
         self.newest_ns.is_some_and(|newest_ns| newest_ns.saturating_sub(time_ns) <= shared.out_of_order_ns)
     }
@@ -92,7 +95,7 @@ impl LogFile {
         }
     }
 
-    /// Reads lines until the first one is in order, or until the window is full.
+    /// Reads lines until no earlier line can follow the first one of the window, or until the window is full.
     pub(super) fn fill(&mut self, shared: &mut Shared) {
         while self.lines.is_some() && self.has_capacity(shared) {
             if let (Some(first_ns), Some(newest_ns)) = (self.window.first_ns(), self.newest_ns)
@@ -141,7 +144,7 @@ impl LogFile {
         }
     }
 
-    /// Gives a line to the window, unless its time has to be confirmed by the next line.
+    /// Gives a line to the window, unless the next line has to confirm its time first.
     fn judge(&mut self, stored: Stored, shared: &mut Shared) {
         let jump_ns = shared.out_of_order_ns.max(JUMP_NS_MIN);
         if let Some(before) = self.unconfirmed.take() {
@@ -162,7 +165,7 @@ impl LogFile {
         }
     }
 
-    /// Adds a line to the window, unless its time is wrong.
+    /// Adds a line to the window. If its time is wrong, the line counts as unreadable instead.
     fn believe(&mut self, stored: Stored, wrong: Option<Unreadable>, shared: &mut Shared) {
         if let Some(why) = wrong {
             shared.counts.unreadable.add(stored.line, &stored.text, || (self.index, why.to_string()));
@@ -175,7 +178,7 @@ impl LogFile {
         }
     }
 
-    /// Closes the file.
+    /// Closes the file, and decides about the lines that were waiting for a confirmation.
     fn end(&mut self, shared: &mut Shared) {
         self.lines = None;
         if let Some(first) = self.first.take() {

@@ -1,7 +1,7 @@
 //! Reads lines of access logs into times and the values of named fields.
 //!
-//! `spillgate replay` decides the requests of a log with rules. This folder knows how logs are written, and nothing about
-//! rules. It opens no files: the caller passes each file as a [`Read`](std::io::Read).
+//! `spillgate replay` decides the requests of a log with rules. This module knows how logs are written, and nothing
+//! about rules. It opens no files: the caller passes each file as a [`Read`](std::io::Read).
 //!
 //! A log is hostile input, because clients choose parts of its lines. So no line causes a panic, and memory is bounded.
 

@@ -1,7 +1,7 @@
-//! The lines of several files in the order of their times.
+//! Merges the lines of several files in the order of their times.
 //!
-//! Logs are rotated, and a service with several servers has several logs. Requests have to be decided in the order of their
-//! times, whatever file they are in.
+//! Logs are rotated, and a service on several servers has several logs. But the requests of all files have to be
+//! decided in the order of their times.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -19,19 +19,20 @@ use super::log_file::{ALL_WINDOWS_BYTES_MAX, LogFile, Shared};
 use super::reader::Reader;
 use super::window::{Spares, Stored};
 
-/// The greatest number of files that a caller should pass. The caller reports an error for more.
+/// At most this many files should be passed. The caller reports an error for more.
 pub const FILES_MAX: usize = 256;
-/// How much later than its neighbours a line may come, if the user does not say it.
+/// How far out of order a line may be, if the user does not say it.
 pub const OUT_OF_ORDER: Duration = Duration::from_secs(60);
 /// `zstd --long` makes windows of this size.
 const ZSTD_WINDOW_BYTES_MAX: u64 = 128 * 1024 * 1024;
-/// The windows of all zstd files together. With more files, the greatest window of a file is smaller.
+/// The bound for the windows of all zstd files together. With more than four files, the window of each file may be
+/// smaller.
 const ZSTD_WINDOWS_BYTES_MAX: u64 = 4 * ZSTD_WINDOW_BYTES_MAX;
 
 /// A line that was read: a request that a server has logged.
 #[derive(Debug)]
 pub struct LogRequest<'a> {
-    /// The time of the line. It is never before the time of the request before it: a late line gets that time.
+    /// When the request is decided. Times never go back: a late line gets the time of the request before it.
     pub time: Time,
     /// The index of the file in the list that the caller passed.
     pub file: usize,
@@ -42,8 +43,8 @@ pub struct LogRequest<'a> {
     pub fields: &'a Fields,
 }
 
-/// Returns the requests of several files in the order of their times. Requests of one time are in the order of the files, and
-/// then of the lines.
+/// Returns the requests of several files in the order of their times. Requests with the same time are in the order of
+/// their files, and then of their lines.
 pub struct Ordered {
     files: Vec<LogFile>,
     /// The files that are not at their ends, each with the earliest time that its next request can have.
@@ -51,7 +52,7 @@ pub struct Ordered {
     shared: Shared,
     /// The request that was returned last.
     current: Stored,
-    /// The time of that request.
+    /// The time of the request that was returned last, which is later than the time of its line if that line was late.
     time_ns: u64,
 }
 
@@ -65,7 +66,7 @@ struct Next {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     Unopened,
-    /// The first line was read. So the file needs no memory for a window before its lines are needed.
+    /// Only the first line was read. The file gets memory for its window only when its lines are needed.
     Begun,
     Filled,
 }
@@ -77,8 +78,8 @@ impl fmt::Debug for Ordered {
 }
 
 impl Ordered {
-    /// Each file is plain, gzip or zstd, which its first bytes say. Files can be in any order. `out_of_order` says how much
-    /// later than a line with a later time a line may come.
+    /// Each file is plain, gzip or zstd: its first bytes say which. Files can be in any order. Inside of a file, lines
+    /// are sorted if no line is out of order by more than `out_of_order`.
     #[must_use]
     pub fn new(files: Vec<Box<dyn Read + Send>>, reader: &Reader, out_of_order: Duration) -> Ordered {
         let files_count = files.len().max(1) as u64;
@@ -122,7 +123,8 @@ impl Ordered {
         }
     }
 
-    /// Queues a file, if it has a further line. Lines that were not read yet can be earlier than the first one by `earlier_ns`.
+    /// Queues a file that has a further line. `earlier_ns` says how much earlier than the first line the unread lines
+    /// can be.
     fn push(&mut self, file: usize, stage: Stage, earlier_ns: u64) {
         if let Some(first_ns) = self.files.get(file).and_then(LogFile::first_ns) {
             self.next.push(Reverse(Next { time_ns: first_ns.saturating_sub(earlier_ns), file, stage }));
@@ -146,13 +148,12 @@ impl Ordered {
         LogRequest { time: Time::from_nanos(self.time_ns), file, line, text, fields }
     }
 
-    /// Returns what was counted up to now.
     #[must_use]
     pub fn counts(&self) -> &LogCounts {
         &self.shared.counts
     }
 
-    /// Returns how many bytes of the files were read, as they are stored. This number shows the progress.
+    /// Returns how many bytes of the files were read, counted before decompression. This number shows the progress.
     #[must_use]
     pub fn bytes_read(&self) -> u64 {
         self.shared.bytes_read.load(Ordering::Relaxed)
@@ -165,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the most memory that the windows have at one time, and the number of requests.
+    /// Returns the memory that the windows have when they need the most, and the number of requests.
     fn most_bytes(files: u64, lines: u64, windows_bytes_max: usize) -> (usize, u64) {
         let text = |file: u64| (0..lines).map(|line| format!("{} {file}\n", 1_700_000_000 + line)).collect::<String>();
         let logs = (0..files).map(|file| Box::new(io::Cursor::new(text(file))) as Box<dyn Read + Send>).collect();
@@ -187,7 +188,7 @@ mod tests {
         assert_eq!(FILES_MAX, 256);
         let (most, requests) = most_bytes(FILES_MAX as u64, 200, BYTES_MAX);
         assert_eq!(requests, FILES_MAX as u64 * 200);
-        // Each window can have one line more than its memory.
+        // A window checks its bound before it reads a line, so each window can exceed it by one line.
         assert!(most <= BYTES_MAX * 5 / 4 + FILES_MAX * 512, "{most}");
         assert!(most_bytes(FILES_MAX as u64, 200, usize::MAX).0 > 4 * BYTES_MAX, "the files are large enough");
     }

@@ -1,7 +1,7 @@
-//! A format that is a pattern, as nginx's `log_format` writes it: `$remote_addr [$time_local] "$request" $status`.
+//! Reads lines by a pattern, as nginx's `log_format` writes it: `$remote_addr [$time_local] "$request" $status`.
 //!
-//! A value ends where the text that follows it in the pattern begins. The line is read only up to the last needed value, so
-//! whatever follows the pattern is ignored.
+//! A value ends at the text that follows its variable in the pattern. The line is read only up to the last needed
+//! value, so anything after this value is ignored.
 
 use memchr::{memchr, memchr_iter, memmem};
 
@@ -9,7 +9,7 @@ use super::counts::Unreadable;
 use super::plan::{TIME_FIELDS, Values};
 use super::reader::FormatError;
 
-/// Far longer than any format of a server.
+/// The formats of servers are far shorter.
 const PATTERN_BYTES_MAX: usize = 4096;
 /// The length of `10/Oct/2000:13:55:36 -0700`.
 const TIME_LOCAL_BYTES: usize = 26;
@@ -19,14 +19,15 @@ const TIME_LOCAL_BYTES: usize = 26;
 struct Variable {
     name: String,
     end: Vec<u8>,
-    /// The value is between quotes. A quote after a backslash belongs to the value.
+    /// Whether the value is in quotes. Then a quote after a backslash belongs to the value.
     is_quoted: bool,
-    /// The index of the value, if it is needed.
+    /// The index of the value in [`Values`], if it is needed.
     source: Option<usize>,
-    /// The value is a time. It can have spaces.
+    /// Whether the value is a time, which can contain spaces.
     is_time: bool,
-    /// The next variable is `$time_local`, and this text follows it. A client can choose its user name, which comes before
-    /// the time and can look like a time. So the value ends only where a text with the length of a time follows.
+    /// The text after `$time_local`, if this is the next variable. A client can choose the user name, which comes
+    /// before the time and can look like a time. So the value ends only where this text follows after the length of a
+    /// time.
     end_of_time: Option<Vec<u8>>,
 }
 
@@ -34,13 +35,14 @@ struct Variable {
 pub(super) struct Pattern {
     begin: Vec<u8>,
     variables: Vec<Variable>,
-    /// The index of `$ident`, if `$remote_user` follows it. A name of a user can have spaces, so the value of this variable shows
-    /// whether the line has words before the address.
+    /// The index of `$ident`, if `$remote_user` follows it. If other words are before the address, all values are
+    /// shifted: `$ident` is not `-`, and `$remote_user` has a space. The space alone proves nothing, because the name
+    /// of a user can have one.
     ident: Option<usize>,
 }
 
 impl Pattern {
-    /// Reads a pattern. If `escapes` is false, the server writes quotes inside of values as they are.
+    /// Parses a pattern. If `escapes` is false, the server writes quotes inside of values as they are.
     pub(super) fn parse(text: &str, escapes: bool) -> Result<Pattern, FormatError> {
         if text.len() > PATTERN_BYTES_MAX {
             return Err(FormatError(format!("the pattern is longer than {PATTERN_BYTES_MAX} bytes")));
@@ -75,7 +77,7 @@ impl Pattern {
         self.variables.iter().map(|variable| variable.name.clone()).collect()
     }
 
-    /// Says which values are needed, and which field has the time. What follows the last needed value is no longer read.
+    /// Sets which values are needed, and which of them is the time. Variables after the last needed one are dropped.
     pub(super) fn need(&mut self, sources: &[String], time_field: Option<&str>) {
         for (at, source) in sources.iter().enumerate() {
             let variable = self.variables.iter_mut().find(|variable| variable.name == *source);
@@ -88,7 +90,6 @@ impl Pattern {
         self.variables.truncate(last.map_or(0, |last| last + 1));
     }
 
-    /// Finds the values of a line.
     pub(super) fn read(&self, line: &[u8], values: &mut Values) -> Result<(), Unreadable> {
         let mut at = line.starts_with(&self.begin).then_some(self.begin.len()).ok_or(Unreadable::Form)?;
         let mut has_ident = false;
@@ -114,7 +115,7 @@ impl Variable {
     fn length(&self, text: &[u8]) -> Option<usize> {
         let inside = if self.is_time { inside_of_time(text) } else { 0 };
         let Some(first) = self.end.first() else {
-            // This is the last variable. A further field can follow it.
+            // This is the last variable of the pattern, but the line can have further fields.
             return Some(memchr(b' ', &text[inside..]).map_or(text.len(), |at| inside + at));
         };
         memchr_iter(*first, &text[inside..]).map(|at| inside + at).find(|at| {
@@ -128,8 +129,8 @@ impl Variable {
     }
 }
 
-/// Returns how many bytes at the beginning of `text` are inside of a time, so that no end has to be looked for there. A time can
-/// have a space between its date and its hour, and before its offset from UTC: `10/Oct/2000:13:55:36 -0700`.
+/// Returns how many bytes at the beginning of `text` certainly belong to a time. The end of the value is searched after
+/// them, because a time can have a space before its hour, and before its offset from UTC: `10/Oct/2000:13:55:36 -0700`.
 fn inside_of_time(text: &[u8]) -> usize {
     let date = match text {
         [_, _, _, _, b'-' | b'/', _, _, b'-' | b'/', _, _, b' ', hour, ..] if hour.is_ascii_digit() => 11,
@@ -153,7 +154,7 @@ fn is_escaped(text: &[u8], at: usize) -> bool {
     text[..at].iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
 }
 
-/// Splits `name more` and `{name}more`.
+/// Splits `name more` and `{name}more` into the name of a variable, and the text after it.
 fn name_and_end(piece: &str) -> Result<(&str, &str), FormatError> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let (name, end) = match piece.strip_prefix('{').map(|inside| inside.split_once('}')) {

@@ -1,4 +1,4 @@
-//! Which values of a line are needed for the wanted fields and for the time.
+//! Finds out which values of a line are needed for the wanted fields and for the time.
 //!
 //! The same field has different names in different logs, and some fields are parts of others: the path is a part of the
 //! request line. So each wanted field has a list of sources, and the first source that has a value is used.
@@ -8,7 +8,7 @@ use spillgate::text::nearest;
 use super::fields::{Fields, Part};
 use super::reader::FormatError;
 
-/// The names of fields that can have the time. The first one that a line has is used.
+/// The names of fields that can contain the time. The first one that a line has is used.
 pub(super) const TIME_FIELDS: [&str; 11] = [
     "time",
     "ts",
@@ -22,11 +22,11 @@ pub(super) const TIME_FIELDS: [&str; 11] = [
     "datetime",
     "date",
 ];
-/// More fields than any rule has keys. The bound keeps the work for a line small.
+/// No rule has that many keys. The bound keeps the work for a line small.
 const WANTED_MAX: usize = 64;
 
-/// The values that were found in one line: where they are in the line, or in `decoded` if the line has them in another
-/// form.
+/// Where the values of one line are. The positions are in `decoded` if the format has to decode its values (JSON, CSV),
+/// and otherwise in the line.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Values {
     pub(super) spans: Vec<Option<(u32, u32)>>,
@@ -40,7 +40,7 @@ impl Values {
         self.decoded.clear();
     }
 
-    /// Sets the value of a source to the bytes of `decoded` from `begin` to its end.
+    /// Sets the value of a source to the bytes of `decoded` after `begin`.
     pub(super) fn set_decoded(&mut self, source: usize, begin: usize) {
         self.spans[source] = Some((begin as u32, self.decoded.len() as u32));
     }
@@ -48,14 +48,14 @@ impl Values {
 
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
-    /// The names of the values that are needed.
+    /// The names that the needed values can have in a line.
     pub(super) sources: Vec<String>,
     times: Vec<usize>,
     wanted: Vec<Vec<(usize, Part)>>,
 }
 
 impl Plan {
-    /// `known` has the names of the values of the format, or is `None` if each line names its own.
+    /// `known` has the names of all values of the format. It is `None` if the lines of the log name their values.
     pub(super) fn new(
         wanted: &[String],
         time_field: Option<&str>,
@@ -98,7 +98,7 @@ impl Plan {
         })
     }
 
-    /// Returns the text of the time. `base` has the bytes of all values.
+    /// Returns the text of the time. `base` is the text to which the positions of `values` belong.
     pub(super) fn time<'b>(&self, values: &Values, base: &'b [u8]) -> Option<&'b [u8]> {
         self.times.iter().map(|source| value(values, base, *source)).find(|text| !text.is_empty())
     }
@@ -112,14 +112,15 @@ impl Plan {
     }
 }
 
-/// Returns a value, or nothing if the line does not have it. Servers write `-` for a value that does not exist.
+/// Returns a value. The result is empty if the line does not have the value, for which servers write `-`.
 fn value<'b>(values: &Values, base: &'b [u8], source: usize) -> &'b [u8] {
     let span = values.spans.get(source).copied().flatten();
     let text = span.and_then(|(begin, end)| base.get(begin as usize..end as usize)).unwrap_or_default();
     if text == b"-" { &[] } else { text }
 }
 
-/// Returns the names of values that can have a field. The name itself comes first.
+/// Returns the values that a field can be read from: the name of each value, and which part of it is the field. A value
+/// with the name of the field comes first.
 fn sources_of(field: &str) -> Vec<(String, Part)> {
     let request = |part| ("request", part);
     let more: &[(&str, Part)] = match field {
@@ -141,7 +142,8 @@ fn sources_of(field: &str) -> Vec<(String, Part)> {
         "referer" => &[("http_referer", Part::Whole)],
         "user_agent" => &[("http_user_agent", Part::Whole)],
         "host" => &[("http_host", Part::Whole), ("server_name", Part::Whole)],
-        // Envoy's line has no address of the connection. Envoy writes it behind the addresses that the client sent.
+        // Envoy's default format does not have the address of the connection. But Envoy appends it to the addresses
+        // that the client sent.
         "remote_addr" => &[("http_x_forwarded_for", Part::LastAddress)],
         _ => &[],
     };
@@ -152,7 +154,7 @@ fn sources_of(field: &str) -> Vec<(String, Part)> {
     sources
 }
 
-/// The fields that [`sources_of`] can find in another field, as an error lists them.
+/// The fields that [`sources_of`] can find in other fields. An error lists them.
 const DERIVED: [&str; 14] = [
     "method",
     "request_method",

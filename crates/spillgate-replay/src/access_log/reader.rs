@@ -13,14 +13,15 @@ use super::time::Times;
 
 /// The names of the formats. A format can also be a pattern.
 pub const FORMATS: [&str; 7] = ["combined", "common", "nginx", "envoy", "caddy", "json", "csv"];
-/// Longer lines are unreadable. Servers bound the header of a request to less: nginx to 32 KiB, Apache to 8 KiB a field.
+/// Longer lines are unreadable. Servers accept only shorter request headers: nginx up to 32 KiB, Apache up to 8 KiB a
+/// field.
 pub const LINE_BYTES_MAX: usize = 64 * 1024;
 
-/// The format `combined` of nginx and Apache. nginx writes `-` for the second value.
+/// The format `combined` of nginx and Apache. nginx writes `-` for the second value, `$ident`.
 const COMBINED: &str = "$remote_addr $ident $remote_user [$time_local] \"$request\" $status $body_bytes_sent \
                         \"$http_referer\" \"$http_user_agent\"";
 const COMMON: &str = "$remote_addr $ident $remote_user [$time_local] \"$request\" $status $body_bytes_sent";
-/// The default of Envoy.
+/// Envoy's default format.
 const ENVOY: &str = "[$time] \"$request\" $status $response_flags $bytes_received $bytes_sent $duration \
                      $upstream_service_time \"$http_x_forwarded_for\" \"$http_user_agent\" \"$http_x_request_id\" \
                      \"$host\" \"$upstream_host\"";
@@ -41,7 +42,7 @@ enum Form {
 #[derive(Debug, Clone)]
 pub struct Reader {
     form: Form,
-    /// The server writes some characters as escapes, for example `\x22`.
+    /// Whether the server writes some characters as escapes, for example `\x22`.
     escapes: bool,
     plan: Plan,
     values: Values,

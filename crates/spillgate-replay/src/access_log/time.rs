@@ -1,6 +1,6 @@
-//! Reads the texts in which logs write times.
+//! Reads times in all forms in which logs write them.
 //!
-//! Most lines have the same second as the line before. So the last text is kept with its time.
+//! Most lines have the same second as the line before. So the last text is kept together with its time.
 
 use std::ops::Range;
 
@@ -11,13 +11,12 @@ use crate::calendar::day_s;
 const SECOND_NS: u64 = 1_000_000_000;
 /// 1990 to 2200. No web server is older than 1990, and a device whose clock is not set writes the year 1970.
 const VALID_S: Range<i64> = 631_152_000..7_289_654_400;
-/// Longer texts are read each time.
+/// Longer texts are not kept, so each of them is parsed.
 const KEPT_BYTES_MAX: usize = 40;
 
 const MONTHS: [&[u8]; 12] =
     [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
 
-/// Reads times.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Times {
     text: Vec<u8>,
@@ -106,7 +105,8 @@ fn number(text: &[u8]) -> Option<(i64, u64)> {
     Some((seconds, count % per_second * unit_ns + part_ns))
 }
 
-/// Reads the digits after a decimal point as billionths, and returns what follows them. There is at least one digit.
+/// Reads the digits after a decimal point as billionths, and returns the text after them. Returns `None` if there is no
+/// digit.
 fn fraction_ns(text: &[u8]) -> Option<(u64, &[u8])> {
     let len = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (digits, rest) = text.split_at(len);
@@ -114,14 +114,14 @@ fn fraction_ns(text: &[u8]) -> Option<(u64, &[u8])> {
     (len > 0).then_some((billionths, rest))
 }
 
-/// Reads `13:55:36`. A leap second (60) is the first second of the next minute.
+/// Reads `13:55:36`. A leap second (60) counts as the first second of the next minute.
 fn time_of_day_s(text: &[u8]) -> Option<i64> {
     let (hour, minute, second) = (digits(text, 0..2)?, digits(text, 3..5)?, digits(text, 6..8)?);
     let valid = text[2] == b':' && text[5] == b':' && hour < 24 && minute < 60 && second <= 60;
     valid.then_some(hour * 3600 + minute * 60 + second)
 }
 
-/// Reads nothing, `Z`, `-0700`, `-07:00` or `-07`.
+/// Reads an offset from UTC: nothing, `Z`, `-0700`, `-07:00` or `-07`.
 fn offset_s(text: &[u8]) -> Option<i64> {
     let (sign, rest) = match text {
         [] | [b'Z' | b'z'] => return Some(0),
@@ -234,7 +234,7 @@ mod tests {
     }
 
     proptest! {
-        /// The crate httpdate has an own calendar.
+        /// The crate httpdate computes dates with its own calendar.
         #[test]
         fn the_calendar_is_that_of_another_crate(seconds in 631_152_000u64..7_289_654_400) {
             let date = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(seconds));

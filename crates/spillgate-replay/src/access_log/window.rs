@@ -1,17 +1,18 @@
-//! Lines of one file that wait until no earlier line can follow, in the order of their times.
+//! The lines of one file, sorted by time. Each waits here until no earlier line can follow.
 //!
-//! Servers write a line when a request ends, some with the time at which it began. So lines are a little out of order.
+//! A server writes a line when a request ends, but some servers write the time at which the request began. So lines are
+//! a little out of order.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 
 use super::fields::Fields;
 
-/// Memory for a line besides its text and its values.
+/// The memory of a line besides its text and its values, in bytes.
 const OVERHEAD_BYTES: usize = 160;
-/// A line with more memory than this is not used again, so that one long line does not make many short ones large.
+/// The memory of a line is reused only up to this size. Otherwise short lines would keep the large memory of long ones.
 const SPARE_BYTES_MAX: usize = 2048;
-/// The memory of all lines that can be used again.
+/// The bound for the memory of all lines that wait to be reused.
 const SPARES_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// A line that was read.
@@ -24,7 +25,7 @@ pub(super) struct Stored {
 }
 
 impl Stored {
-    /// Returns the memory of the line. The memory that a line used before counts too.
+    /// Returns the memory of the line, including what an earlier, longer line has allocated.
     fn bytes(&self) -> usize {
         self.text.capacity() + self.fields.capacity_bytes() + OVERHEAD_BYTES
     }
@@ -51,7 +52,7 @@ impl PartialEq for Stored {
 
 impl Eq for Stored {}
 
-/// Lines that were used, with their memory. So no memory is allocated for most lines.
+/// Lines that were returned already. New lines reuse their memory, so few lines need an allocation.
 #[derive(Debug, Default)]
 pub(super) struct Spares {
     lines: Vec<Stored>,
@@ -74,8 +75,8 @@ impl Spares {
     }
 }
 
-/// Most lines are in order, and the queue keeps them. The heap has the others, so that even a file in reverse order is sorted
-/// in little time.
+/// Lines that come in order go to the queue: these are most of them. The others go to the heap, so that even a file in
+/// reverse order is sorted in little time.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     in_order: VecDeque<Stored>,

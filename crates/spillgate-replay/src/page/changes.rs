@@ -88,7 +88,7 @@ fn limits(limits: &[LimitChange]) -> Markup {
     .markup()
 }
 
-/// Returns a change with its sign, and a word for the direction.
+/// Returns a change with its sign: `+3`, `0` or `−3`.
 fn difference(old: u64, new: u64) -> Markup {
     html! {
         @match old.cmp(&new) {
@@ -129,7 +129,7 @@ fn callers(comparison: &Comparison) -> Markup {
     }
 }
 
-/// Returns how many requests all rules together refuse with a suggestion, and how many of them pass today.
+/// Returns how many requests all rules together would refuse with a suggestion, and how many of these pass today.
 fn together(requests: &Agreement) -> Markup {
     let Agreement { both_refuse, only_new_refuses, .. } = *requests;
     let refused = both_refuse.saturating_add(only_new_refuses);
@@ -139,7 +139,7 @@ fn together(requests: &Agreement) -> Markup {
     }
 }
 
-/// Returns what each suggestion would do.
+/// Returns a table with the effect of each suggestion.
 pub(super) fn suggestions(report: &ReplayReport) -> Markup {
     let row = |result: &SuggestionResult| {
         let refused = |counts: Counts| {

@@ -11,12 +11,12 @@ use spillgate::rules::LimitDescription;
 const HEIGHT: f64 = 120.0;
 /// More labels than this do not fit under a picture on a phone.
 const MOST_LABELS: usize = 7;
-/// With more bars than this, the number of callers is not above each bar.
+/// With more bars than this, the bars have no numbers above them.
 const MOST_NUMBERS: usize = 12;
 /// A caller that uses more than this percentage of a limit is near to it.
 const NEAR: f64 = 95.0;
 
-/// A bar from one place of the axis to another one. 0 is the left end of the axis and 1 is its right end.
+/// A bar with its two ends, as positions on the axis. 0 is the left end of the axis and 1 is its right end.
 struct Drawn {
     from: f64,
     to: f64,
@@ -55,7 +55,8 @@ pub(super) fn bursts(limit: &LimitDescription, period: &Period) -> Markup {
     }
 }
 
-/// Says how many callers need more than the limit has. A bar can have callers of both kinds.
+/// Says how many callers need more than the limit has. One bar can have callers that do and callers that do not, so the
+/// answer can be a range.
 fn bursts_in_words(limit: &LimitDescription, period: &Period) -> String {
     let capacity = limit.capacity as f64;
     let all = sum(&period.burst_needed, |_, _| true);
@@ -71,7 +72,7 @@ fn bursts_in_words(limit: &LimitDescription, period: &Period) -> String {
     format!("{more} more than {} at once, of {}{sampled}.", short(capacity), count(all, "caller"))
 }
 
-/// Returns the callers of all bars for which `counts` returns true. It gets both ends of the bar.
+/// Returns the number of callers in all bars for which `counts` returns true. `counts` gets both ends of a bar.
 fn sum(bars: &[Bar], counts: impl Fn(f64, Option<f64>) -> bool) -> u64 {
     let mut from = 0.0;
     let mut all = 0_u64;
@@ -92,7 +93,7 @@ fn is_sampled(period: &Period) -> bool {
 struct Octaves {
     first: i32,
     last: i32,
-    /// Whether a place at the right end is for bars without an end.
+    /// Whether the right end of the axis is for bars without an upper end.
     open: bool,
 }
 
@@ -111,7 +112,8 @@ impl Octaves {
         ((units.max(f64::MIN_POSITIVE).log2() - f64::from(self.first)) / width).clamp(0.0, 1.0)
     }
 
-    /// Returns the bars. A bar with the burst of the limit in it can have callers that need more, and callers that do not.
+    /// Returns the bars. If the burst of the limit is inside of a bar, some callers of this bar can need more than the
+    /// limit has, and others not.
     fn drawn(&self, bars: &[Bar], limit: f64) -> Vec<Drawn> {
         let drawn = |bar: &Bar| {
             let end = bar.at_most.map_or(f64::from(self.last).exp2(), |end| f64::from(exponent(end)).exp2());
@@ -132,7 +134,7 @@ impl Octaves {
         html! {
             // Below 1 there is no unit.
             @for power in (self.first.max(0)..=last).step_by(every) {
-                // The label at the right end needs its place.
+                // The label at the right end, "no end", needs this place.
                 @if !self.open || self.place(f64::from(power).exp2()) < 0.85 {
                 (label(self.place(f64::from(power).exp2()), TOP + HEIGHT + 16.0, &short(f64::from(power).exp2())))
                 }
@@ -142,7 +144,7 @@ impl Octaves {
     }
 }
 
-/// Returns the power of two that is at least this number.
+/// Returns the exponent of the lowest power of two that is at least this number.
 fn exponent(units: f64) -> i32 {
     units.clamp(1.0, 1e300).log2().ceil() as i32
 }
@@ -198,7 +200,7 @@ fn plot(bars: &[Drawn], count: usize) -> Markup {
     html! {
         (lines(TOP, HEIGHT, highest, "callers"))
         @for bar in bars.iter().filter(|bar| bar.callers > 0) {
-            // The fewest callers are visible too.
+            // A bar must be visible even if it has the fewest callers.
             @let height = (HEIGHT * bar.callers as f64 / highest).max(1.5);
             rect class=(bar.class) x=(percent(bar.from)) y=(TOP + HEIGHT - height) width=(percent(bar.to - bar.from))
                 height=(height) {}

@@ -60,7 +60,7 @@ pub(super) fn what_to_do(limit: &LimitReport) -> Markup {
     }
 }
 
-/// Says why this is the verdict, and how the other hours are.
+/// Says why this is the verdict, and which verdicts the other hours have.
 fn reason(limit: &LimitReport, period: &Period) -> Markup {
     let hours = limit.hours.iter().fold(0_u64, |sum, hours| sum.saturating_add(hours.hours));
     html! {
@@ -121,7 +121,7 @@ fn all_rules(requests: &Agreement) -> Markup {
     }
 }
 
-/// Returns a text of several lines.
+/// Returns the lines of a text, each of them cleaned.
 pub(super) fn lines(text: &str) -> Markup {
     html! { @for line in text.lines() { (clean(line)) "\n" } }
 }

@@ -1,7 +1,8 @@
-//! Writes a replay as one HTML file, for an engineer that opens it once.
+//! Writes a replay as one HTML file, for an engineer who opens it once.
 //!
-//! The file needs no script, no other file and no network, and its policy forbids them. The first screen says which limits need
-//! attention, and the section of a limit says what to change. Every text that came from elsewhere is cleaned and escaped.
+//! The file needs no script, no other file and no network, and its content security policy forbids them. The first
+//! screen says which limits need attention, and the section of a limit says what to change. Every text that came from
+//! elsewhere is cleaned and escaped.
 
 mod changes;
 mod histogram;
@@ -18,10 +19,10 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::report::{LimitReport, ReplayReport, RunReport, SuggestionResult};
 
 const STYLE: &str = include_str!("page.css");
-/// Nothing is loaded and no script runs, even if a text was not escaped.
+/// With this content security policy, nothing is loaded and no script runs, even if a text was not escaped.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
-/// Returns the text of the file.
+/// Returns the text of the HTML file.
 #[must_use]
 pub fn page(report: &ReplayReport) -> String {
     let nothing = RunReport::default();
@@ -88,7 +89,7 @@ mod tests {
         }
         assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;\\u{1b}[2J\\u{202e}"), "{page}");
         assert!(!page.contains(|c: char| c.is_control() && c != '\n' || c == '\u{202e}'));
-        // Elements that are opened are closed, so no text has moved to a wrong place.
+        // Each opened element is closed, so no hostile text has broken the structure of the page.
         for element in ["table", "tr", "section", "article", "figure", "svg", "bdi", "details"] {
             let count = |part: String| page.matches(&part).count();
             let opened = count(format!("<{element}>")) + count(format!("<{element} "));

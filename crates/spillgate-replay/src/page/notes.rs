@@ -7,7 +7,7 @@ use super::table::Table;
 use super::words::{count, seen};
 use crate::report::{LogSummary, SampleLine, Samples};
 
-/// Returns the lines that were not used, or not as they are. Returns nothing if there are no such lines.
+/// Returns the lines that were not decided, or not at their own time. Returns nothing if there are no such lines.
 pub(super) fn lines(log: &LogSummary) -> Markup {
     let kinds = [
         ("unreadable", &log.unreadable, "could not be read"),

@@ -1,5 +1,5 @@
-//! What the pictures of the page have in common. A picture is SVG, as wide as its place. Its shapes are stretched, but its texts are not,
-//! so that they are as easy to read on a phone as on a large screen.
+//! What the pictures of the page have in common. A picture is SVG, as wide as the page. Its shapes are stretched, but
+//! its texts are not, so that they are as easy to read on a phone as on a large screen.
 
 use maud::{Markup, html};
 
@@ -17,7 +17,7 @@ pub(super) fn rounded_up(highest: f64) -> f64 {
     step.unwrap_or(10.0) * power
 }
 
-/// Returns a position or a width as a part of the picture: `12.5%`.
+/// Returns a part of the width of a picture in percent: `12.500%`.
 pub(super) fn percent(part: f64) -> String {
     format!("{:.3}%", 100.0 * part)
 }
@@ -45,7 +45,7 @@ pub(super) fn lines(top: f64, height: f64, highest: f64, unit: &str) -> Markup {
     }
 }
 
-/// Returns the label of a place on the horizontal axis, `part` of the way from left to right.
+/// Returns a label of the horizontal axis. `part` says where: 0 is the left end and 1 is the right end.
 pub(super) fn label(part: f64, y: f64, text: &str) -> Markup {
     let anchor = match part {
         ..0.04 => "start",

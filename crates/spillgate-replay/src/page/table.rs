@@ -2,20 +2,20 @@
 
 use maud::{Markup, html};
 
-/// A table of which the first cell of each row names the row.
+/// A table. The first cell of each row is the heading of the row.
 pub(super) struct Table {
     /// What the table shows, for people and for screen readers.
     pub(super) caption: String,
     /// The headings of the columns.
     pub(super) heads: Vec<&'static str>,
-    /// The positions of the columns that have numbers.
+    /// The indexes of the columns that have numbers.
     pub(super) numbers: &'static [usize],
     pub(super) rows: Vec<Vec<Markup>>,
 }
 
 impl Table {
-    /// Returns the table. The roles say again what the elements are, because a browser forgets it when a style sheet makes blocks
-    /// of them.
+    /// Returns the table. Its style sheet makes blocks of the elements, and a browser then forgets what they are. So
+    /// each element says it in its attribute `role`.
     pub(super) fn markup(self) -> Markup {
         let class = |column: usize| if self.numbers.contains(&column) { "number" } else { "text" };
         html! {
@@ -47,7 +47,7 @@ impl Table {
     }
 }
 
-/// Returns a bar for a share of 0 to 1. The number stands beside it, so screen readers skip it.
+/// Returns a bar for a share of 0 to 1. Screen readers skip the bar, because its number stands beside it.
 pub(super) fn bar(share: f64, class: &str) -> Markup {
     let percent = format!("{:.2}%", 100.0 * share.clamp(0.0, 1.0));
     html! {

@@ -16,12 +16,13 @@ use crate::report::{Counts, Timeline};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const DAY_S: u64 = 86_400;
-/// The height of the plot of all requests, and of the refused ones.
+/// The heights of the two plots: of all requests, and of the refused ones.
 const ALL: f64 = 120.0;
 const REFUSED: f64 = 44.0;
 /// More labels than this do not fit under a picture on a phone.
 const MOST_LABELS: u64 = 6;
-/// The times between two labels, in seconds. The last one is a century, and no log is longer than a few of these.
+/// The possible times between two labels, in seconds. The last one is a century, and a log of many centuries does not
+/// exist.
 const STEPS_S: [u64; 27] = [
     1,
     2,
@@ -52,7 +53,7 @@ const STEPS_S: [u64; 27] = [
     36_525 * DAY_S,
 ];
 
-/// Returns the figure. `judged` is the time of the verdict: its begin and its end.
+/// Returns the figure. `judged` is the begin and the end of the time that the verdict is about.
 pub(super) fn figure(timeline: &Timeline, judged: Option<(u64, u64)>) -> Markup {
     let points = &timeline.points;
     if points.is_empty() {
@@ -109,7 +110,7 @@ fn summary(timeline: &Timeline) -> String {
     )
 }
 
-/// Returns a plot with two areas on top of each other. Each point is as wide as the others.
+/// Returns a plot with two areas on top of each other. All points have the same width.
 fn plot(top: f64, height: f64, points: &[Counts], of: fn(&Counts) -> (u64, u64), unit: &str) -> Markup {
     let total = |point: &Counts| of(point).0 as f64 + of(point).1 as f64;
     let highest = rounded_up(points.iter().map(total).fold(0.0, f64::max));
@@ -169,7 +170,7 @@ fn labels(timeline: &Timeline) -> Vec<(f64, String)> {
     labels
 }
 
-/// Returns the label of a time. A day begins at midnight, so it shows the day.
+/// Returns the label of a time. Midnight has the day as its label.
 fn label_of(time_s: u64, step_s: u64) -> String {
     let at = utc(time_s.saturating_mul(SECOND_NS));
     let format = match step_s {

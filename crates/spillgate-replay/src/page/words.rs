@@ -1,4 +1,4 @@
-//! The words of the page: numbers, times, limits and verdicts.
+//! How the page writes numbers, times, limits and verdicts.
 
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ const FIXED_SPACE: char = '\u{a0}';
 const SECOND_NS: u64 = 1_000_000_000;
 const MINUTE_NS: u64 = 60 * SECOND_NS;
 
-/// Returns a text that came from elsewhere. The reader sees each control character, and no text can turn around the text after it.
+/// Returns a text that came from elsewhere. Control characters become visible, and a text from right to left cannot
+/// turn around the text after it.
 pub(super) fn seen(text: &str) -> Markup {
     html! { bdi { (clean(text)) } }
 }
@@ -41,7 +42,7 @@ pub(super) fn share(part: u64, whole: u64) -> String {
     format!("{number}{FIXED_SPACE}%")
 }
 
-/// Returns a number that need not be exact in few characters: `8`, `950`, `16.4k`, `2M`.
+/// Returns a number in few characters, rounded: `8`, `950`, `16.4k`, `2M`.
 pub(super) fn short(number: f64) -> String {
     let powers = [(1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
     let (scaled, unit) = match powers.iter().find(|(power, _)| number >= *power) {
@@ -58,7 +59,7 @@ pub(super) fn duration(ns: u64) -> String {
     format_duration(Duration::from_nanos(ns))
 }
 
-/// Returns a wait, rounded up to milliseconds.
+/// Returns a wait, rounded up: to milliseconds if it is below 10 seconds, and otherwise to seconds.
 pub(super) fn wait(wait_ns: Option<u64>) -> String {
     let rounded = |ns: u64| {
         let step = if ns < 10_000_000_000 { 1_000_000 } else { 1_000_000_000 };
@@ -77,7 +78,8 @@ pub(super) fn time(time_ns: u64) -> String {
     format!("{}{FIXED_SPACE}{}", at.date(), at.time())
 }
 
-/// Returns the first and the last time: `2026-03-01 12:00:05 to 13:00:00 UTC`. Full minutes are without seconds.
+/// Returns the first and the last time: `2026-03-01 12:00:05 to 13:00:00 UTC`. Seconds are left out if both times are
+/// full minutes.
 pub(super) fn times(from_ns: u64, to_ns: u64) -> String {
     // A time that ends with the last nanosecond of a second ends when the next second begins.
     let to_ns = if to_ns % SECOND_NS == SECOND_NS - 1 { to_ns.saturating_add(1) } else { to_ns };
@@ -119,7 +121,7 @@ pub(super) fn badge(verdict: Option<Verdict>) -> Markup {
     html! { span class={ "badge " (class) } { span aria-hidden="true" { (sign) } " " (name) } }
 }
 
-/// Returns how a limit is called: its domain, its rule, and its name.
+/// Returns the full name of a limit: its domain, its rule, and its own name.
 pub(super) fn name(domain: &str, rule: &str, name: Option<&str>) -> Markup {
     html! {
         span class="domain" { (seen(domain)) ": " } (seen(rule))
@@ -162,7 +164,7 @@ pub(super) fn advice(limit: &LimitDescription, verdict: Option<Verdict>, suggest
     }
 }
 
-/// Returns what a limit allows. Its words can come from a report of elsewhere.
+/// Returns what a limit allows. Its words can come from elsewhere, so they are cleaned.
 pub(super) fn quota(limit: &LimitDescription) -> String {
     clean(&limit.summary())
 }

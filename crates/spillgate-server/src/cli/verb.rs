@@ -117,13 +117,13 @@ pub struct Replay {
     pub logs: Vec<PathBuf>,
     /// The format of the logs: a name, or a pattern.
     pub format: String,
-    /// The field with the time of a line, if the format does not say it.
+    /// The field that has the time of a line. `None` means that the usual names are tried.
     pub time_field: Option<String>,
     /// The templates of the descriptors.
     pub descriptors: Vec<String>,
     /// The domain. `None` means the domain of the rules, if they have only one.
     pub domain: Option<String>,
-    /// How much later than its neighbours a line can come.
+    /// How far out of order a line can be.
     pub out_of_order: Duration,
     /// How long a request may wait in a queue.
     pub wait: Duration,
@@ -147,7 +147,7 @@ pub struct Size {
     pub rate: u64,
     /// The number of different keys.
     pub keys: u64,
-    /// The greatest memory in bytes.
+    /// The memory that may be used, in bytes.
     pub memory: Option<u64>,
     pub json: bool,
 }

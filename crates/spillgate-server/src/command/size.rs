@@ -12,15 +12,16 @@ use spillgate::{Quota, QuotaBuilder, QuotaError};
 use super::terminal::{EXIT_DENIED, EXIT_OK, EXIT_USAGE, Problem, Problems, Table, Terminal, Tone, count};
 use crate::cli::Size;
 
-/// The bytes of a key in the memory store: a token bucket or a fixed window, and a sliding counter of one segment.
-/// `bench/RESULTS.md` has the measurements.
+/// The bytes of a key in the memory store. The first number is for a token bucket and a fixed window, the second one
+/// for a sliding counter of one segment. `bench/RESULTS.md` has the measurements.
 const BYTES_PER_KEY: f64 = 31.0;
 const BYTES_PER_COUNTER: f64 = 52.0;
-/// The bytes of a key in Redis, whatever the algorithm is, except for a log and for permits.
+/// The bytes of a key in Redis, for all algorithms except logs and permits.
 const BYTES_IN_REDIS: f64 = 177.0;
 /// The largest `sketch_memory` of a rule.
 const MAX_SKETCH_BYTES: u64 = LimitSketch::MAX_BYTES;
-/// Without `--memory`, an exact limit is recommended up to this memory, which is the default of `memory.max_keys`.
+/// Without `--memory`, an exact limit is recommended up to this memory. The default of `memory.max_keys` allows that
+/// many bytes.
 const USUAL_BYTES: u64 = 310_000_000;
 
 /// One representation of the limit.
@@ -110,18 +111,18 @@ fn sketch(size: &Size, representation: &'static str, algorithm: &'static str, qu
     Row { representation, algorithm, bytes, wrong_refusals, fault, is_local: true }
 }
 
-/// Prints a number of units, rounded down.
+/// Returns a number of units as text, rounded down.
 fn units(number: f64) -> String {
     if number < 1.0 { "less than 1 unit".to_owned() } else { count(number as u64, "unit") }
 }
 
-/// Prints a size that a rules file can have: a whole number, rounded up.
+/// Returns a size that a rules file can have: a whole number, rounded up.
 fn whole_mib(bytes: u64) -> String {
     let mib = bytes.div_ceil(1 << 20);
     if mib.is_multiple_of(1 << 10) { format!("{}GiB", mib >> 10) } else { format!("{mib}MiB") }
 }
 
-/// Notes in the row that its memory is larger than allowed.
+/// Marks the representation if it needs more memory than allowed.
 fn checked(size: &Size, mut row: Row) -> Row {
     if let (Some(memory), true, None) = (size.memory, row.is_local, &row.fault)
         && row.bytes > memory
@@ -131,7 +132,7 @@ fn checked(size: &Size, mut row: Row) -> Row {
     row
 }
 
-/// Returns the best of the representations that work: an exact one if it is small, then a sketch, then the smallest one.
+/// Returns the best representation that works: an exact one if it is small, then a sketch, then the smallest one.
 fn recommended<'r>(size: &Size, rows: &'r [Row]) -> Option<&'r Row> {
     let usual = size.memory.unwrap_or(USUAL_BYTES);
     let working = || rows.iter().filter(|row| row.fault.is_none());
@@ -195,7 +196,7 @@ fn table(rows: &[Row], is_best: impl Fn(&Row) -> bool, terminal: &Terminal) -> S
     table.text(true, terminal)
 }
 
-/// Prints a share: none, 1 in 17000 or 12 in 100.
+/// Returns a share as text: none, 1 in 17000 or 12 in 100.
 fn share(share: f64) -> String {
     match share {
         share if share <= 1e-12 => "none".to_owned(),
@@ -264,7 +265,8 @@ mod tests {
         // A million units a second live for 0.1 s in a bucket, and for 1 s in a window.
         assert_eq!(row(&rows, "exact", "token_bucket").bytes, 3_100_000);
         assert_eq!(row(&rows, "exact", "fixed_window").bytes, 31_000_000);
-        // With this burst, a cell of a row is enough for two units in 0.1 s. A cell of each of four rows has 8 bytes.
+        // With this burst, one cell in each row is enough for two units in 0.1 s. There are four rows, and a cell has 8
+        // bytes.
         let sketch = row(&rows, "gcra sketch", "token_bucket");
         assert_eq!(sketch.bytes / 100_000, 16);
         assert!(sketch.fault.is_none() && sketch.wrong_refusals <= 1e-5);

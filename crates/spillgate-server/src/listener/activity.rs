@@ -18,8 +18,8 @@ pub(super) struct Activity {
     pub(super) bytes: Arc<AtomicU64>,
     /// The number of requests that were read since the connection began.
     pub(super) begun: AtomicU64,
-    /// The number of HTTP/1 requests that the handler is answering, and of answers of the admin listener whose bodies wait for their
-    /// next frame.
+    /// The number of HTTP/1 requests that the handler is answering, plus the number of answers of the admin listener
+    /// whose bodies wait for their next frame.
     pub(super) open: AtomicUsize,
     /// The number of HTTP/2 calls that wait because their client does not read the answer.
     pub(super) stalled: AtomicUsize,

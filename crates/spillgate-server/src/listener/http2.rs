@@ -4,11 +4,11 @@
 //! code also bounds the memory of answers that clients do not read.
 //!
 //! In one pass, a connection reads all calls that have arrived, and answers them in the order of their arrival. Then it
-//! writes all answers together. The calls that are answered in one pass are called a row.
+//! writes all answers together. The calls that are answered in one pass are called a batch.
 //!
 //! Some calls have to wait for the rest of their message or for their decision. Such a call becomes a task, so that no
-//! other call waits for it. When [`WAITING_MAX`] calls of a row wait, the row ends. Then all other tasks run, such as
-//! the tasks that write to the store. After that, the calls that are left begin the next row.
+//! other call waits for it. When [`WAITING_MAX`] calls of a batch wait, the batch ends. Then all other tasks run, such
+//! as the tasks that write to the store. After that, the remaining calls begin the next batch.
 //!
 //! No call begins while unread answers use all the memory that the connection can have. If other connections have used
 //! up the shared memory, at most [`WAITING_MAX`] calls of a connection wait for memory. Further calls of this
@@ -48,8 +48,8 @@ const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
 /// The time between two checks of a client. A client that has sent nothing between two checks gets a PING.
 const PING_EVERY: Duration = Duration::from_secs(30);
 
-/// A row ends when this many of its calls wait, for example for a shared store. If other connections use all the shared
-/// memory, at most this many calls of a connection wait for memory.
+/// A batch ends when this many of its calls wait, for example for a shared store. If other connections use all the
+/// shared memory, at most this many calls of a connection wait for memory.
 const WAITING_MAX: usize = 32;
 
 /// A further frame of an answer is given to h2 only while h2 keeps fewer unread bytes of the answer than this.
@@ -63,13 +63,13 @@ pub(super) trait Handler: Send + Sync + 'static {
     /// call.
     type Call: Send;
     type Body: Body<Data = Bytes> + Send;
-    /// Makes the call of a `request`, which arrived at the time `arrived`. All calls of its row are decided at the time
-    /// `now`.
+    /// Makes the call of a `request`, which arrived at the time `arrived`. All calls of its batch are decided at the
+    /// time `now`.
     fn call(&self, request: Request<RecvStream>, arrived: Instant, now: Option<Time>) -> Self::Call;
     fn answer(&self, call: Self::Call) -> impl Future<Output = Response<Self::Body>> + Send;
     /// Returns the answer to a call whose handler panicked.
     fn failure() -> Response<Self::Body>;
-    /// Returns the time at which all calls of the next row are decided, or `None` if each call has a time of its own.
+    /// Returns the time at which all calls of the next batch are decided, or `None` if each call has a time of its own.
     fn now(&self) -> Option<Time> {
         None
     }
@@ -121,7 +121,7 @@ struct Streams<'a, I, A, N, F> {
     streams_max: usize,
     runner: Runner<F>,
     /// Makes the future that answers a stream. Its arguments are the stream, the arrival time of the stream, and the
-    /// time of its row.
+    /// time of its batch.
     answer: A,
     /// See [`Handler::now`].
     now: N,

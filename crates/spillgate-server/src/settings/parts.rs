@@ -1,4 +1,4 @@
-//! What each part of the server gets of the settings.
+//! What each part of the server gets from the settings.
 //!
 //! The parts do not know the settings file. They have options of their own, which are made here.
 

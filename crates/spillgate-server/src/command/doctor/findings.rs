@@ -294,7 +294,7 @@ fn rights(settings: &Settings, server: &ServerReport, in_cluster: bool) -> Findi
     Finding::new("rights", Grade::Fix, not_allowed(&server.forbidden), allowing(settings, &server.forbidden))
 }
 
-/// Without these rights all requests are decided, so a missing one is no fault.
+/// All requests are decided without these rights too. So a missing right is no fault.
 fn rights_of_lists(settings: &Settings, server: &ServerReport) -> Finding {
     let forbidden = &server.forbidden_of_lists;
     if forbidden.is_empty() {

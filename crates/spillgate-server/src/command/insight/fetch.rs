@@ -1,4 +1,4 @@
-//! Asks the admin listener of a server.
+//! Asks the admin listeners of servers over HTTP.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,11 +16,11 @@ use crate::command::terminal::Problem;
 
 /// A server has to answer within this time.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// While an answer is later than this, the command says that it waits.
+/// If an answer takes longer than this, the command says that it is waiting.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// This many servers are asked at the same time. Their answers are in memory together.
+/// At most this many servers are asked at the same time, because their answers are in memory together.
 const AT_ONCE: usize = 4;
-/// The most bytes of an answer. A page with the readings of 16 full samples has about a tenth of this.
+/// The most bytes of an answer. An answer with the readings of 16 full samples has about a tenth of this.
 const MAX_BYTES: usize = 256 << 20;
 
 /// The address of an admin listener.
@@ -65,7 +65,7 @@ pub(super) fn get_all(
     mut answered: impl FnMut(&Admin, Result<Bytes, Problem>),
     mut waiting: impl FnMut(usize),
 ) -> Result<(), Problem> {
-    // The answers are read by a thread of their own, so that a long answer that is parsed here delays no other.
+    // A thread of its own reads the answers. So no answer has to wait while a long one is parsed here.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.map_err(|error| Problem::no_resources(&error))?;
     runtime.block_on(async {
@@ -144,7 +144,7 @@ where
     let request = request.body(Empty::<Bytes>::new()).map_err(|error| broken(&error))?;
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| broken(&error))?;
-    // The runtime ends with the answer, and this task with it.
+    // The runtime ends after the answer, and this task ends with it.
     tokio::spawn(connection);
     let response = sender.send_request(request).await.map_err(|error| broken(&error))?;
     let status = response.status();
@@ -182,13 +182,13 @@ mod tests {
         }
     }
 
-    /// Starts a server for one request. It answers when `may_answer` returns.
+    /// Starts a server for one request. The server answers when `may_answer` returns.
     fn serve(may_answer: impl FnOnce() + Send + 'static) -> Admin {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("the listener has an address").to_string();
         thread::spawn(move || {
             let (mut stream, _) = listener.accept().expect("a client connects");
-            // An answer that comes before the request is an error for the client.
+            // A client takes an answer that comes before its request for an error.
             let (mut request, mut chunk) = (Vec::new(), [0; 1024]);
             while !request.ends_with(b"\r\n\r\n") {
                 let length = stream.read(&mut chunk).expect("the client sends its request");

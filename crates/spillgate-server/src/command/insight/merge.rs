@@ -12,7 +12,8 @@ use super::page::{Identity, Limit, Page};
 #[derive(Default)]
 pub(super) struct Fleet {
     pub(super) limits: Vec<Limit>,
-    /// The index of each limit in `limits`. The number counts the limits of one server with the same identity.
+    /// The index of each limit in `limits`. The number distinguishes the limits of one server that have the same
+    /// identity.
     known: BTreeMap<(Identity, usize), usize>,
     servers: Vec<Answered>,
 }
@@ -26,7 +27,8 @@ struct Answered {
 }
 
 impl Fleet {
-    /// Adds the answer of a server. Returns the address of the same server, if it has answered already. It counts only once.
+    /// Adds the answer of a server. If the same server has answered already, at another address, returns this address,
+    /// because a server counts only once.
     pub(super) fn add(&mut self, admin: &Admin, page: Page) -> Result<(), String> {
         if let Some(same) = self.servers.iter().find(|server| server.id == page.server.id) {
             return Err(same.admin.clone());
@@ -40,7 +42,7 @@ impl Fleet {
                 Some(index) => {
                     let known = &mut self.limits[*index];
                     known.reading.merge(&limit.reading);
-                    // This suggestion was made for one server. A suggestion for all of them has no rules file.
+                    // The rules file has a suggestion for one server. There is none for several servers together.
                     known.suggested_rules = None;
                 }
                 None => {
@@ -60,12 +62,13 @@ impl Fleet {
         self.servers.len()
     }
 
-    /// Returns whether a caller of two servers is one caller: the servers give the same hash to it.
+    /// Returns whether all servers give the same hash to a caller. If not, a caller of two servers counts as two
+    /// callers.
     pub(super) fn callers_match(&self) -> bool {
         self.servers.windows(2).all(|two| two[0].key_check == two[1].key_check)
     }
 
-    /// Returns the number of limits that are not watched, of the server with the most.
+    /// Returns the highest number of unwatched limits that any of the servers has.
     pub(super) fn unwatched_limits(&self) -> u64 {
         self.servers.iter().map(|server| server.unwatched_limits).max().unwrap_or(0)
     }

@@ -25,7 +25,7 @@ struct Reported {
     report: Report,
 }
 
-/// What all servers have said.
+/// The merged answers of all servers.
 struct Answers {
     /// Limits that need attention come first.
     limits: Vec<Reported>,
@@ -63,7 +63,7 @@ pub(super) fn run(insight: &Insight, terminal: &mut Terminal) -> u8 {
     code
 }
 
-/// Asks all servers, and merges what they say.
+/// Asks all servers, and merges their answers.
 fn ask(insight: &Insight, terminal: &mut Terminal) -> Result<Answers, Problem> {
     let admins = insight.admin.iter().map(|url| Admin::parse(url)).collect::<Result<Vec<_>, _>>()?;
     let token = match &insight.admin_token_file {

@@ -1,4 +1,4 @@
-//! What a server says of its limits: the answer of `GET /insight?readings=true`.
+//! What a server says about its limits: the answer of `GET /insight?readings=true`.
 //!
 //! An answer came over the network, so it can have any text and any number. Its texts are cleaned before they are printed.
 
@@ -9,7 +9,7 @@ use spillgate::rules::{LimitDescription, QuotaOptions};
 use super::fetch::Admin;
 use crate::command::terminal::Problem;
 
-/// The most characters of an error in an answer. Such an error repeats text of the answer.
+/// The most characters of an error about an answer. Such an error can repeat text of the answer.
 const ERROR_CHARS: usize = 200;
 
 #[derive(Deserialize)]
@@ -20,9 +20,9 @@ pub(super) struct Page {
 
 #[derive(Deserialize)]
 pub(super) struct Server {
-    /// A random number of the process.
+    /// A random number that each server process has.
     pub(super) id: String,
-    /// Servers that give the same hash to a caller have the same one.
+    /// The same on all servers that give the same hash to a caller.
     pub(super) key_check: String,
     pub(super) unwatched_limits: u64,
 }
@@ -36,7 +36,7 @@ pub(super) struct Limit {
     pub(super) reading: Reading,
 }
 
-/// What makes limits of two servers the same limit.
+/// Limits of two servers are the same limit if all of this is equal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Identity {
     rule: (String, String),

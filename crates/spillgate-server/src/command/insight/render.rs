@@ -145,8 +145,9 @@ fn span_name(span: &SpanReport) -> String {
     format_duration(Duration::from_nanos(span.span_ns))
 }
 
-/// Returns the number of callers that are a part of all. If the sample has none of them, they can still be a few: with a
-/// probability of 95 %, there are at most three for each caller that stands for others.
+/// Returns how many of `all` callers are in `part`. If the sample has no such caller, there can still be a few. With a
+/// probability of 95 %, they are then at most three times as many as the callers for which one caller of the sample
+/// stands.
 fn part(part: &Estimate, all: &Estimate) -> String {
     if part.value > 0.0 || all.relative_error == 0.0 {
         return estimate(part);

@@ -31,7 +31,7 @@ impl Redis {
     }
 }
 
-/// Adds to an error of Redis what helps against it. `is_secure` says whether the URL asks for TLS.
+/// Adds to an error of Redis how to fix it. `is_secure` says whether the URL asks for TLS.
 pub(crate) fn explained(error: Error, is_secure: bool) -> SharedError {
     let (help, forbidden) = (help_to_connect(&error, is_secure), error.forbidden_command().map(str::to_owned));
     SharedError::new(error.into()).with_forbidden_command(forbidden).with_help(help)
@@ -158,7 +158,7 @@ impl SharedLists for Redis {
     }
 }
 
-/// Returns what to do about an error of a connection. `is_secure` says whether the URL asks for TLS.
+/// Returns how to fix an error of a connection. `is_secure` says whether the URL asks for TLS.
 fn help_to_connect(error: &Error, is_secure: bool) -> &'static str {
     const NO_TLS: &str = "does that port use TLS? If not, write redis:// in the URL";
     match error.cause() {

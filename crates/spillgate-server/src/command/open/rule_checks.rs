@@ -170,7 +170,8 @@ fn sketches(settings: &Settings, rules: &Rules) -> Vec<Problem> {
     found
 }
 
-/// Returns an error for a sketch that is too small for the share of one server. The share of a bucket has a longer T.
+/// Returns an error for a sketch that is too small for the share of one server. In the share of a token bucket, the
+/// time between two units is longer, so it can need a larger sketch than the whole limit.
 fn too_small(limit: &Limit, nodes: NonZeroU32) -> Option<Problem> {
     let share = limit.quota.share(nodes);
     let can = Sketch::highest_rate(&share, limit.sketch.as_ref()?.bytes);

@@ -40,8 +40,8 @@ pub(crate) fn parse(settings: &Settings, files: &[RulesFile]) -> Result<Rules, P
     Ok(rules)
 }
 
-/// Opens the sketches of the rules, which need their memory from then on. Limits that have not changed since the rules
-/// `before` keep their sketches.
+/// Opens the sketches of the rules, which allocates their memory. Limits that have not changed since the rules `before`
+/// keep their sketches.
 pub(crate) fn open_sketches(
     settings: &Settings,
     before: Option<&Rules>,

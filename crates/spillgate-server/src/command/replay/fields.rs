@@ -9,11 +9,11 @@ use serde_json::Value;
 use super::inputs::Inputs;
 use crate::command::terminal::{Problem, clean};
 
-/// The lines whose members are named.
+/// The error names the members of only this many lines.
 const LINES: usize = 5;
-/// The most members that are named.
+/// The error names at most this many members.
 const MEMBERS: usize = 40;
-/// The most bytes of the name of a member, and of a text of JSON in which members are looked for.
+/// A member with a longer path is not named.
 const NAME_BYTES: usize = 60;
 
 /// The fields that no line has had up to now.

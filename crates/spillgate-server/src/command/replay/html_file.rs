@@ -14,7 +14,7 @@ pub(super) struct HtmlFile {
 }
 
 impl HtmlFile {
-    /// Opens the file. What is in it stays until [`write`](HtmlFile::write). None of `inputs` can be the file.
+    /// Opens the file, and keeps its content until [`write`](HtmlFile::write). Fails if the file is one of `inputs`.
     pub(super) fn open<'p>(path: &Path, mut inputs: impl Iterator<Item = &'p PathBuf>) -> Result<HtmlFile, Problem> {
         let is_new = !path.exists();
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
@@ -38,7 +38,7 @@ impl HtmlFile {
     /// Removes the file if it is new, because there is no report.
     pub(super) fn give_up(self) {
         if self.is_new {
-            // The user gets a more important error than this one.
+            // An error is ignored here, because the user already gets a more important one.
             _ = std::fs::remove_file(&self.path);
         }
     }

@@ -14,7 +14,7 @@ use crate::command::open::{memory, rules, settings};
 use crate::command::terminal::{Problem, Problems};
 use crate::settings::Settings;
 
-/// How many callers insight watches if the settings switch it off: a replay is for insight.
+/// How many callers insight watches if the settings switch it off. A replay needs insight for its verdicts.
 const WATCHED: usize = 65_536;
 
 /// Rules with the names of their files.
@@ -42,7 +42,8 @@ pub(super) struct Inputs {
 }
 
 impl NamedRules {
-    /// Returns changed rules under the same name. Their callers are not counted, because the results of suggestions have none.
+    /// Returns changed rules under the same name. Their callers are not counted, because the result of a suggestion
+    /// shows none.
     pub(super) fn with(&self, rules: Rules) -> NamedRules {
         NamedRules { name: self.name.clone(), rules, callers: 0 }
     }
@@ -103,7 +104,6 @@ impl Inputs {
     }
 }
 
-/// Reads rules files.
 fn named(settings: &Settings, paths: &[PathBuf]) -> Result<NamedRules, Problems> {
     let files = rules::files(paths)?;
     let rules = rules::parse(settings, &files)?;

@@ -1,6 +1,7 @@
 //! `spillgate replay`: decides the requests of access logs by rules files, and shows what the rules would have done.
 //!
-//! The folder `replay` decides, and the folder `access_log` reads. This command opens files, and prints.
+//! The crate `spillgate-replay` reads the lines and decides the requests. This command opens the files, and prints the
+//! result.
 
 mod fields;
 mod html_file;
@@ -26,7 +27,7 @@ pub(super) fn run(replay: &Replay, terminal: &mut Terminal) -> u8 {
         Ok(inputs) => inputs,
         Err(problems) => return refuse(&problems, replay, terminal),
     };
-    // To read a log can take minutes, so a wrong path is an error before that.
+    // Reading a log can take minutes. So the HTML file is opened first, and a wrong path is found at once.
     let read = || replay.logs.iter().chain(&replay.rules).chain(&replay.compare).chain(&replay.config);
     let html = match replay.html.as_deref().map(|path| HtmlFile::open(path, read())).transpose() {
         Ok(html) => html,
@@ -101,7 +102,7 @@ fn report(replay: &Replay, inputs: &Inputs, terminal: &mut Terminal) -> Result<R
 
 /// Returns the problem that the rules say nothing about the requests.
 fn unmatched(inputs: &Inputs) -> Problem {
-    /// More rules would not be read.
+    /// Nobody would read a longer list.
     const RULES: usize = 10;
     let rules = inputs.new.rules.rules().filter(|rule| *rule.domain == *inputs.domain).map(|rule| &*rule.path);
     let rules: Vec<_> = rules.take(RULES).map(clean).collect();
@@ -113,7 +114,7 @@ fn unmatched(inputs: &Inputs) -> Problem {
     Problem::new(message, help)
 }
 
-/// Replays each suggestion beside the rules of today. Returns the results, and what to know of them.
+/// Replays each suggestion beside the rules of today. Returns the results, and notes about them.
 fn suggestions(
     inputs: &Inputs,
     today: &RunReport,

@@ -16,9 +16,9 @@ use super::fields::Unseen;
 use super::inputs::{Inputs, NamedRules, is_input};
 use crate::command::terminal::{Problem, Problems, Terminal, clean, thousands};
 
-/// The clock is looked at after this many lines, so that it costs nothing.
+/// The clock is read only once in this many lines, so that its cost does not matter.
 const LINES: u64 = 4096;
-/// The time between two lines of progress.
+/// The shortest time between two updates of the progress.
 const PROGRESS: Duration = Duration::from_millis(200);
 
 /// What a pass has found.
@@ -31,7 +31,7 @@ pub(super) struct Passed {
 struct Progress {
     begun: Instant,
     shown: Instant,
-    /// The bytes of all files. `None` if a file has no known end.
+    /// The bytes of all files. `None` if a file has no known end, for example standard input.
     bytes: Option<u64>,
 }
 
@@ -168,7 +168,7 @@ fn nothing_readable(inputs: &Inputs, counts: &LogCounts, file_names: &[String], 
 }
 
 impl Progress {
-    /// Shows how much of the log was read, if the last time was long enough ago.
+    /// Shows how much of the log was read, but not more often than [`PROGRESS`] says.
     fn show(&mut self, log: &Ordered, terminal: &mut Terminal) {
         let now = Instant::now();
         if now - self.shown < PROGRESS {

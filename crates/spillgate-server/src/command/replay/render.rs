@@ -15,9 +15,9 @@ use spillgate_replay::utc;
 use crate::command::insight::render::{counts, figures, push_line, push_rules, title, verdict, verdict_name};
 use crate::command::terminal::{Terminal, Tone, clean, duration};
 
-/// The refusals of each list that are printed. JSON and HTML have all.
+/// The most refusals of each list that are printed. JSON and HTML have more.
 const REFUSALS: usize = 3;
-/// The callers of each list that are printed.
+/// The most callers of each list that are printed.
 const TOP: usize = 5;
 
 /// A text that grows by lines. On a terminal, no line is wider than the terminal.
@@ -32,7 +32,7 @@ impl Lines<'_> {
         push_line(&mut self.text, line, self.width);
     }
 
-    /// Begins a part, with its title.
+    /// Begins a section of the text with its title.
     fn part(&mut self, title: &str) {
         let title = self.terminal.paint(Tone::Title, title);
         self.text.push('\n');
@@ -40,7 +40,6 @@ impl Lines<'_> {
     }
 }
 
-/// Returns the whole text.
 pub(super) fn text(report: &ReplayReport, terminal: &Terminal) -> String {
     let mut lines = Lines { text: String::new(), width: terminal.width(), terminal };
     log(&mut lines, &report.log);
@@ -122,7 +121,7 @@ fn limit(lines: &mut Lines<'_>, report: &LimitReport) {
     refusals(lines, "longest waits, each of another caller", &report.longest_refusals);
 }
 
-/// Adds the insight of the hour that says most.
+/// Adds the insight of the hour that needs the most attention.
 fn period(lines: &mut Lines<'_>, report: &LimitReport, period: &Period) {
     let insight = &period.report;
     let passes = report.limit.options.passing().is_some();
@@ -262,7 +261,7 @@ fn allowed_and_refused(Counts { allowed, refused }: Counts) -> String {
     format!("{} allowed, {} refused ({percent:.1} %)", grouped(allowed, "request"), thousands(refused))
 }
 
-/// Returns a wait. Below a millisecond, it comes from rounding of the server or is as good as nothing.
+/// Returns a wait. A wait below a millisecond comes from rounding of the server, or does not matter.
 fn wait(ns: u64) -> String {
     match ns {
         1..1_000_000 => "<1ms".to_owned(),

@@ -1,6 +1,6 @@
 //! Ends the steps of the histories that the overview of the admin listener shows.
 //!
-//! The steps end whether anyone looks or not. So an operator who opens the overview sees what happened before.
+//! A step ends also when nobody looks. So an operator who opens the overview sees what happened before.
 
 use std::io;
 use std::sync::Arc;

@@ -55,8 +55,9 @@ pub(super) fn open(settings: &Settings, snapshot: Option<&LockedFile>) -> Result
     Ok(Limiter::with_keys(store, log::clock(), keys))
 }
 
-/// Opens a second way to the shared store, for the lists of blocks and shadow switches. It has one connection, no scripts and no
-/// deny cache, and it shares nothing with the store that decides: a long list delays no decision. `None` if the store is memory.
+/// Opens a second access to the shared store, for the lists of blocks and shadow switches. It has one connection, no
+/// scripts and no deny cache, and shares nothing with the store that decides. So a long list delays no decision.
+/// Returns `None` if the store is memory.
 pub(super) fn lists(settings: &Settings) -> Result<Option<Box<dyn SharedLists>>, Problem> {
     if settings.store.url == StoreUrl::Memory {
         return Ok(None);

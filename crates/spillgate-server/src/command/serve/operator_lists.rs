@@ -1,5 +1,5 @@
-//! Keeps the blocks and shadow switches of operators up to date: once a second, what has ended is removed, and the lists in
-//! the shared store are read if they have changed.
+//! Keeps the blocks and shadow switches of operators up to date. Once a second, those that have ended are removed, and
+//! the lists in the shared store are read if they have changed.
 
 use std::io;
 use std::sync::Arc;
@@ -13,14 +13,16 @@ use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep};
 
 const REFRESH_EVERY: Duration = Duration::from_secs(1);
-/// The least and the longest time that the start of the server waits for the first reading. A connection has to be made in it.
+/// The bounds for the time that the start of the server waits for the first reading. The server also has to connect to
+/// the store in this time.
 const FIRST_WITHIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 /// While reading fails, the log has at most one line in this time.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
-/// Starts the thread. It ends with the process. If the store is shared, this function returns when the lists were read, so that
-/// the first request is refused if it is blocked. But the server also starts without the store: this function waits at most
-/// for the time that requests wait for the store, `deadline`, within [`FIRST_WITHIN`].
+/// Starts the thread, which ends with the process. With a shared store, this function returns when the lists were read,
+/// so that a blocked caller is refused from its first request on. But the server also starts without the store: this
+/// function waits only for `deadline`, the time that requests wait for the store, within the bounds of
+/// [`FIRST_WITHIN`].
 pub(super) fn start(service: &Arc<Service>, deadline: Duration) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let service = Arc::clone(service);

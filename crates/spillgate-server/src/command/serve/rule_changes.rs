@@ -36,9 +36,9 @@ pub(super) fn log_lost_counts(before: &Rules, after: &Rules) {
 }
 
 /// Returns each rule that loses counts, and what has changed in the rule. Only rules that exist before and after the
-/// reload are returned. A limit with a sketch loses them if anything of its quota or its size changes. Any other limit
-/// keeps its counts if only its number of units or its burst changes. A queue (`leaky_bucket`) is an exception: it loses
-/// its counts if its rate changes.
+/// reload are returned. A limit with a sketch loses its counts if anything of its quota or its size changes. Any other
+/// limit keeps its counts if only its number of units or its burst changes. A queue (`leaky_bucket`) is an exception:
+/// it loses its counts if its rate changes.
 pub(super) fn lost_counts(before: &Rules, after: &Rules) -> Vec<(String, &'static str)> {
     let was: HashMap<_, _> = before.rules().map(|rule| (Place::of(rule), rule)).collect();
     let changed = after.rules().filter_map(|rule| {

@@ -97,8 +97,8 @@ fn whole(rule: &Rule) -> String {
     options.chain(limits).map(|part| format!("; {part}")).collect()
 }
 
-/// Returns what a limit is called in a comparison. A limit without a name is compared with the one at its place in the rule:
-/// `#1`, `#2`, ... Its size cannot name it, because that may have changed.
+/// Returns what a limit is called in a comparison. A limit without a name is called by its position in the rule: `#1`,
+/// `#2`, ... Its size cannot be its name, because the reload may have changed the size.
 fn name(limit: &Limit, at: usize) -> String {
     limit.name.as_deref().map_or_else(|| format!("#{}", at + 1), str::to_owned)
 }

@@ -1,6 +1,7 @@
 //! Warnings about the rights of callers of the admin listener, which the log shows at the start.
 //!
-//! A wrong right is seen only when it is too late: when a stranger reads, or when Prometheus has read nothing.
+//! Without these warnings, an operator notices a wrong right too late: after a stranger has read, or when Prometheus
+//! has read nothing.
 
 use crate::listener::Listen;
 use spillgate_admin::Access;
@@ -9,7 +10,7 @@ const SHORT: &str = "an admin token has fewer than 16 characters, so a program c
 const OPEN: &str = "the admin listener has no token, so everyone who reaches it can read. A request by a name of this server \
                     gets 403, also from Prometheus, until admin_hosts has the name";
 
-/// Returns what the operator may not expect.
+/// Returns a warning for each right that the operator may not expect.
 pub(super) fn of_access(admin: Option<&Listen>, hosts: &[String], access: &Access) -> Vec<&'static str> {
     let is_reachable = admin.is_some_and(|listen| match listen {
         Listen::Tcp(address) => !address.ip().to_canonical().is_loopback(),

@@ -80,8 +80,8 @@ impl Terminal {
         (size.ws_col > 0).then_some(usize::from(size.ws_col))
     }
 
-    /// Shows what the command waits for, if standard error is a terminal. The line replaces the one before. An empty text
-    /// erases it.
+    /// Shows what the command waits for, if standard error is a terminal. The text replaces the one before, and an
+    /// empty text erases it.
     pub(crate) fn progress(&mut self, text: &str) {
         if self.shows_progress {
             let mut err = io::stderr().lock();
@@ -111,7 +111,7 @@ impl Terminal {
         ExitCode::from(EXIT_UNAVAILABLE)
     }
 
-    /// Prints a line of JSON to standard output. It is ASCII wherever a terminal could obey a character.
+    /// Prints a line of JSON to standard output. Characters that a terminal could obey are escaped.
     pub(crate) fn json(&mut self, value: &serde_json::Value) {
         self.print(&(clean_json(&value.to_string()) + "\n"));
     }

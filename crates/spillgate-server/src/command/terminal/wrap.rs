@@ -5,7 +5,7 @@
 /// A narrower terminal breaks the lines itself.
 const NARROWEST: usize = 20;
 
-/// A stand-in for the space between a number and its `%`, where no line is broken. Cleaned text does not contain it.
+/// Stands for the space between a number and its `%`, where no line is broken. Cleaned text does not contain it.
 const NO_BREAK: &str = "\u{a0}%";
 
 /// Returns the line with a line break before each word that would be beyond `width`. Further lines are indented by two more

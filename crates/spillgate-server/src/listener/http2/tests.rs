@@ -193,7 +193,7 @@ async fn a_decision_that_waits_holds_up_no_other_and_answers_come_in_any_order()
 }
 
 /// Sends `calls` calls of `/wait` together. Waits until the server has begun the first [`WAITING_MAX`] calls, which are
-/// the first row.
+/// the first batch.
 async fn ask_rows(client: &mut SendRequest<Bytes>, begun: &Mutex<Vec<Instant>>, calls: usize) -> Vec<ResponseFuture> {
     is_answered(ask(client, "/").await).await;
     let mut answers = Vec::new();
