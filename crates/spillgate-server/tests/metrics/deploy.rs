@@ -110,7 +110,8 @@ fn expressions() -> Vec<String> {
     targets.map(|target| target["expr"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Returns the query of each variable that has one, and the label that gives its values.
+/// Returns the query of each variable of the dashboard that has a query, and the label that gives the variable its
+/// values.
 fn variables() -> Vec<(String, String)> {
     let dashboard = dashboard();
     let list = dashboard["templating"]["list"].as_array().unwrap();
@@ -153,7 +154,8 @@ fn named(expression: &str) -> (Vec<(String, Vec<String>)>, Vec<String>) {
     (metrics, groups)
 }
 
-/// Returns the names of all metrics of a server with Redis and of one with snapshots, after requests, each with its labels.
+/// Returns the names of all metrics, each with its labels. They come from a server with Redis and a server with
+/// snapshots, after some requests.
 fn served() -> BTreeMap<String, BTreeSet<String>> {
     let redis = Redis::start();
     let server = serve(RULES, &["--store", &redis.url(), "--store-expected-nodes", "1"]);
@@ -179,7 +181,7 @@ fn served() -> BTreeMap<String, BTreeSet<String>> {
 #[test]
 fn a_server_has_every_metric_and_label_that_the_files_name() {
     let mut served = served();
-    // Prometheus itself makes this series.
+    // Prometheus makes the series `up` itself.
     served.insert("up".to_owned(), BTreeSet::new());
     for (name, expression) in rules() {
         let kept = named(&expression).1;

@@ -1,6 +1,7 @@
 //! Checks JSON against the schemas of an OpenAPI file.
 //!
-//! It knows only the keywords that the file uses. An unknown keyword is an error, so that no part of a schema is ignored.
+//! Only the keywords that the file uses are known. An unknown keyword is an error, so that no part of a schema is
+//! ignored.
 
 use serde_json::Value;
 
@@ -54,7 +55,6 @@ fn keyword_holds(
     if holds { Ok(()) } else { wrong() }
 }
 
-/// Checks the members of an object.
 fn members_hold(file: &Value, schema: &Value, value: &Value, place: &str) -> Result<(), String> {
     let further = &schema["additionalProperties"];
     for (name, member) in value.as_object().into_iter().flatten() {

@@ -139,7 +139,7 @@ fn the_lines_of_writes_are_switched_off_by_their_target() {
     let server = Spillgate::serve(&folder.path("rules.yaml"), &["--log-level", "info,spillgate::writes=off"]);
     let reset = || http::request(server.admin(), "POST", "/reset", &[WRITE], ASK).expect("the server answers").status;
     assert_eq!(reset(), 200);
-    // A line of another target that comes later shows that the line of the write would have come.
+    // The log is in order: when this later line of another target is there, a line about the write would be there too.
     crate::serve::signal(server.process.id(), "HUP");
     server.process.logged("rules reloaded");
     assert!(!server.process.stderr().iter().any(|line| line.contains("a write on")), "{:?}", server.process.stderr());
