@@ -16,7 +16,6 @@ use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use spillgate_replay::access_log::{LogCounts, OUT_OF_ORDER, Ordered, Reader};
 
 const MIB: usize = 1024 * 1024;
-/// The default of BOMB_MIB.
 const BOMB_MIB: usize = 192;
 /// How much the memory may grow if no line is a request. Only buffers are needed then.
 const GROWTH_MIB_MAX: usize = 16;

@@ -235,7 +235,6 @@ fn a_limit_in_shadow_mode_is_not_said_to_refuse() {
     assert!(output.contains("most units over the limit: ") && !output.contains("50.0 % refused"), "{output}");
 }
 
-/// The book says how much memory insight takes.
 #[test]
 fn insight_takes_the_memory_that_the_book_says() {
     let resident_mib = |limits: usize, callers: &str| {

@@ -50,7 +50,7 @@ descriptors:
   - {key: soft, rate_limit: {name: soft, unit: hour, requests_per_unit: 10, soft: 100%}}
 ";
 
-/// The parts of `browser/page_state.mjs`.
+/// The parts of `browser/page_state.mjs`. All other parts are in `browser/page.mjs`.
 const STATE_PARTS: [&str; 9] =
     ["tabs", "rates", "lists", "failures", "shadowed", "patience", "strangers", "flat", "reloaded"];
 

@@ -66,7 +66,7 @@ fn assert_none(problems: &[String], rule: &str) {
     assert!(problems.is_empty(), "{rule}:{list}");
 }
 
-/// Returns the entries of a section of a Cargo.toml.
+/// Returns the lines of the section `head` of a Cargo.toml, such as `[dependencies]`.
 fn section<'t>(manifest: &'t str, head: &str) -> Vec<&'t str> {
     let lines = manifest.lines().skip_while(|line| line.trim() != head).skip(1);
     lines.take_while(|line| !line.starts_with('[')).filter(|l| !l.trim().is_empty() && !l.starts_with('#')).collect()
@@ -204,7 +204,7 @@ fn the_changelog_is_kept() {
     );
 }
 
-/// Returns the code spans of a line.
+/// Returns the texts between backticks in a line.
 fn code_spans(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }

@@ -23,7 +23,6 @@ use crate::support::{eventually, root};
 /// The ports in the commands and texts of the pages.
 const PORTS: [u16; 5] = [8080, 8081, 6070, 6379, 8090];
 
-/// The state of a page that is being run.
 #[derive(Debug)]
 pub(crate) struct Session {
     folder: TempDir,
@@ -112,7 +111,6 @@ impl Session {
         }
     }
 
-    /// Returns the output of the commands of a block.
     fn run_commands(&mut self, block: &Block) -> Result<String, String> {
         let text = block.text.replace("cargo run --release --", "spillgate");
         let (mut printed, mut script, mut code) = (String::new(), String::new(), 0);
@@ -168,7 +166,6 @@ impl Session {
         self.servers.insert(port, process);
     }
 
-    /// Returns the exit code and the output of a script.
     fn bash(&self, script: &str) -> (i32, String) {
         let script = format!("exec 2>&1\nset -eu -o pipefail\n{}", self.to_free_ports(script));
         let mut command = self.command("bash");

@@ -110,7 +110,6 @@ impl TestServer {
         std::iter::from_fn(|| page.next(&self.metrics)).collect()
     }
 
-    /// Opens a new connection and sends `bytes` on it.
     pub(crate) fn send(&self, bytes: &[u8]) -> std::net::TcpStream {
         let mut stream = std::net::TcpStream::connect(self.address()).unwrap();
         // The write fails if the server has already closed the connection. The test checks later whether the connection

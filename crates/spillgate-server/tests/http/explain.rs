@@ -301,7 +301,7 @@ fn costs_of_any_size_are_explained() {
     }
 }
 
-/// Explanations and peeks run beside requests. In the end, exactly the limit was admitted.
+/// Explanations and peeks run at the same time as requests. In the end, exactly the limit was admitted.
 #[test]
 fn explanations_beside_requests_take_nothing() {
     let app = App::new();

@@ -41,7 +41,6 @@ fn assert_clean(output: &Output, what: &str) {
     assert!(!output.stdout.contains(obeyed) && !output.stderr.contains(obeyed), "{what}: {output:?}");
 }
 
-/// Returns an answer of a real server.
 fn real_page(folder: &Folder) -> Value {
     let server = Spillgate::serve(&folder.path("rules.yaml"), &["--insight-keys=plain"]);
     ask(&server, "ann", 4, 1);

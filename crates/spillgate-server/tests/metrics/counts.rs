@@ -16,7 +16,6 @@ fn of_limit(page: &Page, name: &str, rule: &str, limit: &str, outcome: &str) -> 
     page.sum(name, &labels[..if outcome.is_empty() { 3 } else { 4 }])
 }
 
-/// Sends the same requests over a protocol, and checks all counts.
 fn every_outcome_is_counted(server: &Spillgate, via: Via) {
     via.send(server, &[("two", "a")], 2);
     // This take uses the last of the 3 units of `daily`, so `daily` is counted as nearly used up. The limit of 10 units

@@ -14,7 +14,7 @@ use crate::metrics::traffic::{RULES, Via, serve};
 use crate::support::redis::Redis;
 use crate::support::{eventually, root};
 
-/// Words of the query language that stand before or after a parenthesis with labels.
+/// Keywords of PromQL that can stand next to a list of labels in parentheses.
 const GROUPINGS: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
 /// Labels that Prometheus adds to each metric, or that a recording rule keeps.
 const OF_PROMETHEUS: [&str; 3] = ["job", "instance", "le"];
@@ -74,7 +74,6 @@ fn each_recorded_series_is_used() {
     }
 }
 
-/// Returns the name and the expression of each recording rule and alert.
 fn rules() -> Vec<(String, String)> {
     let text = fs::read_to_string(folder().join("spillgate.rules.yml")).unwrap();
     let mut rules: Vec<(String, String)> = Vec::new();
@@ -102,7 +101,6 @@ fn dashboard() -> Value {
     serde_json::from_str(&fs::read_to_string(root().join("deploy/grafana/spillgate.json")).unwrap()).unwrap()
 }
 
-/// Returns the expressions of all panels.
 fn expressions() -> Vec<String> {
     let dashboard = dashboard();
     let panels = dashboard["panels"].as_array().unwrap();

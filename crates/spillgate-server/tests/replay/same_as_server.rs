@@ -75,7 +75,6 @@ struct Compared {
     insights: BTreeMap<u64, Vec<Value>>,
 }
 
-/// Returns a replay of the rules that begins at `begin`.
 fn start(rules_text: &str, begin: Time) -> Replay {
     let run = Run::new("rules.yaml".into(), rules(rules_text), &options(), begin);
     Replay::new(vec![run.expect("there is memory")], false)
@@ -125,7 +124,8 @@ fn compare(open: impl Fn() -> Log, format: &str, rules_text: &str, descriptors: 
             refusals.insert(logged.line, answer);
         }
     });
-    // The last reading is at the end of the log, or at the end of its hour.
+    // The replay makes its last readings at the end of the log or of the log's last hour, so the server is asked for
+    // them here.
     let server = server.expect("the log has lines");
     for (at_ns, insight) in insights.iter_mut().filter(|(at_ns, _)| **at_ns >= last.as_nanos()) {
         *insight = server.insight(Time::from_nanos(*at_ns));

@@ -56,8 +56,8 @@ fn mixed(number: u64) -> u64 {
     (mixed ^ (mixed >> 29)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 32
 }
 
-/// Returns a day in steps of ten minutes, with most requests in the evening. `refused` is the share of refused requests in
-/// percent, in the hour of the verdict and around it.
+/// Returns a day in steps of ten minutes, with most requests in the evening. `refused` is the percentage of refused
+/// requests around the judged hour.
 fn day(requests: u64, refused: u64) -> Timeline {
     let point = |step: u64| {
         let evening = 110.0 + 90.0 * ((step as f64 / 144.0 - 0.8) * std::f64::consts::TAU).cos();
@@ -130,7 +130,6 @@ fn refusal(line: u64, second: u64, caller: String, number: u64) -> Refusal {
     }
 }
 
-/// Returns the histograms of a reading.
 fn bars(reading: &Reading) -> (Vec<Bar>, Vec<Bar>) {
     let callers = &reading.spans[2].sampled.callers;
     let power = |units: u64| units.max(1).next_power_of_two().ilog2();

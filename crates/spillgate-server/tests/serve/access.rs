@@ -15,7 +15,6 @@ fn folder() -> Folder {
     Folder::new(&[("rules.yaml", &rules(5)), ("write", write), ("read", read), ("short", "w-token")])
 }
 
-/// Sends bytes, and returns the status of the answer.
 fn raw(server: SocketAddr, head: &str) -> u16 {
     let mut stream = TcpStream::connect_timeout(&server, DEADLINE).expect("the server listens");
     stream.set_read_timeout(Some(DEADLINE)).expect("the timeout is valid");

@@ -29,7 +29,7 @@ pub(crate) struct Found {
     pub(crate) active: Vec<String>,
     /// The addresses that the page or the browser asked for.
     pub(crate) requests: Vec<String>,
-    /// What axe-core found.
+    /// Barriers for people with disabilities, as axe-core found them.
     pub(crate) violations: Vec<String>,
     /// On which screens a reader has to scroll to the side.
     pub(crate) too_wide: Vec<String>,

@@ -21,7 +21,6 @@ pub(crate) struct EventStream {
 }
 
 impl EventStream {
-    /// Opens a stream from this machine.
     pub(crate) fn open(server: SocketAddr, headers: &[(&str, &str)]) -> EventStream {
         EventStream::open_from(Ipv4Addr::LOCALHOST.into(), server, headers)
     }

@@ -10,7 +10,6 @@ use spillgate_testkit::{RedisServer, start_cluster};
 pub(crate) struct Redis(RedisServer);
 
 impl Redis {
-    /// Starts a server on a free port, and returns when it is ready.
     pub(crate) fn start() -> Redis {
         Redis(RedisServer::start())
     }

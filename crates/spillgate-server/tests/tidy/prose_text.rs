@@ -65,7 +65,7 @@ fn rust_comments(text: &str, found: &mut Vec<Block>) {
     page(group.into_iter(), found);
 }
 
-/// Finds comments and docstrings.
+/// Finds the comments of a script or a configuration file, and the docstrings of a Python file.
 fn script(ending: &str, text: &str, found: &mut Vec<Block>) {
     let mark = match ending {
         "lua" => "--",
