@@ -1,7 +1,7 @@
 //! Tests of the answers of the gRPC method `ShouldRateLimit`. Each test checks one rule about these answers.
 //!
-//! The code in an answer tells Envoy to refuse or allow the request, and Envoy shows the other fields to its client. With
-//! a wrong field, Envoy would decide wrongly, or tell the client wrong numbers.
+//! The code in an answer tells Envoy to refuse or allow the request, and Envoy shows the other fields to its client.
+//! With a wrong field, Envoy would decide wrongly, or tell the client wrong numbers.
 
 use spillgate::rules::{Rules, RulesFile};
 use spillgate_grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code::{self, Ok, OverLimit};
