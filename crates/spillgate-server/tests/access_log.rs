@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use spillgate_replay::access_log::{Fields, LogCounts, Ordered, Reader, Unreadable};
 
-/// A logged request whose values are copied.
+/// A logged request that owns its values, so a test can keep it while the next line is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Copied {
     time_ns: u64,
@@ -31,7 +31,7 @@ fn values(fields: &Fields, count: usize) -> Vec<Option<String>> {
     (0..count).map(|index| fields.value(index).map(str::to_owned)).collect()
 }
 
-/// Reads one line. The values that do not exist are empty.
+/// Reads one line. A value that the line does not have is returned as an empty text.
 fn read(format: &str, wanted: &[&str], line: &str) -> Result<(u64, Vec<String>), Unreadable> {
     let mut fields = Fields::default();
     let time = reader(format, wanted).read(line.as_bytes(), &mut fields)?;
@@ -56,14 +56,15 @@ fn read_all(format: &str, files: Vec<Box<dyn Read + Send>>, out_of_order: Durati
     (requests, log.counts().clone())
 }
 
-/// Returns a line of the format `common`, at this second after 2020-01-01 00:00.
+/// Returns a line of the format `common`. Its time is `second` seconds after 2020-01-01 00:00.
 fn line(address: &str, second: u64) -> String {
     let (day, hour, minute) = (1 + second / 86_400, second / 3600 % 24, second / 60 % 60);
     let time = format!("{day:02}/Jan/2020:{hour:02}:{minute:02}:{:02} +0000", second % 60);
     format!("{address} - - [{time}] \"GET / HTTP/1.1\" 200 5\n")
 }
 
-/// Reads lines of the format `common`, and returns for each request its address and its second after 2020-01-01 00:00.
+/// Reads lines of the format `common`. Returns the address of each request, and its time in seconds after 2020-01-01
+/// 00:00.
 fn seconds(files: &[String], out_of_order: u64) -> (Vec<(String, u64)>, LogCounts) {
     let files = files.iter().map(|text| file(text.as_bytes())).collect();
     let (requests, counts) = read_all("common", files, Duration::from_secs(out_of_order));

@@ -1,7 +1,8 @@
-//! Reads logs that are small as files and huge as text, and checks that the memory of this process does not grow with them.
+//! Reads compressed logs that are small as files and huge as text. The memory of the process must not grow with the
+//! text.
 //!
-//! This is a program of its own, because the memory of other tests in the same process would be counted too. It has only one
-//! test for the same reason. `make show-hostile-logs` sets BOMB_MIB, the MiB of text of the longest logs.
+//! The test has a program of its own, because the memory of other tests in the same process would be counted too.
+//! `make show-hostile-logs` sets BOMB_MIB, the MiB of text of the longest logs.
 
 #![allow(clippy::print_stdout, reason = "`make show-hostile-logs` shows the figures")]
 
@@ -15,15 +16,14 @@ use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use spillgate_replay::access_log::{LogCounts, OUT_OF_ORDER, Ordered, Reader};
 
 const MIB: usize = 1024 * 1024;
-/// The MiB of text of the longest log if BOMB_MIB is not set.
 const BOMB_MIB: usize = 192;
-/// What the process may need more than before if no line is a request: buffers.
+/// How much the memory may grow if no line is a request. Only buffers are needed then.
 const GROWTH_MIB_MAX: usize = 16;
-/// What the process may need more than before if lines are requests: the window of one file (64 MiB), lines that are used again
+/// How much the memory may grow if lines are requests: by the window of one file (64 MiB), lines that are used again
 /// (32 MiB), and buffers.
 const GROWTH_WITH_REQUESTS_MIB_MAX: usize = 128;
 
-/// A file that has the same bytes again and again. Members of gzip and frames of zstd can follow each other.
+/// A file that repeats the same bytes. It is valid, because a file can have several gzip members or zstd frames.
 struct Repeated {
     bytes: Arc<[u8]>,
     at: usize,
@@ -53,7 +53,7 @@ fn zstd(text: &[u8]) -> Vec<u8> {
     compress_to_vec(text, CompressionLevel::Fastest)
 }
 
-/// Reads a log that has the compressed bytes this many times. Returns the number of requests too.
+/// Reads a log that repeats the compressed bytes. Returns the number of requests, and the counts of lines.
 fn read(compressed: Vec<u8>, times: usize) -> (u64, LogCounts) {
     let reader = Reader::new("common", &[String::from("remote_addr")], None).expect("the format exists");
     let file = Repeated { bytes: compressed.into(), at: 0, left: times };
@@ -65,14 +65,14 @@ fn read(compressed: Vec<u8>, times: usize) -> (u64, LogCounts) {
     (requests, log.counts().clone())
 }
 
-/// Returns the most memory that this process had at one time.
+/// Returns the highest resident memory of this process so far.
 fn peak_bytes() -> usize {
     let status = fs::read_to_string("/proc/self/status").expect("Linux reports the memory of a process");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a process has memory");
     line.trim().trim_end_matches(" kB").parse::<usize>().expect("the size is a whole number") * 1024
 }
 
-/// Returns 1 MiB of the same text. Its last line has a line end if the text has one.
+/// Repeats `text` as often as it fits into 1 MiB.
 fn mib_of(text: &str) -> Vec<u8> {
     text.repeat(MIB / text.len()).into_bytes()
 }
@@ -81,10 +81,10 @@ fn mib_of(text: &str) -> Vec<u8> {
 fn huge_logs_do_not_need_huge_memory() {
     let mib = env::var("BOMB_MIB").map_or(BOMB_MIB, |mib| mib.parse().expect("BOMB_MIB is a whole number"));
     let request = "203.0.113.7 - - [10/Oct/2000:13:55:36 -0700] \"GET / HTTP/1.1\" 200 12\n";
-    // The path is so long that a line is nearly as long as allowed.
+    // With this path, a line is nearly as long as allowed.
     let long_request = request.replace("GET /", &format!("GET /{}", "a".repeat(60_000)));
-    // Short lines need more time for each MiB, so logs of short lines are shorter. If all lines were kept, each log
-    // would need more memory than it may need.
+    // Short lines take more time for each MiB, so their logs are shorter. Yet each log would exceed its bound if all
+    // its lines were kept in memory.
     let logs = [
         ("zeros without a line end", mib_of("\0"), mib, GROWTH_MIB_MAX),
         ("lines of two bytes", mib_of("a\n"), mib.div_ceil(48), GROWTH_MIB_MAX),

@@ -21,12 +21,12 @@ use std::time::SystemTime;
 
 use session::Session;
 
-/// How often a page is run at most.
+/// How often a page is run until the test fails.
 const TURNS: u32 = 20;
 
-/// Runs the code blocks of a page. The windows of the limits on these pages begin when a minute of the clock begins. If
-/// a new minute begins while the page is run, the output can differ from the page. Then the page is run again. A slow
-/// machine needs several runs until one fits between two minutes.
+/// Runs the code blocks of a page. The limits on these pages have windows that begin with a minute of the clock. If a
+/// new minute begins during the run, the output can differ from the page. The page is then run again, on a slow machine
+/// several times, until a run fits into one minute.
 fn run(path: &str) {
     let minute = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs() / 60);
     let blocks = page::blocks(path, &page::read(path));

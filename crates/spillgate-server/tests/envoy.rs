@@ -77,8 +77,8 @@ impl Envoy {
     }
 }
 
-/// Returns the path of the Envoy program. The Python package of Envoy also has a start script. The script is not used,
-/// because it would be an extra process between the test and Envoy.
+/// Returns the path of the Envoy program. The start script in the Python package of Envoy is not used, because it would
+/// be an extra process between the test and Envoy.
 fn binary() -> PathBuf {
     let libraries = support::from_environment("envoy", "lib");
     let pythons = fs::read_dir(&libraries).expect("the folder can be read").flatten().map(|entry| entry.path());
@@ -152,8 +152,8 @@ fn envoy_refuses_what_spillgate_refuses() {
     assert_eq!((login.status, login.number("x-ratelimit-remaining")), (200, LOGIN_LIMIT - 1));
 }
 
-/// If the answer of spillgate had no `duration_until_reset`, Envoy would write `x-ratelimit-reset: 0`. A client would
-/// read this as "ask again at once".
+/// Without `duration_until_reset` in the answer of spillgate, Envoy would write `x-ratelimit-reset: 0`. A client would
+/// read this 0 as "ask again at once".
 #[test]
 fn envoy_sends_a_banned_user_the_end_of_the_window() {
     let rules = tempfile::NamedTempFile::with_suffix(".yaml").expect("a temporary file can be made");

@@ -1,7 +1,7 @@
 //! Tests of the event stream over real sockets: its figures, its bounds, clients that do not read or go away, and the drain.
 //!
-//! A stream is the only answer of the server that does not end soon. So it could keep memory, connections and the end of the
-//! server waiting.
+//! A stream is the only answer of the server that does not end soon. Without bounds, streams could fill the memory, use
+//! up the connections, and delay the end of the server.
 
 #![allow(clippy::unwrap_used, reason = "a panic makes the test fail")]
 
@@ -73,7 +73,8 @@ impl InProcess {
         });
     }
 
-    /// Waits until this many connections were closed as idle. A connection is counted after its client knows that it is closed.
+    /// Waits until this many connections were closed as idle. The server counts a connection only after it has closed
+    /// it, so the client can know earlier.
     fn until_closed(&self, connections: u64) {
         let closed = || self.service.metrics().closed(Closed::Idle).get();
         eventually(&format!("{connections} connections were idle"), || (closed() >= connections).then_some(()));
@@ -107,11 +108,11 @@ fn many_limits(limits: usize) -> String {
     format!("domain: api\ndescriptors:\n{}", (0..limits).map(rule).collect::<String>())
 }
 
-/// How long a connection can be idle in tests of clients that do not read. A client that reads can be late by this time and a
-/// second more, because this machine can be busy.
+/// The idle time of a connection in tests of clients that do not read. On a busy machine, a client that reads may pause
+/// for this time and one second more before the server closes its connection.
 const IDLE: Duration = Duration::from_secs(2);
 
-/// Changes the number of changes again and again. So most ticks have all limits.
+/// Makes ticks long: it counts failed reloads all the time, and the first tick after such a change has all limits.
 struct Changing(Arc<AtomicBool>, Option<JoinHandle<()>>);
 
 impl Changing {
@@ -160,7 +161,7 @@ fn figures_at_rest_are_those_of_the_metrics() {
         }
         tick
     };
-    // A tick can count a request, but not its hits on the limits. They are in the next tick.
+    // A tick can count a request, but not yet its hits on the limits. These hits are in the next tick.
     let last = loop {
         let requests = &next()["requests"];
         if requests["allowed"].as_u64().unwrap() + requests["refused"].as_u64().unwrap() == 320 {
@@ -201,7 +202,7 @@ fn a_thousand_further_streams_are_refused_and_take_no_memory() {
     for attempt in 0..1000 {
         let refusal = EventStream::open_from(from(9 + (attempt % 50) as u8), server.admin(), &[]);
         assert!(refusal.status == 503 && refusal.head.contains("retry-after: 1\r\n"), "{}", refusal.head);
-        // Half of them keep their connection.
+        // Every second refused client keeps its connection open.
         if attempt % 2 == 0 {
             refused.push(refusal);
         }

@@ -77,7 +77,7 @@ impl Proxy {
             let file = folder.join("nginx.conf");
             fs::write(&file, text).expect("the file can be written");
             let mut command = Command::new(binary);
-            // Workers of a master that is killed would run on. So nginx has no master here.
+            // If a test kills the master process, its workers run on. So nginx runs without a master here.
             command.arg("-p").arg(folder).args(["-e", "stderr", "-g", "master_process off;", "-c"]).arg(file);
             command
         })

@@ -1,4 +1,4 @@
-//! Tests of `spillgate insight` with real servers, and with servers that answer with anything.
+//! Tests of `spillgate insight` with real servers, and with servers that give wrong answers.
 
 mod hostile;
 
@@ -10,7 +10,7 @@ use spillgate_testkit::RedisServer;
 
 const RULES: &str = "domain: d\ndescriptors:\n  - key: user\n    rate_limit: {unit: year, requests_per_unit: 2}\n";
 
-/// Returns the last answer.
+/// Sends `times` requests, and returns the body of the last answer.
 fn ask(server: &Spillgate, user: &str, times: usize, cost: u64) -> String {
     let body = serde_json::json!({"domain": "d", "descriptors": [{"user": user}], "cost": cost}).to_string();
     let ask = || http::request(server.http(), "POST", "/v1/check", &[], &body).expect("the server answers").body;
@@ -192,7 +192,8 @@ fn page_and_command_agree_if_callers_are_hidden() {
     ask(&server, "ann", 200, 1);
     let members = ["verdict", "reason", "suggestion", "top_refused", "top_allowed"];
     let of_limit = |page: Value| members.map(|member| page["limits"][0][member].clone());
-    // The counts of the lists of callers are halved every ten minutes. If that comes between the two, both are asked again.
+    // The counts of the lists of callers are halved every ten minutes. If they are halved between the two answers, both
+    // are asked for again.
     eventually("the page says what the command says", || {
         let from_command = of_limit(page(&folder, &[&admin(&server)]));
         let from_page = http::request(server.admin(), "GET", "/insight", &[], "").expect("the server answers").body;
@@ -234,7 +235,6 @@ fn a_limit_in_shadow_mode_is_not_said_to_refuse() {
     assert!(output.contains("most units over the limit: ") && !output.contains("50.0 % refused"), "{output}");
 }
 
-/// The book says how much memory insight takes.
 #[test]
 fn insight_takes_the_memory_that_the_book_says() {
     let resident_mib = |limits: usize, callers: &str| {

@@ -1,6 +1,6 @@
-//! The tests of the server. Most of them start the real program, on ports that were free.
+//! The tests of the server. Most of them start the real program on free ports.
 //!
-//! One program has them all, so that there is one to link. Each module says what it tests.
+//! All modules are in one test program, because each further program would have to be linked too.
 
 mod access_log;
 mod cli;

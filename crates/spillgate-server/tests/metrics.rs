@@ -1,5 +1,5 @@
-//! Tests of the metrics of a real server: what they count over each protocol and with each store, what the linter of
-//! Prometheus says of them, and whether the rules and the dashboard in `deploy/` name only metrics that exist.
+//! Tests of the metrics of a real server: what they count over each protocol and with each store, whether the linter of
+//! Prometheus accepts them, and whether the rules and the dashboard in `deploy/` name only metrics that exist.
 
 #![allow(clippy::unwrap_used, reason = "a panic makes the test fail")]
 

@@ -1,4 +1,4 @@
-//! Asks every surface about the same limits: each says the same of them, in JSON and in words.
+//! Every interface that describes limits must describe the same limit in the same way, in JSON and in words.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,8 @@ use crate::cli_support::Folder;
 use crate::support::http;
 use crate::support::spillgate::Spillgate;
 
-/// Each limit differs from the others in what JSON and words could get wrong: a name, a window without a name, no window, modes.
+/// Limits with everything that a description could get wrong: a name, a window that is no named unit, no window, and
+/// modes.
 const RULES: &str = "domain: d
 descriptors:
   - {key: user, rate_limit: {unit: minute, limit: 3000, name: per_user}}
@@ -21,10 +22,11 @@ descriptors:
 ";
 const KEYS: [&str; 6] = ["user", "tenant", "job", "queue", "trial", "address"];
 
-/// What a surface says of each limit, by the path of its rule.
+/// How one interface describes each limit. The keys are the paths of the rules.
 type Said = BTreeMap<String, Map<String, Value>>;
 
-/// Collects from any place of an answer the objects that describe a limit, and cuts from each what is not its description.
+/// Collects the objects that describe a limit from anywhere in an answer, and keeps only the members of the
+/// description.
 fn collect(answer: &Value, members: &Map<String, Value>, said: &mut Said) {
     match answer {
         Value::Object(object) => {
@@ -91,7 +93,7 @@ fn every_surface_says_the_same_of_a_limit() {
             serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{surface}: {error}: {answer}"));
         let mut said = Said::new();
         collect(&answer, members, &mut said);
-        // The counts of a sketch have no key in a store.
+        // The counts of a sketch have no key in a store, so `spillgate key` does not show the limit `address`.
         for (rule, described) in expected.iter().filter(|(rule, _)| surface != "key" || *rule != "address") {
             assert_eq!(said.get(rule), Some(described), "{surface}");
         }

@@ -1,6 +1,7 @@
 //! Compares the OpenAPI file of the admin listener with the answers of a real server: each answer of each route.
 //!
-//! Programs are generated from such a file. A member that is missing there, or has another type, breaks them.
+//! Client programs are generated from such a file. A member that is missing there, or has another type, breaks these
+//! clients.
 
 pub(crate) mod schema;
 
@@ -40,7 +41,8 @@ impl Api {
         Api { server, file, checked: RefCell::default() }
     }
 
-    /// Sends a request and checks its answer against the file. A request that succeeds is checked too. Returns the answer.
+    /// Sends a request, checks its answer against the file, and returns the answer. If the request succeeds, its own
+    /// body is checked too.
     fn ask(&self, method: &str, path: &str, token: &str, body: &str, status: u16) -> Value {
         let authorization = format!("Bearer {token}");
         let headers = [("authorization", authorization.as_str())];
@@ -116,7 +118,8 @@ fn each_answer_is_as_the_file_says() {
         cost.iter().for_each(|cost| body["cost"] = json!(cost));
         body.to_string()
     };
-    // Before, after and beyond the limits: states, verdicts and callers all have another form.
+    // The answers are checked while limits are unused, used and exceeded, because states, verdicts and callers look
+    // different each time.
     for _ in 0..3 {
         for path in [
             "/overview",

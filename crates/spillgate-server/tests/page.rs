@@ -1,6 +1,7 @@
 //! Tests of the page of the admin listener in a real browser, against the real server under load.
 //!
-//! `browser/page.mjs` and `browser/page_state.mjs` have the steps. With `PAGE_PICTURES=FOLDER` they write screenshots into this folder, for people to look at.
+//! `browser/page.mjs` and `browser/page_state.mjs` have the steps. If `PAGE_PICTURES` is a folder, they write
+//! screenshots into it, for people to look at.
 
 #![allow(clippy::print_stdout, reason = "the script that runs these tests shows what they measured")]
 
@@ -26,7 +27,7 @@ use spillgate_server::settings::{Sources, resolve};
 use spillgate_service::metrics::Metrics;
 use spillgate_service::{Backend, Readiness, Service, ServiceOptions};
 
-/// The time until a part prints its next line or ends. The longest part needs two minutes.
+/// How long the test waits until a part prints its next line or ends. The longest part needs two minutes.
 const DEADLINE: Duration = Duration::from_secs(400);
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -49,11 +50,11 @@ descriptors:
   - {key: soft, rate_limit: {name: soft, unit: hour, requests_per_unit: 10, soft: 100%}}
 ";
 
-/// The parts of `browser/page_state.mjs`.
+/// The parts of `browser/page_state.mjs`. All other parts are in `browser/page.mjs`.
 const STATE_PARTS: [&str; 9] =
     ["tabs", "rates", "lists", "failures", "shadowed", "patience", "strangers", "flat", "reloaded"];
 
-/// What the load asks for, one after the other.
+/// The descriptors of the load's requests, in this order.
 const ASKED: [&str; 12] = [
     r#"{"user_id":"7"}"#,
     r#"{"user_id":"8"}"#,
@@ -86,9 +87,9 @@ impl Load {
                 if ended.load(Ordering::Relaxed) {
                     return;
                 }
-                // The server is away for a part of a test.
+                // In one test the server is away for a while, so errors are ignored.
                 drop(http::request(server, "POST", "/v1/check", &[], body));
-                // The pause sets the rate of the load. It leaves time to the server and the browser.
+                // The pause leaves CPU time to the server and the browser.
                 thread::park_timeout(PAUSE);
             }
         });
@@ -120,7 +121,7 @@ fn start(part: &str, server: &Spillgate, more: &Value) -> Process {
     start_at(part, server.http(), server.admin(), more)
 }
 
-/// Starts a part of `browser/page.mjs`.
+/// Starts a part of `browser/page.mjs` or `browser/page_state.mjs`, with `more` options.
 fn start_at(part: &str, http: SocketAddr, admin: SocketAddr, more: &Value) -> Process {
     let mut options = json!({
         "admin": format!("http://{admin}"),
@@ -153,7 +154,7 @@ fn post(server: &Spillgate, path: &str, body: &str) {
     assert_eq!(answer.status, 200, "{}", answer.body);
 }
 
-/// Reloads the rules of a server, and waits until this is in the list of its reloads.
+/// Reloads the rules of a server, and waits until its list has this number of reloads.
 fn reload(folder: &Folder, server: &Spillgate, rules: &str, reloads: usize) {
     folder.write("rules.yaml", rules);
     signal(server.process.id(), "HUP");
@@ -163,7 +164,7 @@ fn reload(folder: &Folder, server: &Spillgate, rules: &str, reloads: usize) {
     });
 }
 
-/// Waits until the load has been refused.
+/// Waits until the list of top callers has `caller`, so until requests of this caller were refused.
 fn refused(server: &Spillgate, caller: &str) {
     eventually("the load is refused", || http::get(server.admin(), "/top", &[]).body.contains(caller).then_some(()));
 }
@@ -242,8 +243,8 @@ fn texts_of_strangers_stay_texts() {
 #[test]
 fn old_figures_are_marked_until_the_server_is_back() {
     let folder = folder();
-    // The ports are reserved for this test. A port that the system chose could have another owner when the server is
-    // back: the browser and the load, which go on asking, can even connect to themselves from such a port.
+    // The ports are reserved for this test. If the system chose them, another program could have a port when the server
+    // comes back. The browser and the load go on asking, and could even connect to themselves from such a port.
     let [admin, http] = ["admin", "http"].map(|name| format!("--{name}=127.0.0.1:{}", spillgate_testkit::free_port()));
     let mut server = serve(&folder, &[&admin, &http]);
     let _load = Load::start(server.http(), "api", &ASKED);

@@ -1,4 +1,4 @@
-//! Tests of `spillgate replay`: the same requests get the same answers and the same insight from a server.
+//! Tests of `spillgate replay`: a replay and a server give the same requests the same answers and the same insight.
 //!
 //! With `REPLAY_LOG=FILE`, `the_answers_and_the_insight_are_those_of_a_server` reads this log (format combined) instead of a made one.
 

@@ -1,7 +1,7 @@
 //! Tests of the HTML report of a replay in a real browser, light and dark, on large screens and on phones.
 //!
-//! With `REPLAY_PICTURES=FOLDER` they write the pages, screenshots and PDF files into this folder, for people to look at. Only then
-//! is a report of forty limits among the pages.
+//! If `REPLAY_PICTURES` is a folder, the pages, screenshots and PDF files are written into it, for people to look at.
+//! Only then is a report of forty limits among the pages.
 
 mod extremes;
 mod samples;
@@ -13,7 +13,6 @@ use crate::support::browser::{Found, open};
 use spillgate_replay::page::page;
 use spillgate_replay::report::ReplayReport;
 
-/// Returns the folder of the pictures.
 fn pictures() -> Option<PathBuf> {
     std::env::var_os("REPLAY_PICTURES").map(PathBuf::from)
 }
@@ -57,7 +56,7 @@ fn reports_are_readable_on_each_screen() {
         ("one-line", extremes::one_line()),
         ("huge", extremes::huge_numbers()),
     ];
-    // It has the most elements, so a browser is busy with it for long.
+    // The report of forty limits has the most elements, so it takes a browser a long time.
     if pictures().is_some() {
         reports.push(("forty", extremes::forty_limits()));
     }

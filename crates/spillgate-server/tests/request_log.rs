@@ -1,6 +1,6 @@
 //! Tests of the log lines about requests. At the level `debug`, each request has a line, up to 100 lines in a second.
-//! At `info`, the log has lines about refusals, about descriptors that no rule matches, and about unknown domains. One
-//! such line can be about many requests. A warning names a limit that is charged at the end of streams, but is not
+//! At `info`, the log has lines about refusals, about descriptors that no rule matches, and about unknown domains, and
+//! one line can cover many requests. A warning names a limit that is charged at the end of streams, but is not
 //! `post_paid`.
 //!
 //! The log must explain a decision. At `info`, the log must not show the values of descriptors, and it must not grow
@@ -82,8 +82,8 @@ fn a_limit_that_is_charged_at_the_end_of_streams_and_not_post_paid_has_one_warni
     let folder = Folder::new(&[("rules.yaml", RULES)]);
     let server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
     let entries = vec![Entry { key: "user_id".to_owned(), value: "secret".to_owned() }];
-    // The test sends what a proxy sends if it charges at the end of a stream. Before the stream, it peeks (a request of
-    // cost 0). At the end of the stream, it sends the cost.
+    // A proxy that charges at the end of a stream sends these requests: a peek (cost 0) before the stream, and the cost
+    // at its end.
     let hits = |hits| RateLimitDescriptor { entries: entries.clone(), hits_addend: Some(hits), ..Default::default() };
     Runtime::new().expect("the runtime starts").block_on(async {
         let endpoint = Endpoint::from_shared(format!("http://{}", server.grpc())).expect("the address is valid");

@@ -54,7 +54,7 @@ fn cpu_ticks(spillgate: &Spillgate) -> (u64, u64) {
 fn a_scrape_takes_no_time_of_a_worker() {
     let spillgate = serve();
     let (all_before, worker_before) = cpu_ticks(&spillgate);
-    // How long a page takes depends on the machine. That the worker has no part in it does not.
+    // The CPU time of a page depends on the machine. The share of the worker does not: it must be nearly nothing.
     let (mut all, mut worker) = (0, 0);
     while all < MEASURED_TICKS {
         let page = http::get(spillgate.admin(), "/metrics", &[]).body;

@@ -125,8 +125,8 @@ fn a_request_that_never_ends_delays_the_end_only_for_limits_drain() {
 #[test]
 fn a_silent_client_does_not_delay_the_end() {
     let folder = Folder::new(&[("rules.yaml", &rules(5))]);
-    // The test waits at most a minute, and both time limits are ten minutes. So if the server ends within the test, no time
-    // limit has ended it.
+    // Both time limits are ten minutes, and the test waits at most a minute. So if the server ends during the test, no
+    // time limit has ended it.
     let arguments = ["--limits-receive", "10m", "--limits-drain", "10m"];
     let mut server = Spillgate::serve(&folder.path("rules.yaml"), &arguments);
     let _silent = [server.http(), server.grpc()]
@@ -258,9 +258,8 @@ fn settings_reach_the_server() {
 
 #[test]
 fn compat_as_a_setting_applies_to_all_files() {
-    // With `compat: envoy`, the first rule of the file whose wildcard matches wins. If one descriptor refuses a
-    // request, the request is still charged to its other descriptors. Envoy's reference rate limit server does the
-    // same.
+    // With `compat: envoy`, spillgate does what Envoy's reference rate limit server does. The first rule of the file
+    // whose wildcard matches wins, and a request that one descriptor refuses is still charged to its other descriptors.
     let text = "domain: api
 descriptors:
   - {key: path, value: '/a*', rate_limit: {unit: year, requests_per_unit: 1}}
@@ -317,7 +316,8 @@ fn a_reset_of_a_key_in_the_sketch_of_a_full_store_is_an_error() {
 fn a_full_store_with_a_sketch_refuses_reservations_of_new_keys_and_says_why() {
     let text = "domain: api\ndescriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 100, algorithm: token_bucket}}]\n";
     let folder = Folder::new(&[("rules.yaml", text)]);
-    // With two keys, one state is free: the limit or its record could have it, but not both.
+    // With two keys, the store has capacity for one more state. The reservation needs two: for the limit and for the
+    // record.
     for max_keys in ["1", "2"] {
         let arguments = ["--memory-max-keys", max_keys, "--memory-on-full", "sketch", "--memory-sketch", "1MiB"];
         let server = Spillgate::serve(&folder.path("rules.yaml"), &arguments);

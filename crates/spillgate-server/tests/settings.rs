@@ -1,5 +1,5 @@
-//! Tests of the settings with the real binary. They show which source of a setting wins (flag, environment variable or file),
-//! and the errors about wrong settings.
+//! Tests of the settings with the real binary: which source of a setting wins (flag, environment variable or file), and
+//! what the errors about wrong settings say.
 //!
 //! The code that reads settings has its own tests in `src/settings/tests.rs`.
 

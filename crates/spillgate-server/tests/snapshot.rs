@@ -203,8 +203,8 @@ fn a_path_that_cannot_be_read_is_reported_and_left_alone() {
     fs::create_dir(served.folder.path("folder")).expect("the folder is created");
     served.folder.write("folder/precious", "not ours");
     let _socket = UnixListener::bind(served.folder.path("socket")).expect("the socket is created");
-    // The file must be unreadable even if root runs this test. Root can read a file with any mode, but not a link that points
-    // to itself.
+    // The file must be unreadable even for root. Root can read a file with any mode, but not a link that points to
+    // itself.
     symlink("loop", served.folder.path("loop")).expect("the link is created");
     for (path, why) in [
         ("folder", "folder: it is not a regular file"),

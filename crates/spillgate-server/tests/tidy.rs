@@ -1,7 +1,7 @@
 //! Reads all files of the repository and checks what no compiler can: that only the clocks read time, that paths,
 //! targets and links in pages exist, that licences are allowed, and that sentences can be read.
 //!
-//! Which part may use which other part is not checked here: the crates are the walls, and the compiler guards them.
+//! Which part may use which other part is not checked here: each part is a crate, so the compiler checks it.
 
 #![allow(clippy::unwrap_used, reason = "a panic makes the test fail")]
 
@@ -20,10 +20,9 @@ mod rust_source;
 const SKIPPED: [&str; 9] =
     ["target", ".git", "corpus", "artifacts", "node_modules", "__pycache__", ".venv", ".cache", ".pytest_cache"];
 
-/// Only the clocks of the library read time. clippy.toml forbids it everywhere else, and no other shipped file lifts that.
+/// Only the clocks of the library read time. clippy.toml forbids it, and no other shipped file may allow it again.
 const CLOCK: &str = "/src/clock/";
 
-/// Returns the root of the workspace.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace's root exists")
 }
@@ -67,7 +66,7 @@ fn assert_none(problems: &[String], rule: &str) {
     assert!(problems.is_empty(), "{rule}:{list}");
 }
 
-/// Returns the entries of a section of a Cargo.toml.
+/// Returns the lines of the section `head` of a Cargo.toml, such as `[dependencies]`.
 fn section<'t>(manifest: &'t str, head: &str) -> Vec<&'t str> {
     let lines = manifest.lines().skip_while(|line| line.trim() != head).skip(1);
     lines.take_while(|line| !line.starts_with('[')).filter(|l| !l.trim().is_empty() && !l.starts_with('#')).collect()
@@ -205,7 +204,7 @@ fn the_changelog_is_kept() {
     );
 }
 
-/// Returns the code spans of a line.
+/// Returns the texts between backticks in a line.
 fn code_spans(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }

@@ -193,8 +193,8 @@ async fn long_unread_answers_count_toward_limits_unread() {
     let (spillgate, [http, _]) = serve(&["--limits-unread", "1MiB"]);
     let target = Target { body: long_check(), ..http };
     let (clients, grown) = clients_that_do_not_read(&target, CONNECTIONS, 14, &spillgate).await;
-    // The answers use 1 MiB, and 32 KiB for each connection: 3 MiB together. The bodies of the requests that wait use up to
-    // 10 MiB. If the answers did not count toward `limits.unread`, they would use 120 MiB.
+    // The answers use 1 MiB in all and 32 KiB for each connection, which is 3 MiB together. The bodies of the requests
+    // that wait use up to 10 MiB. If the answers did not count toward `limits.unread`, they would use 120 MiB.
     assert!(grown <= 32 * MIB, "the memory grew by {grown} bytes");
     drop(clients);
     let gone = async {
@@ -204,7 +204,7 @@ async fn long_unread_answers_count_toward_limits_unread() {
         }
     };
     tokio::time::timeout(DEADLINE, gone).await.expect("the server notices that the clients are closed");
-    // Each of these clients reads its answer. So all of them get their long answers, one client after the other.
+    // These clients read their answers, so each of them gets its long answer, one client after the other.
     for _ in 0..CONNECTIONS {
         let mut client = Client::connect(&target).await;
         client.ask(1).await;

@@ -115,7 +115,7 @@ fn a_time_keeps_its_zone_and_its_date_without_brackets() {
         ("$time_local - $remote_addr", String::from("10/Oct/2000:20:55:36 - ::1")),
         ("$time $remote_addr", String::from("2000-10-10 13:55:36 -07:00 ::1")),
         ("$time_iso8601 $remote_addr", String::from("2000-10-10T13:55:36 -0700 ::1")),
-        // IIS has a column for the date, and one for the hour in UTC.
+        // IIS writes the date and the time of day (UTC) into two columns.
         ("$time $s_ip $remote_addr", String::from("2000-10-10 20:55:36 10.0.0.1 ::1")),
         ("$msec $remote_addr", String::from("971211336 ::1")),
     ] {
@@ -133,7 +133,7 @@ fn a_time_keeps_its_zone_and_its_date_without_brackets() {
     assert_eq!(values("$msec $a $remote_addr", &["a", "remote_addr"], "971211336 -0700 ::1"), ["-0700", "::1"]);
 }
 
-/// Returns the pattern of an error text.
+/// Returns the pattern that an error quotes.
 fn pattern_of(why: Unreadable) -> String {
     why.to_string().split('\'').nth(1).expect("the text has a pattern").to_owned()
 }

@@ -9,7 +9,7 @@ fn read_common(bytes: impl Into<Vec<u8>>) -> (Vec<Copied>, LogCounts) {
     read_all("common", vec![file(bytes)], MINUTE)
 }
 
-/// Returns one byte for each call, and an error at the end.
+/// A file that returns one byte for each read, and an error at its end.
 struct Slow(io::Cursor<Vec<u8>>);
 
 impl Read for Slow {
@@ -101,11 +101,11 @@ fn a_file_that_fails_ends_with_an_error() {
 
 #[test]
 fn a_zstd_window_that_is_too_large_is_refused() {
-    // Exponent 31 of the window descriptor is a window of 2 TiB.
+    // The exponent 31 in the window descriptor means a window of 2 TiB.
     let frame = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 31 << 3, 1, 0, 0];
     let (requests, counts) = read_common(frame);
     assert_eq!((requests.len(), counts.unreadable.count), (0, 1));
-    // A window of 128 MiB is right for one file, and too large for one of a hundred files.
+    // A window of 128 MiB is accepted if one file is read, but is too large if a hundred files are read.
     let frame = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 17 << 3, 1, 0, 0];
     assert_eq!(read_common(frame).1.unreadable.count, 0);
     let files = (0..100).map(|_| file(frame)).collect();

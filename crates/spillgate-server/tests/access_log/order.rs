@@ -17,7 +17,7 @@ fn zstd(text: &str) -> Vec<u8> {
     ruzstd::encoding::compress_to_vec(text.as_bytes(), ruzstd::encoding::CompressionLevel::Fastest)
 }
 
-/// Returns lines at these seconds. The addresses are the positions in the list.
+/// Returns one line for each of these seconds. The address of a line is its position in the list.
 fn lines(seconds: &[u64]) -> String {
     seconds.iter().enumerate().map(|(at, second)| line(&at.to_string(), *second)).collect()
 }
@@ -37,7 +37,7 @@ fn lines_are_sorted_within_the_bound() {
 
 #[test]
 fn a_late_line_gets_the_time_of_the_line_before_it() {
-    // 221 shows that no line before 161 should follow.
+    // The bound is 60 s, so no line before second 161 should follow the line at second 221.
     let (requests, counts) = seconds(&[lines(&[100, 160, 161, 221, 90, 221])], 60);
     assert_eq!(times(&requests), [100, 160, 161, 161, 221, 221]);
     assert_eq!(requests[3].0, "4");
@@ -80,13 +80,14 @@ fn lines_of_several_servers_are_merged() {
 
 #[test]
 fn one_line_with_a_wrong_time_makes_no_other_line_late() {
-    // A day later, and at the end of the month.
+    // The wrong time is a day later, or at the end of the month.
     for wrong in [86_400, 29 * 86_400] {
         for at in 0..5 {
             let mut all = vec![100, 101, 102, 103];
             all.insert(at, wrong + 7200);
             let (requests, counts) = seconds(&[lines(&all)], 60);
-            // The last line cannot be confirmed. It is believed if it is at most a day after the line before it.
+            // No later line can confirm the time of the last line. It is believed only if it is at most a day after the
+            // time of the line before. The wrong times of this test are later than that.
             assert_eq!(times(&requests), [100, 101, 102, 103], "{at}");
             assert_eq!((counts.late.count, counts.unreadable.count), (0, 1), "{at}");
             let unreadable = &counts.unreadable.first[0];
@@ -109,8 +110,8 @@ fn a_pause_in_the_log_is_believed() {
 
 #[test]
 fn a_full_window_returns_its_earliest_lines() {
-    // All lines are within a minute, so only the memory of 64 MiB ends the window. The last line is late, because lines of a later
-    // second leave the full window before it.
+    // All lines are within a minute, so only the bound of 64 MiB makes lines leave the window. The last line is late,
+    // because lines with a later time have already left the full window.
     let long = line("a", 50).replace("GET /", &format!("GET /{}", "a".repeat(10_000)));
     let mut text = long.repeat(7000);
     text.push_str(&line("b", 40));
@@ -223,11 +224,11 @@ fn a_first_line_years_before_the_log_is_unreadable() {
             assert_eq!((sample.line, sample.why.as_str()), (1, why));
         }
     }
-    // Here the time of the second line is wrong, so the first one is right.
+    // Here the second line is wrong: the third line confirms the first.
     let text = format!("2000000000 a\n{} b\n2000000001 c\n2000000002 d\n", 2_000_000_000 + 2 * year);
     let (requests, counts) = read_all("$msec $remote_addr", vec![file(text)], Duration::from_secs(60));
     assert_eq!((requests.len(), counts.unreadable.count, counts.unreadable.first[0].line), (3, 1, 2));
-    // Without a third line, the first one is believed.
+    // Without a third line, the first line is believed.
     let text = format!("2000000000 a\n{} b\n", 2_000_000_000 + 2 * year);
     let (requests, counts) = read_all("$msec $remote_addr", vec![file(text)], Duration::from_secs(60));
     assert_eq!((requests.len(), counts.unreadable.first[0].line), (1, 2));

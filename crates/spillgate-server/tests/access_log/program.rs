@@ -21,11 +21,12 @@ descriptors:
 const REPLAY: [&str; 8] =
     ["replay", "rules.yaml", "--format", "common", "-e", "remote_address={remote_addr}", "-e", "path={path}"];
 const MIB: usize = 1024 * 1024;
-/// The MiB of text of the logs whose memory is measured, if BOMB_MIB is not set.
+/// The default of the variable BOMB_MIB: the MiB of text in each log whose memory is measured.
 const BOMB_MIB: usize = 192;
-/// The window of one file (64 MiB), lines that are used again (32 MiB), and buffers.
+/// How much more memory than for one request the program may need: the window of one file (64 MiB), lines that are used
+/// again (32 MiB), and buffers.
 const GROWTH_MIB_MAX: usize = 128;
-/// More bytes than the pipe and the buffers of the program have.
+/// More bytes than fit into the pipe and the buffers of the program.
 const UNREAD_BYTES_MAX: usize = 256 * 1024;
 
 fn gzip(text: &[u8]) -> Vec<u8> {
@@ -34,7 +35,7 @@ fn gzip(text: &[u8]) -> Vec<u8> {
     encoder.finish().expect("memory can be written")
 }
 
-/// Returns whether a terminal or a browser can do something else with a character than to show it.
+/// Returns whether a terminal or a browser may obey this character instead of showing it.
 fn is_dangerous(c: char) -> bool {
     c.is_control() && c != '\n' || ('\u{202a}'..='\u{202e}').contains(&c) || ('\u{2066}'..='\u{2069}').contains(&c)
 }
@@ -64,7 +65,8 @@ fn a_report_of_a_hostile_log_has_no_markup_of_it() {
     let (open, hidden) = (page("report.html"), page("anonymous.html"));
     assert!(open.contains("&lt;b") && !hidden.contains("id=x"), "only the open report has text of the log");
     for page in [open, hidden] {
-        // 5 lines without a form, 2 years, a long line, and the rest of the broken file.
+        // The unreadable lines: 5 in no known form, 2 with an impossible year, 1 too long, and the rest of the broken
+        // file.
         assert!(page.contains("9\u{a0}lines"), "{page}");
         assert!(!page.contains("<b/id"), "{page}");
         assert_eq!(page.chars().find(|c| is_dangerous(*c)), None, "{page}");
@@ -72,7 +74,7 @@ fn a_report_of_a_hostile_log_has_no_markup_of_it() {
     }
 }
 
-/// Replays a gzip file from standard input that has the text this many times. Returns the most memory of the program in MiB.
+/// Replays a gzip file from standard input, which repeats `text`. Returns the highest memory of the program in MiB.
 fn peak_mib(folder: &Folder, text: &[u8], times: usize) -> usize {
     let mut child = command(&folder.path("."))
         .args(REPLAY)
@@ -87,7 +89,7 @@ fn peak_mib(folder: &Folder, text: &[u8], times: usize) -> usize {
     for _ in 0..times {
         input.write_all(&member).expect("the program reads");
     }
-    // When these were written, the program has read the text.
+    // These bytes fit into the pipe and the buffers only after the program has read the text before them.
     input.write_all(&empty.repeat(UNREAD_BYTES_MAX / empty.len())).expect("the program reads");
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("the program runs");
     drop(input);

@@ -5,7 +5,7 @@ use spillgate_replay::access_log::{FORMATS, Fields, Reader};
 
 use super::{file, line, read_all, seconds};
 
-/// Lines that are nearly those of a format.
+/// Generates lines that are almost right.
 fn nearly_a_line() -> impl Strategy<Value = Vec<u8>> {
     let text = prop_oneof![
         Just(line("::1", 100)),
@@ -76,7 +76,7 @@ proptest! {
     fn lines_within_the_bound_are_all_in_order(
         steps in prop::collection::vec((0u64..100, 0u64..60, 0usize..4), 0..200),
     ) {
-        // Each line is earlier than the newest line of its file by less than a minute.
+        // Each line is less than a minute earlier than the newest line of its file.
         let (mut files, mut expected, mut now) = (vec![String::new(); 4], Vec::new(), 1000);
         for (step, earlier, file) in steps {
             now += step;

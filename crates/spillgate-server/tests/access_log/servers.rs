@@ -18,9 +18,9 @@ use crate::support::{eventually, from_environment};
 
 /// A user agent with the characters that servers write as escapes.
 const AGENT: &str = "say \"hi\" \\ é\t.";
-/// The user `a [b] c` with a password.
+/// The credentials of the user `a [b] c`.
 const AUTHORIZATION: &str = "Basic YSBbYl0gYzpw";
-/// An address that the client claims to have. Only Envoy's line has it.
+/// An address that the client claims to have. Only Envoy logs this address.
 const FORWARDED: &str = "203.0.113.7";
 const WANTED: [&str; 7] = ["remote_addr", "method", "path", "args", "status", "user_agent", "protocol"];
 
@@ -32,7 +32,7 @@ struct Server {
 }
 
 impl Server {
-    /// Starts a server whose configuration is `text`. In this text, PORT and FOLDER are replaced.
+    /// Starts a server with the configuration `text`, in which PORT and FOLDER are replaced.
     fn start(name: &'static str, text: &str, command: impl Fn(&Path, &Path) -> Command) -> Server {
         let started = SystemTime::now();
         for _ in 0..5 {
@@ -54,7 +54,7 @@ impl Server {
         panic!("{name} does not start on any of five ports");
     }
 
-    /// Sends a request whose every part is logged, then one without a user agent.
+    /// Sends a request with a value for every field of a log line, and then a request without a user agent.
     fn send(&self) {
         let forwarded = ("x-forwarded-for", FORWARDED);
         get(self.address, "/a/b?c=d", &[("user-agent", AGENT), ("authorization", AUTHORIZATION), forwarded]);
@@ -82,14 +82,14 @@ impl Server {
     }
 }
 
-/// Checks the requests of the requests of [`Server::send`].
+/// Asserts that the log has the two requests of [`Server::send`].
 fn assert_are_of_send(requests: &[Copied], server: &Server, client: &str) {
     let first = [client, "GET", "/a/b", "c=d", "200", AGENT, "HTTP/1.1"];
     let first: Vec<_> = first.into_iter().map(|value| Some(value.to_owned())).collect();
     assert_eq!(requests[0].values, first, "{}", requests[0].text);
     let second = [Some(client), Some("GET"), Some("/%C3%A9"), None, Some("200"), None, Some("HTTP/1.1")];
     assert_eq!(requests[1].values, second.map(|value| value.map(str::to_owned)), "{}", requests[1].text);
-    // The times of a line can be whole seconds.
+    // The time of a line can be cut to whole seconds, so the range has a second more at each end.
     let seconds = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).expect("it is after 1970").as_secs();
     let while_it_ran = seconds(server.started) - 1..=seconds(SystemTime::now()) + 1;
     assert!(while_it_ran.contains(&(requests[1].time_ns / 1_000_000_000)), "{}", requests[1].text);
@@ -122,7 +122,7 @@ fn nginx() -> Server {
 fn lines_of_nginx_are_read() {
     let server = nginx();
     server.send();
-    // A client of TLS on a port for HTTP.
+    // A client that speaks TLS to the HTTP port.
     let mut stream = TcpStream::connect(server.address).expect("nginx listens");
     stream.write_all(b"\x16\x03\x01\x02\x00\x01\"\x00\r\n\r\n").expect("nginx reads");
     for (log, format) in [("combined.log", "combined"), ("main.log", "nginx"), ("json.log", "json")] {
@@ -206,7 +206,7 @@ fn lines_of_envoy_are_read() {
     let wanted = ["host", "http_x_forwarded_for"];
     let more = server.requests("envoy.log", 2, "envoy", &wanted).swap_remove(0).values;
     assert_eq!(more[0], Some(server.address.to_string()));
-    // Envoy writes its own address instead of that of a client on the same machine.
+    // For a client on the same machine, Envoy adds its own address instead of the client's.
     let forwarded = more[1].as_deref().expect("the line has the addresses");
     let peer = forwarded.strip_prefix("203.0.113.7,").expect("Envoy adds the address of the connection");
     assert!(peer.parse::<IpAddr>().is_ok() && peer != FORWARDED, "{forwarded}");

@@ -1,6 +1,6 @@
 // Starts headless Chromium for the tests, so that it cannot reach another machine.
 //
-// All traffic of the browser goes to a proxy on loopback that serves nothing and writes down what it was asked for.
+// All traffic of the browser goes to a proxy on loopback, which serves nothing and records the requested addresses.
 
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -23,8 +23,8 @@ async function startProxy(asked) {
   return proxy;
 }
 
-// Starts a browser. `tools` is the folder in which scripts/setup.sh installed puppeteer-core and axe-core. Servers on loopback
-// can be reached only if `loopback` is true. Then all names that end with .example are names of this machine.
+// Starts a browser. `tools` is the folder in which scripts/setup.sh installed puppeteer-core and axe-core. If `loopback` is true,
+// the browser reaches servers on loopback, and all names that end with .example are names of this machine.
 export async function launch(tools, chromium, loopback) {
   const require = createRequire(join(tools, 'package.json'));
   const puppeteer = require('puppeteer-core');

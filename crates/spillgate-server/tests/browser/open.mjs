@@ -1,12 +1,12 @@
-// Opens pages in headless Chromium, and prints what it found as JSON, one line for each page.
+// Opens pages in headless Chromium, and prints one line of JSON about each page.
 //
 //   node open.mjs TOOLS CHROMIUM [--pictures FOLDER] PAGE...
 //
 // TOOLS is the folder in which scripts/setup.sh installed puppeteer-core and axe-core. With --pictures, the folder gets
 // screenshots and a PDF file of each page.
 //
-// Each page is opened in several ways (WAYS). The page's own security policy is switched off in one of them, because a
-// policy hides text that was not escaped.
+// Each page is opened in several ways (WAYS). In one of them, the page's own security policy is off, because the policy
+// would stop a script that was not escaped, and so hide the mistake.
 
 import { readFileSync } from 'node:fs';
 import { basename, join, resolve } from 'node:path';
@@ -14,7 +14,7 @@ import { pathToFileURL } from 'node:url';
 
 import { launch, violationTexts } from './launch.mjs';
 
-// `axe` has the options of axe-core: a dark page has other colours than a light one, but nothing else differs.
+// `axe` has the options of axe-core. A dark page differs from a light page only in colours, so only these are checked again.
 const WAYS = [
   { name: 'light', scheme: 'light', width: 1200, height: 900, axe: {} },
   { name: 'dark', scheme: 'dark', width: 1200, height: 900, axe: { runOnly: ['color-contrast', 'link-in-text-block'] } },
@@ -97,7 +97,7 @@ try {
       if (pictures && !way.withoutPolicy) await takePictures(page, way, pictures, file);
       await page.close();
     }
-    // A browser asks for a few addresses of its own. A page without scripts can ask only for what is in its text.
+    // A browser also requests a few addresses for itself. A page without scripts can request only hosts that its text names.
     const text = readFileSync(file, 'utf8');
     found.requests.push(...asked.filter((address) => text.includes(hostOf(address))));
     console.log(JSON.stringify(found));

@@ -3,7 +3,8 @@
 //   node page.mjs TOOLS CHROMIUM PART OPTIONS
 //
 // PART is the name of a function in PARTS. OPTIONS is a JSON object: `admin` and `http` are the addresses of the server, and
-// `pictures` is a folder for screenshots or null. A part that fails throws. It can print a line for the test that started it.
+// `pictures` is a folder for screenshots or null. A part that fails throws an error. A part can print lines for the Rust test
+// that started it.
 
 import assert from 'node:assert/strict';
 import { join, resolve } from 'node:path';
@@ -58,7 +59,7 @@ async function until(page, selector, wanted) {
 
 const live = (page) => until(page, '#live', /^Live /);
 
-// Clicks an element, and counts the clicks: an operator wants few.
+// Clicks an element. Clicks are counted, because an operator should need few.
 let clicks = 0;
 async function click(page, selector, wanted = /(?:)/) {
   await until(page, selector, wanted);
@@ -69,7 +70,7 @@ async function click(page, selector, wanted = /(?:)/) {
   throw new Error(`${selector} has gone`);
 }
 
-// Opens another view. The browser tells the page of it a moment later.
+// Opens another view, and waits until the page knows: the browser sends the event a moment later.
 async function show(page, hash) {
   await page.evaluate((hash) => new Promise((done) => {
     const before = location.href;
@@ -79,7 +80,7 @@ async function show(page, hash) {
   }), hash);
 }
 
-// Types into a field, as soon as the view has it.
+// Waits until the view has the field, and types into it.
 async function type(page, selector, text) {
   const field = await page.waitForSelector(selector, { visible: true });
   await field.type(text);
@@ -91,7 +92,7 @@ async function check(descriptor, domain = 'api') {
   return answer.status;
 }
 
-// The views, each with a text that says that it is complete.
+// The views. Each has a text that the page shows only when the view is complete.
 const VIEWS = [
   ['overview', '#/', '.limits tbody tr', /per_user/],
   ['limit', '#/limit/api/user_id/0', '.callers', /user_id=7/],
@@ -108,7 +109,7 @@ async function views(found) {
     for (const [name, hash, selector, wanted] of VIEWS) {
       await show(page, hash);
       await until(page, selector, wanted);
-      // A figure that changes while it is looked at cannot be judged.
+      // Both are read at once, because the page changes all the time.
       const { wide, title } = await page.evaluate(() => {
         const { scrollWidth, clientWidth } = document.scrollingElement;
         return { wide: scrollWidth > clientWidth, title: document.title };
@@ -125,7 +126,7 @@ async function views(found) {
   assert.deepEqual(violations, []);
 }
 
-// What a new operator wants. Each takes at most three clicks from the overview.
+// The tasks of a new operator. Each takes at most three clicks from the overview.
 async function tasks(found) {
   const page = await open(LIGHT, found);
   await live(page);
@@ -187,11 +188,11 @@ async function tasks(found) {
   await page.close();
 }
 
-// Every other form and switch.
+// Uses the forms and switches that `tasks` does not use.
 async function forms(found) {
   const page = await open(LIGHT, found, { expected: /status of (400|404)/ });
   await live(page);
-  // All rules into shadow asks first.
+  // The page asks before it puts all rules into shadow.
   await show(page, '#/blocks');
   await click(page, 'button', /^Put all rules into shadow$/);
   await click(page, 'dialog button', /^Cancel$/);
@@ -203,7 +204,7 @@ async function forms(found) {
   await click(page, 'td button', /^End the shadow of All rules$/);
   await page.waitForFunction(() => !document.querySelector('.notice'));
   assert.equal(await check({ banned: 'x' }), 429);
-  // A block in one domain, with a reason. The server says what is wrong with an entry without a key.
+  // A block in one domain, with a reason. For an entry without a key, the page shows the error of the server.
   await type(page, 'input[name=key]', 'user_id');
   await type(page, 'input[name=value]', '31');
   await type(page, 'input[name=reason]', 'floods');
@@ -217,7 +218,7 @@ async function forms(found) {
   await page.$eval('input[name=reason]', (input) => { input.value = 'x'.repeat(300); });
   await click(page, 'form button', /^Block$/);
   await until(page, '.outcome.bad', /What to do: /);
-  // From an explanation: what blocks it, unblock, block, reset.
+  // An explanation names the block that refuses a caller, and can unblock, block and reset the caller.
   await show(page, '#/explain/api/user_id/31');
   await until(page, '.answer', /^Refused now by a block: user_id=31/);
   await click(page, '#answer button', /^Unblock$/);
@@ -227,19 +228,19 @@ async function forms(found) {
   await until(page, '.answer', /^Refused now by per_user/);
   await click(page, '#answer button', /^Reset its counters$/);
   await until(page, '.outcome.good', /full again/);
-  // The answer follows the action.
+  // The explanation changes after the action.
   await until(page, '.answer', /^Allowed now/);
   await click(page, '#answer button', /^Block user_id=31 for 10 min$/);
   await until(page, '.outcome.good', /user_id=31 is blocked/);
   await until(page, '.answer', /^Refused now by a block: user_id=31/);
   assert.equal((await texts(page, '#answer button')).some((text) => text.startsWith('Block')), false);
-  // A tile leads to its list, and says what the blocks refuse.
+  // The tile of blocks says how much they refuse, and links to their list.
   await check({ user_id: '31' });
   await show(page, '#/');
   await until(page, '.tile', /^Blocks ?\d blocks? ?\S+ \/ s are refused by blocks\.$/);
   await page.$eval('.tile a[href="#/blocks"]', (link) => link.click());
   await until(page, 'h1', /^Block and shadow$/);
-  // More entries, and a level that does not match.
+  // An explanation of two entries, and of a path without a limit.
   await show(page, '#/explain');
   await page.waitForSelector('select[name=domain] option');
   await click(page, 'button', /Another entry/);
@@ -279,7 +280,7 @@ async function callers(page) {
   await until(page, '.outcome.good', /no longer blocked/);
 }
 
-// A verdict with a suggestion needs minutes of traffic. So the answer of the server gets one on its way.
+// Insight needs minutes of traffic until it suggests a limit. So the test adds a suggestion to the answer of the server.
 async function suggestion(page) {
   const yaml = 'domain: "api"\ndescriptors: []\n';
   await page.setRequestInterception(true);
@@ -295,7 +296,7 @@ async function suggestion(page) {
   await click(page, 'button', /^Copy$/);
   await until(page, '.outcome.good', /^Copied/);
   assert.equal(await page.evaluate(() => navigator.clipboard.readText()), yaml);
-  // Over HTTP from another machine, scripts have no clipboard.
+  // A page that comes over HTTP from another machine has no clipboard API. The test removes the API to get this case.
   await page.evaluate(() => {
     Object.defineProperty(navigator, 'clipboard', { value: undefined });
     document.addEventListener('copy', () => { window.copied = String(getSelection()); });
@@ -323,7 +324,7 @@ async function keyboard(page) {
   await until(page, '.limits tbody tr', /per_user/);
 }
 
-// Every total on the page is that of /metrics.
+// Every total on the page is equal to the total in /metrics.
 async function figures(found) {
   const metrics = await (await fetch(`${admin}/metrics`)).text();
   const expected = new Map();
@@ -352,7 +353,7 @@ async function figures(found) {
   await page.close();
 }
 
-// Texts of strangers stay texts, also if the policy of the page did not hold.
+// Hostile texts are shown as text, even without the security policy of the page.
 async function hostile(found) {
   const page = await open(LIGHT, found, { withoutPolicy: true, expected: /status of 404/ });
   await live(page);

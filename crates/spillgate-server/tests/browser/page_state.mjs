@@ -1,5 +1,5 @@
-// Uses the page of the admin listener in headless Chromium in ways that a person does not plan: many tabs, late answers, a list
-// that changes under the pointer.
+// Tests the page of the admin listener in headless Chromium in situations that just happen: many tabs, late answers, a list that
+// changes under the pointer.
 //
 //   node page_state.mjs TOOLS CHROMIUM PART OPTIONS
 //
@@ -43,7 +43,7 @@ async function post(path, body) {
   assert.equal(answer.status, 200);
 }
 
-// A browser has only a few connections to a server, and hidden tabs must not keep them.
+// A browser opens only a few connections to a server. If hidden tabs kept theirs, a new tab would get none.
 async function tabs() {
   const pages = [];
   for (let at = 0; at < CONNECTIONS + 2; at += 1) {
@@ -63,12 +63,12 @@ async function tabs() {
   assert.equal(await pages[0].evaluate(() => window.alarms), 0, 'a tab that is shown again is no alarm');
 }
 
-// Rates are those of the last seconds, whatever arrives when.
+// A rate is that of the last seconds, even if ticks are missing and overviews come late.
 async function rates() {
   const page = await open();
   await live(page);
   const seen = await page.evaluate(async () => {
-    // The page has its own copy of the module.
+    // Because of the query, the browser loads a second copy of the module. So the test does not touch the state of the page.
     const { state, take, takeTick, rateOf, changed } = await import('/ui/state.js?alone');
     const { share } = await import('/ui/format.js');
     const none = { refused: 0, near: 0, shadow_refused: 0, soft_over: 0 };
@@ -119,7 +119,7 @@ async function rates() {
   assert.deepEqual(seen.shares, ['0 %', '< 0.1 %', '33 %', '10 %', '99.6 %', '> 99.9 %', '100 %']);
 }
 
-// A list does not move another button below the pointer.
+// An update of a list does not move another button under the pointer.
 async function lists() {
   await post('/block', { key: 'user_id', value: 'first', for: '1h' });
   const page = await open();
@@ -137,12 +137,12 @@ async function lists() {
   await page.mouse.move(0, 0);
   await until(page, 'tbody tr', /user_id=second/);
   assert.deepEqual(await textsOf(page, 'tbody code'), ['user_id=second']);
-  // A block on a key that no limit has may be a mistake.
+  // A block on a key that no limit has may be a mistake, so the page says so.
   await page.type('input[name=key]', ' ip ');
   await page.type('input[name=value]', '203.0.113.9 ');
   await page.click('form button.main');
   await until(page, '.outcome.good', /^ip=203\.0\.113\.9 is blocked .* No limit has the key ip: check that requests have it\.$/);
-  // The question before all rules go into shadow gives the focus back.
+  // After Escape in the dialog, the button that opened the dialog has the focus again.
   const all = /^Put all rules into shadow$/;
   await page.evaluate((source) => [...document.querySelectorAll('form button')].find((node) => new RegExp(source).test(node.textContent)).focus(), all.source);
   await page.keyboard.press('Enter');
@@ -152,7 +152,7 @@ async function lists() {
   assert.match(await page.evaluate(() => document.activeElement.textContent), all);
 }
 
-// Answers that fail are said, and asked for again.
+// The page shows the error of a request that failed, and sends the request again.
 async function failures() {
   const page = await open();
   await live(page);
@@ -183,7 +183,7 @@ async function failures() {
   await until(page, '.outcome.bad', /^busy for a test/);
   failing = /^$/;
   await until(page, '.list', /were not reloaded/);
-  // A view that is left before its answer comes does nothing more.
+  // An answer that comes after the user has left its view is ignored.
   const complaints = [];
   page.on('console', (message) => complaints.push(message.text()));
   held = [];
@@ -196,19 +196,19 @@ async function failures() {
   await asked;
   await new Promise((done) => setTimeout(done, 300));
   assert.deepEqual(complaints, []);
-  // Another version of the server has other scripts.
+  // After an update of the server, the page still has the old scripts. So it asks the user to load it again.
   assert.equal(await page.$('.notice'), null);
   version = '99.0.0';
   await until(page, '.notice.warn', /another version now: load this page again/);
 }
 
-// A limit follows its rule through reloads. The test that started this reloads when it reads a line.
+// The view of a limit follows its rule through reloads. The Rust test reloads the rules when it reads a line that this prints.
 async function reloaded() {
   const page = await open();
   await live(page);
   await page.evaluate(() => { location.hash = '#/limit/api/user_id/0'; });
   await until(page, '[aria-labelledby=rule] pre', /^- key: user_id/);
-  // The text does not wait, although a button of a caller is under the pointer.
+  // The text of the rule is updated at once, although a button of a caller is under the pointer.
   await (await page.waitForSelector('.callers .actions button')).hover();
   console.log('change a comment');
   await until(page, '[aria-labelledby=rule] pre', /^# changed\n- key: user_id/);
@@ -216,7 +216,7 @@ async function reloaded() {
   console.log('remove the rule');
   await until(page, 'p', /^The rules have no such limit now/);
   await page.waitForFunction(() => ![...document.querySelectorAll('.lede, .badges, .columns')].some((node) => node.checkVisibility()));
-  // The insight is shown although the text cannot be read.
+  // The insight is shown although the text of the rule cannot be read.
   await page.setRequestInterception(true);
   page.on('request', (request) => (request.url().includes('/rules?') ? request.respond({ status: 503, contentType: 'application/problem+json', body: '{"detail":"busy for a test"}' }) : request.continue()));
   await page.evaluate(() => { location.hash = '#/limit/api/path%3D%2Fsearch/0'; });
@@ -224,7 +224,7 @@ async function reloaded() {
   await until(page, '[aria-labelledby=insight] p', /verdict/i);
 }
 
-// A rule in shadow refuses nothing, and the page does not say that it does.
+// The page must not say that a rule in shadow refuses requests.
 async function shadowed() {
   const page = await open();
   await live(page);
@@ -241,13 +241,13 @@ async function shadowed() {
   await page.evaluate(() => { location.hash = '#/explain/quiet/report/monthly'; });
   await until(page, '.answer', /^Allowed now$/);
   await until(page, '.decision .badge', /^would refuse$/);
-  // Nobody is told apart by a value that the rule names.
+  // All callers of this rule have the value that the rule names. Blocking it would block everybody, so there is no button.
   await page.evaluate(() => { location.hash = '#/explain/quiet/path/%2Fsearch'; });
   await until(page, '#answer button', /^Reset its counters$/);
   assert.ok(!(await textsOf(page, '#answer button')).some((name) => name.startsWith('Block')));
 }
 
-// An operator may need a minute to find the token.
+// An operator may need a minute to find the token. The page must not warn meanwhile.
 async function patience() {
   const page = await open(() => {
     const now = performance.now.bind(performance);
@@ -266,7 +266,7 @@ async function patience() {
     await page.waitForFunction(() => document.querySelector('dialog').open);
   }
   await page.evaluate(() => window.skip(60_000));
-  // The page looks once a second whether the server is silent.
+  // The page checks once a second whether the server is silent.
   await new Promise((done) => setTimeout(done, 2_500));
   await page.type('dialog input', options.token);
   await page.keyboard.press('Enter');
@@ -274,7 +274,7 @@ async function patience() {
   assert.deepEqual(await page.evaluate(() => window.alarms.filter((text) => text !== '')), []);
 }
 
-// Runs in a page of another site. Returns what it could do.
+// Runs in a page of another site. Returns the result of each attempt.
 async function attack(admin) {
   const block = JSON.stringify({ key: 'user_id', value: 'attacked', for: '10m' });
   const tried = (what) => what.then((answer) => `${answer.type} ${answer.status}`, () => 'refused');
@@ -313,8 +313,8 @@ async function attack(admin) {
   return results;
 }
 
-// A page of another site can read and change nothing, and shows this page in no frame. A name that its owner points to this machine
-// (DNS rebinding) is no name of this server.
+// A page of another site can read and change nothing, and cannot show this page in a frame. The server also refuses requests for
+// a foreign name that points to this machine (DNS rebinding).
 async function strangers() {
   const metric = async (reason) => {
     const text = await (await fetch(`${admin}/metrics`)).text();
@@ -339,7 +339,7 @@ async function strangers() {
   site.close();
 }
 
-// What the page keeps, in bytes: its data, which are objects, lists, texts and numbers, and the code that the browser has made of its scripts.
+// Returns the bytes of data (objects, lists, texts, numbers) that the page keeps, and of code that the browser made of its scripts.
 async function kept(client) {
   let text = '';
   const add = ({ chunk }) => { text += chunk; };
@@ -350,16 +350,16 @@ async function kept(client) {
   const bytes = { data: 0, code: 0 };
   for (let at = 0; at < nodes.length; at += fields.length) {
     const kind = types[nodes[at + fields.indexOf('type')]];
-    // What is native belongs to the browser, for example its list of requests.
+    // Native nodes belong to the browser, for example its list of requests.
     if (kind !== 'native') bytes[kind === 'code' ? 'code' : 'data'] += nodes[at + fields.indexOf('self_size')];
   }
   return bytes;
 }
 
-// The updates of an hour arrive 60 times as fast. What the page keeps stays the same, and so does the document. The browser
-// compiles parts of the scripts again and again, so its code is printed, but not compared.
+// The updates of an hour arrive 60 times as fast. Neither the data of the page nor the document may grow. The browser compiles
+// parts of the scripts again and again, so the size of the code is printed, but not compared.
 async function flat() {
-  // Each update is one JSON text.
+  // Each update is one call of JSON.parse, so these calls are counted.
   const page = await open(() => {
     const parse = JSON.parse;
     window.updates = 0;

@@ -13,7 +13,6 @@ use tempfile::TempDir;
 
 use crate::support::DEADLINE;
 
-/// The output of a command, and its exit code.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Output {
     pub(crate) code: i32,
@@ -80,7 +79,7 @@ fn run(command: &mut Command) -> Output {
     Output { code, stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-/// Sends a signal to a process of the test.
+/// Sends a signal to a process that the test started. `name` has no SIG, for example `HUP`.
 pub(crate) fn signal(id: u32, name: &str) {
     let status = Command::new("sh").args(["-c", r#"kill -"$1" "$2""#, "sh", name, &id.to_string()]).status();
     assert!(status.is_ok_and(|status| status.success()), "the signal {name} cannot be sent to {id}");

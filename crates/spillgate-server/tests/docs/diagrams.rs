@@ -26,8 +26,7 @@ pub(crate) fn memory_bucket() -> String {
     svg.finish()
 }
 
-/// Draws one request to the Redis store. The script returns states, and from them the kernel (the decision code in
-/// spillgate-core) computes the answer.
+/// Draws one request to the Redis store. The script returns states, from which the kernel computes the answer.
 pub(crate) fn script() -> String {
     let mut svg = Svg::new(880, 270);
     let parts = [
@@ -51,7 +50,7 @@ pub(crate) fn script() -> String {
     svg.finish()
 }
 
-/// Draws how several takes (requests for units) that arrive together share one command to Redis.
+/// Draws how several takes that arrive together share one command to Redis.
 pub(crate) fn one_call() -> String {
     let mut svg = Svg::new(880, 210);
     for number in 0..5 {

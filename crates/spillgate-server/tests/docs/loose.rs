@@ -39,15 +39,14 @@ fn match_line(shown: &str, printed: &str) -> bool {
     rest.ends_with(end)
 }
 
-/// A number after one of these texts is a time. A process id also differs from run to run, so it is treated as a time.
+/// A number after one of these texts is a time. Process ids also differ from run to run, so they are treated as times.
 const BEFORE: [&str; 8] =
     ["retry_after_ms\":", "reset_after_ms\":", "delay_ms\":", "retry-after: ", "-reset: ", ";t=", "_ms=", "\"pid\":"];
-/// Units. A number before a unit is a time.
+/// A number before one of these units is a time.
 const UNITS: [&str; 7] = ["ns", "us", "ms", "s", "m", "h", "µs"];
 
-/// Returns the line with `#` instead of each time. The addresses `0.0.0.0` and `localhost` become
-/// `127.0.0.1`. A clock can be ahead of another clock in one run and behind it in the next run, so `ahead of` becomes
-/// `behind`.
+/// Returns the line with `#` instead of each time. The addresses `0.0.0.0` and `localhost` become `127.0.0.1`. The
+/// server's clock can be ahead of the clock of Redis in one run and behind in the next, so `ahead of` becomes `behind`.
 fn without_times(line: &str) -> String {
     let line = line.replace("0.0.0.0", "127.0.0.1").replace("localhost", "127.0.0.1").replace("ahead of", "behind");
     let (mut text, mut rest) = (String::new(), &*line);

@@ -1,6 +1,4 @@
 //! Makes the table of all metrics from `/metrics` of real servers, and checks that the pages name no other metric.
-//!
-//! A table that is written by hand would miss new metrics.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -18,7 +16,7 @@ use crate::support::{eventually, http, root};
 struct Family {
     help: String,
     kind: String,
-    /// The labels of the metric. A label whose values come from the rules has no values here.
+    /// The labels of the metric, with their values. A label whose values come from the rules has no values here.
     labels: BTreeMap<String, Vec<String>>,
 }
 
@@ -27,7 +25,7 @@ const OF_RULES: [&str; 3] = ["domain", "limit", "rule"];
 /// Labels with too many values for the table, or with a value that changes with each version.
 const NOT_LISTED: [&str; 2] = ["le", "version"];
 
-/// All metrics. Some of them exist only with a snapshot, and others only with a shared store, so two servers are started.
+/// All metrics. Some exist only with a snapshot, and others only with a shared store, so two servers are started.
 static FAMILIES: LazyLock<BTreeMap<String, Family>> = LazyLock::new(|| {
     let (rules, folder) =
         (root().join("examples/quickstart.yaml"), TempDir::new().expect("a temporary folder can be made"));
@@ -71,7 +69,6 @@ fn add(page: &str, families: &mut BTreeMap<String, Family>) {
     }
 }
 
-/// Returns the table of all metrics.
 pub(crate) fn table_of_all() -> String {
     let rows = FAMILIES.iter().map(|(name, family)| {
         let label = |(name, values): (&String, &Vec<String>)| {

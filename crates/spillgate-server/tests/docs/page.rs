@@ -10,7 +10,7 @@ use std::fs;
 
 use crate::support::root;
 
-/// A code block between two fences (lines that begin with three backticks), and its marks.
+/// A code block with its marks. The block is between two fences, which are lines that begin with three backticks.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Block {
     /// The line number of its first fence.
@@ -42,7 +42,7 @@ pub(crate) fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Returns the code blocks of a page.
+/// Returns the code blocks of the page `text`. `path` names the page in messages.
 pub(crate) fn blocks(path: &str, text: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut marks = Block::default();

@@ -1,5 +1,5 @@
-//! Draws the pictures of the book. Pictures of decisions show decisions that the library really made, with a clock that the
-//! test sets.
+//! Draws the pictures of the book. The decisions in them are real decisions of the library, with a clock that the test
+//! sets.
 //!
 //! The test fails if a committed picture differs from the drawn picture. If `WRITE_DOCS` is set, the test writes the drawn
 //! picture instead.
@@ -130,8 +130,8 @@ fn window_or_bucket() -> String {
     svg.finish()
 }
 
-/// Draws how much a token bucket admits if a client sends more than the limit. Also draws the bound B + s/T: B is the burst, s is
-/// the time since the start, and T is the time for one unit.
+/// Draws how much a token bucket admits if a client sends more than the limit. Also draws the bound B + s/T: B is the
+/// burst, s is the time since the start, and T is the time until one more unit is there.
 fn bound() -> String {
     let quota = Quota::token_bucket(10, seconds(10)).burst(5).build().expect("the quota is valid");
     let asked = ask(|_| &quota, (0, 30_000), 100);
@@ -159,7 +159,7 @@ fn bound() -> String {
     svg.finish()
 }
 
-/// Draws a limit that is lowered for a while and then restored. The units that were used stay used.
+/// Draws a limit that is lowered for a while and then restored. Units that were used stay used through both changes.
 fn cut_limit() -> String {
     let large = Quota::token_bucket(20, seconds(10)).build().expect("the quota is valid");
     let small = Quota::token_bucket(2, seconds(10)).build().expect("the quota is valid");
@@ -185,7 +185,7 @@ fn sketch_errors() -> String {
     ];
     let counter = Quota::sliding_window_counter(10, seconds(1)).build().expect("the quota is valid");
     let lines = quotas.into_iter().chain([("sliding_window_counter", counter, DARK)]);
-    // An octave (a factor of 2) of memory is 64 pixels wide, and a factor of 10 of errors is 22 pixels high.
+    // Twice the memory is 64 pixels further right, and ten times the errors is 22 pixels higher.
     let x = |octaves: f64| 120.0 + 64.0 * octaves;
     let y = |share: f64| 40.0 - 22.0 * share.log10().max(-10.0);
     let mut svg = Svg::new(880, 310);

@@ -20,10 +20,9 @@ use spillgate_testkit::free_port;
 use crate::support::process::Process;
 use crate::support::{eventually, root};
 
-/// The ports that occur in pages.
+/// The ports in the commands and texts of the pages.
 const PORTS: [u16; 5] = [8080, 8081, 6070, 6379, 8090];
 
-/// The state of a page that is being run.
 #[derive(Debug)]
 pub(crate) struct Session {
     folder: TempDir,
@@ -112,7 +111,6 @@ impl Session {
         }
     }
 
-    /// Runs a block of commands and returns their output.
     fn run_commands(&mut self, block: &Block) -> Result<String, String> {
         let text = block.text.replace("cargo run --release --", "spillgate");
         let (mut printed, mut script, mut code) = (String::new(), String::new(), 0);
@@ -168,7 +166,6 @@ impl Session {
         self.servers.insert(port, process);
     }
 
-    /// Runs a script. Returns its exit code and its output.
     fn bash(&self, script: &str) -> (i32, String) {
         let script = format!("exec 2>&1\nset -eu -o pipefail\n{}", self.to_free_ports(script));
         let mut command = self.command("bash");
@@ -202,8 +199,7 @@ impl Session {
         command
     }
 
-    /// Returns the folder of the programs that `write_program` writes. This folder is in the folder of the
-    /// page's files.
+    /// Returns the folder for the programs of `write_program`. It is inside the folder of the page's files.
     fn bin(&self) -> PathBuf {
         self.folder.path().join(".bin")
     }

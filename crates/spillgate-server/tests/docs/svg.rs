@@ -34,7 +34,6 @@ impl Svg {
         self.add(&format!(r#"{line} stroke-dasharray="4 3"/>"#));
     }
 
-    /// Draws an arrow.
     pub(crate) fn arrow(&mut self, from: (f64, f64), to: (f64, f64)) {
         self.line(from, to, DARK);
         let (dx, dy) = (to.0 - from.0, to.1 - from.1);
@@ -53,7 +52,7 @@ impl Svg {
         self.add(&format!(r#"<rect x="{x:.1}" y="{y:.1}" width="{w:.1}" height="{h:.1}" fill="{color}"/>"#));
     }
 
-    /// Draws a box with lines of text in its middle.
+    /// Draws a box with centred lines of text.
     pub(crate) fn labelled(&mut self, at: (f64, f64), size: (f64, f64), color: &str, lines: &[&str]) {
         let ((x, y), (w, h)) = (at, size);
         let shape = format!(r#"<rect x="{x:.1}" y="{y:.1}" width="{w:.1}" height="{h:.1}" rx="4" fill="{color}""#);

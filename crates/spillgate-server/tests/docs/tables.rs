@@ -15,7 +15,6 @@ use super::metrics;
 use super::page::read;
 use crate::support::root;
 
-/// A function that makes the text of a table.
 type Make = fn() -> String;
 
 /// The tables. Each entry has the page, the name of the table, and the function that makes the table.
@@ -49,7 +48,7 @@ fn generated_tables_are_those_of_the_code() {
     }
 }
 
-/// Returns a Markdown table.
+/// Returns a Markdown table. A `|` in a cell is escaped.
 pub(crate) fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
     let mut text = format!("| {} |\n|{}\n", head.join(" | "), "---|".repeat(N));
     for row in rows {
@@ -96,8 +95,7 @@ fn settings() -> String {
 fn properties(pointer: &str) -> String {
     let schema: Value = serde_json::from_str(spillgate::rules::SCHEMA).expect("the schema is JSON");
     let properties = schema.pointer(pointer).and_then(Value::as_object).expect("the schema has properties here");
-    // The JSON parser sorts the properties by name. Here they get the order again that they have in the text of the
-    // schema.
+    // The JSON parser sorts the properties by name, so their order in the text of the schema is restored here.
     let section = pointer.trim_end_matches("/properties").rsplit('/').next().unwrap_or_default();
     let begin = spillgate::rules::SCHEMA.find(&format!("\n    \"{section}\": {{")).map_or(0, |at| at + section.len());
     let mut properties: Vec<_> = properties.iter().collect();
@@ -113,7 +111,7 @@ fn properties(pointer: &str) -> String {
     table(["key", "value", "meaning"], rows)
 }
 
-/// Describes the values that a property of the schema can have.
+/// Describes in words which values a property of the schema can have.
 fn values(property: &Map<String, Value>) -> String {
     let reference = |value: &Map<String, Value>| {
         let name = value.get("$ref")?.as_str()?.rsplit('/').next()?;

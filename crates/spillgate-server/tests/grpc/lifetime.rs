@@ -24,7 +24,6 @@ descriptors:
     rate_limit: {unit: hour, requests_per_unit: 4000000}
 ";
 
-/// Returns whether the server has closed the connection.
 fn closed(stream: &mut TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     let mut buffer = [0; 1024];
@@ -72,7 +71,7 @@ async fn an_idle_connection_is_closed_and_its_client_connects_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn draining_loses_no_request() {
     for round in 0..5 {
-        // No other program gets this port, so it is closed when the server has ended.
+        // No other program gets this port. So a connection to it fails when the server has ended.
         let listen = Listen::Tcp(([127, 0, 0, 1], spillgate_testkit::free_port()).into());
         let mut server = TestServer::start_with(&[RULES], Setup { listen, ..Setup::default() });
         let (answered, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
@@ -129,7 +128,6 @@ fn http_server(limits: Limits, release: Arc<AtomicBool>) -> (std::net::SocketAdd
     (address, server, metrics)
 }
 
-/// Sends one HTTP/1 request on a new connection, and returns the answer as text.
 async fn get_once(address: std::net::SocketAddr, path: &str) -> String {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();

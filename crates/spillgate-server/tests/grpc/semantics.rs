@@ -1,7 +1,7 @@
 //! Tests of the answers of the gRPC method `ShouldRateLimit`. Each test checks one rule about these answers.
 //!
-//! Envoy refuses or allows a request because of the code in an answer. It shows the other fields to the client. With a
-//! wrong field, Envoy would decide wrongly, or tell the client wrong numbers.
+//! The code in an answer tells Envoy to refuse or allow the request, and Envoy shows the other fields to its client.
+//! With a wrong field, Envoy would decide wrongly, or tell the client wrong numbers.
 
 use spillgate::rules::{Rules, RulesFile};
 use spillgate_grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code::{self, Ok, OverLimit};
@@ -416,7 +416,7 @@ async fn the_global_shadow_mode_allows_everything_and_shows_which_limits_are_ove
         let both = [descriptor(&[("user", "7")]), descriptor(&[("tenant", "a")])];
         for call in 0..15_u32 {
             let (code, left) = if call < 10 { (Ok, 9 - call) } else { (OverLimit, 0) };
-            // The request is allowed. So each limit that has enough units left is charged.
+            // The request is allowed, so each limit that has enough units left is charged.
             assert_eq!(asked(&mut client, &both).await, (Ok, vec![(Ok, 19 - call), (code, left)]), "call {call}");
         }
         assert_eq!((server.metrics.requests(true), server.metrics.requests(false)), (15, 0));

@@ -1,6 +1,6 @@
 //! Tests of three parts of the gRPC listener: health, reflection and Unix sockets.
 //!
-//! Orchestrators and debugging tools depend on these parts. The health of the server must agree with its readiness.
+//! Orchestrators and debugging tools depend on these parts, and the reported health must agree with the readiness.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};

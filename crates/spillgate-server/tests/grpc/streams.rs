@@ -66,7 +66,6 @@ impl Raw {
         self.client.send_request(call.body(()).unwrap(), false).unwrap()
     }
 
-    /// Sends a gRPC call with its whole body, and returns the answer.
     pub(crate) async fn ask(&mut self, body: &[u8]) -> (Code, Option<RateLimitResponse>) {
         let (response, mut stream) = self.call(&GRPC).await;
         stream.send_data(Bytes::copy_from_slice(body), true).unwrap();

@@ -1,6 +1,5 @@
-//! Helpers for the tests of the gRPC listener: a server on a free port, and functions that build requests and summarize answers.
-//!
-//! The tests share these helpers, so that the code of each test shows only what the test checks.
+//! Helpers for the tests of the gRPC listener: a server on a free port, and functions that build requests and summarize
+//! answers.
 
 use std::cell::Cell;
 use std::io::Write as _;
@@ -111,7 +110,6 @@ impl TestServer {
         std::iter::from_fn(|| page.next(&self.metrics)).collect()
     }
 
-    /// Opens a new connection and sends `bytes` on it.
     pub(crate) fn send(&self, bytes: &[u8]) -> std::net::TcpStream {
         let mut stream = std::net::TcpStream::connect(self.address()).unwrap();
         // The write fails if the server has already closed the connection. The test checks later whether the connection
@@ -167,14 +165,13 @@ pub(crate) fn now_s() -> u64 {
     SystemClock::start().now().as_nanos() / 1_000_000_000
 }
 
-/// Runs a test of limits with windows of an hour or a day. If the test fails and an hour ended during the test, runs
-/// the test again. In this case, a new window with counts of zero had begun during the test, so the failure proves
-/// nothing.
+/// Runs a test of limits with windows of an hour or a day. If the test fails, and an hour ended during the test, runs
+/// the test again: a new window may have begun with counts of zero, so the failure proves nothing.
 pub(crate) async fn in_one_hour<F: Future<Output = ()> + 'static>(test: impl Fn() -> F) {
     again_if_changed(|| now_s() / 3600, test).await;
 }
 
-/// Runs `test`. If it fails and `hour` changed during the test, runs it again.
+/// Runs `test`, and runs it again if it fails and `hour` has changed meanwhile.
 async fn again_if_changed<F: Future<Output = ()> + 'static>(hour: impl Fn() -> u64, test: impl Fn() -> F) {
     let tasks = tokio::task::LocalSet::new();
     loop {

@@ -65,8 +65,8 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// Returns the message of a call. `side` is `alone` or `together`. This text is in each value of the message, so that
-/// the calls sent one by one and the calls sent together have separate counters.
+/// Returns the message of a call. `side` is `alone` or `together`, and is a part of each value in the message. So calls
+/// that are sent one by one and calls that are sent together have separate counters.
 fn body(side: &str, call: &Call) -> Vec<u8> {
     let asked = match call {
         Call::Asks(asked) => &asked[..],

@@ -65,7 +65,6 @@ impl Attack {
         }
     }
 
-    /// Waits until the honest client has been served `times` more times.
     pub(crate) fn wait_served(&self, times: u64) {
         let before = self.served.load(Ordering::SeqCst);
         let end = Instant::now() + DEADLINE;
@@ -96,7 +95,6 @@ impl Attack {
         assert_eq!(panics, Some(0), "the server panicked: {:?}", self.spillgate.process.stderr());
     }
 
-    /// Returns the value of a counter at `/metrics` of the admin listener.
     pub(crate) fn metric(&self, name: &str) -> Option<u64> {
         let metrics = self.metrics();
         let line = metrics.lines().find_map(|line| line.strip_prefix(name))?;
@@ -186,7 +184,6 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Returns a random number below `bound`.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound.max(1) as u64) as usize
     }

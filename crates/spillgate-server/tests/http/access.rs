@@ -18,7 +18,6 @@ pub(crate) const WRITE_HEADER: (&str, &str) = ("x-spillgate-admin", "1");
 const WRITE: &str = "the-write-token-of-this-test";
 const READ: &str = "the-read-token-of-this-test";
 
-/// The header fields of a request.
 pub(crate) type Headers<'h> = &'h [(&'h str, &'h str)];
 
 /// Returns a valid body for a route, and the status of its answer if the request is permitted.
@@ -90,8 +89,9 @@ fn the_reference_has_every_route_and_what_it_needs() {
     }
 }
 
-/// Each row of the table is a way to show a token: its name, the address of the caller, the header field, and the statuses of
-/// routes that need to read and to write, with both tokens in the settings. 0 is the status of the permitted route.
+/// The ways to show a token. Each row has a name, the address of the caller, the header field, and the status of routes
+/// that need the right to read and the right to write. The settings have both tokens. 0 stands for the status that the
+/// route answers if the request is permitted.
 const WAYS: [(&str, &str, Option<&str>, u16, u16); 14] = [
     ("none", LOCAL, None, 401, 401),
     ("none, remote", REMOTE, None, 401, 401),
@@ -130,7 +130,7 @@ fn each_route_answers_each_token_as_its_kind_demands() {
             assert_eq!(reply.status, expected, "{method} {path}, {name}");
             assert_eq!(reply.header("www-authenticate"), (expected == 401).then_some("Bearer"));
             row.push_str(&format!("{:>15}", reply.status));
-            // Without a read token in the settings, its text is a wrong token.
+            // These settings have no read token, so the read token is a wrong token.
             let guarded = matches!(needs, Needs::Read | Needs::Write);
             let expected = if guarded && name.starts_with("read") { 401 } else { expected };
             assert_eq!(ask(&app, &one, method, path, peer, &headers).status, expected, "{method} {path}, {name}");
@@ -204,7 +204,7 @@ fn without_a_token_everybody_reads_and_only_this_machine_posts() {
                 let reply = ask(&app, &open, method, path, peer, &[("x-spillgate-admin", wrong)]);
                 assert_eq!(reply.status, without, "{method} {path} {wrong}");
             }
-            // A proxy on this machine makes every caller one of this machine.
+            // Behind a proxy on this machine, every caller seems to be local. So a forwarded request may not write.
             let expected = if method == "POST" { 403 } else { permitted };
             for name in ["forwarded", "x-forwarded-for"] {
                 let reply = ask(&app, &open, method, path, peer, &[WRITE_HEADER, (name, "for=203.0.113.9")]);

@@ -1,6 +1,6 @@
 //! Tests of the admin listener: its metrics, rules and resets.
 //!
-//! The tests of `access.rs` check that it refuses clients without the right to ask.
+//! `access.rs` tests that clients without the right to ask are refused.
 
 use std::collections::BTreeSet;
 
@@ -62,7 +62,7 @@ fn metrics_have_the_requested_format() {
     assert!(text.body.contains("\n# TYPE spillgate_requests_total counter\n"), "{}", text.body);
     assert!(!text.body.contains("# EOF"));
     let samples = |page: &Reply| -> Vec<String> {
-        // The figures of the process change between two pages.
+        // The metrics of the process change from scrape to scrape.
         let is_sample = |line: &&str| !line.starts_with('#') && !line.starts_with("process_");
         page.body.lines().filter(is_sample).map(str::to_owned).collect()
     };
@@ -77,7 +77,7 @@ fn samples_are_sorted_and_each_appears_once() {
     let series: Vec<_> = samples.iter().map(|line| line.rsplit_once(' ').expect("each sample has a value").0).collect();
     let unique: BTreeSet<_> = series.iter().collect();
     assert!(series.len() > 50 && unique.len() == series.len(), "{page}");
-    // The buckets of a histogram are in the order of their bounds, which is not that of their text.
+    // Histograms are left out: their buckets are sorted by the numbers of the bounds, not by their text.
     let others = series.iter().filter(|series| !series.contains("_duration_seconds_"));
     let others: Vec<_> =
         others.map(|series| series.split('{').next().map(|name| (name.trim_end_matches("_total"), *series))).collect();
@@ -152,12 +152,12 @@ fn the_text_of_a_large_rule_is_cut_at_the_end_of_a_line() {
     let rule = &answer["rules"][0];
     let shown = rule["text"].as_str().expect("it is a text");
     assert!(written.starts_with(&format!("{shown}\n")) && shown.len() > 15_000, "{shown}");
-    // Each line has lost two spaces, and the text has lost its last line end.
+    // Compared with the file, each line of `written` has lost two spaces, and the text has lost its last line end.
     let left_out = written.len() - shown.len() + 2 * (written.lines().count() - shown.lines().count());
     assert_eq!(rule["text_bytes_left_out"], left_out);
     let inner = app.admin(None, REMOTE, get("/rules?domain=large&rule=outer+%3E+inner%3D999")).json();
     assert_eq!(inner["rules"][0]["text"], r#"- {key: inner, value: "999"}"#);
-    // A program writes very long lines.
+    // Rules that a program writes can have very long lines.
     let note = "é".repeat(10_000);
     for begin in ["", "\n  ", "\r\n  ", "\r  "] {
         let text =
@@ -211,7 +211,7 @@ fn an_invalid_reset_is_answered_with_the_reason() {
     assert!(ask("nonsense").problem(400).contains("send JSON such as"));
 }
 
-/// The book names the routes of the admin listener. The book and the help of `admin_token_file` say which of them do not
+/// The book names the routes of the admin listener. The book and the help of `admin_token_file` say which routes do not
 /// need the token.
 #[test]
 fn book_and_help_name_the_routes_and_what_the_token_guards() {

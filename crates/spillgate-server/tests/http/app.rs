@@ -170,13 +170,13 @@ impl App {
         self.reply(async { self.http.answer(peer, request).await })
     }
 
-    /// Sends a request from `peer` to the admin listener.
+    /// Sends a request from `peer` to an admin listener with the write token `token`.
     pub(crate) fn admin(&self, token: Option<&str>, peer: &str, mut request: Request<Body>) -> Reply {
         request.extensions_mut().insert(ConnectInfo(Peer::Tcp(peer.parse().expect("`peer` is an address"))));
         self.admin_with(Access::new(token, None, vec![]).expect("the token is not empty"), request)
     }
 
-    /// Sends a request of an operator on this machine to the admin listener. No token is set.
+    /// Sends a request of an operator on this machine to an admin listener without a token.
     pub(crate) fn operate(&self, method: &str, path: &str, body: &Value) -> Reply {
         let peer = "127.0.0.1:4711";
         let request = Request::builder().method(method).uri(path).header("host", peer).header("x-spillgate-admin", "1");
@@ -189,12 +189,13 @@ impl App {
         self.reply(async { router.oneshot(request).await.expect("a router never fails") })
     }
 
-    /// Returns the router of an admin listener, whose users have the rights `access`. It has its own rate limits.
+    /// Returns the router of an admin listener, whose users have the rights `access`. Each router counts for its own
+    /// rate limits.
     pub(crate) fn admin_router(&self, access: Access) -> Router {
         admin::router(AdminState::new(Arc::clone(&self.service), access))
     }
 
-    /// Sends a request to a router. Returns the head of its reply: the body of a reply can have no end.
+    /// Sends a request to a router. Returns only the head of the reply, because the body may never end.
     pub(crate) fn head(&self, router: &Router, request: Request<Body>) -> Reply {
         self.reply(async {
             let response = router.clone().oneshot(request).await.expect("a router never fails");
@@ -222,10 +223,10 @@ impl App {
     {
         self.run(async {
             let (parts, mut body) = response.await.into_parts();
-            // An event stream ends only after an hour.
+            // An event stream ends only after an hour, so only its first message is read.
             let is_stream = parts.headers.get("content-type").is_some_and(|kind| kind == "text/event-stream");
             let body = if is_stream {
-                // A request for the head alone has taken the body away.
+                // `head` has removed the body.
                 let first = body.frame().await.map(|first| first.expect("no event fails"));
                 first.map_or_else(Bytes::new, |first| {
                     first.into_data().unwrap_or_else(|_| panic!("an event is no trailer"))

@@ -97,7 +97,8 @@ fn a_block_is_on_entries_of_any_descriptor_and_the_longest_one_counts() {
 #[test]
 fn a_block_on_a_long_value_compares_what_chooses_the_counter() {
     let app = App::new();
-    // The setting `limits.value` is 1,024 bytes. A cut after 1,024 bytes would divide the last character of `same`.
+    // The setting `limits.value` is 1,024 bytes. A cut there would divide the last character of `same`, so the value is
+    // cut one byte earlier.
     let same = format!("{}\u{e9}", "v".repeat(1_023));
     let long = |end: &str| format!("{same}{end}");
     assert_eq!(check(&app, &json!([{"user_id": long("a")}]), 1).json()["remaining"], 2);
@@ -273,7 +274,7 @@ fn a_permit_that_is_held_can_be_renewed_and_released() {
     assert_eq!(["/v1/renew", "/v1/release"].map(|path| app.post(path, &lease).status), [200, 200]);
 }
 
-/// `/v1/hit` has no descriptors, so no entry of it can be blocked.
+/// A request to `/v1/hit` has no descriptors, so a block cannot match it.
 #[test]
 fn hits_with_their_own_limit_are_not_blocked() {
     let app = App::new();

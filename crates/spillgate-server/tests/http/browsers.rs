@@ -7,8 +7,8 @@ use crate::http::app::App;
 
 const TOKEN: (&str, &str) = ("authorization", "Bearer the-write-token-of-this-test");
 
-/// Each case says whether a request with these header fields is permitted without a token in the settings, and with the right
-/// token.
+/// Each case has header fields, and says whether such a request is permitted: first without a token in the settings,
+/// then with a token in the settings that the request shows.
 const CASES: [(&str, Headers<'_>, bool, bool); 29] = [
     ("address", &[("host", "127.0.0.1:6070")], true, true),
     ("IPv6 address", &[("host", "[::1]:6070")], true, true),
@@ -103,8 +103,9 @@ fn a_page_of_another_site_gets_nothing() {
 #[test]
 fn a_form_of_another_site_writes_nothing() {
     let app = App::new();
-    // What a browser sends for a form and for a request that needs no question before it (fetch with no-cors): any of these
-    // content types, and no header field of the page. An old browser sends neither `Origin` nor `Sec-Fetch-Site`.
+    // Without a preflight request, a page of another site can send only forms and simple requests (fetch with no-cors).
+    // They have one of these content types, and no header field that the page chooses. An old browser sends neither
+    // `Origin` nor `Sec-Fetch-Site`.
     let kinds = ["application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/plain"];
     let origins: [Headers<'_>; 4] = [
         &[("origin", "http://evil.example"), ("sec-fetch-site", "cross-site")],
@@ -118,7 +119,8 @@ fn a_form_of_another_site_writes_nothing() {
             let status = ask(&app, &access(None, None, &[]), method, path, LOCAL, &headers).status;
             assert_eq!(status, 403, "{method} {path} {headers:?}");
         }
-        // The question of a browser before a request with such a header field is not answered with yes.
+        // Before a request with the header field `x-spillgate-admin`, a browser asks by a preflight request (OPTIONS).
+        // The server does not permit it.
         let question = [
             ("host", "localhost:6070"),
             ("origin", "http://evil.example"),
@@ -185,7 +187,8 @@ fn every_answer_has_the_header_fields_that_protect_browsers() {
     assert!(seen.is_superset(&[200, 401, 403].into()), "{seen:?}");
 }
 
-/// Random names from pieces that parsers mix up. A name that is permitted must be one of this server, as the browser reads it.
+/// The names are random sequences of pieces that confuse parsers. If the server permits a name, a browser must read it
+/// as a name of this server.
 #[test]
 fn no_random_name_passes_as_a_name_of_this_server() {
     const PIECES: [&str; 18] = [
@@ -217,7 +220,7 @@ fn no_random_name_passes_as_a_name_of_this_server() {
         for origin in [None, Some(format!("http://{host}"))] {
             let mut headers = vec![("host", host.as_str())];
             headers.extend(origin.as_deref().map(|origin| ("origin", origin)));
-            // So the rate limit refuses nothing.
+            // Time passes, so that the rate limit refuses nothing.
             app.clock.advance(std::time::Duration::from_millis(20));
             if matches!(app.head(&router, request("GET", "/rules", LOCAL, &headers)).status, 400 | 403) {
                 continue;

@@ -1,4 +1,4 @@
-//! Tests of `GET /events` with a clock that only the test changes: what ticks have, and when a stream ends.
+//! Tests of `GET /events` with a clock that only the test changes: what a tick contains, and when a stream ends.
 //!
 //! The tests of `tests/events.rs` use real sockets.
 
@@ -140,7 +140,7 @@ fn a_stream_that_joins_gets_all_limits_first() {
     assert_eq!(tick(&app, &mut late)["limits"], json!([]));
 }
 
-/// Returns the tick of the first message, which has more than a tick.
+/// Returns the tick at the beginning of a message that has several events.
 fn tick_of(app: &App, body: &mut Body) -> Value {
     events(&message(app, body).expect("a stream has events")).remove(0).1
 }
@@ -213,7 +213,7 @@ fn a_stream_that_is_far_behind_ends_and_keeps_no_ticks() {
     for _ in 0..17 {
         assert!(message(&app, &mut other).is_some());
     }
-    // Sixteen ticks came, and the ring has them all.
+    // `late` is sixteen ticks behind, and the ring buffer of the server still has all of them.
     for _ in 0..16 {
         assert!(message(&app, &mut late).is_some());
     }
@@ -248,7 +248,7 @@ fn the_streams_of_an_address_and_of_all_are_bounded() {
     }
     assert!(streams.iter().all(|(status, _)| *status == 200));
     assert_eq!(gauge(), 64);
-    // A client with a network of IPv6 addresses has as many streams as one with an address.
+    // A client with a whole network of IPv6 addresses may open as many streams as a client with one address.
     streams.truncate(50);
     let of_network = |index: usize| {
         let address = format!("[2001:db8::{index:x}]:1");
@@ -267,7 +267,7 @@ fn the_streams_of_an_address_and_of_all_are_bounded() {
     assert_eq!(open(&app, &state, peer(9)).0, 200);
     streams.clear();
     assert_eq!(gauge(), 0);
-    // The last tick found that no stream was open. A new stream gets ticks again.
+    // During this time, a tick finds no open stream. A stream that is opened later gets ticks nevertheless.
     app.run(async { tokio::time::sleep(Duration::from_secs(5)).await });
     let mut body = stream(&app, &state);
     assert!(message(&app, &mut body).is_some() && message(&app, &mut body).is_some());

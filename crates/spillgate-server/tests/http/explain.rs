@@ -39,7 +39,8 @@ fn check(app: &App, descriptors: &Value, cost: u64) -> Reply {
     app.post("/v1/check", &json!({"domain": "api", "descriptors": descriptors, "cost": cost}).to_string())
 }
 
-/// Returns the metrics that count requests. Others change by themselves, for example when an expired state is removed.
+/// Returns the metrics that count requests. Other metrics can change without a request, for example when an expired
+/// state is removed.
 fn metrics(app: &App) -> Vec<String> {
     let request = Request::get("/metrics").body(Body::empty()).expect("the request is valid");
     let page = app.admin(None, LOCAL, request).body;
@@ -254,7 +255,8 @@ fn a_descriptor_that_is_refused_because_no_rule_matches_is_explained() {
     explains_what_comes(&app, &json!([{"user_id": "7"}, {"unknown": "1"}]), 1);
 }
 
-/// Rules can have thousands of wildcards that fit one long value. The answer has the first steps, and the beginning of the value.
+/// One long value can match thousands of wildcards in the rules. The answer has only the first steps, and the beginning
+/// of the value.
 #[test]
 fn an_explanation_has_a_bounded_size_whatever_the_rules_and_values() {
     let app = App::new();
@@ -275,7 +277,7 @@ fn an_explanation_has_a_bounded_size_whatever_the_rules_and_values() {
     assert_eq!(found["steps"].as_array().map(Vec::len), Some(1_000));
     assert_eq!(found["steps_left_out"], 800);
     assert_eq!(found["steps"][0]["value"].as_str().map(str::len), Some(1_024), "a value is cut to limits.value");
-    // Each step also has its wildcard. Without the bounds, the values alone would have 108 MB.
+    // Each step also has its wildcard. Without the bounds, the values alone would take 108 MB.
     assert!(long.body.len() < 4_000_000, "{}", long.body.len());
 }
 
@@ -304,7 +306,7 @@ fn costs_of_any_size_are_explained() {
     }
 }
 
-/// Explanations and peeks run beside requests. In the end, exactly the limit was admitted.
+/// Explanations and peeks run at the same time as requests. In the end, exactly the limit was admitted.
 #[test]
 fn explanations_beside_requests_take_nothing() {
     let app = App::new();

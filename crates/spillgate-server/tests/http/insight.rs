@@ -108,7 +108,6 @@ fn a_reload_keeps_the_insight_of_limits_that_have_not_changed() {
     assert_eq!((requests("user_id"), requests("remote_address")), (Some(1), Some(0)));
 }
 
-/// Gives the service other rules.
 fn reload(app: &App, text: String) {
     let rules = Rules::parse(&[RulesFile { name: "rules/api.yaml".into(), text }]).expect("the rules are valid");
     app.service.replace_rules(rules);
@@ -135,7 +134,7 @@ fn samples_never_have_more_callers_than_the_settings_allow() {
         let rule = |index| format!("  - key: k{index}\n    rate_limit: {{unit: hour, limit: 5}}\n");
         format!("domain: api\ndescriptors:\n{}", (0..limits).map(rule).collect::<String>())
     };
-    // One limit has a large sample. Then there are more limits, and all samples have to be smaller.
+    // A single limit has a large sample. The more limits there are, the smaller each sample has to be.
     for limits in [1, 3, 16, 31, 40] {
         reload(&app, rules(limits));
         for index in 0..limits {
@@ -147,7 +146,7 @@ fn samples_never_have_more_callers_than_the_settings_allow() {
         let callers = |limit: &Value| limit["reading"]["spans"][2]["sampled"]["callers"].as_array().map_or(0, Vec::len);
         let watched = page["limits"].as_array().expect("it is a list");
         let sum: usize = watched.iter().map(callers).sum();
-        // A sample has room for a quarter more callers.
+        // A sample may have a quarter more callers than its size, so all together have at most 2,500 instead of 2,000.
         assert!(sum <= 2_500, "{limits} limits have {sum} callers");
         let unwatched = page["server"]["unwatched_limits"].as_u64();
         assert_eq!(unwatched, Some((limits - watched.len()) as u64));

@@ -1,5 +1,5 @@
-//! Compares a suggestion of `GET /insight` with the OpenAPI file. Insight makes suggestions only after some minutes, so this
-//! test needs a clock that it can set. The module `openapi` checks all other answers.
+//! Compares a suggestion of `GET /insight` with the OpenAPI file. Insight suggests limits only after some minutes, so
+//! this test sets the clock itself. The module `openapi` checks all other answers.
 
 use std::time::Duration;
 

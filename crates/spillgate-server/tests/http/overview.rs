@@ -221,7 +221,7 @@ fn a_reload_keeps_the_history_of_limits_that_stay() {
     assert_eq!(column(&after, "allowed"), [json!([]), json!([1])], "the new limit has no history yet");
     end_step(&app);
     assert_eq!(column(&overview(&app), "allowed"), [json!([0]), json!([1, 1])]);
-    // A limit that was away begins again, as its counters do.
+    // A limit that was removed and comes back has an empty history, and its counters begin at zero.
     reload(&app, &rules(a));
     assert_eq!(column(&overview(&app), "allowed"), [json!([])]);
 }

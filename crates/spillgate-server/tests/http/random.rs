@@ -17,7 +17,7 @@ fn post(path: &str, body: &str) -> Reply {
     APP.with(|app| app.get_or_init(App::new).post(path, body))
 }
 
-/// Words that have a meaning in request bodies. A random body with such words passes many checks before a check refuses it.
+/// Words that have a meaning in request bodies. With them, a random body passes many checks until one refuses it.
 const KNOWN: &[&str] = &[
     "domain",
     "descriptors",

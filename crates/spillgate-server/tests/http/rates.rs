@@ -16,7 +16,7 @@ fn get(app: &App, router: &Router, path: &str, peer: &str, headers: Headers<'_>)
     app.head(router, request("GET", path, peer, headers))
 }
 
-/// Returns how many requests are permitted until the first one that is not.
+/// Returns how many requests are permitted before the first refusal.
 fn permitted(app: &App, router: &Router, path: &str, peer: &str, headers: Headers<'_>) -> usize {
     (0..500).take_while(|_| get(app, router, path, peer, headers).status == 200).count()
 }
@@ -44,7 +44,7 @@ fn an_address_gets_50_requests_a_second_and_200_at_once() {
 fn requests_that_are_not_permitted_take_nothing_from_those_that_are() {
     let app = App::new();
     let router = app.admin_router(access(None, None, &[]));
-    // A page of another site in the browser of an operator.
+    // These requests come from a page of another site, in the browser of an operator.
     for _ in 0..500 {
         let page = [("host", "localhost"), ("sec-fetch-site", "cross-site")];
         assert_eq!(get(&app, &router, "/openapi.json", LOCAL, &page).status, 403);
@@ -59,7 +59,7 @@ fn requests_that_are_not_permitted_take_nothing_from_those_that_are() {
     assert!(wrong[..20].iter().all(|reply| reply.status == 401));
     assert!(wrong[20..].iter().all(|reply| reply.status == 429 && reply.header("retry-after") == Some("60")));
     assert_eq!(get(&app, &router, "/metrics", REMOTE, &[WRONG]).status, 401, "another address has its own count");
-    // The right tokens behind the same address do not suffer, and each has its own limit.
+    // Requests from the same address with a right token are still permitted, and each token has its own limit.
     assert_eq!(permitted(&app, &router, "/openapi.json", LOCAL, &[RIGHT]), 200);
     assert_eq!(permitted(&app, &router, "/openapi.json", LOCAL, &[READ]), 200);
     assert_eq!(permitted(&app, &router, "/metrics", LOCAL, &[READ]), 200);

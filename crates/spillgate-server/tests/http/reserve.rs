@@ -12,7 +12,6 @@ use spillgate_service::ServiceOptions;
 
 use crate::http::app::{App, Reply, options};
 
-/// The life of a reservation in these tests.
 const LIFE: Duration = Duration::from_secs(60);
 
 fn reserve(app: &App, descriptors: &Value, estimate: u64) -> Reply {
@@ -151,7 +150,6 @@ fn limits_without_units_and_bad_bodies_are_explained() {
 }
 
 impl App {
-    /// Returns a reservation id of this server.
     fn an_id(&self) -> String {
         reserved(self, &json!([{"tokens": "red"}]), 1)
     }

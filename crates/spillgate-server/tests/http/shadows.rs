@@ -1,6 +1,7 @@
 //! Tests of `POST /shadow` and `GET /shadows` on the memory store.
 //!
-//! A shadow switch has to do what `shadow_mode: true` of a rule does, only for a time and without a reload.
+//! A shadow switch puts a rule into shadow for a time, without a reload. Its effect has to be that of `shadow_mode:
+//! true`.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -75,7 +76,6 @@ fn a_rule_in_shadow_counts_what_it_would_refuse() {
     assert_eq!((shadows(&app)["rules"].clone(), metric(&app, "spillgate_shadow_switches")), (json!([]), 0));
 }
 
-/// The answers of a rule with a switch are compared with those of a rule with `shadow_mode: true`.
 #[test]
 fn a_rule_in_shadow_answers_as_one_with_shadow_mode() {
     shadow_is_shadow_mode("", "", "");
@@ -102,8 +102,9 @@ fn a_rule_in_shadow_is_not_in_quota_mode() {
     shadow_is_shadow_mode("", "quota_mode: true, ", "");
 }
 
-/// Compares a rule with a switch with one that has `shadow_mode: true`. `domain` has options of the domain, `rule_option` one of
-/// the rule with a switch, and `limit` those of its limits.
+/// Compares the answers of two servers: on one, the rule has a shadow switch, and on the other `shadow_mode: true`.
+/// `domain` has options of the domain, `rule_option` an option of the rule with the switch, and `limit` options of the
+/// rule's limits.
 fn shadow_is_shadow_mode(domain: &str, rule_option: &str, limit: &str) {
     let text = |mode: &str| {
         format!(
@@ -183,7 +184,7 @@ fn a_switch_never_turns_the_mode_of_a_rules_file_off() {
     assert_eq!(shadow(&app, &json!({"rule": rule("shadowed"), "on": false})).status, 404);
 }
 
-/// The rules for limits that do not come from rules stay the same: they are no rules.
+/// A refusal that comes from no rule, for example because of `deny_unmatched`, is not affected by shadow switches.
 #[test]
 fn limits_of_no_rule_are_not_in_shadow() {
     let app = App::with(options(), ServiceOptions { deny_unmatched: true, ..ServiceOptions::default() });

@@ -1,5 +1,5 @@
-//! Servers that are wrong, slow or hostile. The command ends, says what is wrong and where, and prints nothing that a terminal
-//! obeys.
+//! Tests of `spillgate insight` with servers that are wrong, slow or hostile. The command must end, say what is wrong
+//! and where, and print nothing that a terminal obeys.
 
 use std::io::{BufRead as _, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -41,7 +41,6 @@ fn assert_clean(output: &Output, what: &str) {
     assert!(!output.stdout.contains(obeyed) && !output.stderr.contains(obeyed), "{what}: {output:?}");
 }
 
-/// Returns an answer of a real server.
 fn real_page(folder: &Folder) -> Value {
     let server = Spillgate::serve(&folder.path("rules.yaml"), &["--insight-keys=plain"]);
     ask(&server, "ann", 4, 1);
@@ -85,7 +84,8 @@ fn no_text_of_a_server_is_obeyed_by_the_terminal() {
 fn a_caller_cannot_look_like_several() {
     let folder = Folder::new(&[("rules.yaml", RULES)]);
     let server = Spillgate::serve(&folder.path("rules.yaml"), &["--insight-keys=plain"]);
-    // Two units are refused. The counts of the list of callers are halved every ten minutes, and one unit would become zero.
+    // Two units are refused, because the counts of the list of callers are halved every ten minutes, and a single unit
+    // would become zero.
     ask(&server, r#"a" 99.0 %, "user=victim"#, 4, 1);
     let output = folder.run_with(&["insight", &format!("--admin=http://{}", server.admin())], &[]);
     assert!(output.stdout.contains("last 1h: 4 requests, 50.0 % refused; 1 caller, 1 refused"), "{output:?}");

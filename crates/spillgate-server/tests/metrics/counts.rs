@@ -16,10 +16,10 @@ fn of_limit(page: &Page, name: &str, rule: &str, limit: &str, outcome: &str) -> 
     page.sum(name, &labels[..if outcome.is_empty() { 3 } else { 4 }])
 }
 
-/// Sends the same requests over a protocol, and checks all counts.
 fn every_outcome_is_counted(server: &Spillgate, via: Via) {
     via.send(server, &[("two", "a")], 2);
-    // This take uses the whole limit of 3 and 3 of 10, so only the first limit has more than a fifth left.
+    // This take uses the last of the 3 units of `daily`, so `daily` is counted as nearly used up. The limit of 10 units
+    // still has 7, which is more than a fifth.
     via.send(server, &[("two", "a")], 1);
     // `daily` refuses, and the other limit would have allowed the request.
     via.send(server, &[("two", "a")], 1);
@@ -28,7 +28,7 @@ fn every_outcome_is_counted(server: &Spillgate, via: Via) {
     }
     via.send(server, &[("shadow", "a")], 1);
     via.send(server, &[("shadow", "a")], 1);
-    // Both descriptors have one counter, so the request has one hit of 2 units.
+    // Both descriptors use the same counter, so the request has one hit of 2 units.
     via.send(server, &[("soft", "b"), ("soft", "b")], 1);
     via.send(server, &[("unknown", "a")], 1);
 
@@ -75,7 +75,7 @@ fn in_redis_every_outcome_is_counted_over_each_protocol() {
         let page = Page::of(server.admin());
         let (calls, requests) =
             (page.sum("spillgate_store_calls_total", &[]), page.sum("spillgate_store_call_requests_total", &[]));
-        // One request needs no call, because no rule matches it. Probes are calls too.
+        // One of the 10 requests needs no call, because no rule matches it. Probes of the store's health are calls too.
         assert!(calls >= 9 && requests >= calls, "{calls} calls, {requests} requests");
         assert!(page.sum("spillgate_store_duration_seconds_count", &[]) >= 9);
     }

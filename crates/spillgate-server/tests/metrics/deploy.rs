@@ -14,7 +14,7 @@ use crate::metrics::traffic::{RULES, Via, serve};
 use crate::support::redis::Redis;
 use crate::support::{eventually, root};
 
-/// Words of the query language that stand before or after a parenthesis with labels.
+/// Keywords of PromQL that can stand next to a list of labels in parentheses.
 const GROUPINGS: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
 /// Labels that Prometheus adds to each metric, or that a recording rule keeps.
 const OF_PROMETHEUS: [&str; 3] = ["job", "instance", "le"];
@@ -74,7 +74,6 @@ fn each_recorded_series_is_used() {
     }
 }
 
-/// Returns the name and the expression of each recording rule and alert.
 fn rules() -> Vec<(String, String)> {
     let text = fs::read_to_string(folder().join("spillgate.rules.yml")).unwrap();
     let mut rules: Vec<(String, String)> = Vec::new();
@@ -102,7 +101,6 @@ fn dashboard() -> Value {
     serde_json::from_str(&fs::read_to_string(root().join("deploy/grafana/spillgate.json")).unwrap()).unwrap()
 }
 
-/// Returns the expressions of all panels.
 fn expressions() -> Vec<String> {
     let dashboard = dashboard();
     let panels = dashboard["panels"].as_array().unwrap();
@@ -110,7 +108,8 @@ fn expressions() -> Vec<String> {
     targets.map(|target| target["expr"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Returns the query of each variable that has one, and the label that gives its values.
+/// Returns the query of each variable of the dashboard that has a query, and the label that gives the variable its
+/// values.
 fn variables() -> Vec<(String, String)> {
     let dashboard = dashboard();
     let list = dashboard["templating"]["list"].as_array().unwrap();
@@ -153,7 +152,8 @@ fn named(expression: &str) -> (Vec<(String, Vec<String>)>, Vec<String>) {
     (metrics, groups)
 }
 
-/// Returns the names of all metrics of a server with Redis and of one with snapshots, after requests, each with its labels.
+/// Returns the names of all metrics, each with its labels. They come from a server with Redis and a server with
+/// snapshots, after some requests.
 fn served() -> BTreeMap<String, BTreeSet<String>> {
     let redis = Redis::start();
     let server = serve(RULES, &["--store", &redis.url(), "--store-expected-nodes", "1"]);
@@ -179,7 +179,7 @@ fn served() -> BTreeMap<String, BTreeSet<String>> {
 #[test]
 fn a_server_has_every_metric_and_label_that_the_files_name() {
     let mut served = served();
-    // Prometheus itself makes this series.
+    // Prometheus makes the series `up` itself.
     served.insert("up".to_owned(), BTreeSet::new());
     for (name, expression) in rules() {
         let kept = named(&expression).1;

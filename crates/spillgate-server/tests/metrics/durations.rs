@@ -45,7 +45,7 @@ fn a_page_is_consistent_while_requests_are_decided() {
                     let last = before.insert((name.clone(), labels.clone()), value).unwrap_or(0.0);
                     assert!(value >= last, "{name}{labels:?} fell from {last} to {value}");
                 }
-                // The listener limits how often a caller asks.
+                // The admin listener has rate limits of its own.
                 thread::park_timeout(Duration::from_millis(20));
             }
         });
@@ -53,7 +53,8 @@ fn a_page_is_consistent_while_requests_are_decided() {
         ended.store(true, Ordering::Relaxed);
     });
     let page = Page::of(server.admin());
-    // One in 16 of 600 requests is measured. With a chance of less than 1 in 10^15, none of them is.
+    // Each of the 600 requests is measured with a chance of 1 in 16. The chance that none is measured is less than 1 in
+    // 10^15.
     assert!((1..600).contains(&count_of(&page)), "{}", page.text);
     assert_eq!(page.sum("spillgate_limit_hits_total", &[("limit", "daily"), ("outcome", "allowed")]), 600);
 }

@@ -9,7 +9,7 @@ use crate::metrics::traffic::{RULES, Via, serve};
 use crate::support::eventually;
 use crate::support::redis::Redis;
 
-/// Runs the linter over a page, and returns what it says.
+/// Returns whether the linter accepts a page, and what it says about the page.
 fn lint(page: &str) -> (bool, String) {
     let mut command = Command::new(promtool());
     command.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -1,14 +1,13 @@
-//! Reads a page of metrics.
+//! Splits the lines of `/metrics` into names, labels and values.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use crate::support::http;
 
-/// The labels of one series.
+/// The values of the labels of one series, by the names of the labels.
 pub(crate) type Labels = BTreeMap<String, String>;
 
-/// A page of metrics: the name, the labels and the value of each line.
 #[derive(Debug)]
 pub(crate) struct Page {
     pub(crate) text: String,
@@ -16,14 +15,13 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// Reads the page of a server.
     pub(crate) fn of(admin: SocketAddr) -> Page {
         let text = http::get(admin, "/metrics", &[]).body;
         let lines = text.lines().filter(|line| !line.starts_with('#')).map(read).collect();
         Page { text, lines }
     }
 
-    /// Returns the sum of all series with this name that have these labels.
+    /// Returns the sum of all series with this name that have these labels. Panics if there is no such series.
     pub(crate) fn sum(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
         let has = |own: &Labels| labels.iter().all(|(label, value)| own.get(*label).is_some_and(|own| own == value));
         let found: Vec<f64> =

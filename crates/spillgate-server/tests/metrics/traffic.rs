@@ -12,7 +12,8 @@ use tonic::transport::Endpoint;
 use crate::support::http;
 use crate::support::spillgate::Spillgate;
 
-/// A rule with two limits, of which one has a name, and one rule for each other outcome. No window ends during a test.
+/// A rule with two limits, one of them with a name, and a rule for each other outcome. The windows are so long that
+/// none ends during a test.
 pub(crate) const RULES: &str = "
 domain: d
 descriptors:
@@ -24,14 +25,12 @@ descriptors:
   - {key: shadow, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 1}}
 ";
 
-/// Starts a server with these rules.
 pub(crate) fn serve(rules: &str, arguments: &[&str]) -> Spillgate {
     let file = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
     std::fs::write(file.path(), rules).unwrap();
     Spillgate::serve(file.path(), arguments)
 }
 
-/// A protocol over which a test sends requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Via {
     Grpc,
@@ -39,7 +38,7 @@ pub(crate) enum Via {
 }
 
 impl Via {
-    /// The label of the protocol.
+    /// The value of the label `protocol` in metrics.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Via::Grpc => "grpc",
@@ -56,7 +55,7 @@ impl Via {
     }
 }
 
-/// Sends one request over HTTP.
+/// Sends one request over HTTP, with a descriptor for each entry.
 pub(crate) fn check(server: SocketAddr, entries: &[(&str, &str)], cost: u32) {
     let one = |(key, value): &(&str, &str)| Value::from_iter([((*key).to_owned(), Value::from(*value))]);
     let descriptors: Vec<Value> = entries.iter().map(one).collect();

@@ -1,6 +1,7 @@
 //! Checks JSON against the schemas of an OpenAPI file.
 //!
-//! It knows only the keywords that the file uses. An unknown keyword is an error, so that no part of a schema is ignored.
+//! Only the keywords that the file uses are known. An unknown keyword is an error, so that no part of a schema is
+//! ignored.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! What whole seconds do to a burst needed.
+//! How much the burst that a caller needs changes if the log has only whole seconds.
 
 use proptest::prelude::*;
 use spillgate::Quota;
@@ -35,7 +35,7 @@ proptest! {
         let mut now_ms = 0;
         let exact: Vec<u64> = gaps_ms.iter().map(|gap| { now_ms += gap; now_ms }).collect();
         let cut: Vec<u64> = exact.iter().map(|ms| ms / 1_000 * 1_000).collect();
-        // The replay states this number in units.
+        // The replay says that a burst can be wrong by this number of units.
         let error = (limit as f64 / window_s as f64).ceil();
         let (exact, cut) = (burst_needed(&quota, &exact), burst_needed(&quota, &cut));
         prop_assert!((exact - cut).abs() <= error, "{exact} and {cut}, at most {error}");

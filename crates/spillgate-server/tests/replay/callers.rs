@@ -38,7 +38,7 @@ fn counted(log: &str) -> Vec<CallerCounts> {
 
 #[test]
 fn the_callers_of_a_limit_are_those_of_the_whole_log() {
-    // The log has two hours and a half, and callers with equal counts.
+    // The log covers two and a half hours, and some of its callers have equal counts.
     let log = log(6_000, 2_000, 7);
     let all = counted(&log);
     let by = |count: fn(&Counts) -> u64| {
@@ -79,7 +79,7 @@ fn callers_whose_names_begin_with_the_same_bytes_are_not_one_caller() {
     let limit = &found.runs[0].limits[0];
     let counts: Vec<_> = limit.callers.top_refused.iter().map(|caller| caller.counts.refused).collect();
     assert_eq!((counts, limit.longest_refusals.len()), (vec![3, 2], 2));
-    // One bound of names, so one name everywhere.
+    // All lists cut a name after the same number of bytes, so a caller has the same name everywhere.
     let names = limit.callers.top_refused.iter().map(|caller| &caller.caller);
     assert!(names.chain(limit.longest_refusals.iter().map(|refusal| &refusal.caller)).all(|name| name.len() == 64));
 }
@@ -135,7 +135,8 @@ fn requests_that_a_full_memory_refuses_are_named() {
 
 #[test]
 fn a_wait_of_nanoseconds_is_shown_as_less_than_a_millisecond() {
-    // Seven requests in a minute keep to the limit. The interval of the bucket is rounded up, so the second seven are early.
+    // Seven requests in a minute keep to the limit. But the time for one unit is rounded up to nanoseconds, so the
+    // second seven requests come a little too early.
     let rules = "domain: web
 descriptors:
   - {key: remote_address, rate_limit: {algorithm: token_bucket, unit: minute, requests_per_unit: 7, burst: 7}}

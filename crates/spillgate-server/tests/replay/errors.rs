@@ -78,7 +78,7 @@ fn a_log_without_a_request_that_a_rule_matches_is_an_error() {
 #[test]
 fn a_report_that_cannot_be_written_is_an_error_before_the_log_is_read() {
     let folder = folder();
-    // The log cannot be read. The report is the first error nevertheless.
+    // The log cannot be read either, but the report is checked first.
     for (path, expected) in [
         ("no/such/folder", "cannot be written"),
         (".", "cannot be written"),

@@ -9,7 +9,7 @@ use crate::cli_support::{Folder, command};
 const RULES: &str =
     "domain: web\ndescriptors:\n  - {key: remote_address, rate_limit: {unit: minute, requests_per_unit: 6}}\n";
 
-/// Replays a log of 1,000 callers that comes from standard input. Returns the highest memory of the process in bytes.
+/// Replays a log of 1,000 callers from standard input. Returns the highest memory of the process in bytes.
 fn highest_memory_bytes(folder: &Folder, lines: u64) -> u64 {
     let mut child = command(&folder.path("."))
         .args(["replay", "rules.yaml", "--log", "-", "--format", "$remote_addr $msec $http_user_agent", "--json"])
@@ -42,6 +42,6 @@ fn highest_memory_bytes(folder: &Folder, lines: u64) -> u64 {
 fn a_log_that_is_ten_times_longer_needs_no_more_memory() {
     let folder = Folder::new(&[("rules.yaml", RULES)]);
     let [short, long] = [10_000, 100_000].map(|lines| highest_memory_bytes(&folder, lines));
-    // The long log has 20 MB more text. The memory at the highest differs by a few MB from run to run.
+    // The long log has 20 MB more text. The highest memory differs by a few MB from run to run.
     assert!(long < short + (10 << 20), "{short} and {long} bytes");
 }

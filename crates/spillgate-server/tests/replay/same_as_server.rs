@@ -1,4 +1,5 @@
-//! The same requests at the same times get the same answers and the same insight from a server.
+//! Sends the requests of a log to a server, at the times of the log. Its answers and its insight must be those of the
+//! replay.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -43,7 +44,7 @@ const DESCRIPTORS: [&str; 5] = [
     "kind={method}",
 ];
 
-/// Rules as the reference server has them: each descriptor is charged alone.
+/// Rules that are decided as by Envoy's reference server: each descriptor is charged alone.
 const COMPAT: &str = "domain: web
 compat: envoy
 descriptors:
@@ -63,24 +64,24 @@ fn body(templates: &Templates, filled: &Filled) -> Value {
     json!({ "domain": "web", "descriptors": descriptors })
 }
 
-/// What was compared.
 struct Compared {
     replayed: Replayed,
     allowed: u64,
     refused: u64,
-    /// The answers of the server that refuse, by the number of the line.
+    /// The refusals of the server, by the number of the line.
     refusals: BTreeMap<u64, Value>,
-    /// What the server says of each limit, at the times of the readings that the replay shows.
+    /// What the server says of each limit. The keys are the times (in nanoseconds) of the readings that the replay
+    /// shows.
     insights: BTreeMap<u64, Vec<Value>>,
 }
 
-/// Returns a replay of the rules that begins at `begin`.
 fn start(rules_text: &str, begin: Time) -> Replay {
     let run = Run::new("rules.yaml".into(), rules(rules_text), &options(), begin);
     Replay::new(vec![run.expect("there is memory")], false)
 }
 
-/// Replays a log. `each` gets each logged, the values of its descriptors, and the replay before it decides the logged.
+/// Replays a log. `each` gets a logged request, the values of its descriptors, and the replay, which has not yet
+/// decided this request.
 fn replayed(
     log: Log,
     format: &str,
@@ -94,7 +95,7 @@ fn replayed(
     replay.expect("the log has lines").finish(false, &Names::plain())
 }
 
-/// Asks a replay and a server each request of the log. Each answer must be the same.
+/// Gives each request of the log to a replay and to a server. Both must give the same answer.
 fn compare(open: impl Fn() -> Log, format: &str, rules_text: &str, descriptors: &[&str]) -> Compared {
     let templates = templates(descriptors);
     let first = replayed(open(), format, (rules_text, &templates), |logged, filled, replay| {
@@ -123,7 +124,8 @@ fn compare(open: impl Fn() -> Log, format: &str, rules_text: &str, descriptors: 
             refusals.insert(logged.line, answer);
         }
     });
-    // The last reading is at the end of the log, or at the end of its hour.
+    // The replay makes its last readings at the end of the log or of the log's last hour, so the server is asked for
+    // them here.
     let server = server.expect("the log has lines");
     for (at_ns, insight) in insights.iter_mut().filter(|(at_ns, _)| **at_ns >= last.as_nanos()) {
         *insight = server.insight(Time::from_nanos(*at_ns));
@@ -134,12 +136,13 @@ fn compare(open: impl Fn() -> Log, format: &str, rules_text: &str, descriptors: 
 /// Returns a report in the form of the page `/insight`.
 fn as_page(limit: &LimitReport) -> Value {
     let period = limit.period.as_ref().expect("the limit has requests");
-    // As a text, the numbers are rounded as those of the page.
+    // The numbers in the text are rounded like those of the page.
     let text = serde_json::to_string(&period.report).expect("a report becomes JSON");
     serde_json::from_str(&text).expect("it is JSON")
 }
 
-/// The insight of each limit must be what the server has said at the same time. Returns the number of limits with requests.
+/// Asserts that the insight of each limit is what the server said at the same time. Returns the number of limits with
+/// requests.
 fn assert_same_insight(compared: &Compared) -> usize {
     let mut found = 0;
     for (index, limit) in compared.replayed.runs[0].limits.iter().enumerate() {
@@ -155,7 +158,7 @@ fn assert_same_insight(compared: &Compared) -> usize {
     found
 }
 
-/// The waits of the refusals that a report shows must be those that the server has said. Returns how many were compared.
+/// Asserts that the refusals in the report have the waits of the server's answers. Returns how many were compared.
 fn assert_same_waits(compared: &Compared) -> usize {
     let mut found = 0;
     for limit in &compared.replayed.runs[0].limits {
@@ -179,7 +182,7 @@ fn the_answers_and_the_insight_are_those_of_a_server() {
             let open = || -> Log { Box::new(File::open(&path).expect("the log can be read")) };
             compare(open, "combined", RULES, &DESCRIPTORS)
         }
-        // The log has two hours and a half.
+        // The log covers two and a half hours.
         None => {
             let text = log(4_000, 3_700, 1);
             compare(|| of_text(&text), FRACTIONS, RULES, &DESCRIPTORS)

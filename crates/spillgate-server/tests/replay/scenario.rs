@@ -1,4 +1,4 @@
-//! Made logs, and replays of them in the process of the test.
+//! Generates logs, and replays them in the process of the test.
 
 use std::fmt::Write as _;
 use std::io::{Cursor, Read};
@@ -35,8 +35,8 @@ pub(crate) fn rules(text: &str) -> Rules {
     rules
 }
 
-/// Makes a log with this many lines: some callers ask all the time, some at times in bursts, and most now and then. A line takes
-/// about `step_ms` milliseconds.
+/// Generates a log with this many lines. Some callers ask all the time, some in bursts, and most now and then. The time
+/// between two lines is about `step_ms` milliseconds.
 pub(crate) fn log(lines: u64, step_ms: u64, seed: u64) -> String {
     let mut random = Random(seed);
     let (mut text, mut now_ms) = (String::new(), BEGIN_S * 1_000);
@@ -55,15 +55,13 @@ pub(crate) fn log(lines: u64, step_ms: u64, seed: u64) -> String {
     text
 }
 
-/// A log that can be read.
 pub(crate) type Log = Box<dyn Read + Send>;
 
-/// Returns a log with this text.
 pub(crate) fn of_text(text: &str) -> Log {
     Box::new(Cursor::new(text.to_owned()))
 }
 
-/// Reads a log, and passes each request to `each`. `each` gets the values of its fields through the templates.
+/// Reads a log, and passes each request to `each`, with the values that its fields give the templates.
 pub(crate) fn read(log: Log, format: &str, templates: &Templates, mut each: impl FnMut(&LoggedRequest<'_>, &Filled)) {
     let reader = Reader::new(format, templates.fields(), None).expect("the format is right");
     let mut log = Ordered::new(vec![log], &reader, OUT_OF_ORDER);
@@ -78,7 +76,7 @@ pub(crate) fn templates(texts: &[&str]) -> Templates {
     Templates::parse(&texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>()).expect("the templates are right")
 }
 
-/// Replays a log by several rules of the domain `web`.
+/// Replays a log once for each of several sets of rules of the domain `web`.
 pub(crate) fn replay(log: &str, all: Vec<Rules>, compares: bool, descriptors: &[&str]) -> Replayed {
     let templates = templates(descriptors);
     let (mut all, mut replay) = (Some(all), None);

@@ -1,4 +1,4 @@
-//! Reports for the tests of the page: a day of a shop, and extremes.
+//! The usual report for the tests of the page: a day of a shop.
 //!
 //! The verdicts come from real insight on an hour of simulated traffic.
 
@@ -14,7 +14,7 @@ use spillgate_replay::report::*;
 pub(crate) const BEGIN_NS: u64 = 1_772_323_200_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 const HOUR_NS: u64 = 3_600 * SECOND_NS;
-/// The hour of the verdicts.
+/// The beginning of the hour whose traffic insight judges.
 const JUDGED_NS: u64 = BEGIN_NS + 18 * HOUR_NS;
 
 const SHOP: &str = "domain: shop
@@ -30,7 +30,7 @@ descriptors:
 /// How many requests a caller sends in a second.
 type Traffic = fn(second: u64, caller: u64) -> u64;
 
-/// The traffic of each limit of `SHOP`, and its callers.
+/// The traffic of each limit of `SHOP`, and the number of its callers.
 const TRAFFIC: [(Traffic, u64); 6] = [
     (|second, caller| u64::from(caller % 3 == 0 && (second + caller) % 3 == 0 || (second + 7 * caller) % 300 == 0), 60),
     (|second, caller| if (second + 37 * caller) % (400 + caller) == 0 { 1 + caller % 4 * 8 } else { 0 }, 180),
@@ -50,14 +50,14 @@ const TRAFFIC: [(Traffic, u64); 6] = [
     (|second, caller| u64::from(second % 1_800 == 13 * caller), 2),
 ];
 
-/// Returns a number that looks random.
+/// Returns a number that looks random, but is always the same for the same input.
 fn mixed(number: u64) -> u64 {
     let mixed = (number ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     (mixed ^ (mixed >> 29)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 32
 }
 
-/// Returns a day in steps of ten minutes, with most requests in the evening. `refused` is the share of refused requests in
-/// percent, in the hour of the verdict and around it.
+/// Returns a day in steps of ten minutes, with most requests in the evening. `refused` is the percentage of refused
+/// requests around the judged hour.
 fn day(requests: u64, refused: u64) -> Timeline {
     let point = |step: u64| {
         let evening = 110.0 + 90.0 * ((step as f64 / 144.0 - 0.8) * std::f64::consts::TAU).cos();
@@ -130,7 +130,6 @@ fn refusal(line: u64, second: u64, caller: String, number: u64) -> Refusal {
     }
 }
 
-/// Returns the histograms of a reading.
 fn bars(reading: &Reading) -> (Vec<Bar>, Vec<Bar>) {
     let callers = &reading.spans[2].sampled.callers;
     let power = |units: u64| units.max(1).next_power_of_two().ilog2();

@@ -15,7 +15,6 @@ fn folder() -> Folder {
     Folder::new(&[("rules.yaml", &rules(5)), ("write", write), ("read", read), ("short", "w-token")])
 }
 
-/// Sends bytes, and returns the status of the answer.
 fn raw(server: SocketAddr, head: &str) -> u16 {
     let mut stream = TcpStream::connect_timeout(&server, DEADLINE).expect("the server listens");
     stream.set_read_timeout(Some(DEADLINE)).expect("the timeout is valid");
@@ -139,7 +138,7 @@ fn the_lines_of_writes_are_switched_off_by_their_target() {
     let server = Spillgate::serve(&folder.path("rules.yaml"), &["--log-level", "info,spillgate::writes=off"]);
     let reset = || http::request(server.admin(), "POST", "/reset", &[WRITE], ASK).expect("the server answers").status;
     assert_eq!(reset(), 200);
-    // A line of another target that comes later shows that the line of the write would have come.
+    // The log is in order: when this later line of another target is there, a line about the write would be there too.
     crate::serve::signal(server.process.id(), "HUP");
     server.process.logged("rules reloaded");
     assert!(!server.process.stderr().iter().any(|line| line.contains("a write on")), "{:?}", server.process.stderr());

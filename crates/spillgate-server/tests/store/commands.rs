@@ -76,7 +76,7 @@ fn a_peek_starts_no_penalty_and_charges_no_refusal() {
     for key in ["charged", "penalty"] {
         for _ in 0..2 {
             let (code, answer) = run_check(&folder, &redis, &format!("-e {key}=7 --cost 3"));
-            // If the request were sent, nothing would be left. The command does not send it, so the next one finds 2 units.
+            // If the command sent the request, no unit would be left. It only peeks, so the next command finds 2 units.
             assert_eq!((code, limits(&answer)), (1, vec![(false, 2, 0)]), "{key}");
         }
         assert_eq!(run_check(&folder, &redis, &format!("-e {key}=7 --take")).0, 0);

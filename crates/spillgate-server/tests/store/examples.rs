@@ -64,7 +64,7 @@ fn login_yaml_locks_an_account_for_a_fleet() {
 fn cluster_yaml_serves_a_fleet_and_the_doctor_sees_the_cluster() {
     let cluster = Cluster::start();
     let servers = [(); 2].map(|()| serve("cluster.yaml", &cluster.url()));
-    // The keys end with the minute of the clock. If it ends in between, the users ask again.
+    // The keys expire at the end of a minute of the clock. If a minute ends during the requests, the users ask again.
     loop {
         let begun = minute();
         for user in 0..20 {

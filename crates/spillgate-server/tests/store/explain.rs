@@ -52,7 +52,7 @@ fn a_server_explains_what_check_says_and_what_the_store_decides() {
         for round in 0..5 {
             let cost = 1 + round % 3;
             let keys = redis.keys(&[]);
-            // An answer of the first explanation must not come from the deny cache in the second one.
+            // The first explanation must not fill the deny cache, or it would change the second one.
             let said = [(); 2].map(|()| without_times(post(&server, "/explain", key, Some(cost))));
             assert_eq!(said[0], said[1], "{key} {round}");
             let file = folder.path("rules.yaml");
@@ -129,7 +129,8 @@ fn an_explanation_writes_nothing_without_scripts() {
   - {key: penalty, rate_limit: {unit: year, requests_per_unit: 1}}
   - {key: queue, rate_limit: {unit: year, requests_per_unit: 0}}
 ";
-    // Without scripts, the store charges what it refuses. The deny cache does not, so its refusals leave more.
+    // Without scripts, the store charges a request that it refuses, but the deny cache does not. With a deny cache,
+    // more units would be left than the explanation foresees.
     let arguments = ["--store-scripts", "off", "--store-deny-cache", "off"];
     explains_and_writes_nothing(&[&redis], &redis.url(), limits, &arguments);
 }

@@ -44,7 +44,7 @@ fn readiness(server: &Spillgate) -> (u16, String) {
 }
 
 fn until_ready(server: &Spillgate, status: u16, text: &str) {
-    // Both listeners are asked each time: on a busy machine, a probe can be late, and change the state for a moment.
+    // Both listeners are asked in each try, because on a busy machine a late probe can change the state for a moment.
     eventually(&format!("/readyz says {status} {text}"), || {
         let says = |listener| {
             let answer = plain_http::get(listener, "/readyz", &[]);
@@ -196,7 +196,7 @@ fn every_request_is_answered_while_the_store_is_killed_under_load() {
         redis.kill();
         saw("local");
         until_ready(&server, 200, "has not answered for");
-        // `/readyz` knows it from the circuit breaker, and the log from the next probe.
+        // `/readyz` learns of the failure from the circuit breaker, but the log line comes only with the next probe.
         logged(&server.process, "the store does not answer");
         redis.start_again();
         until_ready(&server, 200, "the store answers");

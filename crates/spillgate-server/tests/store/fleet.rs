@@ -1,6 +1,5 @@
-//! Helpers for tests of servers that share a store. They start a server, send requests to it, and read its log and metrics.
-//!
-//! Without these helpers, every test of the store would repeat this code.
+//! Helpers for tests of servers that share a store. They start a server, send requests to it, and read its log and
+//! metrics.
 
 use std::net::SocketAddr;
 
@@ -18,11 +17,10 @@ use crate::support::{DEADLINE, eventually, http};
 
 pub(crate) type Client = RateLimitServiceClient<Channel>;
 
-/// Arguments that set a store deadline which is long enough on a busy machine. They are for tests that do not test
-/// deadlines.
+/// Arguments for tests that do not test deadlines: a store deadline that is long enough on a busy machine.
 pub(crate) const LONG_DEADLINE: [&str; 2] = ["--store-deadline", "30s"];
 
-/// Creates a folder with one rules file. The file has one domain, `api`, with these descriptors.
+/// Creates a folder with the file `rules.yaml`, which has the domain `api` with these descriptors.
 pub(crate) fn rules(descriptors: &str) -> Folder {
     Folder::new(&[("rules.yaml", &format!("domain: api\ndescriptors:\n{descriptors}"))])
 }

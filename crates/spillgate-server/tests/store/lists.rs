@@ -100,7 +100,7 @@ fn one_server_blocks_for_all(url: &str, arguments: &[&str]) {
     until_blocked(one, "7", false);
     until_blocked(&late, "7", false);
     assert_eq!((unblock(one, "7"), number_of_blocks(one)), (404, 0));
-    // Another server has the block, and this one has not read it yet.
+    // `late` can remove a block of another server that it may not have read yet.
     block(one, "9", "1h");
     assert_eq!(unblock(&late, "9"), 200);
     let shadow = |server: &Spillgate, body: Value| admin(server, "POST", "/shadow", &body).0;
@@ -200,7 +200,7 @@ fn the_list_holds_ten_thousand_blocks_and_ended_ones_do_not_count() {
         let tasks = [scope.spawn(move || add("a", one)), scope.spawn(move || add("b", other))];
         tasks.into_iter().map(|task| task.join().expect("the task ends")).sum()
     });
-    // Both can add the last block at the same moment.
+    // Both servers can add the last block at the same moment, and so exceed the bound by one.
     assert!((10..=11).contains(&added), "{added} blocks were added");
     let number: usize = redis.run(&["hlen", BLOCKS]).parse().expect("it is a number");
     assert_eq!(number, 9_990 + added);
@@ -210,7 +210,7 @@ fn the_list_holds_ten_thousand_blocks_and_ended_ones_do_not_count() {
     assert!(!is_blocked(one.http(), "more"));
     let again = json!({"key": "user", "value": "n7", "for": "2h", "reason": "again"});
     assert_eq!(admin(other, "POST", "/block", &again).0, 200, "a block can be replaced");
-    // Some of them have ended. They leave their places.
+    // 50 blocks of the list get an end that has passed, so they make room for new blocks.
     fill(&redis, 0..50, now);
     assert_eq!(admin(one, "POST", "/block", &more).0, 200);
     let number = number - 49;
@@ -224,7 +224,7 @@ fn entries_of_other_programs_fill_a_list_and_are_counted() {
     let (redis, folder) = (Redis::start(), folder());
     let server = serve(&folder, &redis.url(), &LONG_DEADLINE);
     block(&server, "7", "1h");
-    // Another program changes no version, so no server reads the list because of it.
+    // Another program does not change the version of the list, so no server notices the new entries.
     let script = "for i = 1, tonumber(ARGV[1]) do redis.call('HSET', KEYS[1], 'other ' .. i, '') end";
     for (list, entries) in [(BLOCKS, "10000"), (SHADOWS, "1000")] {
         redis.run(&["eval", script, "1", list, entries]);
@@ -259,7 +259,7 @@ fn writers_on_two_servers_lose_nothing() {
         for writer in 0..4 {
             let at = servers[writer % 2].admin();
             scope.spawn(move || {
-                // A write that the store has not answered in time may be done. It can be sent again.
+                // If the store does not answer in time, the write may have been applied. The test sends it again.
                 let write = |path: &str, body: &Value, done: &[u16]| {
                     let status = eventually("the store answers", || {
                         let status = ask(at, "POST", path, body).0;
@@ -316,7 +316,7 @@ fn what_other_programs_write_into_the_list_is_left_out() {
     fill(&redis, 0..11_500, 1);
     logged(&server.process, "entries, and 11000 can be read");
     assert!(is_blocked(server.http(), "7") && is_blocked(server.http(), "9"));
-    // A key has another type. Nothing is changed then, and the error names this key.
+    // If a key has another type, the server changes nothing, and its error names this key.
     for (key, other) in [(BLOCKS, VERSION), (VERSION, BLOCKS)] {
         redis.run(&["del", BLOCKS, VERSION]);
         redis.run(&["rpush", key, "no list of blocks"]);

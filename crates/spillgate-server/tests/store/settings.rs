@@ -1,7 +1,6 @@
-//! Tests the settings of a shared store. The error about a wrong setting says where the setting is and how to fix it. The error
-//! never shows a secret.
+//! Tests the settings of a shared store. The error about a wrong setting says where the setting is and how to fix it.
 //!
-//! Errors and log lines quote settings. So a mistake in the code that writes these texts could show a password.
+//! Errors and log lines quote settings, so a mistake in these texts could show a password. No text may show a secret.
 
 use spillgate_testkit::free_port;
 

@@ -15,20 +15,21 @@ use super::root;
 /// The time for one page. A page needs a few seconds.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// What was found in a page. The page was opened light and dark, on a large screen and on phones, and without its policy.
+/// The findings about a page that was opened light and dark, on a large screen and on phones, and without its security
+/// policy.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Found {
     /// The file of the page, without its folder.
     pub(crate) page: String,
-    /// The title, for each time that the page was opened.
+    /// The title, once for each time that the page was opened.
     pub(crate) titles: Vec<String>,
-    /// What shows that a script has run.
+    /// Signs that a script has run.
     pub(crate) scripts: Vec<String>,
     /// Elements and attributes that can run scripts or load files.
     pub(crate) active: Vec<String>,
     /// The addresses that the page or the browser asked for.
     pub(crate) requests: Vec<String>,
-    /// What axe-core found.
+    /// Barriers for people with disabilities, as axe-core found them.
     pub(crate) violations: Vec<String>,
     /// On which screens a reader has to scroll to the side.
     pub(crate) too_wide: Vec<String>,
@@ -59,7 +60,7 @@ pub(crate) fn tools() -> PathBuf {
     tools
 }
 
-/// Returns the path of a program. Panics with the way to install it, if it is missing.
+/// Returns the path of a program. If the program is missing, the panic says how to install it.
 pub(crate) fn program(name: &str) -> PathBuf {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file());

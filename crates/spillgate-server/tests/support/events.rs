@@ -1,6 +1,6 @@
 //! A client of the event stream of the admin listener, over HTTP/1.1.
 //!
-//! It checks the framing of each event, which a library would hide.
+//! The client checks the framing of each event, which a library would hide.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -16,12 +16,11 @@ pub(crate) struct EventStream {
     pub(crate) status: u16,
     pub(crate) head: String,
     reader: BufReader<TcpStream>,
-    /// The text that has arrived and does not belong to an event that was returned.
+    /// The text that has arrived, but was not yet returned as an event.
     text: String,
 }
 
 impl EventStream {
-    /// Opens a stream from this machine.
     pub(crate) fn open(server: SocketAddr, headers: &[(&str, &str)]) -> EventStream {
         EventStream::open_from(Ipv4Addr::LOCALHOST.into(), server, headers)
     }

@@ -29,7 +29,6 @@ impl Response {
         first
     }
 
-    /// Returns the value of a header field that must be a whole number.
     pub(crate) fn number(&self, name: &str) -> u64 {
         let value = self.header(name).unwrap_or_else(|| panic!("the answer has no {name}: {self:?}"));
         value.parse().unwrap_or_else(|_| panic!("{name}: {value} is not a whole number"))
@@ -135,7 +134,6 @@ impl Upstream {
         self.address.port()
     }
 
-    /// Returns the number of requests so far.
     pub(crate) fn seen(&self) -> usize {
         self.seen.load(Ordering::SeqCst)
     }

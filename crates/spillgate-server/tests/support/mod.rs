@@ -15,7 +15,6 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use spillgate_testkit::{DEADLINE, eventually};
 
-/// Returns the top folder of the repository.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository exists")
 }

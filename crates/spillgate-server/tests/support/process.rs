@@ -54,7 +54,6 @@ impl Process {
         self.child.id()
     }
 
-    /// Returns the resident memory of the process, in bytes.
     pub(crate) fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).expect("the process runs");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a running process has memory");

@@ -10,7 +10,6 @@ use spillgate_testkit::{RedisServer, start_cluster};
 pub(crate) struct Redis(RedisServer);
 
 impl Redis {
-    /// Starts a server on a free port, and returns when it is ready.
     pub(crate) fn start() -> Redis {
         Redis(RedisServer::start())
     }
@@ -34,8 +33,8 @@ impl Redis {
         self.cli(words)
     }
 
-    /// Lets commands that write, and scripts, wait for [`release_writes`](Redis::release_writes). The server still answers PING,
-    /// so its clients keep their connections.
+    /// Makes scripts and commands that write wait until [`release_writes`](Redis::release_writes). Redis still answers
+    /// PING, so its clients keep their connections.
     pub(crate) fn hold_writes(&self) {
         assert_eq!(self.run(&["client", "pause", "600000", "write"]), "OK");
     }
@@ -44,8 +43,8 @@ impl Redis {
         assert_eq!(self.run(&["client", "unpause"]), "OK");
     }
 
-    /// Returns the sorted keys that requests have written. The keys of a server's probes (health checks) are left out, because
-    /// the server writes and removes them all the time.
+    /// Returns the sorted keys that requests have written. The keys of health checks are left out, because spillgate
+    /// writes and removes them all the time.
     pub(crate) fn keys(&self, login: &[&str]) -> Vec<String> {
         let all = self.run(&[login, &["keys", "sg:*"]].concat());
         let mut keys: Vec<_> = all.lines().filter(|key| !key.starts_with("sg:{AAA")).map(str::to_owned).collect();

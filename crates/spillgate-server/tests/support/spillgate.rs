@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::process::Process;
 
-/// The time until a server is ready. Many rules and a busy machine need long.
+/// How long a test waits until a server is ready. With many rules, a busy machine needs long.
 const START: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]

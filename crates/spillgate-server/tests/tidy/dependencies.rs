@@ -1,6 +1,6 @@
 //! Checks the licence, the minimum Rust version and the users of each dependency, as `cargo metadata` reports them.
 //!
-//! With an update of Cargo.lock, a dependency can get another licence or need a newer Rust. These tests notice both.
+//! After an update of Cargo.lock, a dependency can have another licence or need a newer Rust. These tests notice both.
 
 use std::collections::BTreeSet;
 use std::process::Command;

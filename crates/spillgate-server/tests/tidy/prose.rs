@@ -31,7 +31,6 @@ fn sentences_are_short() {
 mod tests {
     use super::*;
 
-    /// Returns a sentence of this many words.
     fn sentence(words: usize) -> String {
         format!("A{}.", " b".repeat(words - 1))
     }

@@ -1,6 +1,6 @@
-//! Finds the prose in a file, which is in comments and in pages, and splits it into sentences.
+//! Finds the prose of a file (comments, docstrings, pages), and splits it into sentences.
 //!
-//! Code must be left out. Otherwise every second line of code would be reported as a long sentence.
+//! If code were read as prose, every second line of code would be reported as a long sentence.
 
 use super::rust_source::{self, Piece};
 
@@ -13,9 +13,9 @@ pub(crate) struct Block {
 pub(crate) struct Sentence {
     /// The line on which the sentence begins.
     pub(crate) line: usize,
-    /// The first words, to find the sentence again.
+    /// The first words, by which a person finds the sentence.
     pub(crate) start: String,
-    /// Whether it begins with a capital letter, and is no question. Other text, for example code, is no sentence.
+    /// Whether the text begins with a capital letter, and is no question. Other text, for example code, is no sentence.
     pub(crate) is_sentence: bool,
     /// The number of words. A word is the text between two spaces, and a code span counts as one word.
     pub(crate) count: usize,
@@ -65,7 +65,7 @@ fn rust_comments(text: &str, found: &mut Vec<Block>) {
     page(group.into_iter(), found);
 }
 
-/// Finds comments and docstrings.
+/// Finds the comments of a script or a configuration file, and the docstrings of a Python file.
 fn script(ending: &str, text: &str, found: &mut Vec<Block>) {
     let mark = match ending {
         "lua" => "--",

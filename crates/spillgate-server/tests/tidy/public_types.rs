@@ -23,10 +23,10 @@ const LIBRARIES: [&str; 9] = [
     "spillgate",
     "spillgate-redis",
 ];
-/// The standard library. A library may name it, and our own crates.
+/// Names that do not belong to another crate: the standard library, and words for our own modules.
 const OWN: [&str; 6] = ["std", "core", "alloc", "crate", "self", "super"];
 
-/// For each crate, the types that are named, with their paths.
+/// For each other crate, the paths of its types that our public items name.
 type Types = BTreeMap<String, BTreeSet<String>>;
 
 /// The names of one file, and the types of other crates that its public items name.
