@@ -15,7 +15,7 @@ use spillgate_http::problem::Problem;
 use spillgate_http::read_body;
 use spillgate_service::operator::{BLOCKS_MAX, NewBlock};
 
-use super::standing::{BlockJson, refused, shown};
+use super::in_force::{BlockJson, refused, shown};
 use super::writes::Change;
 use super::{AdminState, BODY_BYTES, page};
 
@@ -93,7 +93,7 @@ pub(super) async fn unblock<C: Clock>(
 
 pub(super) async fn blocks<C: Clock + 'static>(State(state): State<Arc<AdminState<C>>>) -> Response {
     let now_ms = state.service.now_ms();
-    let mut blocks: Vec<_> = state.service.operator().standing().blocks(now_ms).map(Arc::clone).collect();
+    let mut blocks: Vec<_> = state.service.operator().in_force().blocks(now_ms).map(Arc::clone).collect();
     blocks.sort_unstable_by(|a, b| {
         let entries = || (&a.key, &a.value, &a.domain).cmp(&(&b.key, &b.value, &b.domain));
         b.term.since_ms.cmp(&a.term.since_ms).then_with(entries)

@@ -222,7 +222,7 @@ async fn send_ticks<C: Clock + 'static>(state: Arc<AdminState<C>>, mut last: Cou
 impl Counted {
     fn now<C: Clock>(service: &Service<C>) -> Counted {
         let loaded = service.rules();
-        Counted { changes: service.changes(&loaded), hits: loaded.charted_hits().collect() }
+        Counted { changes: service.changes(&loaded), hits: loaded.tracked_hits().collect() }
     }
 }
 

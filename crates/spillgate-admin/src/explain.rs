@@ -15,7 +15,7 @@ use spillgate_http::problem::Problem;
 use spillgate_http::read_body;
 use spillgate_service::explain::{Explanation, Pairs};
 
-use super::{AdminState, BODY_BYTES, standing};
+use super::{AdminState, BODY_BYTES, in_force};
 
 const EXAMPLE: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}],"cost":1}"#;
 
@@ -64,7 +64,7 @@ pub(super) async fn explain<C: Clock>(
     let mut explanation = explanation.json(&loaded);
     if let Some(explained) = explanation["descriptors"].as_array_mut() {
         for (explained, entries) in explained.iter_mut().zip(&descriptors) {
-            standing::explain(&state.service, &loaded, (&wire.domain, entries), explained);
+            in_force::explain(&state.service, &loaded, (&wire.domain, entries), explained);
         }
     }
     Ok(Json(explanation).into_response())

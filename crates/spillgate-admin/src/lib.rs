@@ -13,6 +13,7 @@ mod events;
 mod explain;
 mod figures;
 mod guard;
+mod in_force;
 mod insight;
 mod metrics;
 mod openapi;
@@ -23,7 +24,6 @@ mod reloads;
 mod reset;
 mod rules;
 mod shadows;
-mod standing;
 mod ui;
 mod writes;
 

@@ -90,7 +90,7 @@ pub(super) async fn overview<C: Clock + 'static>(State(state): State<Arc<AdminSt
     let (service, mut id) = (Arc::clone(&state.service), 0);
     let head = head(&state, &loaded);
     state.pages.list(&head, "limits", move || {
-        let limit = loaded.charted_limit(id).map(|view| json(&LimitOverview::of(&service, id, view)));
+        let limit = loaded.tracked_limit(id).map(|view| json(&LimitOverview::of(&service, id, view)));
         id += 1;
         limit.into_iter().collect()
     })
@@ -122,7 +122,7 @@ fn head<'a, C: Clock>(state: &'a AdminState<C>, loaded: &Loaded) -> Head<'a> {
         reload_successful: metrics.reload_successful.get() == 1,
         step_ms: HISTORY_STEP.as_millis(),
         history_at_ms: ended.map(|at| at.as_nanos() / 1_000_000),
-        limits_left_out: loaded.uncharted(),
+        limits_left_out: loaded.untracked(),
         changes: service.changes(loaded),
     }
 }

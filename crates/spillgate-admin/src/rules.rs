@@ -55,7 +55,7 @@ struct Rule<'a> {
 }
 
 #[derive(Serialize)]
-struct Written<'a> {
+struct RuleWithText<'a> {
     #[serde(flatten)]
     rule: Rule<'a>,
     text: String,
@@ -65,9 +65,9 @@ struct Written<'a> {
 
 /// The answer about one rule. More than one rule can have its path, because a value can contain a `=`.
 #[derive(Serialize)]
-struct WrittenRules<'a> {
+struct RulesWithText<'a> {
     domains: Vec<Domain<'a>>,
-    rules: Vec<Written<'a>>,
+    rules: Vec<RuleWithText<'a>>,
 }
 
 impl<'a> From<&'a rules::Domain> for Domain<'a> {
@@ -91,8 +91,8 @@ impl<'a> Rule<'a> {
     }
 }
 
-impl<'a> Written<'a> {
-    fn of(loaded: &Loaded, rule: &'a rules::Rule, shadow: bool) -> Written<'a> {
+impl<'a> RuleWithText<'a> {
+    fn of(loaded: &Loaded, rule: &'a rules::Rule, shadow: bool) -> RuleWithText<'a> {
         let whole = loaded.written(rule);
         let mut shown = whole;
         if whole.len() > TEXT_BYTES_MAX {
@@ -101,7 +101,7 @@ impl<'a> Written<'a> {
             let lines = shown.rfind(['\n', '\r']).filter(|end| *end > TEXT_BYTES_MAX / 2);
             shown = shown[..lines.unwrap_or(shown.len())].trim_end_matches(['\n', '\r']);
         }
-        Written {
+        RuleWithText {
             rule: Rule::of(rule, shadow),
             text_bytes_left_out: whole.len() - shown.len(),
             text: without_indentation(shown),
@@ -152,12 +152,12 @@ fn all<C: Clock>(state: &AdminState<C>, loaded: Arc<Loaded>) -> Response {
 fn with_text(loaded: &Loaded, domain: &str, path: &str, shadow: bool) -> Response {
     let is_it = |rule: &&rules::Rule| &*rule.domain == domain && &*rule.path == path;
     let found = loaded.rules().filter(is_it).take(SAME_PATH_MAX);
-    let rules: Vec<_> = found.map(|rule| Written::of(loaded, rule, shadow)).collect();
+    let rules: Vec<_> = found.map(|rule| RuleWithText::of(loaded, rule, shadow)).collect();
     if rules.is_empty() {
         let detail = format!("the domain `{domain}` has no rule `{path}`");
         let help = "GET /rules lists the domains and the paths of all rules";
         return Problem::new(StatusCode::NOT_FOUND, detail, help).into_response();
     }
     let domains = loaded.domains().filter(|known| &*known.name == domain).map(Domain::from).collect();
-    Json(WrittenRules { domains, rules }).into_response()
+    Json(RulesWithText { domains, rules }).into_response()
 }

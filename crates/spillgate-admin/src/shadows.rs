@@ -19,7 +19,7 @@ use spillgate_http::problem::Problem;
 use spillgate_http::read_body;
 use spillgate_service::operator::{Scope, ShadowOf};
 
-use super::standing::{SwitchJson, refused, shown};
+use super::in_force::{SwitchJson, refused, shown};
 use super::writes::Change;
 use super::{AdminState, BODY_BYTES};
 
@@ -152,13 +152,13 @@ pub(super) async fn shadow<C: Clock>(
 }
 
 pub(super) async fn shadows<C: Clock>(State(state): State<Arc<AdminState<C>>>) -> Response {
-    let (standing, now_ms) = (state.service.operator().standing(), state.service.now_ms());
+    let (in_force, now_ms) = (state.service.operator().in_force(), state.service.now_ms());
     let mut rules = Vec::new();
-    for (domain, path, switch) in standing.switches() {
+    for (domain, path, switch) in in_force.switches() {
         rules.extend(switch.on(now_ms).map(|on| SwitchedRule { domain, path, switch: SwitchJson::of(on, now_ms) }));
     }
     rules.sort_by_key(|rule| (rule.domain, rule.path));
-    let all = standing.switch_of_all().on(now_ms).max_by_key(|(_, term)| term.until_ms);
+    let all = in_force.switch_of_all().on(now_ms).max_by_key(|(_, term)| term.until_ms);
     let all = all.map(|on| SwitchJson::of(on, now_ms));
     let (scope_default, read_ms_ago) = (state.service.scope().as_str(), state.service.operator().read_ms_ago(now_ms));
     Json(json!({"scope_default": scope_default, "read_ms_ago": read_ms_ago, "all": all, "rules": rules}))

@@ -1,5 +1,5 @@
 //! Tests of gRPC calls in situations that a client over the network cannot cause reliably. In the names of these tests,
-//! a row is all calls that a connection answers in one pass.
+//! a batch is all calls that a connection answers in one pass.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -78,16 +78,20 @@ fn call(connection: &GrpcConnection, now: Option<Time>, bucket: u32, hits: u32) 
 }
 
 #[test]
-fn a_row_of_calls_is_decided_at_one_time() {
+fn a_batch_of_calls_is_decided_at_one_time() {
     let connection = connection();
     for bucket in 0..100 {
-        let row = Some(connection.now());
-        call(&connection, row, bucket, ALL);
-        assert_eq!(call(&connection, row, bucket, 1), Code::OverLimit, "the bucket is empty at the time of the row");
+        let batch = Some(connection.now());
+        call(&connection, batch, bucket, ALL);
+        assert_eq!(
+            call(&connection, batch, bucket, 1),
+            Code::OverLimit,
+            "the bucket is empty at the time of the batch"
+        );
         assert_eq!(
             call(&connection, None, bucket, 1),
             Code::Ok,
-            "the bucket has a unit at a later time than that of the row"
+            "the bucket has a unit at a later time than that of the batch"
         );
     }
 }
@@ -96,11 +100,15 @@ fn a_row_of_calls_is_decided_at_one_time() {
 fn a_call_that_waits_is_decided_at_its_own_time() {
     let connection = connection();
     for bucket in 0..100 {
-        let row = Some(connection.now());
-        let mut late = pin!(connection.answer(Call::of(take(bucket, 1, 1), Instant::now(), row)));
+        let batch = Some(connection.now());
+        let mut late = pin!(connection.answer(Call::of(take(bucket, 1, 1), Instant::now(), batch)));
         assert!(poll(late.as_mut()).is_pending());
-        call(&connection, row, bucket, ALL);
-        assert_eq!(call(&connection, row, bucket, 1), Code::OverLimit, "the bucket is empty at the time of the row");
-        assert_eq!(code(poll(late)), Code::Ok, "the late call does not use the time of the row");
+        call(&connection, batch, bucket, ALL);
+        assert_eq!(
+            call(&connection, batch, bucket, 1),
+            Code::OverLimit,
+            "the bucket is empty at the time of the batch"
+        );
+        assert_eq!(code(poll(late)), Code::Ok, "the late call does not use the time of the batch");
     }
 }

@@ -68,7 +68,7 @@ impl<S: Store + 'static, C: Clock + 'static> Limiter<S, C> {
         // A decision without a receipt has counted nothing, so there is nothing to renew or to release.
         let Some(receipt) = decision.receipt else { return Ok((decision, Some(Permit { release: None, held }))) };
         let (release, released) = oneshot::channel();
-        let lent = Lent { limiter: Arc::clone(self), quota: quota.clone(), key, receipt, held: Arc::clone(&held) };
+        let lent = Renewal { limiter: Arc::clone(self), quota: quota.clone(), key, receipt, held: Arc::clone(&held) };
         runtime.spawn(lent.keep(asked + lease, lease, released));
         Ok((decision, Some(Permit { release: Some(release), held })))
     }
@@ -131,7 +131,7 @@ impl fmt::Debug for Permit {
 }
 
 /// What the task that renews a permit knows of the permit.
-struct Lent<S, C> {
+struct Renewal<S, C> {
     limiter: Arc<Limiter<S, C>>,
     quota: Quota,
     key: u128,
@@ -139,7 +139,7 @@ struct Lent<S, C> {
     held: Arc<AtomicBool>,
 }
 
-impl<S: Store, C: Clock> Lent<S, C> {
+impl<S: Store, C: Clock> Renewal<S, C> {
     /// Renews the permit until the caller drops or releases it, and then releases it in the store. Gives up when the
     /// permit is lost. The lease ends at `ends`, unless it is renewed.
     async fn keep(self, mut ends: Instant, lease: Duration, mut released: oneshot::Receiver<Reply>) {
@@ -173,7 +173,7 @@ impl<S: Store, C: Clock> Lent<S, C> {
     }
 }
 
-impl<S, C> Drop for Lent<S, C> {
+impl<S, C> Drop for Renewal<S, C> {
     /// Runs when the task has ended, and when a runtime that ends drops the task. Nothing renews the permit after that.
     fn drop(&mut self) {
         self.held.store(false, Ordering::Relaxed);

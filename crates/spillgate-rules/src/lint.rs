@@ -9,7 +9,7 @@ use spillgate_core::Algorithm;
 
 use super::index::{DomainEntry, Rules, SlotView};
 use super::model::{Limit, MAX_WARNINGS, Origin, Pattern, Rule, RulesFile, Unreleased, never_binds};
-use spillgate_text::{At, Diagnostic, Severity, Source, Words};
+use spillgate_text::{At, Diagnostic, DiagnosticText, Severity, Source};
 
 /// The maximum number of wildcards of one key that are compared with each other and with the values of other rules.
 /// Further wildcards of the key are not compared. Without this bound, thousands of wildcards would need millions of
@@ -119,7 +119,7 @@ impl<'r> Linter<'r> {
     /// Adds a warning that shows the line `line`.
     fn warn(&mut self, line: u32, message: String, label: &str, help: impl Into<String>) {
         if self.findings.len() < MAX_WARNINGS {
-            let words = Words::new(message, label, help);
+            let words = DiagnosticText::new(message, label, help);
             self.findings.push(Diagnostic::new(&self.source.source, self.source.at(line), Severity::Warning, words));
         }
     }
@@ -127,7 +127,7 @@ impl<'r> Linter<'r> {
     /// Adds a note that shows the line `line`.
     fn note(&mut self, line: u32, message: String, label: &str, help: &str) {
         if self.findings.len() < MAX_WARNINGS {
-            let words = Words::new(message, label, help);
+            let words = DiagnosticText::new(message, label, help);
             self.findings.push(Diagnostic::new(&self.source.source, self.source.at(line), Severity::Note, words));
         }
     }

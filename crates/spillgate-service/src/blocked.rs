@@ -55,14 +55,14 @@ impl<C: Clock> Service<C> {
         loaded: &'p Loaded,
         request: &Request<'_>,
     ) -> Option<(Plan<'p>, Decision)> {
-        let (standing, now_ms) = (self.operator.standing(), millis(now));
-        if self.options.shadow || !standing.has_blocks() {
+        let (in_force, now_ms) = (self.operator.in_force(), millis(now));
+        if self.options.shadow || !in_force.has_blocks() {
             return None;
         }
         let value_bytes = self.options.bounds.value_bytes;
         let until_ms = |descriptor: Descriptor<'_, '_>| match descriptor.action {
             Action::Refund(_) => None,
-            _ => Some(standing.block_on(request.domain, descriptor.entries, value_bytes, now_ms)?.term.until_ms),
+            _ => Some(in_force.block_on(request.domain, descriptor.entries, value_bytes, now_ms)?.term.until_ms),
         };
         let last_ms = request.descriptors().filter_map(until_ms).max()?;
         let mut plan = Plan::default();
@@ -83,9 +83,9 @@ impl<C: Clock> Service<C> {
     #[cold]
     #[inline(never)]
     pub(super) fn apply_switches(&self, now: Time, plan: &mut Plan<'_>) {
-        let (standing, now_ms) = (self.operator.standing(), millis(now));
+        let (in_force, now_ms) = (self.operator.in_force(), millis(now));
         for planned in &mut plan.descriptors {
-            if planned.rule.is_some_and(|rule| standing.is_in_shadow(rule, now_ms)) {
+            if planned.rule.is_some_and(|rule| in_force.is_in_shadow(rule, now_ms)) {
                 planned.shadow = true;
                 for (hit, _) in &planned.hits {
                     plan.hits[*hit].binding = Binding::Shadow;

@@ -78,13 +78,13 @@ struct Calls {
 /// The histories of the first limits of one load. Limits beyond [`LIMITS_MAX`] have none.
 #[derive(Debug, Default)]
 pub(super) struct Histories {
-    limits: Box<[Charted]>,
+    limits: Box<[TrackedLimit]>,
     left_out: usize,
 }
 
 /// The history of a limit, and where the rules of one load have this limit.
 #[derive(Debug)]
-struct Charted {
+struct TrackedLimit {
     rule: usize,
     /// The index of the limit in its rule.
     index: usize,
@@ -112,7 +112,7 @@ pub struct LimitView<'a> {
     pub rule: &'a Rule,
     pub limit: &'a Limit,
     insight: Option<&'a LimitInsight>,
-    charted: &'a Charted,
+    tracked: &'a TrackedLimit,
 }
 
 impl Calls {
@@ -140,17 +140,17 @@ impl Histories {
     pub(super) fn new(rules: &Rules, counters: &[RuleCounters], previous: Option<&Loaded>) -> Histories {
         let kept = previous.map_or(&[][..], |previous| &previous.histories.limits).iter();
         let mut kept: HashMap<usize, &Arc<LimitHistory>> =
-            kept.map(|charted| (charted.history.counters.identity(), &charted.history)).collect();
+            kept.map(|tracked| (tracked.history.counters.identity(), &tracked.history)).collect();
         let all = counters.iter().map(RuleCounters::limits).enumerate();
         let all = all.flat_map(|(rule, limits)| (0..).zip(limits).map(move |(index, limit)| (rule, index, limit)));
-        let charted = all.take(LIMITS_MAX).map(|(rule, index, counters)| {
+        let tracked = all.take(LIMITS_MAX).map(|(rule, index, counters)| {
             // Two rules can have the same counters. Each of them needs its own history, because every history adds its
             // own steps.
             let history = kept.remove(&counters.identity()).map(Arc::clone);
             let history = history.unwrap_or_else(|| Arc::new(LimitHistory::new(counters.clone())));
-            Charted { rule, index, history, judged: Mutex::default() }
+            TrackedLimit { rule, index, history, judged: Mutex::default() }
         });
-        let limits: Box<[_]> = charted.collect();
+        let limits: Box<[_]> = tracked.collect();
         Histories { left_out: rules.rules().map(|rule| rule.limits.len()).sum::<usize>() - limits.len(), limits }
     }
 }
@@ -181,28 +181,28 @@ fn push<T>(steps: &mut VecDeque<T>, step: T, most: usize) {
 impl Loaded {
     /// Returns the number of limits that have a history: the first ones of the rules. They are numbered from 0.
     #[must_use]
-    pub const fn charted(&self) -> usize {
+    pub const fn tracked(&self) -> usize {
         self.histories.limits.len()
     }
 
     /// Returns the number of limits beyond the bound, which have no history.
     #[must_use]
-    pub const fn uncharted(&self) -> usize {
+    pub const fn untracked(&self) -> usize {
         self.histories.left_out
     }
 
-    /// Returns the limit with this number: see [`charted`](Loaded::charted).
+    /// Returns the limit with this number: see [`tracked`](Loaded::tracked).
     #[must_use]
-    pub fn charted_limit(&self, number: usize) -> Option<LimitView<'_>> {
-        let charted = self.histories.limits.get(number)?;
-        let rule = self.rules.rules().nth(charted.rule)?;
-        let limit = rule.limits.get(charted.index)?;
-        Some(LimitView { rule, limit, insight: self.insight(charted.rule, charted.index), charted })
+    pub fn tracked_limit(&self, number: usize) -> Option<LimitView<'_>> {
+        let tracked = self.histories.limits.get(number)?;
+        let rule = self.rules.rules().nth(tracked.rule)?;
+        let limit = rule.limits.get(tracked.index)?;
+        Some(LimitView { rule, limit, insight: self.insight(tracked.rule, tracked.index), tracked })
     }
 
     /// Returns the hits of each limit since the server started, in the order of the limits' numbers.
-    pub fn charted_hits(&self) -> impl Iterator<Item = LimitHits> {
-        self.histories.limits.iter().map(|charted| charted.history.counters.hits())
+    pub fn tracked_hits(&self) -> impl Iterator<Item = LimitHits> {
+        self.histories.limits.iter().map(|tracked| tracked.history.counters.hits())
     }
 }
 
@@ -210,12 +210,12 @@ impl LimitView<'_> {
     /// Returns the hits since the server started.
     #[must_use]
     pub fn hits(&self) -> LimitHits {
-        self.charted.history.counters.hits()
+        self.tracked.history.counters.hits()
     }
 
     #[must_use]
     pub fn steps(&self) -> Vec<LimitStep> {
-        self.charted.history.steps.lock().steps.iter().copied().collect()
+        self.tracked.history.steps.lock().steps.iter().copied().collect()
     }
 
     /// Returns the verdict of insight and its reason, both at most ten seconds old. Returns `None` if the limit is not
@@ -223,7 +223,7 @@ impl LimitView<'_> {
     #[must_use]
     pub fn verdict(&self, now: Time) -> Option<(Verdict, String)> {
         let insight = self.insight?;
-        let mut judged = self.charted.judged.lock();
+        let mut judged = self.tracked.judged.lock();
         // After the clock was set back, the kept verdict can be from the future.
         let is_fresh = |at: Time| now.as_nanos().abs_diff(at.as_nanos()) < VERDICT_LIFE_NS;
         let (_, verdict, reason) = match judged.take().filter(|(at, ..)| is_fresh(*at)) {
@@ -241,9 +241,9 @@ impl<C: Clock> Service<C> {
     /// Ends a step: adds what has happened since the last call to the histories of the server and of its limits.
     pub fn end_step(&self) {
         let (loaded, now) = (self.loaded.load(), self.limiter.now());
-        for charted in &loaded.histories.limits {
-            let insight = loaded.insight(charted.rule, charted.index);
-            charted.history.end_step(insight.and_then(|insight| insight.waits(now).quantile_ns(0.9)));
+        for tracked in &loaded.histories.limits {
+            let insight = loaded.insight(tracked.rule, tracked.index);
+            tracked.history.end_step(insight.and_then(|insight| insight.waits(now).quantile_ns(0.9)));
         }
         let (totals, health) = (self.totals(), self.limiter.store().health());
         let mut history = self.history.lock();

@@ -51,16 +51,16 @@ impl<C: Clock> Service<C> {
             }
             None => None,
         };
-        let blocks = self.operator.change(|standing| {
-            let mut blocks = standing.blocks(now_ms).count();
-            let before = standing.block(&block.key, &block.value, block.domain.as_deref());
+        let blocks = self.operator.change(|in_force| {
+            let mut blocks = in_force.blocks(now_ms).count();
+            let before = in_force.block(&block.key, &block.value, block.domain.as_deref());
             if !before.is_some_and(|before| before.term.is_on(now_ms)) {
                 if blocks >= BLOCKS_MAX && version.is_none() {
                     return Err(ChangeError::too_many_blocks());
                 }
                 blocks += 1;
             }
-            standing.add(Arc::clone(&block));
+            in_force.add(Arc::clone(&block));
             Ok(blocks)
         })?;
         Ok((block, blocks))
@@ -75,7 +75,7 @@ impl<C: Clock> Service<C> {
         let is_meant = |block: &&Arc<Block>| {
             (&*block.key, &*block.value) == (key, value) && (domain.is_none() || block.domain.as_deref() == domain)
         };
-        let meant = || self.operator.standing().blocks(now_ms).filter(is_meant).cloned().collect::<Vec<_>>();
+        let meant = || self.operator.in_force().blocks(now_ms).filter(is_meant).cloned().collect::<Vec<_>>();
         // The lock is held until this server's copy has changed too.
         let (meant, _version) = match &self.operator.shared {
             Some(shared) => {
@@ -89,9 +89,9 @@ impl<C: Clock> Service<C> {
             }
             None => (meant(), None),
         };
-        self.operator.change(|standing| {
+        self.operator.change(|in_force| {
             for block in &meant {
-                standing.remove(key, value, block.domain.as_deref());
+                in_force.remove(key, value, block.domain.as_deref());
             }
             if meant.is_empty() { Err(no_block()) } else { Ok(meant.len()) }
         })
@@ -120,13 +120,13 @@ impl<C: Clock> Service<C> {
             }
             _ => None,
         };
-        self.operator.change(|standing| {
-            standing.remove_ended(now_ms);
+        self.operator.change(|in_force| {
+            in_force.remove_ended(now_ms);
             match of {
-                ShadowOf::All => *standing.all.of_mut(scope) = Some(term),
+                ShadowOf::All => *in_force.all.of_mut(scope) = Some(term),
                 ShadowOf::Rule { domain, path } => {
-                    standing.switch(domain, path, |switch| *switch.of_mut(scope) = Some(term));
-                    let mut on = standing.switches().flat_map(|(.., switch)| switch.on(now_ms));
+                    in_force.switch(domain, path, |switch| *switch.of_mut(scope) = Some(term));
+                    let mut on = in_force.switches().flat_map(|(.., switch)| switch.on(now_ms));
                     if version.is_none() && on.by_ref().filter(|(of, _)| *of == scope).count() > SWITCHES_MAX {
                         return Err(ChangeError::too_many_switches());
                     }
@@ -148,12 +148,12 @@ impl<C: Clock> Service<C> {
         if let Some(shared) = self.operator.shared.as_ref().filter(|_| scope != Some(Scope::Server)) {
             let mut version = shared.lock().await;
             self.read_lists(shared, &mut version).await?;
-            if self.operator.standing().switch_of(of).fleet.is_some() {
+            if self.operator.in_force().switch_of(of).fleet.is_some() {
                 shared.remove_switch(&mut version, of).await?;
             }
             lock = Some(version);
         }
-        let ended = self.operator.change(|standing| {
+        let ended = self.operator.change(|in_force| {
             let mut ended = Vec::new();
             let mut end = |switch: &mut Switch| {
                 ended =
@@ -161,8 +161,8 @@ impl<C: Clock> Service<C> {
                 ended.iter().for_each(|scope| *switch.of_mut(*scope) = None);
             };
             match of {
-                ShadowOf::All => end(&mut standing.all),
-                ShadowOf::Rule { domain, path } => standing.switch(domain, path, end),
+                ShadowOf::All => end(&mut in_force.all),
+                ShadowOf::Rule { domain, path } => in_force.switch(domain, path, end),
             }
             if ended.is_empty() { Err(no_switch()) } else { Ok(ended) }
         });
@@ -191,9 +191,9 @@ impl<C: Clock> Service<C> {
     }
 
     pub(super) fn update_operator_metrics(&self) {
-        let (standing, now_ms) = (self.operator.standing(), self.now_ms());
-        let blocks = standing.blocks(now_ms).count();
-        let switches = standing.switches().map(|(.., switch)| switch).chain([standing.switch_of_all()]);
+        let (in_force, now_ms) = (self.operator.in_force(), self.now_ms());
+        let blocks = in_force.blocks(now_ms).count();
+        let switches = in_force.switches().map(|(.., switch)| switch).chain([in_force.switch_of_all()]);
         let switches = switches.flat_map(|switch| switch.on(now_ms)).count();
         self.metrics.operator.blocks.set(i64::try_from(blocks).unwrap_or(i64::MAX));
         self.metrics.operator.shadow_switches.set(i64::try_from(switches).unwrap_or(i64::MAX));

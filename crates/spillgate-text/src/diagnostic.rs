@@ -150,7 +150,7 @@ struct Parts {
 /// The three texts of a diagnostic.
 #[derive(Clone, Debug)]
 #[doc(hidden)] // Only for spillgate-rules: programs have the functions of `Diagnostic`.
-pub struct Words {
+pub struct DiagnosticText {
     /// What is wrong.
     pub message: String,
     /// A few words that are shown below the line.
@@ -159,10 +159,10 @@ pub struct Words {
     pub help: String,
 }
 
-impl Words {
+impl DiagnosticText {
     /// Takes the texts in the order in which they are shown.
-    pub fn new(message: impl Into<String>, label: impl Into<String>, help: impl Into<String>) -> Words {
-        Words { message: message.into(), label: label.into(), help: help.into() }
+    pub fn new(message: impl Into<String>, label: impl Into<String>, help: impl Into<String>) -> DiagnosticText {
+        DiagnosticText { message: message.into(), label: label.into(), help: help.into() }
     }
 }
 
@@ -180,7 +180,7 @@ impl Diagnostic {
         label: impl Into<String>,
         help: impl Into<String>,
     ) -> Diagnostic {
-        Diagnostic::new(source, at, Severity::Error, Words::new(message, label, help))
+        Diagnostic::new(source, at, Severity::Error, DiagnosticText::new(message, label, help))
     }
 
     /// Makes an error that is not about a position in a text.
@@ -211,16 +211,16 @@ impl Diagnostic {
     }
 
     /// Makes a diagnostic of any severity at a position of `source`.
-    #[doc(hidden)] // Only for spillgate-rules, because it needs `Words`.
+    #[doc(hidden)] // Only for spillgate-rules, because it needs `DiagnosticText`.
     #[must_use]
-    pub fn new(source: &Source, at: At, severity: Severity, words: Words) -> Diagnostic {
+    pub fn new(source: &Source, at: At, severity: Severity, words: DiagnosticText) -> Diagnostic {
         // The parser could return a wrong position. Here the position is moved inside the text and to character
         // boundaries, so that the text can be cut there without a panic.
         let start = boundary(&source.text, at.start);
         let end = boundary(&source.text, start + at.len.min(MAX_LABEL_BYTES));
         let at = At { start, len: end - start, ..at };
         let shown = Some((words.label, Excerpt::around(&source.text, at)));
-        let Words { message, help, .. } = words;
+        let DiagnosticText { message, help, .. } = words;
         Diagnostic(Box::new(Parts { severity, message, help, file: source.name.clone(), at, shown }))
     }
 

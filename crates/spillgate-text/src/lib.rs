@@ -11,6 +11,6 @@ mod nearest;
 mod number;
 pub mod yaml;
 
-pub use diagnostic::{At, Diagnostic, Severity, Source, Words};
+pub use diagnostic::{At, Diagnostic, DiagnosticText, Severity, Source};
 pub use nearest::nearest;
 pub use number::{count, thousands};

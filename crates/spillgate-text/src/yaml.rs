@@ -17,7 +17,7 @@ use serde_saphyr::options::{DuplicateKeyPolicy, MergeKeyPolicy, NonFiniteFloatPo
 use serde_saphyr::{Error, Location, Options, Spanned};
 
 use super::excerpt::boundary;
-use super::{At, Diagnostic, Severity, Source, Words};
+use super::{At, Diagnostic, DiagnosticText, Severity, Source};
 
 /// One value of the file, with its position. [`parse`] returns the node that contains all others, and has an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -407,20 +407,20 @@ fn yaml_error(source: &Source, advice: &Advice, error: &Error) -> Diagnostic {
     let words = match cause {
         Error::AliasReplayLimitExceeded { .. } | Error::AliasReplayStackDepthExceeded { .. } => {
             let help = format!("the aliases (`*name`) repeat too many values; {}", advice.size);
-            Words::new("the file is too large if its aliases are written out", "too large from here on", help)
+            DiagnosticText::new("the file is too large if its aliases are written out", "too large from here on", help)
         }
         Error::UnknownAnchor { .. } => {
             let help = "if this is not an alias, write it in quotes (`value: \"*.com\"`); otherwise define its anchor \
                         before this line";
-            Words::new("this alias (`*name`) has no anchor (`&name`)", "an alias", help)
+            DiagnosticText::new("this alias (`*name`) has no anchor (`&name`)", "an alias", help)
         }
         Error::RecursiveReferencesRequireWeakTypes { .. } => {
             let help = "remove the alias, or move it out of the value that has its anchor (`&name`)";
-            Words::new("the value of this alias (`*name`) contains the alias", "an alias", help)
+            DiagnosticText::new("the value of this alias (`*name`) contains the alias", "an alias", help)
         }
         Error::Budget { breach, .. } => budget_words(breach, advice),
         Error::MultipleDocuments { .. } => two_documents(advice),
-        Error::Eof { .. } => Words::new("the file is empty", "here", advice.empty.unwrap_or_default()),
+        Error::Eof { .. } => DiagnosticText::new("the file is empty", "here", advice.empty.unwrap_or_default()),
         other => syntax_words(&source.text, at, &other.to_string()),
     };
     Diagnostic::new(source, at, Severity::Error, words)
@@ -441,7 +441,7 @@ fn error_place(text: &str, location: Location) -> At {
 }
 
 /// Returns the texts for a syntax error. A few common mistakes have their own help text.
-fn syntax_words(text: &str, at: At, message: &str) -> Words {
+fn syntax_words(text: &str, at: At, message: &str) -> DiagnosticText {
     let what = message.lines().next().unwrap_or_default();
     let what = what.rsplit_once(" at line ").map_or(what, |(what, _)| what);
     let line = text.lines().nth(at.line.saturating_sub(1) as usize).unwrap_or_default();
@@ -455,28 +455,30 @@ fn syntax_words(text: &str, at: At, message: &str) -> Words {
     } else {
         "check the indentation, quotes and brackets on this line and on the line before it"
     };
-    Words::new(format!("this is not valid YAML: {what}"), "here", help)
+    DiagnosticText::new(format!("this is not valid YAML: {what}"), "here", help)
 }
 
-fn two_documents(advice: &Advice) -> Words {
-    Words::new("the file has more than one YAML document", "the next document starts here", advice.documents)
+fn two_documents(advice: &Advice) -> DiagnosticText {
+    DiagnosticText::new("the file has more than one YAML document", "the next document starts here", advice.documents)
 }
 
 /// Returns the texts for a file that exceeds one of the parser's bounds.
-fn budget_words(breach: &BudgetBreach, advice: &Advice) -> Words {
+fn budget_words(breach: &BudgetBreach, advice: &Advice) -> DiagnosticText {
     match (breach, advice.alias) {
         (BudgetBreach::Aliases { .. }, Some(help)) => {
-            Words::new("an alias (`*name`) is not allowed here", "an alias", help)
+            DiagnosticText::new("an alias (`*name`) is not allowed here", "an alias", help)
         }
         (BudgetBreach::Aliases { .. }, None) => {
             let help = format!("use at most {MAX_ALIASES} aliases in one file; write some values without an alias");
-            Words::new("there are too many YAML aliases (`*name`)", "an alias", help)
+            DiagnosticText::new("there are too many YAML aliases (`*name`)", "an alias", help)
         }
         (BudgetBreach::Depth { .. }, _) => {
-            Words::new("the file is nested too deeply", "this is too deep", advice.depth)
+            DiagnosticText::new("the file is nested too deeply", "this is too deep", advice.depth)
         }
         (BudgetBreach::Documents { .. }, _) => two_documents(advice),
-        (other, _) => Words::new(format!("the file is too large: {other:?}"), "too large from here on", advice.size),
+        (other, _) => {
+            DiagnosticText::new(format!("the file is too large: {other:?}"), "too large from here on", advice.size)
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! kept.
 
 use crate::model::{MAX_WARNINGS, RulesErrors};
-use spillgate_text::{At, Diagnostic, Severity, Source, Words};
+use spillgate_text::{At, Diagnostic, DiagnosticText, Severity, Source};
 
 /// The errors and warnings so far.
 #[derive(Debug, Default)]
@@ -77,7 +77,7 @@ impl Reporter<'_> {
     /// programs read it differently.
     pub(super) fn warning(&mut self, at: At, message: String, label: &str, help: String) {
         if self.errors.warnings.len() < MAX_WARNINGS {
-            let words = Words::new(message, label, help);
+            let words = DiagnosticText::new(message, label, help);
             self.errors.warnings.push(Diagnostic::new(self.source, at, Severity::Warning, words));
         }
     }

@@ -25,7 +25,7 @@ pub(super) enum Parsed {
 }
 
 /// What the reader of a `rate_limit` needs from the rest of the file.
-pub(super) struct Around<'a> {
+pub(super) struct LimitContext<'a> {
     /// The file and the line of the limit.
     pub(super) origin: Origin,
     /// The position for errors about a missing field.
@@ -46,7 +46,7 @@ const BESIDE_UNLIMITED: [&str; 3] = ["unlimited", "name", "replaces"];
 ///
 /// After an error, most other fields are still read, so that one load shows every wrong field. But if `algorithm` is wrong,
 /// reading ends, because the other fields depend on the algorithm.
-pub(super) fn read(node: &Node, around: &Around<'_>, reporter: &mut Reporter<'_>) -> Option<Parsed> {
+pub(super) fn read(node: &Node, around: &LimitContext<'_>, reporter: &mut Reporter<'_>) -> Option<Parsed> {
     let before = reporter.count();
     let fields = Fields::read(node, Section::Limit, reporter)?;
     let name: Option<Box<str>> =
@@ -127,7 +127,7 @@ fn replaced_names(node: &Node, reporter: &mut Reporter<'_>) -> Box<[Box<str>]> {
 ///
 /// In a file with `compat: envoy`, a missing number is 0, as in Envoy's reference rate limit server. A warning then says
 /// that the limit refuses every request. In other files a missing number is an error.
-fn requests_per_unit(fields: &Fields<'_>, around: &Around<'_>, reporter: &mut Reporter<'_>) -> Option<u64> {
+fn requests_per_unit(fields: &Fields<'_>, around: &LimitContext<'_>, reporter: &mut Reporter<'_>) -> Option<u64> {
     if let (Some(_), Some(at)) = (fields.get("requests_per_unit"), fields.key_at("limit")) {
         let help = "remove one of the two keys, because they mean the same";
         reporter.error(at, "`limit` and `requests_per_unit` are both given", "given again", help);
@@ -153,7 +153,7 @@ fn requests_per_unit(fields: &Fields<'_>, around: &Around<'_>, reporter: &mut Re
 fn window(
     fields: &Fields<'_>,
     algorithm: Algorithm,
-    around: &Around<'_>,
+    around: &LimitContext<'_>,
     reporter: &mut Reporter<'_>,
 ) -> Option<(Option<Unit>, Duration)> {
     let (unit, window) = (fields.get("unit"), fields.get("window"));
@@ -194,7 +194,12 @@ struct Policy {
 
 impl Policy {
     /// Reads the fields, and checks them against the algorithm and the path.
-    fn read(fields: &Fields<'_>, algorithm: Algorithm, around: &Around<'_>, reporter: &mut Reporter<'_>) -> Policy {
+    fn read(
+        fields: &Fields<'_>,
+        algorithm: Algorithm,
+        around: &LimitContext<'_>,
+        reporter: &mut Reporter<'_>,
+    ) -> Policy {
         let post_paid = fields.get("post_paid").and_then(|node| boolean(node, "post_paid", reporter)).unwrap_or(false);
         if post_paid && algorithm == Algorithm::Concurrency {
             let at = fields.key_at("post_paid").unwrap_or(around.at);
@@ -233,7 +238,7 @@ fn denied(
     fields: &Fields<'_>,
     algorithm: Algorithm,
     post_paid: bool,
-    around: &Around<'_>,
+    around: &LimitContext<'_>,
     reporter: &mut Reporter<'_>,
 ) -> Option<Denied> {
     let Some(node) = fields.get("denied") else {
@@ -296,7 +301,7 @@ fn segments(node: &Node, reporter: &mut Reporter<'_>) -> Option<u8> {
 }
 
 /// Reports an error of the quota at the field that causes it.
-fn quota_error(error: &QuotaError, fields: &Fields<'_>, around: &Around<'_>, reporter: &mut Reporter<'_>) {
+fn quota_error(error: &QuotaError, fields: &Fields<'_>, around: &LimitContext<'_>, reporter: &mut Reporter<'_>) {
     let first = |keys: &[&str]| keys.iter().find_map(|key| fields.get(key).map(|node| node.at));
     let limit = ["requests_per_unit", "limit"];
     let (at, help) = match *error {

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use spillgate_core::OnStoreFailure;
 
 use self::errors::{Errors, Reporter};
-use self::limit::{Around, Parsed};
+use self::limit::{LimitContext, Parsed};
 use self::scalar::{boolean, choice, text};
 use self::section::{Fields, found, is_empty, settings_key, shown};
 use super::index::{DomainEntry, Rules};
@@ -409,7 +409,7 @@ impl FileReader<'_> {
     fn limit(&mut self, node: &Node, at: At) -> Option<Parsed> {
         let origin = Origin { file: self.reporter.source.name.clone(), line: at.line };
         let FileReader { compat_envoy, on_store_failure, .. } = *self;
-        let around = Around { origin, at, steps: &self.steps, compat_envoy, on_store_failure };
+        let around = LimitContext { origin, at, steps: &self.steps, compat_envoy, on_store_failure };
         limit::read(node, &around, &mut self.reporter)
     }
 

@@ -6,7 +6,7 @@
 use spillgate_core::Quota;
 
 use super::errors::Reporter;
-use super::limit::Around;
+use super::limit::LimitContext;
 use super::scalar::{bytes, choice};
 use super::section::Fields;
 use crate::model::LimitSketch;
@@ -20,7 +20,7 @@ const FEW_UNITS_PER_SECOND: f64 = 1_000.0;
 pub(super) fn read(
     quota: &Quota,
     fields: &Fields<'_>,
-    around: &Around<'_>,
+    around: &LimitContext<'_>,
     reporter: &mut Reporter<'_>,
 ) -> Option<LimitSketch> {
     let words = [("exact", false), ("sketch", true)];
@@ -84,7 +84,13 @@ fn cause(error: SketchError) -> (&'static [&'static str], &'static str) {
 
 /// Reports a sketch that is too small for its limit. A long window needs a large sketch, because the cells that an
 /// admitted unit raises stay high for a long time.
-fn check_size(quota: &Quota, bytes: usize, fields: &Fields<'_>, around: &Around<'_>, reporter: &mut Reporter<'_>) {
+fn check_size(
+    quota: &Quota,
+    bytes: usize,
+    fields: &Fields<'_>,
+    around: &LimitContext<'_>,
+    reporter: &mut Reporter<'_>,
+) {
     let can = Sketch::highest_rate(quota, bytes);
     if quota.limit() == 0 || can >= FEW_UNITS_PER_SECOND {
         return;

@@ -34,7 +34,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::Limits;
 use super::activity::Activity;
 use super::connection::{Connection, unless_panic};
-use super::hold::{Hold, Piece};
+use super::held_bytes::{HeldBytes, Piece};
 use super::runner::Runner;
 
 /// The largest size of all header fields of a request, in bytes as HTTP/2 counts them. Envoy and nginx send far less.
@@ -242,7 +242,7 @@ fn answer<H: Handler>(
     arrived: Instant,
     now: Option<Time>,
 ) -> impl Future<Output = ()> + Send + use<H> {
-    let (call, hold) = (calls.handler.call(request, arrived, now), Hold::of_call(&calls.activity));
+    let (call, hold) = (calls.handler.call(request, arrived, now), HeldBytes::of_call(&calls.activity));
     async move {
         let answered = {
             let answer = pin!(calls.handler.answer(call));
@@ -260,8 +260,12 @@ fn answer<H: Handler>(
 }
 
 /// Sends an answer. If the body panics, only this call ends.
-async fn send_answer<B>(answer: Response<B>, respond: &mut SendResponse<Piece>, hold: Hold, activity: &Arc<Activity>)
-where
+async fn send_answer<B>(
+    answer: Response<B>,
+    respond: &mut SendResponse<Piece>,
+    hold: HeldBytes,
+    activity: &Arc<Activity>,
+) where
     B: Body<Data = Bytes>,
 {
     let (head, body) = answer.into_parts();
@@ -285,7 +289,7 @@ where
 async fn send_body<B>(
     stream: &mut SendStream<Piece>,
     body: B,
-    hold: Hold,
+    hold: HeldBytes,
     activity: &Arc<Activity>,
 ) -> Result<(), Reason>
 where
@@ -314,7 +318,7 @@ where
             }
         };
         let is_first = hold.is_some();
-        let hold = hold.take().unwrap_or_else(|| Hold::of_frame(activity));
+        let hold = hold.take().unwrap_or_else(|| HeldBytes::of_frame(activity));
         let piece = hold.with(data).ok_or(Reason::ENHANCE_YOUR_CALM)?;
         // The first frame does not wait for the window, because most answers have only one frame.
         if !is_first && !has_window(stream, activity).await {

@@ -9,7 +9,7 @@ mod activity;
 mod connection;
 mod context;
 mod grpc;
-mod hold;
+mod held_bytes;
 mod http;
 mod http2;
 mod io;

@@ -11,26 +11,26 @@ use super::secret::{STARS, masked};
 
 /// An error: what is wrong, where, and how to fix it. The caller adds the file, the flag or the variable.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Wrong {
+pub(super) struct SettingError {
     pub(super) message: String,
     pub(super) help: String,
     pub(super) label: &'static str,
     pub(super) span: Range<usize>,
 }
 
-impl Wrong {
-    pub(super) fn new(span: &Range<usize>, message: impl Into<String>, help: impl Into<String>) -> Wrong {
-        Wrong { message: message.into(), help: help.into(), label: "here", span: span.clone() }
+impl SettingError {
+    pub(super) fn new(span: &Range<usize>, message: impl Into<String>, help: impl Into<String>) -> SettingError {
+        SettingError { message: message.into(), help: help.into(), label: "here", span: span.clone() }
     }
 
-    pub(super) fn labelled(self, label: &'static str) -> Wrong {
-        Wrong { label, ..self }
+    pub(super) fn labelled(self, label: &'static str) -> SettingError {
+        SettingError { label, ..self }
     }
 }
 
-/// Where a setting was written: a file, a flag or a variable.
+/// Where a setting was location: a file, a flag or a variable.
 #[derive(Debug, Clone)]
-pub(super) struct Written {
+pub(super) struct Location {
     source: Source,
     /// The text that errors show in front of the value: `body: `, `--limits-body ` or `SPILLGATE_LIMITS_BODY=`.
     before: String,
@@ -38,18 +38,18 @@ pub(super) struct Written {
     is_secret: bool,
 }
 
-impl Written {
-    pub(super) fn new(source: &Source, before: &str) -> Written {
-        Written { source: source.clone(), before: before.to_owned(), is_secret: false }
+impl Location {
+    pub(super) fn new(source: &Source, before: &str) -> Location {
+        Location { source: source.clone(), before: before.to_owned(), is_secret: false }
     }
 
-    pub(super) fn secret(self, is_secret: bool) -> Written {
-        Written { is_secret, ..self }
+    pub(super) fn secret(self, is_secret: bool) -> Location {
+        Location { is_secret, ..self }
     }
 
     /// Returns the error about this setting, at its position in the text.
-    pub(super) fn error(&self, wrong: Wrong) -> Diagnostic {
-        let Wrong { message, help, label, span } = wrong;
+    pub(super) fn error(&self, wrong: SettingError) -> Diagnostic {
+        let SettingError { message, help, label, span } = wrong;
         let at = At::of(&self.source.text, span);
         let value = match self.source.text[at.bytes()].lines().next() {
             None => String::new(),

@@ -10,7 +10,7 @@ use spillgate::{OnFull, OnStoreFailure};
 use spillgate_redis::LogForm;
 use spillgate_service::CallerKeys;
 
-use super::error::Wrong;
+use super::error::SettingError;
 use super::values::Value;
 use super::{LogFormat, Settings, StoreUrl};
 
@@ -38,7 +38,7 @@ pub struct Key {
     /// The default as text. Empty if the setting has no default.
     pub default: &'static str,
     pub help: &'static str,
-    pub(super) apply: fn(&mut Settings, &Value<'_>) -> Result<(), Wrong>,
+    pub(super) apply: fn(&mut Settings, &Value<'_>) -> Result<(), SettingError>,
 }
 
 impl Key {

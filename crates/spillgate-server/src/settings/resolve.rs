@@ -13,7 +13,7 @@ use spillgate::text::{Diagnostic, Source};
 use crate::listener::Listen;
 
 use super::Settings;
-use super::error::{Written, Wrong};
+use super::error::{Location, SettingError};
 use super::keys::{KEYS, Key, Shape};
 use super::secret::{masked, masked_url};
 use super::store;
@@ -106,7 +106,7 @@ pub fn resolve(sources: &Sources) -> Result<Resolved, Vec<Diagnostic>> {
 struct Set {
     origin: Origin,
     text: String,
-    place: Option<(Written, Node)>,
+    place: Option<(Location, Node)>,
 }
 
 struct Resolver {
@@ -147,8 +147,8 @@ impl Resolver {
             Ok(node) if yaml::single(&node) == Some("") => {}
             Ok(node) => {
                 let message = "a settings file is a list of `key: value` lines";
-                let wrong = Wrong::new(&node.at.bytes(), message, "begin with `http: 0.0.0.0:8080`");
-                self.errors.push(Written::new(&source, "").secret(true).error(wrong));
+                let error = SettingError::new(&node.at.bytes(), message, "begin with `http: 0.0.0.0:8080`");
+                self.errors.push(Location::new(&source, "").secret(true).error(error));
             }
             Err(error) => self.errors.push(error),
         }
@@ -159,15 +159,15 @@ impl Resolver {
             let name = yaml::single(key).unwrap_or_default();
             let path = if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") };
             if let Some(key) = KEYS.iter().find(|key| key.path == path) {
-                let written = Written::new(source, &format!("{name}: "));
-                self.apply(key, node, Origin::File, yaml::on_one_line(node), &written, folder);
+                let location = Location::new(source, &format!("{name}: "));
+                self.apply(key, node, Origin::File, yaml::on_one_line(node), &location, folder);
                 continue;
             }
             let inner: Vec<_> = KEYS.iter().filter_map(|key| key.path.strip_prefix(&path)?.strip_prefix('.')).collect();
             let error = match &node.value {
                 _ if inner.is_empty() => {
                     self.wrong_groups.insert(prefix.to_owned());
-                    Written::new(source, "").error(unknown_key(prefix, name, key.at))
+                    Location::new(source, "").error(unknown_key(prefix, name, key.at))
                 }
                 // All keys of this group are commented out.
                 _ if yaml::single(node) == Some("") => continue,
@@ -177,10 +177,11 @@ impl Resolver {
                 }
                 _ => {
                     let help = format!("write `{name}: {{{}: ...}}`; its keys: {}", inner[0], inner.join(", "));
-                    let wrong = Wrong::new(&node.at.bytes(), format!("`{path}` is a group of keys, not a value"), help);
+                    let error =
+                        SettingError::new(&node.at.bytes(), format!("`{path}` is a group of keys, not a value"), help);
                     // The value of `store` is probably the URL, which can contain a password. Therefore the error does
                     // not show it.
-                    Written::new(source, &format!("{name}: ")).secret(true).error(wrong)
+                    Location::new(source, &format!("{name}: ")).secret(true).error(error)
                 }
             };
             self.errors.push(error);
@@ -201,9 +202,9 @@ impl Resolver {
             // `spillgate`. Only a variable that looks like a mistyped setting is an error.
             if let Some(help) = variable_help(variable) {
                 // The error does not show the value, because it can be a secret.
-                let written = Written::new(&Source::new("the environment", variable), "");
-                let wrong = Wrong::new(&(0..variable.len()), format!("unknown variable `{variable}`"), help);
-                self.errors.push(written.error(wrong.labelled("no such variable")));
+                let location = Location::new(&Source::new("the environment", variable), "");
+                let error = SettingError::new(&(0..variable.len()), format!("unknown variable `{variable}`"), help);
+                self.errors.push(location.error(error.labelled("no such variable")));
             }
         }
     }
@@ -240,8 +241,8 @@ impl Resolver {
             Shape::List => split_list(&value, start),
             Shape::One | Shape::Switch => yaml::scalar(&value, start..text.len()),
         };
-        let written = Written::new(&source, &before);
-        self.apply(key, &node, origin, value, &written, Path::new(""));
+        let location = Location::new(&source, &before);
+        self.apply(key, &node, origin, value, &location, Path::new(""));
     }
 
     fn apply(
@@ -250,19 +251,19 @@ impl Resolver {
         node: &Node,
         origin: Origin,
         text: String,
-        written: &Written,
+        location: &Location,
         folder: &Path,
     ) {
-        let written = written.clone().secret(key.path == URL);
+        let location = location.clone().secret(key.path == URL);
         match (key.apply)(&mut self.settings, &Value { node, path: key.path, folder }) {
             Ok(()) => {
-                let place = (origin != Origin::Default).then(|| (written, node.clone()));
+                let place = (origin != Origin::Default).then(|| (location, node.clone()));
                 self.set.insert(key.path, Set { origin, text, place });
             }
-            Err(wrong) => {
+            Err(error) => {
                 self.is_url_wrong |= key.path == URL;
                 self.wrong_groups.extend(key.path.split_once('.').map(|(group, _)| group.to_owned()));
-                self.errors.push(written.error(wrong));
+                self.errors.push(location.error(error));
             }
         }
     }
@@ -313,7 +314,7 @@ impl Resolver {
     fn add_errors(&mut self, found: Vec<(&'static str, String, &'static str)>) {
         for (path, message, help) in found {
             self.errors.push(match self.set.get(path).and_then(|set| set.place.as_ref()) {
-                Some((written, node)) => written.error(Wrong::new(&node.at.bytes(), message, help)),
+                Some((location, node)) => location.error(SettingError::new(&node.at.bytes(), message, help)),
                 None => Diagnostic::error(message, help),
             });
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use spillgate_redis::LogForm;
 
 use super::Settings;
-use super::error::Wrong;
+use super::error::SettingError;
 use super::secret::masked_url;
 use super::values::Value;
 
@@ -95,23 +95,23 @@ const URL_HELP: &str = "write `memory`, redis://HOST:PORT, rediss:// (TLS), redi
                         redis-sentinel://HOST:PORT,HOST:PORT/NAME or unix:///path";
 
 impl StoreUrl {
-    pub(super) fn read(value: &Value<'_>) -> Result<StoreUrl, Wrong> {
+    pub(super) fn read(value: &Value<'_>) -> Result<StoreUrl, SettingError> {
         let text = value.text()?;
         if text == "memory" {
             return Ok(StoreUrl::Memory);
         }
         // The wrong value is not repeated, because it can be a password in the wrong place.
-        let wrong = |what: &str| {
-            Err(Wrong::new(&value.node.at.bytes(), format!("the value of `{}` {what}", value.path), URL_HELP))
+        let fault = |what: &str| {
+            Err(SettingError::new(&value.node.at.bytes(), format!("the value of `{}` {what}", value.path), URL_HELP))
         };
         let known = text.split_once("://").filter(|(scheme, _)| SCHEMES.iter().any(|(known, _)| known == scheme));
         match known {
-            None => wrong("is not a store"),
-            Some(("unix", path)) if !path.starts_with('/') => wrong("has a socket path that does not begin with `/`"),
+            None => fault("is not a store"),
+            Some(("unix", path)) if !path.starts_with('/') => fault("has a socket path that does not begin with `/`"),
             Some((scheme, rest)) if scheme != "unix" && (rest.starts_with('/') || host(rest).is_empty()) => {
-                wrong("has no host")
+                fault("has no host")
             }
-            Some(_) if text.contains(char::is_whitespace) => wrong("contains a space"),
+            Some(_) if text.contains(char::is_whitespace) => fault("contains a space"),
             Some(_) => Ok(StoreUrl::Shared(text.to_owned())),
         }
     }

@@ -4,7 +4,7 @@
 
 use spillgate::text::{At, nearest};
 
-use super::error::Wrong;
+use super::error::SettingError;
 use super::keys::{KEYS, Key};
 
 /// Keys that only earlier versions had, and what to do about each of these keys.
@@ -14,7 +14,7 @@ const REMOVED: [(&str, &str); 1] = [(
 )];
 
 /// Returns the error about the unknown key `name` below `prefix`. The key is written at `at`.
-pub(super) fn unknown_key(prefix: &str, name: &str, at: At) -> Wrong {
+pub(super) fn unknown_key(prefix: &str, name: &str, at: At) -> SettingError {
     let depth = if prefix.is_empty() { 0 } else { prefix.split('.').count() };
     let siblings = || {
         let inside = KEYS.iter().filter(|key| prefix.is_empty() || key.path.starts_with(&format!("{prefix}.")));
@@ -23,15 +23,16 @@ pub(super) fn unknown_key(prefix: &str, name: &str, at: At) -> Wrong {
     let elsewhere = KEYS.iter().find(|key| key.path == name || key.path.ends_with(&format!(".{name}")));
     let whole = if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") };
     if let Some((path, help)) = REMOVED.iter().find(|(path, _)| *path == whole) {
-        return Wrong::new(&at.bytes(), format!("the key `{path}` was removed"), *help).labelled("no longer a key");
+        return SettingError::new(&at.bytes(), format!("the key `{path}` was removed"), *help)
+            .labelled("no longer a key");
     }
     if let Some(key) = KEYS.iter().find(|key| key.path.strip_suffix("_file") == Some(&*whole)) {
         let help = format!("put the secret into a file and name the file: `{}`", key.path);
-        return Wrong::new(&at.bytes(), format!("unknown key `{whole}`"), help).labelled("no such key");
+        return SettingError::new(&at.bytes(), format!("unknown key `{whole}`"), help).labelled("no such key");
     }
     if prefix.is_empty() && ["domain", "descriptors"].contains(&name) {
         let help = "this looks like a rules file: give it as an argument, without --config, or name it under `rules:`";
-        return Wrong::new(&at.bytes(), format!("unknown key `{whole}`"), help).labelled("a key of rules files");
+        return SettingError::new(&at.bytes(), format!("unknown key `{whole}`"), help).labelled("a key of rules files");
     }
     let help = match (nearest(name, siblings()), elsewhere.map(|key| key.path.rsplit_once('.'))) {
         (Some(near), _) => format!("did you mean `{near}`?"),
@@ -43,7 +44,7 @@ pub(super) fn unknown_key(prefix: &str, name: &str, at: At) -> Wrong {
             format!("the keys here are: {}", names.join(", "))
         }
     };
-    Wrong::new(&at.bytes(), format!("unknown key `{whole}`"), help).labelled("no such key")
+    SettingError::new(&at.bytes(), format!("unknown key `{whole}`"), help).labelled("no such key")
 }
 
 /// Returns how to fix an unknown variable, or `None` if the variable does not look like a mistyped setting.

@@ -17,7 +17,7 @@ use spillgate_service::text::duration;
 
 use crate::listener::Listen;
 
-use super::error::Wrong;
+use super::error::SettingError;
 use super::yaml::single;
 
 /// The text of a value, before it is read.
@@ -31,15 +31,15 @@ pub(super) struct Value<'v> {
 
 const YEAR: Duration = Duration::from_secs(31_536_000);
 
-type Read<T> = Result<T, Wrong>;
+type Read<T> = Result<T, SettingError>;
 
 impl<'v> Value<'v> {
     fn of(&self, node: &'v Node) -> Value<'v> {
         Value { node, ..*self }
     }
 
-    fn wrong(&self, message: impl Into<String>, help: impl Into<String>) -> Wrong {
-        Wrong::new(&self.node.at.bytes(), message, help)
+    fn error(&self, message: impl Into<String>, help: impl Into<String>) -> SettingError {
+        SettingError::new(&self.node.at.bytes(), message, help)
     }
 
     /// Returns the text of a single value, which must not be empty.
@@ -52,7 +52,7 @@ impl<'v> Value<'v> {
             Yaml::List(_) => ("is one value, not a list", "take the brackets or dashes away"),
             Yaml::Map(_) => ("is one value, not a group of keys", "write the value right after the colon"),
         };
-        Err(self.wrong(format!("`{}` {what}", self.path), help))
+        Err(self.error(format!("`{}` {what}", self.path), help))
     }
 
     /// Returns the members of a list. A single value counts as a list with one member.
@@ -60,9 +60,9 @@ impl<'v> Value<'v> {
         match (&self.node.value, single(self.node)) {
             (Yaml::List(items), _) => Ok(items.iter().map(|item| self.of(item)).collect()),
             (_, Some(text)) if text.trim().is_empty() => Err(self
-                .wrong(format!("`{}` has no value", self.path), "write a list: `[a, b]`, or `[]` for an empty list")),
+                .error(format!("`{}` has no value", self.path), "write a list: `[a, b]`, or `[]` for an empty list")),
             (_, Some(_)) => Ok(vec![self.of(self.node)]),
-            (_, None) => Err(self.wrong(format!("`{}` is a list, not a group of keys", self.path), "write `[a, b]`")),
+            (_, None) => Err(self.error(format!("`{}` is a list, not a group of keys", self.path), "write `[a, b]`")),
         }
     }
 
@@ -78,7 +78,7 @@ impl<'v> Value<'v> {
         match self.text()? {
             "true" | "on" | "yes" => Ok(true),
             "false" | "off" | "no" => Ok(false),
-            other => Err(self.wrong(format!("`{other}` is neither true nor false"), "write on, off, true or false")),
+            other => Err(self.error(format!("`{other}` is neither true nor false"), "write on, off, true or false")),
         }
     }
 
@@ -92,7 +92,7 @@ impl<'v> Value<'v> {
         let near = nearest(text, choices.iter().copied());
         let near = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
         let help = format!("{near}write one of: {}", choices.join(", "));
-        Err(self.wrong(format!("`{text}` is not a value of `{}`", self.path), help))
+        Err(self.error(format!("`{text}` is not a value of `{}`", self.path), help))
     }
 
     /// Reads a filter of the log: `info`, or `info,spillgate=debug`.
@@ -106,7 +106,7 @@ impl<'v> Value<'v> {
             return Ok(text.to_owned());
         }
         let help = "write error, warn, info, debug or trace, or a filter such as info,spillgate=debug";
-        Err(self.wrong(format!("`{text}` is not a log level"), help))
+        Err(self.error(format!("`{text}` is not a log level"), help))
     }
 
     /// Reads the name of a host: `spillgate.internal`.
@@ -117,7 +117,7 @@ impl<'v> Value<'v> {
             return Ok(text.trim_end_matches('.').to_owned());
         }
         let help = "write a name without a port or a path, such as spillgate.internal";
-        Err(self.wrong(format!("`{text}` is not the name of a host"), help))
+        Err(self.error(format!("`{text}` is not the name of a host"), help))
     }
 
     /// Reads an address to listen on: `0.0.0.0:8080`, `[::]:8080`, `unix:/path` or `off`.
@@ -129,7 +129,7 @@ impl<'v> Value<'v> {
         if let Some(path) = text.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);
             if path.is_empty() {
-                return Err(self.wrong("`unix:` has no path", "write the socket's path: unix:/run/spillgate.sock"));
+                return Err(self.error("`unix:` has no path", "write the socket's path: unix:/run/spillgate.sock"));
             }
             return Ok(Some(Listen::Unix(self.folder.join(path))));
         }
@@ -144,7 +144,7 @@ impl<'v> Value<'v> {
             }
             _ => "write an IP address and a port (0.0.0.0:8080, [::]:8080), unix:/path, or off".to_owned(),
         };
-        Err(self.wrong(format!("`{text}` is not an address to listen on"), help))
+        Err(self.error(format!("`{text}` is not an address to listen on"), help))
     }
 
     fn within(&self, value: u64, range: &RangeInclusive<u64>) -> Read<u64> {
@@ -153,7 +153,7 @@ impl<'v> Value<'v> {
         }
         let (text, least, most) = (self.text()?, range.start(), range.end());
         let help = format!("choose {least} to {most}");
-        Err(self.wrong(format!("`{text}` is out of range for `{}`", self.path), help))
+        Err(self.error(format!("`{text}` is out of range for `{}`", self.path), help))
     }
 
     /// Reads a whole number within `range`. `parse` parses the text.
@@ -165,8 +165,8 @@ impl<'v> Value<'v> {
     ) -> Read<u64> {
         let text = self.text()?;
         let value = parse(text).map_err(|error| match error {
-            UnitError::TooLarge => self.wrong(format!("`{text}` is too large"), help),
-            _ => self.wrong(format!("`{text}` is not a value of `{}`", self.path), help),
+            UnitError::TooLarge => self.error(format!("`{text}` is too large"), help),
+            _ => self.error(format!("`{text}` is not a value of `{}`", self.path), help),
         })?;
         self.within(value, range)
     }
@@ -181,14 +181,14 @@ impl<'v> Value<'v> {
         if self.text()? == word {
             return Ok(None);
         }
-        let with_word = |wrong: Wrong| Wrong { help: format!("{}, or `{word}`", wrong.help), ..wrong };
+        let with_word = |error: SettingError| SettingError { help: format!("{}, or `{word}`", error.help), ..error };
         self.count(range).map(Some).map_err(with_word)
     }
 
     /// Reads a number of bytes: `256`, `64KiB`, `1MB`.
     pub(super) fn size(&self, range: RangeInclusive<u64>) -> Read<usize> {
         let value = self.whole(parse_bytes, &range, "write bytes: 1024, 64KiB, 1MiB")?;
-        usize::try_from(value).map_err(|_| self.wrong("too large for this machine", "choose a smaller size"))
+        usize::try_from(value).map_err(|_| self.error("too large for this machine", "choose a smaller size"))
     }
 
     /// Reads a duration such as `10ms`, `1s` or `1h`, from 1 ns to one year.
@@ -209,9 +209,9 @@ impl<'v> Value<'v> {
             Ok(_) => {
                 let (least, most) = (format_duration(*range.start()), format_duration(*range.end()));
                 let help = format!("choose {least} to {most}");
-                Err(self.wrong(format!("`{text}` is out of range for `{}`", self.path), help))
+                Err(self.error(format!("`{text}` is out of range for `{}`", self.path), help))
             }
-            Err(help) => Err(self.wrong(format!("`{text}` is not a duration"), help)),
+            Err(help) => Err(self.error(format!("`{text}` is not a duration"), help)),
         }
     }
 
@@ -223,7 +223,7 @@ impl<'v> Value<'v> {
         }
         let one = text.parse::<std::net::IpAddr>().map(IpNet::from);
         one.map_err(|_| {
-            self.wrong(
+            self.error(
                 format!("`{text}` is not a network"),
                 "write an address and the length of its prefix: 10.0.0.0/8, fd00::/8",
             )
@@ -247,11 +247,11 @@ impl<'v> Value<'v> {
         const HELP: &str =
             "write a list of descriptors, each a list of entries: [[{key: remote_address, from: client_ip}]]";
         let Yaml::List(descriptors) = &self.node.value else {
-            return Err(self.wrong(format!("`{}` is a list of descriptors", self.path), HELP));
+            return Err(self.error(format!("`{}` is a list of descriptors", self.path), HELP));
         };
         let entries = |descriptor: &'v Node| match &descriptor.value {
             Yaml::List(entries) if !entries.is_empty() => entries.iter().map(|e| self.of(e).entry()).collect(),
-            _ => Err(self.of(descriptor).wrong("a descriptor is a list of entries, at least one", HELP)),
+            _ => Err(self.of(descriptor).error("a descriptor is a list of entries, at least one", HELP)),
         };
         descriptors.iter().map(entries).collect()
     }
@@ -259,15 +259,15 @@ impl<'v> Value<'v> {
     fn entry(&self) -> Read<EntrySource> {
         const HELP: &str = "write `{key: NAME, from: client_ip | \"header:NAME\" | \"value:TEXT\"}`";
         let Yaml::Map(members) = &self.node.value else {
-            return Err(self.wrong("an entry has a `key` and a `from`", HELP));
+            return Err(self.error("an entry has a `key` and a `from`", HELP));
         };
         if let Some((name, _)) = members.iter().find(|(name, _)| !matches!(single(name), Some("key" | "from"))) {
             let message = format!("unknown key `{}`", single(name).unwrap_or_default());
-            return Err(self.of(name).wrong(message, HELP));
+            return Err(self.of(name).error(message, HELP));
         }
         let member = |wanted: &str| {
             let found = members.iter().find(|(name, _)| single(name) == Some(wanted)).map(|(_, node)| self.of(node));
-            found.ok_or_else(|| self.wrong(format!("this entry has no `{wanted}`"), HELP))
+            found.ok_or_else(|| self.error(format!("this entry has no `{wanted}`"), HELP))
         };
         let (key, from) = (member("key")?, member("from")?);
         Ok(EntrySource { key: key.string()?, from: from.value_source(HELP)? })
@@ -279,11 +279,11 @@ impl<'v> Value<'v> {
             None if text == "client_ip" => Ok(ValueSource::ClientIp),
             Some(("header", name)) if is_header_name(name) => Ok(ValueSource::Header(name.to_ascii_lowercase())),
             Some(("value", value)) if !value.is_empty() => Ok(ValueSource::Value(value.to_owned())),
-            Some(("header", name)) => Err(self.wrong(
+            Some(("header", name)) => Err(self.error(
                 format!("`{name}` is not the name of a header field"),
                 "write one such as header:X-Forwarded-Uri",
             )),
-            _ => Err(self.wrong(format!("`{text}` is not a source of a value"), help)),
+            _ => Err(self.error(format!("`{text}` is not a source of a value"), help)),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::ops::Range;
 use spillgate::text::yaml::{self, Advice, Node, Value};
 use spillgate::text::{At, Diagnostic, Source};
 
-use super::error::{Written, Wrong};
+use super::error::{Location, SettingError};
 
 /// How to fix a file that is YAML but cannot be a settings file.
 const ADVICE: Advice = Advice {
@@ -26,11 +26,11 @@ const ADVICE: Advice = Advice {
 pub(super) fn parse(source: &Source) -> Result<Node, Diagnostic> {
     // The lines around the error are not shown, because they can contain a password.
     let root = yaml::parse(source, &ADVICE).map_err(Diagnostic::without_lines)?;
-    check_keys(&root).map_err(|wrong| Written::new(source, "").error(wrong))?;
+    check_keys(&root).map_err(|error| Location::new(source, "").error(error))?;
     Ok(root)
 }
 
-fn check_keys(node: &Node) -> Result<(), Wrong> {
+fn check_keys(node: &Node) -> Result<(), SettingError> {
     let entries = match &node.value {
         Value::Null | Value::Text { .. } => return Ok(()),
         Value::List(items) => return items.iter().try_for_each(check_keys),
@@ -39,11 +39,11 @@ fn check_keys(node: &Node) -> Result<(), Wrong> {
     let mut lines: HashMap<&str, u32> = HashMap::new();
     for (key, value) in entries {
         let Value::Text { text, .. } = &key.value else {
-            return Err(Wrong::new(&key.at.bytes(), "a key must be a word", "write `key: value`"));
+            return Err(SettingError::new(&key.at.bytes(), "a key must be a word", "write `key: value`"));
         };
         if let Some(line) = lines.insert(text, key.at.line) {
             let message = format!("`{text}` is here twice");
-            return Err(Wrong::new(&key.at.bytes(), message, format!("keep one; the first is on line {line}")));
+            return Err(SettingError::new(&key.at.bytes(), message, format!("keep one; the first is on line {line}")));
         }
         check_keys(value)?;
     }

@@ -473,5 +473,5 @@ fn the_number_of_blocks_is_bounded_and_ended_ones_do_not_count() {
     refresh(&app);
     app.clock.advance(Duration::from_secs(3600));
     refresh(&app);
-    assert_eq!(app.service.operator().standing().blocks(0).count(), 0, "ended blocks are not kept");
+    assert_eq!(app.service.operator().in_force().blocks(0).count(), 0, "ended blocks are not kept");
 }

@@ -171,7 +171,7 @@ fn all_rules_can_be_put_into_shadow_and_taken_out() {
         (200, 404, 404)
     );
     assert_eq!(check(&app, &user, 2).status, 429);
-    assert!(!app.service.operator().standing().switches().any(|_| true), "nothing is kept");
+    assert!(!app.service.operator().in_force().switches().any(|_| true), "nothing is kept");
 }
 
 #[test]

@@ -7,8 +7,8 @@
 //! makes new lists, which replace the old ones.
 
 mod change;
+mod in_force;
 mod shared;
-mod standing;
 mod stored;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,9 +22,9 @@ use crate::shared_store::SharedLists;
 
 pub use change::{ChangeError, NewBlock, ShadowOf};
 pub(crate) use change::{REASON_BYTES, term};
+pub(crate) use in_force::compared;
+pub use in_force::{BLOCKED, Block, InForce, Scope, Switch, Term};
 pub(crate) use shared::{Read, Shared, Version};
-pub(crate) use standing::compared;
-pub use standing::{BLOCKED, Block, Scope, Standing, Switch, Term};
 pub(crate) use stored::{NAME_BYTES, PATH_BYTES, VALUE_BYTES};
 
 /// The maximum number of blocks that can be on at the same time.
@@ -37,7 +37,7 @@ pub const SWITCHES_MAX: usize = 1000;
 pub struct Operator {
     /// Whether a block or a switch is on. The flag can still be true when all of them have just ended.
     on: AtomicBool,
-    standing: ArcSwap<Standing>,
+    in_force: ArcSwap<InForce>,
     /// How often the lists were replaced.
     changes: AtomicU64,
     /// Locked while new lists are made, so that no change is lost.
@@ -54,8 +54,8 @@ impl Operator {
     }
 
     /// Returns the lists as they are now.
-    pub fn standing(&self) -> Guard<Arc<Standing>> {
-        self.standing.load()
+    pub fn in_force(&self) -> Guard<Arc<InForce>> {
+        self.in_force.load()
     }
 
     pub(crate) fn changes(&self) -> u64 {
@@ -80,8 +80,8 @@ impl Operator {
 
     /// Replaces this server's copy of the lists in the shared store.
     pub(crate) fn replace_fleet(&self, read: Read) {
-        let replaced = self.change(|standing| {
-            standing.replace_fleet(read.blocks, read.switches);
+        let replaced = self.change(|in_force| {
+            in_force.replace_fleet(read.blocks, read.switches);
             Ok(())
         });
         debug_assert!(replaced.is_ok(), "replacing never fails");
@@ -90,22 +90,22 @@ impl Operator {
     /// Replaces the lists by changed ones. If `change` returns an error, the lists stay as they are.
     pub(crate) fn change<R>(
         &self,
-        change: impl FnOnce(&mut Standing) -> Result<R, ChangeError>,
+        change: impl FnOnce(&mut InForce) -> Result<R, ChangeError>,
     ) -> Result<R, ChangeError> {
         let _changing = self.changing.lock();
-        let mut standing = Standing::clone(&self.standing.load());
-        let changed = change(&mut standing)?;
-        self.on.store(!standing.is_empty(), Ordering::Relaxed);
-        self.standing.store(Arc::new(standing));
+        let mut in_force = InForce::clone(&self.in_force.load());
+        let changed = change(&mut in_force)?;
+        self.on.store(!in_force.is_empty(), Ordering::Relaxed);
+        self.in_force.store(Arc::new(in_force));
         self.changes.fetch_add(1, Ordering::Relaxed);
         Ok(changed)
     }
 
     /// Removes the blocks and switches that have ended.
     pub(crate) fn remove_ended(&self, now_ms: u64) {
-        if self.is_on() && self.standing.load().has_ended(now_ms) {
-            let removed = self.change(|standing| {
-                standing.remove_ended(now_ms);
+        if self.is_on() && self.in_force.load().has_ended(now_ms) {
+            let removed = self.change(|in_force| {
+                in_force.remove_ended(now_ms);
                 Ok(())
             });
             debug_assert!(removed.is_ok(), "removing never fails");

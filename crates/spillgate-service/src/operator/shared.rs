@@ -14,7 +14,7 @@ use tokio::sync::{Mutex, MutexGuard};
 use crate::shared_store::{ListEntry, SharedError, SharedLists};
 
 use super::change::{ChangeError, LONGEST, ShadowOf};
-use super::standing::{Block, Term};
+use super::in_force::{Block, Term};
 use super::stored::{self, SwitchName};
 use super::{BLOCKS_MAX, SWITCHES_MAX};
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::change::{LONGEST, REASON_BYTES, ShadowOf};
-use super::standing::{Block, Term};
+use super::in_force::{Block, Term};
 
 /// The maximum length of a key, and of a domain's name, in bytes. The settings can have smaller bounds.
 pub(crate) const NAME_BYTES: usize = 1024;

@@ -94,7 +94,7 @@ fn served(shutdown_requested: bool) -> (Served, impl Future<Output = bool>) {
     let ended = async move {
         let answer = |(request, mut respond): Stream, arrived: Instant, _: Option<Time>| {
             let (gate, waited) = (Arc::clone(&gate), Arc::clone(&waited));
-            let (hold, activity) = (Hold::of_call(&activity), Arc::clone(&activity));
+            let (hold, activity) = (HeldBytes::of_call(&activity), Arc::clone(&activity));
             async move {
                 if request.uri().path() == "/wait" {
                     waited.lock().push(arrived);
@@ -215,9 +215,9 @@ async fn other_tasks_have_a_turn_after_each_row_and_a_call_arrives_when_it_is_re
         let (mut client, permits, _) = server.client().await;
         let answers = ask_rows(&mut client, &begun, 3 * WAITING_MAX).await;
         let other = ask(&mut client, "/").await;
-        for rows in 2..=3 {
+        for batches in 2..=3 {
             tokio::time::advance(Duration::from_millis(1)).await;
-            assert_eq!(begun.lock().len(), rows * WAITING_MAX);
+            assert_eq!(begun.lock().len(), batches * WAITING_MAX);
         }
         let arrivals = begun.lock().clone();
         assert!(arrivals.iter().all(|time| *time == arrivals[0]), "all calls arrived together");

@@ -1,6 +1,6 @@
 //! Counts the memory that a call and its answer use, until the crate h2 has written the answer.
 //!
-//! A call can end in many ways. Each of them drops the [`Hold`] of the call, and this drop subtracts the bytes of the
+//! A call can end in many ways. Each of them drops the [`HeldBytes`] of the call, and this drop subtracts the bytes of the
 //! call.
 
 use std::sync::Arc;
@@ -12,28 +12,28 @@ use super::activity::Activity;
 use super::unread::{CALL_BYTES, CONNECTION_BYTES, FRAME_BYTES, LONG_BYTES, SHORT_BYTES};
 
 /// Counts the memory of a call or of a frame until this value is dropped.
-pub(super) struct Hold {
+pub(super) struct HeldBytes {
     activity: Arc<Activity>,
     bytes: usize,
     /// The part of `bytes` that is reserved for an answer that does not exist yet.
     spare: usize,
 }
 
-impl Hold {
+impl HeldBytes {
     /// Counts the memory of a call that begins.
-    pub(super) fn of_call(activity: &Arc<Activity>) -> Hold {
-        Hold::new(activity, CALL_BYTES, SHORT_BYTES)
+    pub(super) fn of_call(activity: &Arc<Activity>) -> HeldBytes {
+        HeldBytes::new(activity, CALL_BYTES, SHORT_BYTES)
     }
 
-    /// Counts the memory of a frame of an answer, if it is not the first frame. The first frame uses the `Hold` of the
+    /// Counts the memory of a frame of an answer, if it is not the first frame. The first frame uses the `HeldBytes` of the
     /// call.
-    pub(super) fn of_frame(activity: &Arc<Activity>) -> Hold {
-        Hold::new(activity, FRAME_BYTES, 0)
+    pub(super) fn of_frame(activity: &Arc<Activity>) -> HeldBytes {
+        HeldBytes::new(activity, FRAME_BYTES, 0)
     }
 
-    fn new(activity: &Arc<Activity>, bytes: usize, spare: usize) -> Hold {
+    fn new(activity: &Arc<Activity>, bytes: usize, spare: usize) -> HeldBytes {
         activity.unread.held.fetch_add(bytes, Ordering::Relaxed);
-        Hold { activity: Arc::clone(activity), bytes, spare }
+        HeldBytes { activity: Arc::clone(activity), bytes, spare }
     }
 
     /// Counts `data` until it is written. Returns `None` if `data` would exceed one of two bounds: the bound of this
@@ -51,7 +51,7 @@ impl Hold {
     }
 }
 
-impl Drop for Hold {
+impl Drop for HeldBytes {
     fn drop(&mut self) {
         self.activity.unread.held.fetch_sub(self.bytes, Ordering::Relaxed);
         if self.bytes > LONG_BYTES {
@@ -60,10 +60,10 @@ impl Drop for Hold {
     }
 }
 
-/// A piece of an answer. After h2 has written the piece, h2 drops it together with its [`Hold`].
+/// A piece of an answer. After h2 has written the piece, h2 drops it together with its [`HeldBytes`].
 pub(super) struct Piece {
     data: Bytes,
-    _hold: Option<Hold>,
+    _hold: Option<HeldBytes>,
 }
 
 impl Piece {

@@ -66,12 +66,12 @@ pub(super) fn explain<C: Clock>(
     (domain, entries): (&str, &[(&str, &str)]),
     explained: &mut Value,
 ) {
-    let (standing, now_ms) = (service.operator().standing(), service.now_ms());
+    let (in_force, now_ms) = (service.operator().in_force(), service.now_ms());
     let options = service.options();
-    let block = standing.block_on(domain, entries, options.bounds.value_bytes, now_ms).filter(|_| !options.shadow);
+    let block = in_force.block_on(domain, entries, options.bounds.value_bytes, now_ms).filter(|_| !options.shadow);
     explained["block"] = json!(block.map(|block| BlockJson::of(block, now_ms)));
     if let Some(rule) = loaded.find(domain, entries) {
-        let (of_rule, of_all) = standing.switches_of(rule);
+        let (of_rule, of_all) = in_force.switches_of(rule);
         let on = of_rule.on(now_ms).chain(of_all.on(now_ms));
         explained["matched"]["shadow_switches"] = json!(on.map(|on| SwitchJson::of(on, now_ms)).collect::<Vec<_>>());
     }

@@ -102,7 +102,7 @@ type BlocksOfKey = HashMap<Arc<str>, Vec<Arc<Block>>>;
 
 /// All blocks and shadow switches. Some of them can have ended.
 #[derive(Clone, Debug, Default)]
-pub struct Standing {
+pub struct InForce {
     /// The blocks by key.
     blocks: HashMap<Arc<str>, BlocksOfKey>,
     /// The switches by domain and path of their rules.
@@ -111,7 +111,7 @@ pub struct Standing {
     pub(crate) all: Switch,
 }
 
-impl Standing {
+impl InForce {
     pub(crate) fn is_empty(&self) -> bool {
         self.blocks.is_empty() && self.switches.is_empty() && self.all == Switch::default()
     }
