@@ -5,7 +5,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 times=()
+aside= # the process of the checks that run beside the tests
 finish() {
+  [ -z "$aside" ] || kill -- "-$aside" 2>/dev/null || true
   [ ${#times[@]} -eq 0 ] || printf '%s\n' "" "seconds by step:" "${times[@]}"
 }
 trap finish EXIT
@@ -27,13 +29,27 @@ step "formatting" cargo fmt --all --check
 step "formatting of the benchmarks" cargo fmt --manifest-path bench/Cargo.toml --all --check
 step "one version of each crate in all lock files" python3 scripts/lock_files.py
 step "lints" cargo clippy --workspace --all-targets --locked -- --deny warnings
-step "lints of the benchmarks" cargo clippy "${bench[@]}" --all-targets -- --deny warnings
-step "the fuzz targets compile" cargo check --manifest-path fuzz/Cargo.toml --target-dir target --locked
-step "each feature alone" scripts/features.sh
-step "build of the tests" scripts/nextest.sh --no-run
+step "build of the tests" scripts/nextest.sh --build
+
+# These checks compile, and most tests wait: together they take little longer than the tests alone.
+compile() {
+  step "lints of the benchmarks" cargo clippy "${bench[@]}" --all-targets -- --deny warnings
+  step "the fuzz targets compile" cargo check --manifest-path fuzz/Cargo.toml --target-dir target --locked
+  step "each feature alone" scripts/features.sh
+  step "examples of the documentation" cargo test --doc --workspace --locked
+  step "all orders of threads, with one preemption" scripts/loom.sh 1
+  step "rustdoc" env RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps --locked
+  step "the book" scripts/docs.sh
+}
+log=target/beside-the-tests.log
+set -m # gives the process a group of its own, so that `finish` ends its children too
+(trap - EXIT; times=(); compile; printf '\n%s\n' "${times[@]/%/ (beside the tests)}") >"$log" 2>&1 &
+aside=$!
+set +m
+
+export BUILT=1
 step "tests" scripts/nextest.sh
-step "examples of the documentation" cargo test --doc --workspace --locked
 step "tests of the store on Valkey" scripts/valkey.sh 9.1
-step "all orders of threads, with one preemption" scripts/loom.sh 1
-step "rustdoc" env RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps --locked
-step "the book" scripts/docs.sh
+wait "$aside" || { cat "$log"; exit 1; }
+aside=
+cat "$log"

@@ -36,8 +36,9 @@ trusted_proxies: [10.0.0.0/8]
 forward_auth: {domain: d, deny_status: 429, descriptors: [[{key: a, from: client_ip}], [{key: c, from: "header:X-Forwarded-Uri"}]]}
 "#;
 
-const POSTS: [&str; 8] =
-    ["/v1/check", "/v1/hit", "/json", "/v1/release", "/v1/renew", "/v1/reserve", "/v1/commit", "/v1/cancel"];
+static POSTS: LazyLock<Vec<&str>> = LazyLock::new(|| {
+    spillgate_http::routes().filter(|(_, allowed)| *allowed == "POST").map(|(path, _)| path).collect()
+});
 
 static STATE: LazyLock<HttpState<SystemClock>> = LazyLock::new(|| {
     let file = RulesFile { name: String::from("rules.yaml"), text: RULES.to_owned() };

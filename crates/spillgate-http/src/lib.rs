@@ -175,6 +175,11 @@ const ROUTES: [(&str, &str, Route); 12] = [
     ("/readyz", GET, Route::Ready),
 ];
 
+/// Returns the path of each route, and the methods that it supports, as the `Allow` header field names them.
+pub fn routes() -> impl Iterator<Item = (&'static str, &'static str)> {
+    ROUTES.iter().map(|(path, allowed, _)| (*path, *allowed))
+}
+
 impl<C: Clock> HttpState<C> {
     /// Answers one request of the HTTP listener, from `peer`.
     pub async fn answer<B>(&self, peer: Peer, request: Request<B>) -> http::Response<Full<Bytes>>
