@@ -4,57 +4,26 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use spillgate_limiter::{
-    Decision, FallbackStore, Hit, Limiter, MemoryOptions, MemoryStore, OnStoreFailure, OpKind, Quota, Store,
-    StoreError, StoreErrorKind, Timing, TokioClock, Verdict,
+    FallbackStore, Limiter, MemoryOptions, MemoryStore, OnStoreFailure, Quota, StoreErrorKind, TokioClock,
 };
+use spillgate_testkit::{Fault, Remote};
 
 const ONE: Quota = Quota::concurrency(1).lease(Duration::from_secs(30)).constant();
 const LEASE: Duration = Duration::from_secs(30);
 
-/// A memory store that a test can make fail at once, or leave without an answer.
-#[derive(Debug)]
-struct Switched {
-    store: MemoryStore,
-    fails: AtomicBool,
-    hangs: AtomicBool,
+fn limiter() -> Arc<Limiter<Remote<MemoryStore>, TokioClock>> {
+    Arc::new(Limiter::with_clock(remote(), TokioClock::start()))
 }
 
-impl Store for Switched {
-    fn supports(&self, quota: &Quota, op: OpKind) -> bool {
-        self.store.supports(quota, op)
-    }
-
-    async fn decide(
-        &self,
-        timing: Timing,
-        hits: &[Hit<'_>],
-        decisions: &mut [Decision],
-    ) -> Result<Verdict, StoreError> {
-        if self.fails.load(Ordering::Relaxed) {
-            return Err(StoreError::new(StoreErrorKind::Disconnected, "switched off"));
-        }
-        if self.hangs.load(Ordering::Relaxed) {
-            std::future::pending::<()>().await;
-        }
-        self.store.decide(timing, hits, decisions).await
-    }
+fn remote() -> Remote<MemoryStore> {
+    Remote::new(MemoryStore::new(MemoryOptions::default()))
 }
 
-fn limiter() -> Arc<Limiter<Switched, TokioClock>> {
-    Arc::new(Limiter::with_clock(switched(), TokioClock::start()))
-}
-
-fn switched() -> Switched {
-    let store = MemoryStore::new(MemoryOptions::default());
-    Switched { store, fails: AtomicBool::new(false), hangs: AtomicBool::new(false) }
-}
-
-async fn free(limiter: &Limiter<Switched, TokioClock>) -> u64 {
+async fn free(limiter: &Limiter<Remote<MemoryStore>, TokioClock>) -> u64 {
     limiter.peek(&ONE, "job").await.expect("the store answers").remaining
 }
 
@@ -88,9 +57,9 @@ async fn a_permit_survives_a_failure_that_is_shorter_than_its_lease() {
     let limiter = limiter();
     let (_, permit) = limiter.hold(&ONE, "job").await.expect("the store answers");
     tokio::time::sleep(LEASE * 2).await;
-    limiter.store().fails.store(true, Ordering::Relaxed);
+    limiter.store().set(Fault::Disconnected);
     tokio::time::sleep(LEASE / 3 * 2 - Duration::from_secs(3)).await;
-    limiter.store().fails.store(false, Ordering::Relaxed);
+    limiter.store().set(Fault::None);
     tokio::time::sleep(LEASE * 2).await;
     assert!(permit.as_ref().is_some_and(spillgate::Permit::is_held));
     assert_eq!(free(&limiter).await, 0);
@@ -101,10 +70,10 @@ async fn a_permit_is_lost_with_its_lease_and_says_so() {
     let limiter = limiter();
     let (_, permit) = limiter.hold(&ONE, "job").await.expect("the store answers");
     let permit = permit.expect("the permit is free");
-    limiter.store().fails.store(true, Ordering::Relaxed);
+    limiter.store().set(Fault::Disconnected);
     tokio::time::sleep(LEASE * 2).await;
     assert!(!permit.is_held());
-    limiter.store().fails.store(false, Ordering::Relaxed);
+    limiter.store().set(Fault::None);
     let (_, second) = limiter.hold(&ONE, "job").await.expect("the store answers");
     let second = second.expect("the first permit is free again");
     assert_eq!(permit.release().await, Ok(None));
@@ -116,7 +85,7 @@ async fn a_permit_is_lost_with_its_lease_and_says_so() {
 async fn a_permit_is_lost_with_its_lease_while_the_store_does_not_answer() {
     let limiter = limiter();
     let (_, permit) = limiter.hold(&ONE, "job").await.expect("the store answers");
-    limiter.store().hangs.store(true, Ordering::Relaxed);
+    limiter.store().set(Fault::Hangs);
     tokio::time::sleep(LEASE + Duration::from_millis(1)).await;
     assert!(permit.is_some_and(|permit| !permit.is_held()));
 }
@@ -125,7 +94,7 @@ async fn a_permit_is_lost_with_its_lease_while_the_store_does_not_answer() {
 async fn a_permit_ends_with_its_lease_while_the_store_fails_at_once() {
     let limiter = limiter();
     let (_, permit) = limiter.hold(&ONE, "job").await.expect("the store answers");
-    limiter.store().fails.store(true, Ordering::Relaxed);
+    limiter.store().set(Fault::Disconnected);
     tokio::time::sleep(LEASE + Duration::from_millis(1)).await;
     assert!(permit.is_some_and(|permit| !permit.is_held()));
 }
@@ -133,7 +102,7 @@ async fn a_permit_ends_with_its_lease_while_the_store_fails_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_failing_store_whose_policy_allows_gives_permits_that_are_not_counted() {
     const ALLOW: Quota = Quota::concurrency(1).on_store_failure(OnStoreFailure::Allow).constant();
-    let shared = Switched { fails: AtomicBool::new(true), ..switched() };
+    let shared = remote().with(Fault::Disconnected);
     let local = MemoryStore::new(MemoryOptions::default());
     let limiter =
         Arc::new(Limiter::with_clock(FallbackStore::new(shared, local, NonZeroU32::MIN), TokioClock::start()));

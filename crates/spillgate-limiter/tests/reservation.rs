@@ -4,47 +4,22 @@
 //! crate `spillgate-redis`, in `tests/sources/reservations.rs`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use spillgate_limiter::{
-    Decision, Hit, Limiter, MemoryOptions, MemoryStore, OnFull, OnStoreFailure, OpKind, Quota, Reason, Reservations,
-    Store, StoreError, StoreErrorKind, Timing, TokioClock, Verdict,
+    Limiter, MemoryOptions, MemoryStore, OnFull, OnStoreFailure, Quota, Reason, Reservations, Store, StoreErrorKind,
+    TokioClock,
 };
+use spillgate_testkit::{Fault, Remote};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const TOKENS: Quota = Quota::sliding_window_log(100, MINUTE).constant();
 const PER_DAY: Quota = Quota::per_day(1_000).constant();
 
-/// A memory store that answers only futures, as a store outside the process does, and can be switched off.
-#[derive(Debug)]
-struct Remote {
-    store: MemoryStore,
-    fails: AtomicBool,
-}
-
-impl Store for Remote {
-    fn supports(&self, quota: &Quota, op: OpKind) -> bool {
-        self.store.supports(quota, op)
-    }
-
-    async fn decide(
-        &self,
-        timing: Timing,
-        hits: &[Hit<'_>],
-        decisions: &mut [Decision],
-    ) -> Result<Verdict, StoreError> {
-        if self.fails.load(Ordering::Relaxed) {
-            return Err(StoreError::new(StoreErrorKind::Disconnected, "switched off"));
-        }
-        self.store.decide(timing, hits, decisions).await
-    }
-}
-
-fn remote() -> Arc<Limiter<Remote, TokioClock>> {
-    let store = MemoryStore::new(MemoryOptions::default());
-    Arc::new(Limiter::with_clock(Remote { store, fails: AtomicBool::new(false) }, TokioClock::start()))
+fn remote() -> Arc<Limiter<Remote<MemoryStore>, TokioClock>> {
+    let store = Remote::new(MemoryStore::new(MemoryOptions::default()));
+    Arc::new(Limiter::with_clock(store, TokioClock::start()))
 }
 
 fn local() -> Arc<Limiter<MemoryStore, TokioClock>> {
@@ -133,10 +108,10 @@ async fn a_commit_that_is_dropped_gives_nothing_back() {
     let limiter = remote();
     let tokens = Reservations::new(Arc::clone(&limiter), TOKENS);
     let mut reservation = tokens.reserve("red", 60).await.expect("the store answers").1.expect("it fits");
-    limiter.store().fails.store(true, Ordering::Relaxed);
+    limiter.store().set(Fault::Disconnected);
     let failed = reservation.commit(45).await.map_err(|error| error.kind());
     assert_eq!(failed, Err(StoreErrorKind::Disconnected));
-    limiter.store().fails.store(false, Ordering::Relaxed);
+    limiter.store().set(Fault::None);
     drop(reservation);
     tokio::task::yield_now().await;
     assert_eq!(left(&limiter).await, 40, "the work may have used the units");
@@ -147,9 +122,9 @@ async fn a_settlement_can_be_repeated_after_an_error() {
     let limiter = remote();
     let tokens = Reservations::new(Arc::clone(&limiter), TOKENS);
     let mut reservation = tokens.reserve("red", 60).await.expect("the store answers").1.expect("it fits");
-    limiter.store().fails.store(true, Ordering::Relaxed);
+    limiter.store().set(Fault::Disconnected);
     assert!(reservation.commit(45).await.is_err() && reservation.commit(45).await.is_err());
-    limiter.store().fails.store(false, Ordering::Relaxed);
+    limiter.store().set(Fault::None);
     assert!(reservation.commit(45).await.expect("the store answers").is_some());
     assert_eq!(left(&limiter).await, 55);
 }
@@ -195,17 +170,17 @@ fn quotas_without_units_to_give_back_are_refused() {
 #[tokio::test(start_paused = true)]
 async fn while_the_shared_store_fails_reservations_follow_the_policies() {
     let nodes = std::num::NonZeroU32::new(2).expect("2 is not 0");
-    let shared = Remote { store: MemoryStore::new(MemoryOptions::default()), fails: AtomicBool::new(true) };
+    let shared = Remote::new(MemoryStore::new(MemoryOptions::default())).with(Fault::Disconnected);
     let store = spillgate::FallbackStore::new(shared, MemoryStore::new(MemoryOptions::default()), nodes);
     let limiter = Arc::new(Limiter::with_clock(store, TokioClock::start()));
     let allows = Quota::per_day(1_000).on_store_failure(OnStoreFailure::Allow).constant();
     let tokens = Reservations::new(Arc::clone(&limiter), TOKENS).and(allows);
     assert!(tokens.reserve("red", 60).await.expect("the policies answer").1.is_none(), "the share is 50");
     let mut reservation = tokens.reserve("red", 40).await.expect("the policies answer").1.expect("it fits the share");
-    limiter.store().shared().fails.store(false, Ordering::Relaxed);
+    limiter.store().shared().set(Fault::None);
     assert!(reservation.commit(10).await.expect("the local store answers").is_some());
     assert_eq!(reservation.commit(0).await, Ok(None));
-    limiter.store().shared().fails.store(true, Ordering::Relaxed);
+    limiter.store().shared().set(Fault::Disconnected);
     assert!(tokens.reserve("red", 41).await.expect("the policies answer").1.is_none());
     assert!(tokens.reserve("red", 40).await.expect("the policies answer").0.allowed, "10 of the share of 50 are used");
 }

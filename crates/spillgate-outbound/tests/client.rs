@@ -12,12 +12,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::Full;
-use spillgate_limiter::{
-    Decision, FallbackStore, Hit, Limiter, ManualClock, MemoryOptions, MemoryStore, OpKind, Quota, Store, StoreError,
-    StoreErrorKind, Time, Timing, TokioClock, Verdict,
-};
+use spillgate_limiter::{FallbackStore, Limiter, ManualClock, MemoryOptions, MemoryStore, Quota, Time, TokioClock};
 use spillgate_outbound::client::{ClientError, ClientLayer, ClientService, FarSide};
 use spillgate_outbound::pace::PaceError;
+use spillgate_testkit::{Fault, Remote};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tower::{Layer as _, Service, ServiceExt as _};
@@ -224,24 +222,14 @@ async fn a_pause_is_bounded() {
     assert!(paused.elapsed() <= SECOND * 61, "{:?}", paused.elapsed());
 }
 
-/// A store that always fails.
-#[derive(Debug)]
-struct Broken;
-
-impl Store for Broken {
-    fn supports(&self, _: &Quota, _: OpKind) -> bool {
-        true
-    }
-
-    async fn decide(&self, _: Timing, _: &[Hit<'_>], _: &mut [Decision]) -> Result<Verdict, StoreError> {
-        Err(StoreError::new(StoreErrorKind::Disconnected, "it is broken"))
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn while_the_store_fails_a_call_gets_an_error() {
-    let local = MemoryStore::new(MemoryOptions::default());
-    let store = FallbackStore::new(Broken, local, NonZeroU32::new(3).expect("3 is not 0"));
+    let local = || MemoryStore::new(MemoryOptions::default());
+    let store = FallbackStore::new(
+        Remote::new(local()).with(Fault::Disconnected),
+        local(),
+        NonZeroU32::new(3).expect("3 is not 0"),
+    );
     let api = FarSide::new(Limiter::with_clock(store, TokioClock::start()), &TEN);
     for _ in 0..3 {
         let error = api.acquire("api").await.map(drop).expect_err("the store fails");

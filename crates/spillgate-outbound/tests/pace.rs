@@ -6,52 +6,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use spillgate_limiter::{
-    Decision, Denied, Hit, Limiter, MemoryOptions, MemoryStore, OpKind, Quota, Store, StoreError, StoreErrorKind,
-    Timing, TokioClock, Verdict,
-};
+use spillgate_limiter::{Denied, Limiter, MemoryOptions, MemoryStore, Quota, Store, TokioClock};
 use spillgate_outbound::pace::{PaceError, Pacer};
-use spillgate_testkit::Random;
+use spillgate_testkit::{Fault, Random, Remote};
 use tokio::time::{Instant, sleep};
 
 const SECOND: Duration = Duration::from_secs(1);
 const QUEUE: Quota = Quota::leaky_bucket(10, SECOND).queue(100_000).constant();
 const BUCKET: Quota = Quota::token_bucket(10, SECOND).burst(1).constant();
-
-/// A memory store with a delay, like a store on a network. It can fail, or its answers can be lost.
-#[derive(Debug)]
-struct Remote {
-    store: MemoryStore,
-    fails: AtomicBool,
-    loses_answers: AtomicBool,
-}
-
-impl Store for Remote {
-    fn supports(&self, quota: &Quota, op: OpKind) -> bool {
-        self.store.supports(quota, op)
-    }
-
-    async fn decide(
-        &self,
-        timing: Timing,
-        hits: &[Hit<'_>],
-        decisions: &mut [Decision],
-    ) -> Result<Verdict, StoreError> {
-        sleep(Duration::from_micros(200)).await;
-        if self.fails.load(Ordering::Relaxed) {
-            return Err(StoreError::new(StoreErrorKind::Disconnected, "switched off"));
-        }
-        let verdict = self.store.decide(timing, hits, decisions).await;
-        if self.loses_answers.load(Ordering::Relaxed) {
-            return Err(StoreError::new(StoreErrorKind::Timeout, "no answer"));
-        }
-        verdict
-    }
-}
 
 fn memory() -> MemoryStore {
     MemoryStore::new(MemoryOptions::default())
@@ -61,8 +26,8 @@ fn local(quota: Quota) -> Pacer<MemoryStore, TokioClock> {
     Pacer::new(Limiter::with_clock(memory(), TokioClock::start()), quota)
 }
 
-fn remote(quota: Quota) -> (Pacer<Remote, TokioClock>, Arc<Limiter<Remote, TokioClock>>) {
-    let store = Remote { store: memory(), fails: AtomicBool::new(false), loses_answers: AtomicBool::new(false) };
+fn remote(quota: Quota) -> (Pacer<Remote<MemoryStore>, TokioClock>, Arc<Limiter<Remote<MemoryStore>, TokioClock>>) {
+    let store = Remote::new(memory()).with_delay(Duration::from_micros(200));
     let limiter = Arc::new(Limiter::with_clock(store, TokioClock::start()));
     (Pacer::new(Arc::clone(&limiter), quota), limiter)
 }
@@ -156,16 +121,16 @@ async fn keys_have_queues_of_their_own_and_the_number_of_callers_is_bounded() {
 #[tokio::test(start_paused = true)]
 async fn a_failure_of_the_store_is_an_error_and_a_call_that_never_fits_does_not_block_the_queue() {
     let (pacer, limiter) = remote(BUCKET);
-    limiter.store().fails.store(true, Ordering::Relaxed);
+    limiter.store().set(Fault::Disconnected);
     assert!(matches!(pacer.acquire("api").await, Err(PaceError::Store(_))));
-    limiter.store().fails.store(false, Ordering::Relaxed);
+    limiter.store().set(Fault::None);
     assert_eq!(pacer.acquire_units("api", 2, None).await, Err(PaceError::Never));
     pacer.acquire("api").await.expect("the store answers");
     assert_eq!(pacer.waiting(), 0);
 }
 
 /// Returns the units that a leaky bucket of 1,000 in a second has reserved since `start`.
-async fn reserved(limiter: &Limiter<Remote, TokioClock>, quota: &Quota, start: Instant) -> u64 {
+async fn reserved(limiter: &Limiter<Remote<MemoryStore>, TokioClock>, quota: &Quota, start: Instant) -> u64 {
     let left = limiter.peek(quota, "api").await.expect("the store answers").reset_after_ns;
     (start.elapsed() + Duration::from_nanos(left)).as_nanos().div_ceil(1_000_000) as u64
 }
@@ -292,14 +257,14 @@ async fn no_random_mix_of_callers_stops_a_queue_and_every_unit_is_used_or_lost()
 async fn a_request_without_an_answer_refuses_all_its_callers_and_its_units_count_as_lost() {
     const FAST: Quota = Quota::leaky_bucket(1_000, SECOND).queue(100_000).constant();
     let ((pacer, limiter), start) = (remote(FAST), Instant::now());
-    limiter.store().loses_answers.store(true, Ordering::Relaxed);
+    limiter.store().set(Fault::AnswerLost);
     let callers: Vec<_> = (0..200).map(|_| tokio::spawn(pacer.acquire("api"))).collect();
     for caller in callers {
         let error = caller.await.expect("no caller panics").expect_err("the answers are lost");
         assert!(matches!(error, PaceError::Store(_)), "{error}");
     }
     assert!(start.elapsed() <= Duration::from_millis(20), "32 callers are refused at once: {:?}", start.elapsed());
-    limiter.store().loses_answers.store(false, Ordering::Relaxed);
+    limiter.store().set(Fault::None);
     assert_eq!((pacer.lost(), pacer.waiting()), (200, 0));
     assert!(reserved(&limiter, &FAST, start).await.abs_diff(200) <= 2, "one turn for each caller");
 }

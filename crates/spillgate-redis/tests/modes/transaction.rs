@@ -1,12 +1,12 @@
 //! Tests a store without scripts, which sends plain commands in transactions.
 
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use spillgate::{FallbackStore, MemoryOptions, MemoryStore, StoreError, StoreErrorKind, Verdict};
+use spillgate::{FallbackStore, MemoryOptions, MemoryStore, StoreErrorKind};
 use spillgate_core::{Anchor, Binding, Decision, Hit, Op, OpKind, Quota, Reason, Store, Time, Timing, Wait};
 use spillgate_redis::{RedisStore, Settings, TRANSACTION_COMMANDS};
+use spillgate_testkit::{Fault, Remote};
 use tokio::time::{Instant, sleep};
 
 use crate::modes::{ask, settings};
@@ -192,46 +192,19 @@ async fn windows_since_the_epoch_admit_the_limit_each() {
     );
 }
 
-/// A store whose first request fails.
-struct FailsAtFirst {
-    store: RedisStore,
-    failed: AtomicBool,
-}
-
-impl Store for FailsAtFirst {
-    fn supports(&self, quota: &Quota, op: OpKind) -> bool {
-        self.store.supports(quota, op)
-    }
-
-    fn has_clock(&self) -> bool {
-        self.store.has_clock()
-    }
-
-    async fn decide(
-        &self,
-        timing: Timing,
-        hits: &[Hit<'_>],
-        decisions: &mut [Decision],
-    ) -> Result<Verdict, StoreError> {
-        if !self.failed.swap(true, Ordering::Relaxed) {
-            return Err(StoreError::new(StoreErrorKind::Disconnected, "the first request"));
-        }
-        self.store.decide(timing, hits, decisions).await
-    }
-}
-
 /// During a failure of the store, this node admits units by itself, and refunds them by itself. Such a refund can be in
 /// one request with hits that the store decides.
 #[tokio::test]
 async fn a_local_receipt_may_stand_beside_what_the_store_decides() {
     let server = RedisServer::start();
-    let shared = FailsAtFirst { store: store(&server), failed: AtomicBool::new(false) };
+    let shared = Remote::new(store(&server)).with(Fault::Disconnected);
     let store = FallbackStore::new(shared, MemoryStore::new(MemoryOptions::default()), NonZeroU32::MIN);
     let quotas = [first_hit(2, DAY), epoch(9, DAY * 365)];
     let now = Time::from_nanos(1_790_000_000_000_000_000);
     let taken = [Hit::new(1, &quotas[0], Op::take(1), Binding::Enforce)];
     let mut decisions = [Decision::default(); 2];
     store.decide(Timing::at(now), &taken, &mut decisions[..1]).await.expect("this node decides");
+    store.shared().set(Fault::None);
     let receipt = decisions[0].receipt;
     let undo = taken[0].with_op(Op::Refund { cost: 1, receipt });
     let hits = [undo, Hit::new(2, &quotas[1], Op::take(1), Binding::Enforce)];

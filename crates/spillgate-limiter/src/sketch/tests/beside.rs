@@ -2,8 +2,8 @@
 
 use std::task::{Context, Poll, Waker};
 
-use spillgate_core::{Binding, Decision, Hit, Op, OpKind, Quota, Reason, Store, StoreError, Time, Timing, Verdict};
-use spillgate_testkit::Random;
+use spillgate_core::{Binding, Decision, Hit, Op, Quota, Reason, Store, StoreError, Time, Timing, Verdict};
+use spillgate_testkit::{Fault, Random, Remote};
 
 use super::common::{SECOND, quotas};
 use super::exact::operation;
@@ -12,24 +12,6 @@ use crate::{MemoryOptions, MemoryStore};
 
 fn memory() -> MemoryStore {
     MemoryStore::new(MemoryOptions::default())
-}
-
-/// A store that always has to wait, as a store on a network does.
-struct Remote(MemoryStore);
-
-impl Store for Remote {
-    fn supports(&self, quota: &Quota, op: OpKind) -> bool {
-        self.0.supports(quota, op)
-    }
-
-    async fn decide(
-        &self,
-        timing: Timing,
-        hits: &[Hit<'_>],
-        decisions: &mut [Decision],
-    ) -> Result<Verdict, StoreError> {
-        self.0.decide(timing, hits, decisions).await
-    }
 }
 
 fn decide<S: Store>(
@@ -81,7 +63,7 @@ fn beside_a_store_in_memory_a_request_is_all_or_nothing() {
 #[test]
 fn beside_a_store_that_waits_the_sketch_is_asked_first() {
     let (address, user) = (Quota::per_second(3).constant(), Quota::per_day(1).constant());
-    let (sketch, store) = (Sketch::with_cells(&address, 1 << 16), Remote(memory()));
+    let (sketch, store) = (Sketch::with_cells(&address, 1 << 16), Remote::new(memory()));
     let at = Time::from_nanos(SECOND);
     let hit = |key, quota, op| Hit::new(key, quota, op, Binding::Enforce);
     let request = |ops: [Op; 2]| {
@@ -91,7 +73,7 @@ fn beside_a_store_that_waits_the_sketch_is_asked_first() {
     let left = || {
         (
             sketch.hit_now(at, &hit(1, &address, Op::Peek)).remaining,
-            store.0.hit_now(at, &hit(2, &user, Op::Peek)).remaining,
+            store.direct().hit_now(at, &hit(2, &user, Op::Peek)).remaining,
         )
     };
 
@@ -126,19 +108,7 @@ fn requests_that_cannot_be_decided_are_errors() {
         let error = decide(sketches, &store, at, hits).expect_err("it cannot be decided");
         assert_eq!(error.kind(), crate::StoreErrorKind::Malformed);
     }
-    let error = decide(&[None], &Broken, at, &take).expect_err("the store fails");
-    assert_eq!(error.kind(), crate::StoreErrorKind::Timeout);
-}
-
-/// A store that always fails.
-struct Broken;
-
-impl Store for Broken {
-    fn supports(&self, _: &Quota, _: OpKind) -> bool {
-        true
-    }
-
-    async fn decide(&self, _: Timing, _: &[Hit<'_>], _: &mut [Decision]) -> Result<Verdict, StoreError> {
-        Err(StoreError::new(crate::StoreErrorKind::Timeout, "no answer"))
-    }
+    let broken = Remote::new(memory()).with(Fault::Disconnected);
+    let error = decide(&[None], &broken, at, &take).expect_err("the store fails");
+    assert_eq!(error.kind(), crate::StoreErrorKind::Disconnected);
 }
