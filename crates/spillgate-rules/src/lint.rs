@@ -156,8 +156,8 @@ impl<'r> Linter<'r> {
         self.warn(line, message, "this domain", help);
     }
 
-    /// Warns of rules that never match a request, on the level `level` and on all levels below it. The search always
-    /// tries another rule first, which fits all requests of such a rule.
+    /// Warns of rules that never match a request, on the level `level` and on all levels below it. A rule never matches
+    /// if the search always tries another rule first that fits the same requests.
     fn reachability(&mut self, level: u32) {
         let index = &self.rules.index;
         for (_, slot) in index.slots(level) {

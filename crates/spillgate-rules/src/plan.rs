@@ -1,7 +1,7 @@
 //! Turns a request into hits for a store.
 //!
-//! Rules have names and paths, and a store has keys (hashes) and quotas. This module is between the two, so that
-//! neither of them depends on the other.
+//! Rules have names and paths, and a store has keys (hashes) and quotas. This module is between the two, so that rules
+//! do not depend on stores, and stores not on rules.
 
 use smallvec::{SmallVec, smallvec};
 use spillgate_core::{Hit, MAX_HITS, Op};
@@ -382,8 +382,8 @@ const UNSLOTTED: u128 = (1 << Hit::SLOT_SHIFT) - 1;
 /// Returns `key` with its highest 30 bits replaced by the bits of `slot`. Limits with `slot_by` have such keys.
 ///
 /// All keys with the same `slot` have the same highest 30 bits, so only the other 98 bits distinguish these keys. The
-/// probability that two of n such keys are equal is below n^2 / 2^99. In the memory store the probability is larger, because
-/// its hash tables store only 88 bits of most keys.
+/// probability that two of `n` such keys are equal is below `n^2 / 2^99`. In the memory store the probability is
+/// larger, because its hash tables store only 88 bits of most keys.
 const fn in_slot(key: u128, slot: u128) -> u128 {
     (slot & !UNSLOTTED) | (key & UNSLOTTED)
 }

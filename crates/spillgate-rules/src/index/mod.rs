@@ -4,8 +4,8 @@
 //! search does one or two hash look-ups for the entry, and compares its value with each wildcard of its key. A search
 //! allocates no memory.
 //!
-//! The maps use a hash that is weaker than the one of the standard library, although its seed is random. That is safe
-//! here: clients only search, so they cannot fill a map with keys that collide.
+//! The maps use a hash that is faster than the one of the standard library, but weaker. A weak hash is safe here:
+//! clients only search, so they cannot fill a map with keys that collide.
 //!
 //! In this index, a node is a rule, and a slot is the list of all nodes on one level that have the same key.
 //!
@@ -56,7 +56,7 @@ struct Slot {
     /// The nodes whose value has no star, by that value.
     exact: HashMap<Arc<str>, u32>,
     /// The length of the longest exact value in bytes. A longer value of a request cannot be equal to an exact value,
-    /// so it is not hashed. Otherwise clients could make searches slow with very long values.
+    /// so it is not hashed. If it were, clients could make searches slow with very long values.
     longest: usize,
     /// The nodes with a wildcard, in the order in which they are tried.
     wildcards: Vec<Wildcard>,
@@ -282,8 +282,8 @@ pub(super) struct Explained<'e> {
 }
 
 impl Explained<'_> {
-    /// Records a step at the entry with the index `depth`. After `steps_max` steps, only counts it. `found` returns how
-    /// the entry matched, and the node that fits.
+    /// Records a step at the entry with the index `depth`. After `steps_max` steps, a step is only counted. `found`
+    /// returns how the entry matched, and the node that fits.
     fn record(&mut self, depth: usize, outcome: Outcome, found: impl FnOnce() -> (How, Option<u32>)) {
         if self.steps.len() >= self.steps_max {
             self.left_out += 1;

@@ -80,7 +80,7 @@ impl Rules {
     /// part of it: those right above the dash, and those after the rule that are indented as far as its keys, or
     /// further.
     ///
-    /// If `rule` was loaded with other rules, the result can be any other text of the file, or empty.
+    /// If `rule` does not come from these rules, the result is another text or empty.
     ///
     /// ```
     /// use spillgate::rules::{Rules, RulesFile};

@@ -11,7 +11,7 @@ use crate::model::Pattern;
 const MAX_COMPARED_BYTES: usize = 2 << 20;
 
 /// The maximum number of times that the search for one descriptor can read a whole value. Only a pattern with text
-/// between two stars makes it read the whole value.
+/// between two stars makes the search read the whole value.
 const MAX_SEARCHES: usize = 256;
 
 /// The fixed cost of each comparison, in bytes. It is added to the number of compared bytes.

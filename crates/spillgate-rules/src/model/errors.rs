@@ -1,7 +1,7 @@
 //! The errors that are found when rules files are loaded.
 //!
-//! One load reports the errors of all files together. If it stopped at the first error, an author would see only one
-//! error for each attempt.
+//! One load reports the errors of all files together, so that an author can correct all of them before the next
+//! attempt.
 
 use std::fmt;
 
