@@ -9,7 +9,7 @@ use spillgate::insight::{CallerName, TopCallers};
 
 use super::report::{CallerCounts, Counts, LimitCallers};
 
-/// The most callers that are counted one by one, of all limits together. They take about 16 MB.
+/// The maximum number of callers that are counted one by one, of all limits together. They take about 16 MB.
 pub const CALLERS: usize = 100_000;
 /// The length of each list. Nobody would read a longer one.
 const SHOWN: usize = 10;
@@ -29,7 +29,8 @@ impl Names {
         Names { hasher: None }
     }
 
-    /// Names callers by hashes. A name has the same hash everywhere in one report, and another one in each report.
+    /// Names callers by hashes. A name has the same hash everywhere in one report, and a different hash in every other
+    /// report.
     #[must_use]
     pub fn hashed() -> Names {
         Names { hasher: Some(KeyHasher::random()) }

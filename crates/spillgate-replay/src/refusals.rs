@@ -15,7 +15,7 @@ const LINE_BYTES: usize = 500;
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     first: Vec<Refusal>,
-    /// Sorted by wait, the longest first. Each caller is in this list only once. Otherwise one caller could fill it.
+    /// Sorted by wait, the longest first. Each caller is in this list only once, so that one caller cannot fill it.
     longest: Vec<(u128, Refusal)>,
 }
 

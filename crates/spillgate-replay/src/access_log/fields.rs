@@ -82,13 +82,13 @@ fn unescaped(value: &[u8]) -> Vec<u8> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     Whole,
-    /// From here to `Protocol`: the parts of a request line such as `GET /path?query HTTP/1.1`.
+    /// This variant and those up to `Protocol` are parts of a request line such as `GET /path?query HTTP/1.1`.
     Method,
     Target,
     TargetPath,
     TargetQuery,
     Protocol,
-    /// From here to `Query`: the parts of a target such as `/path?query`.
+    /// This variant and `Query` are parts of a target such as `/path?query`.
     Path,
     Query,
     /// The last address of `X-Forwarded-For`. A client can choose all addresses before the last one.

@@ -25,8 +25,8 @@ pub const FILES_MAX: usize = 256;
 pub const OUT_OF_ORDER: Duration = Duration::from_secs(60);
 /// `zstd --long` makes windows of this size.
 const ZSTD_WINDOW_BYTES_MAX: u64 = 128 * 1024 * 1024;
-/// The bound for the windows of all zstd files together. With more than four files, the window of each file may be
-/// smaller.
+/// The bound for the windows of all zstd files together. With more than four files, the bound for the window of each
+/// file is lower.
 const ZSTD_WINDOWS_BYTES_MAX: u64 = 4 * ZSTD_WINDOW_BYTES_MAX;
 
 /// A line that was read: a request that a server has logged.

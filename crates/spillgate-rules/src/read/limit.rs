@@ -148,8 +148,8 @@ fn requests_per_unit(fields: &Fields<'_>, around: &LimitContext<'_>, reporter: &
     None
 }
 
-/// Reads `unit` or `window`. Returns the length of the window, and the unit if the file gives a `unit`. A concurrency limit
-/// has no window, so each of these fields is an error in it.
+/// Reads `unit` or `window`. Returns the length of the window, and the unit if the file gives a `unit`. A concurrency
+/// limit has no window, so `unit` and `window` are errors in such a limit.
 fn window(
     fields: &Fields<'_>,
     algorithm: Algorithm,
