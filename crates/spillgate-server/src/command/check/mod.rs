@@ -92,7 +92,7 @@ fn in_store(check: &Check, settings: &Settings, terminal: &mut Terminal) -> Resu
     Ok(code)
 }
 
-/// Makes a limiter for a few questions. The store has longer to answer than on a server, because no client waits.
+/// Makes a limiter for a few questions. The store has more time to answer than on a server, because no client waits.
 fn shared_limiter(settings: &Settings) -> Result<Limiter<Backend>, Problem> {
     let mut settings = settings.clone();
     settings.store.deny_cache = 0;

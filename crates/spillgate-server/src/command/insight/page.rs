@@ -20,7 +20,7 @@ pub(super) struct Page {
 
 #[derive(Deserialize)]
 pub(super) struct Server {
-    /// A random number that each server process has.
+    /// A random number, different for each server process.
     pub(super) id: String,
     /// The same on all servers that give the same hash to a caller.
     pub(super) key_check: String,

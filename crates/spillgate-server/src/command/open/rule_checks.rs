@@ -129,8 +129,8 @@ fn uncounted_by_server(settings: &Settings, rules: &Rules) -> Vec<Problem> {
     found
 }
 
-/// Returns notes if the store is memory, because the keys `on_store_failure` and `slot_by` of a limit have no effect there. Each
-/// of the two keys is reported once, at the first limit that sets it.
+/// Returns notes if the store is memory, because the options `on_store_failure` and `slot_by` of a limit have no effect
+/// there. Each of the two options is reported once, at the first limit that sets it.
 pub(crate) fn notes(settings: &Settings, rules: &Rules) -> Vec<String> {
     if settings.store.url != StoreUrl::Memory {
         return Vec::new();
@@ -171,7 +171,7 @@ fn sketches(settings: &Settings, rules: &Rules) -> Vec<Problem> {
 }
 
 /// Returns an error for a sketch that is too small for the share of one server. In the share of a token bucket, the
-/// time between two units is longer, so it can need a larger sketch than the whole limit.
+/// time between two units is longer than in the whole bucket, so the share can need a larger sketch.
 fn too_small(limit: &Limit, nodes: NonZeroU32) -> Option<Problem> {
     let share = limit.quota.share(nodes);
     let can = Sketch::highest_rate(&share, limit.sketch.as_ref()?.bytes);

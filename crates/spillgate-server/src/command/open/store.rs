@@ -17,7 +17,7 @@ use crate::settings::{Settings, StoreTls, StoreUrl};
 /// The key secret that is used if the settings name none. Everyone can know it, because it is in the source code.
 const PUBLIC_SECRET: [u8; 16] = *b"spillgate public";
 
-/// The largest certificate file that is read.
+/// The largest certificate file that is read, in bytes.
 const MAX_PEM_BYTES: u64 = 1 << 20;
 
 /// The note that `check` and `key` print if the settings name no key secret.

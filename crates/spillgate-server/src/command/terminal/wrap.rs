@@ -2,7 +2,7 @@
 //!
 //! A terminal breaks a line in the middle of a word, and the rest of the line loses its indent.
 
-/// A narrower terminal breaks the lines itself.
+/// Lines are not broken to fewer columns than this. A narrower terminal breaks them again.
 const NARROWEST: usize = 20;
 
 /// Stands for the space between a number and its `%`, where no line is broken. Cleaned text does not contain it.
