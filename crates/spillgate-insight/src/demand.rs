@@ -81,7 +81,8 @@ fn minutes(from_ns: u64, to_ns: u64) -> u64 {
     if earlier >= 63 { u64::MAX } else { (2 << earlier) - 1 }
 }
 
-/// Returns a duration of less than 292 years as a float. The processor converts signed integers faster than unsigned ones.
+/// Returns a duration of less than 292 years as a float. The processor converts signed integers faster than unsigned
+/// ones.
 fn float(ns: u64) -> f64 {
     ns.min(i64::MAX as u64) as i64 as f64
 }

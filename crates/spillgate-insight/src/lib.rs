@@ -1,7 +1,7 @@
 //! What a limit does to its callers: whether it works, whom it refuses, and which limit would be better.
 //!
-//! A counter of refusals cannot tell an attack from a limit that is too low. [`LimitInsight`] counts the requests of one
-//! limit, and watches a sample of its callers. Its [`Report`] ends with a [`Verdict`] in plain words.
+//! A counter of refusals cannot tell an attack from a limit that is too low. [`LimitInsight`] counts the requests of
+//! one limit, and watches a sample of its callers. Its [`Report`] ends with a [`Verdict`] in plain words.
 //!
 //! ```
 //! use std::time::Duration;
@@ -201,8 +201,8 @@ impl LimitInsight {
         self.count_named(now, key, take, || CallerName::of([]));
     }
 
-    /// Does what [`count`](LimitInsight::count) does, and keeps the name of the caller if it is one of those with the most
-    /// units.
+    /// Does what [`count`](LimitInsight::count) does, and keeps the name of the caller if it is one of those with the
+    /// most units.
     #[inline]
     pub fn count_named(&self, now: Time, key: u128, take: &Take, name: impl FnOnce() -> CallerName) {
         let (now_ns, hash) = (now.as_nanos(), mixed(key, self.seed));

@@ -83,8 +83,8 @@ impl Suggestion {
         Suggestion::valid(model, limit, None).filter(|suggestion| suggestion.limit < model.limit)
     }
 
-    /// Returns a burst that is enough for 99 of 100 of the refused callers that keep to the rate, and for all callers that
-    /// were not refused. `knows_all` says whether `callers` are all callers.
+    /// Returns a burst that is enough for 99 of 100 of the refused callers that keep to the rate, and for all callers
+    /// that were not refused. `knows_all` says whether `callers` are all callers.
     ///
     /// For callers outside the sample, the burst is as large as what the limit can admit at once. Two windows admit at
     /// most twice their limit around the edge between them. A bucket admits at most its burst.

@@ -2,12 +2,12 @@
 //!
 //! A list has a count for each of its callers. When the list is full, the median count is subtracted from all counts,
 //! and callers whose count is then 0 leave. Counts are therefore too low, by at most the sum of what was subtracted. If
-//! all callers together took `N` units, this sum is at most `N` / [`KEPT`], because each subtraction takes its amount
+//! all callers together took `N` units, this sum is below `N` / [`KEPT`], because each subtraction takes its amount
 //! from at least [`KEPT`] callers. So every caller with more than `N` / [`KEPT`] units is in the list.
 //!
-//! This is the algorithm of Misra and Gries (1982) with the faster subtraction of Anderson and others, "A high-performance
-//! algorithm for identifying frequent items in data streams" (2017). Space-Saving gives the same guarantee, but it searches
-//! for the smallest count at each new caller.
+//! This is the algorithm of Misra and Gries (1982) with the faster subtraction of Anderson and others, "A
+//! high-performance algorithm for identifying frequent items in data streams" (2017). Space-Saving gives the same
+//! guarantee, but it searches for the smallest count at each new caller.
 
 use super::positions::Positions;
 use super::reading::{CallerId, CallerName, TopCaller, TopCallers};

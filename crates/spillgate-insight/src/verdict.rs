@@ -85,8 +85,8 @@ impl Verdict {
         }
     }
 
-    /// Returns how much a limit with this verdict needs the attention of an operator, from 1 to 6. Lists show the limits with
-    /// the highest numbers first.
+    /// Returns how much a limit with this verdict needs the attention of an operator, from 1 to 6. Lists show the
+    /// limits with the highest numbers first.
     #[must_use]
     pub const fn attention(self) -> u8 {
         match self {

@@ -80,7 +80,8 @@ pub(crate) fn unit_ns(quota: &Quota) -> u64 {
     quota.window_ns().div_ceil(quota.limit())
 }
 
-/// Plans the requests of all callers for `secs` seconds. Rates and bursts are those of `quota`. Each request costs `cost`.
+/// Plans the requests of all callers for `secs` seconds. Rates and bursts are those of `quota`. Each request costs
+/// `cost`.
 pub(crate) fn plan(quota: &Quota, callers: &[Pattern], cost: u64, secs: u64, random: &mut Random) -> Plan {
     let (unit_ns, end_ns) = (unit_ns(quota), BEGIN_NS + secs * 1_000_000_000);
     let of_caller = |pattern| {
@@ -92,8 +93,8 @@ pub(crate) fn plan(quota: &Quota, callers: &[Pattern], cost: u64, secs: u64, ran
     Plan { times: callers.iter().map(of_caller).collect(), cost, unit_ns, end_ns }
 }
 
-/// Decides the requests of a plan, and calls `event` for each decided request, in the order of time. Returns the truth about
-/// each caller.
+/// Decides the requests of a plan, and calls `event` for each decided request, in the order of time. Returns the truth
+/// about each caller.
 pub(crate) fn run(
     quota: &Quota,
     plan: &Plan,

@@ -1,4 +1,5 @@
-//! The callers of each limit: their names, and how many of their requests the limit allowed and refused in the whole log.
+//! The callers of each limit: their names, and how many of their requests the limit allowed and refused in the whole
+//! log.
 //!
 //! A caller is named by its descriptor. If callers are hidden, a hash takes the place of the name.
 

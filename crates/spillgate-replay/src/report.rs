@@ -65,7 +65,8 @@ const SAMPLES: usize = 5;
 /// How many bytes of each of these lines are kept.
 const SAMPLE_BYTES: usize = 200;
 
-/// Lines of one kind: how many there are, and the first ones. `F` says which file a line is from: its name, or its index.
+/// Lines of one kind: how many there are, and the first ones. `F` says which file a line is from: its name, or its
+/// index.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Samples<F = String> {
     /// The number of lines.
@@ -150,8 +151,8 @@ pub struct LimitReport {
     pub first_refusals: Vec<Refusal>,
     /// The refusals with the longest waits, the longest one first.
     pub longest_refusals: Vec<Refusal>,
-    /// How many readings of insight have which verdict. Insight is read at the end of each hour with requests, and at the end of the
-    /// log.
+    /// How many readings of insight have which verdict. Insight is read at the end of each hour with requests, and at
+    /// the end of the log.
     pub hours: Vec<VerdictHours>,
     /// The hour that needs the most attention. `None` if the limit got no request, or is not watched.
     pub period: Option<Period>,

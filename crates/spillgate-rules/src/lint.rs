@@ -1,4 +1,5 @@
-//! Finds rules that are valid, but that probably do not do what their author meant. Each such rule gets a warning or a note.
+//! Finds rules that are valid, but that probably do not do what their author meant. Each such rule gets a warning or a
+//! note.
 //!
 //! For example, a rule limits no request if it never matches. Without a warning, an operator would notice such a rule
 //! only during an attack.
@@ -215,8 +216,8 @@ impl<'r> Linter<'r> {
         if self.compat_envoy() {
             return;
         }
-        // The search can go back from `first` to `later`, so most rules nested in `later` can match. But a nested rule can
-        // never match if a rule nested in `first` fits all its requests.
+        // The search can go back from `first` to `later`, so most rules nested in `later` can match. But a nested rule
+        // can never match if a rule nested in `first` fits all its requests.
         for (key, slot) in self.rules.index.slots(below_later) {
             let Some(other) = self.rules.index.slot(below_first, key) else { continue };
             for (value, node) in slot.exacts() {

@@ -30,8 +30,8 @@ impl Fields {
         self.text.capacity() + self.spans.capacity() * size_of::<(u32, u32)>()
     }
 
-    /// Adds the value of the next field. Bytes that are not UTF-8 are replaced. If `escapes` is true, the escapes of nginx
-    /// and Apache are decoded.
+    /// Adds the value of the next field. Bytes that are not UTF-8 are replaced. If `escapes` is true, the escapes of
+    /// nginx and Apache are decoded.
     pub(super) fn push(&mut self, value: &[u8], escapes: bool) {
         let begin = self.text.len() as u32;
         if escapes && memchr(b'\\', value).is_some() {
@@ -120,8 +120,8 @@ struct RequestLine<'v> {
 }
 
 impl<'v> RequestLine<'v> {
-    /// Reads `GET /path HTTP/1.1`. The protocol can be missing (HTTP/0.9), and the target can have spaces. Returns `None`
-    /// for anything else, for example the first bytes of TLS that a client sent to a port for HTTP.
+    /// Reads `GET /path HTTP/1.1`. The protocol can be missing (HTTP/0.9), and the target can have spaces. Returns
+    /// `None` for anything else, for example the first bytes of TLS that a client sent to a port for HTTP.
     fn read(value: &'v [u8]) -> Option<RequestLine<'v>> {
         let (method, rest) = value.split_at(memchr(b' ', value)?);
         let rest = &rest[1..];

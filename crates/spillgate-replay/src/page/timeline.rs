@@ -1,7 +1,7 @@
 //! The picture of allowed and refused requests over time.
 //!
-//! Refused requests are on top of the allowed ones. Few refusals among many requests would be too thin to see, so a second plot shows
-//! the refused ones alone.
+//! Refused requests are on top of the allowed ones. Few refusals among many requests would be too thin to see, so a
+//! second plot shows the refused ones alone.
 
 use std::fmt::Write as _;
 

@@ -1,8 +1,8 @@
 //! Finds out whether one limit of a rule makes another limit of the rule useless.
 //!
 //! For example, a rule can have a limit of 10 requests a second and a limit of 600 requests a minute. The first limit
-//! allows at most 600 requests in a minute, so the second limit never refuses a request. The author of the rule probably
-//! meant other numbers, so the author gets a warning.
+//! allows at most 600 requests in a minute, so the second limit never refuses a request. The author of the rule
+//! probably meant other numbers, so the author gets a warning.
 
 use spillgate_core::{Algorithm, Anchor, Quota};
 
@@ -33,8 +33,8 @@ pub(in super::super) fn never_binds(loose: &Quota, strict: &Quota) -> bool {
     }
 }
 
-/// Returns whether each window of `loose` consists of whole windows of `strict`. The caller has checked that the windows of
-/// `loose` begin at multiples of their length since the epoch.
+/// Returns whether each window of `loose` consists of whole windows of `strict`. The caller has checked that the
+/// windows of `loose` begin at multiples of their length since the epoch.
 fn nested_windows(loose: &Quota, strict: &Quota) -> bool {
     strict.algorithm() == Algorithm::FixedWindow(Anchor::Epoch) && loose.window_ns().is_multiple_of(strict.window_ns())
 }

@@ -1,7 +1,7 @@
 //! `spillgate size`: computes the memory of a limit in each representation, and what a sketch would refuse wrongly.
 //!
-//! A sketch that is too small for its traffic refuses clients that have used nothing. An operator has to see this before
-//! the rule goes live.
+//! A sketch that is too small for its traffic refuses clients that have used nothing. An operator has to see this
+//! before the rule goes live.
 
 use serde_json::{Value, json};
 use spillgate::rules::LimitSketch;
@@ -83,7 +83,8 @@ fn rows(size: &Size) -> Result<Vec<Row>, Problem> {
     Ok(rows.into_iter().map(|row| checked(size, row)).collect())
 }
 
-/// Returns the units that all keys together can use in a second: the rate that was asked for, or less if the keys are few.
+/// Returns the units that all keys together can use in a second: the rate that was asked for, or less if the keys are
+/// few.
 fn possible_rate(size: &Size) -> f64 {
     (size.rate as f64).min(size.keys as f64 * size.limit as f64 / size.window.as_secs_f64())
 }

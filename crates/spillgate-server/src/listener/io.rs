@@ -145,8 +145,8 @@ impl Body for StreamBody {
         if !self.data_ended {
             if let Some(data) = ready!(self.stream.poll_data(cx)) {
                 let data = data?;
-                // The code that reads this body bounds how much of it is in memory. Therefore the client is allowed to send one more
-                // byte for each byte that was read.
+                // The code that reads this body bounds how much of it is in memory. Therefore the client is allowed to
+                // send one more byte for each byte that was read.
                 self.stream.flow_control().release_capacity(data.len())?;
                 return Poll::Ready(Some(Ok(Frame::data(data))));
             }

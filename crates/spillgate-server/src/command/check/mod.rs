@@ -1,6 +1,6 @@
-//! `spillgate check`: decides requests by rules and explains the decisions. It needs no server. The counts are either in
-//! memory (with a virtual clock) or in a shared store. A question is a request together with the
-//! time at which it is asked.
+//! `spillgate check`: decides requests by rules and explains the decisions. It needs no server. The counts are either
+//! in memory (with a virtual clock) or in a shared store. A question is a request together with the time at which it is
+//! asked.
 //!
 //! The command uses the same service code as the server, so that both give the same answers.
 
@@ -108,8 +108,8 @@ fn service<C: Clock>(settings: &Settings, limiter: Limiter<Backend, C>) -> Resul
     Ok(Service::new(rules, limiter, options, Arc::new(Metrics::new())))
 }
 
-/// Asks the questions and prints the answers. `set` sets the virtual clock to a time since its start. `settings` is `None`
-/// if the store is memory.
+/// Asks the questions and prints the answers. `set` sets the virtual clock to a time since its start. `settings` is
+/// `None` if the store is memory.
 fn answer<C: Clock>(
     check: &Check,
     service: &Service<C>,

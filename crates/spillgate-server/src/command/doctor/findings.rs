@@ -1,7 +1,7 @@
 //! Turns a report about a store into findings: what is good, what is worth knowing, and what to fix.
 //!
-//! `spillgate-redis` makes the report, which contains only facts. Other programs can use the report too, and judge the facts
-//! in their own way.
+//! `spillgate-redis` makes the report, which contains only facts. Other programs can use the report too, and judge the
+//! facts in their own way.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::command::open::store;
 use crate::command::terminal::{Tone, count, duration};
 use crate::settings::Settings;
 
-/// The largest difference between the clock of the store and the clock of this machine that is not a fault. Limits use the
-/// clock of the store, but log lines and the fallback store use the clock of this machine.
+/// The largest difference between the clock of the store and the clock of this machine that is not a fault. Limits use
+/// the clock of the store, but log lines and the fallback store use the clock of this machine.
 const SKEW: Duration = Duration::from_millis(500);
 /// How to fix a URL that names a replica.
 const REPLICA_HELP: &str =

@@ -57,8 +57,8 @@ impl Admin {
     }
 }
 
-/// Asks all servers `GET path`, a few at a time. `answered` gets each answer, in the order of the servers. While an answer is
-/// late, `waiting` is called again and again with the number of servers that have not answered.
+/// Asks all servers `GET path`, a few at a time. `answered` gets each answer, in the order of the servers. While an
+/// answer is late, `waiting` is called again and again with the number of servers that have not answered.
 pub(super) fn get_all(
     admins: &[Admin],
     (path, token): (&'static str, Option<&str>),

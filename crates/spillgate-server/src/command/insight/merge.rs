@@ -1,7 +1,7 @@
 //! The limits of several servers as one list.
 //!
-//! No server knows the others, so their readings are merged here. Two limits of one server are never merged, even if they look
-//! the same.
+//! No server knows the others, so their readings are merged here. Two limits of one server are never merged, even if
+//! they look the same.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,7 @@
 //! What a server says about its limits: the answer of `GET /insight?readings=true`.
 //!
-//! An answer came over the network, so it can have any text and any number. Its texts are cleaned before they are printed.
+//! An answer came over the network, so it can have any text and any number. Its texts are cleaned before they are
+//! printed.
 
 use serde::Deserialize;
 use spillgate::insight::Reading;

@@ -27,8 +27,8 @@ pub(crate) fn check_for_server(settings: &Settings, rules: &Rules) -> Result<(),
     Problems::check(found)
 }
 
-/// Returns an error for each descriptor of forward-auth that matches no rule with a limit or with `unlimited: true`. Requests
-/// with such a descriptor would be allowed, and no log line would show this.
+/// Returns an error for each descriptor of forward-auth that matches no rule with a limit or with `unlimited: true`.
+/// Requests with such a descriptor would be allowed, and no log line would show this.
 fn unlimited_forward_auth(settings: &Settings, rules: &Rules) -> Vec<Problem> {
     let auth = &settings.forward_auth;
     let Some(domain) = &auth.domain else { return Vec::new() };
@@ -52,8 +52,8 @@ fn unlimited_forward_auth(settings: &Settings, rules: &Rules) -> Vec<Problem> {
     problem.collect()
 }
 
-/// Returns whether callers can take permits of the rule's concurrency limits without a way to release them. Only the HTTP API
-/// has a request that releases permits. gRPC and forward-auth requests only take them.
+/// Returns whether callers can take permits of the rule's concurrency limits without a way to release them. Only the
+/// HTTP API has a request that releases permits. gRPC and forward-auth requests only take them.
 pub(crate) fn unreleased(settings: &Settings, rule: &Rule) -> Unreleased {
     let auth = &settings.forward_auth;
     let by_forward_auth =

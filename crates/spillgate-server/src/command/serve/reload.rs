@@ -44,7 +44,8 @@ impl Reloads {
         Ok(Reloads(request))
     }
 
-    /// Requests a reload and returns at once. If another reload already waits for its start, no further reload is needed.
+    /// Requests a reload and returns at once. If another reload already waits for its start, no further reload is
+    /// needed.
     pub(super) fn request(&self) {
         let _ = self.0.try_send(());
     }
