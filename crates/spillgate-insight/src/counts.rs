@@ -75,7 +75,7 @@ impl Slots {
             if *there < number {
                 (*there, *counts) = (number, Slot::default());
             }
-            // A slot that is older than the whole ring is not counted.
+            // A slot that is older than all slots that are kept is not counted.
             if *there == number {
                 counts.merge(slot);
             }

@@ -97,7 +97,7 @@ pub struct LimitInsight {
     model: Model,
     seed: u64,
     since_ns: AtomicU64,
-    /// The lowest bits of a caller's hash choose its sample.
+    /// The lowest bits of a caller's hash choose its part of the sample.
     samples: Box<[SharedSample]>,
     /// The number of a thread chooses its tally.
     tallies: Box<[Mutex<Tally>]>,

@@ -79,7 +79,7 @@ pub struct Sampled {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SampledCaller {
-    /// The hash of its key.
+    /// The hash of the caller's key.
     pub id: CallerId,
     /// Whether the limit refused a request of the caller.
     pub refused: bool,
@@ -127,9 +127,9 @@ pub struct TopCallers {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct TopCaller {
-    /// The hash of its key.
+    /// The hash of the caller's key.
     pub id: CallerId,
-    /// The beginning of its name, if names are kept.
+    /// The beginning of the caller's name, if names are kept.
     pub name: Option<String>,
     /// A lower bound of the units of this caller.
     pub units: u64,

@@ -88,11 +88,11 @@ pub struct Range {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Percentiles {
-    /// Half of the callers have at most this.
+    /// Half of the callers have at most this figure.
     pub median: Range,
-    /// 99 of 100 callers have at most this.
+    /// 99 of 100 callers have at most this figure.
     pub p99: Range,
-    /// No caller of the sample has more.
+    /// No caller of the sample has more than this figure.
     pub highest: Range,
 }
 

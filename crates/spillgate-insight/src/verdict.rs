@@ -22,9 +22,9 @@ const MIN_MINUTES: usize = 3;
 const NEARLY_AN_HOUR_NS: u64 = LONGEST_SPAN_NS - 3 * MINUTE_NS;
 /// The figures of callers for the last hour cover at least this time, because they are kept for halves of an hour.
 const PEAKS_NS: u64 = LONGEST_SPAN_NS / 2;
-/// Callers are compared with each other only if there are this many.
+/// Callers are compared with each other only if there are at least this many.
 const MIN_CALLERS: usize = 10;
-/// A limit is never binding if its highest caller uses less than this share.
+/// A limit is never binding if the caller that uses most of it uses less than this share of the limit.
 const HARDLY_USED: f64 = 0.5;
 /// One caller is an abuser if it has this share of the refused units.
 const ABUSER_SHARE: f64 = 0.8;

@@ -42,8 +42,8 @@ impl Hours {
         let from_ns = (to_ns + 1).saturating_sub(HOUR_NS).max(reading.since_ns);
         let report = reading.report();
         self.count(report.verdict);
-        // A quiet hour says little about a limit that refuses in another hour. Among quiet hours, the one that uses
-        // most of the limit says most.
+        // A quiet hour says little about a limit that refuses in another hour. Among quiet hours, the hour with the
+        // highest use of the limit says the most.
         let rank = (importance(report.verdict), counts.0, counts.1, counts.2);
         if self.kept.as_ref().is_none_or(|(kept, _)| rank > *kept) {
             let suggested_rules = report.suggestion.map(|suggestion| suggestion.to_yaml(rule, limit));
@@ -79,7 +79,7 @@ impl Hours {
 }
 
 /// Returns how important an hour with this verdict is. A limit that refuses in some hours binds, however quiet the
-/// others are.
+/// other hours are.
 const fn importance(verdict: Verdict) -> u8 {
     match verdict {
         Verdict::TooStrict => 5,

@@ -23,7 +23,7 @@ pub(super) struct Page {
 pub(super) struct Server {
     /// A random number, different for each server process.
     pub(super) id: String,
-    /// The same on all servers that give the same hash to a caller.
+    /// A text that is the same on all servers that give the same hash to a caller.
     pub(super) key_check: String,
     pub(super) unwatched_limits: u64,
 }
