@@ -18,51 +18,54 @@ use super::{MINUTE_NS, SPANS_NS, Take};
 pub(super) struct Caller {
     pub(super) hash: u64,
     pub(super) last_asked_ns: u64,
-    /// The time of the last refusal of a request that could pass at another time.
+    /// When the limit last refused a request that can pass at another time, because it does not cost too much.
     last_refused_ns: u64,
     /// The minutes in which the caller asked. Bit 0 is the minute of its last request.
     asked_minutes: u64,
     /// The demand if every unit counts, also the units of retries.
     upper: Demand,
-    /// The demand if refused units count only once.
+    /// The demand if refused units count only once, and not again when the caller retries.
     lower: Demand,
     /// When the current window of the limit began, by the clock of the store.
     window_began_ns: u64,
-    /// Since this time, each window of the limit has refused a request, except perhaps the current window.
+    /// Since this time, each window of the limit has refused a request of this caller. The current window may not have
+    /// refused one yet.
     refusing_since_ns: u64,
-    /// Refused units that the caller has not asked for again.
+    /// Refused units that the caller has not asked for again yet.
     unmet: f64,
-    /// The current half of the shortest span: the number of half minutes since the epoch.
+    /// Which half minute `recent` covers, counted from the epoch. Half a minute is half of the shortest span.
     recent_half: u64,
-    /// The peaks of the current half. When the half ends, they are added to the peaks of the longer spans.
+    /// The peaks of the half minute `recent_half`. When it ends, its peaks are added to those of the longer spans.
     recent: Peak,
     /// Whether a request was refused before, so that a later request may be its retry.
     returned: bool,
     /// Whether the current window has refused a request.
     window_refused: bool,
-    /// The peaks of the half before the current one.
+    /// The peaks of the half minute before `recent`.
     recent_before: Peak,
-    /// The units of the previous window, as `upper` and `lower` count them. Only limits with sliding windows use them.
+    /// The units of the previous window: first as `upper` counts them, then as `lower` does. Only limits with sliding
+    /// windows use them.
     window_before: [f64; 2],
     /// The time of the last refusal of a request that can never pass.
     last_oversized_ns: u64,
-    /// The time of the last refusal that this insight cannot explain: other servers took units of the same store, or
-    /// this server decided by its share of the limit.
+    /// When a refusal last had a cause that this insight cannot see: other servers took units from the same store, or
+    /// the shared store failed and this server decided by its share of the limit.
     last_shared_ns: u64,
     longer: [Halves; SPANS_NS.len() - 1],
 }
 
 const HALF_NS: u64 = SPANS_NS[0] / 2;
 
-/// The highest figures in half a span. Bursts and windows are in units, `rate` is in units per nanosecond, and `used`
-/// is in thousandths of the limit.
+/// The highest figures of a caller in half a span. Bursts and windows are in units.
 #[derive(Clone, Copy, Debug, Default)]
 struct Peak {
     burst_lower: f64,
     burst_upper: f64,
     window_lower: f64,
     window_upper: f64,
+    /// In units per nanosecond.
     rate: f32,
+    /// In thousandths of the limit.
     used: u16,
 }
 
@@ -77,7 +80,7 @@ struct Halves {
 }
 
 /// Rounds up to whole units. A sum of floats has a rounding error, so a little is subtracted first. Up to 10^12 units,
-/// the error is smaller than that.
+/// the error is smaller than this little.
 fn whole(units: f64) -> u64 {
     (units - 1e-9 - 1e-14 * units).ceil() as u64
 }
@@ -88,7 +91,7 @@ impl Caller {
     }
 
     pub(super) fn count(&mut self, model: &Model, now_ns: u64, take: &Take) {
-        // A late take counts as if it came at the newest time.
+        // A late take counts as if it came at the time of the newest take.
         let now_ns = now_ns.max(self.last_asked_ns);
         if now_ns / MINUTE_NS != self.last_asked_ns / MINUTE_NS {
             self.begin_minute(now_ns);
@@ -99,7 +102,7 @@ impl Caller {
         self.last_asked_ns = now_ns;
         self.asked_minutes |= 1;
         if take.is_oversized(model) {
-            // No burst and no rate would let this request pass, so it changes neither of them.
+            // This request can never pass, so it says nothing about the burst or the rate that the caller needs.
             self.last_oversized_ns = now_ns;
             return;
         }
@@ -115,8 +118,9 @@ impl Caller {
         let of_share = take.is_of_share(model);
         let refused = take.refused && !of_share;
         let upper_rate = self.upper.add(model, now_ns, units, refused, 0);
-        // Windows admit at most their limit, so units that count once never exceed the rate. Instead, a caller is above
-        // the rate if each window refuses a request, and if the caller leaves little of the rate unused.
+        // Windows admit at most their limit, so the lower demand, which counts refused units once, never exceeds the
+        // rate. With windows, a caller is therefore above the rate if each window refuses a request, and the caller
+        // leaves little of the rate unused.
         let refusing_since_ns = if model.has_windows() { self.refusing_since_ns } else { 0 };
         self.lower.add(model, now_ns, units - repeated, refused, refusing_since_ns);
         self.unmet -= repeated;
@@ -144,8 +148,8 @@ impl Caller {
 
     /// Returns the figures of this moment, in which the caller asks for `units`.
     fn peak_of(&self, model: &Model, units: f64, rate: f64) -> Peak {
-        // The first refusal of a caller proves that it needed more than the burst. Later refusals may have another
-        // cause: a retry that came together with a new request.
+        // A refusal proves that the caller needed at least one unit more than the limit's burst. A higher figure is no
+        // proof: a retry may have come together with a new request.
         let proved = |need: f64| if self.returned { need.min(model.burst + 1.0) } else { need }.max(units);
         // A sliding window that ends now contains the current aligned window so far, and at most all of the previous
         // one.
@@ -169,7 +173,8 @@ impl Caller {
         if model.rate > 0.0 && !exceeds(seen, model.burst - 1e-6 * model.burst) {
             self.last_shared_ns = self.last_asked_ns;
         }
-        // A bucket refuses only a request that would use more than its burst, no matter which servers have used it.
+        // A bucket refuses only a request that would use more than its burst, no matter which servers took the other
+        // units.
         if model.counting == Counting::Bucket && model.refuses_free {
             peak.burst_lower = peak.burst_lower.max(model.burst + 1.0);
         }
@@ -189,7 +194,7 @@ impl Caller {
         let length_ns = model.window_ns;
         let since_begin_ns = if model.counting == Counting::FirstHit { 0 } else { store_ns % length_ns };
         let began_ns = store_ns - since_begin_ns;
-        // If another store decides now, its window can begin before the previous one.
+        // If another store decides now, its clock can be earlier, so its window can begin before the previous one.
         let later_ns = began_ns.checked_sub(self.window_began_ns).unwrap_or(u64::MAX);
         let units = [&mut self.upper, &mut self.lower].map(|demand| std::mem::take(&mut demand.window_units));
         self.window_before = if later_ns == length_ns { units } else { [0.0; 2] };
@@ -212,7 +217,7 @@ impl Caller {
         self.recent_half = half;
     }
 
-    /// Returns the peaks of the span with the index `span`, which ends at `now_ns`.
+    /// Returns the peaks of the span `SPANS_NS[span]`, which ends at `now_ns`.
     fn peak(&self, now_ns: u64, span: usize) -> Peak {
         let half_ns = SPANS_NS[span] / 2;
         let halves = match span.checked_sub(1) {
@@ -226,8 +231,8 @@ impl Caller {
         halves.at(now_ns / half_ns)
     }
 
-    /// Returns what the caller did in the span with the index `span`, which ends at `now_ns`. Returns `None` if there was
-    /// no request.
+    /// Returns what the caller did in the span `SPANS_NS[span]`, which ends at `now_ns`. Returns `None` if there was no
+    /// request.
     pub(super) fn read(&self, model: &Model, now_ns: u64, span: usize) -> Option<SampledCaller> {
         let span_ns = SPANS_NS[span];
         let within = |then_ns: u64| then_ns > 0 && then_ns > now_ns.saturating_sub(span_ns);
@@ -235,7 +240,7 @@ impl Caller {
             return None;
         }
         let later = (now_ns / MINUTE_NS).saturating_sub(self.last_asked_ns / MINUTE_NS);
-        // One minute more than the span has, because a span can begin within a minute.
+        // A bit for each minute of the span, and one bit more, because a span can begin within a minute.
         let of_span = (2 << (span_ns / MINUTE_NS)) - 1;
         let minutes = |minutes: u64| shifted(minutes, later) & of_span;
         let (above_lower, above_upper) = (minutes(self.lower.above_minutes), minutes(self.upper.above_minutes));

@@ -9,12 +9,12 @@ use super::reading::Counts;
 use super::waits::Waits;
 use super::{SPANS_NS, Take};
 
-/// The number of slots of each span: one more than fits, because a span can begin within a slot.
+/// The number of slots for each span. A span is as long as six slots, but it touches seven if it begins within a slot.
 const SLOTS: usize = 7;
 /// The length of the slots of the shortest span, in nanoseconds: 10 s.
 pub(super) const SLOT_NS: u64 = slot_ns(0);
 
-/// Returns the length of the slots of the span with the index `span`, in nanoseconds.
+/// Returns the length of the slots of the span `SPANS_NS[span]`, in nanoseconds.
 const fn slot_ns(span: usize) -> u64 {
     SPANS_NS[span] / (SLOTS as u64 - 1)
 }
@@ -75,17 +75,17 @@ impl Slots {
             if *there < number {
                 (*there, *counts) = (number, Slot::default());
             }
-            // A slot that is older than the whole ring is not counted.
+            // A slot that is older than all slots that are kept is not counted.
             if *there == number {
                 counts.merge(slot);
             }
         }
     }
 
-    /// Returns the counts of the span with the index `span`, which ends at `now_ns`. They can cover up to one slot more
-    /// than the span, unless `now_ns` is the last nanosecond of a slot.
+    /// Returns the counts of the span `SPANS_NS[span]`, which ends at `now_ns`. The counts can cover up to one slot
+    /// more than the span. If `now_ns` is the last nanosecond of a slot, they cover exactly the span.
     pub(super) fn read(&self, now_ns: u64, span: usize) -> Slot {
-        // The nanosecond `now_ns` belongs to the span.
+        // 1 is added because the nanosecond `now_ns` belongs to the span.
         let first = now_ns.saturating_add(1).saturating_sub(SPANS_NS[span]) / slot_ns(span);
         let mut sum = Slot::default();
         for (number, slot) in &self.rings[span] {

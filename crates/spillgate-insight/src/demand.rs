@@ -1,9 +1,9 @@
 //! The burst and the rate that a caller needs. The burst is the highest debt of a bucket that has the limit's rate and
-//! no maximum.
+//! no maximum. Debt means the units that a caller asked for and that the rate has not paid back yet.
 //!
 //! A refused request can come again, and such a retry looks like a new request. So a caller has two figures. The upper
-//! figure counts every unit that was asked for. The lower figure counts refused units only once: it takes the next
-//! units that the caller asks for as their retry. The truth is between the two figures.
+//! figure counts every unit that was asked for. The lower figure counts refused units only once: it assumes that the
+//! next units of the caller are a retry. The truth is between the two figures.
 
 use super::MINUTE_NS;
 use super::model::Model;
@@ -52,8 +52,9 @@ impl Demand {
         if busy_ns > 0 && busy_ns >= model.judged_ns { self.units / float(busy_ns) } else { 0.0 }
     }
 
-    /// Returns whether the caller, which has no debt now, has left much of the rate unused since it became busy.
-    /// Windows can admit a little less than the rate, so with windows a caller may leave up to one limit unused.
+    /// Returns whether a caller without debt is idle. Without windows, it always is. With windows, it is idle only if
+    /// it has left more than the units of one window unused since it became busy, because windows can admit a little
+    /// less than the rate.
     fn is_idle(&self, model: &Model, now_ns: u64) -> bool {
         !model.has_windows() || float(now_ns - self.busy_since_ns) * model.rate - self.units > model.burst
     }
@@ -73,14 +74,15 @@ pub(super) fn exceeds(units: f64, limit: f64) -> bool {
     units > limit + 1e-9 * limit.max(1.0)
 }
 
-/// Returns one bit for each minute from `from_ns` to `to_ns`. Bit 0 is the last minute, and earlier minutes than bit 63
-/// have no bit.
+/// Returns one bit for each minute from `from_ns` to `to_ns`. Bit 0 is the last minute. Only the last 64 minutes have a
+/// bit.
 fn minutes(from_ns: u64, to_ns: u64) -> u64 {
     let earlier = to_ns / MINUTE_NS - from_ns / MINUTE_NS;
     if earlier >= 63 { u64::MAX } else { (2 << earlier) - 1 }
 }
 
-/// Returns a duration of less than 292 years as a float. The processor converts signed integers faster than unsigned ones.
+/// Returns a duration of less than 292 years as a float. The processor converts signed integers faster than unsigned
+/// ones.
 fn float(ns: u64) -> f64 {
     ns.min(i64::MAX as u64) as i64 as f64
 }

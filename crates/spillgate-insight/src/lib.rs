@@ -1,7 +1,7 @@
 //! What a limit does to its callers: whether it works, whom it refuses, and which limit would be better.
 //!
-//! A counter of refusals cannot tell an attack from a limit that is too low. [`LimitInsight`] counts the requests of one
-//! limit, and watches a sample of its callers. Its [`Report`] ends with a [`Verdict`] in plain words.
+//! A counter of refusals cannot tell an attack from a limit that is too low. [`LimitInsight`] counts the requests of
+//! one limit, and watches a sample of its callers. Its [`Report`] ends with a [`Verdict`] in plain words.
 //!
 //! ```
 //! use std::time::Duration;
@@ -63,12 +63,12 @@ pub const SPANS_NS: [u64; 3] = [60_000_000_000, 600_000_000_000, 3_600_000_000_0
 const LONGEST_SPAN_NS: u64 = SPANS_NS[SPANS_NS.len() - 1];
 const MINUTE_NS: u64 = 60_000_000_000;
 
-/// A take that is older than the newest one by more than this means that the clock was set back, and the counting
-/// begins again. A smaller difference means a late answer of a store: the deadline of a server's store is at most a
-/// minute.
+/// If a take is older than the newest one by more than this time, the clock was set back, and the counting begins
+/// again. A smaller difference is only a late answer of a store: the deadline of a server's store is at most a minute.
 const STEP_NS: u64 = 120_000_000_000;
 
-/// A sample is divided into parts of at least this many callers, so that threads seldom wait for each other.
+/// A sample is divided into parts with a lock each, so that threads seldom wait for each other. A part has about this
+/// many callers or more.
 const PART_CALLERS: usize = 256;
 const MAX_PARTS: usize = 16;
 
@@ -97,7 +97,7 @@ pub struct LimitInsight {
     model: Model,
     seed: u64,
     since_ns: AtomicU64,
-    /// The lowest bits of a caller's hash choose its sample.
+    /// The lowest bits of a caller's hash choose its part of the sample.
     samples: Box<[SharedSample]>,
     /// The number of a thread chooses its tally.
     tallies: Box<[Mutex<Tally>]>,
@@ -151,8 +151,8 @@ impl Take {
         self.limit.saturating_sub(self.remaining)
     }
 
-    /// Returns the part of the limit that is used after the request, in thousandths, rounded up. It is a part of the
-    /// whole limit, even if the server decided by its share of the limit.
+    /// Returns how much of the limit is used after the request, in thousandths of the whole limit, rounded up. It is
+    /// relative to the whole limit even if the server decided by its share.
     fn used_permille(&self, model: &Model) -> u16 {
         let permille = self.used() as f64 / self.limit.max(model.capacity).max(1) as f64 * 1000.0;
         let below = permille as u16;
@@ -201,8 +201,8 @@ impl LimitInsight {
         self.count_named(now, key, take, || CallerName::of([]));
     }
 
-    /// Does what [`count`](LimitInsight::count) does, and keeps the name of the caller if it is one of those with the most
-    /// units.
+    /// Does what [`count`](LimitInsight::count) does, and keeps the name of the caller if it is one of those with the
+    /// most units.
     #[inline]
     pub fn count_named(&self, now: Time, key: u128, take: &Take, name: impl FnOnce() -> CallerName) {
         let (now_ns, hash) = (now.as_nanos(), mixed(key, self.seed));
@@ -268,7 +268,7 @@ impl LimitInsight {
     }
 
     /// Returns the waits of the callers that were refused in the minute before `now`, or before the newest take if that
-    /// is later. This is a small part of a [reading](LimitInsight::read), for programs that need it often.
+    /// is later. The waits are a small part of a [reading](LimitInsight::read), so a program can read them more often.
     ///
     /// ```
     /// use spillgate::insight::{LimitInsight, Options, Take};
@@ -293,8 +293,8 @@ impl LimitInsight {
 /// Returns the hash of a caller: the lowest 64 bits of its key, mixed with a secret number. Many callers can have the
 /// same highest bits, because these choose the slot of a Redis Cluster.
 ///
-/// The halves of a product are folded together, so that the secret number changes all bits. With 0, the hash is the
-/// bits of the key.
+/// The halves of a product are folded together, so that the secret number changes all bits. With the number 0, the hash
+/// is the lowest 64 bits of the key, unchanged.
 #[inline]
 fn mixed(key: u128, seed: u64) -> u64 {
     let product = u128::from(key as u64 ^ seed) * u128::from(seed.rotate_left(32) | 1);

@@ -22,13 +22,13 @@ pub(super) enum Counting {
     Aligned,
     /// A window begins at the first request of a caller.
     FirstHit,
-    /// A window ends at each request. Insight counts aligned windows: the true count is at least that of the current
-    /// one, and at most that of the last two together.
+    /// A window ends at each request. Insight counts aligned windows instead. The true count is at least that of the
+    /// current aligned window, and at most that of the last two aligned windows together.
     Sliding,
 }
 
-/// The numbers of a limit that insight compares with. They are a part of each reading, so that a reading can be judged
-/// elsewhere.
+/// The numbers of a limit with which insight compares the demand. Each reading contains them, so that another process
+/// can judge the reading.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Model {
     /// The number of units in each window, or the number of permits of a concurrency limit.
@@ -38,7 +38,7 @@ pub(super) struct Model {
     pub(super) counting: Counting,
     /// Units per nanosecond. 0 if the limit has no rate.
     pub(super) rate: f64,
-    /// The most units that can be used at one time, including the soft share.
+    /// The most units that can be used at one time, including those that a soft limit admits above its limit.
     pub(super) burst: f64,
     /// The window in nanoseconds. 0 if the limit has none.
     pub(super) window_ns: u64,

@@ -18,9 +18,10 @@ pub struct Reading {
     pub(super) limit: Model,
     /// The time of the reading, in nanoseconds since the epoch.
     pub now_ns: u64,
-    /// When the counting began, in nanoseconds since the epoch. In a merged reading, it is the latest of these times.
+    /// When the counting began, in nanoseconds since the epoch. In a merged reading, this is when the last of the
+    /// servers began.
     pub since_ns: u64,
-    /// The earliest time when a server began to count, in nanoseconds since the epoch.
+    /// When the first of the servers began to count, in nanoseconds since the epoch.
     pub first_since_ns: u64,
     /// The figures of the last minute, the last ten minutes and the last hour.
     pub spans: [Span; SPANS_NS.len()],
@@ -38,8 +39,8 @@ pub struct Span {
     pub counts: Counts,
     /// How long refused callers have to wait.
     pub waits: Waits,
-    /// The most units of the limit that any caller used at one time, in the time of `counts`. The caller need not be in
-    /// the sample.
+    /// The most units of the limit that any caller used at one time, whether the caller is in the sample or not. It
+    /// covers the same time as `counts`.
     pub used: u64,
     /// The callers, or a fair sample of them if there are many.
     pub sampled: Sampled,
@@ -78,7 +79,7 @@ pub struct Sampled {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SampledCaller {
-    /// The hash of its key.
+    /// The hash of the caller's key.
     pub id: CallerId,
     /// Whether the limit refused a request of the caller.
     pub refused: bool,
@@ -100,8 +101,8 @@ pub struct SampledCaller {
     /// The highest count of a window: a lower and an upper bound. `None` if no units were asked for, or if the limit
     /// has permits.
     pub window: Option<(u64, u64)>,
-    /// The highest rate at which the caller asked for long enough, in units per second. Retries count too. It is 0 if
-    /// the caller was never busy for long enough, and `None` if it is not known.
+    /// The highest rate of the caller while it was busy for long enough to be judged, in units per second. Retries
+    /// count too. It is 0 if the caller was never busy for long enough, and `None` if other servers also took units.
     pub rate: Option<f64>,
     /// The most that the caller used of its limit at one time, in thousandths of the limit.
     pub used_permille: u16,
@@ -115,8 +116,8 @@ pub struct TopCallers {
     pub units: u64,
     /// Each count is too low by at most this many units. Every caller with more units than this is in the list.
     pub missing: u64,
-    /// The units of the caller with the most: a lower and an upper bound. They stay in the reading if the callers are
-    /// removed.
+    /// The units of the caller with the most: a lower and an upper bound. The bounds stay in the reading if a program
+    /// removes `callers`, because callers are personal data.
     pub highest: (u64, u64),
     /// The callers, those with the most units first.
     pub callers: Vec<TopCaller>,
@@ -126,9 +127,9 @@ pub struct TopCallers {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct TopCaller {
-    /// The hash of its key.
+    /// The hash of the caller's key.
     pub id: CallerId,
-    /// The beginning of its name, if names are kept.
+    /// The beginning of the caller's name, if names are kept.
     pub name: Option<String>,
     /// A lower bound of the units of this caller.
     pub units: u64,
@@ -156,9 +157,9 @@ impl Reading {
     ///
     /// Callers with the same id become one. The servers must therefore hash keys with the same secret.
     ///
-    /// A caller whose requests went to several servers has only one rate for all of them. So the debts that the servers
-    /// counted cannot be added, but counts of windows can. The burst is at least the highest lower bound. An upper
-    /// bound is known only if the caller asks for little.
+    /// Each server subtracts the whole rate of the limit from the debt of a caller. So the debts of a caller at several
+    /// servers cannot be added, but its counts of windows can. The merged burst has the higher of the two lower bounds.
+    /// It has an upper bound only if the caller asks for little.
     pub fn merge(&mut self, other: &Reading) {
         let now_ns = self.now_ns.max(other.now_ns);
         let later = |reading: &Reading| now_ns / MINUTE_NS - reading.now_ns / MINUTE_NS;
@@ -207,8 +208,8 @@ impl Sampled {
         self.callers.retain(|caller| caller.id.0 < threshold || threshold == u64::MAX);
     }
 
-    /// Adds the callers of another server. `later` has the minutes by which the merged reading is later than each of
-    /// the two.
+    /// Adds the callers of another server. `later` says by how many minutes the merged reading is later than this one,
+    /// and than the other one.
     fn merge(&mut self, other: &Sampled, model: &Model, later: [u64; 2]) {
         self.callers.iter_mut().for_each(|caller| caller.shift_minutes(later[0]));
         let shifted = |caller: &SampledCaller| {
@@ -233,7 +234,7 @@ impl SampledCaller {
         self.above_minutes = shifted(self.above_minutes, minutes);
     }
 
-    /// Marks the caller as one of which other servers also took units. Its figures then have no upper bound.
+    /// Removes the upper bounds of the caller's figures, because this server may not have seen all units of the caller.
     pub(super) fn share(&mut self) {
         (self.burst.1, self.rate) = (None, None);
         (self.above_upper, self.paid) = (true, false);
@@ -267,8 +268,8 @@ impl SampledCaller {
         let highest = self.window.map_or(u64::MAX, |window| window.1.saturating_mul(2));
         let rate = self.rate.zip(other.rate).map(|(a, b)| a + b);
         self.share();
-        // A time t touches at most t / window + 2 windows, and each has at most half of `highest`. So if `highest` is
-        // not above the limit, no burst is above `highest`.
+        // A time `t` touches at most `t` / window + 2 windows, and each has at most half of `highest` units. So if
+        // `highest` is not above the limit, no burst is above `highest`.
         if highest <= model.limit.min(model.capacity) && rate == Some(0.0) {
             (self.burst.1, self.rate) = (Some(highest), rate);
             self.above_upper = self.above_lower;

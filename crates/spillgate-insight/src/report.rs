@@ -30,7 +30,7 @@ pub struct Report {
     pub top_refused: TopCallers,
 }
 
-/// The figures of one span.
+/// The figures of the last minute, of the last ten minutes, or of the last hour.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct SpanReport {
@@ -47,7 +47,8 @@ pub struct SpanReport {
     pub burst_needed: Option<Percentiles>,
     /// The highest count of a window. `None` if the limit has no windows.
     pub window_count: Option<Percentiles>,
-    /// How much of its limit a caller used at its highest: 1 is the whole limit. Both ends of each range are equal.
+    /// The largest part of its limit that a caller used at one time: 1 is the whole limit. Both ends of each range are
+    /// equal.
     pub use_share: Option<Percentiles>,
 }
 
@@ -69,7 +70,7 @@ pub struct Callers {
 pub struct Estimate {
     /// The estimate, which is exact if the sample has every caller.
     pub value: f64,
-    /// The standard error of the number, relative to it. 0 if the number is exact.
+    /// The standard error of the estimate, divided by the estimate. 0 if the number is exact.
     pub relative_error: f64,
 }
 
@@ -87,11 +88,11 @@ pub struct Range {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Percentiles {
-    /// Half of the callers have no more.
+    /// Half of the callers have at most this figure.
     pub median: Range,
-    /// 99 of 100 callers have no more.
+    /// 99 of 100 callers have at most this figure.
     pub p99: Range,
-    /// No caller of the sample has more.
+    /// No caller of the sample has more than this figure.
     pub highest: Range,
 }
 
@@ -191,7 +192,7 @@ impl Percentiles {
     }
 }
 
-/// Returns the number that this share of the sorted numbers does not exceed.
+/// Returns the smallest of the sorted numbers such that at least `share` of all numbers are not above it.
 pub(super) fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     let wanted = (sorted.len() as f64 * share).ceil().max(1.0) as usize;
     sorted.get(wanted - 1).copied()

@@ -1,8 +1,8 @@
 //! A fair sample of the callers of a limit: those with the smallest hashes (bottom-k).
 //!
-//! The hashes are secret, so no caller can choose whether it is in the sample. While the limit has at most k callers, the
-//! sample has all of them. The source of the estimate is Cohen and Kaplan, "Summarizing data using bottom-k sketches"
-//! (2007).
+//! The hashes are secret, so no caller can choose whether it is in the sample. While the limit has at most `k` callers
+//! (the number that the sample keeps), the sample has all of them. The number of all callers is estimated as in Cohen
+//! and Kaplan, "Summarizing data using bottom-k sketches" (2007).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,16 +25,18 @@ pub(super) struct SharedSample {
     sample: Mutex<Sample>,
 }
 
-/// The threshold and the minute of a sample. They have a cache line of their own, which seldom changes.
+/// What a thread can check without the lock of the sample. It has a cache line of its own, which seldom changes.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Known {
+    /// Callers with this hash or a higher one are not in the sample.
     threshold: AtomicU64,
+    /// The minute of the newest take, counted from the epoch.
     minute: AtomicU64,
 }
 
 impl SharedSample {
-    /// Makes a sample that keeps at least `kept` callers, if there are so many.
+    /// Makes a sample that keeps at least `kept` callers, if the limit has that many.
     pub(super) fn new(kept: usize) -> SharedSample {
         let known = Known { threshold: AtomicU64::new(u64::MAX), minute: AtomicU64::new(0) };
         SharedSample { known, sample: Mutex::new(Sample::new(kept)) }
@@ -67,7 +69,7 @@ impl SharedSample {
         self.known.minute.store(0, Ordering::Release);
     }
 
-    /// Adds the callers of the span with the index `span`, which ends at `now_ns`, to `sampled`.
+    /// Adds the callers of the span `SPANS_NS[span]`, which ends at `now_ns`, to `sampled`.
     pub(super) fn read(&self, model: &Model, now_ns: u64, span: usize, sampled: &mut Sampled) {
         self.sample.lock().read(model, now_ns, span, sampled);
     }
@@ -91,7 +93,8 @@ struct Sample {
 
 impl Sample {
     fn new(kept: usize) -> Sample {
-        // The list is a quarter longer than `kept`, so that a new threshold is needed only after that many new callers.
+        // The list is a quarter longer than `kept`, so that a new threshold is needed only after a quarter of `kept`
+        // new callers.
         let capacity = kept + kept.div_ceil(4);
         Sample {
             callers: Vec::with_capacity(capacity),
@@ -142,8 +145,8 @@ impl Sample {
         Some(self.callers.len() - 1)
     }
 
-    /// Removes callers that are in no span any more. If there are still too many, also removes those with the largest
-    /// hashes.
+    /// Removes callers that did not ask within the longest span. If there are still too many, also removes those with
+    /// the largest hashes.
     fn shrink(&mut self, now_ns: u64) {
         self.forget(now_ns);
         if self.callers.len() > self.kept {
@@ -167,7 +170,7 @@ impl Sample {
         self.thresholds[minute] = self.thresholds[minute].min(threshold);
     }
 
-    /// Begins a minute. If callers left, the threshold rises, so that others can join.
+    /// Begins a minute. If fewer than half of `kept` callers are left, the threshold rises, so that others can join.
     #[cold]
     fn next_minute(&mut self, now_ns: u64) {
         let minute = now_ns / MINUTE_NS;
@@ -189,8 +192,8 @@ impl Sample {
         sampled.add(threshold, below.filter_map(|caller| caller.read(model, now_ns, span)));
     }
 
-    /// Returns the lowest threshold in the span that ends at `now_ns`. All callers of the span that are below it were
-    /// counted from their first request in the span.
+    /// Returns the lowest threshold in the span that ends at `now_ns`. Every caller with a hash below this threshold
+    /// was counted from its first request in the span.
     fn threshold_of(&self, now_ns: u64, span_ns: u64) -> u64 {
         let first = now_ns.saturating_add(1).saturating_sub(span_ns) / MINUTE_NS;
         let known = self.minute.saturating_sub(MINUTES as u64 - 1);

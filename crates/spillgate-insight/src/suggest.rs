@@ -1,5 +1,5 @@
-//! Better numbers for a limit. A number is never below what callers were seen to use, and a number that cannot be known is
-//! not suggested.
+//! Better numbers for a limit. A number that cannot be known is not suggested, and a lower limit is never below what
+//! callers were seen to use.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::model::{Counting, Model};
 use super::reading::SampledCaller;
 use super::report::quantile;
 
-/// A suggestion is this many times what callers were seen to use, so that they stay well below it.
+/// A lower limit is this many times the most that a caller was seen to use, so that callers stay well below it.
 const MARGIN: f64 = 2.0;
 /// A higher rate is suggested only if it is at most this many times the limit. Above that, most requests can be
 /// retries.
@@ -22,12 +22,12 @@ const MOST_TIMES: f64 = 4.0;
 pub struct Suggestion {
     /// The number of units in each window, or the number of permits of a concurrency limit.
     pub limit: u64,
-    /// The burst. If it is given, the algorithm is the token bucket.
+    /// The burst in units. If it is given, the suggested limit is a token bucket, whatever its algorithm is now.
     pub burst: Option<u64>,
 }
 
-/// A rule of a rules file, as [`Suggestion::to_yaml`] needs it. Insight does not depend on the rules of `spillgate`, so
-/// these implement this trait.
+/// A rule of a rules file, as [`Suggestion::to_yaml`] needs it. This crate does not depend on the crate that reads
+/// rules files, so the rules of that crate implement this trait.
 pub trait SuggestedRule {
     /// A limit of the rule.
     type Limit;
@@ -37,7 +37,7 @@ pub trait SuggestedRule {
 }
 
 impl Suggestion {
-    /// Makes a suggestion. With a burst, the algorithm is the token bucket.
+    /// Makes a suggestion. With a burst, the suggested limit is a token bucket.
     #[must_use]
     pub const fn new(limit: u64, burst: Option<u64>) -> Suggestion {
         Suggestion { limit, burst }
@@ -61,11 +61,11 @@ impl Suggestion {
         rule.with_suggestion(limit, self)
     }
 
-    /// Returns a lower limit for callers that use little of it. Nothing was refused, so what each caller needs is
-    /// exactly known. `others` is the most that callers outside the sample use in a window.
+    /// Returns a lower limit for callers that use little of it. It is called only if nothing was refused, so what each
+    /// caller needs is known. `others` is the most that callers outside the sample use in a window.
     ///
-    /// A limit of twice the highest count of a window lets all requests pass, because any time t touches at most t /
-    /// window + 2 windows. For a queue there is no suggestion, because a lower rate makes callers wait for longer.
+    /// A limit of twice the highest count of a window lets all requests pass, because any time `t` touches at most `t`
+    /// / window + 2 windows. For a queue there is no suggestion, because a lower rate makes callers wait for longer.
     pub(super) fn lower(model: &Model, callers: &[SampledCaller], others: f64) -> Option<Suggestion> {
         let highest = |used: fn(&SampledCaller, &Model) -> Option<f64>| {
             let used: Option<Vec<f64>> = callers.iter().map(|caller| used(caller, model)).collect();
@@ -83,11 +83,11 @@ impl Suggestion {
         Suggestion::valid(model, limit, None).filter(|suggestion| suggestion.limit < model.limit)
     }
 
-    /// Returns a burst that is enough for 99 of 100 of the refused callers that keep to the rate, and for all callers that
-    /// were not refused. `knows_all` says whether `callers` are all callers.
+    /// Returns a burst that is enough for 99 of 100 of the refused callers that keep to the rate, and for all callers
+    /// that were not refused. `knows_all` says whether `callers` are all callers.
     ///
-    /// Callers that are not known get a burst as large as the limit could admit. Windows admit at most twice their
-    /// limit around the edge between two of them. A bucket admits at most its burst.
+    /// For callers outside the sample, the burst is as large as what the limit can admit at once. Two windows admit at
+    /// most twice their limit around the edge between them. A bucket admits at most its burst.
     pub(super) fn longer_burst(model: &Model, callers: &[SampledCaller], knows_all: bool) -> Option<Suggestion> {
         if model.counting == Counting::Queue {
             return None;

@@ -1,13 +1,13 @@
 //! The callers that take the most, in memory of fixed size.
 //!
 //! A list has a count for each of its callers. When the list is full, the median count is subtracted from all counts,
-//! and callers whose count is then 0 leave. Counts are therefore too low, by at most the sum of what was subtracted.
-//! This sum is below N / [`KEPT`] for N units in all, because each subtraction takes its amount from at least [`KEPT`]
-//! callers. So every caller with more than N / [`KEPT`] units is in the list.
+//! and callers whose count is then 0 leave. Counts are therefore too low, by at most the sum of what was subtracted. If
+//! all callers together took `N` units, this sum is below `N` / [`KEPT`], because each subtraction takes its amount
+//! from at least [`KEPT`] callers. So every caller with more than `N` / [`KEPT`] units is in the list.
 //!
-//! This is the algorithm of Misra and Gries (1982) with the faster subtraction of Anderson and others, "A high-performance
-//! algorithm for identifying frequent items in data streams" (2017). Space-Saving gives the same guarantee, but it searches
-//! for the smallest count at each new caller.
+//! This is the algorithm of Misra and Gries (1982) with the faster subtraction of Anderson and others, "A
+//! high-performance algorithm for identifying frequent items in data streams" (2017). Space-Saving gives the same
+//! guarantee, but it searches for the smallest count at each new caller.
 
 use super::positions::Positions;
 use super::reading::{CallerId, CallerName, TopCaller, TopCallers};
@@ -22,7 +22,7 @@ pub(super) const HALF_LIFE_NS: u64 = 600_000_000_000;
 pub(super) struct Top {
     counted: Vec<Counted>,
     positions: Positions,
-    /// The names of the callers, at the same positions. Empty if names are not kept.
+    /// The names of the callers, at the same positions as in `counted`. Empty if names are not kept.
     names: Vec<CallerName>,
     /// The sum of what was subtracted from each count. Counts are too low by at most this much.
     missing: u64,
@@ -98,7 +98,7 @@ impl Top {
         let halvings = (half_life - self.half_life).min(63) as u32;
         self.half_life = half_life;
         self.units >>= halvings;
-        // Rounded up, so that the error is not reported too small. No caller can miss more than all units.
+        // It is rounded up, so that the error is not reported too small. No caller can miss more than all units.
         self.missing = self.missing.div_ceil(1 << halvings).min(self.units);
         self.keep(|units| units >> halvings);
     }

@@ -14,17 +14,17 @@ use super::top::HALF_LIFE_NS;
 use super::{LONGEST_SPAN_NS, MINUTE_NS, SPANS_NS};
 use spillgate_limiter::units::format_duration;
 
-/// No verdict is given on fewer requests.
+/// A verdict needs at least this many requests.
 const MIN_REQUESTS: u64 = 100;
-/// No verdict is given if there were requests in fewer minutes of the last hour.
+/// A verdict needs requests in at least this many minutes of the last hour.
 const MIN_MINUTES: usize = 3;
 /// If a verdict needs an hour of requests, this time is enough, because there may be minutes without requests.
 const NEARLY_AN_HOUR_NS: u64 = LONGEST_SPAN_NS - 3 * MINUTE_NS;
-/// The figures of callers cover at least this time.
+/// The figures of callers for the last hour cover at least this time, because they are kept for halves of an hour.
 const PEAKS_NS: u64 = LONGEST_SPAN_NS / 2;
-/// Callers are compared with each other only if there are this many.
+/// Callers are compared with each other only if there are at least this many.
 const MIN_CALLERS: usize = 10;
-/// A limit is never binding if its highest caller uses less than this share.
+/// A limit is never binding if the caller that uses most of it uses less than this share of the limit.
 const HARDLY_USED: f64 = 0.5;
 /// One caller is an abuser if it has this share of the refused units.
 const ABUSER_SHARE: f64 = 0.8;
@@ -37,7 +37,7 @@ const FEW: f64 = 0.05;
 const REFUSES: f64 = 0.10;
 /// A limit is too strict if at least this share of its callers is above the rate.
 const ABOVE: f64 = 0.20;
-/// At least this share of the judged callers has to be of one kind.
+/// A verdict on a limit that refuses many needs at least this share of the judged callers to be of one kind.
 const MOST: f64 = 0.8;
 
 /// Whether a limit works.
@@ -85,8 +85,8 @@ impl Verdict {
         }
     }
 
-    /// Returns how much a limit with this verdict needs the attention of an operator, from 1 to 6. Lists show the limits with
-    /// the highest numbers first.
+    /// Returns how much a limit with this verdict needs the attention of an operator, from 1 to 6. Lists show the
+    /// limits with the highest numbers first.
     #[must_use]
     pub const fn attention(self) -> u8 {
         match self {
@@ -99,7 +99,7 @@ impl Verdict {
         }
     }
 
-    /// Returns how serious the verdict is.
+    /// Returns the urgency, by which a page chooses the colour of the verdict.
     #[must_use]
     pub const fn urgency(self) -> Urgency {
         match self {
@@ -111,16 +111,16 @@ impl Verdict {
     }
 }
 
-/// How serious a [`Verdict`] is: the colour in which it is shown.
+/// How soon an operator should look at a limit with a [`Verdict`]. Each urgency has a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
-    /// Clients that keep to the limit's purpose are refused.
+    /// The limit refuses callers that it probably should let pass.
     High,
-    /// The limit works, and could fit better.
+    /// The limit works, but there is something to look at.
     Low,
     /// There is nothing to do.
     None,
-    /// There are too few figures.
+    /// It is not known whether the limit works.
     Unknown,
 }
 
@@ -139,7 +139,7 @@ struct Kinds {
     refused: usize,
     /// Refused, and above the rate by both figures.
     above: usize,
-    /// Refused, within the rate by both figures, and not busy any more.
+    /// Refused, within the rate by both figures, and without debt by now.
     bursty: usize,
 }
 
@@ -148,11 +148,11 @@ struct Kinds {
 struct Minutes {
     /// The number of minutes with requests.
     asked: usize,
-    /// How many minutes ago the first of them was.
+    /// How many minutes ago the first minute with requests was.
     first: usize,
     /// The number of minutes in which the limit was too low for many callers.
     strict: usize,
-    /// How many minutes ago the last minute was in which the limit was too low.
+    /// How many minutes ago the limit was last too low for many callers.
     last_strict: usize,
 }
 
@@ -295,8 +295,8 @@ fn unrefused(reading: &Reading, span: &Span, watched_ns: u64) -> Judged {
     Judged { suggestion, ..Judged::new(Verdict::NeverBinding, reason) }
 }
 
-/// Returns how much of its rate a caller outside the sample uses at most: a lower and an upper bound, from the list of
-/// the callers with the most units. Both are 0 if the sample has every caller, or if the limit has no rate.
+/// Returns the largest part of its rate that a caller outside the sample can use: a lower and an upper bound, from the
+/// list of the callers with the most units. Both are 0 if the sample has every caller, or if the limit has no rate.
 fn others_share(reading: &Reading, span: &Span) -> (f64, f64) {
     if span.sampled.threshold == u64::MAX || reading.limit.rate <= 0.0 {
         return (0.0, 0.0);
@@ -307,7 +307,8 @@ fn others_share(reading: &Reading, span: &Span) -> (f64, f64) {
 }
 
 /// Returns the time by which the units in a list of top callers are divided to get a rate. All counts are halved when a
-/// half-life begins. So at a steady rate, the units are those of one whole half-life and of the current one until now.
+/// half-life begins. So at a steady rate, the list has as many units as came in one whole half-life, and in the current
+/// one until now.
 fn counted_ns(reading: &Reading) -> f64 {
     let counted_ns = HALF_LIFE_NS + reading.now_ns % HALF_LIFE_NS;
     reading.now_ns.saturating_sub(reading.first_since_ns).min(counted_ns) as f64
@@ -391,7 +392,7 @@ fn refusing(span: &Span, model: &Model, kinds: &Kinds, minutes: &Minutes) -> Jud
     ))
 }
 
-/// Returns why one caller is an abuser. Returns `None` if there is no such caller.
+/// Returns why one caller is an abuser, or `None` if no caller is.
 fn abuser(reading: &Reading) -> Option<String> {
     let top = &reading.top_refused;
     let (units, _) = top.highest;

@@ -4,15 +4,16 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use spillgate_core::Wait;
 
-/// All waits below 2^20 ns, about a millisecond, count as one length.
+/// All waits below 2^20 ns, about a millisecond, count as one length. A length is a range of waits that share one
+/// count.
 const SHORTEST_BITS: u32 = 20;
 /// Between a length and its double, this many lengths are distinguished.
 const STEPS: u32 = 4;
 /// The number of lengths. The longest of them is above a year.
 const LENGTHS: usize = 36 * STEPS as usize;
 
-/// A histogram: how many refused callers have to wait how long. A length is exact to a quarter, and the longest wait is
-/// exact.
+/// A histogram of how long refused callers have to wait. Waits above a millisecond are rounded up by at most a quarter,
+/// and the longest wait is exact.
 ///
 /// ```
 /// use spillgate::Wait;
@@ -25,7 +26,7 @@ const LENGTHS: usize = 36 * STEPS as usize;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Waits {
-    /// The first field, so that it is in memory beside the other fields of a slot that change with it.
+    /// It is the first field, so that it is in memory beside the other fields of a slot that change with it.
     longest_ns: u64,
     counts: [u32; LENGTHS],
 }
@@ -54,8 +55,8 @@ impl Waits {
         }
     }
 
-    /// Returns the wait in nanoseconds that this share of the counted waits does not exceed, rounded up, but not above the
-    /// longest wait. Returns `None` if no wait was counted.
+    /// Returns a wait in nanoseconds: at least `share` of the counted waits are not longer. It is rounded up, but never
+    /// above the longest wait. Returns `None` if no wait was counted.
     #[must_use]
     pub fn quantile_ns(&self, share: f64) -> Option<u64> {
         let all: u64 = self.counts.iter().map(|count| u64::from(*count)).sum();

@@ -19,7 +19,7 @@ pub(crate) struct Case {
     pub(crate) right: Verdict,
 }
 
-/// How often callers ask within their limits: all equally, or a few of them much more often.
+/// How the callers that stay within their limits ask: all equally often, or a few of them much more often.
 #[derive(Clone, Copy)]
 enum Spread {
     Uniform,
@@ -33,7 +33,7 @@ fn within(count: usize, spread: Spread, highest: f64) -> impl Iterator<Item = Pa
     })
 }
 
-/// Limits, with the cost of a request.
+/// Returns limits. Each has a name, its quota, and the units that one request costs.
 fn quotas() -> Vec<(&'static str, Quota, u64)> {
     let built = |builder: spillgate::QuotaBuilder| builder.build().expect("the quota is valid");
     let second = SECOND;

@@ -72,7 +72,7 @@ fn threads_that_had_no_request_for_long_notice_a_clock_that_was_set_back() {
 }
 
 /// Runs traffic on a store whose clock is `ahead_secs` ahead of the program's clock. In every `local_every`th second, a
-/// local store decides instead, with the program's clock.
+/// local store decides instead, with the program's clock. Returns the report and the number of requests.
 fn played_with_skew(quota: &Quota, pattern: &Pattern, ahead_secs: i64, local_every: u64) -> (Report, u64) {
     let (mut random, mut requests) = (Random(3), 0);
     let plan = plan(quota, &vec![pattern.clone(); 20], 1, 700, &mut random);

@@ -1,6 +1,7 @@
 //! Tests of `insight` with traffic whose truth is known.
 //!
-//! `make show-insight` runs all traffic that [`cases`] lists. CI runs a part of it, unless the variable INSIGHT is set.
+//! `make show-insight` runs all traffic that [`cases`] lists. Without the environment variable INSIGHT, the tests run
+//! only a part of this traffic.
 
 mod cases;
 mod clocks;
@@ -29,7 +30,7 @@ fn is_all() -> bool {
 struct Outcome {
     report: Report,
     truths: Vec<Truth>,
-    /// The index of each caller whose id is known.
+    /// The index of each caller in `truths`, by the caller's id.
     indices: HashMap<u64, usize>,
     reading: Reading,
 }
@@ -52,7 +53,8 @@ fn played(case: &Case, seed: u64, servers: usize) -> Outcome {
     Outcome { report: reading.report(), truths, indices, reading }
 }
 
-/// Returns the share of requests that are refused, and the number of callers that are refused, if the limit is `quota`.
+/// Returns the share of requests and the number of callers that are refused if the case has the limit `quota` instead
+/// of its own.
 fn refused_by(quota: &Quota, case: &Case, seed: u64) -> (f64, usize) {
     let mut random = Random(seed);
     let plan = plan(&case.quota, &case.callers, case.cost, case.secs, &mut random);
@@ -96,7 +98,8 @@ fn check_suggestion(case: &Case, seed: u64, report: &Report) {
     }
 }
 
-/// Checks the ranges of all callers, and returns how many ranges there were. `whole` says that one server saw everything.
+/// Checks the ranges of all callers, and returns how many ranges there were. `whole` says whether one server saw all
+/// requests.
 fn check_ranges(case: &Case, seed: u64, outcome: &Outcome, whole: bool) -> usize {
     let span = &outcome.reading.spans[2];
     assert_eq!(span.sampled.callers.len(), outcome.indices.len(), "{}: every caller is known", case.name);
@@ -105,7 +108,7 @@ fn check_ranges(case: &Case, seed: u64, outcome: &Outcome, whole: bool) -> usize
         let truth = &outcome.truths[outcome.indices[&caller.id.0]];
         let name = format!("{} (seed {seed}): {truth:?}, {caller:?}", case.name);
         let (lower, upper) = caller.burst;
-        // Sums of floats can be wrong by this part.
+        // Sums of floats can be wrong by this much.
         let error = truth.burst / 1_000_000_000_000;
         assert!(lower <= truth.burst + error && upper.is_none_or(|upper| truth.burst <= upper + error), "{name}");
         assert_eq!(caller.refused, truth.refused > 0, "{name}");
@@ -135,7 +138,7 @@ struct Sums {
     wrong: Vec<String>,
 }
 
-/// Runs every `step`th case with each seed on this many servers. Each seed has a thread.
+/// Runs every `step`th case with each seed on this many servers. Each seed runs in a thread of its own.
 fn sweep(seeds: u64, step: usize, servers: usize) -> Sums {
     let cases = &cases();
     let of_seed = |seed| {

@@ -42,7 +42,7 @@ fn random_case(random: &mut Random) -> Case {
     Case { name, quota, callers, cost: 1, reaction, secs: SECS, right: Verdict::TooLittleToTell }
 }
 
-/// Returns the share of the callers that asked for at least this many times the rate, over the whole time.
+/// Returns the share of the callers that asked for at least `times` times the rate, over the whole time.
 fn above(case: &Case, outcome: &Outcome, times: f64) -> f64 {
     let allowed = (SECS * 1_000_000_000 / unit_ns(&case.quota)) as f64;
     let above = outcome.truths.iter().filter(|truth| truth.asked as f64 >= times * allowed).count();

@@ -22,12 +22,13 @@ const TRIES: u64 = 20;
 pub(crate) enum Pattern {
     /// Single requests, at random times, at this multiple of the limit's rate.
     Steady(f64),
-    /// The same, but only between the shares `from` and `to` of the time.
+    /// Like `Steady`, but only in the part of the time from `from` to `to`. 0 is the beginning of the traffic, and 1
+    /// its end.
     During { rate: f64, from: f64, to: f64 },
     /// All of these patterns at the same time.
     Sum(Vec<Pattern>),
     /// `requests` requests at once, again and again. The time between two bursts is `pause` times the time in which the
-    /// limit's rate makes up for one burst.
+    /// limit's rate admits as many requests as one burst has.
     Bursts { requests: u64, pause: f64 },
 }
 
@@ -65,7 +66,7 @@ pub(crate) struct Truth {
     pub(crate) refused: u64,
 }
 
-/// When each caller first sends each of its requests, and what they cost.
+/// When each caller first sends each of its requests, and how many units a request costs.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     times: Vec<Vec<u64>>,
@@ -79,7 +80,8 @@ pub(crate) fn unit_ns(quota: &Quota) -> u64 {
     quota.window_ns().div_ceil(quota.limit())
 }
 
-/// Plans the requests of all callers for `secs` seconds. Rates and bursts are those of `quota`. Each request costs `cost`.
+/// Plans the requests of all callers for `secs` seconds. Rates and bursts are those of `quota`. Each request costs
+/// `cost`.
 pub(crate) fn plan(quota: &Quota, callers: &[Pattern], cost: u64, secs: u64, random: &mut Random) -> Plan {
     let (unit_ns, end_ns) = (unit_ns(quota), BEGIN_NS + secs * 1_000_000_000);
     let of_caller = |pattern| {
@@ -91,8 +93,8 @@ pub(crate) fn plan(quota: &Quota, callers: &[Pattern], cost: u64, secs: u64, ran
     Plan { times: callers.iter().map(of_caller).collect(), cost, unit_ns, end_ns }
 }
 
-/// Decides the requests of a plan, and calls `event` for each decided request, in the order of time. Returns the truth about
-/// each caller.
+/// Decides the requests of a plan, and calls `event` for each decided request, in the order of time. Returns the truth
+/// about each caller.
 pub(crate) fn run(
     quota: &Quota,
     plan: &Plan,
@@ -134,8 +136,8 @@ pub(crate) fn run(
     truths
 }
 
-/// The times at which a caller with this pattern first sends each of its requests, in no order. `request_ns` is the time in
-/// which the limit's rate makes up for one.
+/// The times at which a caller with this pattern first sends each of its requests, in no order. `request_ns` is the
+/// time in which the limit's rate admits one request.
 fn times(pattern: &Pattern, request_ns: u64, end_ns: u64, random: &mut Random) -> Vec<u64> {
     let mut times = Vec::new();
     match pattern {
@@ -160,7 +162,8 @@ fn times(pattern: &Pattern, request_ns: u64, end_ns: u64, random: &mut Random) -
     times
 }
 
-/// Returns one random time in each of many equal parts, so that a slow caller needs no large burst by chance.
+/// Divides the time into equal parts, and returns one random time in each. So a slow caller needs no large burst by
+/// chance.
 fn steady(rate: f64, request_ns: u64, from_ns: u64, to_ns: u64, random: &mut Random) -> Vec<u64> {
     let part_ns = (request_ns as f64 / rate) as u64;
     let mut at_ns = from_ns + random.below(part_ns);

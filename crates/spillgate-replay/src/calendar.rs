@@ -8,7 +8,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 
 /// Returns the second of the calendar that contains a time. `time_ns` is in nanoseconds since 1970.
 pub fn utc(time_ns: u64) -> DateTime {
-    // The last `u64` is in the year 2554, and the calendar of jiff ends with the year 9999.
+    // The greatest `u64` of nanoseconds is in the year 2554, and the calendar of jiff ends with the year 9999.
     let time = Timestamp::from_second((time_ns / SECOND_NS).cast_signed()).unwrap_or(Timestamp::MAX);
     Offset::UTC.to_datetime(time)
 }

@@ -1,4 +1,5 @@
-//! The callers of each limit: their names, and how many of their requests the limit allowed and refused in the whole log.
+//! The callers of each limit: their names, and how many of their requests the limit allowed and refused in the whole
+//! log.
 //!
 //! A caller is named by its descriptor. If callers are hidden, a hash takes the place of the name.
 
@@ -9,7 +10,7 @@ use spillgate::insight::{CallerName, TopCallers};
 
 use super::report::{CallerCounts, Counts, LimitCallers};
 
-/// The most callers that are counted one by one, of all limits together. They take about 16 MB.
+/// The maximum number of callers that are counted one by one, of all limits together. They take about 16 MB.
 pub const CALLERS: usize = 100_000;
 /// The length of each list. Nobody would read a longer one.
 const SHOWN: usize = 10;
@@ -29,7 +30,8 @@ impl Names {
         Names { hasher: None }
     }
 
-    /// Names callers by hashes. A name has the same hash everywhere in one report, and another one in each report.
+    /// Names callers by hashes. A name has the same hash everywhere in one report, and a different hash in every other
+    /// report.
     #[must_use]
     pub fn hashed() -> Names {
         Names { hasher: Some(KeyHasher::random()) }

@@ -18,7 +18,7 @@ const SHOWN: usize = 20;
 /// The callers of two runs, with their requests and refusals.
 #[derive(Debug)]
 pub(super) struct Callers {
-    /// By the hash of the whole descriptor, because two names can be equal after they are cut.
+    /// By the hash of the whole descriptor, because two long names can be equal after they are cut.
     by_hash: HashMap<u128, (CallerName, CallerCounts)>,
     hasher: KeyHasher,
     /// Whether there were more callers than [`CALLERS`].

@@ -34,7 +34,7 @@ use spillgate_service::ServiceError;
 /// A request of the log.
 #[derive(Clone, Copy, Debug)]
 pub struct LoggedRequest<'a> {
-    /// When the request is decided. A late line is decided later than it says.
+    /// When the request is decided. A late line is decided at a later time than its own.
     pub time: Time,
     /// The name of the log file.
     pub file: &'a str,
@@ -62,8 +62,8 @@ pub struct Replay {
 pub struct Replayed {
     /// The report of each run, in the order of the runs.
     pub runs: Vec<RunReport>,
-    /// How each run after the first one answers, compared with the first one. If rules are compared, the first run has the new
-    /// rules, and otherwise those of today.
+    /// How each run after the first one answers, compared with the first one. If rules are compared, the first run has
+    /// the new rules. If suggestions are tried, the first run has the rules of today.
     pub agreements: Vec<Agreement>,
     /// The comparison of the second run (the old rules) with the first one (the new rules).
     pub comparison: Option<Comparison>,
@@ -74,7 +74,7 @@ pub struct Replayed {
 }
 
 impl Replay {
-    /// Makes a replay. If `compares`, there are two runs: the new rules, and then the old ones.
+    /// Makes a replay. If `compares` is true, there are two runs: first the new rules, then the old ones.
     #[must_use]
     pub fn new(runs: Vec<Run>, compares: bool) -> Replay {
         Replay {

@@ -1,7 +1,7 @@
 //! The insight of one hour of the log, and which hour is shown.
 //!
 //! Insight looks back for one hour at most. So a replay reads insight at the end of each hour, and keeps one of these
-//! readings.
+//! readings for each limit.
 
 use spillgate::Algorithm;
 use spillgate::insight::{Reading, SampledCaller, Verdict};
@@ -10,7 +10,8 @@ use spillgate::rules::{Limit, Rule};
 use super::callers::Names;
 use super::report::{Bar, Period, VerdictHours};
 
-/// The length of an hour in nanoseconds. Hours begin when an hour of UTC begins, as the spans of insight do.
+/// The length of an hour in nanoseconds. Hours begin when an hour of UTC begins, because insight keeps its figures in
+/// half hours of UTC.
 pub(super) const HOUR_NS: u64 = 3_600_000_000_000;
 /// The width of a bar in the histogram of use, in thousandths of the limit.
 const USED_STEP: u16 = 50;
@@ -41,8 +42,8 @@ impl Hours {
         let from_ns = (to_ns + 1).saturating_sub(HOUR_NS).max(reading.since_ns);
         let report = reading.report();
         self.count(report.verdict);
-        // A quiet hour says little about a limit that refuses in another hour. Among quiet hours, the one that uses most of
-        // the limit says most.
+        // A quiet hour says little about a limit that refuses in another hour. Among quiet hours, the hour with the
+        // highest use of the limit says the most.
         let rank = (importance(report.verdict), counts.0, counts.1, counts.2);
         if self.kept.as_ref().is_none_or(|(kept, _)| rank > *kept) {
             let suggested_rules = report.suggestion.map(|suggestion| suggestion.to_yaml(rule, limit));
@@ -77,7 +78,8 @@ impl Hours {
     }
 }
 
-/// Returns how important an hour with this verdict is. A limit that refuses in some hours binds, however quiet the others are.
+/// Returns how important an hour with this verdict is. A limit that refuses in some hours binds, however quiet the
+/// other hours are.
 const fn importance(verdict: Verdict) -> u8 {
     match verdict {
         Verdict::TooStrict => 5,
@@ -90,16 +92,17 @@ const fn importance(verdict: Verdict) -> u8 {
 }
 
 /// Returns the greatest error of a needed burst, in units, if each time of the log is early by less than a second. A
-/// needed burst is what a caller sends in some time, less what the rate allows in this time. In less than a second, the
-/// rate allows less than the returned number.
+/// needed burst is what a caller sends in some time, minus what the rate allows in this time. In less than a second,
+/// the rate allows less than the returned number.
 fn burst_error_units(limit: &Limit) -> Option<f64> {
     let (quota, second_ns) = (&limit.quota, 1e9);
     (quota.limit() > 0 && quota.window_ns() > 0)
         .then(|| (quota.limit() as f64 * second_ns / quota.window_ns() as f64).ceil())
 }
 
-/// Returns how many callers need which burst. Insight has a lower and an upper figure for each caller. The upper one is
-/// right here, because a log has no retries.
+/// Returns the histogram of the callers by the burst that they need. Insight has a lower and an upper figure for each
+/// caller. The upper figure, which counts every request, is right here, because a log has no retries of the requests
+/// that a replay refuses.
 fn burst_needed(callers: &[SampledCaller]) -> Vec<Bar> {
     let mut counts: Vec<u64> = Vec::new();
     for units in callers.iter().filter_map(|caller| caller.burst.1).filter(|units| *units > 0) {
@@ -113,7 +116,7 @@ fn burst_needed(callers: &[SampledCaller]) -> Vec<Bar> {
     counts.into_iter().zip(0..).map(bar).collect()
 }
 
-/// Returns how many callers use which part of the limit when they use most of it.
+/// Returns the histogram of the callers by their highest use of the limit.
 fn use_of_limit(callers: &[SampledCaller]) -> Vec<Bar> {
     let mut counts = [0; USED_BARS + 1];
     for caller in callers {
@@ -123,7 +126,7 @@ fn use_of_limit(callers: &[SampledCaller]) -> Vec<Bar> {
     let at_most = |index: usize| (index < USED_BARS).then(|| (index + 1) as f64 * f64::from(USED_STEP) / 10.0);
     let bar = |(index, callers)| Bar { at_most: at_most(index), callers };
     let mut bars: Vec<Bar> = counts.into_iter().enumerate().map(bar).collect();
-    // Only a soft limit can be used by more than all of it.
+    // Only a soft limit can be used by more than 100 %.
     if counts[USED_BARS] == 0 {
         bars.pop();
     }

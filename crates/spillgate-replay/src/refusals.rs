@@ -15,7 +15,7 @@ const LINE_BYTES: usize = 500;
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     first: Vec<Refusal>,
-    /// Sorted by wait, the longest first. Each caller is in this list only once. Otherwise one caller could fill it.
+    /// Sorted by wait, the longest first. Each caller is in this list only once, so that one caller cannot fill it.
     longest: Vec<(u128, Refusal)>,
 }
 
@@ -82,7 +82,8 @@ impl Refusals {
 
 /// Returns the first `max_bytes` bytes of a line as text.
 pub(super) fn beginning(line: &[u8], max_bytes: usize) -> String {
-    // A character that the end cuts in two is left out. Lossy decoding makes at most three bytes of each byte.
+    // A character that the end cuts in two is left out. Lossy decoding can make three bytes of one byte, so the text is
+    // cut once more.
     let text = String::from_utf8_lossy(&line[..line.len().min(max_bytes)]);
     let whole = if line.len() > max_bytes { text.trim_end_matches('\u{fffd}') } else { &text };
     whole[..whole.floor_char_boundary(max_bytes)].to_owned()

@@ -46,7 +46,8 @@ pub struct LogSummary {
     pub unreadable: Samples,
     /// Lines that were further out of order than allowed. They were decided at the time of the newest line before them.
     pub late: Samples,
-    /// The number of lines that lack a field for every descriptor. They were not decided.
+    /// The number of lines from which no descriptor could be made, because each descriptor needs a field that the line
+    /// does not have. These lines were not decided.
     pub without_descriptor: u64,
     /// Requests that a server would not decide, because they exceed a bound of its settings.
     pub not_decided: Samples,
@@ -54,17 +55,18 @@ pub struct LogSummary {
     pub from_ns: u64,
     /// The time of the last request.
     pub to_ns: u64,
-    /// Whether the log writes its times in whole seconds, so that a time is early by less than a second. At least half
-    /// of the times have no fraction of a second.
+    /// Whether the log writes its times in whole seconds, so that a time is early by less than a second. This is true
+    /// if at least half of the times have no fraction of a second.
     pub whole_seconds: bool,
 }
 
-/// The lines of each kind that are kept.
+/// How many lines of each kind are kept.
 const SAMPLES: usize = 5;
-/// The most bytes of such a line.
+/// How many bytes of each of these lines are kept.
 const SAMPLE_BYTES: usize = 200;
 
-/// Lines of one kind: how many there are, and the first ones. `F` says which file a line is from: its name, or its index.
+/// Lines of one kind: how many there are, and the first ones. `F` says which file a line is from: its name, or its
+/// index.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Samples<F = String> {
     /// The number of lines.
@@ -76,7 +78,7 @@ pub struct Samples<F = String> {
 /// A line of the log. It is hostile text: clean it before it reaches a terminal or a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SampleLine<F = String> {
-    /// The file.
+    /// The name of the file, or its index in the list of files.
     pub file: F,
     /// The number of the line, from 1.
     pub line: u64,
@@ -149,8 +151,8 @@ pub struct LimitReport {
     pub first_refusals: Vec<Refusal>,
     /// The refusals with the longest waits, the longest one first.
     pub longest_refusals: Vec<Refusal>,
-    /// How many readings of insight have which verdict. Insight is read at the end of each hour with requests, and at the end of the
-    /// log.
+    /// How many readings of insight have which verdict. Insight is read at the end of each hour with requests, and at
+    /// the end of the log.
     pub hours: Vec<VerdictHours>,
     /// The hour that needs the most attention. `None` if the limit got no request, or is not watched.
     pub period: Option<Period>,
@@ -179,7 +181,7 @@ pub struct CallerCounts {
     pub counts: Counts,
 }
 
-/// The number of readings with a verdict, each of an hour.
+/// The number of hours of the log with one verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct VerdictHours {
     pub verdict: Verdict,
@@ -198,9 +200,9 @@ pub struct Period {
     pub report: Report,
     /// The suggestion of insight as a rules file, if there is one.
     pub suggested_rules: Option<String>,
-    /// How many callers of the sample need which burst, in units. Empty if the limit has no rate.
+    /// The callers of the sample by the burst that they need, in units. Empty if the limit has no rate.
     pub burst_needed: Vec<Bar>,
-    /// How many callers of the sample use which share of the limit, in percent, when they use most of it.
+    /// The callers of the sample by their highest use of the limit, in percent.
     pub used: Vec<Bar>,
     /// A needed burst is wrong by less than this many units in each direction, because the log has whole seconds.
     /// `None` if the log has fractions of seconds, or the limit has no rate.

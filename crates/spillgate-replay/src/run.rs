@@ -21,7 +21,7 @@ use super::report::{Counts, LimitCallers, LimitReport, RunReport};
 use super::timeline::Counting;
 
 /// If the log ends less than this before the end of an hour, insight is read at the end of the hour. Most logs are
-/// rotated at such a time.
+/// rotated when an hour ends.
 const MINUTE_NS: u64 = 60_000_000_000;
 
 /// The note of a concurrency limit.
@@ -43,7 +43,7 @@ pub struct RunOptions {
     pub memory: MemoryOptions,
     /// The hasher of keys, with its secret.
     pub keys: KeyHasher,
-    /// The most callers of all limits together that are counted one by one.
+    /// The maximum number of callers that are counted one by one, of all limits together.
     pub callers: usize,
 }
 

@@ -152,8 +152,8 @@ impl Templates {
         }
     }
 
-    /// Returns the request of a line. A descriptor that lacks a field is left out, as Envoy does. Returns `None` if no descriptor is
-    /// left.
+    /// Returns the request of a line. A descriptor that lacks a field is left out, as Envoy does. Returns `None` if no
+    /// descriptor is left.
     #[must_use]
     pub fn request<'r>(&'r self, domain: &'r str, filled: &'r Filled) -> Option<Request<'r>> {
         let mut request = Request::new(domain);

@@ -27,7 +27,7 @@ impl Counting {
         Counting { step_ns: SECOND_NS, longer: 0, first: 0, points: Vec::new() }
     }
 
-    /// Counts a request. A time before the first one counts as the first step.
+    /// Counts a request. A time before the first step counts in the first step.
     #[inline]
     pub(super) fn add(&mut self, time_ns: u64, refused: bool) {
         if self.points.is_empty() {

@@ -248,8 +248,8 @@ impl Serialize for LimitDescription {
     }
 }
 
-/// Returns a number of units with their window, for example `30 per minute` or `150 per 2m`. Without a window, they are
-/// permits: `3 at once`.
+/// Returns a number of units with their window, for example `30 per minute` or `150 per 2m`. Without a window, the
+/// units are permits: `3 at once`.
 ///
 /// ```
 /// use spillgate::rules::limit_size;

@@ -14,12 +14,13 @@
 //! rule that matched, and so on. On every level, the search tries these candidates in this order:
 //!
 //! 1. The rule with the same `key` and exactly the same `value` as the entry.
-//! 2. Rules with the same `key` and a wildcard that fits the value. The most specific wildcard is tried first. It is the
-//!    wildcard with the most characters that are not `*`. Equally specific wildcards are tried in the order of the file.
+//! 2. Rules with the same `key` and a wildcard that fits the value. The most specific wildcard is tried first. It is
+//!    the wildcard with the most characters that are not `*`. Equally specific wildcards are tried in the order of the
+//!    file.
 //! 3. The rule with the same `key` and no `value`.
 //!
-//! If no rule nested in a candidate fits, the search goes back up and tries the next candidate. The rule that is found is
-//! always on the level of the last entry. Each value that a client sends has its own counter, unless the rule has
+//! If no rule nested in a candidate fits, the search goes back up and tries the next candidate. The rule that is found
+//! is always on the level of the last entry. Each value that a client sends has its own counter, unless the rule has
 //! `share_threshold`.
 //!
 //! ```
@@ -37,8 +38,8 @@
 //! # Ok::<(), spillgate::rules::RulesErrors>(())
 //! ```
 //!
-//! `compat: envoy` at the top of a file changes the search in two ways. The wildcards of a key are tried in the order of
-//! the file, and the search never goes back up. [`Defaults`] can set `compat: envoy` for all files.
+//! `compat: envoy` at the top of a file changes the search in two ways. The wildcards of a key are tried in the order
+//! of the file, and the search never goes back up. [`Defaults`] can set `compat: envoy` for all files.
 //!
 //! # From a request to an answer
 //!
@@ -158,8 +159,8 @@ impl Rules {
         self.warn(files, found);
     }
 
-    /// Opens the sketches of all limits with `representation: sketch`. Without this call, these limits count exactly, in
-    /// the store.
+    /// Opens the sketches of all limits with `representation: sketch`. Without this call, these limits count exactly,
+    /// in the store.
     ///
     /// Each of the `nodes` servers has its own sketches, so each sketch allows the
     /// [share](spillgate_core::Quota::share) of one server. A limit that is the same as in the rules `before` keeps its
@@ -201,8 +202,8 @@ impl Rules {
         sketches.fold(0, |sum, sketch| sum.saturating_add(sketch.bytes))
     }
 
-    /// Adds the warnings in `found`, and sorts all warnings again by file and position. If several findings are at the same
-    /// position, warnings come before notes.
+    /// Adds the warnings in `found`, and sorts all warnings again by file and position. If several findings are at the
+    /// same position, warnings come before notes.
     fn warn(&mut self, files: &[RulesFile], found: Vec<Diagnostic>) {
         let number: HashMap<&str, usize> = files.iter().enumerate().map(|(at, file)| (&*file.name, at)).collect();
         self.warnings.extend(found);

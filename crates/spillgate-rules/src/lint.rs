@@ -1,4 +1,5 @@
-//! Finds rules that are valid, but that probably do not do what their author meant. Each such rule gets a warning or a note.
+//! Finds rules that are valid, but that probably do not do what their author meant. Each such rule gets a warning or a
+//! note.
 //!
 //! For example, a rule limits no request if it never matches. Without a warning, an operator would notice such a rule
 //! only during an attack.
@@ -156,8 +157,8 @@ impl<'r> Linter<'r> {
         self.warn(line, message, "this domain", help);
     }
 
-    /// Warns of rules that never match a request, on the level `level` and on all levels below it. The search always
-    /// tries another rule first, which fits all requests of such a rule.
+    /// Warns of rules that never match a request, on the level `level` and on all levels below it. A rule never matches
+    /// if the search always tries another rule first that fits the same requests.
     fn reachability(&mut self, level: u32) {
         let index = &self.rules.index;
         for (_, slot) in index.slots(level) {
@@ -215,8 +216,8 @@ impl<'r> Linter<'r> {
         if self.compat_envoy() {
             return;
         }
-        // The search can go back from `first` to `later`, so most rules nested in `later` can match. But a nested rule can
-        // never match if a rule nested in `first` fits all its requests.
+        // The search can go back from `first` to `later`, so most rules nested in `later` can match. But a nested rule
+        // can never match if a rule nested in `first` fits all its requests.
         for (key, slot) in self.rules.index.slots(below_later) {
             let Some(other) = self.rules.index.slot(below_first, key) else { continue };
             for (value, node) in slot.exacts() {

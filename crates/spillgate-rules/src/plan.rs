@@ -1,7 +1,7 @@
 //! Turns a request into hits for a store.
 //!
-//! Rules have names and paths, and a store has keys (hashes) and quotas. This module is between the two, so that
-//! neither of them depends on the other.
+//! Rules have names and paths, and a store has keys (hashes) and quotas. This module is between the two, so that rules
+//! do not depend on stores, and stores not on rules.
 
 use smallvec::{SmallVec, smallvec};
 use spillgate_core::{Hit, MAX_HITS, Op};
@@ -69,8 +69,8 @@ impl<'p> Request<'p> {
 
     /// Adds a descriptor.
     ///
-    /// `entries` are its keys and values in order, and `action` is the operation. If there is a `limit`, it is used instead
-    /// of the limits of the rules.
+    /// `entries` are its keys and values in order, and `action` is the operation. If there is a `limit`, it is used
+    /// instead of the limits of the rules.
     ///
     /// ```
     /// use spillgate::rules::{Action, Limit, Request, Unit};
@@ -131,7 +131,8 @@ pub enum Action {
     Refund(u64),
 }
 
-/// The hits of one request, and for each descriptor the list of its hits. [`Rules::plan`] makes a plan and has an example.
+/// The hits of one request, and for each descriptor the list of its hits. [`Rules::plan`] makes a plan and has an
+/// example.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Plan<'p> {
@@ -176,8 +177,8 @@ pub struct Planned<'p> {
     /// Whether another rule that matches this request replaces a limit of this rule (`replaces`). The list `hits` does
     /// not have the replaced limit.
     pub replaced: bool,
-    /// The limits of the descriptor, each with the index of its hit in [`Plan::hits`]. The list is empty if no limit applies
-    /// to the descriptor.
+    /// The limits of the descriptor, each with the index of its hit in [`Plan::hits`]. The list is empty if no limit
+    /// applies to the descriptor.
     pub hits: SmallVec<[(usize, &'p Limit); 2]>,
 }
 
@@ -189,8 +190,8 @@ impl Rules {
     /// that begin with the same bytes share a counter. So a long value takes no more time to hash than a value of
     /// `value_bytes` bytes.
     ///
-    /// No memory is allocated if the request has at most four descriptors, at most two limits for each descriptor, and at
-    /// most four limits in total.
+    /// No memory is allocated if the request has at most four descriptors, at most two limits for each descriptor, and
+    /// at most four limits in total.
     ///
     /// ```
     /// use spillgate::KeyHasher;
@@ -382,14 +383,14 @@ const UNSLOTTED: u128 = (1 << Hit::SLOT_SHIFT) - 1;
 /// Returns `key` with its highest 30 bits replaced by the bits of `slot`. Limits with `slot_by` have such keys.
 ///
 /// All keys with the same `slot` have the same highest 30 bits, so only the other 98 bits distinguish these keys. The
-/// probability that two of n such keys are equal is below n^2 / 2^99. In the memory store the probability is larger, because
-/// its hash tables store only 88 bits of most keys.
+/// probability that two of `n` such keys are equal is below `n^2 / 2^99`. In the memory store the probability is
+/// larger, because its hash tables store only 88 bits of most keys.
 const fn in_slot(key: u128, slot: u128) -> u128 {
     (slot & !UNSLOTTED) | (key & UNSLOTTED)
 }
 
-/// Returns the operation on one limit. A `post_paid` limit is charged after the work, so a take becomes a force: the units
-/// are counted even if they do not fit.
+/// Returns the operation on one limit. A `post_paid` limit is charged after the work, so a take becomes a force: the
+/// units are counted even if they do not fit.
 fn operation(action: Action, post_paid: bool, max_wait_ns: u64) -> Op {
     match action {
         // With cost 0, a client checks a `post_paid` limit before the work. The operation is a take of 0 units and not

@@ -98,7 +98,7 @@ fn quoted(text: &str) -> String {
     for c in text.chars() {
         match c {
             '"' | '\\' => quoted.extend(['\\', c]),
-            // The debug form of a visible character is the character.
+            // The debug form of a visible character is the character itself.
             c if c == '\'' || c.escape_debug().len() == 1 => quoted.push(c),
             c if u32::from(c) > 0xffff => _ = write!(quoted, "\\U{:08x}", u32::from(c)),
             c => _ = write!(quoted, "\\u{:04x}", u32::from(c)),

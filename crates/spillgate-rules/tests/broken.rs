@@ -1,4 +1,5 @@
-//! Loads the files in the folder `broken`, which all have an error. The report must show the right line and how to fix the error.
+//! Loads the files in the folder `broken`, which all have an error. The report must show the right line and how to fix
+//! the error.
 //!
 //! Without the line and the fix, a user would have to search for the error.
 

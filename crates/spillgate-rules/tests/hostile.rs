@@ -1,6 +1,7 @@
 //! Tests of hostile rules files. Every text must load as rules or give errors, in bounded time and without a panic.
 //!
-//! A running server reads its rules again at a reload. If a file could stop the server, all its clients would be affected.
+//! A running server reads its rules again at a reload. If a file could stop the server, all its clients would be
+//! affected.
 #![allow(clippy::disallowed_methods, reason = "two searches are compared by the time that they take")]
 
 use std::time::Instant;
@@ -127,8 +128,8 @@ fn a_wildcard_costs_its_own_length_and_not_the_values() {
             searches.sort_unstable_by_key(|took| took[at]);
             searches[searches.len() / 2][at]
         });
-        // The long value has 4,096 times as many bytes as the short value. If the search read the whole value for each wildcard,
-        // the long value would take hundreds of times as long.
+        // The long value has 4,096 times as many bytes as the short value. If the search read the whole value for each
+        // wildcard, the long value would take hundreds of times as long.
         assert!(
             long < short * 32,
             "values end in {end}: the search took {long:?} for a long value and {short:?} for a short value"
@@ -159,7 +160,8 @@ fn rules_that_could_compare_without_end_do_not_load() {
     assert!(load(wildcards(500)).is_ok());
     let messages = load(wildcards(550)).unwrap_err();
     assert!(messages.len() == 1 && messages[0].starts_with("a value here may be compared with "), "{messages:?}");
-    // If nothing matches below a wildcard, the search tries the next wildcard. So the work below all wildcards is added.
+    // If nothing matches below a wildcard, the search tries the next wildcard. So the work below all wildcards is
+    // added.
     let long = format!("descriptors: [{{key: b, value: {}}}]", "v".repeat(4_000));
     let rules: String = (0..1_000).map(|n| format!("  - {{key: a, value: '*{n}', {long}}}\n")).collect();
     let deep = |compat: &str| load(format!("domain: d\n{compat}descriptors:\n{rules}"));

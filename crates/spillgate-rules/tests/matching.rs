@@ -1,7 +1,7 @@
 //! Compares the matching of rules with a simple search through the same tree of descriptors.
 //!
-//! The library matches rules with an index, which is fast but complex. The search in this file is slow but simple. A fault of the
-//! index is found unless this simple search has the same fault.
+//! The library matches rules with an index, which is fast but complex. The search in this file is slow but simple. A
+//! fault of the index is found unless this simple search has the same fault.
 
 use proptest::prelude::*;
 use spillgate_rules::{Defaults, How, Outcome, Rules, RulesFile};

@@ -185,9 +185,9 @@ descriptors:
   - {key: week, rate_limit: {unit: week, requests_per_unit: 1}}
   - {key: month, rate_limit: {unit: month, requests_per_unit: 1}}
   - {key: year, rate_limit: {unit: year, requests_per_unit: 1}}"]);
-    // The time is Sunday, 2026-11-22, 12:00 UTC, when 20,779.5 days have passed since 1970. The next midnight is in half a day,
-    // and the next Thursday begins in three and a half days. The current month of 30 days ends after 693 * 30 = 20,790 days. The
-    // current year of 365 days ends after 57 * 365 = 20,805 days.
+    // The time is Sunday, 2026-11-22, 12:00 UTC, when 20,779.5 days have passed since 1970. The next midnight is in
+    // half a day, and the next Thursday begins in three and a half days. The current month of 30 days ends after 693 *
+    // 30 = 20,790 days. The current year of 365 days ends after 57 * 365 = 20,805 days.
     let now = Time::from_nanos(1_795_348_800_000_000_000);
     let store = MemoryStore::new(MemoryOptions::default());
     for (key, days) in [("day", 0), ("week", 3), ("month", 10), ("year", 25)] {

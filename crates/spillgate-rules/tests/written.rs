@@ -1,7 +1,7 @@
 //! Tests that the text of a rule is what its file has, whatever the style of the file.
 //!
-//! An operator reads this text to find out why a request was refused. A text that lacks a line, or that has a line of another
-//! rule, would mislead.
+//! An operator reads this text to find out why a request was refused. A text that lacks a line, or that has a line of
+//! another rule, would mislead.
 
 use proptest::prelude::*;
 use spillgate_rules::{Rule, Rules, RulesFile};

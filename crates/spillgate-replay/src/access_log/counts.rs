@@ -68,8 +68,8 @@ impl fmt::Display for Unreadable {
     }
 }
 
-/// What was counted up to now. Every line is a logged request or unreadable. If a file is broken, its lost rest counts as one more
-/// unreadable line.
+/// What was counted up to now. Every line is a logged request or unreadable. If a file is broken, the part that cannot
+/// be read counts as one more unreadable line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogCounts {
     /// All lines that were read, without the first lines of CSV files, which name the columns.
@@ -77,7 +77,8 @@ pub struct LogCounts {
     /// All bytes that were read, after decompression.
     pub bytes: u64,
     pub unreadable: Samples<usize>,
-    /// Lines that came after a line with a later time had been returned. They are logged requests too.
+    /// Lines that came too late to be sorted, because a line with a later time had been returned already. They are
+    /// logged requests too.
     pub late: Samples<usize>,
     /// Whether more than half of the times have a fraction of a second that is not 0.
     pub has_fractions: bool,

@@ -1,8 +1,8 @@
 //! Reads the lines of CSV files. The first line names the columns.
 //!
-//! The separator is a comma, a tab or a semicolon: the first of these that is in the first line. A value in quotes can
-//! contain the separator, and two quotes in it stand for one. It cannot contain a line end, because the file is split
-//! at line ends before.
+//! The separator is a comma, a tab or a semicolon: the first of these three that the first line contains. A value in
+//! quotes can contain the separator, and two quotes in it stand for one quote. No value can contain a line end, because
+//! the file was split at line ends before.
 
 use memchr::memchr;
 
@@ -11,7 +11,8 @@ use super::plan::Values;
 
 #[derive(Debug, Clone)]
 pub(super) struct Columns {
-    /// For each column, the index of the wanted value in it, if any. The list is empty until the first line was read.
+    /// For each column, the index of the wanted value that the column has, if any. The list is empty until the first
+    /// line is read.
     sources: Vec<Option<usize>>,
     separator: u8,
 }

@@ -1,6 +1,7 @@
 //! Decompresses gzip and zstd files. The first bytes of a file say whether it is compressed.
 //!
-//! No file can demand much memory: gzip needs 32 KiB, and a zstd frame with a window that is too large is refused.
+//! No file can demand much memory. gzip needs 32 KiB. A zstd frame says how many bytes its decoder must keep (its
+//! window), and is refused if they are too many.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::Arc;

@@ -30,8 +30,8 @@ impl Fields {
         self.text.capacity() + self.spans.capacity() * size_of::<(u32, u32)>()
     }
 
-    /// Adds the value of the next field. Bytes that are not UTF-8 are replaced. If `escapes` is true, the escapes of nginx
-    /// and Apache are decoded.
+    /// Adds the value of the next field. Bytes that are not UTF-8 are replaced. If `escapes` is true, the escapes of
+    /// nginx and Apache are decoded.
     pub(super) fn push(&mut self, value: &[u8], escapes: bool) {
         let begin = self.text.len() as u32;
         if escapes && memchr(b'\\', value).is_some() {
@@ -82,13 +82,13 @@ fn unescaped(value: &[u8]) -> Vec<u8> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     Whole,
-    /// From here to `Protocol`: the parts of a request line such as `GET /path?query HTTP/1.1`.
+    /// This variant and those up to `Protocol` are parts of a request line such as `GET /path?query HTTP/1.1`.
     Method,
     Target,
     TargetPath,
     TargetQuery,
     Protocol,
-    /// From here to `Query`: the parts of a target such as `/path?query`.
+    /// This variant and `Query` are parts of a target such as `/path?query`.
     Path,
     Query,
     /// The last address of `X-Forwarded-For`. A client can choose all addresses before the last one.
@@ -120,8 +120,8 @@ struct RequestLine<'v> {
 }
 
 impl<'v> RequestLine<'v> {
-    /// Reads `GET /path HTTP/1.1`. The protocol can be missing (HTTP/0.9), and the target can have spaces. Returns `None`
-    /// for anything else, for example the first bytes of TLS that a client sent to a port for HTTP.
+    /// Reads `GET /path HTTP/1.1`. The protocol can be missing (HTTP/0.9), and the target can have spaces. Returns
+    /// `None` for anything else, for example the first bytes of TLS that a client sent to a port for HTTP.
     fn read(value: &'v [u8]) -> Option<RequestLine<'v>> {
         let (method, rest) = value.split_at(memchr(b' ', value)?);
         let rest = &rest[1..];

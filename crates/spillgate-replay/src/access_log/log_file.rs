@@ -1,4 +1,4 @@
-//! One file of a log. Its lines wait in a window until no earlier line can follow.
+//! One file of a log. Its lines wait in a window (a sorted buffer) until no earlier line can follow.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -14,16 +14,17 @@ use super::window::{Spares, Stored, Window};
 /// The memory of a window in bytes, enough for 170,000 lines of 200 bytes. When a window is full, its earliest line is
 /// returned, even if a still earlier one may follow.
 const WINDOW_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// The memory of the windows of all files together. When it is used up, a window can only grow to the size of a small
-/// one.
+/// The memory of the windows of all files together. When this memory is used up, a window can only grow to the size of
+/// a small one.
 pub(super) const ALL_WINDOWS_BYTES_MAX: usize = 4 * WINDOW_BYTES_MAX;
-/// A small window has the memory of all windows, divided by this number. So the small windows of `FILES_MAX` files add
-/// at most a quarter to it.
+/// A small window may use [`ALL_WINDOWS_BYTES_MAX`] divided by this number. So the small windows of `FILES_MAX` files
+/// add at most a quarter to that bound.
 const SMALL_WINDOWS_PARTS: usize = 4 * FILES_MAX;
-/// If the time of a line is more than this after the lines before it, the next line has to confirm this time. Without
-/// this rule, one line with a wrong time would make all lines after it late.
+/// If the time of a line is later than the lines before it by more than this, the next line has to confirm the time.
+/// Without this rule, one line with a wrong time would make all lines after it late.
 const JUMP_NS_MIN: u64 = Duration::from_secs(3600).as_nanos() as u64;
-/// The last line of a file has no next line. So its time may be this far after the lines before it.
+/// The last line of a file has no next line that could confirm its time. So its time is believed if it is at most this
+/// far after the lines before it.
 const LAST_JUMP_NS_MAX: u64 = Duration::from_secs(24 * 3600).as_nanos() as u64;
 /// If the first line is more than this before the second one, one of the two times is wrong, usually that of the first
 /// line. A replay that begins at a wrong time, years before the log, would show nothing.
@@ -35,8 +36,9 @@ pub(super) struct Shared {
     pub(super) spares: Spares,
     pub(super) bytes_read: Arc<AtomicU64>,
     pub(super) out_of_order_ns: u64,
-    /// The memory of the windows of all files now. The next field is its bound.
+    /// The bytes that the windows of all files use now.
     pub(super) windows_bytes: usize,
+    /// The bound for `windows_bytes`.
     pub(super) windows_bytes_max: usize,
     /// A zstd frame with a greater window is refused.
     pub(super) zstd_window_bytes_max: u64,

@@ -23,10 +23,11 @@ use super::window::{Spares, Stored};
 pub const FILES_MAX: usize = 256;
 /// How far out of order a line may be, if the user does not say it.
 pub const OUT_OF_ORDER: Duration = Duration::from_secs(60);
-/// `zstd --long` makes windows of this size.
+/// The largest window of a zstd frame: the bytes that its decoder must keep in memory. The command `zstd --long` makes
+/// windows of this size.
 const ZSTD_WINDOW_BYTES_MAX: u64 = 128 * 1024 * 1024;
-/// The bound for the windows of all zstd files together. With more than four files, the window of each file may be
-/// smaller.
+/// The bound for the windows of all zstd files together. With more than four files, the bound for the window of each
+/// file is lower.
 const ZSTD_WINDOWS_BYTES_MAX: u64 = 4 * ZSTD_WINDOW_BYTES_MAX;
 
 /// A line that was read: a request that a server has logged.
@@ -166,7 +167,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the memory that the windows have when they need the most, and the number of requests.
+    /// Returns the most memory that the windows need at one time, and the number of requests.
     fn most_bytes(files: u64, lines: u64, windows_bytes_max: usize) -> (usize, u64) {
         let text = |file: u64| (0..lines).map(|line| format!("{} {file}\n", 1_700_000_000 + line)).collect::<String>();
         let logs = (0..files).map(|file| Box::new(io::Cursor::new(text(file))) as Box<dyn Read + Send>).collect();

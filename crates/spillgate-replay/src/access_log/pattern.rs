@@ -36,8 +36,8 @@ pub(super) struct Pattern {
     begin: Vec<u8>,
     variables: Vec<Variable>,
     /// The index of `$ident`, if `$remote_user` follows it. If other words are before the address, all values are
-    /// shifted: `$ident` is not `-`, and `$remote_user` has a space. The space alone proves nothing, because the name
-    /// of a user can have one.
+    /// shifted: `$ident` is not `-`, and `$remote_user` has a space. Both together show such a line. The space alone
+    /// proves nothing, because the name of a user can have one.
     ident: Option<usize>,
 }
 
@@ -130,7 +130,8 @@ impl Variable {
 }
 
 /// Returns how many bytes at the beginning of `text` certainly belong to a time. The end of the value is searched after
-/// them, because a time can have a space before its hour, and before its offset from UTC: `10/Oct/2000:13:55:36 -0700`.
+/// these bytes, because a time can have a space before its hour, and before its offset from UTC: `10/Oct/2000:13:55:36
+/// -0700`.
 fn inside_of_time(text: &[u8]) -> usize {
     let date = match text {
         [_, _, _, _, b'-' | b'/', _, _, b'-' | b'/', _, _, b' ', hour, ..] if hour.is_ascii_digit() => 11,

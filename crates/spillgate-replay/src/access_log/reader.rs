@@ -52,8 +52,8 @@ pub struct Reader {
 impl Reader {
     /// Returns a reader of a format: a name of [`FORMATS`], or a pattern as nginx's `log_format` writes it.
     ///
-    /// `wanted` has the names of the fields whose values [`read`](Reader::read) returns. `time_field` names the field that
-    /// has the time. Without it, the usual names are tried.
+    /// `wanted` has the names of the fields whose values [`read`](Reader::read) returns. `time_field` names the field
+    /// that has the time. Without it, the usual names are tried.
     pub fn new(format: &str, wanted: &[String], time_field: Option<&str>) -> Result<Reader, FormatError> {
         let escapes = format != "envoy";
         let pattern = match format {

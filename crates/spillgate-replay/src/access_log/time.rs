@@ -1,4 +1,4 @@
-//! Reads times in all forms in which logs write them.
+//! Reads times in the forms that are usual in logs.
 //!
 //! Most lines have the same second as the line before. So the last text is kept together with its time.
 
@@ -11,7 +11,7 @@ use crate::calendar::day_s;
 const SECOND_NS: u64 = 1_000_000_000;
 /// 1990 to 2200. No web server is older than 1990, and a device whose clock is not set writes the year 1970.
 const VALID_S: Range<i64> = 631_152_000..7_289_654_400;
-/// Longer texts are not kept, so each of them is parsed.
+/// Longer texts are not kept, so each of them is parsed, even if it is the same as the one before.
 const KEPT_BYTES_MAX: usize = 40;
 
 const MONTHS: [&[u8]; 12] =

@@ -10,7 +10,7 @@ use super::fields::Fields;
 
 /// The memory of a line besides its text and its values, in bytes.
 const OVERHEAD_BYTES: usize = 160;
-/// The memory of a line is reused only up to this size. Otherwise short lines would keep the large memory of long ones.
+/// The memory of a line is reused only up to this size, so that short lines do not keep the large memory of long ones.
 const SPARE_BYTES_MAX: usize = 2048;
 /// The bound for the memory of all lines that wait to be reused.
 const SPARES_BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -75,8 +75,8 @@ impl Spares {
     }
 }
 
-/// Lines that come in order go to the queue: these are most of them. The others go to the heap, so that even a file in
-/// reverse order is sorted in little time.
+/// Lines that wait, sorted by time. Most lines come in order, and go to the queue `in_order`. The others go to the
+/// heap, so that even a file in reverse order is sorted in little time.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     in_order: VecDeque<Stored>,

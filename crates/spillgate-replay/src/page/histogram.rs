@@ -132,7 +132,7 @@ impl Octaves {
         let last = self.last - i32::from(self.open);
         let every = ((last - self.first) as usize).div_ceil(MOST_LABELS).max(1);
         html! {
-            // Below 1 there is no unit.
+            // No burst is below 1 unit.
             @for power in (self.first.max(0)..=last).step_by(every) {
                 // The label at the right end, "no end", needs this place.
                 @if !self.open || self.place(f64::from(power).exp2()) < 0.85 {
@@ -149,14 +149,14 @@ fn exponent(units: f64) -> i32 {
     units.clamp(1.0, 1e300).log2().ceil() as i32
 }
 
-/// Returns the figure of the callers by their use of the limit.
+/// Returns the figure of the callers by their highest use of the limit.
 pub(super) fn uses(limit: &LimitDescription, period: &Period) -> Markup {
     let bars = &period.used;
     if bars.is_empty() {
         return html! {};
     }
     let says = uses_in_words(period);
-    // Only a soft limit can be used by more than all of it. Such callers have a place at the right end.
+    // Only a soft limit can be used by more than 100 %. Callers that do so are at the right end.
     let end = if bars.iter().any(|bar| bar.at_most.is_none()) { 105.0 } else { 100.0 };
     let mut drawn = Vec::new();
     let mut from = 0.0;

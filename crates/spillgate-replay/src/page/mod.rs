@@ -115,7 +115,8 @@ mod tests {
         assert!(page.contains("For 1 limit, it is not known whether the rules work."), "{page}");
     }
 
-    /// Returns the colours of the blocks that begin with `:root`: light, dark and print. Print changes some colours of light.
+    /// Returns the colours of the blocks that begin with `:root`: light, dark and print. Print changes some colours of
+    /// light.
     fn schemes() -> Vec<BTreeMap<&'static str, f64>> {
         let blocks = STYLE.split(":root {").skip(1).map(|block| block.split('}').next().unwrap_or_default());
         let colours = |block: &'static str| {

@@ -27,7 +27,8 @@ pub(super) fn picture(says: &str, height: f64, body: &Markup) -> Markup {
     html! { svg class="plot" role="img" aria-label=(says) height=(height) { (body) } }
 }
 
-/// Returns the horizontal lines of a plot from 0 to `highest`, with their labels. The plot is between `top` and `top + height`.
+/// Returns the horizontal lines of a plot from 0 to `highest`, with their labels. The plot is between `top` and `top +
+/// height`.
 pub(super) fn lines(top: f64, height: f64, highest: f64, unit: &str) -> Markup {
     let mut values = vec![0.0, highest / 2.0, highest];
     if highest < 2.0 || height < 80.0 {

@@ -14,8 +14,8 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Returns the table. Its style sheet makes blocks of the elements, and a browser then forgets what they are. So
-    /// each element says it in its attribute `role`.
+    /// Returns the table. The style sheet turns the elements of a table into blocks, and a browser then forgets that
+    /// they are a table. So each element says what it is in its attribute `role`.
     pub(super) fn markup(self) -> Markup {
         let class = |column: usize| if self.numbers.contains(&column) { "number" } else { "text" };
         html! {

@@ -1,7 +1,7 @@
 //! The picture of allowed and refused requests over time.
 //!
-//! Refused requests are on top of the allowed ones. Few refusals among many requests would be too thin to see, so a second plot shows
-//! the refused ones alone.
+//! Refused requests are on top of the allowed ones. Few refusals among many requests would be too thin to see, so a
+//! second plot shows the refused ones alone.
 
 use std::fmt::Write as _;
 
@@ -53,7 +53,7 @@ const STEPS_S: [u64; 27] = [
     36_525 * DAY_S,
 ];
 
-/// Returns the figure. `judged` is the begin and the end of the time that the verdict is about.
+/// Returns the figure. `judged` has the beginning and the end of the hour that the verdict is about.
 pub(super) fn figure(timeline: &Timeline, judged: Option<(u64, u64)>) -> Markup {
     let points = &timeline.points;
     if points.is_empty() {
@@ -138,7 +138,7 @@ fn judged_hour(timeline: &Timeline, (from_ns, to_ns): (u64, u64), y: f64) -> Mar
     html! { rect class="judged" x=(percent(part(from_ns).min(1.0 - width))) y=(y - 1.0) width=(percent(width)) height="5" {} }
 }
 
-/// Returns where a time is on the axis: 0 is its begin and 1 is its end.
+/// Returns where a time is on the axis: 0 is the beginning of the axis, and 1 is its end.
 fn part_of(timeline: &Timeline, time_ns: u64) -> f64 {
     let length_ns = timeline.step_ns.max(1) as f64 * timeline.points.len() as f64;
     time_ns.saturating_sub(timeline.begin_ns) as f64 / length_ns

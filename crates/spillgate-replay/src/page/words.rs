@@ -17,8 +17,8 @@ const FIXED_SPACE: char = '\u{a0}';
 const SECOND_NS: u64 = 1_000_000_000;
 const MINUTE_NS: u64 = 60 * SECOND_NS;
 
-/// Returns a text that came from elsewhere. Control characters become visible, and a text from right to left cannot
-/// turn around the text after it.
+/// Returns a text that came from a log or from a rules file. Control characters become visible, and a text that is
+/// written from right to left cannot change the direction of the text after it.
 pub(super) fn seen(text: &str) -> Markup {
     html! { bdi { (clean(text)) } }
 }
@@ -164,7 +164,7 @@ pub(super) fn advice(limit: &LimitDescription, verdict: Option<Verdict>, suggest
     }
 }
 
-/// Returns what a limit allows. Its words can come from elsewhere, so they are cleaned.
+/// Returns what a limit allows. Its words can come from a file, so they are cleaned.
 pub(super) fn quota(limit: &LimitDescription) -> String {
     clean(&limit.summary())
 }

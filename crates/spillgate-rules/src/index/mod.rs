@@ -4,8 +4,8 @@
 //! search does one or two hash look-ups for the entry, and compares its value with each wildcard of its key. A search
 //! allocates no memory.
 //!
-//! The maps use a hash that is weaker than the one of the standard library, although its seed is random. That is safe
-//! here: clients only search, so they cannot fill a map with keys that collide.
+//! The maps use a hash that is faster than the one of the standard library, but weaker. A weak hash is safe here:
+//! clients only search, so they cannot fill a map with keys that collide.
 //!
 //! In this index, a node is a rule, and a slot is the list of all nodes on one level that have the same key.
 //!
@@ -56,7 +56,7 @@ struct Slot {
     /// The nodes whose value has no star, by that value.
     exact: HashMap<Arc<str>, u32>,
     /// The length of the longest exact value in bytes. A longer value of a request cannot be equal to an exact value,
-    /// so it is not hashed. Otherwise clients could make searches slow with very long values.
+    /// so it is not hashed. If it were, clients could make searches slow with very long values.
     longest: usize,
     /// The nodes with a wildcard, in the order in which they are tried.
     wildcards: Vec<Wildcard>,
@@ -151,8 +151,8 @@ impl Index {
     /// This function sorts the wildcards of each key, so that the most specific wildcard is first. Equally specific
     /// wildcards stay in the order of the file. With `as_declared`, all wildcards stay in the order of the file.
     ///
-    /// If a search could need too much work, the function returns the key that causes the work, an error message and a help
-    /// text.
+    /// If a search could need too much work, the function returns the key that causes the work, an error message and a
+    /// help text.
     pub(super) fn finish_level(&mut self, level: u32, as_declared: bool) -> Option<(Arc<str>, String, &'static str)> {
         for slot in self.levels[level as usize].keys.values_mut() {
             slot.patterns = HashMap::default();
@@ -173,11 +173,11 @@ impl Index {
         None
     }
 
-    /// Returns the work of a search in `slot` and on the levels below it, for the most expensive values that a client could
-    /// send. With `first_only`, only the first node that fits is tried.
+    /// Returns the work of a search in `slot` and on the levels below it, for the most expensive values that a client
+    /// could send. With `first_only`, only the first node that fits is tried.
     ///
-    /// A value is equal to at most one exact value, so only the most expensive exact value counts. Several wildcards can fit
-    /// the same value, and the search can then try all these wildcards.
+    /// A value is equal to at most one exact value, so only the most expensive exact value counts. Several wildcards
+    /// can fit the same value, and the search can then try all these wildcards.
     fn work(&self, slot: &Slot, first_only: bool) -> Work {
         let below =
             |node: u32| self.below[node as usize].map_or(Work::default(), |level| self.levels[level as usize].work);
@@ -194,9 +194,9 @@ impl Index {
 
     /// Returns the node that matches `entries`. The first entry is matched on `level`.
     ///
-    /// If a node fits an entry, but no node below it fits the rest, the search tries the next node that fits the entry. With
-    /// `first_only`, the search ends instead, as in Envoy's reference rate limit server. Each node is visited at most once.
-    /// The depth and the [work](Work) of a search were checked when the rules were loaded.
+    /// If a node fits an entry, but no node below it fits the rest, the search tries the next node that fits the entry.
+    /// With `first_only`, the search ends instead, as in Envoy's reference rate limit server. Each node is visited at
+    /// most once. The depth and the [work](Work) of a search were checked when the rules were loaded.
     pub(super) fn find(&self, level: u32, entries: &[(&str, &str)], first_only: bool) -> Option<u32> {
         let ((key, value), rest) = entries.split_first()?;
         let slot = self.levels[level as usize].keys.get(*key)?;
@@ -282,8 +282,8 @@ pub(super) struct Explained<'e> {
 }
 
 impl Explained<'_> {
-    /// Records a step at the entry with the index `depth`. After `steps_max` steps, only counts it. `found` returns how
-    /// the entry matched, and the node that fits.
+    /// Records a step at the entry with the index `depth`. After `steps_max` steps, a step is only counted. `found`
+    /// returns how the entry matched, and the node that fits.
     fn record(&mut self, depth: usize, outcome: Outcome, found: impl FnOnce() -> (How, Option<u32>)) {
         if self.steps.len() >= self.steps_max {
             self.left_out += 1;
@@ -323,8 +323,8 @@ impl<'i> SlotView<'i> {
         self.slot.alone
     }
 
-    /// Returns the node of the first wildcard for which `fits` returns true. If there is no such wildcard, returns the node
-    /// that has the key and no value. Only the first `most` wildcards are checked.
+    /// Returns the node of the first wildcard for which `fits` returns true. If there is no such wildcard, returns the
+    /// node that has the key and no value. Only the first `most` wildcards are checked.
     pub(super) fn first_that(&self, most: usize, fits: impl Fn(&Pattern) -> bool) -> Option<u32> {
         let wildcard = self.slot.wildcards.iter().take(most).find(|wildcard| fits(&wildcard.pattern));
         wildcard.map(|wildcard| wildcard.node).or(self.slot.alone)

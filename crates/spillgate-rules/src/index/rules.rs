@@ -41,7 +41,8 @@ pub(in super::super) struct DomainEntry {
     /// The index of the domain's file in the list of loaded files.
     pub(in super::super) file: usize,
     pub(in super::super) text: Arc<str>,
-    /// The index of the first rule of this domain. The rules of this domain end before the first rule of the next domain.
+    /// The index of the first rule of this domain. The rules of this domain end before the first rule of the next
+    /// domain.
     pub(in super::super) first_rule: usize,
     /// Whether a rule of the domain has `replaces`. If false, the search for replaced limits is skipped.
     pub(in super::super) has_replaces: bool,
@@ -68,8 +69,8 @@ impl Rules {
         self.by_name.contains_key(name)
     }
 
-    /// Returns all rules in the order of the files, also rules without limits. [`Rule::index`] is the position of a rule in
-    /// this list.
+    /// Returns all rules in the order of the files, also rules without limits. [`Rule::index`] is the position of a
+    /// rule in this list.
     pub fn rules(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter()
     }
@@ -80,7 +81,7 @@ impl Rules {
     /// part of it: those right above the dash, and those after the rule that are indented as far as its keys, or
     /// further.
     ///
-    /// If `rule` was loaded with other rules, the result can be any other text of the file, or empty.
+    /// If `rule` does not come from these rules, the result is another text or empty.
     ///
     /// ```
     /// use spillgate::rules::{Rules, RulesFile};
@@ -136,8 +137,8 @@ impl Rules {
         self.explain_within(domain, entries, usize::MAX, usize::MAX).0
     }
 
-    /// Does what [`explain`](Rules::explain) does, in bounded memory. Returns the first steps, at most `steps_max`, and the
-    /// number of further steps. Each step has at most the first `value_bytes` bytes of its value.
+    /// Does what [`explain`](Rules::explain) does, in bounded memory. Returns the first steps, at most `steps_max`, and
+    /// the number of further steps. Each step has at most the first `value_bytes` bytes of its value.
     ///
     /// Use this function if clients choose the entries, because a value can be long, and many wildcards can fit it.
     #[must_use]

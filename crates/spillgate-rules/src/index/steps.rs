@@ -62,7 +62,8 @@ impl fmt::Display for How {
 pub enum Outcome {
     /// A rule fits this entry and has nested rules. The search continued with the next entry and the nested rules.
     WentDeeper,
-    /// A rule fits this entry, but none of its nested rules fits the next entries. The search went back up to this level.
+    /// A rule fits this entry, but none of its nested rules fits the next entries. The search went back up to this
+    /// level.
     WentBack,
     /// A rule fits this entry, which is the last entry. The search has found the rule of the descriptor.
     Matched,

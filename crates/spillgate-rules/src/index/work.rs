@@ -11,7 +11,7 @@ use crate::model::Pattern;
 const MAX_COMPARED_BYTES: usize = 2 << 20;
 
 /// The maximum number of times that the search for one descriptor can read a whole value. Only a pattern with text
-/// between two stars makes it read the whole value.
+/// between two stars makes the search read the whole value.
 const MAX_SEARCHES: usize = 256;
 
 /// The fixed cost of each comparison, in bytes. It is added to the number of compared bytes.
@@ -76,10 +76,10 @@ impl Work {
 /// Returns the maximum work on the levels below the patterns of a key, if a search tries all patterns that fit one
 /// value.
 ///
-/// Each item of `below` is a pattern: its prefix (the text before its first star), and the work on the level below it. A
-/// value that fits a pattern begins with the prefix of the pattern. Two patterns can therefore fit the same value only if
-/// the longer prefix begins with the shorter prefix. For example, `a*` and `ab*` can both fit one value, but `a*` and `b*`
-/// cannot.
+/// Each item of `below` is a pattern: its prefix (the text before its first star), and the work on the level below it.
+/// A value that fits a pattern begins with the prefix of the pattern. Two patterns can therefore fit the same value
+/// only if the longer prefix begins with the shorter prefix. For example, `a*` and `ab*` can both fit one value, but
+/// `a*` and `b*` cannot.
 pub(super) fn together<'p>(below: impl Iterator<Item = (&'p str, Work)>) -> Work {
     let mut below: Vec<(&str, Work)> = below.collect();
     below.sort_unstable_by_key(|(prefix, _)| *prefix);

@@ -8,9 +8,9 @@ const LINE_ENDS: [char; 2] = ['\n', '\r'];
 
 /// Returns the text of the descriptor whose values begin at the byte `start` and end at the byte `end`.
 ///
-/// In a list in brackets, the text is only the descriptor. In a list with dashes, it is all lines of the descriptor,
-/// and some comments. These are right above its dash with the same indentation, or below and indented like its keys or
-/// deeper.
+/// In a list in brackets, the text is only the descriptor. In a list with dashes, the text is all lines of the
+/// descriptor, with two kinds of comments: those right above its dash with the same indentation, and those below it
+/// that are indented like its keys or deeper.
 ///
 /// If `start` or `end` is no valid position in the text, returns an empty text.
 pub(super) fn written(text: &str, start: usize, end: usize) -> &str {
@@ -21,8 +21,8 @@ pub(super) fn written(text: &str, start: usize, end: usize) -> &str {
     }
 }
 
-/// Returns the position of the dash before the value at `start`. Between the two, there can be only spaces, comments,
-/// anchors and tags. Otherwise returns `None`.
+/// Returns the position of the dash before the value at `start`. Returns `None` if anything but spaces, comments,
+/// anchors and tags is between the dash and the value.
 fn dash_before(text: &str, start: usize) -> Option<usize> {
     let mut end = start;
     loop {

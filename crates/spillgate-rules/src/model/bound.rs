@@ -1,15 +1,16 @@
 //! Finds out whether one limit of a rule makes another limit of the rule useless.
 //!
 //! For example, a rule can have a limit of 10 requests a second and a limit of 600 requests a minute. The first limit
-//! allows at most 600 requests in a minute, so the second limit never refuses a request. The author of the rule probably
-//! meant other numbers, so the author gets a warning.
+//! allows at most 600 requests in a minute, so the second limit never refuses a request. The author of the rule
+//! probably meant other numbers, so the author gets a warning.
 
 use spillgate_core::{Algorithm, Anchor, Quota};
 
 /// Returns whether `loose` can never refuse a request that `strict` allows, at whatever times requests arrive.
 ///
-/// The function compares the maximum numbers of units that the two limits can admit. If this comparison does not prove
-/// that `loose` never refuses, the function returns false. A missing warning does less harm than a wrong warning.
+/// The function compares the most units that `strict` can admit with the units that `loose` allows. If this comparison
+/// does not prove that `loose` never refuses, the function returns false. A missing warning does less harm than a wrong
+/// warning.
 pub(in super::super) fn never_binds(loose: &Quota, strict: &Quota) -> bool {
     let window_ns = loose.window_ns();
     let admitted = |span_ns: u64| admitted_at_most(strict, span_ns);
@@ -32,8 +33,8 @@ pub(in super::super) fn never_binds(loose: &Quota, strict: &Quota) -> bool {
     }
 }
 
-/// Returns whether each window of `loose` consists of whole windows of `strict`. The caller has checked that the windows of
-/// `loose` begin at multiples of their length since the epoch.
+/// Returns whether each window of `loose` consists of whole windows of `strict`. The caller has checked that the
+/// windows of `loose` begin at multiples of their length since the epoch.
 fn nested_windows(loose: &Quota, strict: &Quota) -> bool {
     strict.algorithm() == Algorithm::FixedWindow(Anchor::Epoch) && loose.window_ns().is_multiple_of(strict.window_ns())
 }
@@ -53,9 +54,10 @@ fn bucket_never_binds(loose: &Quota, strict: &Quota) -> bool {
             capacity <= loose_capacity && u128::from(strict.interval_ns()) >= interval_ns
         }
         Algorithm::Concurrency => false,
-        // L is `capacity`, and W is the window of `strict`. These algorithms admit at most L * (s/W + 2) units in a
-        // time s. This is a burst of 2 * L units, and then L units for each W. So `loose` needs a capacity of 2 * L,
-        // and it has to refill L units in W: T * L <= W, where T is the time in which `loose` refills one unit.
+        // `L` is `capacity`, and `W` is the window of `strict`. These algorithms admit at most `L * (s/W + 2)` units in
+        // a time `s`. This is a burst of `2 * L` units, and then `L` units for each `W`. So `loose` needs a capacity of
+        // `2 * L`, and it has to refill `L` units in `W`: `T * L <= W`, where `T` is the time in which `loose` refills
+        // one unit.
         Algorithm::FixedWindow(_) | Algorithm::SlidingWindowLog | Algorithm::SlidingWindowCounter { .. } => {
             capacity * 2 <= loose_capacity && u128::from(strict.window_ns()) >= interval_ns * capacity
         }

@@ -1,7 +1,7 @@
 //! The errors that are found when rules files are loaded.
 //!
-//! One load reports the errors of all files together. If it stopped at the first error, an author would see only one
-//! error for each attempt.
+//! One load reports the errors of all files together, so that an author can correct all of them before the next
+//! attempt.
 
 use std::fmt;
 
@@ -24,8 +24,8 @@ pub struct RulesErrors {
 
 impl RulesErrors {
     /// The maximum number of errors that are kept. If a file is not a rules file at all, it can have an error on each
-    /// line, and no reader needs thousands of errors. [`Display`](fmt::Display) also shows the number of errors that were
-    /// found and dropped. A file with very many errors is not read to its end, so it can have even more errors.
+    /// line, and no reader needs thousands of errors. [`Display`](fmt::Display) also shows the number of errors that
+    /// were found and dropped. A file with very many errors is not read to its end, so it can have even more errors.
     pub const MAX: usize = 100;
 
     /// Returns `None` if there are no `errors`. `dropped` is the number of errors that were found but not kept.

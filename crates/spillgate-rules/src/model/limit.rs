@@ -33,12 +33,12 @@ pub struct Limit {
     pub post_paid: bool,
     /// The key of an entry. In a Redis Cluster, the value of this entry chooses the hash slot of the counter.
     ///
-    /// If two limits of a domain have the same `slot_by`, and a request has one value for this entry, both counters are in
-    /// one slot. Redis can then decide both limits in one step. The Redis key of a counter depends on `slot_by`. If you add
-    /// or remove `slot_by`, the limit therefore starts to count from zero.
+    /// If two limits of a domain have the same `slot_by`, and a request has one value for this entry, both counters are
+    /// in one slot. Redis can then decide both limits in one step. The Redis key of a counter depends on `slot_by`. If
+    /// you add or remove `slot_by`, the limit therefore starts to count from zero.
     pub slot_by: Option<Box<str>>,
-    /// Whether clients see the limit. If false (`expose: false`), the limit is enforced, but answers show neither its name
-    /// nor its numbers.
+    /// Whether clients see the limit. If false (`expose: false`), the limit is enforced, but answers show neither its
+    /// name nor its numbers.
     pub exposed: bool,
     /// The sketch in which the limit counts (`representation: sketch`). `None` if the limit has a state for each key.
     pub sketch: Option<LimitSketch>,
@@ -50,8 +50,8 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Makes a limit that comes with a request (`limit` in Envoy's rate limit protocol). Its algorithm is the fixed window.
-    /// The windows begin at multiples of their length since the epoch.
+    /// Makes a limit that comes with a request (`limit` in Envoy's rate limit protocol). Its algorithm is the fixed
+    /// window. The windows begin at multiples of their length since the epoch.
     ///
     /// ```
     /// use spillgate::rules::{Limit, Unit};

@@ -21,8 +21,8 @@ pub const MAX_RULES: usize = 1_000_000;
 
 /// The maximum number of bytes in all [paths](crate::Rule::path) of one file together: 64 MiB.
 ///
-/// The path of a rule contains the keys and values of all rules around it. Without this bound, the paths of a small file
-/// with deep nesting could need very much memory.
+/// The path of a rule contains the keys and values of all rules around it. Without this bound, the paths of a small
+/// file with deep nesting could need very much memory.
 pub const MAX_PATH_BYTES: usize = 64 << 20;
 
 /// The maximum number of limits of one descriptor. A longer list of `rate_limits` is an error.

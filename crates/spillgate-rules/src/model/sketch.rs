@@ -25,8 +25,8 @@ pub struct LimitSketch {
 impl LimitSketch {
     /// The largest sketch in bytes: 64 GiB.
     pub const MAX_BYTES: u64 = 64 << 30;
-    /// In units per second. A rules file is rejected if the [`highest_rate`](Sketch::highest_rate) of a sketch is
-    /// lower.
+    /// A rules file is rejected if the [`highest_rate`](Sketch::highest_rate) of a sketch is below this rate, in units
+    /// per second.
     pub const LEAST_UNITS_PER_SECOND: f64 = 1.0;
     /// The size of a sketch if the limit has no `sketch_memory`: 64 MiB.
     pub(in super::super) const DEFAULT_BYTES: usize = 64 << 20;
@@ -88,7 +88,7 @@ pub(in super::super) fn open(rule: &mut Rule, before: Option<&Rule>, nodes: NonZ
             None => match Sketch::new(&limit.quota, bytes) {
                 Ok(sketch) => Some(Arc::new(sketch)),
                 Err(SketchError::Memory) => return Err(NoMemory { origin: limit.origin.clone(), bytes }),
-                // This does not happen: the quota was checked when the rules were read, and a share has the same
+                // Other errors do not happen: the quota was checked when the rules were read, and a share has the same
                 // options.
                 Err(_) => None,
             },

@@ -1,7 +1,7 @@
 //! Collects errors and warnings while rules files are read.
 //!
-//! If a file is not a rules file at all, it can have an error on every line. Only a bounded number of errors is therefore
-//! kept.
+//! If a file is not a rules file at all, it can have an error on every line. Only a bounded number of errors is
+//! therefore kept.
 
 use crate::model::{MAX_WARNINGS, RulesErrors};
 use spillgate_text::{At, Diagnostic, DiagnosticText, Severity, Source};
@@ -34,8 +34,8 @@ impl Errors {
 
     /// Returns the warnings if there are no errors. Otherwise returns the errors, in the order of files and lines.
     pub(super) fn finish(mut self) -> Result<Vec<Diagnostic>, RulesErrors> {
-        // The checks do not find errors in the order of the text, so the errors of each file are sorted here. The order of
-        // the files is the order in which the caller gave them.
+        // The checks do not find errors in the order of the text, so the errors of each file are sorted here. The order
+        // of the files is the order in which the caller gave them.
         let mut order: Vec<String> = Vec::new();
         for error in &self.errors {
             if !order.iter().any(|file| file == error.file()) {
@@ -61,8 +61,8 @@ pub(super) struct Reporter<'e> {
 }
 
 impl Reporter<'_> {
-    /// Reports an error at `at`. `message` says what is wrong. `label` is a few words that are shown below the line. `help`
-    /// says how to fix the error.
+    /// Reports an error at `at`. `message` says what is wrong. `label` is a few words that are shown below the line.
+    /// `help` says how to fix the error.
     pub(super) fn error(
         &mut self,
         at: At,

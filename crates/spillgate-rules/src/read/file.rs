@@ -20,8 +20,8 @@ const MAX_FOLDERS_DEEP: usize = 8;
 
 /// Reads the rules files at `paths`. A path is a file or a folder.
 ///
-/// In a folder, all files that end in `.yaml` or `.yml` are read in the order of their names. The folders inside it are read
-/// after its files. Files and folders are left out if their names start with a dot.
+/// In a folder, all files that end in `.yaml` or `.yml` are read in the order of their names. The folders inside it are
+/// read after its files. Files and folders are left out if their names start with a dot.
 ///
 /// A file in `paths` can have any name. It has to be a regular file, because a read from a pipe or a device might never
 /// end.

@@ -44,8 +44,8 @@ const BESIDE_UNLIMITED: [&str; 3] = ["unlimited", "name", "replaces"];
 
 /// Reads one limit. If a field is wrong, reports errors and returns `None`.
 ///
-/// After an error, most other fields are still read, so that one load shows every wrong field. But if `algorithm` is wrong,
-/// reading ends, because the other fields depend on the algorithm.
+/// After an error, most other fields are still read, so that one load shows every wrong field. But if `algorithm` is
+/// wrong, reading ends, because the other fields depend on the algorithm.
 pub(super) fn read(node: &Node, around: &LimitContext<'_>, reporter: &mut Reporter<'_>) -> Option<Parsed> {
     let before = reporter.count();
     let fields = Fields::read(node, Section::Limit, reporter)?;
@@ -125,8 +125,8 @@ fn replaced_names(node: &Node, reporter: &mut Reporter<'_>) -> Box<[Box<str>]> {
 
 /// Reads `requests_per_unit` or `limit`, which mean the same.
 ///
-/// In a file with `compat: envoy`, a missing number is 0, as in Envoy's reference rate limit server. A warning then says
-/// that the limit refuses every request. In other files a missing number is an error.
+/// In a file with `compat: envoy`, a missing number is 0, as in Envoy's reference rate limit server. A warning then
+/// says that the limit refuses every request. In other files a missing number is an error.
 fn requests_per_unit(fields: &Fields<'_>, around: &LimitContext<'_>, reporter: &mut Reporter<'_>) -> Option<u64> {
     if let (Some(_), Some(at)) = (fields.get("requests_per_unit"), fields.key_at("limit")) {
         let help = "remove one of the two keys, because they mean the same";
@@ -148,8 +148,8 @@ fn requests_per_unit(fields: &Fields<'_>, around: &LimitContext<'_>, reporter: &
     None
 }
 
-/// Reads `unit` or `window`. Returns the length of the window, and the unit if the file gives a `unit`. A concurrency limit
-/// has no window, so each of these fields is an error in it.
+/// Reads `unit` or `window`. Returns the length of the window, and the unit if the file gives a `unit`. A concurrency
+/// limit has no window, so `unit` and `window` are errors in such a limit.
 fn window(
     fields: &Fields<'_>,
     algorithm: Algorithm,
@@ -334,7 +334,8 @@ fn quota_error(error: &QuotaError, fields: &Fields<'_>, around: &LimitContext<'_
     reporter.error(at, error.to_string(), "this field", help);
 }
 
-/// Returns a help text for an option that this algorithm does not have. The text names the algorithm that has the option.
+/// Returns a help text for an option that this algorithm does not have. The text names the algorithm that has the
+/// option.
 fn home_of(option: &str) -> String {
     match option {
         "burst" => "remove it, or write `algorithm: token_bucket`".to_owned(),

@@ -28,8 +28,8 @@ fn value(node: &Node, reporter: &mut Reporter<'_>) -> Metadata {
     }
 }
 
-/// Reads a single value. Without quotes it may be a number, `true` or `false`. Everything else is text, also `yes`, `inf`
-/// and `nan`.
+/// Reads a single value. Without quotes it may be a number, `true` or `false`. Everything else is text, also `yes`,
+/// `inf` and `nan`.
 fn scalar(text: &str, quoted: bool) -> Metadata {
     match (text, text.parse::<f64>()) {
         (text, _) if quoted => Metadata::Text(text.into()),

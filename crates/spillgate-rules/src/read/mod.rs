@@ -265,8 +265,8 @@ impl FileReader<'_> {
         if shared && value.and_then(Pattern::new).is_none() {
             let at = fields.key_at("share_threshold").unwrap_or(fields.at);
             if let Some(word) = wildcard_key {
-                // The key has no wildcard, but `share_threshold` needs one. With the value `*`, all values of this key share
-                // one counter.
+                // The key has no wildcard, but `share_threshold` needs one. With the value `*`, all values of this key
+                // share one counter.
                 value = Some("*");
                 let message = format!("`share_threshold` applies only to the key `{}` itself", shown(word));
                 let help = "this rule does not limit requests with other keys; write `key: NAME` and `value: \"*\"`";
@@ -284,8 +284,8 @@ impl FileReader<'_> {
         fields.get(key).and_then(|node| boolean(node, key, &mut self.reporter)).unwrap_or(false)
     }
 
-    /// Adds the descriptor to the index, and returns its node. If the level already has the same key and value, reports an
-    /// error and returns `None`.
+    /// Adds the descriptor to the index, and returns its node. If the level already has the same key and value, reports
+    /// an error and returns `None`.
     fn add_node(&mut self, fields: &Fields<'_>, level: u32, step: &RuleStep) -> Option<u32> {
         match self.rules.index.add_node(level, &step.key, step.value.as_ref()) {
             Ok(node) => Some(node),

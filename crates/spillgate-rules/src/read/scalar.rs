@@ -126,8 +126,8 @@ pub(super) fn boolean(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> Op
     None
 }
 
-/// Reads a word that has to be in `choices`, in upper or lower case. An error names the most similar word. If no word is
-/// similar, it names all words.
+/// Reads a word that has to be in `choices`, in upper or lower case. An error names the most similar word. If no word
+/// is similar, it names all words.
 pub(super) fn choice<T: Copy>(
     node: &Node,
     key: &str,
@@ -166,7 +166,8 @@ pub(super) fn duration(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> O
     None
 }
 
-/// Reads a percentage such as `20%`. It has to be above 0% and at most 1000%. Returns it in millionths: `20%` is 200,000.
+/// Reads a percentage such as `20%`. It has to be above 0% and at most 1000%. Returns it in millionths: `20%` is
+/// 200,000.
 pub(super) fn share_ppm(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> Option<u32> {
     let word = text(node, key, reporter)?;
     let ppm = word.strip_suffix('%').and_then(parse_percent_ppm);
@@ -178,8 +179,8 @@ pub(super) fn share_ppm(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> 
     None
 }
 
-/// Reads a percentage without its `%`, and returns it in millionths: `20` is 200,000. At most four decimals are allowed,
-/// because 0.0001 % is one millionth.
+/// Reads a percentage without its `%`, and returns it in millionths: `20` is 200,000. At most four decimals are
+/// allowed, because 0.0001 % is one millionth.
 fn parse_percent_ppm(text: &str) -> Option<u32> {
     let (whole, decimals) = text.trim().split_once('.').unwrap_or((text.trim(), ""));
     let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());

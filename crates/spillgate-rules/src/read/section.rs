@@ -201,8 +201,8 @@ impl<'n> Fields<'n> {
         self.entries.iter().find(|(name, ..)| *name == key).map(|(_, _, value)| *value)
     }
 
-    /// Reports that a key is missing. Does nothing if the map has an unknown key, because the unknown key may be the missing
-    /// key with a spelling mistake. The unknown key was reported already.
+    /// Reports that a key is missing. Does nothing if the map has an unknown key, because the unknown key may be the
+    /// missing key with a spelling mistake. The unknown key was reported already.
     pub(super) fn missing(&self, at: At, message: &str, label: &str, help: &str, reporter: &mut Reporter<'_>) {
         if !self.has_unknown {
             reporter.error(at, message, label, help);

@@ -1,7 +1,7 @@
 //! Reads `representation` and `sketch_memory` of a limit, and reports options that a sketch does not support.
 //!
-//! Such an option is an error when the file is loaded. Otherwise the limit would count in another way than its author
-//! thinks.
+//! If these options were ignored, the limit would count in another way than its author thinks. So they are errors when
+//! the file is loaded.
 
 use spillgate_core::Quota;
 
@@ -13,7 +13,8 @@ use crate::model::LimitSketch;
 use spillgate_limiter::sketch::{MIN_BYTES, Sketch, SketchError};
 use spillgate_limiter::units::format_bytes;
 
-/// In units per second, from all keys of the limit together. A sketch gets a warning if it is too small for this rate.
+/// A sketch gets a warning if it is too small for this rate. The rate is in units per second, of all keys of the limit
+/// together.
 const FEW_UNITS_PER_SECOND: f64 = 1_000.0;
 
 /// Reads the two fields. Returns `None` if the limit has a state for each key, or after an error.

@@ -1,7 +1,7 @@
 //! The command line of `spillgate check`.
 //!
 //! A question is one request at one time. One command can ask many questions: at each time of `--at`, it asks with each
-//! cost of `--cost`, and repeats all of this `--times` times. This file bounds the number of questions.
+//! cost of `--cost`, and repeats this `--times` times. This file bounds the number of questions.
 
 use std::time::Duration;
 

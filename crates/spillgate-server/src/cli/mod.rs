@@ -41,10 +41,11 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Verb, clap
     }
 }
 
-/// Returns the error with a better suggestion. clap suggests the most similar flag, which can belong to another setting.
-///
-/// If the wrong flag is written as the key of a setting (`--store-url` for `store.url`), the suggestion is the flag of that
+/// Returns the error with a better suggestion. clap suggests the most similar flag, which can belong to another
 /// setting.
+///
+/// If the wrong flag is written as the key of a setting (`--store-url` for `store.url`), the suggestion is the flag of
+/// that setting.
 fn with_suggestion(mut error: clap::Error) -> clap::Error {
     let Some(ContextValue::String(written)) = error.get(ContextKind::InvalidArg) else { return error };
     // A flag that is written correctly, but belongs to another command, has no better form.

@@ -42,7 +42,8 @@ pub fn run(verb: &Verb) -> ExitCode {
     terminal.exit_code(code)
 }
 
-/// Ends a program that has only printed its help or an error. `printed` says whether standard output was written.
+/// Ends a program that has only printed its help or an error. `printed` is the error of standard output, if it could
+/// not be written.
 pub fn exit(printed: io::Result<()>, code: u8) -> ExitCode {
     let mut terminal = Terminal::new();
     terminal.note(printed);

@@ -1,7 +1,7 @@
 //! `spillgate size`: computes the memory of a limit in each representation, and what a sketch would refuse wrongly.
 //!
-//! A sketch that is too small for its traffic refuses clients that have used nothing. An operator has to see this before
-//! the rule goes live.
+//! A sketch that is too small for its traffic refuses clients that have used nothing. An operator has to see this
+//! before the rule goes live.
 
 use serde_json::{Value, json};
 use spillgate::rules::LimitSketch;
@@ -12,16 +12,17 @@ use spillgate::{Quota, QuotaBuilder, QuotaError};
 use super::terminal::{EXIT_DENIED, EXIT_OK, EXIT_USAGE, Problem, Problems, Table, Terminal, Tone, count};
 use crate::cli::Size;
 
-/// The bytes of a key in the memory store. The first number is for a token bucket and a fixed window, the second one
-/// for a sliding counter of one segment. `bench/RESULTS.md` has the measurements.
+/// The bytes of a key in the memory store, for a token bucket or a fixed window. `bench/RESULTS.md` has the
+/// measurements.
 const BYTES_PER_KEY: f64 = 31.0;
+/// The bytes of a key in the memory store, for a sliding window counter of one segment.
 const BYTES_PER_COUNTER: f64 = 52.0;
 /// The bytes of a key in Redis, for all algorithms except logs and permits.
 const BYTES_IN_REDIS: f64 = 177.0;
 /// The largest `sketch_memory` of a rule.
 const MAX_SKETCH_BYTES: u64 = LimitSketch::MAX_BYTES;
-/// Without `--memory`, an exact limit is recommended up to this memory. The default of `memory.max_keys` allows that
-/// many bytes.
+/// Without `--memory`, an exact limit is recommended up to this memory. With the default of `memory.max_keys`, token
+/// buckets use this many bytes at most.
 const USUAL_BYTES: u64 = 310_000_000;
 
 /// One representation of the limit.
@@ -82,7 +83,8 @@ fn rows(size: &Size) -> Result<Vec<Row>, Problem> {
     Ok(rows.into_iter().map(|row| checked(size, row)).collect())
 }
 
-/// Returns the units that all keys together can use in a second: the rate that was asked for, or less if the keys are few.
+/// Returns the units that all keys together can use in a second: the rate that was asked for, or less if the keys are
+/// few.
 fn possible_rate(size: &Size) -> f64 {
     (size.rate as f64).min(size.keys as f64 * size.limit as f64 / size.window.as_secs_f64())
 }

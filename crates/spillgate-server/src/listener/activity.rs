@@ -28,7 +28,8 @@ pub(super) struct Activity {
     /// The value of `bytes` when the last HTTP/1 request was answered. All bytes that arrive later belong to the next
     /// request.
     pub(super) answered_bytes: AtomicU64,
-    /// Whether the server drains. If it does, each HTTP/1 answer asks the client to close its connection.
+    /// Whether the server drains, which means that it ends after the requests in flight. Each HTTP/1 answer then asks
+    /// the client to close its connection.
     pub(super) draining: AtomicBool,
 }
 

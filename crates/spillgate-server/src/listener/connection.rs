@@ -25,14 +25,14 @@ use super::context::Context;
 ///
 /// A client that does not close its side must not delay the end of the server.
 pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long the server waits after it has asked the client of an idle connection to close it. Then the server closes
-/// it.
+/// How long the server waits after it has asked a client to close its idle connection. After this time, the server
+/// closes the connection itself.
 const IDLE_CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The limits of a connection that depend on its protocol.
 pub(super) struct ProtocolLimits {
-    /// The length of the client's greeting. A client that has sent no request, and fewer bytes than this, has not
-    /// finished its greeting.
+    /// The length of the client's greeting: what a client sends before its first request. A client that has sent no
+    /// request, and fewer bytes than this, has not finished its greeting.
     pub(super) greeting_bytes: u64,
     /// How long the server still serves a connection after the drain begins. An HTTP/1 client learns only from an
     /// answer that it should close the connection. If the server closed the connection at once, a request that is on

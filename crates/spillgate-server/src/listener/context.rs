@@ -1,6 +1,6 @@
 //! The values that all connections of a worker share.
 //!
-//! The code of each protocol needs these values. They are passed as one argument.
+//! The code of each protocol needs them, so they are passed as one argument.
 
 use std::sync::Arc;
 
@@ -11,13 +11,18 @@ use tokio::sync::watch;
 use super::Limits;
 use super::unread::Pool;
 
-/// The limits, the metrics, the pool of memory for unread answers, the clock, and the signal to drain.
+/// What a connection needs to know about the server that it belongs to.
 #[derive(Clone)]
 pub(super) struct Context {
+    /// How long clients may take, and how much they may use. The settings choose these bounds.
     pub(super) limits: Limits,
+    /// The counters of the whole server, for example of closed connections and of panics.
     pub(super) metrics: Arc<Metrics>,
+    /// The memory that the connections of all workers share, for answers that clients have not read yet.
     pub(super) pool: Arc<Pool>,
+    /// The clock for the header field `date` of HTTP/2 answers. Each worker has its own.
     pub(super) clock: Arc<SystemClock>,
+    /// Becomes true when the server drains: it accepts no more connections, and ends the open ones.
     pub(super) drain: watch::Receiver<bool>,
 }
 

@@ -1,7 +1,6 @@
-//! gRPC connections: HTTP/2 with the calls of `protocol::grpc`.
+//! gRPC connections: the HTTP/2 connections of `http2`, with the calls of the crate spillgate-grpc.
 //!
-//! This file joins `http2` and `protocol::grpc`. Therefore `protocol::grpc` has no code about connections, and `http2`
-//! has no code about gRPC.
+//! Only this file joins the two. So spillgate-grpc has no code about connections, and `http2` has no code about gRPC.
 
 use std::sync::Arc;
 use std::time::Duration;

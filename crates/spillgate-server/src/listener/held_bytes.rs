@@ -1,7 +1,7 @@
 //! Counts the memory that a call and its answer use, until the crate h2 has written the answer.
 //!
-//! A call can end in many ways. Each of them drops the [`HeldBytes`] of the call, and this drop subtracts the bytes of the
-//! call.
+//! A call can end in many ways. Each of them drops the [`HeldBytes`] of the call, and this drop subtracts the bytes of
+//! the call.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,8 +25,8 @@ impl HeldBytes {
         HeldBytes::new(activity, CALL_BYTES, SHORT_BYTES)
     }
 
-    /// Counts the memory of a frame of an answer, if it is not the first frame. The first frame uses the `HeldBytes` of the
-    /// call.
+    /// Counts the memory of a frame of an answer, if it is not the first frame. The first frame uses the `HeldBytes` of
+    /// the call.
     pub(super) fn of_frame(activity: &Arc<Activity>) -> HeldBytes {
         HeldBytes::new(activity, FRAME_BYTES, 0)
     }

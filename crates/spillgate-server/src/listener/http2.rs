@@ -63,13 +63,14 @@ pub(super) trait Handler: Send + Sync + 'static {
     /// call.
     type Call: Send;
     type Body: Body<Data = Bytes> + Send;
-    /// Makes the call of a `request`, which arrived at the time `arrived`. All calls of its batch are decided at the
-    /// time `now`.
+    /// Makes the call of a `request`, which arrived at the time `arrived`. All calls of its batch are decided with the
+    /// same time `now`.
     fn call(&self, request: Request<RecvStream>, arrived: Instant, now: Option<Time>) -> Self::Call;
     fn answer(&self, call: Self::Call) -> impl Future<Output = Response<Self::Body>> + Send;
     /// Returns the answer to a call whose handler panicked.
     fn failure() -> Response<Self::Body>;
-    /// Returns the time at which all calls of the next batch are decided, or `None` if each call has a time of its own.
+    /// Returns the time `now` with which all calls of the next batch are decided, or `None` if each call has a time of
+    /// its own.
     fn now(&self) -> Option<Time> {
         None
     }
@@ -220,8 +221,8 @@ where
         }
     }
 
-    /// Returns whether a request is in flight. A call that only waits until its client reads the answer does not count.
-    /// Otherwise a client that reads nothing could delay the end of the server.
+    /// Returns whether a request is in flight. A call that only waits until its client reads the answer does not count,
+    /// so that a client that reads nothing cannot delay the end of the server.
     fn is_busy(&self) -> bool {
         let stalled = self.activity.stalled.load(Ordering::Relaxed);
         self.runner.waiting() > stalled || !self.read.is_empty() && self.activity.unread.has_capacity()

@@ -39,16 +39,18 @@ const DISCARDED_AT_ONCE_BYTES: usize = 4 * 1024;
 pub(super) struct Transport<T> {
     inner: T,
     bytes: Arc<AtomicU64>,
-    /// Bytes that were read from the socket already. The next read returns them again.
+    /// Bytes that were read from the socket already, and that the next read returns again.
     again: Bytes,
     /// `None` until the server has shut down its side.
     ending: Option<Ending>,
 }
 
-/// How long the server still reads after it has shut down its side, and how many bytes it has discarded since then.
+/// The last part of a connection, after the server has shut down its side.
 #[derive(Debug)]
 struct Ending {
+    /// The end of [`CLOSE_TIMEOUT`], after which the server reads no more.
     timeout: Pin<Box<Sleep>>,
+    /// The bytes that were read and discarded since the server has shut down its side.
     bytes: usize,
 }
 
@@ -143,8 +145,8 @@ impl Body for StreamBody {
         if !self.data_ended {
             if let Some(data) = ready!(self.stream.poll_data(cx)) {
                 let data = data?;
-                // The code that reads this body bounds how much of it is in memory. Therefore the client is allowed to send one more
-                // byte for each byte that was read.
+                // The code that reads this body bounds how much of it is in memory. Therefore the client is allowed to
+                // send one more byte for each byte that was read.
                 self.stream.flow_control().release_capacity(data.len())?;
                 return Poll::Ready(Some(Ok(Frame::data(data))));
             }
@@ -241,8 +243,9 @@ where
 
 /// The body of an answer that can wait for its next frame, such as a stream of events.
 ///
-/// While it waits, the server has nothing to send, so the connection counts as busy and not as idle. If the client reads nothing,
-/// the connection asks for no further frame. Then the body does not wait, and the connection is closed as idle.
+/// While the body waits, the server has nothing to send, so the connection counts as busy and not as idle. If the
+/// client reads nothing, the connection asks the body for no further frame. Then the body does not wait, and the
+/// connection is closed as idle.
 #[derive(Default)]
 pub(super) struct WaitingBody<B> {
     inner: B,

@@ -36,6 +36,6 @@ pub struct Limits {
     pub idle: Duration,
     /// The header of a request must arrive within this time. The body has the same time again.
     pub receive: Duration,
-    /// After the begin of a drain, the requests in flight must end within this time.
+    /// After a drain begins, the requests in flight must end within this time.
     pub drain: Duration,
 }

@@ -22,7 +22,8 @@ pub(super) async fn serve(accepted: Accepted, context: Context) {
     let Accepted { socket, peer, app, permit } = accepted;
     let closed = match socket {
         Socket::Tcp(stream) => {
-            // Answers are small and should be sent at once. If the system refuses this option, answers are only slower.
+            // Answers are small and should be sent at once (TCP_NODELAY). If the system refuses this option, answers
+            // are only slower.
             let _ = stream.set_nodelay(true);
             match tokio::net::TcpStream::from_std(stream) {
                 Ok(stream) => serve_stream(stream, peer, &app, &context).await,

@@ -25,8 +25,8 @@ const OWN_BYTES: usize = 32 << 10;
 /// A connection takes bytes from the pool in blocks of this size. It keeps a block for a while, because all cores share
 /// the counter of the pool, and each access to this counter is slow.
 const BLOCK_BYTES: usize = 64 << 10;
-/// After an answer of more bytes than this, the connection returns its unused blocks at once. Otherwise the unused
-/// blocks of many connections would use up the pool.
+/// After an answer of more bytes than this, the connection returns its unused blocks at once, so that the unused blocks
+/// of many connections do not use up the pool.
 pub(super) const LONG_BYTES: usize = 8 << 10;
 /// Each call reserves this much for its answer, so that a short answer always fits.
 pub(super) const SHORT_BYTES: usize = 512;

@@ -28,7 +28,7 @@ impl SettingError {
     }
 }
 
-/// Where a setting was location: a file, a flag or a variable.
+/// Where a setting was found: in a file, in a flag or in a variable.
 #[derive(Debug, Clone)]
 pub(super) struct Location {
     source: Source,

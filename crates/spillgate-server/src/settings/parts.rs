@@ -1,6 +1,6 @@
 //! What each part of the server gets from the settings.
 //!
-//! The parts do not know the settings file. They have options of their own, which are made here.
+//! Each part has options of its own, so that it does not depend on the settings file. This module makes these options.
 
 use crate::listener;
 use spillgate_http::HttpOptions;

@@ -99,7 +99,8 @@ impl<'v> Value<'v> {
     pub(super) fn log_filter(&self) -> Read<String> {
         const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
         let text = self.text()?;
-        // Each part must end with a level. Otherwise the filter would accept a mistyped level as the name of a module.
+        // Each part must end with a level. Without this check, the filter would take a mistyped level for the name of a
+        // module.
         let is_level = |part: &str| LEVELS.contains(&part.rsplit('=').next().unwrap_or_default().trim());
         let parsed = tracing_subscriber::EnvFilter::builder().parse(text);
         if text.split(',').all(is_level) && parsed.is_ok() {
@@ -201,7 +202,6 @@ impl<'v> Value<'v> {
         self.duration_within(least..=YEAR)
     }
 
-    /// Reads a duration within a range.
     pub(super) fn duration_within(&self, range: RangeInclusive<Duration>) -> Read<Duration> {
         let text = self.text()?;
         match duration(text) {

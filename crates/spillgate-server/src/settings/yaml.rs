@@ -22,7 +22,8 @@ const ADVICE: Advice = Advice {
     size: "write fewer and shorter values",
 };
 
-/// Reads the only document of a text. All keys are words, and no map has a key twice. An empty text gives [`Value::Null`].
+/// Reads the only document of a text. All keys are words, and no map has a key twice. An empty text gives
+/// [`Value::Null`].
 pub(super) fn parse(source: &Source) -> Result<Node, Diagnostic> {
     // The lines around the error are not shown, because they can contain a password.
     let root = yaml::parse(source, &ADVICE).map_err(Diagnostic::without_lines)?;
@@ -60,8 +61,8 @@ pub(super) fn node(value: Value, span: Range<usize>) -> Node {
     Node { at: At { start: span.start, len: span.len(), ..At::TOP }, end: span.end, value }
 }
 
-/// Returns the text of a single value, as it was written. A value that is missing is an empty text, and a list or a map is
-/// `None`.
+/// Returns the text of a single value, as it was written. A value that is missing is an empty text, and a list or a map
+/// is `None`.
 pub(super) fn single(node: &Node) -> Option<&str> {
     match &node.value {
         Value::Null => Some(""),

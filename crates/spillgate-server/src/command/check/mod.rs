@@ -1,6 +1,6 @@
-//! `spillgate check`: decides requests by rules and explains the decisions. It needs no server. The counts are either in
-//! memory (with a virtual clock) or in a shared store. A question is a request together with the
-//! time at which it is asked.
+//! `spillgate check`: decides requests by rules and explains the decisions. It needs no server. The counts are either
+//! in memory (with a virtual clock) or in a shared store. A question is a request together with the time at which it is
+//! asked.
 //!
 //! The command uses the same service code as the server, so that both give the same answers.
 
@@ -92,7 +92,7 @@ fn in_store(check: &Check, settings: &Settings, terminal: &mut Terminal) -> Resu
     Ok(code)
 }
 
-/// Makes a limiter for a few questions. The store has longer to answer than on a server, because no client waits.
+/// Makes a limiter for a few questions. The store has more time to answer than on a server, because no client waits.
 fn shared_limiter(settings: &Settings) -> Result<Limiter<Backend>, Problem> {
     let mut settings = settings.clone();
     settings.store.deny_cache = 0;
@@ -108,8 +108,8 @@ fn service<C: Clock>(settings: &Settings, limiter: Limiter<Backend, C>) -> Resul
     Ok(Service::new(rules, limiter, options, Arc::new(Metrics::new())))
 }
 
-/// Asks the questions and prints the answers. `set` sets the virtual clock to a time since its start. `settings` is `None`
-/// if the store is memory.
+/// Asks the questions and prints the answers. `set` sets the virtual clock to a time since its start. `settings` is
+/// `None` if the store is memory.
 fn answer<C: Clock>(
     check: &Check,
     service: &Service<C>,

@@ -1,7 +1,7 @@
 //! Turns a report about a store into findings: what is good, what is worth knowing, and what to fix.
 //!
-//! `spillgate-redis` makes the report, which contains only facts. Other programs can use the report too, and judge the facts
-//! in their own way.
+//! `spillgate-redis` makes the report, which contains only facts. Other programs can use the report too, and judge the
+//! facts in their own way.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::command::open::store;
 use crate::command::terminal::{Tone, count, duration};
 use crate::settings::Settings;
 
-/// The largest difference between the clock of the store and the clock of this machine that is not a fault. Limits use the
-/// clock of the store, but log lines and the fallback store use the clock of this machine.
+/// The largest difference between the clock of the store and the clock of this machine that is not a fault. Limits use
+/// the clock of the store, but log lines and the fallback store use the clock of this machine.
 const SKEW: Duration = Duration::from_millis(500);
 /// How to fix a URL that names a replica.
 const REPLICA_HELP: &str =
@@ -41,7 +41,7 @@ impl Grade {
         }
     }
 
-    /// Returns the value in JSON. Programs rely on it.
+    /// Returns the value in JSON. Programs rely on these values.
     pub(super) const fn in_json(self) -> &'static str {
         match self {
             Grade::Good => "ok",
@@ -62,7 +62,7 @@ impl Grade {
 /// The result of one check.
 #[derive(Debug)]
 pub(super) struct Finding {
-    /// The server of this finding, if the store is a cluster.
+    /// The address of the node that this finding is about, if the store is a cluster.
     pub(super) server: Option<String>,
     pub(super) what: &'static str,
     pub(super) grade: Grade,
@@ -90,7 +90,7 @@ impl Finding {
     }
 }
 
-/// Returns all findings about the store: first the cluster or the sentinels, then each server.
+/// Returns all findings about the store: first those of the cluster or the sentinels, then those of each node.
 pub(super) fn of(settings: &Settings, report: &Report) -> Vec<Finding> {
     let of_cluster = |it| cluster(it, &report.servers, &store::login_user(settings));
     let mut all: Vec<Finding> = report.cluster.iter().flat_map(of_cluster).collect();
@@ -294,7 +294,7 @@ fn rights(settings: &Settings, server: &ServerReport, in_cluster: bool) -> Findi
     Finding::new("rights", Grade::Fix, not_allowed(&server.forbidden), allowing(settings, &server.forbidden))
 }
 
-/// All requests are decided without these rights too. So a missing right is no fault.
+/// Without these rights, all requests are still decided. So a missing right is no fault.
 fn rights_of_lists(settings: &Settings, server: &ServerReport) -> Finding {
     let forbidden = &server.forbidden_of_lists;
     if forbidden.is_empty() {

@@ -1,7 +1,7 @@
 //! `spillgate doctor`: finds faults of a shared store and says how to fix them.
 //!
-//! A store can work now and lose counts later, because of eviction, a failover or a missing right. The doctor shows such
-//! faults before counts are lost.
+//! A store can work now and lose counts later, because of eviction, a failover or a missing right. The doctor shows
+//! such faults before counts are lost.
 
 mod findings;
 mod render;

@@ -57,8 +57,8 @@ impl Admin {
     }
 }
 
-/// Asks all servers `GET path`, a few at a time. `answered` gets each answer, in the order of the servers. While an answer is
-/// late, `waiting` is called again and again with the number of servers that have not answered.
+/// Asks all servers `GET path`, a few at a time. `answered` gets each answer, in the order of the servers. While an
+/// answer is late, `waiting` is called again and again with the number of servers that have not answered.
 pub(super) fn get_all(
     admins: &[Admin],
     (path, token): (&'static str, Option<&str>),
@@ -144,7 +144,7 @@ where
     let request = request.body(Empty::<Bytes>::new()).map_err(|error| broken(&error))?;
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| broken(&error))?;
-    // The runtime ends after the answer, and this task ends with it.
+    // After the answer the runtime ends, and this task with it.
     tokio::spawn(connection);
     let response = sender.send_request(request).await.map_err(|error| broken(&error))?;
     let status = response.status();
@@ -188,7 +188,7 @@ mod tests {
         let address = listener.local_addr().expect("the listener has an address").to_string();
         thread::spawn(move || {
             let (mut stream, _) = listener.accept().expect("a client connects");
-            // A client takes an answer that comes before its request for an error.
+            // If the answer came before the request, the client would report an error.
             let (mut request, mut chunk) = (Vec::new(), [0; 1024]);
             while !request.ends_with(b"\r\n\r\n") {
                 let length = stream.read(&mut chunk).expect("the client sends its request");

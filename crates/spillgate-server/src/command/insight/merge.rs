@@ -1,7 +1,7 @@
 //! The limits of several servers as one list.
 //!
-//! No server knows the others, so their readings are merged here. Two limits of one server are never merged, even if they look
-//! the same.
+//! No server knows the others, so their readings are merged here. Two limits of one server are never merged, even if
+//! they look the same.
 
 use std::collections::BTreeMap;
 
@@ -27,8 +27,8 @@ struct Answered {
 }
 
 impl Fleet {
-    /// Adds the answer of a server. If the same server has answered already, at another address, returns this address,
-    /// because a server counts only once.
+    /// Adds the answer of a server. A server counts only once. If it has answered already, at another address, this
+    /// answer is not added, and the function returns that address.
     pub(super) fn add(&mut self, admin: &Admin, page: Page) -> Result<(), String> {
         if let Some(same) = self.servers.iter().find(|server| server.id == page.server.id) {
             return Err(same.admin.clone());
@@ -42,7 +42,7 @@ impl Fleet {
                 Some(index) => {
                     let known = &mut self.limits[*index];
                     known.reading.merge(&limit.reading);
-                    // The rules file has a suggestion for one server. There is none for several servers together.
+                    // The suggested rules are those of one server, and do not fit several servers together.
                     known.suggested_rules = None;
                 }
                 None => {

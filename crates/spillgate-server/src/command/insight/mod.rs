@@ -1,6 +1,7 @@
 //! `spillgate insight`: shows what each limit does to its callers.
 //!
-//! The limits of several servers are shown as one. A server that does not answer is an error, but the others are still shown.
+//! The limits of several servers are shown as one. A server that does not answer is an error, but the others are still
+//! shown.
 
 mod fetch;
 mod merge;

@@ -1,6 +1,7 @@
 //! What a server says about its limits: the answer of `GET /insight?readings=true`.
 //!
-//! An answer came over the network, so it can have any text and any number. Its texts are cleaned before they are printed.
+//! An answer came over the network, so it can have any text and any number. Its texts are cleaned before they are
+//! printed.
 
 use serde::Deserialize;
 use spillgate::insight::Reading;
@@ -20,9 +21,9 @@ pub(super) struct Page {
 
 #[derive(Deserialize)]
 pub(super) struct Server {
-    /// A random number that each server process has.
+    /// A random number, different for each server process.
     pub(super) id: String,
-    /// The same on all servers that give the same hash to a caller.
+    /// A text that is the same on all servers that give the same hash to a caller.
     pub(super) key_check: String,
     pub(super) unwatched_limits: u64,
 }

@@ -72,7 +72,7 @@ pub(crate) fn verdict_name(verdict: Verdict, terminal: &Terminal) -> String {
     terminal.paint(tone, verdict.words())
 }
 
-/// Returns the line with the verdict and its reason. `passes` says that requests over the limit pass.
+/// Returns the line with the verdict and its reason. `passes` says whether requests over the limit pass.
 pub(crate) fn verdict(report: &Report, passes: bool, terminal: &Terminal) -> String {
     let condition = if passes { "if it refused: " } else { "" };
     format!("  {}: {condition}{}", verdict_name(report.verdict, terminal), clean(&report.reason))
@@ -92,7 +92,7 @@ pub(crate) fn figures(span: &SpanReport) -> impl Iterator<Item = String> {
     figures.into_iter().flatten()
 }
 
-/// Returns the lines with the callers that have the most units. `passes` says that requests over the limit pass.
+/// Returns the lines with the callers that have the most units. `passes` says whether requests over the limit pass.
 pub(crate) fn tops(report: &Report, passes: bool) -> impl Iterator<Item = String> {
     let refused = if passes { "most units over the limit" } else { "most refused units" };
     [top(refused, &report.top_refused), top("most allowed units", &report.top_allowed)].into_iter().flatten()
@@ -116,8 +116,8 @@ pub(crate) fn push_rules(text: &mut String, rules: &str) {
     rules.lines().for_each(|line| text.push_str(&format!("    {}\n", clean(line))));
 }
 
-/// Returns the counts of a span: `12,000 requests, 8.1 % refused; 340 callers, 12 refused; waits 1s, 4s, 5s`. `passes` says
-/// that requests over the limit pass.
+/// Returns the counts of a span: `12,000 requests, 8.1 % refused; 340 callers, 12 refused; waits 1s, 4s, 5s`. `passes`
+/// says whether requests over the limit pass.
 pub(crate) fn counts(span: &SpanReport, passes: bool) -> String {
     let refused = if passes { "over the limit" } else { "refused" };
     let percent = 100.0 * span.counts.refused_requests as f64 / span.counts.requests.max(1) as f64;
@@ -145,9 +145,9 @@ fn span_name(span: &SpanReport) -> String {
     format_duration(Duration::from_nanos(span.span_ns))
 }
 
-/// Returns how many of `all` callers are in `part`. If the sample has no such caller, there can still be a few. With a
-/// probability of 95 %, they are then at most three times as many as the callers for which one caller of the sample
-/// stands.
+/// Returns how many of `all` callers are in `part`. If no caller of the sample is in `part`, a few callers outside the
+/// sample can still be in it. Each caller of the sample stands for a number of callers. With a probability of 95 %, at
+/// most three times this number are in `part`.
 fn part(part: &Estimate, all: &Estimate) -> String {
     if part.value > 0.0 || all.relative_error == 0.0 {
         return estimate(part);

@@ -20,7 +20,7 @@ pub(crate) fn options(settings: &Settings) -> Result<MemoryOptions, Problem> {
         },
     };
     if let OnFull::Sketch { bytes } = memory.on_full {
-        // Without this check, the process would end if the operating system has less memory.
+        // Without this check, the process would end if the operating system does not have this memory.
         if !has_memory(bytes) {
             let message = format!("the operating system has no memory for a sketch of {}", format_bytes(bytes as u64));
             return Err(Problem::new(message, "lower `memory.sketch`, or give the server more memory"));

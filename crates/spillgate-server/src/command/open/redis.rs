@@ -1,6 +1,8 @@
-//! Redis or Valkey as a store of the service: the only file that knows both.
+//! Makes Redis or Valkey a store of the service: translates between the crate spillgate-redis and the traits of the
+//! service.
 //!
-//! Another kind of store gets such a file too: its type implements [`Store`], [`SharedStore`] and [`SharedLists`].
+//! Another kind of store would need a file like this one, with a type that implements [`Store`], [`SharedStore`] and
+//! [`SharedLists`].
 
 use std::future::Future;
 use std::time::Duration;
@@ -31,7 +33,7 @@ impl Redis {
     }
 }
 
-/// Adds to an error of Redis how to fix it. `is_secure` says whether the URL asks for TLS.
+/// Adds to an error of Redis a text that says how to fix the error. `is_secure` says whether the URL asks for TLS.
 pub(crate) fn explained(error: Error, is_secure: bool) -> SharedError {
     let (help, forbidden) = (help_to_connect(&error, is_secure), error.forbidden_command().map(str::to_owned));
     SharedError::new(error.into()).with_forbidden_command(forbidden).with_help(help)

@@ -27,8 +27,8 @@ pub(crate) fn check_for_server(settings: &Settings, rules: &Rules) -> Result<(),
     Problems::check(found)
 }
 
-/// Returns an error for each descriptor of forward-auth that matches no rule with a limit or with `unlimited: true`. Requests
-/// with such a descriptor would be allowed, and no log line would show this.
+/// Returns an error for each descriptor of forward-auth that matches no rule with a limit or with `unlimited: true`.
+/// Requests with such a descriptor would be allowed, and no log line would show this.
 fn unlimited_forward_auth(settings: &Settings, rules: &Rules) -> Vec<Problem> {
     let auth = &settings.forward_auth;
     let Some(domain) = &auth.domain else { return Vec::new() };
@@ -52,8 +52,8 @@ fn unlimited_forward_auth(settings: &Settings, rules: &Rules) -> Vec<Problem> {
     problem.collect()
 }
 
-/// Returns whether callers can take permits of the rule's concurrency limits without a way to release them. Only the HTTP API
-/// has a request that releases permits. gRPC and forward-auth requests only take them.
+/// Returns whether callers can take permits of the rule's concurrency limits without a way to release them. Only the
+/// HTTP API has a request that releases permits. gRPC and forward-auth requests only take them.
 pub(crate) fn unreleased(settings: &Settings, rule: &Rule) -> Unreleased {
     let auth = &settings.forward_auth;
     let by_forward_auth =
@@ -129,8 +129,8 @@ fn uncounted_by_server(settings: &Settings, rules: &Rules) -> Vec<Problem> {
     found
 }
 
-/// Returns notes if the store is memory, because the keys `on_store_failure` and `slot_by` of a limit have no effect there. Each
-/// of the two keys is reported once, at the first limit that sets it.
+/// Returns notes if the store is memory, because the options `on_store_failure` and `slot_by` of a limit have no effect
+/// there. Each of the two options is reported once, at the first limit that sets it.
 pub(crate) fn notes(settings: &Settings, rules: &Rules) -> Vec<String> {
     if settings.store.url != StoreUrl::Memory {
         return Vec::new();
@@ -171,7 +171,7 @@ fn sketches(settings: &Settings, rules: &Rules) -> Vec<Problem> {
 }
 
 /// Returns an error for a sketch that is too small for the share of one server. In the share of a token bucket, the
-/// time between two units is longer, so it can need a larger sketch than the whole limit.
+/// time between two units is longer than in the whole bucket, so the share can need a larger sketch.
 fn too_small(limit: &Limit, nodes: NonZeroU32) -> Option<Problem> {
     let share = limit.quota.share(nodes);
     let can = Sketch::highest_rate(&share, limit.sketch.as_ref()?.bytes);

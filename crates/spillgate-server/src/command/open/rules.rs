@@ -1,7 +1,7 @@
 //! Reads rules from the paths of files and folders.
 //!
-//! All commands use this code. So they report errors of rules files in the same way, and never show a line that contains a
-//! password.
+//! All commands use this code. So they report errors of rules files in the same way, and never show a line that
+//! contains a password.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -59,8 +59,8 @@ pub(crate) fn open_sketches(
     Ok(())
 }
 
-/// Returns the error without its lines if they contain a URL with a password. This happens if a user passes a settings file
-/// as a rules file by mistake.
+/// Returns the error without its lines if they contain a URL with a password. This happens if a user passes a settings
+/// file as a rules file by mistake.
 fn without_secrets(error: &Diagnostic) -> Diagnostic {
     let (error, lines) = (error.clone(), error.lines());
     if masked(&lines) == lines { error } else { error.without_lines() }

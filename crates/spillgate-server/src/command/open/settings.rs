@@ -60,7 +60,7 @@ fn settings_file(path: &Path) -> Result<SettingsFile, Problem> {
         };
         Problem::new(format!("the settings file {name} cannot be read: {error}"), help)
     };
-    // This is checked before the file is opened, because opening a pipe would wait for its writer.
+    // The kind of the file is checked before the file is opened, because opening a pipe would wait for its writer.
     if !fs::metadata(path).map_err(unread)?.is_file() {
         let help = "write the settings into a regular file";
         return Err(Problem::new(format!("the settings file {name} is not a regular file"), help));

@@ -17,7 +17,7 @@ use crate::settings::{Settings, StoreTls, StoreUrl};
 /// The key secret that is used if the settings name none. Everyone can know it, because it is in the source code.
 const PUBLIC_SECRET: [u8; 16] = *b"spillgate public";
 
-/// The largest certificate file that is read.
+/// The largest certificate file that is read, in bytes.
 const MAX_PEM_BYTES: u64 = 1 << 20;
 
 /// The note that `check` and `key` print if the settings name no key secret.
@@ -25,8 +25,8 @@ pub(crate) const NO_SECRET: &str = "note: keys are hashed without a secret, as o
                                     store.key_secret_file. If your servers have a key secret, or another value of \
                                     store.log or store.scripts, they use other keys";
 
-/// How long `check` and `doctor` wait for an answer of the store. No client waits for these commands, so this time can be
-/// long. The time to connect is the same as for the server, so that the doctor finds the same faults as the server.
+/// How long `check` and `doctor` wait for an answer of the store. No client waits for these commands, so this time can
+/// be long. The time to connect is the same as for the server, so that the doctor finds the same faults as the server.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Returns the error of a command that cannot reach the store, with help for the likely cause.

@@ -35,7 +35,7 @@ impl Unseen {
         }
     }
 
-    /// Looks at the fields of a line. `value` returns the value of the field with an index.
+    /// Looks at the fields of a line. `value` returns the value of the field with this index.
     #[inline]
     pub(super) fn look<'f>(&mut self, text: &[u8], value: impl Fn(usize) -> Option<&'f str>) {
         if !self.fields.is_empty() {
@@ -71,7 +71,7 @@ impl Unseen {
         }
     }
 
-    /// Returns the problem that no line has some field.
+    /// Returns a problem if no line has had some of the fields.
     pub(super) fn problem(&self, inputs: &Inputs) -> Option<Problem> {
         let names: Vec<_> =
             self.fields.iter().map(|index| format!("`{{{}}}`", inputs.templates.fields()[*index])).collect();

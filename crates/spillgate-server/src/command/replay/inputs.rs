@@ -22,7 +22,7 @@ const WATCHED: usize = 65_536;
 pub(super) struct NamedRules {
     pub(super) name: String,
     pub(super) rules: Rules,
-    /// The most callers that are counted one by one.
+    /// The maximum number of callers that are counted one by one.
     pub(super) callers: usize,
 }
 

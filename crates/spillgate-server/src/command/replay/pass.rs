@@ -146,7 +146,8 @@ fn samples(samples: &Samples<usize>, file_names: &[String], names: &Names) -> Sa
     samples
 }
 
-/// Returns the problem that no line has the form of the format. Probably the format is wrong, so the first lines are shown.
+/// Returns the problem that no line has the form of the format. Probably the format is wrong, so the first lines are
+/// shown.
 fn nothing_readable(inputs: &Inputs, counts: &LogCounts, file_names: &[String], names: &Names) -> Problem {
     if counts.unreadable.count == 0 {
         return Problem::new("the log has no lines", "check the files after --log");

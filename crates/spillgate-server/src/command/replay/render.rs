@@ -15,9 +15,9 @@ use spillgate_replay::utc;
 use crate::command::insight::render::{counts, figures, push_line, push_rules, title, verdict, verdict_name};
 use crate::command::terminal::{Terminal, Tone, clean, duration};
 
-/// The most refusals of each list that are printed. JSON and HTML have more.
+/// How many refusals of each list are printed, at most. JSON and HTML have more.
 const REFUSALS: usize = 3;
-/// The most callers of each list that are printed.
+/// How many callers of each list are printed, at most.
 const TOP: usize = 5;
 
 /// A text that grows by lines. On a terminal, no line is wider than the terminal.

@@ -1,6 +1,7 @@
-//! Ends the steps of the histories that the overview of the admin listener shows.
+//! The overview of the admin listener shows histories, which count in steps of [`HISTORY_STEP`]. The thread in this
+//! file ends each step.
 //!
-//! A step ends also when nobody looks. So an operator who opens the overview sees what happened before.
+//! A step ends even if nobody looks at the overview. So an operator who opens the overview sees what happened before.
 
 use std::io;
 use std::sync::Arc;

@@ -28,8 +28,8 @@ pub(super) fn start(settings: &Settings, colour: bool) {
     panic::set_hook(Box::new(log_panic));
 }
 
-/// Returns the filter of the log. If `level` is only the word `debug` or `trace`, this level applies to spillgate, but not
-/// to libraries, because they would write a line for each HTTP/2 frame.
+/// Returns the filter of the log. If `level` is only the word `debug` or `trace`, this level applies to spillgate, but
+/// not to libraries, because they would write a line for each HTTP/2 frame.
 ///
 /// The writes of operators are always logged, unless `level` names their target.
 fn filter(level: &str) -> String {

@@ -1,6 +1,7 @@
 //! `spillgate serve`: runs the server from its start to its end.
 //!
-//! The server checks everything before it serves the first request: settings, rules, secrets, the snapshot and all addresses.
+//! The server checks everything before it serves the first request: settings, rules, secrets, the snapshot and all
+//! addresses.
 
 mod banner;
 mod history;

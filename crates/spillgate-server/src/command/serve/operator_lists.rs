@@ -13,15 +13,15 @@ use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep};
 
 const REFRESH_EVERY: Duration = Duration::from_secs(1);
-/// The bounds for the time that the start of the server waits for the first reading. The server also has to connect to
-/// the store in this time.
+/// The bounds for how long the server waits, at its start, for the first reading of the lists. In this time, the server
+/// also has to connect to the store.
 const FIRST_WITHIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 /// While reading fails, the log has at most one line in this time.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
 /// Starts the thread, which ends with the process. With a shared store, this function returns when the lists were read,
 /// so that a blocked caller is refused from its first request on. But the server also starts without the store: this
-/// function waits only for `deadline`, the time that requests wait for the store, within the bounds of
+/// function waits at most for `deadline` (the time that requests wait for the store), limited to the bounds of
 /// [`FIRST_WITHIN`].
 pub(super) fn start(service: &Arc<Service>, deadline: Duration) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;

@@ -1,7 +1,7 @@
 //! Reads the rules again on SIGHUP. If one file has an error, all current rules stay in use.
 //!
-//! Reloads run in threads of their own, and reading has a time limit. A file on a disk that does not answer would
-//! otherwise block the signals, and the server could not be stopped.
+//! Reloads run in threads of their own, and reading has a time limit. So a file on a disk that does not answer cannot
+//! block the signals, and the server can still be stopped.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -44,7 +44,8 @@ impl Reloads {
         Ok(Reloads(request))
     }
 
-    /// Requests a reload and returns at once. If another reload already waits for its start, no further reload is needed.
+    /// Requests a reload and returns at once. If another reload already waits for its start, no further reload is
+    /// needed.
     pub(super) fn request(&self) {
         let _ = self.0.try_send(());
     }
@@ -143,8 +144,8 @@ impl Reloader {
     }
 }
 
-/// Reads files with a time limit. If a read takes longer than its limit, no other read begins until it has ended. So at
-/// most one thread is blocked, even if a read never ends.
+/// Reads files with a time limit. If a read takes longer than its limit, no other read begins until the late one has
+/// ended. So at most one thread is blocked, even if a read never ends.
 #[derive(Default)]
 struct Reader {
     /// The thread of the last read that took longer than its time limit.

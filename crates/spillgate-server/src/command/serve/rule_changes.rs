@@ -14,7 +14,8 @@ use crate::command::terminal::Problem;
 /// If a reload loses the counts of more rules than this, the log names only this many of them.
 const NAMED: usize = 10;
 
-/// The domain of a rule, and its keys and values. The text of the path is not enough: `a=b` can be a key with a value, or a key.
+/// The domain of a rule, and its keys and values. The text of the path is not enough: `a=b` can be a key with a value,
+/// or a key.
 #[derive(PartialEq, Eq, Hash)]
 pub(super) struct Place<'r>(&'r str, Vec<(&'r str, Option<&'r str>)>);
 

@@ -9,8 +9,8 @@ use spillgate_service::reloads::Lines;
 
 use super::rule_changes::{Place, lost_counts};
 
-/// Returns what has changed, one change in each line. Rules are compared by their domain and path. A rule or a limit that
-/// only moves to another line or file has not changed.
+/// Returns what has changed, one change in each line. Rules are compared by their domain and path. A rule or a limit
+/// that only moves to another line or file has not changed.
 pub(super) fn differences(before: &Rules, after: &Rules) -> Lines {
     let mut lines = Lines::default();
     domains(before, after, &mut lines);

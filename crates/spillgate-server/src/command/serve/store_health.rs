@@ -23,7 +23,7 @@ const PROBE_EVERY: Duration = Duration::from_millis(250);
 const RETRY_EVERY: Duration = Duration::from_millis(50);
 /// A probe waits at most this long for a connection, and then at most this long for an answer.
 const PROBE_WITHIN: Duration = Duration::from_millis(250);
-/// A store with N nodes counts as down after `FAILED_PROBES * N` failed probes in a row. One failed probe is not
+/// A store with `N` nodes counts as down after `FAILED_PROBES * N` failed probes in a row. One failed probe is not
 /// enough, because a short pause can cause it.
 const FAILED_PROBES: usize = 2;
 

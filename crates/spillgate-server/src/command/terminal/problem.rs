@@ -50,8 +50,8 @@ impl From<Problem> for Problems {
 pub(crate) struct Problem(Diagnostic);
 
 impl Problem {
-    /// Makes a problem. `help` says how to fix it. Passwords in URLs are masked in the message, and characters that a terminal
-    /// could obey get a visible form.
+    /// Makes a problem. `help` says how to fix it. Passwords in URLs are masked in the message, and characters that a
+    /// terminal could obey get a visible form.
     pub(crate) fn new(message: impl Into<String>, help: impl Into<String>) -> Problem {
         // By mistake, a user can write a URL with a password in the place of a path.
         let message = masked(&message.into());

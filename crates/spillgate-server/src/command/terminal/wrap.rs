@@ -2,14 +2,14 @@
 //!
 //! A terminal breaks a line in the middle of a word, and the rest of the line loses its indent.
 
-/// A narrower terminal breaks the lines itself.
+/// Lines are not broken to fewer columns than this. A narrower terminal breaks them again.
 const NARROWEST: usize = 20;
 
 /// Stands for the space between a number and its `%`, where no line is broken. Cleaned text does not contain it.
 const NO_BREAK: &str = "\u{a0}%";
 
-/// Returns the line with a line break before each word that would be beyond `width`. Further lines are indented by two more
-/// spaces than the line. Codes of colours take no width.
+/// Returns the line with a line break before each word that would be beyond `width`. Further lines are indented by two
+/// more spaces than the line. Codes of colours take no width.
 pub(crate) fn wrapped(line: &str, width: usize) -> String {
     let line = line.replace(" %", NO_BREAK);
     let indent = line.len() - line.trim_start_matches(' ').len();
