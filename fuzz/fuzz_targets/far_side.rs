@@ -1,5 +1,5 @@
-//! Gives a client random answers of the service that it calls. No answer may cause a panic, or pause the calls for
-//! longer than the bound.
+//! Gives a client of another service random answers of this service. No answer may cause a panic, or pause the calls
+//! for longer than the bound.
 #![no_main]
 
 use std::sync::LazyLock;

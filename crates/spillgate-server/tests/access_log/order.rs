@@ -80,14 +80,14 @@ fn lines_of_several_servers_are_merged() {
 
 #[test]
 fn one_line_with_a_wrong_time_makes_no_other_line_late() {
-    // The wrong time is a day later, or at the end of the month.
+    // The wrong time is more than a day, or 29 days, after all other times.
     for wrong in [86_400, 29 * 86_400] {
         for at in 0..5 {
             let mut all = vec![100, 101, 102, 103];
             all.insert(at, wrong + 7200);
             let (requests, counts) = seconds(&[lines(&all)], 60);
-            // No later line can confirm the time of the last line. It is believed only if it is at most a day after the
-            // time of the line before. The wrong times of this test are later than that.
+            // No later line can confirm the time of the last line. This time is believed only if it is at most a day
+            // after the time of the line before. The wrong times of this test are later than that.
             assert_eq!(times(&requests), [100, 101, 102, 103], "{at}");
             assert_eq!((counts.late.count, counts.unreadable.count), (0, 1), "{at}");
             let unreadable = &counts.unreadable.first[0];

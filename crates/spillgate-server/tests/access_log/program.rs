@@ -74,7 +74,7 @@ fn a_report_of_a_hostile_log_has_no_markup_of_it() {
     }
 }
 
-/// Replays a gzip file from standard input, which repeats `text`. Returns the highest memory of the program in MiB.
+/// Replays a gzip file that repeats `text`, from standard input. Returns the highest memory of the program in MiB.
 fn peak_mib(folder: &Folder, text: &[u8], times: usize) -> usize {
     let mut child = command(&folder.path("."))
         .args(REPLAY)

@@ -84,7 +84,8 @@ async fn draining_loses_no_request() {
                     while !stop.load(Ordering::Relaxed) {
                         match ask(&mut client, "api", &[descriptor(&[("user", "7")])]).await {
                             Ok(_) => answered.fetch_add(1, Ordering::Relaxed),
-                            // The server has not decided this request. It closes the connection and accepts no new one.
+                            // The server has not decided this request. The draining server closes the connection and
+                            // accepts no new one.
                             Err(_) => break,
                         };
                     }

@@ -10,7 +10,8 @@ use crate::metrics::traffic::{RULES, check, serve};
 
 const BUCKET: &str = "spillgate_decision_duration_seconds_bucket";
 
-/// Checks one histogram: buckets are cumulative, the last one is the count, and the sum fits the buckets. Returns the count.
+/// Checks one histogram: its buckets are cumulative, its last bucket equals its count, and its sum fits its buckets.
+/// Returns the count.
 fn count_of(page: &Page) -> u64 {
     let of_buckets = page.lines.iter().filter(|(name, ..)| name == BUCKET);
     let buckets: Vec<(f64, f64)> =
