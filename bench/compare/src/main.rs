@@ -57,7 +57,7 @@ struct Cli {
     /// The rules that refuse nearly all requests, for the scenario insight-refused
     #[arg(long, default_value = "rules-refusing.yaml")]
     refusing_rules: PathBuf,
-    /// The rules with sketches that spillgate serves in the scenario sketch. They are compared with the option --rules
+    /// The rules with sketches for the scenario sketch, which compares them with the rules of the option --rules
     #[arg(long, default_value = "rules-sketch.yaml")]
     sketch_rules: PathBuf,
     /// The number of rounds that are measured

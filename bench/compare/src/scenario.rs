@@ -25,7 +25,7 @@ pub(crate) enum Scenario {
     /// gRPC on many connections with two workers: spillgate that watches its callers against spillgate that does not. A
     /// million callers are allowed
     Insight,
-    /// The same with 1,000 callers, nearly all of whose requests are refused
+    /// Like the scenario insight, but with 1,000 callers, and nearly all requests are refused
     InsightRefused,
     /// gRPC on many connections with two workers, a million callers: spillgate with ten clients of its admin listener
     /// against spillgate without them. Both watch their callers

@@ -48,7 +48,7 @@ pub(crate) enum Case {
     SlidingWindowCounter,
     /// governor with its keyed DashMap, its default clock and String keys
     Governor,
-    /// The same with a clock that a thread advances
+    /// governor with its keyed DashMap, String keys and a clock that a thread advances
     GovernorUpkeep,
     /// A sketch of 64 MiB with token buckets
     Sketch,

@@ -110,8 +110,8 @@ fn a_pause_in_the_log_is_believed() {
 
 #[test]
 fn a_full_window_returns_its_earliest_lines() {
-    // All lines are within a minute, so only the bound of 64 MiB makes lines leave the window. The last line is late,
-    // because lines with a later time have already left the full window.
+    // A window has the lines that wait to be sorted. All lines are within a minute, so only the bound of 64 MiB makes
+    // lines leave the window. The last line is late, because lines with a later time have already left the full window.
     let long = line("a", 50).replace("GET /", &format!("GET /{}", "a".repeat(10_000)));
     let mut text = long.repeat(7000);
     text.push_str(&line("b", 40));

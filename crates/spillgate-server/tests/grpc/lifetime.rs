@@ -71,7 +71,7 @@ async fn an_idle_connection_is_closed_and_its_client_connects_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn draining_loses_no_request() {
     for round in 0..5 {
-        // No other program gets this port. So a connection to it fails when the server has ended.
+        // No other program gets this port. So after the server has ended, a connection to the port fails.
         let listen = Listen::Tcp(([127, 0, 0, 1], spillgate_testkit::free_port()).into());
         let mut server = TestServer::start_with(&[RULES], Setup { listen, ..Setup::default() });
         let (answered, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));

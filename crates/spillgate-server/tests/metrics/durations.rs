@@ -54,8 +54,8 @@ fn a_page_is_consistent_while_requests_are_decided() {
         ended.store(true, Ordering::Relaxed);
     });
     let page = Page::of(server.admin());
-    // Each of the 600 requests is measured with a chance of 1 in 16. The chance that none is measured is less than 1 in
-    // 10^15.
+    // The server measures each of the 600 requests with a chance of 1 in 16. The chance that it measures none of them
+    // is less than 1 in 10^15.
     assert!((1..600).contains(&count_of(&page)), "{}", page.text);
     assert_eq!(page.sum("spillgate_limit_hits_total", &[("limit", "daily"), ("outcome", "allowed")]), 600);
 }

@@ -1,4 +1,4 @@
-//! The callers of each limit over the whole log.
+//! Tests of the callers that a replay lists for each limit, over the whole log.
 
 use std::collections::BTreeMap;
 
