@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks that each feature of each library builds alone. `scripts/features.sh all` also builds the crates that have no
-# features, each alone. Also checks that the crate `spillgate` without features, together with all crates that it depends
-# on, has at most as many crates as the variable `most` says.
+# features, each alone. Also checks that a program that depends on `spillgate` without features gets at most `$most`
+# crates, `spillgate` included.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -7,7 +7,7 @@
 #                     under target/venv
 #   npm packages      tools that look at a page in the browser, under target/browser
 #
-# It also takes promtool, the checker of Prometheus, out of its Debian package, as target/promtool.
+# The script also takes promtool, the checker of Prometheus, out of its Debian package, as target/promtool.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Shows how fast `spillgate replay` is and how much memory it needs, and that its answers and its insight are those of a server.
-# Prints markdown for bench/results.
+# Shows how fast `spillgate replay` is and how much memory it needs. Also checks that a replay gives the same answers
+# and the same insight as a server. Prints markdown for bench/results.
 #
-# The log is real: nine days of nginx of a public data server, from the Python package erddaplogs 0.1.4 (MIT licence). Its
-# authors replaced the addresses of the clients. The log is repeated with later times, until it has a million lines and ten
-# million. REPLAY_LOG=FILE takes another log in the format combined. The last comparison needs about 8 GiB of memory, because it
-# keeps all answers, and some minutes.
+# The log is real: nine days of nginx of a public data server, from the Python package erddaplogs 0.1.4 (MIT licence).
+# Its authors replaced the addresses of the clients. The log is repeated with later times, until it has a million lines
+# and ten million. REPLAY_LOG=FILE takes another log in the format combined. The last comparison takes some minutes, and
+# needs about 8 GiB of memory, because it keeps all answers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

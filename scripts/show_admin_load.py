@@ -1,8 +1,8 @@
 """Measures how long decisions take at a steady rate, in three cases.
 
-In the first case, nothing else runs. In the second case, a client scrapes metrics in a loop. In the third case, other processes
-use as much CPU time as scraping. If decisions take longer in the second case than in the third case, the used CPU time cannot be the
-reason.
+In the first case, nothing else runs. In the second case, a client scrapes metrics in a loop. In the third case, nothing scrapes,
+but other processes use as much CPU time as scraping uses. So if decisions take longer in the second case than in the third case,
+the reason is another one than the used CPU time.
 """
 
 import json

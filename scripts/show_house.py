@@ -37,7 +37,7 @@ def shipped(folder):
 
 
 def groups_in_cycles(edges):
-    """Returns the groups of nodes that reach each other."""
+    """Returns the groups of folders that import each other, directly or through others. `edges` has the direct imports."""
     reached = {}
     for start in edges:
         seen, open_ = set(), [start]

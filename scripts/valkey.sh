@@ -15,7 +15,7 @@ for version in "${versions[@]}"; do
   reported=$("$server" --version)
   [[ $reported == "Valkey server v=$version."* ]] || { echo "$server is not Valkey $version but $reported" >&2; exit 1; }
   echo "== $reported"
-  # These builds have no TLS. TLS is tested with Redis, and our code for TLS does not depend on the server.
+  # These builds of Valkey have no TLS. TLS is tested with Redis, and our code for TLS does not depend on the server.
   REDIS_SERVER="$server" DIFFERENTIAL_DECISIONS="${DIFFERENTIAL_DECISIONS:-10000}" \
     scripts/nextest.sh "$@" \
     -E 'package(spillgate-redis) and kind(test) and not test(/with_certificates/) and not test(/urls::a_certificate/)'

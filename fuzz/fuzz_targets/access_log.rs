@@ -1,7 +1,7 @@
 //! Reads any bytes as two files of an access log. The first byte chooses the format, and a byte 0xff ends the first file.
 //!
-//! The values of a request are text, the times of the requests never go back, and every line is a request or unreadable. The
-//! files can be compressed, so the decompression is fuzzed too.
+//! The values of a request must be text, the times of the requests must never go back, and every line must be a request
+//! or unreadable. The files can be compressed, so the decompression is fuzzed too.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Gives a client random answers of the service that it calls. No answer may cause a panic, or pause the calls for
-//! longer than the bound.
+//! Gives a client of another service random answers of this service. No answer may cause a panic, or pause the calls
+//! for longer than the bound.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -43,7 +43,7 @@ fuzz_target!(|answers: Vec<Answer>| {
     let limiter = Limiter::with_clock(MemoryStore::new(MemoryOptions::default()), clock.clone());
     let bound = Duration::from_secs(60);
     let api = FarSide::new(limiter, &Quota::per_second(1_000).constant()).longest_pause(bound);
-    // At its slowest pace, the client makes a call every ten seconds.
+    // After a pause, the client can also have to wait for its slowest pace, a call every ten seconds.
     let longest = bound + Duration::from_secs(12);
     RUNTIME.block_on(async {
         for answer in answers.iter().take(8) {

@@ -1,7 +1,7 @@
-//! Sends any bytes to the HTTP paths that decide requests, and to the paths that release or renew permits. The bytes are
-//! the body of a request, or the values of its header fields.
+//! Sends any bytes to the paths of the HTTP listener that accept POST, as the body of a request, and to
+//! `/v1/forward-auth`, as the values of header fields.
 //!
-//! The status of the answer must be below 500. Otherwise a client could cause an error of the server.
+//! The status of the answer must be below 500, because a client must not be able to cause an error of the server.
 
 #![no_main]
 

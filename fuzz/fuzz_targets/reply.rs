@@ -2,7 +2,7 @@
 //!
 //! For each reply, our parser must return an error, or the same value as the parser of the client library (the crate
 //! redis). Our parser also finds where a reply ends. It must not accept a part of a reply as a whole reply, and the end
-//! must not be behind the last byte.
+//! must not be after the last byte.
 
 #![no_main]
 

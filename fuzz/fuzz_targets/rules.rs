@@ -61,7 +61,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// Loaded alone, the text of a rule must give the same rule.
+/// The text of a rule, loaded alone, must give the same rule.
 fn check_written(rules: &Rules) {
     for rule in rules.rules().take(20) {
         let written = rules.written(rule);

@@ -1,20 +1,19 @@
 //! Clients that do not allocate memory for a request or its answer.
 //!
-//! The client and the server run in one process. If the client allocated memory, this would be counted as an allocation
-//! of the server. The client allocates only if it has to acknowledge a SETTINGS or PING frame. A server sends these
-//! frames when a connection begins, or when it is idle, and not with each answer.
+//! The client and the server run in one process, so an allocation of the client would be counted as an allocation of
+//! the server. The client allocates only if it has to acknowledge a SETTINGS or PING frame. A server sends these frames
+//! when a connection begins, or when the connection is idle, and not with each answer.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-/// Connects to a server. Small writes are sent without delay.
+/// Connects to a server. The connection sends small writes without delay.
 pub(crate) fn connect(server: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(server).expect("the server listens");
     stream.set_nodelay(true).expect("the option is supported");
     stream
 }
 
-/// Returns the bytes of an HTTP/1.1 request.
 pub(crate) fn http_request(method: &str, path: &str, body: &str) -> Vec<u8> {
     let length = body.len();
     format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}")
@@ -56,7 +55,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// A gRPC call over HTTP/2 that can be sent many times. Each time, it gets a new stream.
+/// A gRPC call over HTTP/2 that can be sent many times, each time on a new stream.
 pub(crate) struct Call {
     stream: TcpStream,
     /// The frames HEADERS and DATA. Before each call, the number of the new stream is written into both frames.
@@ -101,8 +100,8 @@ impl Call {
         loop {
             self.stream.read_exact(&mut frames[..9]).expect("the server answers");
             let [_, a, b, kind, flags, ..] = frames;
-            // The payload of a frame has at most 16 KiB, because the SETTINGS of this client do not raise this default.
-            // So the highest of the three bytes of the length is always 0.
+            // By default, the payload of a frame has at most 16 KiB, and this client does not raise the bound. So the
+            // highest of the three bytes of the length is always 0.
             let length = usize::from(u16::from_be_bytes([a, b]));
             let of_call = frames[5..9] == number;
             self.stream.read_exact(&mut frames[..length]).expect("the server answers");

@@ -33,7 +33,7 @@ const WARMUP: u32 = 500;
 /// The number of requests that are counted.
 const COUNTED: u32 = 2000;
 
-/// Returns how many allocations the whole process makes for one call of `request`, as the average of [`COUNTED`] calls.
+/// Returns the average number of allocations of the whole process for one call of `request`, over [`COUNTED`] calls.
 /// The code of `request` itself must not allocate, because its allocations would be counted too.
 pub(crate) fn each(mut request: impl FnMut()) -> f64 {
     (0..WARMUP).for_each(|_| request());

@@ -2,7 +2,7 @@
 //! use one connection that is kept open. The program prints markdown.
 //!
 //! For comparison, the program also counts the allocations of the servers `tonic` and `axum` of the folder
-//! `bench/limits`. These two servers send the same answers as spillgate, but they send them without deciding.
+//! `bench/limits`. These two servers send the same answers as spillgate, but without deciding.
 
 #[path = "../../limits/src/answer.rs"]
 #[allow(dead_code)]
@@ -166,7 +166,8 @@ fn of_library() -> Result<f64, Box<dyn Error>> {
     Ok(each(|| _ = black_box(limiter.take_now(&quota, ("bench", "user:7"), 1))))
 }
 
-/// Every second request has a new caller. Time passes, so that new minutes begin and old callers leave.
+/// Every other request has a new caller. The time advances by a second for each request, so that new minutes begin and
+/// old callers leave.
 fn of_insight() -> Result<f64, Box<dyn Error>> {
     let (limiter, quota) = (Limiter::new(MemoryStore::new(MemoryOptions::default())), Quota::per_minute(1).build()?);
     let start = limiter.now();

@@ -1,6 +1,5 @@
-//! Clients of the admin listener, as if operators had its pages open.
-//!
-//! Each client has an event stream, and reads the overview every ten seconds. Nothing else uses the admin listener.
+//! Clients of the admin listener, as if operators had its pages open: each client has an event stream, and reads the
+//! overview every ten seconds.
 
 use std::io::{self, Error, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -17,7 +16,8 @@ const OVERVIEW_EVERY: Duration = Duration::from_secs(10);
 pub(crate) struct AdminClients(Arc<Mutex<Option<String>>>);
 
 impl AdminClients {
-    /// Starts all clients. One client after the other reads the overview, so that it is read about once a second.
+    /// Starts all clients. The clients read the overview one after the other, so the server sends an overview about
+    /// once a second.
     pub(crate) fn start(admin: SocketAddr) -> AdminClients {
         let failure = Arc::new(Mutex::new(None));
         for client in 0..CLIENTS {
@@ -33,7 +33,7 @@ impl AdminClients {
         AdminClients(failure)
     }
 
-    /// Fails if a client has failed. Then the server had fewer clients than it should have.
+    /// Fails if a client has failed, because the server then had fewer clients than the scenario says.
     pub(crate) fn check(&self) -> Result<(), String> {
         let failure = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         failure.map_or(Ok(()), |failure| Err(format!("a client of the admin listener failed: {failure}")))
@@ -48,7 +48,7 @@ fn stream(admin: SocketAddr, client: u8) -> io::Result<()> {
     Err(Error::other("an event stream has ended"))
 }
 
-/// Reads the overview again and again.
+/// Reads the overview every [`OVERVIEW_EVERY`]. The clients begin at different times.
 fn overviews(admin: SocketAddr, client: u8) -> io::Result<()> {
     thread::sleep(OVERVIEW_EVERY * u32::from(client) / u32::from(CLIENTS));
     loop {
@@ -61,8 +61,8 @@ fn overviews(admin: SocketAddr, client: u8) -> io::Result<()> {
     }
 }
 
-/// Sends a request, and returns the connection if the answer has begun and is no error. Each client has an address of its own,
-/// because the server bounds the streams of one address.
+/// Sends a request, and returns the connection if the answer has begun and is no error. Each client has an address of
+/// its own, because the server bounds the number of streams from one address.
 fn open(admin: SocketAddr, client: u8, path: &str) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.bind(&SocketAddr::from((Ipv4Addr::new(127, 0, 1, client), 0)).into())?;

@@ -3,11 +3,11 @@
 //! Some of the other servers answer without a decision, so they show the highest speed of their protocol stack. The
 //! rest are rate limiters.
 //!
-//! All servers of a comparison run at the same time on one core, and the load generator runs on another core. In the
-//! scenario `scaling`, the servers and the load generator share both cores. The load generator sends requests to one
-//! server after the other. In each round, every server has one run, and the order is reversed after each round. So all
-//! servers suffer equally from other programs on the machine. A ratio is computed from two runs of the same round. On
-//! another machine the speeds differ, but the ratios are similar.
+//! All servers of a comparison are started first, and share one core. The load generator runs on another core, and
+//! sends requests to one server after the other. (In the scenario `scaling`, the servers and the load generator share
+//! both cores.) In each round, every server has one run, and the order is reversed after each round. So all servers
+//! suffer equally from other programs on the machine. A ratio is computed from two runs of the same round. On another
+//! machine the speeds differ, but the ratios are similar.
 
 mod admin;
 mod measure;
@@ -57,7 +57,7 @@ struct Cli {
     /// The rules that refuse nearly all requests, for the scenario insight-refused
     #[arg(long, default_value = "rules-refusing.yaml")]
     refusing_rules: PathBuf,
-    /// The rules with sketches that spillgate serves in the scenario sketch. They are compared with the option --rules
+    /// The rules with sketches for the scenario sketch, which compares them with the rules of the option --rules
     #[arg(long, default_value = "rules-sketch.yaml")]
     sketch_rules: PathBuf,
     /// The number of rounds that are measured

@@ -28,7 +28,7 @@ pub(crate) struct Run {
     decisions: f64,
 }
 
-/// What Redis counted for each decision of a server.
+/// What Redis counted for the decisions of a server. Each figure is an average for one decision.
 pub(crate) struct Asked {
     pub(crate) scripts: f64,
     pub(crate) bytes_in: f64,
@@ -120,8 +120,8 @@ fn load(cli: &Cli, scenario: Scenario, server: &Server, warmup: f64) -> Result<R
     }
     let report: Value = serde_json::from_slice(&output.stdout).map_err(|e| format!("loadgen's report: {e}"))?;
     let figure = |name: &str| report[name].as_f64().ok_or_else(|| format!("loadgen reported no {name}"));
-    // In all scenarios but one, the limit is so large that no request is refused. If the server refused a request or
-    // reported an error, the run did not measure what it should.
+    // Only the limit of the scenario `InsightRefused` refuses requests. In every other scenario, a run with a refusal
+    // did not measure what it should. The same is true of an error, in all scenarios.
     let refuses = scenario == Scenario::InsightRefused;
     if figure("errors")? > 0.0 || figure("denied")? > 0.0 && !refuses {
         return Err(format!("{} did not allow every request: {report}", server.process.name));

@@ -1,18 +1,18 @@
 //! Checks whether a server needs more CPU time for a decision than at an earlier commit.
 //!
-//! A single ratio varies from run to run. So this check uses the interval of the median of many rounds.
+//! A single ratio varies from run to run. So this check uses a confidence interval: of the median over many rounds.
 
 use kit::median_interval;
 
 use crate::Cli;
 use crate::measure::{Comparison, Run};
 
-/// The ratio is CPU time at the base commit divided by CPU time now. A ratio below this number is a regression.
+/// The ratio is CPU time at the base commit divided by CPU time now. A median below this number is a regression.
 pub(crate) const LEAST: f64 = 0.97;
-/// The smallest number of rounds. The interval of the median is too wide with fewer rounds.
+/// The smallest number of rounds. With fewer rounds, the interval of the median is too wide for a verdict.
 const ROUNDS_MIN: usize = 31;
-/// If the verdict is unclear after n rounds, more rounds follow, up to this many times n. Here n is the option
-/// `--repetitions`, or [`ROUNDS_MIN`] if that is larger.
+/// While the verdict is unclear, more rounds follow. Their total is at most this factor times the option
+/// `--repetitions`, or times [`ROUNDS_MIN`] if that is larger.
 const ROUNDS_FACTOR_MAX: usize = 5;
 
 /// The verdict of all rounds. It depends on the interval that contains the true median with a confidence of 95 %.
@@ -46,7 +46,7 @@ pub(crate) fn ratios(runs: &[Vec<Run>]) -> Vec<f64> {
     now.iter().zip(base).map(|(now, base)| base.server_cpu_us / now.server_cpu_us).collect()
 }
 
-/// Returns whether no further round is made.
+/// Returns whether the measurement can end after this number of rounds.
 pub(crate) fn enough(cli: &Cli, rounds: usize, runs: &[Vec<Run>]) -> bool {
     if cli.base.is_none() {
         return rounds >= cli.repetitions;

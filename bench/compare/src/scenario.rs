@@ -25,7 +25,7 @@ pub(crate) enum Scenario {
     /// gRPC on many connections with two workers: spillgate that watches its callers against spillgate that does not. A
     /// million callers are allowed
     Insight,
-    /// The same with 1,000 callers, nearly all of whose requests are refused
+    /// Like the scenario insight, but with 1,000 callers, and nearly all requests are refused
     InsightRefused,
     /// gRPC on many connections with two workers, a million callers: spillgate with ten clients of its admin listener
     /// against spillgate without them. Both watch their callers
@@ -96,8 +96,8 @@ impl Scenario {
         }
     }
 
-    /// Starts spillgate from the binary of one commit, without insight. Older commits have no insight, and its cost is
-    /// measured in scenarios of its own.
+    /// Starts spillgate from the binary of one commit, without insight. Older commits have no insight, and the
+    /// scenarios `Insight` and `InsightRefused` measure its cost.
     fn release(self, cli: &Cli, name: &str, program: &Path) -> Result<Server, String> {
         let settings: &[&str] = if knows_insight(program)? { &["--insight-max-callers", "off"] } else { &[] };
         match self {
@@ -155,7 +155,8 @@ impl Scenario {
         Ok(Server::start(&name, command, address, RLS)?.with(redis))
     }
 
-    /// Returns the smallest ratio to the server `other` that meets the target. `None` if there is no target.
+    /// Returns the target: the smallest ratio of decisions a second, of the first server to the server `other`. `None`
+    /// if there is no target.
     pub(crate) const fn target(self, other: usize) -> Option<f64> {
         match (self, other) {
             (Scenario::Shared, 1) => Some(4.0),

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-/// The counting allocator of a program.
 pub(crate) struct Counting;
 
 /// The number of bytes that are allocated now.

@@ -1,7 +1,6 @@
-//! Compares the batch call with the single call, on the same keys of the same store.
+//! Compares the call for a batch of keys with the call for a single key, on the same keys of the same store.
 //!
-//! A batch call fetches the memory of several keys at the same time. This program shows how much faster a batch call is
-//! than single calls.
+//! A batch call fetches the memory of several keys at the same time, so it should be faster than single calls.
 
 use std::fmt::Write;
 
@@ -65,7 +64,7 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
     Ok(report(options, &sizes, &costs))
 }
 
-/// Decides once for each key.
+/// Decides once for each key, so that the store has all keys before the measurement.
 fn decide_once_each(subject: &Spillgate, count: u32) {
     const CHUNK: u32 = 10_000;
     let mut chunk = Keys::with_capacity(CHUNK as usize);

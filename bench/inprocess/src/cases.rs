@@ -1,6 +1,7 @@
 //! The limiters that are measured. Each limiter is called as in a real program.
 //!
-//! A comparison is fair only if every limiter gets the same keys and each answer is used.
+//! A comparison is fair only if every limiter gets the same keys, and if each answer is used: the compiler could leave
+//! out a decision that nobody uses.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -29,7 +30,6 @@ const PINGORA_HASHES: usize = 4;
 /// pingora has one table of counters for the current interval, and one for the interval before it.
 const PINGORA_TABLES: usize = 2;
 
-/// Whether the limit allows every request, or only the first request of each key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Width {
     /// Every request is allowed.
@@ -48,11 +48,11 @@ pub(crate) enum Case {
     SlidingWindowCounter,
     /// governor with its keyed DashMap, its default clock and String keys
     Governor,
-    /// The same with a clock that a thread advances
+    /// governor with its keyed DashMap, String keys and a clock that a thread advances
     GovernorUpkeep,
-    /// A sketch of buckets of 64 MiB
+    /// A sketch of 64 MiB with token buckets
     Sketch,
-    /// A sketch of windows of 64 MiB
+    /// A sketch of 64 MiB with sliding windows
     SketchWindows,
     /// pingora's `Rate` with 64 MiB of counters: it counts, and has no limit
     PingoraRate,

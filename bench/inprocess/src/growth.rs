@@ -17,8 +17,7 @@ use kit::thread_cpu_ns;
 
 /// The time after which the state of a key expires.
 const LIFE: Duration = Duration::from_secs(3600);
-/// The number of batches during which [`LIFE`] passes. A key that has no request during these batches has expired after
-/// them.
+/// The clock advances by [`LIFE`] during this many batches. A key without a request during this time has then expired.
 const LIFE_BATCHES: u32 = 50;
 /// The number of keys that have requests all the time.
 const HOT_KEYS: u32 = 10_000;

@@ -1,6 +1,6 @@
 //! Keys of 16 bytes, made before the measurement starts.
 //!
-//! Making a key costs as much as a decision, so it must not be a part of the measurement.
+//! Making a key costs as much as a decision, so the measurement must not include it.
 
 use std::io::Write;
 
@@ -13,8 +13,8 @@ fn key_of(index: u32, text: &mut [u8; KEY_BYTES]) -> &str {
     std::str::from_utf8(text).unwrap_or_default()
 }
 
-/// Keys in one buffer, in the order in which they are used. So the next key is usually in the processor's cache, like
-/// the key of a request that has just arrived.
+/// Keys in one buffer, in the order in which they are used. The next key is therefore usually in the processor's cache,
+/// like the key of a request that has just arrived.
 pub(crate) struct Keys(Vec<u8>);
 
 impl Keys {
@@ -28,7 +28,7 @@ impl Keys {
         Keys(Vec::with_capacity(keys * KEY_BYTES))
     }
 
-    /// Replaces all keys. Allocates nothing if there are not more new keys than old keys.
+    /// Replaces all keys. Allocates nothing if the buffer has capacity for the new keys.
     pub(crate) fn fill(&mut self, sequence: impl IntoIterator<Item = u32>) {
         self.0.clear();
         let mut text = [0; KEY_BYTES];

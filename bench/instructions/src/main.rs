@@ -1,11 +1,11 @@
-//! Makes one kind of decision COUNT times, so that valgrind can count its instructions: `instructions CASE COUNT`.
+//! Makes decisions of one kind COUNT times, so that valgrind can count their instructions: `instructions CASE COUNT`.
 //!
-//! Call the program twice, first with a small COUNT and then with a larger COUNT. The difference between the two numbers
-//! of instructions is what the additional decisions need. Times vary too much on a busy machine to show a small regression, but the number
-//! of instructions hardly varies. Without arguments, the program prints the cases.
+//! Call the program twice, first with a small COUNT and then with a larger COUNT. The difference between the two
+//! numbers of instructions is what the additional decisions need. Times vary too much on a busy machine to show a small
+//! regression, but the number of instructions hardly varies. Without arguments, the program prints the cases.
 //!
-//! `scripts/show-no-regression.sh` compares the results with those of the same program at an earlier commit. So a case
-//! must always make the same decisions as long as it has the same name.
+//! `scripts/show-no-regression.sh` compares the results with those of the same program at an earlier commit. So as long
+//! as a case has the same name, it must make the same decisions.
 
 use std::error::Error;
 use std::future::Future;
@@ -49,8 +49,8 @@ descriptors:
 
 /// A clock that advances by a microsecond at each reading.
 ///
-/// The system's clock calibrates itself when it starts, and sometimes reads the wall clock. How many instructions it
-/// needs for this depends on how busy the machine is.
+/// The system's clock calibrates itself when it starts, and sometimes reads the wall clock. The number of instructions
+/// for this work depends on how busy the machine is.
 #[derive(Default)]
 struct Ticks(AtomicU64);
 
@@ -119,9 +119,11 @@ fn of_service(request: &str, count: usize) -> Outcome {
         other => return Err(format!("there is no case {other}").into()),
     };
     // A decision also checks whether it has to write a log line. So the program sets the usual log level of a server.
-    // To log each unmatched descriptor one time only, the service looks up whether the descriptor was logged before. It
-    // makes at most a thousand such lookups in each second of its clock, and this clock counts a microsecond for each
-    // reading. So all decisions fall into one second, and a COUNT above a thousand makes exactly a thousand lookups.
+    //
+    // To log each unmatched descriptor only once, the service looks up whether the descriptor was logged before. The
+    // service makes at most a thousand such lookups in each second of its clock. This clock advances by a microsecond
+    // for each reading, so all decisions of a run fall into one second. With a COUNT above a thousand, a run makes
+    // exactly a thousand lookups.
     tracing_subscriber::fmt().with_max_level(LevelFilter::INFO).with_writer(io::sink).init();
     let rules = Rules::parse(&[RulesFile { name: "rules.yaml".into(), text: RULES.into() }])?;
     let store = Backend::Memory(MemoryStore::new(MemoryOptions::default()));
@@ -138,8 +140,8 @@ fn of_service(request: &str, count: usize) -> Outcome {
     })
 }
 
-/// Decides once for every key. Then makes `count` decisions. If `allowed` is true, all of these decisions must allow the
-/// request. If it is false, all must refuse it.
+/// Decides once for every key, and then makes `count` decisions. All of these decisions must allow the request if
+/// `allowed` is true, and refuse it if `allowed` is false.
 fn each(allowed: bool, count: usize, mut decide: impl FnMut(&str) -> Outcome<bool>) -> Outcome {
     let keys: Vec<String> = (0..KEYS).map(|key| format!("user:{key}")).collect();
     for key in &keys {

@@ -1,11 +1,11 @@
 //! Random sequences of key numbers, uniform or by a Zipf distribution. The same seed gives the same sequence.
 //!
-//! Every limiter must get the same keys in the same order. Otherwise their times could not be compared.
+//! Every limiter must get the same keys in the same order. Otherwise the times of two limiters could not be compared.
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
 /// Draws `length` numbers below `count`. With an exponent of 0, all numbers are equally likely. Otherwise the number
-/// `n - 1` has the weight `n^-exponent`, and the numbers are drawn by inverse transform over the exact cumulative
+/// `i` has the weight `(i + 1)^-exponent`. The numbers are drawn by inverse transform over the exact cumulative
 /// weights.
 pub fn draw(count: u32, exponent: f64, seed: u64, length: usize) -> Vec<u32> {
     let count = count.max(1);

@@ -1,7 +1,7 @@
-//! A server that is measured. The server runs on cores of its own. It is killed when the measurement ends, even after
-//! an error.
+//! Starts the servers that are measured, each on cores of its own.
 //!
-//! A server that is left running would use the processor during the next measurement.
+//! A server that is left running would use the processor during the next measurement. So a server is killed when its
+//! measurement ends, even after an error.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// The maximum time from the start of a server until it accepts connections.
 const START: Duration = Duration::from_secs(20);
 
-/// A server process. It is killed on drop.
+/// A running server. Dropping this value kills it.
 pub struct Process {
     pub name: String,
     pub address: SocketAddr,
@@ -55,8 +55,8 @@ impl Process {
     }
 }
 
-/// Returns a command that runs only on these cores. `taskset` replaces itself by the command. So the process id belongs
-/// to the server, and not to `taskset`.
+/// Returns the start of a command, to which the caller adds a program and its arguments. The program then runs only on
+/// these cores. `taskset` executes the program in its own process, so the process id is that of the program.
 pub fn pinned(cores: &str) -> Command {
     let mut command = Command::new("taskset");
     command.arg("-c").arg(cores);

@@ -1,6 +1,6 @@
 //! A Redis server for a measurement. It counts commands and bytes.
 //!
-//! The counts of Redis are exact, and they do not depend on the speed of the machine.
+//! The counts of Redis are exact, and do not depend on the speed of the machine.
 
 use std::net::SocketAddr;
 
@@ -44,7 +44,6 @@ impl Redis {
         redis::Cmd::new().arg(words).query(&mut self.connection).map_err(|e| e.to_string())
     }
 
-    /// Whether the connection is open.
     pub fn is_connected(&self) -> bool {
         self.connection.is_open()
     }
@@ -97,7 +96,7 @@ fn connection(address: SocketAddr) -> Result<Connection, String> {
 /// counted.
 #[derive(Clone, Copy)]
 pub struct Counted {
-    /// The calls of scripts. A store decides by calling scripts.
+    /// Script calls. The store decides requests by calling scripts.
     pub scripts: u64,
     /// All commands, including the commands that scripts call.
     pub commands: u64,

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-/// The median of several numbers, and their range.
+/// The median of several numbers, with the smallest and the largest of them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     pub median: f64,
@@ -20,7 +20,7 @@ impl fmt::Display for Spread {
     }
 }
 
-/// Returns the median and the range of `figures`. If their number is even, the median is the mean of the two figures in
+/// Returns the median and the range of `figures`. For an even number of figures, the median is the mean of the two in
 /// the middle.
 pub fn spread(figures: impl IntoIterator<Item = f64>) -> Spread {
     let mut figures: Vec<f64> = figures.into_iter().collect();
@@ -33,8 +33,8 @@ pub fn spread(figures: impl IntoIterator<Item = f64>) -> Spread {
     Spread { median: f64::midpoint(figures[lower], figures[middle]), min, max }
 }
 
-/// Returns the smallest figure x such that at least this `share` of all figures is at most x. The figures must be
-/// `sorted`.
+/// Returns the quantile of `share`, for example the 99th percentile for 0.99. This is the smallest figure that is at
+/// least as large as the given share of the figures. The figures must be `sorted`.
 pub fn quantile(sorted: &[f64], share: f64) -> f64 {
     let rank = (sorted.len() as f64 * share).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
@@ -48,8 +48,8 @@ pub fn quantile(sorted: &[f64], share: f64) -> f64 {
 pub fn median_interval(figures: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
     let mut figures: Vec<f64> = figures.into_iter().collect();
     figures.sort_by(f64::total_cmp);
-    // The interval leaves out n figures at each end. n is the largest number with p(n) <= 2.5 %, where p(n) is the
-    // probability of at most n heads in `count` coin tosses.
+    // The interval leaves out `n` figures at each end. `n` is the largest number for which at most `n` heads in `count`
+    // coin tosses have a probability of at most 2.5 %.
     let (count, mut outside) = (figures.len(), 0);
     let mut chance = 0.5_f64.powi(i32::try_from(count).ok()?);
     let mut tail = chance;

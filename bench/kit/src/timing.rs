@@ -17,9 +17,9 @@ pub fn thread_cpu_ns() -> u64 {
 /// The time of one decision while several threads decide at the same time.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
-    /// t * n / d, where t is the wall time, n is the number of threads and d is the number of all decisions.
+    /// Wall time * number of threads / number of decisions of all threads.
     pub wall_ns: f64,
-    /// c / d, where c is the sum of the CPU times of all threads, and d is the number of all decisions.
+    /// CPU time of all threads / number of decisions of all threads.
     pub cpu_ns: f64,
 }
 

@@ -27,7 +27,7 @@ use tower::{Layer, Service};
 use tower_governor::GovernorLayer;
 use tower_governor::governor::GovernorConfigBuilder;
 
-/// Every request is allowed, because the burst is large. A used unit is free again after 86 s, so that the state of an
+/// Every request is allowed, because the burst is large. A used unit is free again after 86.4 s, so the state of an
 /// address does not expire between two requests.
 const QUOTA: Quota = Quota::per_day(1_000).burst(1_000_000).constant();
 const BURST: u32 = 1_000_000;
@@ -49,7 +49,7 @@ struct Options {
     repetitions: usize,
 }
 
-/// A service under test, for one thread.
+/// Sends the requests of one thread to a service. The second argument is the number of the thread.
 type Run = Box<dyn Fn(&Options, u32) -> usize + Sync>;
 
 fn main() -> ExitCode {

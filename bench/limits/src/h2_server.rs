@@ -1,5 +1,5 @@
-//! A gRPC server on the h2 crate alone. The server `tonic` also uses h2, and its additional time is the cost of tonic
-//! and hyper.
+//! A gRPC server on the h2 crate alone. The server `tonic` also uses h2. So the additional time of `tonic` is the cost
+//! of tonic and hyper.
 
 use bytes::Bytes;
 use h2::server::{Connection, SendResponse};
@@ -22,8 +22,7 @@ pub(crate) async fn serve_spawning(stream: TcpStream) {
     }
 }
 
-/// Answers each request at once, without reading its body. The body has usually arrived together with the request's
-/// head.
+/// Answers each request without reading its body. The body has usually arrived together with the request's head.
 pub(crate) async fn serve_inline(stream: TcpStream) {
     let Some(mut connection) = handshake(stream).await else { return };
     while let Some(Ok((request, respond))) = connection.accept().await {

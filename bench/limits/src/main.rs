@@ -4,12 +4,12 @@
 //! `tonic` and `axum` decode the same requests as spillgate, and send the same answers as spillgate sends for a rule
 //! that allows the request. So the difference between spillgate and these servers is the cost of the decision.
 //!
-//! `script` makes decisions too, on the Redis whose address is in the variable `REDIS`. `script` makes one script call
-//! for each descriptor of a request, and it sends only one call at a time on each connection. The variable
-//! `CONNECTIONS` sets the number of connections. `script` shows the speed of a server that is built in this simple way.
+//! `script` makes decisions, on the Redis whose address is in the variable `REDIS`. It makes one script call for each
+//! descriptor of a request, and sends only one call at a time on each connection. The variable `CONNECTIONS` sets the
+//! number of connections. `script` shows the speed of a server that is built in this simple way.
 //!
-//! With `RT=current`, a server runs on a single thread. Otherwise it uses tokio's default runtime. The servers whose
-//! names begin with `raw-` always run on a single thread, without a runtime.
+//! If the environment variable `RT` is `current`, a server runs on a single thread. If not, the server uses tokio's
+//! default runtime. The servers whose names begin with `raw-` always run on a single thread, without a runtime.
 
 mod answer;
 mod axum_server;

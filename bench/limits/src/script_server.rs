@@ -21,7 +21,7 @@ struct OneByOne {
     redis: String,
     /// The connections that no request uses now.
     idle: Mutex<Vec<TcpStream>>,
-    /// Has as many permits as there can be connections.
+    /// A request waits here while all connections are in use.
     turns: Semaphore,
 }
 

@@ -286,7 +286,8 @@ fn drive(load: &Load, thread: usize, make: &MakeProtocol, start: &Barrier) -> Re
         opened.push(Connection::open(load, window, make));
     }
     let keys = Keys::new(&load.key_prefix, load.keys, load.zipf, load.seed + thread as u64);
-    // A thread waits here even if it could not connect. Otherwise the other threads would wait for ever.
+    // A thread waits here even if it could not connect. The other threads would wait for ever for a thread that does
+    // not come.
     start.wait();
     Worker::start(load, thread, opened.into_iter().collect::<Result<_, _>>()?, keys)?.run()
 }

@@ -1,7 +1,5 @@
-//! Measures how many bytes a key needs in Redis, everything included.
-//!
-//! The program measures in two ways: by the growth of the server's memory, and by the command MEMORY USAGE for each
-//! key.
+//! Measures how many bytes a key needs in Redis, in two ways: by the growth of the server's memory, and by the command
+//! MEMORY USAGE for each key.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -31,7 +29,7 @@ const TASKS: u32 = 64;
 /// The maximum memory in bytes that Redis may use for a key whose state is not a log. Only a sliding window log has a
 /// log as its state.
 const SMALL_MAX: u64 = 180;
-/// The length in bytes of the name of each key.
+/// The length in bytes of each key's name in Redis.
 const NAME: usize = 29;
 /// The greatest length in bytes of a state that is not a log.
 const STATE_MAX: u64 = 20;

@@ -2,8 +2,8 @@
 //!
 //! The deny cache (the refusals that the library remembers) answers requests on the refused key. Redis answers requests
 //! on the allowed key. There are two comparisons. In the first, each request has one limit. In the second, each request
-//! also has a limit that all requests share. Another request takes from the shared limit before each refused request,
-//! so the state of this limit always changes.
+//! also has a limit that all requests share. In the second comparison, another request takes from the shared limit
+//! before each refused request, so the state of this limit always changes.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -36,7 +36,7 @@ pub(crate) struct Options {
 /// A refused request has to be at least this many times as fast as an allowed request.
 const RATIO_MIN: f64 = 20.0;
 /// How long the deny cache keeps a refusal. This time is longer than any run. By default, the cache asks Redis again
-/// after a second, and that call would be counted.
+/// after a second, and the program would count this call.
 const MAX_AGE: Duration = Duration::from_secs(3600);
 
 /// One run: a task that sends one request after the other.
@@ -88,7 +88,8 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
         allowed.runs.push(runtime.block_on(ask(&store, &mut redis, &[wide], allowed.requests, true))?);
         two.runs.push(runtime.block_on(ask(&store, &mut redis, &[wide, shared], two.requests, true))?);
         for hits in [&[narrow][..], &[narrow, shared][..]] {
-            // The first request fills the window. The second request is refused, and the deny cache keeps this refusal.
+            // The first request takes the only unit. The second request is refused, and the deny cache keeps this
+            // refusal.
             runtime.block_on(async {
                 decide(&store, hits).await?;
                 decide(&store, hits).await
@@ -191,8 +192,8 @@ async fn ask(
     Ok(Run { per_second, scripts, bytes: Some([bytes_in, bytes_out]) })
 }
 
-/// Measures the time of refused requests. Before each of them, an allowed request takes from the limit that both share.
-/// The time of the allowed requests is not counted.
+/// Measures the time of refused requests. Before each of them, an allowed request takes from the limit that both
+/// requests share. The time of the allowed requests is not counted.
 async fn ask_busy(
     store: &RedisStore,
     redis: &mut Redis,

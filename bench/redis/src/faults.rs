@@ -94,7 +94,7 @@ struct Round {
     asked: usize,
     p99_ms: f64,
     longest_ms: f64,
-    /// How long no server accepted a write.
+    /// The time during which no server accepted a write.
     away_ms: f64,
     /// The time from the first write that a server accepted again, until the store decided a request.
     recovery_ms: f64,
@@ -214,8 +214,8 @@ fn keys_of_the_first(quota: &Quota) -> impl Iterator<Item = u128> {
         .filter(|key| name(*key, quota).slot() < FIRST_END)
 }
 
-/// Causes the fault while the load runs, and returns the times of the fault. A server accepts writes if it accepts a
-/// write of the key `probe`.
+/// Causes the fault while the load runs, and returns the times of the fault. A server counts as accepting writes when
+/// it accepts a write of the key `probe`.
 fn happen(fleet: &mut Fleet, fault: Fault, core: u32, probe: &str) -> Result<Times, String> {
     thread::sleep(BEFORE);
     let away = Instant::now();
@@ -295,8 +295,8 @@ async fn ask(store: &RedisStore, key: u128, quota: &Quota, stop: &AtomicBool) ->
         let at = Instant::now();
         let decided = store.decide(Timing::BY_STORE, &hits, &mut [Decision::default()]).await.is_ok();
         all.push(Asked { at, took: at.elapsed(), decided });
-        // A request that fails is followed by the same pause as a request that succeeds. Otherwise, requests that fail
-        // at once would be sent more often, and would have more weight in the figures.
+        // A task pauses after a failed request as after a successful one. Without the pause, requests that fail at once
+        // would be sent more often, and would have more weight in the figures.
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     all

@@ -27,8 +27,8 @@ struct Cli {
 enum Command {
     /// Decisions per second by the library, compared with redis-benchmark that runs the same script
     Speed(speed::Options),
-    /// A hot key that the deny cache refuses, compared with a hot key that is allowed. The program fails if Redis is
-    /// asked about the refused key
+    /// A hot key that the deny cache refuses, compared with a hot key that is allowed. The program fails if Redis runs
+    /// a script for a refusal
     Cached(cached::Options),
     /// Redis's time for a request on a bucket that another quota has charged
     Quotas(quotas::Options),

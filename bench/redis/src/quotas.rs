@@ -1,8 +1,9 @@
-//! Measures Redis's time for a request on a bucket that another quota has charged.
+//! Measures Redis's time for a request on a bucket that another quota has charged, for example before a limit was
+//! changed.
 //!
 //! The store has a short script for the usual case, and a general script for all other cases. Two other times are
-//! measured for comparison. One is the time of a request under the quota that charged the bucket. The other is the time
-//! of a request for which only the general script is called.
+//! measured for comparison: the time of a request under the quota that charged the bucket, and the time of a request
+//! for which only the general script is called.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -90,8 +91,8 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
         for (case, (micros, calls)) in cases.iter().zip(&mut figures) {
             redis.reset_counts()?;
             for i in 0..options.questions {
-                // The requests go through all keys, again and again. Each time when all keys have had a request, the
-                // next quota of the case is used.
+                // The requests go through all keys again and again. After each pass through the keys, the next quota of
+                // the case is used.
                 let key = case.first_key + i as u128 % options.keys;
                 let quota = case.quotas[(round + i / options.keys as usize) % case.quotas.len()];
                 ask(&mut redis, key, quota, 1, case.allowed, case.general)?;

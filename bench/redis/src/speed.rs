@@ -127,8 +127,8 @@ fn round(
     })
 }
 
-/// Runs tasks on one thread. Each task sends one request after the other. Returns the number of decisions and the
-/// seconds.
+/// Runs tasks on one thread. Each task sends one request after the other. Returns the number of decisions, and the
+/// seconds that they took.
 fn library(
     options: &Options,
     redis: &Redis,

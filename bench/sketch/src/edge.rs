@@ -1,7 +1,8 @@
-//! What is admitted at the edge of two windows.
+//! Compares what three limiters admit around the end of a window.
 //!
-//! A well-known design has a Bloom filter and a Count-Min sketch for each window, and begins with empty ones when a window
-//! ends. So it forgets everything at this instant, and admits each key's whole limit again.
+//! One limiter has a well-known design: a Bloom filter and a Count-Min sketch for each window. When a window ends, this
+//! limiter begins with an empty filter and an empty sketch. So it forgets all requests at this instant, and admits each
+//! key's whole limit again.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -13,7 +14,7 @@ const SECOND: u64 = 1_000_000_000;
 const LIMIT: u64 = 100;
 const KEYS: u32 = 1_000;
 
-/// A limiter that is asked at virtual times.
+/// A limiter that decides at virtual times. `now` is in nanoseconds.
 trait Limiter {
     fn allows(&mut self, key: u32, now: u64) -> bool;
 }
@@ -43,7 +44,7 @@ impl Limiter for Forgetful {
             self.seen.insert(key);
             return true;
         }
-        // The first unit is in the filter only.
+        // The filter counts the first unit of a key, and the sketch counts the others.
         let allowed = 1 + self.counts.estimate(key) < LIMIT;
         if allowed {
             self.counts.add(key, 1);
@@ -69,8 +70,8 @@ impl Limiter for Stored {
     }
 }
 
-/// Each key asks 200 times in the last 10 ms of a window, and 200 times in the first 10 ms of the next one. Returns how many
-/// units a key was admitted on average, before and after the edge.
+/// Each key asks 200 times in the last 10 ms of a window, and 200 times in the first 10 ms of the next one. Returns the
+/// average number of admitted units for each key, before and after the end of the window.
 fn around_the_edge(limiter: &mut dyn Limiter) -> (f64, f64) {
     let mut admitted = |from: u64| {
         let requests = (0..200).flat_map(|i| (0..KEYS).map(move |key| (key, from + i * 50_000)));
@@ -90,7 +91,8 @@ pub(crate) fn run() -> Result<String, String> {
         ("spillgate sketch, sliding_window_counter, 4 MiB", Box::new(Sketched(sketch, quota.clone()))),
         ("spillgate memory store, sliding_window_counter", Box::new(Stored(store, quota))),
     ];
-    // A sliding window counter admits at most f(s) = L + L * s / W in any time s. Here s is 20 ms.
+    // In any time `s`, a sliding window counter with the limit `L` and the window `W` admits at most `L + L * s / W`.
+    // Here `s` is 20 ms, and `W` is a second.
     let bound = LIMIT as f64 * 1.02;
     let mut report = format!(
         "The limit is {LIMIT} units a second. Each of {KEYS} keys asks 200 times in the last 10 ms of a window, and 200 times in the \

@@ -1,10 +1,11 @@
-//! The exact debts of some keys, to find out whether a sketch was right.
+//! The exact debts of some keys, to find out whether a sketch was right. A debt is the time until all used units of a
+//! token bucket are free again.
 //!
-//! The arithmetic is written here once more, so that a mistake in the library would be found.
+//! This file computes debts without the code of the library, so that a mistake in the library would be found.
 
 use spillgate::Quota;
 
-/// The exact state of one token bucket: when its debt is paid, in nanoseconds.
+/// The exact state of one token bucket: the virtual time at which its debt is paid, in nanoseconds.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Debt(u64);
 
@@ -19,7 +20,7 @@ impl Debt {
         self.left(now) + quota.interval_ns() <= quota.capacity() * quota.interval_ns()
     }
 
-    /// Counts one unit.
+    /// Adds one unit to the debt.
     pub(crate) fn charge(&mut self, quota: &Quota, now: u64) {
         self.0 = self.0.max(now) + quota.interval_ns();
     }

@@ -1,6 +1,7 @@
 //! Sends very many different keys through one sketch.
 //!
-//! An attacker can use a new key for each request. The memory must not grow, and no other key may exceed its limit.
+//! An attacker can use a new key for each request. The memory must not grow, and the sketch must not admit more than
+//! the limit of any other key.
 
 use std::fs;
 use std::io::{IsTerminal, Write as _};
@@ -34,10 +35,11 @@ struct Counted {
     bytes: usize,
     /// New keys that were admitted.
     admitted: u64,
-    /// From here to `above`: the requests of tracked keys, how many were admitted, and how many were admitted above the
-    /// bound.
+    /// The requests of tracked keys.
     asked: u64,
+    /// The requests in `asked` that were admitted.
     allowed: u64,
+    /// The requests in `asked` that were admitted although the exact state of their key has no unit left.
     above: u64,
     /// The highest share of new keys that are refused.
     refused_share: f64,
@@ -102,7 +104,7 @@ fn measure(options: &Options, progress: &mut dyn FnMut(f64)) -> Result<Counted, 
         refused_share: 0.0,
         resident: (0, 0),
     };
-    // Tracked requests come evenly between the new keys.
+    // The requests of tracked keys are spread evenly among those of the new keys.
     let asked_per_second = u64::from(options.tracked) * 50;
     let step = (options.keys / 100).max(1);
     for key in 0..options.keys {

@@ -1,11 +1,16 @@
 //! Counts the wrong refusals of a sketch, and compares them with the formula.
 //!
-//! A refusal is wrong if the exact state of the key has enough units left. The formula has the burst B and the time T
-//! between two units. Let h be the share of cells whose debt is longer than (B - 1) * T. A request of one unit by a key
-//! without a debt is refused wrongly with the probability h^4, because a key has four cells, and all four have to be
-//! among these. For a key with the debt d, h is the share of cells whose debt is longer than (B - 1) * T - d, because
-//! this key has less left. The shares change with time, so they are read again and again during the run. The expected
-//! number of wrong refusals is the sum of h^4 over all requests whose exact state would admit them.
+//! A refusal is wrong if the exact state of the key has enough units left. The formula predicts the number of wrong
+//! refusals. In it, `B` is the burst of the limit, and `T` is the time in which one used unit becomes free again. The
+//! debt of a key or a cell is the time until all its used units are free again.
+//!
+//! Let `h` be the share of cells whose debt is longer than `(B - 1) * T`. Such a cell has no unit left. A key has four
+//! cells, and is refused if none of the four has a unit left. So a request of one unit by a key without a debt is
+//! refused wrongly with the probability `h^4`. A key with the debt `d` has less left: for this key, `h` is the share of
+//! cells whose debt is longer than `(B - 1) * T - d`.
+//!
+//! The shares change with time, so they are read again and again during the run. The expected number of wrong refusals
+//! is the sum of `h^4` over all requests whose exact state would admit them.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -135,7 +140,7 @@ fn measure(case: &Case, part: u64, seed: u64) -> Result<Counted, String> {
     };
     let mut exact = vec![Debt::default(); case.keys as usize];
     let mut counted = Counted::default();
-    // The expected share of wrong refusals for keys whose own debt is 0, T/8, 2T/8 and so on.
+    // The expected share of wrong refusals for keys whose own debt is 0, `T / 8`, `2 * T / 8` and so on.
     let mut shares = vec![0.0; 8 * case.burst as usize];
     let eighth = quota.interval_ns() / 8;
     let between = (requests / 100).max(1);
@@ -144,8 +149,8 @@ fn measure(case: &Case, part: u64, seed: u64) -> Result<Counted, String> {
         let at = Time::from_nanos(now);
         if request % between == 0 {
             for (step, share) in shares.iter_mut().enumerate() {
-                // A key with the debt d gets the same answer as a key without a debt would have got at the time
-                // `now - d`.
+                // A key with the debt `d` gets the answer that a key without a debt would have got at the time `now -
+                // d`.
                 *share = sketch.wrong_refusals(Time::from_nanos(now - step as u64 * eighth), &quota, 1);
             }
             counted.highest = counted.highest.max(shares[0].powf(0.25));

@@ -43,7 +43,7 @@ fn file(bytes: impl Into<Vec<u8>>) -> Box<dyn Read + Send> {
     Box::new(Cursor::new(bytes.into()))
 }
 
-/// Reads all files, with the address as the only value.
+/// Reads all files, and keeps only the address of each request.
 fn read_all(format: &str, files: Vec<Box<dyn Read + Send>>, out_of_order: Duration) -> (Vec<Copied>, LogCounts) {
     let mut log = Ordered::new(files, &reader(format, &["remote_addr"]), out_of_order);
     let mut requests = Vec::new();

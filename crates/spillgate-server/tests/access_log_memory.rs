@@ -19,8 +19,8 @@ const MIB: usize = 1024 * 1024;
 const BOMB_MIB: usize = 192;
 /// How much the memory may grow if no line is a request. Only buffers are needed then.
 const GROWTH_MIB_MAX: usize = 16;
-/// How much the memory may grow if lines are requests: by the window of one file (64 MiB), lines that are used again
-/// (32 MiB), and buffers.
+/// How much the memory may grow if lines are requests: by the lines of one file that wait to be sorted (64 MiB), by the
+/// memory of lines that waits to be reused (32 MiB), and by buffers.
 const GROWTH_WITH_REQUESTS_MIB_MAX: usize = 128;
 
 /// A file that repeats the same bytes. It is valid, because a file can have several gzip members or zstd frames.

@@ -77,8 +77,8 @@ impl Envoy {
     }
 }
 
-/// Returns the path of the Envoy program. The start script in the Python package of Envoy is not used, because it would
-/// be an extra process between the test and Envoy.
+/// Returns the path of the Envoy program. The Python package of Envoy also has a start script. The tests do not use it,
+/// because this script would be an extra process between the test and Envoy.
 fn binary() -> PathBuf {
     let libraries = support::from_environment("envoy", "lib");
     let pythons = fs::read_dir(&libraries).expect("the folder can be read").flatten().map(|entry| entry.path());

@@ -73,8 +73,8 @@ impl InProcess {
         });
     }
 
-    /// Waits until this many connections were closed as idle. The server counts a connection only after it has closed
-    /// it, so the client can know earlier.
+    /// Waits until this many connections were closed as idle. The server counts a connection after closing it, so the
+    /// client can notice the close before the count changes.
     fn until_closed(&self, connections: u64) {
         let closed = || self.service.metrics().closed(Closed::Idle).get();
         eventually(&format!("{connections} connections were idle"), || (closed() >= connections).then_some(()));
@@ -112,7 +112,8 @@ fn many_limits(limits: usize) -> String {
 /// for this time and one second more before the server closes its connection.
 const IDLE: Duration = Duration::from_secs(2);
 
-/// Makes ticks long: it counts failed reloads all the time, and the first tick after such a change has all limits.
+/// Makes ticks long: a thread counts failed reloads all the time, and the first tick after a counted reload has all
+/// limits.
 struct Changing(Arc<AtomicBool>, Option<JoinHandle<()>>);
 
 impl Changing {
@@ -202,7 +203,7 @@ fn a_thousand_further_streams_are_refused_and_take_no_memory() {
     for attempt in 0..1000 {
         let refusal = EventStream::open_from(from(9 + (attempt % 50) as u8), server.admin(), &[]);
         assert!(refusal.status == 503 && refusal.head.contains("retry-after: 1\r\n"), "{}", refusal.head);
-        // Every second refused client keeps its connection open.
+        // Every other refused client keeps its connection open.
         if attempt % 2 == 0 {
             refused.push(refusal);
         }
@@ -268,7 +269,8 @@ fn a_stream_lives_longer_than_the_idle_time_of_a_connection() {
 
 #[test]
 fn a_client_that_is_gone_frees_its_stream() {
-    // No tick comes in the time of this test, so the server does not find out by writing.
+    // No tick comes in the time of this test, so no write fails. The server has to notice in another way that a client
+    // is gone.
     let server = InProcess::start(RULES, Duration::from_secs(3600), |_| {});
     let streams: Vec<_> = (0..8).map(|_| EventStream::open(server.admin, &[])).collect();
     server.until_streams(8);

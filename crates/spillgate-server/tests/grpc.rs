@@ -1,6 +1,6 @@
 //! Tests of the gRPC listener: a server in this process, and a real client over real sockets.
 //!
-//! They show that the HTTP/2 and gRPC code of the server works with client libraries that other people wrote.
+//! The tests show that the HTTP/2 and gRPC code of the server works with client libraries that other people wrote.
 
 #![allow(clippy::unwrap_used)]
 

@@ -192,8 +192,8 @@ fn page_and_command_agree_if_callers_are_hidden() {
     ask(&server, "ann", 200, 1);
     let members = ["verdict", "reason", "suggestion", "top_refused", "top_allowed"];
     let of_limit = |page: Value| members.map(|member| page["limits"][0][member].clone());
-    // The counts of the lists of callers are halved every ten minutes. If they are halved between the two answers, both
-    // are asked for again.
+    // Every ten minutes, the counts in the lists of callers are halved. If this happens between the two answers, the
+    // test asks for both again.
     eventually("the page says what the command says", || {
         let from_command = of_limit(page(&folder, &[&admin(&server)]));
         let from_page = http::request(server.admin(), "GET", "/insight", &[], "").expect("the server answers").body;

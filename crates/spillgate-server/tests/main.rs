@@ -1,6 +1,6 @@
 //! The tests of the server. Most of them start the real program on free ports.
 //!
-//! All modules are in one test program, because each further program would have to be linked too.
+//! All modules are in one test program, because linking takes time for each further program.
 
 mod access_log;
 mod cli;

@@ -243,8 +243,9 @@ fn texts_of_strangers_stay_texts() {
 #[test]
 fn old_figures_are_marked_until_the_server_is_back() {
     let folder = folder();
-    // The ports are reserved for this test. If the system chose them, another program could have a port when the server
-    // comes back. The browser and the load go on asking, and could even connect to themselves from such a port.
+    // The ports are reserved for this test. If the system chose the ports, another program could have one of them when
+    // the server comes back. Even a connection attempt of the browser or of the load could get such a port, and so
+    // connect to itself.
     let [admin, http] = ["admin", "http"].map(|name| format!("--{name}=127.0.0.1:{}", spillgate_testkit::free_port()));
     let mut server = serve(&folder, &[&admin, &http]);
     let _load = Load::start(server.http(), "api", &ASKED);

@@ -1,7 +1,8 @@
 //! Tests of the pages `/metrics` and `/rules` of a server that has many rules. Serving a page takes little memory, and
 //! no CPU time of the worker threads (the threads that decide requests).
 //!
-//! Otherwise a large page could delay requests, and many slow readers of pages could fill the memory.
+//! If worker threads served pages, a large page could delay requests. Many slow readers could fill the memory with
+//! pages.
 
 #![allow(clippy::unwrap_used, reason = "a panic makes the test fail")]
 

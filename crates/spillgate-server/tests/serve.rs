@@ -316,8 +316,8 @@ fn a_reset_of_a_key_in_the_sketch_of_a_full_store_is_an_error() {
 fn a_full_store_with_a_sketch_refuses_reservations_of_new_keys_and_says_why() {
     let text = "domain: api\ndescriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 100, algorithm: token_bucket}}]\n";
     let folder = Folder::new(&[("rules.yaml", text)]);
-    // With two keys, the store has capacity for one more state. The reservation needs two: for the limit and for the
-    // record.
+    // With a maximum of two keys, the store has capacity for one more state. The reservation needs two: one for the
+    // limit, and one for the record.
     for max_keys in ["1", "2"] {
         let arguments = ["--memory-max-keys", max_keys, "--memory-on-full", "sketch", "--memory-sketch", "1MiB"];
         let server = Spillgate::serve(&folder.path("rules.yaml"), &arguments);

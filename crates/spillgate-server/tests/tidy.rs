@@ -20,7 +20,8 @@ mod rust_source;
 const SKIPPED: [&str; 9] =
     ["target", ".git", "corpus", "artifacts", "node_modules", "__pycache__", ".venv", ".cache", ".pytest_cache"];
 
-/// Only the clocks of the library read time. clippy.toml forbids it, and no other shipped file may allow it again.
+/// Only the clocks of the library read time. clippy.toml forbids the functions that read time, and only files in this
+/// folder may allow them.
 const CLOCK: &str = "/src/clock/";
 
 fn root() -> PathBuf {
@@ -125,7 +126,7 @@ fn nothing_is_left_undone() {
 fn every_module_says_what_it_is() {
     let mut problems = Vec::new();
     for (path, text) in files() {
-        // In a test program of several files, only the root file needs documentation of its module.
+        // In a test program of several files, only the root file needs this documentation.
         let root = !path.contains("/tests/") || path.ends_with("/main.rs") || path.matches('/').count() == 3;
         let rust = path.ends_with(".rs") && !path.ends_with("/tests.rs");
         if rust && root && !text.trim_start_matches("#![no_main]").trim_start().starts_with("//!") {

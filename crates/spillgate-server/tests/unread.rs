@@ -251,9 +251,9 @@ async fn a_client_that_reads_is_answered_when_others_have_used_up_limits_unread(
 
 #[tokio::test]
 async fn a_client_that_answers_pings_and_reads_nothing_is_idle() {
-    // After the idle time, the server asks the client to close the connection. The server closes the connection itself
-    // at most one second later. IDLE is longer than this second. So if the server did not wait for the idle time, the
-    // connection would end before IDLE, and the test would fail.
+    // After the idle time, the server asks the client to close the connection. At most one second later, the server
+    // closes the connection itself. IDLE is longer than this second. So if the server did not wait for the idle time,
+    // the connection would end before IDLE, and the test would fail.
     const IDLE: Duration = Duration::from_secs(3);
     let (_spillgate, targets) = serve(&["--limits-idle", "3s"]);
     let idle = targets.map(async |target| {

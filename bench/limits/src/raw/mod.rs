@@ -1,5 +1,5 @@
-//! A server with one epoll loop and no runtime. It shows the highest speed at which a server can read, answer and
-//! write.
+//! A server with one epoll loop and no runtime. It shows the highest speed of a server that only reads requests and
+//! writes answers.
 
 pub(crate) mod h2;
 pub(crate) mod http;

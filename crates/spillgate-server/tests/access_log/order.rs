@@ -80,14 +80,14 @@ fn lines_of_several_servers_are_merged() {
 
 #[test]
 fn one_line_with_a_wrong_time_makes_no_other_line_late() {
-    // The wrong time is a day later, or at the end of the month.
+    // The wrong time is more than a day, or 29 days, after all other times.
     for wrong in [86_400, 29 * 86_400] {
         for at in 0..5 {
             let mut all = vec![100, 101, 102, 103];
             all.insert(at, wrong + 7200);
             let (requests, counts) = seconds(&[lines(&all)], 60);
-            // No later line can confirm the time of the last line. It is believed only if it is at most a day after the
-            // time of the line before. The wrong times of this test are later than that.
+            // No later line can confirm the time of the last line. This time is believed only if it is at most a day
+            // after the time of the line before. The wrong times of this test are later than that.
             assert_eq!(times(&requests), [100, 101, 102, 103], "{at}");
             assert_eq!((counts.late.count, counts.unreadable.count), (0, 1), "{at}");
             let unreadable = &counts.unreadable.first[0];
@@ -110,8 +110,8 @@ fn a_pause_in_the_log_is_believed() {
 
 #[test]
 fn a_full_window_returns_its_earliest_lines() {
-    // All lines are within a minute, so only the bound of 64 MiB makes lines leave the window. The last line is late,
-    // because lines with a later time have already left the full window.
+    // A window has the lines that wait to be sorted. All lines are within a minute, so only the bound of 64 MiB makes
+    // lines leave the window. The last line is late, because lines with a later time have already left the full window.
     let long = line("a", 50).replace("GET /", &format!("GET /{}", "a".repeat(10_000)));
     let mut text = long.repeat(7000);
     text.push_str(&line("b", 40));

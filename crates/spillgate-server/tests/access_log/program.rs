@@ -23,8 +23,8 @@ const REPLAY: [&str; 8] =
 const MIB: usize = 1024 * 1024;
 /// The default of the variable BOMB_MIB: the MiB of text in each log whose memory is measured.
 const BOMB_MIB: usize = 192;
-/// How much more memory than for one request the program may need: the window of one file (64 MiB), lines that are used
-/// again (32 MiB), and buffers.
+/// How much more memory than for one request the program may need: for the lines of one file that wait to be sorted (64
+/// MiB), for the memory of lines that waits to be reused (32 MiB), and for buffers.
 const GROWTH_MIB_MAX: usize = 128;
 /// More bytes than fit into the pipe and the buffers of the program.
 const UNREAD_BYTES_MAX: usize = 256 * 1024;
@@ -74,7 +74,7 @@ fn a_report_of_a_hostile_log_has_no_markup_of_it() {
     }
 }
 
-/// Replays a gzip file from standard input, which repeats `text`. Returns the highest memory of the program in MiB.
+/// Replays a gzip file that repeats `text`, from standard input. Returns the highest memory of the program in MiB.
 fn peak_mib(folder: &Folder, text: &[u8], times: usize) -> usize {
     let mut child = command(&folder.path("."))
         .args(REPLAY)

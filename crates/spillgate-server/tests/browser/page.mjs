@@ -70,7 +70,7 @@ async function click(page, selector, wanted = /(?:)/) {
   throw new Error(`${selector} has gone`);
 }
 
-// Opens another view, and waits until the page knows: the browser sends the event a moment later.
+// Opens another view, and waits until the page has noticed: the browser sends the event a moment later.
 async function show(page, hash) {
   await page.evaluate((hash) => new Promise((done) => {
     const before = location.href;
@@ -109,7 +109,7 @@ async function views(found) {
     for (const [name, hash, selector, wanted] of VIEWS) {
       await show(page, hash);
       await until(page, selector, wanted);
-      // Both are read at once, because the page changes all the time.
+      // The width and the title are read in one call, because the page changes all the time.
       const { wide, title } = await page.evaluate(() => {
         const { scrollWidth, clientWidth } = document.scrollingElement;
         return { wide: scrollWidth > clientWidth, title: document.title };

@@ -63,7 +63,7 @@ async function tabs() {
   assert.equal(await pages[0].evaluate(() => window.alarms), 0, 'a tab that is shown again is no alarm');
 }
 
-// A rate is that of the last seconds, even if ticks are missing and overviews come late.
+// A rate is computed from the last seconds, even if ticks are missing and overviews come late.
 async function rates() {
   const page = await open();
   await live(page);
@@ -183,7 +183,7 @@ async function failures() {
   await until(page, '.outcome.bad', /^busy for a test/);
   failing = /^$/;
   await until(page, '.list', /were not reloaded/);
-  // An answer that comes after the user has left its view is ignored.
+  // If the user has left the view for which a request was sent, its answer is ignored.
   const complaints = [];
   page.on('console', (message) => complaints.push(message.text()));
   held = [];
@@ -202,7 +202,8 @@ async function failures() {
   await until(page, '.notice.warn', /another version now: load this page again/);
 }
 
-// The view of a limit follows its rule through reloads. The Rust test reloads the rules when it reads a line that this prints.
+// The view of a limit follows its rule through reloads. The Rust test reloads the rules when it reads a line that this
+// function prints.
 async function reloaded() {
   const page = await open();
   await live(page);

@@ -1,7 +1,8 @@
 //! Checks pages that are written by hand. The pages must name every algorithm, every route and every member of an
 //! answer. Each log line on the pages must exist in the code.
 //!
-//! No generator adds a new algorithm or route to these pages. These tests find a name of the code that a page lacks.
+//! No generator adds a new algorithm or route to these pages. These tests find a name that the code has and a page
+//! lacks.
 
 use std::collections::BTreeSet;
 use std::fs;

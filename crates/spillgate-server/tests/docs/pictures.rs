@@ -130,8 +130,8 @@ fn window_or_bucket() -> String {
     svg.finish()
 }
 
-/// Draws how much a token bucket admits if a client sends more than the limit. Also draws the bound B + s/T: B is the
-/// burst, s is the time since the start, and T is the time until one more unit is there.
+/// Draws how much a token bucket admits if a client sends more than the limit. Also draws the bound `B + s/T`: `B` is
+/// the burst, `s` is the time since the start, and `T` is the time until one more unit is there.
 fn bound() -> String {
     let quota = Quota::token_bucket(10, seconds(10)).burst(5).build().expect("the quota is valid");
     let asked = ask(|_| &quota, (0, 30_000), 100);

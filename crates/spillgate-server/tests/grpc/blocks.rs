@@ -1,4 +1,4 @@
-//! Tests of blocks over gRPC: Envoy has to refuse a blocked client, and show it how long.
+//! Tests of blocks over gRPC: Envoy has to refuse a blocked client, and show the client how long the block lasts.
 
 use spillgate_grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code::{Ok, OverLimit};
 use spillgate_service::operator::NewBlock;

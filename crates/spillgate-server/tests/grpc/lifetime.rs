@@ -71,7 +71,7 @@ async fn an_idle_connection_is_closed_and_its_client_connects_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn draining_loses_no_request() {
     for round in 0..5 {
-        // No other program gets this port. So a connection to it fails when the server has ended.
+        // No other program gets this port. So after the server has ended, a connection to the port fails.
         let listen = Listen::Tcp(([127, 0, 0, 1], spillgate_testkit::free_port()).into());
         let mut server = TestServer::start_with(&[RULES], Setup { listen, ..Setup::default() });
         let (answered, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
@@ -84,7 +84,8 @@ async fn draining_loses_no_request() {
                     while !stop.load(Ordering::Relaxed) {
                         match ask(&mut client, "api", &[descriptor(&[("user", "7")])]).await {
                             Ok(_) => answered.fetch_add(1, Ordering::Relaxed),
-                            // The server has not decided this request. It closes the connection and accepts no new one.
+                            // The server has not decided this request. The draining server closes the connection and
+                            // accepts no new one.
                             Err(_) => break,
                         };
                     }

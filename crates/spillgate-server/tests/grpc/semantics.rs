@@ -77,7 +77,7 @@ async fn counts_down_to_zero_and_then_refuses() {
             assert!(reset.seconds <= last_reset, "the time to the end of the window never grows");
             last_reset = reset.seconds;
         }
-        // Another value of the key has its own counter.
+        // Another user has a counter of its own.
         assert_eq!(asked(&mut client, &[descriptor(&[("user", "8")])]).await, (Ok, vec![(Ok, 19)]));
     })
     .await;

@@ -52,7 +52,7 @@ async fn health_reports_the_readiness_of_the_service() {
 }
 
 /// Health probes for Envoy's reference rate limit server ask about a service named `ratelimit`. spillgate must answer
-/// them too.
+/// these probes too.
 #[tokio::test]
 async fn health_knows_the_name_that_the_reference_server_has() {
     let server = TestServer::start(&[RULES]);

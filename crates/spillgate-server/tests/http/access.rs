@@ -130,7 +130,7 @@ fn each_route_answers_each_token_as_its_kind_demands() {
             assert_eq!(reply.status, expected, "{method} {path}, {name}");
             assert_eq!(reply.header("www-authenticate"), (expected == 401).then_some("Bearer"));
             row.push_str(&format!("{:>15}", reply.status));
-            // These settings have no read token, so the read token is a wrong token.
+            // Here the settings have no read token, so the server treats the read token of `WAYS` as a wrong token.
             let guarded = matches!(needs, Needs::Read | Needs::Write);
             let expected = if guarded && name.starts_with("read") { 401 } else { expected };
             assert_eq!(ask(&app, &one, method, path, peer, &headers).status, expected, "{method} {path}, {name}");

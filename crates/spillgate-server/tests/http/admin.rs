@@ -152,7 +152,8 @@ fn the_text_of_a_large_rule_is_cut_at_the_end_of_a_line() {
     let rule = &answer["rules"][0];
     let shown = rule["text"].as_str().expect("it is a text");
     assert!(written.starts_with(&format!("{shown}\n")) && shown.len() > 15_000, "{shown}");
-    // Compared with the file, each line of `written` has lost two spaces, and the text has lost its last line end.
+    // The member counts bytes of the file. Each line of the file has two spaces more than a line of `written`, and the
+    // text that is shown ends without a line end.
     let left_out = written.len() - shown.len() + 2 * (written.lines().count() - shown.lines().count());
     assert_eq!(rule["text_bytes_left_out"], left_out);
     let inner = app.admin(None, REMOTE, get("/rules?domain=large&rule=outer+%3E+inner%3D999")).json();

@@ -226,7 +226,7 @@ impl App {
             // An event stream ends only after an hour, so only its first message is read.
             let is_stream = parts.headers.get("content-type").is_some_and(|kind| kind == "text/event-stream");
             let body = if is_stream {
-                // `head` has removed the body.
+                // If the function `head` sent the request, there is no body.
                 let first = body.frame().await.map(|first| first.expect("no event fails"));
                 first.map_or_else(Bytes::new, |first| {
                     first.into_data().unwrap_or_else(|_| panic!("an event is no trailer"))

@@ -21,7 +21,7 @@ fn block(app: &App, body: &Value) -> Value {
     reply.json()
 }
 
-/// Blocks the value of a key in all domains for ten minutes.
+/// Blocks an entry in all domains for ten minutes.
 fn block_entry(app: &App, key: &str, value: &str) {
     block(app, &json!({"key": key, "value": value, "for": "10m"}));
 }
@@ -97,8 +97,8 @@ fn a_block_is_on_entries_of_any_descriptor_and_the_longest_one_counts() {
 #[test]
 fn a_block_on_a_long_value_compares_what_chooses_the_counter() {
     let app = App::new();
-    // The setting `limits.value` is 1,024 bytes. A cut there would divide the last character of `same`, so the value is
-    // cut one byte earlier.
+    // The setting `limits.value` is 1,024 bytes. After 1,024 bytes, a cut would divide the last character of `same`, so
+    // the value is cut one byte earlier.
     let same = format!("{}\u{e9}", "v".repeat(1_023));
     let long = |end: &str| format!("{same}{end}");
     assert_eq!(check(&app, &json!([{"user_id": long("a")}]), 1).json()["remaining"], 2);

@@ -7,8 +7,8 @@ use crate::http::app::App;
 
 const TOKEN: (&str, &str) = ("authorization", "Bearer the-write-token-of-this-test");
 
-/// Each case has header fields, and says whether such a request is permitted: first without a token in the settings,
-/// then with a token in the settings that the request shows.
+/// Each case has header fields, and says twice whether such a request is permitted: if the settings have no token, and
+/// if they have a token and the request shows this token.
 const CASES: [(&str, Headers<'_>, bool, bool); 29] = [
     ("address", &[("host", "127.0.0.1:6070")], true, true),
     ("IPv6 address", &[("host", "[::1]:6070")], true, true),
@@ -19,7 +19,7 @@ const CASES: [(&str, Headers<'_>, bool, bool); 29] = [
     ("own page, TLS proxy", &[("host", "gate.internal"), ("origin", "https://gate.internal")], true, true),
     ("own script", &[("host", "localhost:6070"), ("sec-fetch-site", "same-origin")], true, true),
     ("typed URL", &[("host", "localhost:6070"), ("sec-fetch-site", "none")], true, true),
-    // The name of an attacker that points to this machine (DNS rebinding), with and without its own `Origin`.
+    // A name that an attacker lets point to this machine (DNS rebinding), with and without its own `Origin`.
     ("rebinding", &[("host", "evil.example:6070")], false, true),
     ("rebinding", &[("host", "evil.example:6070"), ("origin", "http://evil.example:6070")], false, true),
     ("rebinding", &[("host", "evil.example:6070"), ("sec-fetch-site", "same-origin")], false, true),
@@ -76,7 +76,8 @@ fn a_page_of_another_site_gets_nothing() {
             let context = format!("{method} {path} {name} {headers:?}");
             let status = ask(&app, &open, method, path, LOCAL, &[headers, &[WRITE_HEADER]].concat()).status;
             assert_eq!(matches!(status, 400 | 403), !is_permitted, "{context}: {status}");
-            // A page does not know the token, so the name in `Host` does not matter.
+            // A page of another site does not know the token. So if a request shows the token, the name in `Host` does
+            // not matter.
             let status = ask(&app, &guarded, method, path, LOCAL, &[headers, &[TOKEN]].concat()).status;
             assert_eq!(matches!(status, 400 | 403), !with_token, "{context} with a token: {status}");
         }
@@ -104,7 +105,7 @@ fn a_page_of_another_site_gets_nothing() {
 fn a_form_of_another_site_writes_nothing() {
     let app = App::new();
     // Without a preflight request, a page of another site can send only forms and simple requests (fetch with no-cors).
-    // They have one of these content types, and no header field that the page chooses. An old browser sends neither
+    // Both have one of these content types, and no header field that the page chooses. An old browser sends neither
     // `Origin` nor `Sec-Fetch-Site`.
     let kinds = ["application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/plain"];
     let origins: [Headers<'_>; 4] = [
@@ -119,7 +120,7 @@ fn a_form_of_another_site_writes_nothing() {
             let status = ask(&app, &access(None, None, &[]), method, path, LOCAL, &headers).status;
             assert_eq!(status, 403, "{method} {path} {headers:?}");
         }
-        // Before a request with the header field `x-spillgate-admin`, a browser asks by a preflight request (OPTIONS).
+        // Before a request with the header field `x-spillgate-admin`, a browser sends a preflight request (OPTIONS).
         // The server does not permit it.
         let question = [
             ("host", "localhost:6070"),

@@ -213,7 +213,7 @@ fn a_stream_that_is_far_behind_ends_and_keeps_no_ticks() {
     for _ in 0..17 {
         assert!(message(&app, &mut other).is_some());
     }
-    // `late` is sixteen ticks behind, and the ring buffer of the server still has all of them.
+    // `late` is sixteen ticks behind, and the ring buffer of the server still has all of these ticks.
     for _ in 0..16 {
         assert!(message(&app, &mut late).is_some());
     }
@@ -241,7 +241,7 @@ fn the_streams_of_an_address_and_of_all_are_bounded() {
             assert!(
                 problem["detail"].as_str().is_some_and(|detail| detail.contains("8 event streams of your address"))
             );
-            // An IPv6 socket shows an IPv4 client by such an address.
+            // A socket for IPv6 shows an IPv4 client with an address of this form.
             let same = Peer::Tcp("[::ffff:10.0.0.0]:1".parse().expect("it is an address"));
             assert_eq!(open(&app, &state, same).0, 503);
         }
@@ -267,7 +267,7 @@ fn the_streams_of_an_address_and_of_all_are_bounded() {
     assert_eq!(open(&app, &state, peer(9)).0, 200);
     streams.clear();
     assert_eq!(gauge(), 0);
-    // During this time, a tick finds no open stream. A stream that is opened later gets ticks nevertheless.
+    // For five seconds, ticks find no open stream. A stream that is opened later gets ticks nevertheless.
     app.run(async { tokio::time::sleep(Duration::from_secs(5)).await });
     let mut body = stream(&app, &state);
     assert!(message(&app, &mut body).is_some() && message(&app, &mut body).is_some());

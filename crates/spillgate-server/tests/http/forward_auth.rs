@@ -1,7 +1,7 @@
 //! Tests of `GET /v1/forward-auth`, which nginx, Caddy and Traefik ask before they forward a request.
 //!
-//! The proxy copies the client's header fields into this request. A client must not be able to avoid its limit by
-//! choosing these fields.
+//! The proxy copies the client's header fields into its request to spillgate. A client must not be able to avoid its
+//! limit by choosing these fields.
 
 use axum::body::Body;
 use axum::http::Request;

@@ -1,5 +1,5 @@
 //! Compares a suggestion of `GET /insight` with the OpenAPI file. Insight suggests limits only after some minutes, so
-//! this test sets the clock itself. The module `openapi` checks all other answers.
+//! this test sets the clock itself. The module `openapi` compares all other answers with the file.
 
 use std::time::Duration;
 

@@ -134,7 +134,8 @@ fn a_step_has_what_was_counted_since_the_step_before() {
     for (name, steps) in expected.as_object().expect("it is an object") {
         assert_eq!(history[name], *steps, "{name}");
     }
-    // The window of an hour began 0 s ago at the first step and 10 s ago at the second one.
+    // The refusals of the second step come 10 s after the start of the limit's window, so about 3,590 s of the hour are
+    // left. No request of the first step was refused.
     let waits: Vec<_> = history["wait_ms"].as_array().expect("it is a list").iter().map(Value::as_u64).collect();
     assert_eq!(waits[0], None);
     assert!(waits[1..].iter().all(|wait| (3_580_000..4_500_000).contains(&wait.unwrap_or_default())), "{waits:?}");

@@ -17,7 +17,8 @@ fn post(path: &str, body: &str) -> Reply {
     APP.with(|app| app.get_or_init(App::new).post(path, body))
 }
 
-/// Words that have a meaning in request bodies. With them, a random body passes many checks until one refuses it.
+/// Words that have a meaning in request bodies. With these words, a random body passes the first checks of a body, and
+/// reaches the later ones.
 const KNOWN: &[&str] = &[
     "domain",
     "descriptors",

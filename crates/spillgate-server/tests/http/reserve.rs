@@ -166,7 +166,7 @@ fn in_shadow_mode_a_reservation_is_never_refused() {
     assert_eq!((left(&app, &red), commit(&app, &first, 10).status), (90, 410));
 }
 
-/// Returns a server that has one state, of the limit for `descriptor`, and no capacity for another one.
+/// Returns a server whose store is full: it has only the state of the limit for `descriptor`.
 fn full(descriptor: &str, on_full: OnFull) -> App {
     let memory = MemoryOptions { max_keys: 1, on_full, ..MemoryOptions::default() };
     let app = App::with_memory(options(), ServiceOptions::default(), memory);

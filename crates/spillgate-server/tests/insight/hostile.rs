@@ -84,8 +84,8 @@ fn no_text_of_a_server_is_obeyed_by_the_terminal() {
 fn a_caller_cannot_look_like_several() {
     let folder = Folder::new(&[("rules.yaml", RULES)]);
     let server = Spillgate::serve(&folder.path("rules.yaml"), &["--insight-keys=plain"]);
-    // Two units are refused, because the counts of the list of callers are halved every ten minutes, and a single unit
-    // would become zero.
+    // Two units are refused. A single unit could become zero, because the counts in the list of callers are halved
+    // every ten minutes.
     ask(&server, r#"a" 99.0 %, "user=victim"#, 4, 1);
     let output = folder.run_with(&["insight", &format!("--admin=http://{}", server.admin())], &[]);
     assert!(output.stdout.contains("last 1h: 4 requests, 50.0 % refused; 1 caller, 1 refused"), "{output:?}");
@@ -171,7 +171,7 @@ fn broken_servers_are_errors_that_say_what_to_do() {
 #[test]
 fn an_answer_that_is_too_long_is_not_read_to_its_end() {
     let folder = Folder::new(&[]);
-    // A busy machine can need more than the ten seconds that the command waits.
+    // The command waits for ten seconds. On a busy machine, 256 MiB can need more, so the test tries again.
     let output = eventually("256 MiB are read in ten seconds", || {
         let admin = serve(|stream| {
             stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{\"limits\":[")?;

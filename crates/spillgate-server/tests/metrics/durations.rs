@@ -10,7 +10,8 @@ use crate::metrics::traffic::{RULES, check, serve};
 
 const BUCKET: &str = "spillgate_decision_duration_seconds_bucket";
 
-/// Checks one histogram: buckets are cumulative, the last one is the count, and the sum fits the buckets. Returns the count.
+/// Checks one histogram: its buckets are cumulative, its last bucket equals its count, and its sum fits its buckets.
+/// Returns the count.
 fn count_of(page: &Page) -> u64 {
     let of_buckets = page.lines.iter().filter(|(name, ..)| name == BUCKET);
     let buckets: Vec<(f64, f64)> =
@@ -53,8 +54,8 @@ fn a_page_is_consistent_while_requests_are_decided() {
         ended.store(true, Ordering::Relaxed);
     });
     let page = Page::of(server.admin());
-    // Each of the 600 requests is measured with a chance of 1 in 16. The chance that none is measured is less than 1 in
-    // 10^15.
+    // The server measures each of the 600 requests with a chance of 1 in 16. The chance that it measures none of them
+    // is less than 1 in 10^15.
     assert!((1..600).contains(&count_of(&page)), "{}", page.text);
     assert_eq!(page.sum("spillgate_limit_hits_total", &[("limit", "daily"), ("outcome", "allowed")]), 600);
 }

@@ -1,4 +1,5 @@
-//! How much the burst that a caller needs changes if the log has only whole seconds.
+//! If a log has only whole seconds, the replay computes a different burst for a caller. These tests check how large the
+//! difference can be.
 
 use proptest::prelude::*;
 use spillgate::Quota;

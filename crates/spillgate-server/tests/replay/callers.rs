@@ -1,4 +1,4 @@
-//! The callers of each limit over the whole log.
+//! Tests of the callers that a replay lists for each limit, over the whole log.
 
 use std::collections::BTreeMap;
 
@@ -135,8 +135,8 @@ fn requests_that_a_full_memory_refuses_are_named() {
 
 #[test]
 fn a_wait_of_nanoseconds_is_shown_as_less_than_a_millisecond() {
-    // Seven requests in a minute keep to the limit. But the time for one unit is rounded up to nanoseconds, so the
-    // second seven requests come a little too early.
+    // Seven requests in a minute keep to the limit. But the time for one unit is rounded up to nanoseconds, so the next
+    // seven requests come a little too early.
     let rules = "domain: web
 descriptors:
   - {key: remote_address, rate_limit: {algorithm: token_bucket, unit: minute, requests_per_unit: 7, burst: 7}}

@@ -1,4 +1,4 @@
-//! Comparisons, and suggestions that are replayed.
+//! Tests of comparisons of two rules files, and of suggestions that a replay tries on the same log.
 
 use spillgate_replay::report::{Agreement, CallerChange, Counts};
 use spillgate_replay::{results, suggested};

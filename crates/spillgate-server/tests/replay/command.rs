@@ -1,4 +1,4 @@
-//! The command line: outputs, and hidden callers.
+//! Tests of the outputs of the command line, with shown and with hidden callers.
 
 use serde_json::Value;
 

@@ -61,7 +61,7 @@ pub(crate) fn of_text(text: &str) -> Log {
     Box::new(Cursor::new(text.to_owned()))
 }
 
-/// Reads a log, and passes each request to `each`, with the values that its fields give the templates.
+/// Reads a log, and passes each request to `each`, with the values of this request for the templates.
 pub(crate) fn read(log: Log, format: &str, templates: &Templates, mut each: impl FnMut(&LoggedRequest<'_>, &Filled)) {
     let reader = Reader::new(format, templates.fields(), None).expect("the format is right");
     let mut log = Ordered::new(vec![log], &reader, OUT_OF_ORDER);

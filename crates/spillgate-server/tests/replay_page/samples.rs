@@ -1,4 +1,4 @@
-//! The usual report for the tests of the page: a day of a shop.
+//! The report that most tests of the HTML page use: a day of a shop.
 //!
 //! The verdicts come from real insight on an hour of simulated traffic.
 
@@ -187,7 +187,7 @@ fn line(number: u64, why: &str, text: &str) -> SampleLine {
     SampleLine { file: "access.log".into(), line: number, why: why.into(), text: Some(text.into()) }
 }
 
-/// Returns the log of a shop, with rules that need changes, and with all parts that a report can have.
+/// Returns the report of a shop's log, with rules that need changes, and with all parts that a report can have.
 pub(crate) fn shop() -> ReplayReport {
     let rules =
         Rules::parse(&[RulesFile { name: "shop.yaml".into(), text: SHOP.into() }]).expect("the rules are valid");

@@ -129,8 +129,8 @@ fn an_explanation_writes_nothing_without_scripts() {
   - {key: penalty, rate_limit: {unit: year, requests_per_unit: 1}}
   - {key: queue, rate_limit: {unit: year, requests_per_unit: 0}}
 ";
-    // Without scripts, the store charges a request that it refuses, but the deny cache does not. With a deny cache,
-    // more units would be left than the explanation foresees.
+    // Without scripts, a refusal by the store charges units, but a refusal by the deny cache charges none. With a deny
+    // cache, more units would therefore be left than the explanation foresees.
     let arguments = ["--store-scripts", "off", "--store-deny-cache", "off"];
     explains_and_writes_nothing(&[&redis], &redis.url(), limits, &arguments);
 }

@@ -219,9 +219,9 @@ fn every_request_is_answered_while_the_store_is_killed_under_load() {
     }
     let line = |text: &str| log.iter().position(|line| line.contains(text));
     let consequence = line("did not decide: it failed, and requests");
-    // The cause is the failure of a request or of a probe (the server's own health check of the store). It opens the
-    // circuit breaker. The consequence is that the open circuit breaker refuses requests. If no request was in flight
-    // when the connections ended, only the probe fails.
+    // The cause is the failure of a request or of a probe (the server's own health check of the store). This failure
+    // opens the circuit breaker. The consequence is that the open circuit breaker refuses requests. If no request was
+    // in flight when the connections ended, only the probe fails.
     let causes = [
         "the store does not answer",
         "did not decide: the connection to it ended",
@@ -376,8 +376,8 @@ fn a_caller_with_a_shorter_timeout_than_the_store_is_answered_within_it() {
     let server = serve(&folder, &redis.url(), &["--store-deadline", "1m"]);
     until_store(server.http(), "error", "a");
     let (runtime, mut attempts) = (Runtime::new().expect("the runtime starts"), 0);
-    // A worker thread that has no connection to the store sends nothing to the store. Then the store does not count the
-    // request, and the test tries again.
+    // If a worker thread has no connection to the store, it sends nothing to the store. Then no request is charged in
+    // the store, and the test tries again.
     eventually("a request that the policy answered is charged in the store nevertheless", || {
         attempts += 1;
         let (late, after) = (format!("late-{attempts}"), format!("after-{attempts}"));

@@ -100,9 +100,8 @@ fn units_that_cannot_be_refunded_are_counted() {
         let body = format!(r#"{{"domain":"api","descriptors":[{{"user":"full"}},{{"user":"{user}"}}]}}"#);
         http::request(server.http(), "POST", "/v1/check", &[], &body).expect("the server answers").status
     };
-    // The two users of a request are usually in different slots of the cluster, and each slot decides its part alone.
-    // So a request that the slot of `full` refuses takes a unit in the slot of the other user. The server refunds this
-    // unit.
+    // The two users of a request are usually in different slots of the cluster, and each slot decides alone. So if the
+    // slot of `full` refuses a request, the slot of the other user still takes a unit. The server refunds this unit.
     for user in 0..8 {
         let user = format!("a{user}");
         assert_eq!(

@@ -36,7 +36,7 @@ fn ask(at: SocketAddr, method: &str, path: &str, body: &Value) -> (u16, Value) {
 
 fn block(server: &Spillgate, value: &str, lasts: &str) -> Value {
     let body = json!({"key": "user", "value": value, "for": lasts});
-    // A pause of the machine can be longer than a write waits for the store.
+    // A write waits for the store only for a limited time, and a busy machine can pause for longer.
     let (status, answer) = eventually("the store answers", || {
         let answer = admin(server, "POST", "/block", &body);
         (answer.0 != 503).then_some(answer)
@@ -100,7 +100,7 @@ fn one_server_blocks_for_all(url: &str, arguments: &[&str]) {
     until_blocked(one, "7", false);
     until_blocked(&late, "7", false);
     assert_eq!((unblock(one, "7"), number_of_blocks(one)), (404, 0));
-    // `late` can remove a block of another server that it may not have read yet.
+    // `late` may not have read this block of another server yet, and can remove it nevertheless.
     block(one, "9", "1h");
     assert_eq!(unblock(&late, "9"), 200);
     let shadow = |server: &Spillgate, body: Value| admin(server, "POST", "/shadow", &body).0;
@@ -163,7 +163,7 @@ fn while_the_store_fails_the_copy_stays_in_use() {
     assert!(is_blocked(server.http(), "7"));
     logged(&server.process, "the lists of blocks and shadow switches cannot be read from the store");
     eventually("the copy gets older", || (metric(&server, "spillgate_operator_copy_age_seconds") > 0).then_some(()));
-    // The new server has no data, so the fleet has no blocks any more.
+    // The new redis-server has no data, so the fleet has no blocks any more.
     redis.start_again();
     until_blocked(&server, "7", false);
     logged(&server.process, "the lists of blocks and shadow switches are read again");
@@ -187,7 +187,7 @@ fn the_list_holds_ten_thousand_blocks_and_ended_ones_do_not_count() {
                 && !is_blocked(server.http(), "n9990")
         );
     }
-    // Two servers ask for more than fits, at the same time.
+    // Two servers add more blocks than fit into the list, at the same time.
     let added: usize = thread::scope(|scope| {
         let add = |server: &'static str, at: SocketAddr| {
             let answers = (0..10).map(|number| {

@@ -43,7 +43,7 @@ fn requests_that_the_store_failed_are_errors_in_the_history() {
     eventually("a request gets an error", || (check(server.http(), "e", "7").0 == 503).then_some(()));
     let errors = metric(&server, "spillgate_store_errors_total");
     assert!(errors > 0 && overview(&server)["requests"]["errors"] == errors, "{errors}");
-    // The server ends a step every ten seconds by itself.
+    // The server begins a new step of its history every ten seconds.
     eventually("the steps have all errors", || {
         let steps = overview(&server)["requests"]["history"]["errors"].clone();
         let sum: u64 = steps.as_array().expect("it is a list").iter().filter_map(Value::as_u64).sum();

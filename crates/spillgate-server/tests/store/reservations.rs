@@ -70,8 +70,8 @@ fn a_reservation_ends_with_its_life_on_redis_too() {
     assert_eq!(left(server.http(), "red"), 990);
 }
 
-/// The teams of a reservation are usually in different slots of a cluster. The record in the slot of the first team decides
-/// who settles all slots.
+/// The teams of a reservation are usually in different slots of a cluster. The record in the slot of the first team
+/// decides which settlement counts for all slots.
 #[test]
 fn a_reservation_over_several_slots_is_settled_once() {
     let (cluster, folder) = (Cluster::start(), tokens());
@@ -170,10 +170,10 @@ fn while_redis_is_down_a_settlement_is_an_error_and_can_be_repeated() {
     assert_eq!((commit(server.http(), &local, 4), commit(server.http(), &local, 4)), (200, 410));
     redis.thaw();
     until_store(server.http(), "team", "none");
-    // The frozen server may have applied the first commit.
+    // The frozen redis-server may have applied the first commit.
     assert!([200, 410].contains(&commit(server.http(), &id, 4)));
     assert_eq!(commit(server.http(), &id, 4), 410);
-    // It may also have applied the second reservation, which timed out and was then made locally. Such an estimate stays
-    // charged.
+    // The store may also have applied the second reservation, although the server got no answer in time and made the
+    // reservation locally. Then the estimate stays charged in the store.
     assert!([996, 986].contains(&left(server.http(), "red")));
 }

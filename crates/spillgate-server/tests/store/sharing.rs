@@ -107,9 +107,9 @@ fn a_refusal_is_repeated_without_the_store_only_by_the_server_that_received_it()
 }
 
 /// Each request uses two limits, `user` and `all`. After the limit `user` has refused a request, the server repeats the
-/// refusal from its deny cache, without asking the store. Then the server must report no wrong numbers for the limit
-/// `all`. Envoy sends its clients only the numbers of the limit with the fewest remaining units. With wrong numbers, Envoy
-/// could choose the limit `all`.
+/// refusal from its deny cache, without asking the store. The numbers of the limit `all` that the server then reports
+/// must be right, or be left out. Envoy sends its clients only the numbers of the limit with the fewest remaining
+/// units, so wrong numbers could make Envoy choose `all`.
 #[test]
 fn a_limit_beside_a_repeated_refusal_is_reported_as_the_store_answered_or_not_at_all() {
     let limits = "  - {key: user, rate_limit: {unit: year, requests_per_unit: 1}}\n  \

@@ -40,7 +40,8 @@ fn a_request_that_the_store_refuses_is_charged_by_its_sketch() {
     let body = r#"{"domain":"api","descriptors":[{"both":"ann"}],"cost":0}"#;
     let answer = http::request(server.http(), "POST", "/v1/check", &[], body).expect("the server answers");
     let fields = answer.header("ratelimit").expect("the answer has the field");
-    // One of two servers may admit 400 of the 800 units. Three units are used, although only two requests passed.
+    // The settings say that two servers share the store, so this server may admit 400 of the 800 units. The sketch has
+    // counted three units, although the store refused the third request.
     assert!(fields.contains(";r=397") && fields.contains(";r=0"), "{fields}");
 }
 

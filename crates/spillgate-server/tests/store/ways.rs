@@ -1,5 +1,5 @@
-//! Tests of the ways to reach a store (a Unix socket, TLS, sentinels). Also tests of two settings: in which form a log
-//! is stored, and in which slot of a cluster a counter is stored.
+//! Tests of the ways to reach a store (a Unix socket, TLS, sentinels). Also tests of two settings: in which form a
+//! sliding window log is stored, and in which slot of a cluster a counter is stored.
 //!
 //! Tests that only parse settings do not show that a setting has an effect in the real server.
 

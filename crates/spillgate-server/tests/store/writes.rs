@@ -30,7 +30,7 @@ fn a_write_is_done_and_logged_although_its_caller_has_gone() {
     stream.write_all(format!("{head}{ASK}").as_bytes()).expect("the bytes are sent");
     eventually("the write waits for the store", || (metric(&server, "spillgate_store_in_flight") > 0).then_some(()));
     drop(stream);
-    // When only the connection that reads this metric is left, the connection of the write has ended.
+    // Only the connection that reads this metric is left when the connection of the write has ended.
     eventually("the connection has ended", || (metric(&server, "spillgate_connections") == 1).then_some(()));
     assert!(server.process.stderr().is_empty(), "the write still waits: {:?}", server.process.stderr());
     redis.release_writes();
@@ -74,8 +74,8 @@ fn a_write_that_the_store_did_not_answer_has_an_unknown_outcome() {
     let (mut redis, folder) = (Redis::start(), rules(LIMIT));
     let server = serve(&folder, &redis.url(), &["--store-deadline", "1s"]);
     until_store(server.http(), "user", "7");
-    // Three units are refused, because the counts of the list of callers are halved every ten minutes, and a single
-    // unit would become zero.
+    // Three units are refused. A single unit could become zero, because the counts in the list of callers are halved
+    // every ten minutes.
     assert_eq!([(); 3].map(|()| decided(server.http(), "user", "7").0), [429; 3]);
     redis.kill();
     let answer = http::request(server.admin(), "POST", "/reset", &[WRITE], ASK).expect("the server answers");

@@ -1,7 +1,7 @@
 //! Opens pages in headless Chromium, and returns what `tests/browser/open.mjs` found there.
 //!
 //! A page is for people, so only a browser can say whether it works: whether its texts run as scripts, whether it loads
-//! anything, and whether people with weak eyes or without a mouse can use it.
+//! anything, and whether people with poor eyesight or without a mouse can use it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::process::Process;
 use super::root;
 
-/// The time for one page. A page needs a few seconds.
+/// The maximum time for one page. A page normally needs a few seconds.
 const DEADLINE: Duration = Duration::from_secs(120);
 
 /// The findings about a page that was opened light and dark, on a large screen and on phones, and without its security

@@ -162,7 +162,7 @@ fn answer(mut stream: &TcpStream, counter: &AtomicUsize) -> std::io::Result<()> 
         line.clear();
     }
     if line == "\r\n" {
-        // The whole body must be read. Otherwise the end of the connection would be a TCP reset.
+        // The whole body must be read. With unread bytes, the end of the connection would be a TCP reset.
         std::io::copy(&mut reader.take(length), &mut std::io::sink())?;
         counter.fetch_add(1, Ordering::SeqCst);
         let (body, length) = (Upstream::BODY, Upstream::BODY.len());

@@ -22,8 +22,8 @@ const BANNED: [(&str, &str); 4] = [
     ("openssl-sys", "TLS is rustls with ring, so that no library of the system is needed"),
 ];
 
-/// Our crates that may use an outer crate directly. The compiler keeps our crates apart; it cannot say that YAML, the
-/// allocator or the client of Redis is the business of one crate alone.
+/// Some outer crates, each with our crates that may use it directly. The compiler cannot check such a rule, for example
+/// that only one of our crates uses a client of Redis.
 const USERS: [(&str, &[&str]); 4] = [
     ("serde-saphyr", &["spillgate-text"]),
     ("redis", &["spillgate-redis"]),
