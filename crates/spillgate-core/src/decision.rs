@@ -168,8 +168,8 @@ impl Receipt {
 
 /// The answer to one hit.
 ///
-/// `remaining`, `reset_after_ns` and `soft_over` report what is used: for an allowed peek before the request, and for
-/// every other hit after the request.
+/// `remaining`, `reset_after_ns` and `soft_over` describe the state after the request. For an allowed peek, they
+/// describe the state before the request.
 ///
 /// ```
 /// use core::time::Duration;
