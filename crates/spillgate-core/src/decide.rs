@@ -84,7 +84,6 @@ pub fn decide(
 ///
 /// So only the part of the debt that is left at `newest` is converted. After the decision, the store has to remember
 /// the later one of `now` and `newest` for each state of the request.
-/// the later one of `now` and `newest` for each state of the request.
 ///
 /// If `newest` is more than [`MAX_LATE_NS`](crate::MAX_LATE_NS) after `now`, `newest` is ignored, because the clock was
 /// set back.

@@ -86,8 +86,8 @@ pub enum Reason {
     WaitTooLong,
     /// The lease to renew is unknown or has expired.
     LeaseExpired,
-    /// The store has no space for a new key. Its settings say whether such a hit is refused, or allowed without being
-    /// counted.
+    /// The store has no space for a new key. The settings of the store say whether such a hit is refused, or allowed
+    /// without being counted.
     StoreFull,
     /// The algorithm does not support this operation.
     Unsupported,

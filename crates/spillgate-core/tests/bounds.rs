@@ -41,9 +41,12 @@ fn quotas(algorithm: Algorithm) -> impl Strategy<Value = Quota> {
 }
 
 /// The steps are random, or those of an attacker. An attacker mostly asks for all units that are left, at most 1 ns
-/// before or after a time at which units can become free. There are four kinds of such times: the end of the last
-/// refusal's wait, the next edge of a window or a segment, the time one window after the last request, and the time one
-/// interval after it. The interval is the time between two units or the length of a segment.
+/// before or after a time at which units can become free:
+///
+/// * the end of the last refusal's wait
+/// * the next edge of a window or a segment
+/// * one window after the last request
+/// * one interval after the last request (the time between two units, or the length of a segment)
 fn steps() -> impl Strategy<Value = Vec<(Gap, Cost)>> {
     let attack = prop_oneof![
         2 => (0..=1i64).prop_map(Gap::Retry),

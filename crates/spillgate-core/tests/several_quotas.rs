@@ -444,7 +444,7 @@ fn explore(quotas: &[Quota], state: &State, now: u64, events: &mut Vec<Event>, l
                     .expect("at most the bound of the largest quota is admitted");
             }
             // The next level is explored only if this hit changed the state, or if time has passed and the hit is not a
-            // peek. Otherwise the next level would add no new case.
+            // peek. In all other cases, the next level has no new case.
             let differs = wrote || (gap_ns > 0 && op != Op::Peek);
             questions += 1 + if length > 1 && differs { explore(quotas, &state, now, events, length - 1) } else { 0 };
             if wrote {

@@ -28,7 +28,6 @@ impl At {
     pub const TOP: At = At { line: 1, column: 1, start: 0, len: 0 };
 
     /// Makes the position of a range of bytes.
-    /// Makes the position of a range of bytes.
     ///
     /// A start or an end inside a character is moved back to the start of this character. A start or an end after the
     /// end of the text is moved back to the end of the text. This function counts the lines before the position, so a

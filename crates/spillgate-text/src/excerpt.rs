@@ -13,7 +13,7 @@ const MAX_LINE_BYTES: usize = 400;
 /// If a line is cut, at most this many bytes before the position are shown.
 const BEFORE_BYTES: usize = 100;
 
-/// One to three lines of the text, and the part that is underlined. The line of the position is always there. If this
+/// One to three lines of the text, and the part that is underlined. The line of the position is always shown. If this
 /// line is shown whole, the lines above and below it are shown too, unless they are too long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Excerpt {

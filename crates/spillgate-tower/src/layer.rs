@@ -31,10 +31,10 @@ use super::{Outcome, QuotaRef, RateLimitService};
 ///
 /// 1. If it [may skip](RateLimitLayer::skip_if) the limits, or comes from an [allowed
 ///    network](RateLimitLayer::allow_networks), it goes to the service, and nothing is counted.
-/// 2. All [limits](RateLimitLayer::limit) are asked at once. If one of them refuses, the limits that would allow the
+/// 2. All [limits](RateLimitLayer::limit) are asked together. If one of them refuses, the limits that would allow the
 ///    request are not charged, and the answer is a [refusal](RateLimitLayer::refusal).
-/// 3. If no limit refuses, the service answers. Its answer gets the [header fields](RateLimitLayer::header_style), and can
-///    [change what was charged](RateLimitLayer::charge_after).
+/// 3. If no limit refuses, the service answers. Its answer gets the [header fields](RateLimitLayer::header_style), and
+///    can [change what was charged](RateLimitLayer::charge_after).
 ///
 /// If an option is set twice, the last value counts. Only limits add up.
 ///

@@ -1,8 +1,8 @@
 //! An exact, fast rate limiter that you embed in a program.
 //!
 //! The decision itself is in [`spillgate_core`], and this crate re-exports all of it. This crate adds what a program
-//! needs around the decision: a [`Limiter`] that decides each request with one call of a store, the in-process
-//! [`MemoryStore`], and a [`FallbackStore`] that decides while a shared store fails.
+//! needs around the decision: a [`Limiter`], which decides each request with one call of a store, and two stores.
+//! [`MemoryStore`] counts in the process, and [`FallbackStore`] decides while a shared store fails.
 //!
 //! ```
 //! use spillgate::{Limiter, Quota};
@@ -17,8 +17,8 @@
 //! assert!(!refused.allowed && refused.retry_after.secs_ceil() > Some(0));
 //! ```
 //!
-//! The [`guide`] has one page for each task: to choose an algorithm, to limit a web service, to share limits in a
-//! fleet, to test a program with limits, and to come from governor.
+//! The [`guide`] has one page for each of these tasks: choose an algorithm, limit a web service, share limits in a
+//! fleet, test a program with limits, and come from governor.
 //!
 //! # Features
 //!

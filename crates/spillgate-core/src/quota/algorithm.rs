@@ -46,8 +46,7 @@ pub enum Algorithm {
     /// most `L` units are admitted in every interval of length `W` that includes its start but not its end.
     ///
     /// A decision takes time in proportion to `log L`. A refund with a receipt takes time in proportion to the number
-    /// of
-    /// entries that are newer than the take.
+    /// of entries that are newer than the take.
     ///
     /// Checked by the test `log_admits_l_in_every_window`.
     SlidingWindowLog,
@@ -74,8 +73,7 @@ pub enum Algorithm {
     /// At most `N` permits are held at any time. A permit becomes free when it is released, or when its lease expires.
     ///
     /// An operation takes time in proportion to `log N`. It takes longer if leases have expired since the last
-    /// operation,
-    /// if the clock was set back, or if the duration of the leases was changed.
+    /// operation, if the clock was set back, or if the duration of the leases was changed.
     ///
     /// Checked by the test `at_most_n_permits_are_held`.
     Concurrency,

@@ -63,9 +63,9 @@ impl Quota {
 
     /// Packs `T` and the bound of the debt into one number below 2^38. Returns `None` if `T` does not fit.
     ///
-    /// A `T` below 2^31 ns (about two seconds) is stored as it is. For a longer `T`, a limit `L` below 2^31 with
-    /// `ceil(W/L) = T` is stored, where `W` is the window. If there is no such limit, `T` does not fit. `unpack_bucket`
-    /// can compute `T` from `L`, because all quotas that share a state have the same window.
+    /// A `T` below 2^31 ns (about two seconds) is stored unchanged. For a longer `T`, a limit `L` is stored instead:
+    /// `L` is below 2^31, and `ceil(W/L) = T`, where `W` is the window. If there is no such limit, `T` does not fit.
+    /// `unpack_bucket` can compute `T` from `L`, because all quotas that share a state have the same window.
     pub(crate) fn pack_bucket(&self, interval_ns: u64, debt_bits: u8) -> Option<u64> {
         if interval_ns == self.interval_ns && debt_bits == self.debt_bits {
             return self.packs().then_some(self.bucket_word);

@@ -104,9 +104,12 @@ impl Quota {
         self.hard_capacity
     }
 
-    /// Returns `T` (the time between two units) of a bucket or a queue, `w` (the length of a segment) of a counter, or
-    /// `W` (the window) of a fixed window or a log, in nanoseconds. Returns 0 for concurrency, and for a bucket with a
-    /// limit of 0.
+    /// Returns a time in nanoseconds, which depends on the algorithm:
+    ///
+    /// * bucket or queue: `T`, the time between two units
+    /// * sliding window counter: `w`, the length of a segment
+    /// * fixed window or log: `W`, the window
+    /// * concurrency, or a bucket with a limit of 0: 0
     #[must_use]
     pub const fn interval_ns(&self) -> u64 {
         self.interval_ns

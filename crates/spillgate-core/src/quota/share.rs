@@ -22,9 +22,9 @@ impl Quota {
     /// | concurrency | `floor(N/m)` permits, possibly 0 |
     ///
     /// The `T` of a bucket is multiplied by `m`. If it were computed as `ceil(W/floor(L/m))` instead, the fraction of
-    /// The `T` of a bucket is multiplied by `m`. If it were computed as `ceil(W/floor(L/m))` instead, the fraction of
     /// `L/m` would be lost. The cost of refusals, the penalty, the lease and the setting
     /// [`soft_ppm`](super::QuotaBuilder::soft_ppm) stay the same. A limit of 0 stays 0.
+    ///
     /// In the long run, `m` servers together admit no more than the quota. In a single instant, they admit at most the
     /// capacity of the quota, or `m` units if the capacity is smaller than `m`. For a leaky bucket, they admit at most
     /// `Q + m` units in a single instant.

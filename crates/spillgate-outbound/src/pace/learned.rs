@@ -201,8 +201,8 @@ impl Learned {
         change: &Change,
     ) -> Result<(), StoreError> {
         let pause = change.pause.and_then(|pause| build(penalty(pause.max(Duration::from_nanos(1)))).ok());
-        // A settlement lowers the level, because a settlement takes effect only if the whole request is allowed. A
-        // token bucket accepts a receipt of any take.
+        // A settlement lowers the level, because a settlement takes effect only if the whole request is allowed. The
+        // mark of this receipt is 0, so the token bucket gives back units of any age.
         let receipt = Receipt::new(limiter.now(), 0);
         let (capped, bucket);
         let mut hits = SmallVec::<[Hit<'_>; 4]>::new();
