@@ -23,12 +23,13 @@
 //! * The usual operation is a take: `cost=n`, with `max_wait` if the caller waits in a queue. Other operations are
 //!   `peek`, `force cost=n`, `refund cost=n` with `receipt=r`, `renew receipt=r`, `settle change=n receipt=r`, and
 //!   `reset`. If no cost is given, it is 1 unit.
-//! * A decision is `allow` or `refuse`. `remaining`, `limit`, `reset_after` and `reason` are checked only if they are
-//!   given. `delay`, `retry_after` and `soft_over` are always checked: if they are not given, the decision must not
-//!   have them.
+//! * A decision is `allow` or `refuse`. `remaining`, `limit`, `reset_after` and `reason` are checked only if the trace
+//!   gives them. `delay`, `retry_after` and `soft_over` are always checked: if the trace does not give one of them, the
+//!   decision must not have it.
 //! * A verdict is `allow` or `refuse` with `retry_after`, `delay` and `binds`. `binds` is the number of the hit that
 //!   determines the answer, counted from 1. On a line with a single hit, the decision is also the verdict.
-//! * A duration is a sum, such as `250ms`, `1s-1ns` or `1d+1h`. `t=max` is [`Time::MAX`]. `#` starts a comment.
+//! * A duration is one value or a sum, such as `250ms`, `1s-1ns` or `1d+1h`. `t=max` is [`Time::MAX`]. `#` starts a
+//!   comment.
 //!
 //! Hits that can be [merged](Hit::merged) are merged before they are decided, as in production.
 
@@ -148,8 +149,8 @@ where
     TRACES.iter().try_fold(0, |sum, trace| Ok(sum + run(trace, fresh())?))
 }
 
-/// Runs one trace, and returns the number of its requests. `decide` decides one request on a store that is empty at
-/// first.
+/// Runs one trace, and returns the number of its requests. `decide` decides one request on a store that is empty when
+/// the trace begins.
 ///
 /// # Errors
 /// Returns the first answer that differs from the trace, or the first line that cannot be read.
@@ -198,7 +199,7 @@ struct Request<'t, 'q> {
     verdict: Option<Expected<'t>>,
 }
 
-/// The expected answer, which is on the right side of an arrow.
+/// The expected answer. In a trace, it is on the right side of an arrow.
 struct Expected<'t> {
     allowed: bool,
     fields: Vec<(&'t str, &'t str)>,

@@ -10,7 +10,7 @@ use crate::{Decision, Denied, Hit, Op, OpKind, Reason, State, Time, Verdict, Wai
 
 /// Decides all `hits` of one request at the time `now`. Every hit is checked before any hit is charged.
 ///
-/// * `states` contains each state once. `state_of[i]` is the index of the state that `hits[i]` counts in.
+/// * `states` contains each state in which a hit counts, once. `state_of[i]` is the index of the state of `hits[i]`.
 /// * `decisions[i]` becomes the answer to `hits[i]`. The returned verdict is the answer to the whole request.
 ///
 /// # What is charged
@@ -25,8 +25,8 @@ use crate::{Decision, Denied, Hit, Op, OpKind, Reason, State, Time, Verdict, Wai
 ///   free no capacity for takes of the same request.
 /// * Renewals and settlements take effect only if the request is allowed. A settlement counts its units together with
 ///   the forces, or gives them back together with the refunds.
-/// * Several quotas can count in the same state. A hit under one of them never lowers what was counted under another
-///   one, unless the hit is a refund or a reset.
+/// * Several quotas can count in the same state. A hit under one quota never lowers what was counted under another,
+///   unless the hit is a refund or a reset.
 ///
 /// # Hits that share a state
 ///
@@ -36,7 +36,7 @@ use crate::{Decision, Denied, Hit, Op, OpKind, Reason, State, Time, Verdict, Wai
 /// * In a queue, all takes of the request share one turn.
 /// * An allowed peek reports the state before the request. All other hits report the state after the request.
 /// * The wait of a refused hit is computed again after the whole request has taken effect. If the hit would then be
-///   allowed, the first wait stays.
+///   allowed, for example because of a refund, the first wait stays.
 ///
 /// ```
 /// use core::time::Duration;
@@ -71,16 +71,16 @@ pub fn decide(
 /// has decided on any state of this request, as far as the store knows. The whole request is decided at `now`. Only the
 /// conversion of a bucket's debt uses `newest`.
 ///
-/// The debt of a bucket is the time that the bucket needs to refill. If n units are used, the debt is n * T, where T is
-/// the time between two units at the full rate. When a quota with another T, here called T', charges the bucket, the
-/// debt is converted: it is multiplied by T'/T, so that the number of used units stays the same.
+/// The debt of a bucket is the time that the bucket needs to refill. If `n` units are used, the debt is `n * T`, where
+/// `T` is the time between two units at the full rate. When a quota with another time, here called `T'`, charges the
+/// bucket, the debt is converted: it is multiplied by `T'/T`, so that the number of used units stays the same.
 ///
-/// The debt shrinks with time. So a request that is late by d sees a debt that is longer by d than the debt at
-/// `newest`, if any debt is left at `newest`. If the longer debt were converted, the number of units that are used at
-/// `newest` would change:
+/// The debt shrinks with time. So a request that is late by a time `d` sees a debt that is longer by `d` than the debt
+/// at `newest`, if any debt is left at `newest`. If the longer debt were converted, the number of units that are used
+/// at `newest` would change:
 ///
-/// * If T' is shorter than T, each conversion would forget d * (1/T' - 1/T) used units.
-/// * If T' is longer than T, each conversion would add d * (1/T - 1/T') units that no caller used.
+/// * If `T'` is shorter than `T`, each conversion would forget `d * (1/T' - 1/T)` used units.
+/// * If `T'` is longer than `T`, each conversion would add `d * (1/T - 1/T')` units that no caller used.
 ///
 /// So only the part of the debt that is left at `newest` is converted. After the decision, the store has to remember
 /// the later one of `now` and `newest` for each state of the request.
@@ -153,8 +153,8 @@ pub fn decide_late(
             update_wait(state, hit, cost, now, &mut decisions[i]);
         }
         // An allowed peek keeps the report that `judge` has written before the request took effect. All other hits get
-        // their report now. They include a refused hit of the kind `Peek`, which may be a take with a cost of 0: its
-        // refusal starts a penalty, and the report has to show this penalty.
+        // their report now. Among them is a refused take with a cost of 0, which has the kind `Peek`. Its refusal can
+        // start a penalty, and the report has to show this penalty.
         if hit.op.kind() != OpKind::Peek || !decisions[i].allowed {
             report(state, hit, now, &mut decisions[i]);
         }
@@ -180,7 +180,7 @@ fn judge(state: &State, hit: &Hit<'_>, cost: u64, now: Time) -> Decision {
         decision.reason = reason;
         decision.retry_after = wait;
     } else if hit.op.kind() == OpKind::Take {
-        // All takes of a request on one queue share one turn, so the delay of each take is read before any take is
+        // All takes of a request on one queue share one turn. So the delay of each take is read before any take is
         // charged.
         decision.delay_ns = state.delay_ns(hit.quota, now);
     }
@@ -251,7 +251,7 @@ fn report(state: &State, hit: &Hit<'_>, now: Time, decision: &mut Decision) {
     let usage = state.usage(hit.quota, now);
     decision.remaining = usage.remaining;
     decision.reset_after_ns = usage.reset_after_ns;
-    // Without a soft limit, no hit is flagged, even if more than the capacity is used. A force, a charged refusal or
-    // takes under a larger limit can cause this.
+    // Only a hit under a soft limit is flagged. Without a soft limit, more than the capacity can be used too: by a
+    // force, by a charged refusal, or by takes under a larger limit.
     decision.soft_over = decision.allowed && usage.over && hit.quota.hard_capacity() > hit.quota.capacity();
 }

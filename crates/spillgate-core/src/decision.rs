@@ -86,8 +86,8 @@ pub enum Reason {
     WaitTooLong,
     /// The lease to renew is unknown or has expired.
     LeaseExpired,
-    /// The store has no space for a new key. Its settings say whether such a hit is refused, or allowed without being
-    /// counted.
+    /// The store has no space for a new key. The settings of the store say whether such a hit is refused, or allowed
+    /// without being counted.
     StoreFull,
     /// The algorithm does not support this operation.
     Unsupported,
@@ -168,8 +168,8 @@ impl Receipt {
 
 /// The answer to one hit.
 ///
-/// `remaining`, `reset_after_ns` and `soft_over` report what is used: for an allowed peek before the request, and for
-/// every other hit after the request.
+/// `remaining`, `reset_after_ns` and `soft_over` describe the state after the request. For an allowed peek, they
+/// describe the state before the request.
 ///
 /// ```
 /// use core::time::Duration;

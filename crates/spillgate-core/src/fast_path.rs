@@ -49,7 +49,7 @@ impl Packed {
     /// * quotas whose refusal of a take can change the state (see [`Quota::refusal_is_free`]), and quotas with a limit
     ///   of 0;
     /// * states that have no packed form;
-    /// * buckets that are not full, if the quota that charged them last has another T (the time between two units) or
+    /// * buckets that are not full, if the quota that charged them last has another `T` (the time between two units) or
     ///   another bound of the debt ([`Quota::debt_bits`]).
     ///
     /// [`Packed`] has an example.

@@ -35,7 +35,7 @@ pub enum Binding {
 }
 
 impl Binding {
-    /// Returns the word for it in rules files and answers: `enforce`, `shadow` or `quota`.
+    /// Returns the name of the binding in rules files and answers: `enforce`, `shadow` or `quota`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -72,8 +72,8 @@ pub struct Hit<'q> {
 }
 
 impl<'q> Hit<'q> {
-    /// In a Redis Cluster, this bit of [`key`](Hit::key) and all higher bits choose the hash slot, whatever the quota
-    /// is. These are 30 bits: the name of a Redis key contains them as five base64url digits of 6 bits each.
+    /// In a Redis Cluster, the hash slot depends only on the bits of [`key`](Hit::key) from this bit upwards, whatever
+    /// the quota is. These are 30 bits: the name of a Redis key contains them as five base64url digits of 6 bits each.
     pub const SLOT_SHIFT: u32 = 98;
 
     /// Builds a hit that applies `op` to `quota` for `key`.
@@ -113,7 +113,7 @@ impl<'q> Hit<'q> {
 
     /// Sums the costs of all takes among `hits`. The sum saturates.
     ///
-    /// A store passes all hits on one state. Their takes are allowed only if this sum fits.
+    /// A store passes all hits that count in one state. Their takes are allowed only if this sum fits.
     ///
     /// ```
     /// use spillgate_core::{Binding, Hit, Op, Quota};

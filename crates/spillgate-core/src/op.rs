@@ -57,13 +57,13 @@ pub enum Op {
         /// The receipt of the take that got the lease.
         receipt: Receipt,
     },
-    /// Corrects an estimate: a take has charged the estimate, and the settlement counts the difference to what was
-    /// really used. It takes effect only if the whole request is allowed.
+    /// Corrects an estimate. A take has charged the estimate, and the settlement counts the difference to what was
+    /// really used. A settlement takes effect only if the whole request is allowed.
     ///
     /// For `concurrency`, a settlement is refused if the lease has ended. This makes sure that an estimate is settled
-    /// at most once. The caller takes a lease of one permit together with the estimate. Later, one request settles
-    /// both, and the change -1 ends the lease. If the caller repeats this request, the settlement of the lease is
-    /// refused, and so is the whole request.
+    /// at most once. The caller takes a lease of one permit together with the estimate. Later, one request settles both
+    /// the estimate and the lease, and the change -1 ends the lease. If the caller repeats this request, the settlement
+    /// of the lease is refused, and so is the whole request.
     Settle {
         /// The units that were used, minus the units that were taken. If the change is negative, these units are given
         /// back, as by a [`Refund`](Op::Refund) with the receipt. If it is positive, they are counted even if they do

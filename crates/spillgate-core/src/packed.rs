@@ -6,8 +6,8 @@
 use crate::Time;
 use crate::quota::MAX_SPAN_NS;
 
-/// A state in three integers. A window, a counter with one segment, and [almost every](crate::Quota::packs) bucket fit
-/// this form, if the key has no penalty.
+/// A state in three integers. The state of a fixed window, of a sliding window counter with one segment, and of [almost
+/// every](crate::Quota::packs) bucket fits this form, if the key has no penalty.
 ///
 /// A store keeps the three integers and passes them back unchanged. It must not interpret `first` and `second`, because
 /// their meaning depends on the algorithm. All fields are public, and there will never be a fourth field, because
@@ -31,8 +31,8 @@ pub struct Packed {
     /// From this time on, the state decides like an empty state. The state of a `sliding_window_counter` can decide
     /// like an empty state up to one window earlier.
     pub expires_at: u64,
-    /// In a window or a counter: the units in the current window. In a bucket: a number below 2^38 that contains T (the
-    /// time between two units) and an upper bound of the debt (the time that the bucket needs to refill).
+    /// In a window or a counter: the units in the current window. In a bucket: a number below 2^38 that contains `T`
+    /// (the time between two units) and an upper bound of the debt (the time that the bucket needs to refill).
     pub first: u64,
     /// The units in the previous window (`sliding_window_counter`), or else 0.
     pub second: u64,

@@ -1,7 +1,7 @@
 //! The verdict: the answer to all hits of one request.
 //!
 //! Some stores decide the hits of one request in several parts, for example in several hash slots of a Redis Cluster.
-//! They form the verdict with this code too, so all stores combine decisions by the same rule.
+//! They combine the decisions with this code too, so all stores follow the same rule.
 
 use crate::{Binding, Decision, Hit, Time, Wait};
 
@@ -49,9 +49,9 @@ pub struct Verdict {
     /// The index of the hit that determines the answer. `None` if the request has no hits, or only hits with
     /// [`Binding::Shadow`].
     ///
-    /// In a refused request, this is the refusing hit with the longest wait. Hits with [`Binding::Quota`] refuse only
-    /// if all of them do, and only the one with the shortest wait counts here. In an allowed request, this is the hit
-    /// with the smallest share of its limit left.
+    /// In a refused request, this is the refusing hit with the longest wait. Hits with [`Binding::Quota`] refuse the
+    /// request only if all of them are refused. Then only the one with the shortest wait is compared with the other
+    /// refusing hits. In an allowed request, this is the hit with the smallest share of its limit left.
     pub binding: Option<usize>,
     /// How long to wait before the next attempt; [`Wait::NONE`] if the request is allowed.
     pub retry_after: Wait,

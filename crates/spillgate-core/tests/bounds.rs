@@ -1,10 +1,11 @@
-//! The bound f(s) of each algorithm: the maximum number of units that the algorithm admits in an interval of length s.
+//! The bound `f(s)` of each algorithm: the maximum number of units that the algorithm admits in an interval of length
+//! `s`.
 //!
-//! Some tests send random requests, or the requests of an attacker, and check that at most f(s) units are admitted.
-//! Other tests send the worst case, and check that exactly f(s) units (rounded down) are admitted. So a smaller bound
+//! Some tests send random requests, or the requests of an attacker, and check that at most `f(s)` units are admitted.
+//! Other tests send the worst case, and check that exactly `f(s)` units (rounded down) are admitted. So a smaller bound
 //! would be wrong.
 //!
-//! `Algorithm` explains the letters in the names of the tests.
+//! `Algorithm` explains the other letters, such as `T` (the time between two units) and `Q` (the length of a queue).
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -40,8 +41,12 @@ fn quotas(algorithm: Algorithm) -> impl Strategy<Value = Quota> {
 }
 
 /// The steps are random, or those of an attacker. An attacker mostly asks for all units that are left, at most 1 ns
-/// before or after the time at which units can become free. Such times are the end of the last refusal's wait, the next
-/// edge of a window or a segment, and one interval (T, w or W) or one window after the last request.
+/// before or after a time at which units can become free:
+///
+/// * the end of the last refusal's wait
+/// * the next edge of a window or a segment
+/// * one window after the last request
+/// * one interval after the last request (the time between two units, or the length of a segment)
 fn steps() -> impl Strategy<Value = Vec<(Gap, Cost)>> {
     let attack = prop_oneof![
         2 => (0..=1i64).prop_map(Gap::Retry),
@@ -69,8 +74,8 @@ fn admitted(quota: &Quota, start: u64, steps: &[(Gap, Cost)]) -> Vec<Event> {
     events
 }
 
-/// Checks every pair of events. From the first event to the second event, including both, at most f(s) units may be
-/// admitted, where s is the time between them.
+/// Checks every pair of events. From the first event to the second event, including both, at most `f(s)` units may be
+/// admitted, where `s` is the time between them.
 fn assert_bound(quota: &Quota, events: &[Event]) -> Result<(), TestCaseError> {
     for (i, first) in events.iter().enumerate() {
         let mut sum = 0u128;
@@ -111,8 +116,8 @@ admits_at_most_its_bound! {
 proptest! {
     #![proptest_config(cases(250))]
 
-    /// Callers leave the queue in the order in which they entered. In any interval of length s, the number of units
-    /// that leave is at most s/T plus the largest cost of a take. T is the time between two units.
+    /// Callers leave the queue in the order in which they entered. In any interval of length `s`, the number of units
+    /// that leave is at most `s/T` plus the largest cost of a take. `T` is the time between two units.
     #[test]
     fn queue_lets_out_one_every_t_in_order(
         quota in quotas(Algorithm::LeakyBucket), start in starts_ns(), steps in steps(),
@@ -130,8 +135,8 @@ proptest! {
         }
     }
 
-    /// No delay is longer than Q * T, and no delay is longer than the caller accepts. Q is the number of units that can
-    /// wait in the queue, and T is the time between two units.
+    /// No delay is longer than `Q * T`, and no delay is longer than the caller accepts. `Q` is the number of units that
+    /// can wait in the queue, and `T` is the time between two units.
     #[test]
     fn queue_delays_by_what_is_ahead_and_at_most_what_callers_accept(
         quota in quotas(Algorithm::LeakyBucket), start in starts_ns(), steps in steps(),
@@ -148,8 +153,8 @@ proptest! {
         })?;
     }
 
-    /// The test keeps its own list of the leases that are neither released nor expired. Together, they must hold at
-    /// most as many permits as the limit.
+    /// The test keeps its own list of the leases that are neither released nor expired. Together, these leases must
+    /// hold at most as many permits as the limit.
     #[test]
     fn at_most_n_permits_are_held(
         permits in 1..=20u64,
@@ -186,7 +191,7 @@ proptest! {
 
 const WINDOW_NS: u64 = 120;
 const LIMIT: u64 = 12;
-/// At this time a new window starts, and also a new segment, if the windows of the algorithm are aligned to the epoch.
+/// A multiple of the window. At this time a new window and a new segment start, if windows are aligned to the epoch.
 const EDGE_NS: u64 = 1_000 * WINDOW_NS;
 
 fn quota(algorithm: Algorithm) -> Quota {
@@ -208,7 +213,7 @@ fn take_all(quota: &Quota, state: &mut State, times: impl IntoIterator<Item = u6
     (last - first.expect("at least one take was admitted"), sum)
 }
 
-/// Checks that exactly f(s) units (rounded down) were admitted: `sum` is within the bound, and one unit more is not.
+/// Checks that exactly `f(s)` units (rounded down) were admitted: `sum` is within the bound, and `sum + 1` is not.
 fn assert_reached(quota: &Quota, (s, sum): (u64, u128)) {
     assert!(within_bound(quota, s, sum) && !within_bound(quota, s, sum + 1), "{sum} units within {s} ns");
 }
@@ -269,7 +274,7 @@ fn a_worst_case_reaches_the_bound_of_leaky_bucket() {
     assert_eq!(all, (2 * WINDOW_NS, 4 + 24));
     assert_reached(&quota, all);
     // In an empty queue, a take of the largest possible cost (4 units) has no delay. Each further take of 4 units is
-    // made when the queue is empty again. It leaves 4 * T after the take before it.
+    // made when the queue is empty again, so it leaves `4 * T` after the take before it.
     let mut state = State::default();
     let leaves_at = [4, 4, 4].map(|cost| {
         let at = EDGE_NS + state.expires_at(&quota).saturating_sub(EDGE_NS);

@@ -3,8 +3,8 @@
 //! A server reads the clock before it decides, so two requests can be decided in the reverse order of their times. The
 //! request with the earlier time is then late. An operator can also set the clock. In both cases, the bounds must hold.
 //!
-//! The letters: f(s) is the maximum number of units that an algorithm admits in an interval of length s. B is the burst
-//! of a bucket, and T is the time between two units at the full rate. `Algorithm` has a table of all letters.
+//! `f(s)` is the maximum number of units that an algorithm admits in an interval of length `s`. `B` is the burst of a
+//! bucket, and `T` is the time between two units at the full rate.
 
 use crate::support::{Cost, Gap, ask, ask_copy, cases, costs, gaps, plain_quotas, starts_ns, take, walk, within_bound};
 use proptest::prelude::*;
@@ -24,8 +24,8 @@ fn greatest_debt_and_a_second_ns(quota: &Quota) -> u64 {
     2 * quota.hard_capacity() * quota.interval_ns() + MAX_LATE_NS
 }
 
-/// Returns the bound of the debt of a bucket, in nanoseconds. A debt exceeds this bound only if the clock is set back,
-/// and is then cut to the bound.
+/// Returns the bound of the debt of a bucket, in nanoseconds. If a debt exceeds this bound, the clock was set back, and
+/// the kernel cuts the debt to the bound.
 fn most_debt_ns(quota: &Quota) -> u64 {
     greatest_debt_and_a_second_ns(quota).next_power_of_two()
 }
@@ -53,10 +53,10 @@ proptest! {
     #![proptest_config(cases(300))]
 
     /// Windows, counters and logs count a late request as if it came at the newest time that they have seen. So the
-    /// bound f(s) must hold if the time of each late request is replaced with this newest time.
+    /// bound `f(s)` must hold if the time of each late request is replaced with this newest time.
     ///
     /// A bucket does not store the newest time, so it decides a late request at the request's own time. If requests are
-    /// late by at most d, the bound of a bucket is therefore B + (s + 2 * d)/T.
+    /// late by at most a time `d`, the bound of a bucket is therefore `B + (s + 2 * d)/T`.
     #[test]
     fn late_requests_keep_the_bound(
         quota in plain_quotas(),
@@ -113,7 +113,7 @@ proptest! {
         }
     }
 
-    /// If the clock steps back by J, a refused caller is refused for at most J longer.
+    /// If the clock steps back by a time `J`, a refused caller is refused for at most `J` longer.
     ///
     /// Windows, counters and logs never refuse for longer than two windows and a segment. A bucket always refuses for
     /// less than 2 * (its greatest debt + one second).
@@ -135,7 +135,7 @@ proptest! {
     }
 
     /// If the clock steps back far, the debt of a bucket is reduced to the bound of the debt. This bound is a power of
-    /// two, in nanoseconds. A take is refused until so much of the debt is paid that the take fits.
+    /// two, in nanoseconds. A take is refused until enough of the debt is paid.
     #[test]
     fn a_clock_that_steps_back_blocks_a_bucket_for_less_than_twice_its_greatest_debt_and_a_second(
         quota in plain_quotas().prop_filter("bucket", |q| is_bucket(q) && most_debt_ns(q) <= NOW), cost in 1..=1000u64,
@@ -163,9 +163,9 @@ proptest! {
         prop_assert_eq!(then, if debt == 0 { then.min(step_ns) } else { (debt + step_ns).min(most) });
     }
 
-    /// W is the length of the window. If a stored window starts more than W after the current time, the clock was set
-    /// back after its units were counted. The same is true for the newest segment of a counter and for the newest entry
-    /// of a log. All these units are dropped, so the whole capacity can be admitted again.
+    /// If a stored window starts more than one window length after the current time, the clock was set back after its
+    /// units were counted. The same is true for the newest segment of a counter and for the newest entry of a log. All
+    /// these units are dropped, so the whole capacity can be admitted again.
     #[test]
     fn a_window_is_forgotten_when_the_clock_steps_back_by_more_than_its_length(
         quota in plain_quotas().prop_filter("windows", |q| !is_bucket(q)), steps in steps(), step_ns in 1001..=9000u64,
@@ -178,8 +178,8 @@ proptest! {
         }
     }
 
-    /// The clock jumps forward by J between two takes. The jump gives a bucket at most min(B, J/T) units more. All
-    /// other algorithms admit at most f(s + J).
+    /// The clock jumps forward by a time `J` between two takes. The jump gives a bucket at most `min(B, J/T)` units
+    /// more. All other algorithms admit at most `f(s + J)`.
     #[test]
     fn a_clock_that_jumps_forward_adds_what_would_refill_in_the_jump(
         quota in plain_quotas(),

@@ -20,8 +20,8 @@ fn all_quotas() -> impl Strategy<Value = Quota> {
     ]
 }
 
-/// The start of a trace: a time in 2026, or 20 ns before the latest time that `Time` can represent. A later time is cut
-/// to the latest time, so in such a trace the clock stops.
+/// The start of a sequence of hits: a time in 2026, or 20 ns before the latest time that `Time` can represent. Every
+/// later time is cut to the latest time, so after these 20 ns the clock stops.
 fn starts() -> impl Strategy<Value = u64> {
     prop_oneof![3 => Just(NOW), 1 => Just(Time::MAX.as_nanos() - 20)]
 }
@@ -54,7 +54,7 @@ fn encoded(state: &State) -> Vec<u64> {
     words
 }
 
-/// Mostly numbers at which arithmetic could go wrong, and their neighbours.
+/// Mostly numbers at which arithmetic can go wrong, and the numbers next to them.
 fn edges() -> impl Strategy<Value = u64> {
     let near = |n: u64| [n.saturating_sub(1), n, n.saturating_add(1)];
     let all: Vec<u64> = [0, 1, 5, 65_536, 1 << 53, 1 << 61, 1 << 62, 1 << 63, (1 << 63) + (1 << 62), NOW, u64::MAX]

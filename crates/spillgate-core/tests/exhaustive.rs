@@ -3,7 +3,7 @@
 //!
 //! Random tests can miss a case, but a small domain can be tried completely.
 //!
-//! f(s) is the bound of an algorithm: the maximum number of units that it admits in an interval of length s.
+//! `f(s)` is the bound of an algorithm: the maximum number of units that it admits in an interval of length `s`.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::support::model::Model;
 use crate::support::{ask, within_bound};
 use spillgate_core::{Algorithm, Anchor, Decision, Denied, Op, Quota, QuotaBuilder, Receipt, State};
 
-/// A node in the tree of all traces, with everything that happened on the way to the node.
+/// A node in the tree of all traces, with everything that happened in its trace.
 #[derive(Clone, Default)]
 struct Node {
     state: State,
@@ -71,7 +71,7 @@ impl Node {
         next
     }
 
-    /// Checks that a refusal which charges nothing and starts no penalty leaves the state as a peek would leave it.
+    /// Checks that a free refusal that starts no penalty leaves the state as a peek would leave it.
     fn assert_free(&self, next: &Node, quota: &Quota, answer: &Decision) {
         if !answer.allowed && quota.refusal_is_free() {
             let mut peeked = self.state.clone();
@@ -80,8 +80,8 @@ impl Node {
         }
     }
 
-    /// Checks the bound from each event to the newest event. At most f(s) units may be admitted, where s is the time
-    /// between the two events. Units that were given back do not count as admitted.
+    /// Checks the bound from each event to the newest event. At most `f(s)` units may be admitted, where `s` is the
+    /// time between the two events. Units that were given back do not count as admitted.
     fn assert_bound(&self, quota: &Quota) {
         let (mut admitted, mut refunded) = (0u128, 0u128);
         for (at, taken, given_back) in self.events.iter().rev() {
@@ -97,7 +97,8 @@ impl Node {
     }
 }
 
-/// Visits all traces that go on from `node` by `length` letters. Returns the number of answers that were compared.
+/// Visits all traces that continue the trace of `node` by `length` letters. Returns the number of answers that were
+/// compared.
 fn explore(node: &Node, quota: &Quota, letters: &[Letter], gaps: &[i64], length: u32) -> u64 {
     let monotonic = gaps.iter().all(|gap| *gap >= 0);
     let mut answers = 0;
@@ -146,9 +147,9 @@ fn small_quotas(algorithm: Algorithm, windows: &[u64], extras: bool) -> Vec<Quot
 
 /// Visits two sets of traces, and returns the number of answers that were compared.
 ///
-/// The first set has all traces of three operations under all quotas with and without extras. In these traces, the time
-/// can step back. The second set has all traces of five takes under the quotas without extras. Their times never step
-/// back.
+/// The first set has all traces of three operations, under all quotas with and without extras. In these traces, the
+/// time can step back. The second set has all traces of five takes, under the quotas without extras. In these traces,
+/// the time never steps back.
 fn explore_all(algorithm: Algorithm, windows: &[u64]) -> u64 {
     let mut answers = 0;
     let letters = [Letter::Take(1), Letter::Take(2), Letter::Force(2), Letter::RefundLast(1), Letter::RefundAny(1)];

@@ -2,8 +2,8 @@
 //!
 //! Overflow and wrong rounding happen at the ends of a range, and random numbers rarely come close to these ends.
 //!
-//! The letters: L is the limit, W is the window, T is the time between two units at the full rate, B is the burst, and
-//! w is the length of a segment.
+//! `L` is the limit, `W` is the window, `T` is the time between two units at the full rate, `B` is the burst, and `w`
+//! is the length of a segment.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use spillgate_core::{MAX_UNITS, Op, Quota, QuotaBuilder, QuotaError, State, Wait
 const MAX_SPAN_NS: u64 = 1 << 62;
 const MAX_TIME_NS: u64 = (1 << 63) - 1;
 
-/// Numbers at which arithmetic can break, and their neighbours.
+/// Numbers at which arithmetic can go wrong, and the numbers next to them.
 fn extremes() -> Vec<u64> {
     let pivots = [1, 1_000, 65_536, 1_000_000_000, 1 << 32, MAX_UNITS, 1 << 61, MAX_SPAN_NS, MAX_TIME_NS];
     let mut numbers: Vec<u64> = pivots.into_iter().flat_map(|n| [n - 1, n, n + 1]).collect();
@@ -35,7 +35,7 @@ fn times() -> Vec<u64> {
     extremes().into_iter().filter(|ns| *ns <= MAX_TIME_NS).collect()
 }
 
-/// Returns a token bucket with T = `interval_ns` and B = `burst`, or `None` if there is no such quota.
+/// Returns a token bucket with `T` = `interval_ns` and `B` = `burst`, or `None` if there is no such quota.
 fn bucket(interval_ns: u64, burst: u64) -> Option<Quota> {
     Quota::token_bucket(1, Duration::from_nanos(interval_ns)).burst(burst).build().ok()
 }
@@ -100,10 +100,11 @@ fn owing(paid_at: u64, interval_ns: u64) -> State {
     State::decode(&[1, 0, 0, paid_at, interval_ns, 63]).expect("a bucket")
 }
 
-/// The debt of the state is the time T for each unit that is not refilled yet. The take has another quota, with the
-/// burst B and the time T' between two units. The kernel allows the take if debt <= (B - cost) * T. The converted debt,
-/// D = ceil(debt * T'/T), gives the same answer for every debt in nanoseconds: the take is allowed if D <= (B - cost) *
-/// T'.
+/// A state has the debt `T` for each unit that is not refilled yet. A take under another quota, with the burst `B` and
+/// the time `T'` between two units, is allowed if `debt <= (B - cost) * T`.
+///
+/// A kernel that converted the debt first would allow the take if `D <= (B - cost) * T'`, where `D = ceil(debt * T'/T)`
+/// is the converted debt. Both ways give the same answer for every debt in nanoseconds.
 #[test]
 fn another_t_decides_as_by_converted_debt_rounded_up_at_all_extremes() {
     let mut allowed = 0;
@@ -168,8 +169,8 @@ fn a_bucket_admits_by_the_formula_at_all_extremes() {
 /// and the units of these takes.
 ///
 /// The take fits if `oldest * (w - e) + (rest + cost) * w <= L * w`. `oldest` is the number of units in the oldest
-/// segment, and `rest` is the number of units in all other segments. e is the time since the start of the segment that
-/// contains `at`.
+/// segment, and `rest` is the number of units in all other segments. `e` is the time since the start of the segment
+/// that contains `at`.
 fn segments_fit(quota: &Quota, first: (u64, u64), second: (u64, u64), cost: u64, at: u64) -> bool {
     let (w, segments) = (u128::from(quota.interval_ns()), quota.window_ns() / quota.interval_ns());
     let (segment, elapsed) = (at / quota.interval_ns(), u128::from(at) % w);

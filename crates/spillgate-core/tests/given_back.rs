@@ -1,6 +1,6 @@
 //! What a token bucket gives back when an estimate is corrected after the work.
 //!
-//! Time gives back the units of a bucket too. If a correction gave back the same units once more, a bucket could admit
+//! A bucket also gets units back with time. If a correction gave back the same units once more, a bucket could admit
 //! any number of units at once.
 
 use std::time::Duration;
@@ -78,7 +78,7 @@ impl Made {
 proptest! {
     #![proptest_config(cases(2000))]
 
-    /// In every interval of length s, at most BURST + s/INTERVAL_NS units are used, plus the units that earlier
+    /// In every interval of length `s`, at most `BURST + s/INTERVAL_NS` units are used, plus the units that earlier
     /// reservations give back after the start of the interval.
     #[test]
     fn reservations_of_a_bucket_keep_its_bound(
@@ -115,8 +115,8 @@ proptest! {
         }
     }
 
-    /// If each reservation is settled before the next one is made, at most BURST + s/INTERVAL_NS units are used. This
-    /// holds even while other callers take units from the bucket.
+    /// If each reservation is settled before the next one is made, at most `BURST + s/INTERVAL_NS` units are used in
+    /// any interval of length `s`. This is true even while other callers take units from the bucket.
     #[test]
     fn reservations_one_after_another_keep_the_bound_of_the_bucket(
         steps in prop::collection::vec((0..FULL_NS / 2, 0..FULL_NS, 1..=BURST, 0..=BURST, 0..=BURST), 1..40),

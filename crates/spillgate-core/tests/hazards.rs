@@ -1,6 +1,6 @@
 //! Mistakes that rate limiters are known to make. The name of each test says the correct behaviour.
 //!
-//! The first tests are about arithmetic. The tests after them repeat mistakes that were seen in other limiters.
+//! The first tests are about arithmetic. The later tests repeat mistakes that were seen in other limiters.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ fn t_is_rounded_up_and_never_zero() {
 #[test]
 fn rounding_costs_a_thousandth_at_most() {
     assert!(per_second(1_000_000).build().is_ok());
-    // T, the time between two units, would be 334 ns. With this T, 2,994,011 units are admitted in a second.
+    // The time between two units would be 334 ns. With this time, 2,994,011 units are admitted in a second.
     let error = per_second(3_000_000).build().expect_err("rounding would cost two thousandths");
     assert_eq!(error, QuotaError::Inexact { limit: 3_000_000, below: 2_997_005, above: Some(3_003_004) });
     assert!(per_second(2_997_005).build().is_ok() && per_second(3_003_004).build().is_ok());
@@ -90,8 +90,8 @@ fn counters_count_exactly_up_to_the_limit_of_doubles() {
 
 #[test]
 fn a_bucket_that_is_polled_fast_does_not_starve() {
-    // A limit of 1 in 10 ms is polled every microsecond. At each poll, a naive limiter adds floor(elapsed * rate)
-    // units, where `elapsed` is the time since the poll before. So it adds 0 for ever.
+    // A limit of 1 in 10 ms is polled every microsecond. At each poll, a naive limiter adds `floor(elapsed * rate)`
+    // units, where `elapsed` is the time since the poll before. This is always 0, so such a limiter never refills.
     let quota = per_second(100).burst(1).build().expect("100/s");
     let mut state = State::default();
     let admitted = (0..50_000u64).filter(|us| ask(&mut state, &quota, take(1), us * 1_000).allowed).count();
@@ -180,7 +180,7 @@ fn two_hits_on_one_state_cannot_pass_where_their_sum_does_not() {
     assert!(hit(6, Binding::Enforce).merged(&hit(5, Binding::Quota)).is_none());
 
     // These hits are not merged, because their bindings differ. Both take from the first state. Their sum, 11 units, is
-    // above the limit of 10, so both are refused. Further states, in which no hit counts, do not change the answer.
+    // above the limit of 10, so both are refused. The other states have no hit, and do not change the answer.
     let hits = [hit(6, Binding::Enforce), hit(5, Binding::Quota)];
     for states in 1..4 {
         let mut states = vec![State::default(); states];
@@ -197,8 +197,8 @@ fn a_quota_change_neither_forgives_nor_multiplies_debt() {
     ask(&mut state, &slow, take(10), 0);
     assert_eq!(ask(&mut state, &fast, Op::Peek, 0).remaining, 990, "ten units are used under this quota too");
     assert_eq!(ask(&mut state, &slow, take(1), 0).retry_after, Wait::After(100_000_000));
-    // A hundred times, a caller peeks under the fast quota and then under the slow quota. The debt must not shrink or
-    // grow.
+    // A hundred times, a caller peeks under the fast quota and then under the slow quota. The debt (the time until the
+    // bucket is full again) must not shrink or grow.
     for _ in 0..100 {
         ask(&mut state, &fast, Op::Peek, 0);
         ask(&mut state, &slow, Op::Peek, 0);

@@ -3,9 +3,9 @@
 //! Threads and servers overtake each other, so every store gets late requests. The kernel must not forgive units
 //! because of them.
 //!
-//! T is the time between two units of a token bucket at the full rate. The debt of a bucket is a time: T for each unit
-//! that is not refilled yet. If a quota with another T, here called T', charges the bucket, the debt is converted: it
-//! is multiplied by T'/T.
+//! `T` is the time between two units of a token bucket at the full rate. The debt of a bucket is a time: `T` for each
+//! unit that is not refilled yet. If a quota with another time `T'` charges the bucket, the debt is converted: it is
+//! multiplied by `T'/T`.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use spillgate_core::{Binding, Decision, Hit, Op, Quota, Reason, State, Time, dec
 const NOW: u64 = 1_770_000_000_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Callers take in turns under two quotas with different T: under the slow quota at NOW, and under the fast quota d
-/// earlier. So the requests of the fast quota are late, and see a debt that is longer by d. This part d is paid before
-/// NOW. If the conversion to the shorter T also shortened this part, each conversion would forgive a part of the debt
-/// that is left at NOW.
+/// Callers take in turns under a slow quota and a fast quota, which share a bucket and have different `T`. The requests
+/// under the slow quota have the time `NOW`. The requests under the fast quota have an earlier time, so they are late
+/// and see a longer debt. The additional part of the debt is paid before `NOW`. If the conversion to the shorter `T`
+/// also shortened this part, each conversion would forgive some of the debt that is left at `NOW`.
 #[test]
 fn late_requests_of_a_faster_quota_forgive_nothing() {
     let slow = Quota::token_bucket(1, Duration::from_nanos(1_000_000)).burst(10).build().expect("a quota");
@@ -64,7 +64,7 @@ fn a_late_request_under_two_quotas_of_one_state_counts_no_unit_twice() {
     }
 }
 
-/// The wait of a late request counts from its own time, and not from the newest time.
+/// The wait of a late request starts at its own time, and not at the newest time.
 #[test]
 fn a_late_request_gets_a_wait_from_its_own_time() {
     let (slow, fast) = (bucket(1, 1, 5), bucket(10, 1, 5));
@@ -97,8 +97,8 @@ fn queue() -> Quota {
     Quota::leaky_bucket(1, Duration::from_secs(1)).queue(3).build().expect("a queue")
 }
 
-/// The delay of a late request counts from its own time to its turn. If the caller does not accept such a long delay,
-/// the request is refused.
+/// The delay of a late request is the time from its own time to its turn. If the caller does not accept such a long
+/// delay, the request is refused.
 #[test]
 fn a_late_request_has_its_turn_in_a_queue_by_its_own_time() {
     for (turn_ns, late_ns) in [(0, 300), (100, 300), (SECOND_NS, 300), (0, SECOND_NS), (0, SECOND_NS - 1)] {
@@ -136,7 +136,7 @@ fn a_late_force_on_a_limit_of_0_changes_no_time() {
 proptest! {
     #![proptest_config(cases(400))]
 
-    /// The first hit charges a bucket that a quota with another T has charged before. Whether this hit is allowed
+    /// The first hit charges a bucket that a quota with another `T` has charged before. Whether this hit is allowed
     /// depends on the time of the request, and not on the newest time. All other hits get the same decisions as without
     /// a newest time.
     #[test]
@@ -171,8 +171,8 @@ proptest! {
         prop_assert_eq!(&late[1..], &plain[1..]);
         prop_assert_eq!((late[0].allowed, late[0].retry_after), (plain[0].allowed, plain[0].retry_after));
         prop_assert_eq!(&states[1..], &plain_states[1..]);
-        // Only the debt that is left at the newest time is converted to the T of the charge. The debt that drains
-        // before is not converted.
+        // Only the debt that is left at the newest time is converted to the `T` of the charge. The debt that is paid
+        // before that time is not converted.
         if verdict.allowed {
             prop_assert_eq!(states[0].expires_at(&after), NOW + (used + 1) * after.interval_ns());
         }

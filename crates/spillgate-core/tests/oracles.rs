@@ -1,8 +1,8 @@
 //! Compares the kernel with a model that is simple enough to be checked by reading it.
 //!
-//! Windows are a few nanoseconds long, so that every instant can be tried. Every field of every answer has to equal
-//! that of the model. A request can have the same time as the request before, an earlier time, or a later time. All
-//! operations except resets occur, and limits change from one request to the next.
+//! Windows are a few nanoseconds long, so that every instant can be tried. Every field of every answer has to equal the
+//! same field in the answer of the model. A request can have the same time as the request before, an earlier time, or a
+//! later time. All operations except resets occur, and limits change from one request to the next.
 
 use std::time::Duration;
 
@@ -94,8 +94,8 @@ decides_as_the_model! {
 
 fn one_plain_quota() -> impl Strategy<Value = Quota> {
     // Windows that start at the first hit are left out. If the take that opened such a window is given back, later
-    // takes keep the window open, and its start is still the time of the first take. So the first take does leave a
-    // trace.
+    // takes keep the window open, and the window still starts at the time of the first take. So a take that is given
+    // back can leave a trace in this algorithm.
     let algorithm = prop_oneof![algorithms(), Just(Algorithm::Concurrency)]
         .prop_filter("anchor", |a| *a != Algorithm::FixedWindow(Anchor::FirstHit));
     let first = algorithm.prop_flat_map(tiny_quotas).prop_map(|quotas| quotas[0].clone());
@@ -108,8 +108,8 @@ proptest! {
     /// If a take is given back with its receipt, the state is as if the take had never happened. There are two
     /// exceptions:
     ///
-    /// * A bucket, if time has given back a part of the take's debt before the refund. It then counts as much as
-    ///   without the take, or more, but never less.
+    /// * A bucket, if time has given back a part of the take's debt before the refund. Such a bucket then counts as
+    ///   much as without the take, or more, but never less.
     /// * A queue that admitted another take before the refund. The test does not try this.
     #[test]
     fn a_take_that_is_given_back_leaves_no_trace(

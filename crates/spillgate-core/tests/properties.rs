@@ -26,8 +26,8 @@ fn assert_expiry(state: &State, quota: &Quota, now: u64) -> Result<(), TestCaseE
     Ok(())
 }
 
-/// Checks that a take of `remaining` units fits. Without a soft limit, a take of one unit more does not fit. Returns
-/// `remaining`.
+/// Checks that a take of `remaining` units fits and, if the quota has no soft limit, that a take of one unit more does
+/// not fit. Returns `remaining`.
 fn assert_truthful(state: &State, quota: &Quota, now: u64) -> Result<u64, TestCaseError> {
     let peek = ask_copy(state, quota, Op::Peek, now);
     prop_assert!(peek.remaining <= peek.limit && peek.limit == quota.capacity());
@@ -64,8 +64,9 @@ fn steps_of(other: impl Strategy<Value = Kind>) -> impl Strategy<Value = Vec<(Ga
     prop::collection::vec((gaps(), costs(), prop_oneof![2 => Just(Kind::Take), 1 => other]), 1..50)
 }
 
-/// Makes all steps, and checks the bound f(s) from any event to any later event, where s is the time between them.
-/// Units that were given back between these events do not count.
+/// Makes all steps, and checks the bound `f(s)` from any event to any later event. `f(s)` is the maximum number of
+/// units that may be admitted in the time `s` between them. Units that were given back between these events do not
+/// count.
 fn assert_bound(quota: &Quota, start: u64, steps: &[(Gap, Cost, Kind)]) -> Result<(), TestCaseError> {
     let (mut state, mut now, mut wait_ns) = (State::default(), start, 0);
     let mut receipt: Option<Receipt> = None;
@@ -317,8 +318,8 @@ proptest! {
         }
     }
 
-    /// A poll is a take of one unit. The bucket holds one unit, so it admits exactly the polls that come at least T
-    /// (the time between two units) after the last admitted poll. Refused polls make the refill neither faster nor
+    /// A poll is a take of one unit. The bucket holds one unit, so it admits a poll exactly if at least `T` (the time
+    /// between two units) has passed since the last admitted poll. Refused polls make the refill neither faster nor
     /// slower.
     #[test]
     fn refill_does_not_drift_however_often_it_is_polled(

@@ -24,7 +24,7 @@ fn any_quotas() -> impl Strategy<Value = Quota> {
     prop_oneof![3 => plain_quotas(), 3 => quotas_with_extras(), 1 => concurrency]
 }
 
-/// Quotas without a soft limit and with free refusals, from small to large.
+/// Quotas without a soft limit and with free refusals. Some have small limits, others have limits of any size.
 fn free_quotas() -> impl Strategy<Value = Quota> {
     let concurrency = (1..5u64).prop_map(|n| Quota::concurrency(n).build().expect("permits"));
     let small = (crate::support::algorithms(), 1..=5u64, 1..=4u64)
@@ -32,8 +32,8 @@ fn free_quotas() -> impl Strategy<Value = Quota> {
     prop_oneof![3 => small, 1 => plain_quotas(), 1 => concurrency]
 }
 
-/// Hits with different states. The fields of a hit are its quota, the costs of earlier takes on its state, its own
-/// cost, the kind of its operation, and its binding.
+/// Hits with different states. Each hit has a quota, the costs of earlier takes on its state, its own cost, the kind of
+/// its operation, and its binding.
 fn hits_alone() -> impl Strategy<Value = Vec<(Quota, Vec<Cost>, Cost, u8, Binding)>> {
     let used = prop::collection::vec(costs(), 0..4);
     prop::collection::vec((any_quotas(), used, costs(), 0..10u8, bindings()), 1..6)
@@ -64,7 +64,7 @@ fn verdict_of(decisions: &[Decision], bindings: &[Binding]) -> (bool, Wait) {
     (enforcing.is_empty() && !quota_refuses, longest.max(shortest).unwrap_or(Wait::NONE))
 }
 
-/// A shadow hit never changes the verdict. `Verdict::of` has a shorter path for a request with one hit. So the verdict
+/// A shadow hit never changes the verdict. `Verdict::of` has separate code for a request with one hit. So the verdict
 /// on one hit must equal the verdict on the same hit beside a shadow hit.
 #[test]
 fn a_shadow_hit_beside_another_hit_leaves_its_verdict_as_it_is() {
@@ -123,7 +123,7 @@ fn extreme_quotas() -> impl Strategy<Value = Quota> {
     (algorithm, numbers, any::<u32>(), any::<bool>(), 0..4u8).prop_filter_map(
         "no such quota",
         |(algorithm, (limit, window, depth, lease, penalty), soft, charged, plain)| {
-            // Some options often make a quota invalid. Three of four quotas do not have these options.
+            // Some options often make a quota invalid, so three of four quotas do not have these options.
             let (soft, penalty) = if plain > 0 { (0, 0) } else { (soft, penalty) };
             let window = if limit == MAX_UNITS { 1 << 62 } else { window };
             let duration = Duration::from_nanos;
@@ -276,7 +276,7 @@ proptest! {
         }
     }
 
-    /// If the limit or the burst changes, the units that were used still count, and so they do when the change is
+    /// If the limit or the burst changes, the units that were used still count. They also count when the change is
     /// undone.
     #[test]
     fn a_quota_change_neither_forgives_nor_multiplies(
@@ -300,7 +300,8 @@ proptest! {
         let peek = ask(&mut state, &new, Op::Peek, now);
         prop_assert_eq!(peek.remaining, new.capacity().saturating_sub(used));
         prop_assert_eq!(ask(&mut state, &old, Op::Peek, now).remaining, old.capacity() - used);
-        // A take converts the debt of a bucket to the T of the new quota, and rounds it up to whole nanoseconds.
+        // A take converts the debt of a bucket to the time between two units of the new quota, rounded up to
+        // nanoseconds.
         let rounding = u64::from(matches!(old.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket));
         let took = u64::from(ask(&mut state, &new, take(1), now).allowed);
         let expected = old.capacity().saturating_sub(used + took);
@@ -360,8 +361,9 @@ proptest! {
         }
     }
 
-    /// A limit is inexact if rounding T up to whole nanoseconds would lower its rate by more than 0.1 %. The error for
-    /// such a limit names the nearest exact limit below it and the nearest exact limit above it.
+    /// A limit is inexact if rounding the time between two units up to whole nanoseconds would lower its rate by more
+    /// than 0.1 %. The error for such a limit names the nearest exact limit below it and the nearest exact limit above
+    /// it.
     #[test]
     fn an_inexact_limit_names_its_exact_neighbours(limit in 1..100_000_000u64, window in windows_ns()) {
         let quota = |limit| Quota::token_bucket(limit, Duration::from_nanos(window)).burst(1).build();
@@ -381,7 +383,8 @@ proptest! {
 }
 
 /// Each algorithm, window, anchor and number of segments has an identity of its own. Quotas that differ only in the
-/// limit or the burst have the same identity, except queues, whose T depends on the limit.
+/// limit or the burst have the same identity. Queues are the exception, because their identity contains the time
+/// between two units, which depends on the limit.
 #[test]
 fn identity_is_the_algorithm_and_the_window_and_t_of_a_queue() {
     let window = Duration::from_secs(3600);

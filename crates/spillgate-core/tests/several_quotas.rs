@@ -1,10 +1,10 @@
 //! Several quotas on one state.
 //!
-//! This happens when the same limit has different values in different places. One server tries new limits while the
-//! others use the old ones, a reload reaches one server after the other, or callers send the limit with each call. A
-//! hit under one quota must never lower what was counted under another quota.
+//! A state has several quotas when the same limit has different values in different places. One server tries new limits
+//! while the others use the old ones, a reload reaches one server after the other, or callers send the limit with each
+//! call. A hit under one quota must never lower what was counted under another quota.
 //!
-//! T is the time between two units of a bucket at the full rate. The depth of a bucket is its capacity.
+//! `T` is the time between two units of a bucket at the full rate. The depth of a bucket is its capacity.
 
 use std::time::Duration;
 
@@ -105,14 +105,14 @@ enum Units {
     Refunded(u64),
 }
 
-/// Checks the bound in every interval.
+/// Checks the bound in every interval. Only the quotas that charged in the interval count.
 ///
-/// s is the length of the interval, and R is the number of units that were given back in the interval. Only quotas that
-/// charged in the interval count.
+/// `s` is the length of the interval, `R` is the number of units that were given back in the interval, and `d` is the
+/// largest lateness of a request. The bounds are:
 ///
-/// For buckets, the bound is D + (s + 2 * d)/T + R, with the largest depth D, the smallest T, and the largest lateness
-/// d of a request. For windows, counters and logs, it is the bound of the largest limit, plus R. For leases, it is the
-/// largest limit plus R, if s is shorter than a lease.
+/// * For buckets: `D + (s + 2 * d)/T + R`, with the largest depth `D` and the smallest `T` of the quotas.
+/// * For windows, counters and logs: the bound of the largest limit, plus `R`.
+/// * For leases: the largest limit plus `R`, if `s` is shorter than a lease.
 fn assert_bound_of_the_largest(quotas: &[Quota], events: &[Event], late_most_ns: u64) -> Result<(), TestCaseError> {
     for (i, first) in events.iter().enumerate() {
         let (mut admitted, mut refunded, mut depth, mut interval_ns) = (0u128, 0u128, 0, u64::MAX);
@@ -136,7 +136,7 @@ fn assert_bound_of_the_largest(quotas: &[Quota], events: &[Event], late_most_ns:
                 Algorithm::TokenBucket | Algorithm::LeakyBucket => {
                     sum.saturating_sub(depth.into()) * u128::from(interval_ns) <= u128::from(s + 2 * late_most_ns)
                 }
-                // Two leases are alive together if less than a lease duration lies between their starts.
+                // Two leases are held at the same time if their starts are less than a lease duration apart.
                 Algorithm::Concurrency => s >= quota.lease_ns() || sum <= depth.into(),
                 _ => within_bound(largest, s, sum),
             };
@@ -263,8 +263,8 @@ proptest! {
         }
     }
 
-    /// A force adds debt only up to 2 * B * T, where B (the burst) and T are those of its own quota. If the debt is
-    /// already that large, the state does not change.
+    /// A force adds debt only up to `2 * B * T`, where `B` (the burst) and `T` are those of its own quota. If the debt
+    /// is already that large, the state does not change.
     #[test]
     fn a_force_counts_up_to_the_greatest_debt_of_its_own_quota(
         first in (1..1000u64, 1..30u64), second in (1..1000u64, 1..30u64), used in 0..=30u64, costs in prop::array::uniform2(0..50u64),
@@ -334,8 +334,8 @@ fn a_fleet_of_two_limits_admits_the_larger_one() {
 }
 
 /// In the worst case, as many units are admitted as the bound allows: first the largest depth at once, and then one
-/// unit after each T of the quota with the largest rate. Takes under the smaller quota come in between. They are
-/// refused, and change nothing.
+/// unit after each `T` of the quota with the largest rate. In between, takes under the smaller quota are refused and
+/// change nothing.
 #[test]
 fn several_quotas_reach_the_bound_of_the_largest() {
     let (large, small) = (bucket(10, 1, 7), bucket(3, 1, 2));
@@ -444,7 +444,7 @@ fn explore(quotas: &[Quota], state: &State, now: u64, events: &mut Vec<Event>, l
                     .expect("at most the bound of the largest quota is admitted");
             }
             // The next level is explored only if this hit changed the state, or if time has passed and the hit is not a
-            // peek. Otherwise the next level would add no new case.
+            // peek. In all other cases, the next level has no new case.
             let differs = wrote || (gap_ns > 0 && op != Op::Peek);
             questions += 1 + if length > 1 && differs { explore(quotas, &state, now, events, length - 1) } else { 0 };
             if wrote {

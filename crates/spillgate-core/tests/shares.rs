@@ -1,7 +1,7 @@
 //! The share of a quota that each of several servers may admit, if each server counts by itself.
 //!
-//! The tests check the table in the documentation of `Quota::share`, the sum of all shares, and extreme quotas. m is
-//! the number of servers, and T is the time between two units. The last test is about a quota with other numbers.
+//! The tests check the table in the documentation of `Quota::share`, the sum of all shares, and extreme quotas. The
+//! last test is about `Quota::with_limit`.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -107,8 +107,8 @@ fn shares_beyond_the_bounds_of_a_quota_are_0() {
         let refused = ask(&mut State::default(), &share(&quota, most), take(1), 5);
         assert_eq!((refused.allowed, refused.retry_after), (false, Wait::Never));
     }
-    // T and the window have a longest possible length. A share that needs exactly this length admits one unit, and a
-    // share that needs more has a limit of 0.
+    // The time between two units and the window have a longest possible length. A share that needs exactly this length
+    // admits one unit, and a share that needs more has a limit of 0.
     let at_most = |ns: u64, nodes| share(&built(Quota::token_bucket(1, Duration::from_nanos(ns))), nodes).capacity();
     assert_eq!([at_most(MAX_SPAN_NS / 4, 2), at_most(MAX_SPAN_NS / 4 + 1, 2)], [1, 0]);
     let soft = built(Quota::token_bucket(1, Duration::from_nanos(MAX_SPAN_NS / 8)).soft_ppm(1_000_000));
@@ -139,7 +139,7 @@ proptest! {
         } else if matches!(quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket) {
             prop_assert_eq!(wide(share.interval_ns()), nodes * wide(quota.interval_ns()));
         } else {
-            // The rates of all shares sum to at most the rate of the quota, for the soft limit and for the hard limit.
+            // Together, the shares have at most the rate of the quota, for the soft limit and for the hard limit.
             for (of_share, of_quota) in
                 [(share.capacity(), quota.capacity()), (share.hard_capacity(), quota.hard_capacity())]
             {

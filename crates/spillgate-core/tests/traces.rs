@@ -1,6 +1,6 @@
-//! Checks that the kernel answers every trace in `tests/traces/` as the trace says.
+//! Checks that the kernel gives the answers that the traces in `tests/traces/` expect.
 //!
-//! Every store is tested with these traces. So their expected answers must be those of the kernel.
+//! All other stores are tested with these traces too. So an expected answer must be that of the kernel.
 
 use std::collections::BTreeSet;
 use std::path::Path;

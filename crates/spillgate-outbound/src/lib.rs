@@ -1,4 +1,4 @@
-//! Keeps the limits of other services: callers wait for their turn, and calls obey the answers.
+//! Keeps the limits of other services: calls wait for their turn, and obey what the answers of the service say.
 //!
 //! Programs depend on the crate `spillgate`, which re-exports these modules.
 

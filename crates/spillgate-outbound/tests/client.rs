@@ -1,7 +1,7 @@
-//! A client keeps the limit of the far side, even if it knows the limit only from answers.
+//! A client keeps the limit of the far side (the service that it calls), even if it knows the limit only from answers.
 //!
-//! The far side is a service that counts in fixed windows of its own clock. The tests pause the time of tokio, so that
-//! a minute takes no time.
+//! The far side here counts in fixed windows of its own clock. The tests pause the time of tokio, so that a minute
+//! takes no time.
 
 use std::convert::Infallible;
 use std::num::NonZeroU32;
@@ -31,17 +31,17 @@ fn far_side(fastest: &Quota) -> Paced {
     FarSide::new(Limiter::with_clock(MemoryStore::new(MemoryOptions::default()), TokioClock::start()), fastest)
 }
 
-/// How an answer of the service names its limit.
+/// How an answer of the far side names its limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Says {
     Nothing,
-    /// `RateLimit` and `RateLimit-Policy`.
+    /// With `RateLimit` and `RateLimit-Policy`.
     Standard,
-    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset` in seconds from now.
+    /// With `X-RateLimit-Limit`, `-Remaining` and `-Reset` in seconds from now.
     X,
 }
 
-/// Counts calls in fixed windows, and refuses what exceeds the limit.
+/// A far side that counts calls in fixed windows, and refuses what exceeds the limit.
 #[derive(Clone)]
 struct Service10(Arc<Mutex<Counter>>);
 
@@ -401,7 +401,7 @@ proptest::proptest! {
             let turn = api.acquire("api").await.expect("a turn");
             let status = if refused { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK };
             turn.answered(status, &headers).await.expect("the store answers");
-            // At the slowest pace, a call goes at least every 0.105 s * 10,000.
+            // At the slowest pace, a call is sent at least every 0.105 s * 10,000, which is less than 1,100 s.
             clock.advance(SECOND * 60 + SECOND * 1_100);
             api.acquire_within("api", Duration::ZERO).await.expect("the pause is over");
         });

@@ -1,6 +1,8 @@
-//! A far side that names its exact limit refuses almost no call, however long calls and answers take.
+//! A far side (a service that is called) that names its exact limit refuses almost no call, however long calls and
+//! answers take.
 //!
-//! The tests pause the time of tokio, so that an hour takes no time. Each far side counts in fixed windows of its own clock.
+//! The tests pause the time of tokio, so that an hour takes no time. Each far side counts in fixed windows of its own
+//! clock.
 
 #![allow(clippy::print_stdout, reason = "the tests print what they have measured")]
 
@@ -20,15 +22,15 @@ const HUNDRED: Quota = Quota::per_second(100).constant();
 /// How the answers name the limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Says {
-    /// `RateLimit-Policy` and `RateLimit`.
+    /// With `RateLimit-Policy` and `RateLimit`.
     Policy,
-    /// `X-RateLimit-Remaining` and `-Reset` with a fraction.
+    /// With `X-RateLimit-Remaining` and `-Reset`, with a fraction of a second.
     Exact,
-    /// The same fields in whole seconds, rounded up.
+    /// With the same fields in whole seconds, rounded up.
     WholeSeconds,
-    /// Only `Retry-After` of a refusal, in whole seconds, rounded up.
+    /// Only with `Retry-After` in a refusal, in whole seconds, rounded up.
     RetryAfter,
-    /// Only `Retry-After` of a refusal, rounded down, so it can be 0.
+    /// Only with `Retry-After` in a refusal, rounded down, so it can be 0.
     RetryAfterTooEarly,
 }
 
@@ -178,7 +180,7 @@ fn fields(fields: &[(&'static str, &str)]) -> HeaderMap {
     fields.iter().map(|(name, text)| (HeaderName::from_static(name), value(text))).collect()
 }
 
-/// Returns the time between two calls after an answer, when the pause of the answer has ended.
+/// Returns the time between two calls after an answer, when the pause that the answer asks for has ended.
 async fn interval_after(status: u16, answer: &[(&'static str, &str)]) -> Duration {
     let api = new_far_side(&HUNDRED);
     let turn = api.acquire("api").await.expect("a turn comes");
@@ -302,7 +304,7 @@ async fn headroom_and_further_quotas_make_the_pace_slower() {
     };
     assert!((950..=954).contains(&calls_in_ten_seconds(new_far_side(&HUNDRED)).await));
     assert!((499..=502).contains(&calls_in_ten_seconds(new_far_side(&HUNDRED).headroom_percent(100)).await));
-    // The test begins with an hour, so that no other window begins meanwhile.
+    // The test begins at a full hour, so that no new window begins during the test.
     let clock = TokioClock::at(Time::from_nanos(1_800_000_000_000_000_000));
     let limiter = Limiter::with_clock(MemoryStore::new(MemoryOptions::default()), clock);
     let also = FarSide::new(limiter, &HUNDRED).and(Quota::fixed_window(7, SECOND * 3_600).constant());

@@ -1,5 +1,5 @@
-//! The tests of calls to other services. One program has them all, so that only one has to be linked. Each module says
-//! what it tests. Only `waiters` is another program, because it measures its own memory.
+//! The tests of calls to other services. They are one program, so that only one has to be linked. Only `waiters` is
+//! another program, because it measures its own memory.
 
 mod client;
 mod far_side;

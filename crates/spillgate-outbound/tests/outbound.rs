@@ -1,7 +1,7 @@
 //! Two programs on one Redis call an HTTP server that counts in fixed windows of its own clock.
 //!
 //! The environment variable `OUTBOUND_SECONDS` sets how long they call the server, and turns on the exact expectations.
-//! Without it, the tests are short, and tolerate the delays of a busy machine.
+//! If it is not set, the tests are short, and tolerate the delays of a busy machine.
 
 #![allow(clippy::print_stdout, reason = "the tests print what they have measured")]
 #![allow(clippy::disallowed_methods, reason = "the far side has a real clock")]
@@ -27,8 +27,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
-/// Set in the processes that the tests start: the URL of Redis, the address of the far side, the fastest pace, and how many
-/// seconds the process runs.
+/// The variable of a process that the tests start: the URL of Redis, the address of the far side, the fastest pace, and
+/// how many seconds the process runs.
 const CALLER: &str = "OUTBOUND_CALLER";
 const PROCESSES: usize = 2;
 const TASKS: usize = 4;
@@ -86,7 +86,7 @@ impl Far {
         (far, address)
     }
 
-    /// Forgets the calls so far, which come from the start of the processes.
+    /// Forgets the calls so far, which were made while the processes started.
     fn restart(&self) {
         let mut counter = self.0.lock().expect("no call panics");
         (counter.start, counter.calls) = (Instant::now(), Vec::new());
@@ -103,7 +103,7 @@ impl Far {
         (calls.clone().count(), calls.filter(|(_, refused, _)| *refused).count())
     }
 
-    /// Returns the median and the longest time from the moment a call was let go until it has arrived here.
+    /// Returns the median and the longest time between the grant of a turn and the arrival of its call at the server.
     fn under_way(&self) -> (Duration, Duration) {
         let counter = self.0.lock().expect("no call panics");
         let mut times: Vec<Duration> = counter.calls.iter().map(|(.., time)| *time).collect();
@@ -111,8 +111,8 @@ impl Far {
         (times[times.len() / 2], times[times.len() - 1])
     }
 
-    /// Waits until the calls of the last two seconds use most of `limit`, and hardly more. Then the callers follow the
-    /// limit, even if a busy machine needs long for that.
+    /// Waits until the calls of the last two seconds use most of `limit`, and hardly more. From then on the callers
+    /// follow the limit, even if a busy machine needs long for that.
     async fn until_followed(&self, limit: u64) {
         let deadline = Instant::now() + DEADLINE;
         loop {
@@ -228,8 +228,8 @@ async fn eight_tasks_in_two_processes_keep_a_known_limit() {
         if calls > 0 && refused * 4 <= calls && used < 110.0 {
             break;
         }
-        // A busy machine stops the processes for a while, and then they make their late calls together. So one span
-        // with too many calls proves nothing. Callers that do not keep the limit exceed it in each span.
+        // A busy machine stops the processes for a while, and then they send their late calls together. So one period
+        // with too many calls proves nothing. Callers that do not keep the limit exceed it in every period.
         assert!(!exact && Instant::now() < deadline, "{calls} calls, {refused} refused");
     }
 }
@@ -260,13 +260,13 @@ async fn eight_tasks_in_two_processes_learn_a_limit_and_follow_it() {
     }
 }
 
-/// Checks that the callers used each of the three limits, which held for a third of the time each.
+/// Checks that the callers used each of the three limits. Each limit was set for a third of the time.
 fn check_thirds(far: &Far, third: Duration, limits: [u64; 3]) {
     let (calls, refused) = far.calls(Duration::from_secs(5).min(third), third * 3);
     println!("{calls} calls after the first 5 s, {refused} refused");
     assert!(refused * 100 <= calls, "{refused} of {calls} calls were refused");
     for (part, limit) in (0..).zip(limits) {
-        // The first half of a third is left out, because the pace first has to follow the new limit.
+        // The first half of each third is left out, because the pace first has to follow the new limit.
         let (from, to) = (third * part + third / 2, third * (part + 1));
         let (calls, refused) = far.calls(from, to);
         let used = 100.0 * calls as f64 / (to - from).as_secs_f64() / limit as f64;

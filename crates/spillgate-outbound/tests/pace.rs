@@ -93,7 +93,7 @@ async fn a_deadline_is_kept_and_what_cannot_be_in_time_is_an_error_at_once() {
         assert!(matches!(error, PaceError::TooLate { wait: Some(_) }), "{error}");
         assert_eq!(start.elapsed(), Duration::ZERO);
         pacer.acquire_within("api", Duration::from_millis(150)).await.expect("the turn is in time");
-        // A caller that joins behind others does not know yet when its turn comes.
+        // A caller that joins behind others cannot know its turn at once.
         let _others: Vec<_> = (0..10).map(|_| tokio::spawn(pacer.acquire("api"))).collect();
         tokio::task::yield_now().await;
         let before = Instant::now();
@@ -214,7 +214,7 @@ async fn the_rest_of_a_large_turn_goes_to_small_callers_at_the_same_rate() {
     }
     assert!(times.windows(2).all(|two| two[1] - two[0] >= Duration::from_millis(99)), "{times:?}");
     assert!(times[9] - times[0] < SECOND, "{times:?}");
-    // The turns that the small callers had asked for come later, when no caller is left.
+    // Turns that were reserved for the small callers come later, when no caller is left.
     assert_eq!((pacer.waiting(), pacer.lost()), (0, 10));
 }
 
@@ -248,7 +248,8 @@ async fn no_random_mix_of_callers_stops_a_queue_and_every_unit_is_used_or_lost()
         }
         let (reserved, used) = (reserved(&limiter, &FAST, start).await, *used.lock());
         assert_eq!(pacer.waiting(), 0, "seed {seed}");
-        // The bucket can be empty between two queues. Then `reserved` is too high.
+        // The bucket can be empty for a while, when no queue exists. Then `reserved` is too high, because it counts
+        // that time too.
         assert!(used + pacer.lost() <= reserved, "{used} used, {} lost of {reserved}: seed {seed}", pacer.lost());
     }
 }
@@ -303,7 +304,7 @@ fn a_caller_of_a_runtime_that_has_ended_does_not_change_the_next_queue() {
                 () = async {} => true,
             }
         });
-        // The turn comes in 100 ms. A busy machine can stand still for that long, and then the caller does not wait.
+        // The turn comes in 100 ms. On a busy machine, that time can be over before the caller waits.
         if waits {
             break (pacer, waiting);
         }

@@ -1,6 +1,6 @@
 //! 10,000 callers wait in one queue: how much memory each of them takes, and whether deadlines are kept.
 //!
-//! This test has a program of its own, so that no other test changes the memory of the process.
+//! The tests in this file are a program of their own, so that no other test changes the memory of the process.
 
 #![allow(clippy::print_stdout, reason = "the tests print what they have measured")]
 

@@ -1,7 +1,7 @@
 //! Starts processes that end with the test program at the latest, even if the test program is killed.
 //!
 //! A test ends its processes when it drops them. But nothing is dropped if the test program is killed, for example
-//! because it took too long. Without this file, its servers would run on and slow down every later test.
+//! because it took too long. The processes would then run on and slow down every later test.
 
 use std::env;
 use std::io;
@@ -11,11 +11,11 @@ use std::sync::LazyLock;
 use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
 use std::thread;
 
-/// A command to start, and where to send the process.
+/// A command to start, and the channel to which the started process is sent.
 type Order = (Command, SyncSender<io::Result<Child>>);
 
-/// The thread that starts all processes. Linux kills a process with the *thread* that started it, and the threads of
-/// tests end earlier than the processes that they share. This thread ends together with the test program.
+/// The thread that starts all processes. Linux kills a process when the *thread* that started it ends, and the threads
+/// of tests end earlier than the processes that they share. This thread ends together with the test program.
 static STARTER: LazyLock<Sender<Order>> = LazyLock::new(|| {
     let (send, orders) = channel::<Order>();
     thread::spawn(move || {
@@ -26,16 +26,16 @@ static STARTER: LazyLock<Sender<Order>> = LazyLock::new(|| {
     send
 });
 
-/// Whether `setpriv` can make a process end with the thread that started it. `setpriv` belongs to util-linux, so almost
-/// every Linux has it, and no other system.
+/// Whether `setpriv` can make a process end with the thread that started it. `setpriv` belongs to util-linux: almost
+/// every Linux has it, and no other system has it.
 static CAN_BIND: LazyLock<bool> = LazyLock::new(|| {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "true"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 });
 
-/// Starts a process with this stdin, stdout and stderr. Linux kills the process when the test program ends. The process
-/// has the program, the arguments, the variables and the folder of `command`, and nothing else of it.
+/// Starts a process with this stdin, stdout and stderr. Linux kills the process when the test program ends. From
+/// `command`, only the program, the arguments, the variables and the folder are used.
 ///
 /// # Errors
 /// Returns an error if the process cannot be started.

@@ -1,14 +1,14 @@
 //! A Redis Cluster that belongs to one test: three primaries, and a replica of each primary if the test wants replicas.
 //!
-//! A new cluster is usable only after several steps, some of which need time.
+//! A new cluster is usable only after several steps, and some of these steps need time.
 
 use crate::{RedisServer, eventually};
 
 /// The first and the last slot of each primary.
 const SLOTS: [(u16, u16); 3] = [(0, 5460), (5461, 10922), (10923, 16383)];
 
-/// Starts a cluster, and returns its nodes as soon as all nodes know each other and serve. Each primary has a third of
-/// the slots. The first three nodes are the primaries. With replicas, node `i + 3` is the replica of node `i`.
+/// Starts a cluster, and returns its nodes as soon as all nodes know each other and serve requests. Each primary has a
+/// third of the slots. The first three nodes are the primaries. With replicas, node `i + 3` is the replica of node `i`.
 /// `arguments` are added to the command line of each node.
 ///
 /// # Panics
@@ -20,8 +20,8 @@ pub fn start_cluster(with_replicas: bool, arguments: &[&str]) -> Vec<RedisServer
     let (primaries, replicas) = nodes.split_at(SLOTS.len());
     for ((primary, (first, last)), epoch) in primaries.iter().zip(SLOTS).zip(1..) {
         succeeds(primary, &["cluster", "addslotsrange", &first.to_string(), &last.to_string()]);
-        // Each primary gets its own epoch. Otherwise the cluster would first have to resolve the conflict of two
-        // primaries with the same epoch.
+        // Each primary gets its own epoch. If two primaries had the same epoch, the cluster would first have to resolve
+        // this conflict.
         succeeds(primary, &["cluster", "set-config-epoch", &u16::to_string(&epoch)]);
     }
     for (node, bus) in nodes.iter().zip(&buses).skip(1) {
@@ -43,7 +43,7 @@ fn succeeds(node: &RedisServer, words: &[&str]) {
     assert_eq!(node.cli(words), "OK", "{words:?}");
 }
 
-/// Returns whether the node knows all nodes and serves. Replication must work too, if there are replicas.
+/// Returns whether the node knows all nodes and serves requests. If there are replicas, replication must work too.
 fn serves(node: &RedisServer, count: usize, with_replicas: bool) -> bool {
     let has_line = |text: &str, line: &str| text.lines().any(|it| it.trim_end() == line);
     let info = node.cli(&["cluster", "info"]);

@@ -1,6 +1,6 @@
 //! A redis-server that belongs to one test. The test can kill it, freeze it and start it again.
 //!
-//! Tests run at the same time, so each test needs its own server.
+//! Tests run at the same time, so each test needs a Redis of its own.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -13,10 +13,10 @@ use crate::{free_port, start_bound};
 
 /// The log line of a server that is ready, in lower case.
 const READY: &str = "ready to accept connections";
-/// A part of the log of a server whose port another process has, in lower case.
+/// A part of the log of a server that found its port in use, in lower case.
 const TAKEN: &str = "address already in use";
 /// How many ports are tried for one server. Tests reserve their ports, so only a program that is not a test can take
-/// one.
+/// one of them.
 const PORTS_TRIED: usize = 5;
 
 /// A redis-server on a loopback port. It stores nothing on disk. The server ends when this value is dropped.
@@ -65,8 +65,8 @@ impl RedisServer {
     }
 
     /// Starts a node that does not belong to a cluster yet. `arguments` are added after the default arguments. Returns
-    /// the node, and the port on which it talks to other nodes. By default, Redis would talk on the port that is 10,000
-    /// higher than the first port, but another program can use that port. So both ports are chosen here.
+    /// the node, and the port on which it talks to other nodes. By default, this second port is 10,000 higher than the
+    /// first port, but another program can use that port. So this function chooses both ports.
     ///
     /// # Panics
     /// Panics if the server cannot be started.
@@ -183,7 +183,7 @@ fn command(port: u16, arguments: &[String], folder: &Path) -> Command {
 /// Makes a folder for the files of a server. On Linux, the folder is in memory.
 ///
 /// Nodes of a cluster and sentinels wait (`fsync`) until each change of their settings is on the disk. On a busy disk
-/// this can take 10 s and more. Meanwhile the server does not answer, and the other servers believe that it is down.
+/// this can take 10 s or more. During this time the node does not answer, and the other nodes believe that it is down.
 ///
 /// # Panics
 /// Panics if the folder cannot be made.

@@ -1,8 +1,8 @@
 //! Diagnostics: errors, warnings and notes about a text. Each diagnostic says what is wrong, where it is, and how to
 //! fix it.
 //!
-//! A rules file can have thousands of lines, so a diagnostic shows the line that it is about. Its methods return the
-//! single parts, for a program that shows them in another form.
+//! A rules file can have thousands of lines, so a diagnostic shows the line that it is about. A program that shows
+//! diagnostics in another form gets the single parts from the methods.
 
 use std::fmt;
 use std::ops::Range;
@@ -29,9 +29,9 @@ impl At {
 
     /// Makes the position of a range of bytes.
     ///
-    /// A start or an end inside a character is moved back to the start of this character, and one after the end of the
-    /// text is moved back to the end of the text. The lines before the position are counted, so a position far from the
-    /// start of the text costs more time.
+    /// A start or an end inside a character is moved back to the start of this character. A start or an end after the
+    /// end of the text is moved back to the end of the text. This function counts the lines before the position, so a
+    /// position far from the start of the text costs more time.
     ///
     /// ```
     /// use spillgate::text::At;
@@ -69,7 +69,7 @@ impl At {
 pub struct Source {
     /// The name in reports: a path, or `the command line`.
     pub name: Arc<str>,
-    /// The whole text, in which offsets are counted.
+    /// The whole text. Offsets are counted in bytes from its start.
     pub text: Arc<str>,
 }
 
@@ -105,7 +105,7 @@ impl Severity {
     }
 }
 
-/// The maximum number of bytes of a line that are underlined.
+/// The maximum number of bytes that are underlined.
 const MAX_LABEL_BYTES: usize = 120;
 
 /// One error, warning or note: what is wrong, where it is, and how to fix it.
@@ -141,7 +141,7 @@ struct Parts {
     help: String,
     /// Empty if the diagnostic is not about a file.
     file: Arc<str>,
-    /// The line is 0 if no text was read.
+    /// Where the diagnostic is about. The line is 0 if no text was read.
     at: At,
     /// The label below the line, and the lines that are shown. `None` if no lines are shown.
     shown: Option<(String, Excerpt)>,
@@ -196,7 +196,7 @@ impl Diagnostic {
         Diagnostic::unreadable("", message, help)
     }
 
-    /// Makes an error about a file whose text could not be read, so it shows no lines.
+    /// Makes an error about a file whose text could not be read. Such an error shows no lines.
     #[doc(hidden)] // Only for spillgate-rules, which reads files.
     #[must_use]
     pub fn unreadable(file: &str, message: impl Into<String>, help: impl Into<String>) -> Diagnostic {
@@ -214,8 +214,8 @@ impl Diagnostic {
     #[doc(hidden)] // Only for spillgate-rules, because it needs `DiagnosticText`.
     #[must_use]
     pub fn new(source: &Source, at: At, severity: Severity, words: DiagnosticText) -> Diagnostic {
-        // The parser could return a wrong position. Here the position is moved inside the text and to character
-        // boundaries, so that the text can be cut there without a panic.
+        // The parser could return a wrong position. So the position is moved inside the text and to the edges of
+        // characters: then the text can be cut there without a panic.
         let start = boundary(&source.text, at.start);
         let end = boundary(&source.text, start + at.len.min(MAX_LABEL_BYTES));
         let at = At { start, len: end - start, ..at };
@@ -267,8 +267,8 @@ impl Diagnostic {
         self.0.severity
     }
 
-    /// Returns the same diagnostic with its position, but without the lines of the text. Use it if the text may contain
-    /// a secret.
+    /// Returns the same diagnostic with its position, but without the lines of the text. Use this method if the text
+    /// may contain a secret.
     ///
     /// ```
     /// use spillgate::text::{At, Diagnostic, Source};

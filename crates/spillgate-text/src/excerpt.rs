@@ -13,8 +13,8 @@ const MAX_LINE_BYTES: usize = 400;
 /// If a line is cut, at most this many bytes before the position are shown.
 const BEFORE_BYTES: usize = 100;
 
-/// One to three lines, and the part that is underlined. The line of the position is always there. If this line is not
-/// cut, the line above it and the line below it are there too, unless they are too long.
+/// One to three lines of the text, and the part that is underlined. The line of the position is always shown. If this
+/// line is shown whole, the lines above and below it are shown too, unless they are too long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Excerpt {
     /// The number of the first line in the text, counted from 1.
@@ -30,9 +30,10 @@ pub(super) struct Excerpt {
 }
 
 impl Excerpt {
-    /// Copies the lines around `at`. The range of bytes of `at` has to be inside the text and on character boundaries.
+    /// Copies the lines around `at`. The range of bytes of `at` has to be inside the text, and must not begin or end
+    /// inside a character.
     ///
-    /// At most two kilobytes of the text are read. The line number is not counted again, because `at` has it.
+    /// At most two kilobytes of the text are read. The line number comes from `at`, so no lines are counted.
     pub(super) fn around(text: &str, at: At) -> Excerpt {
         let window = at.start.saturating_sub(BEFORE_BYTES)..at.start.saturating_add(MAX_LINE_BYTES - BEFORE_BYTES);
         let line = line_start(text, at.start).zip(line_end(text, at.start));
@@ -93,8 +94,8 @@ impl Excerpt {
 /// Returns where the line that contains the offset `at` starts. `None` if the start is more than [`MAX_LINE_BYTES`]
 /// away.
 ///
-/// Text further away is not read. Otherwise, in a file of one huge line with thousands of errors, the whole line would
-/// be read for each error.
+/// Text further away is not read. If it were, a file of one huge line with thousands of errors would be read as a whole
+/// for each error.
 fn line_start(text: &str, at: usize) -> Option<usize> {
     let from = at.saturating_sub(MAX_LINE_BYTES + 1);
     let newline = text.as_bytes()[from..at].iter().rposition(|byte| *byte == b'\n');

@@ -8,8 +8,8 @@
 /// letter, or swaps two neighbouring letters. Upper and lower case count as equal, and so do `-`, `_` and a space.
 ///
 /// A candidate is similar enough if the number of edits is at most a third of the candidate's length. One edit is
-/// always allowed. For an empty word, or a word of more than 64 bytes, the result is `None`. Longer words would take
-/// too much time, because each letter of the word is compared with each letter of each candidate.
+/// always allowed. The result is `None` for an empty word, or a word of more than 64 bytes. Each letter of the word is
+/// compared with each letter of each candidate, so a longer word would take too much time.
 ///
 /// ```
 /// use spillgate::text::nearest;

@@ -3,8 +3,8 @@
 //! In this crate, only this file uses serde. The readers of rules and settings need three things that serde alone does
 //! not offer:
 //!
-//! * the position of each value, because errors show it
-//! * single values as they were written, because `007` can be a text
+//! * the position of each value, because errors show the position
+//! * single values exactly as they were written, because `007` can be a text
 //! * all entries with the same key, because repeated keys are errors
 
 use std::collections::{HashMap, HashSet};
@@ -19,7 +19,8 @@ use serde_saphyr::{Error, Location, Options, Spanned};
 use super::excerpt::boundary;
 use super::{At, Diagnostic, DiagnosticText, Severity, Source};
 
-/// One value of the file, with its position. [`parse`] returns the node that contains all others, and has an example.
+/// One value of the file, with its position. [`parse`] returns the root node, which contains all others, and has an
+/// example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     /// The position of the value. For a list or a map, this is the position of its start, with the length 0.
@@ -54,8 +55,8 @@ pub enum Value {
 #[doc(hidden)] // Only for spillgate-rules, which has this bound as `MAX_FILE_BYTES`.
 pub const MAX_BYTES: usize = 16 << 20;
 
-/// The maximum number of values of one file. A normal file of [`MAX_BYTES`] has far fewer values. The bound limits the
-/// time and memory that a hostile file costs.
+/// The maximum number of values of one file. A usual file has far fewer values, even if it is as large as
+/// [`MAX_BYTES`]. The bound limits the time and memory that a hostile file costs.
 const MAX_NODES: usize = 4_000_000;
 
 /// The maximum number of aliases of one file. An alias (`*name`) repeats a value that was written elsewhere. Repeated
@@ -66,8 +67,8 @@ const MAX_ALIASES: usize = 10_000;
 /// nested aliases could stand for billions of values.
 const MAX_REPLAYED: usize = 250_000;
 
-/// The maximum number of levels of nested lists and maps. Sixteen levels of descriptors need thirty-two levels of YAML,
-/// and metadata needs some more.
+/// The maximum number of levels of nested lists and maps. A rules file can have sixteen levels of descriptors. These
+/// need thirty-two levels of YAML, and metadata needs some more.
 const MAX_YAML_DEPTH: usize = 64;
 
 /// The size of the stack of the parser's thread, in bytes. The parser calls itself for each level, and each level needs
@@ -83,13 +84,13 @@ pub struct Advice {
     pub empty: Option<&'static str>,
     /// What to do if the file has an alias (`*name`). If this is `None`, aliases are valid.
     pub alias: Option<&'static str>,
-    /// Whether tags that have no meaning here (`!name`) are ignored. Otherwise such a tag is an error.
+    /// Whether tags that have no meaning here (`!name`) are ignored. If they are not ignored, such a tag is an error.
     pub ignore_tags: bool,
     /// What to do if the file has more than one document.
     pub documents: &'static str,
     /// What to do if the file is nested too deeply.
     pub depth: &'static str,
-    /// What to do if the file is too large. Values that aliases repeat count too.
+    /// What to do if the file is too large or has too many values. Values that aliases repeat count too.
     pub size: &'static str,
 }
 
@@ -178,7 +179,7 @@ fn options(advice: &Advice) -> Options {
 }
 
 /// A value as serde returns it. `Plain` is a number or a boolean. Its text is later copied from the file, because a
-/// rule with `value: 007` means these three characters and not the number 7.
+/// rule with `value: 007` means the three characters and not the number 7.
 enum Raw {
     Null,
     Plain,
@@ -259,14 +260,14 @@ impl<'de> Visitor<'de> for RawVisitor {
 /// Turns the values that serde returns into nodes.
 struct Nodes<'t> {
     text: &'t str,
-    /// Where each list or map ends, by the place where it begins and whether it is a map. A list and a map can begin at
-    /// the same place.
+    /// Where each list or map ends. The key is the place where it begins, and whether it is a map: a list and a map can
+    /// begin at the same place.
     ends: HashMap<(usize, bool), usize>,
 }
 
 impl Nodes<'_> {
     /// Makes the node of a value, with its position in the text. This function calls itself for each level of nesting,
-    /// so it needs a large stack too.
+    /// so it needs a large stack, as the parser does.
     fn node(&mut self, raw: Spanned<Raw>) -> Node {
         // An alias (`*name`) repeats a value. A repeated value has the position of the original value, which is beside
         // the anchor (`&name`).
@@ -295,7 +296,7 @@ impl Nodes<'_> {
         Node { at, end, value }
     }
 
-    /// Makes the node of a value in a list or a map. `end` becomes the end of the value, if this is later.
+    /// Makes the node of a value in a list or a map. If the value ends after `end`, `end` becomes the end of the value.
     fn child(&mut self, raw: Spanned<Raw>, end: &mut usize) -> Node {
         let alias = is_repeated(&raw).then(|| place(self.text, raw.referenced));
         let node = self.node(raw);
@@ -304,7 +305,7 @@ impl Nodes<'_> {
     }
 
     /// Returns where a value ends. `inner` is the end of its last part. A repeated value was written before, so its end
-    /// is known, and the text is not searched again.
+    /// is already known, and the text is not searched again.
     fn end(&mut self, at: At, inner: usize, value: &Value, is_repeated: bool) -> usize {
         let (is_map, bracket) = match value {
             Value::Map(_) => (true, "{"),
@@ -327,8 +328,8 @@ fn is_repeated(raw: &Spanned<Raw>) -> bool {
     raw.referenced != raw.defined
 }
 
-/// Returns where an empty value ends. The parser can report the place of the text that follows, `at`, as the place of
-/// such a value.
+/// Returns where an empty value ends. For such a value, the parser can report the place of the text that follows it;
+/// `at` is this place.
 fn end_before(text: &str, at: usize) -> usize {
     let mut before = text[..at].trim_end();
     loop {
@@ -340,7 +341,8 @@ fn end_before(text: &str, at: usize) -> usize {
     }
 }
 
-/// Returns where a list or a map in brackets ends, if its last value ends at the byte `at`. Comments can be in between.
+/// Returns where a list or a map in brackets ends. Its last value ends at the byte `at`, and comments can follow before
+/// the closing bracket.
 fn closed(text: &str, mut at: usize) -> usize {
     loop {
         let rest = &text[at..];
@@ -355,8 +357,8 @@ fn closed(text: &str, mut at: usize) -> usize {
 
 /// Returns the entries of a map, followed by the entries that `<<` adds from other maps.
 ///
-/// The map's own entry for a key wins over the entries in other maps, and the first of several other maps wins over the
-/// later ones.
+/// If several maps have the same key, the map's own entry wins over the entries of other maps. Among the other maps,
+/// the first one wins.
 fn merged(entries: Vec<(Node, Node)>) -> Vec<(Node, Node)> {
     let name = |key: &Node| match &key.value {
         Value::Text { text, .. } => Some(text.clone()),
@@ -383,8 +385,8 @@ fn merged(entries: Vec<(Node, Node)>) -> Vec<(Node, Node)> {
     own
 }
 
-/// Converts a location of the parser to a position in the text. If the location is outside the text, it is moved
-/// inside, so that a wrong location from the parser cannot cause a panic.
+/// Converts a location of the parser to a position in the text. If the location is outside the text, the nearest
+/// position inside is returned, so that a wrong location from the parser cannot cause a panic.
 fn place(text: &str, location: Location) -> At {
     let span = location.span();
     let offset = |bytes: Option<u64>| usize::try_from(bytes.unwrap_or(0)).unwrap_or(usize::MAX);

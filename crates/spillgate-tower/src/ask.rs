@@ -12,7 +12,7 @@ use super::head::RequestHead;
 use super::layer::{Charge, Config, Options, QuotaOf};
 use super::outcome::{LimitOutcome, Outcome};
 
-/// The limits that are asked about a request. Their decisions are empty until the store has decided.
+/// The limits that have to decide a request. Until the store has decided, each limit has the default decision.
 pub(super) type Asked = SmallVec<[LimitOutcome; 1]>;
 
 pub(super) const TOO_MANY: &str = "the request has more limits than one request can have, which is 256";
@@ -32,9 +32,10 @@ impl Options {
 }
 
 impl<S: Store, C: Clock> Config<S, C> {
-    /// Fills `asked` with the limits to ask, each with its key. If the layer cannot decide the request, returns why.
+    /// Fills `asked` with the limits that have to decide the request, each with its key. If the layer cannot decide the
+    /// request, returns why.
     ///
-    /// The limits are written where they stay, because copies would cost as much as a decision.
+    /// The limits are written into `asked` directly, because a copy of them would cost as much as a decision.
     pub(super) fn limits_of(&self, request: RequestHead<'_>, asked: &mut Asked) -> Result<(), &'static str> {
         let options = &self.options;
         let cost = options.cost.as_ref().map_or(1, |cost| cost(&request));
@@ -59,9 +60,9 @@ impl<S: Store, C: Clock> Config<S, C> {
         if asked.len() > MAX_HITS { Err(TOO_MANY) } else { Ok(()) }
     }
 
-    /// Decides the request at once, if the store does not have to wait.
+    /// Decides the request at once. Returns `None` if the store would have to wait.
     pub(super) fn try_decide(&self, asked: &mut Asked) -> Option<Result<Verdict, StoreError>> {
-        // Most layers have one limit, so its decision is written where it stays.
+        // Most layers have one limit. The store writes the decision of this limit directly into `asked`.
         if let [limit] = &mut asked[..] {
             let hit = Hit::new(limit.key, &limit.quota, limit.op, limit.binding);
             return self.limiter.try_decide(slice::from_ref(&hit), slice::from_mut(&mut limit.decision));
@@ -101,14 +102,14 @@ fn fill(asked: &mut Asked, decisions: &[Decision]) {
     }
 }
 
-/// Returns whether the units of an allowed request were counted and cannot be given back, as with a sketch.
+/// Returns whether the units of an allowed request were counted and cannot be given back, for example in a sketch.
 fn is_counted_for_good(limit: &LimitOutcome) -> bool {
     let decision = &limit.decision;
     let is_counted = decision.allowed && decision.reason == Reason::Fits && limit.taken().is_some_and(|cost| cost > 0);
     is_counted && decision.receipt.is_none()
 }
 
-/// Returns the hits that change the charge of an allowed request.
+/// Returns the hits that change what an allowed request was charged.
 fn settling(outcome: &Outcome, charge: Charge) -> SmallVec<[Hit<'_>; 4]> {
     let op = |limit: &LimitOutcome| match charge {
         Charge::Refund => Some(Op::Refund { cost: limit.taken()?, receipt: Some(limit.decision.receipt?) }),
@@ -120,14 +121,14 @@ fn settling(outcome: &Outcome, charge: Charge) -> SmallVec<[Hit<'_>; 4]> {
 }
 
 impl<S: Store, C: Clock> Config<S, C> {
-    /// Reports a refund that the store cannot make.
+    /// Reports a refund that cannot be made, because the store gave no receipt.
     pub(super) fn report_lost(&self, outcome: &Outcome, charge: Charge) {
         if charge == Charge::Refund && outcome.limits.iter().any(is_counted_for_good) {
             self.report(&StoreError::malformed(NO_REFUND));
         }
     }
 
-    /// Changes the charge of an allowed request at once. Returns whether the store could do so without waiting.
+    /// Changes the charge of an allowed request at once. Returns false if the store would have to wait.
     pub(super) fn try_settle(&self, outcome: &Outcome, charge: Charge) -> bool {
         let hits = settling(outcome, charge);
         let mut decisions: SmallVec<[Decision; 4]> = SmallVec::from_elem(Decision::default(), hits.len());

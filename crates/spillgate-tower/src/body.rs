@@ -1,4 +1,4 @@
-//! The body of an answer, which the service behind the layer or the layer itself has made.
+//! The body of an answer. Either the service behind the layer has made it, or the layer itself.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -13,7 +13,7 @@ use super::ask::{Asked, CONCURRENCY, TOO_MANY};
 use super::head::RequestHead;
 use super::outcome::LimitOutcome;
 
-/// Only this many bytes at the beginning of a value choose its counter. The server has the same default.
+/// Only this many bytes at the beginning of a value choose its counter. The spillgate server has the same default.
 const VALUE_BYTES: usize = 1024;
 
 /// The rules of a layer, and how a request becomes descriptors.
@@ -46,13 +46,13 @@ impl<'r> Descriptors<'r> {
         self
     }
 
-    /// Begins a descriptor with its first entry. [`and`](Descriptors::and) adds further entries to it.
+    /// Begins a descriptor with its first entry. [`and`](Descriptors::and) adds further entries to this descriptor.
     pub fn add(&mut self, key: &'static str, value: impl Into<Cow<'r, str>>) -> &mut Self {
         self.ends.push(self.entries.len());
         self.and(key, value)
     }
 
-    /// Adds an entry to the descriptor that was begun last. Without such a descriptor, it begins one.
+    /// Adds an entry to the descriptor that was begun last. If no descriptor was begun, the entry begins one.
     pub fn and(&mut self, key: &'static str, value: impl Into<Cow<'r, str>>) -> &mut Self {
         self.entries.push((key, value.into()));
         match self.ends.last_mut() {
@@ -76,7 +76,7 @@ impl<'r> Descriptors<'r> {
 }
 
 impl ByRules {
-    /// Adds the limits that the rules have for this request.
+    /// Adds the limits of the rules that apply to this request.
     pub(super) fn limits_of(
         &self,
         request: &RequestHead<'_>,
@@ -92,21 +92,21 @@ impl ByRules {
         if plan.too_large {
             return Err(TOO_MANY);
         }
-        // Equal hits of several limits are one hit. This hit has the name of the last of these limits, and is hidden if
-        // one of them is.
+        // Several limits can have equal hits. Equal hits become one hit, which has the name of the last of these
+        // limits, and is hidden if one of the limits is hidden.
         let mut names: SmallVec<[(Option<&str>, bool); 4]> = SmallVec::from_elem((None, true), plan.hits.len());
         for (index, limit) in plan.descriptors.iter().flat_map(|descriptor| &descriptor.hits) {
             names[*index] = (limit.name.as_deref(), names[*index].1 && limit.exposed);
         }
         for (hit, (name, exposed)) in plan.hits.iter().zip(names) {
             match (hit.quota.algorithm(), hit.binding) {
-                // A rule in shadow mode never refuses, so its limit can be left out.
+                // A rule in shadow mode never refuses, so its concurrency limit can be left out.
                 (Algorithm::Concurrency, Binding::Shadow) => continue,
                 (Algorithm::Concurrency, _) => return Err(CONCURRENCY),
                 _ => {}
             }
-            // The server charges a post-paid limit after the work, and such a limit refuses nothing. The layer asks
-            // before the work, so it takes the units.
+            // In the spillgate server, a post-paid limit counts the units after the work, even if they do not fit. The
+            // layer asks before the work, so here the limit takes the units, and can refuse.
             let op = match hit.op {
                 Op::Force { cost } => Op::take(cost),
                 op => op,

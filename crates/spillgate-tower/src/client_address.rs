@@ -1,7 +1,7 @@
 //! Finds the address of the client, so that limits can count the requests of each client.
 //!
-//! Behind a proxy, the socket has the address of the proxy. The address of the client is in a header field. Anybody can
-//! write this field, so it is used only if a trusted proxy has sent it.
+//! Behind a proxy, the address of the socket is that of the proxy, and the address of the client is in a header field.
+//! Anybody can write this field, so the layer uses it only if a trusted proxy has sent it.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -14,12 +14,12 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 ///
 /// X-Forwarded-For is read from right to left, because each proxy adds the address of its peer on the right. The first
 /// address from the right that is not in `trusted` is the address of the client. If all addresses are trusted, the
-/// leftmost address is the client's. So `trusted` must have only the addresses of proxies: a client with such an address
-/// can write any address into the field. If an entry is not an address, the result is the address of the proxy that added
-/// this entry.
+/// leftmost address is the client's. So `trusted` must have only the addresses of proxies: a client with such an
+/// address can write any address into the field. If an entry is not an address, the result is the address of the proxy
+/// that added this entry.
 ///
-/// `::ffff:a.b.c.d` is returned as a.b.c.d. Otherwise all IPv4 addresses in this form would be in one IPv6 network, and
-/// count as one client.
+/// An IPv4 address in the form `::ffff:a.b.c.d` is returned as `a.b.c.d`. If it stayed an IPv6 address, all IPv4
+/// clients would be in one IPv6 network, and count as one client.
 ///
 /// ```
 /// use http::HeaderMap;
@@ -52,7 +52,7 @@ pub fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> I
     address
 }
 
-/// Returns `::ffff:10.0.0.0/104` as `10.0.0.0/8`, because addresses are compared in this form.
+/// Returns `::ffff:10.0.0.0/104` as `10.0.0.0/8`, because addresses are compared in their IPv4 form.
 pub(super) fn unmapped(network: IpNet) -> IpNet {
     let IpNet::V6(v6) = network else { return network };
     let v4 = v6.addr().to_ipv4_mapped().zip(v6.prefix_len().checked_sub(96));

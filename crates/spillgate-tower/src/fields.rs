@@ -24,9 +24,9 @@ impl Fields {
         self.write(outcome, headers, |headers, name, value| drop(headers.insert(name, value)));
     }
 
-    /// Adds the fields of an allowed request. If a layer behind this one has already set a field, its value stays: that
-    /// layer may have refused the request, or its limits apply to fewer requests. The fields of draft 11 are lists, so
-    /// both layers have items there.
+    /// Adds the fields of an allowed request. If a layer behind this one has already set a field, the value of that
+    /// layer stays: it may have refused the request, or its limits apply to fewer requests. The fields of draft 11 are
+    /// lists, so they contain the limits of both layers.
     pub(super) fn add(self, outcome: &Outcome, headers: &mut HeaderMap) {
         let is_list = self.style == HeaderStyle::Draft11;
         self.write(outcome, headers, |headers, name, value| match headers.entry(name) {
@@ -51,7 +51,7 @@ impl Fields {
             value.0.clear();
         });
         if let (false, Ok(names)) = (names.is_empty(), HeaderValue::try_from(names)) {
-            // Several lines of this field are one list. So the fields that the service exposes stay exposed.
+            // Several lines of this field are one list. So the fields that the service itself exposes stay exposed.
             headers.append(ACCESS_CONTROL_EXPOSE_HEADERS, names);
         }
     }
@@ -68,7 +68,7 @@ impl fmt::Write for Buffer {
     }
 }
 
-/// Returns the name of a field. The names are constants, so that they are not parsed each time.
+/// Returns the name of a field. Known names are constants, so that they are not parsed for each answer.
 fn field_name(name: &'static str) -> HeaderName {
     macro_rules! constants {
         ($($text:literal)*) => {
@@ -88,7 +88,7 @@ fn field_name(name: &'static str) -> HeaderName {
     }
 }
 
-/// The texts 000 to 999, one after the other.
+/// The texts from 000 to 999, one after the other.
 const THREE_DIGITS: [u8; 3_000] = {
     let mut digits = [0; 3_000];
     let mut number = 0;
@@ -101,7 +101,7 @@ const THREE_DIGITS: [u8; 3_000] = {
     digits
 };
 
-/// Makes the value of a field. A number below 1,000, as most limits are, allocates no memory.
+/// Makes the value of a field. For a number below 1,000, no memory is allocated. Most limits are below 1,000.
 fn field_value(text: &[u8]) -> Option<HeaderValue> {
     static TEXT: &[u8] = &THREE_DIGITS;
     let digit = |byte: &u8| byte.is_ascii_digit().then(|| usize::from(byte - b'0'));

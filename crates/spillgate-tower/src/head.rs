@@ -1,4 +1,4 @@
-//! A request without its body, as the functions of a program see it.
+//! A request without its body. The functions that a program gives to the layer get this type.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,9 +12,9 @@ use super::layer::Options;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct RequestHead<'r> {
-    /// The method of HTTP, such as `GET`.
+    /// The HTTP method, such as `GET`.
     pub method: &'r Method,
-    /// The URI that the layer gets. In a nested router of axum, its path lacks the prefix of that router.
+    /// The URI, as the layer gets it. In a nested router of axum, its path lacks the prefix of that router.
     pub uri: &'r Uri,
     /// The header fields, as the server and earlier layers pass them on.
     pub headers: &'r HeaderMap,

@@ -1,6 +1,6 @@
 //! What the layer counts by: the client's address, header fields, the route, or anything else that a request has.
 //!
-//! A request that lacks what a limit counts by is answered with 500. A client of gRPC gets INTERNAL instead.
+//! If a request lacks what a limit counts by, the answer is 500. A client of gRPC gets INTERNAL instead.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,8 +12,8 @@ use spillgate_limiter::{Key, KeyBuilder, network_of};
 
 use super::head::RequestHead;
 
-/// What the requests of one limit are counted by. Functions of this module make it, and [`and`](RequestKey::and) joins
-/// several.
+/// What the requests of one limit are counted by. The functions of this module make keys, and [`and`](RequestKey::and)
+/// joins several keys.
 ///
 /// ```
 /// use spillgate::tower::key;
@@ -41,9 +41,9 @@ type Custom = dyn Fn(&RequestHead<'_>, &mut KeyBuilder) -> bool + Send + Sync;
 
 /// Counts by the address of the client.
 ///
-/// This is the peer of the connection, or the address that a
-/// [trusted proxy](super::RateLimitLayer::trusted_proxies) reports. IPv6 addresses are counted
-/// [by network](super::RateLimitLayer::ipv6_prefix). The server has to add the peer's address to the extensions of each
+/// The address is that of the peer of the connection, or the address that a [trusted
+/// proxy](super::RateLimitLayer::trusted_proxies) reports. IPv6 addresses are counted [by
+/// network](super::RateLimitLayer::ipv6_prefix). The server has to add the peer's address to the extensions of each
 /// request, in one of these forms:
 ///
 /// | server | what to do |
@@ -62,7 +62,7 @@ pub fn address() -> RequestKey {
 ///
 /// Only the first line of the field counts, as with [`HeaderMap::get`](http::HeaderMap::get). If the program checks the
 /// value, it must check this line. All requests without the field are counted together, so a client cannot avoid the
-/// limit by omitting the field. A client that can choose any value gets a new count with each value. Count such
+/// limit by omitting the field. But a client that can choose any value gets a new count with each value. Count such
 /// requests by [`address`] too, or check the value in an earlier layer.
 ///
 /// # Panics
@@ -72,9 +72,9 @@ pub fn header(name: &'static str) -> RequestKey {
     RequestKey(vec![Part::Header(HeaderName::from_static(name))])
 }
 
-/// Counts by the path of the URI. Two paths that lead to one route count separately.
+/// Counts by the path of the URI. If two paths lead to the same route, they count separately.
 ///
-/// In a nested router of axum, the path lacks the prefix of that router. So count by `matched_path` there.
+/// In a nested router of axum, the path lacks the prefix of that router. So count by `matched_path` in a nested router.
 #[must_use]
 pub fn path() -> RequestKey {
     RequestKey(vec![Part::Path])
@@ -88,8 +88,8 @@ pub fn method() -> RequestKey {
 
 /// Counts by the route of axum that matched, for example `/users/{id}`.
 ///
-/// Add the layer with `Router::route_layer`. Then a request that matches no route gets the 404 of axum. With
-/// `Router::layer`, such a request is answered with 500, because there is nothing to count by.
+/// Add the layer with `Router::route_layer`. Then axum answers 404 to a request that matches no route. With
+/// `Router::layer`, such a request is answered with 500, because it has no route to count by.
 #[cfg(feature = "axum")]
 #[must_use]
 pub fn matched_path() -> RequestKey {
@@ -102,7 +102,8 @@ pub fn everything() -> RequestKey {
     RequestKey(vec![])
 }
 
-/// Counts by a text that is the same for all requests. It distinguishes limits that would otherwise share a count.
+/// Counts by a text that is the same for all requests. Use different texts for limits that would otherwise share a
+/// count.
 #[must_use]
 pub fn text(text: impl Into<Cow<'static, str>>) -> RequestKey {
     RequestKey(vec![Part::Text(text.into())])
@@ -159,7 +160,7 @@ impl RequestKey {
         self
     }
 
-    /// Adds the parts of the key. If the request lacks a part, returns an error text that says so.
+    /// Adds the parts of the key. If the request lacks a part, returns an error text that names the missing part.
     pub(super) fn add_to(
         &self,
         request: &RequestHead<'_>,
@@ -179,7 +180,7 @@ impl Part {
             }
             Part::Header(name) => {
                 let line = request.headers.get(name);
-                // A missing field differs from an empty one.
+                // A request without the field and a request with an empty field count separately.
                 key.part(line.map_or(b"", HeaderValue::as_bytes)).key(&u32::from(line.is_some()));
             }
             Part::Path => {

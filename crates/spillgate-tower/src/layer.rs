@@ -31,22 +31,27 @@ use super::{Outcome, QuotaRef, RateLimitService};
 ///
 /// 1. If it [may skip](RateLimitLayer::skip_if) the limits, or comes from an [allowed
 ///    network](RateLimitLayer::allow_networks), it goes to the service, and nothing is counted.
-/// 2. All [limits](RateLimitLayer::limit) are asked at once. If one refuses, the limits that would allow the request
-///    are not charged, and the answer is a [refusal](RateLimitLayer::refusal).
-/// 3. Otherwise the service answers. Its answer gets the [header fields](RateLimitLayer::header_style). The answer can
-///    [change what was charged](RateLimitLayer::charge_after).
+/// 2. All [limits](RateLimitLayer::limit) are asked together. If one of them refuses, the limits that would allow the
+///    request are not charged, and the answer is a [refusal](RateLimitLayer::refusal).
+/// 3. If no limit refuses, the service answers. Its answer gets the [header fields](RateLimitLayer::header_style), and
+///    can [change what was charged](RateLimitLayer::charge_after).
 ///
-/// An option that is set twice keeps the last value. Only limits add up.
+/// If an option is set twice, the last value counts. Only limits add up.
 ///
 /// # When the store fails
 ///
 /// The memory store never fails. If it is full, it refuses requests with new keys, unless its
 /// [options](spillgate_limiter::MemoryOptions) say otherwise. If a shared store fails, the layer does what each quota
-/// says ([`on_store_failure`](spillgate_limiter::QuotaBuilder::on_store_failure)): `Allow` lets the request pass, and
-/// `Deny` refuses it. `Error` answers 503. `Local`, the default, needs a
-/// [`FallbackStore`](spillgate_limiter::FallbackStore), which decides locally. Without one, `Local` answers 503 too. If
-/// the quotas of a request disagree, a 503 wins over a refusal, and a refusal wins over passing. A limit in shadow mode
-/// has no say in this. Header fields need a decision, so these answers have none.
+/// says ([`on_store_failure`](spillgate_limiter::QuotaBuilder::on_store_failure)):
+///
+/// * `Allow` lets the request pass.
+/// * `Deny` refuses the request.
+/// * `Error` answers 503.
+/// * `Local`, the default, needs a [`FallbackStore`](spillgate_limiter::FallbackStore), which decides locally. Without
+///   such a store, `Local` answers 503 too.
+///
+/// If the quotas of a request disagree, a 503 wins over a refusal, and a refusal wins over passing. Limits in shadow
+/// mode do not matter. Without a decision of a store, an answer has no header fields about limits.
 ///
 /// A store that works, but does not support a limit, has not failed. An example is a [`Sketch`](spillgate_limiter::sketch::Sketch)
 /// that gets a quota with another rate. The program has to be changed, so such a request is answered with 500, and
@@ -60,7 +65,7 @@ pub(super) struct Config<S, C> {
     pub(super) options: Options,
 }
 
-/// All options of a layer. Each setter changes a copy, so the options of a service never change.
+/// All options of a layer. Each setter changes a copy, so later setters do not change a service that was already made.
 #[derive(Clone)]
 pub(super) struct Options {
     pub(super) limits: Vec<Limit>,
@@ -81,7 +86,7 @@ pub(super) struct Options {
 
 type SkipIf = dyn Fn(&RequestHead<'_>) -> bool + Send + Sync;
 type Cost = dyn Fn(&RequestHead<'_>) -> u64 + Send + Sync;
-/// The first argument is `None` if the service returned an error instead of an answer.
+/// The first argument is the head of the answer. It is `None` if the service returned an error instead of an answer.
 type ChargeAfter = dyn Fn(Option<&http::response::Parts>, Option<u64>) -> Charge + Send + Sync;
 type Refusal = dyn Fn(&RequestHead<'_>, &Outcome) -> Response<Bytes> + Send + Sync;
 type OnError = dyn Fn(&StoreError) + Send + Sync;
@@ -89,7 +94,7 @@ type OnError = dyn Fn(&StoreError) + Send + Sync;
 #[derive(Clone)]
 pub(super) struct Limit {
     pub(super) name: Cow<'static, str>,
-    /// The start of each key: the hash of the name.
+    /// The start of each key: the hash of the limit's name.
     pub(super) start: KeyBuilder,
     pub(super) quota: QuotaOf,
     pub(super) key: RequestKey,
@@ -107,13 +112,12 @@ pub(super) enum QuotaOf {
 pub enum Charge {
     /// The units that were taken stay taken.
     Keep,
-    /// All units that were taken are given back. A sketch cannot give units back: they stay counted, and
-    /// [`on_error`](RateLimitLayer::on_error) gets an error. This concerns a
-    /// [`Sketch`](spillgate_limiter::sketch::Sketch), and new keys in a full memory store with
-    /// [`OnFull::Sketch`](spillgate_limiter::OnFull::Sketch).
+    /// All units that were taken are given back. A [`Sketch`](spillgate_limiter::sketch::Sketch) cannot give units
+    /// back: they stay counted, and [`on_error`](RateLimitLayer::on_error) gets an error. The same is true for new keys
+    /// in a full memory store with [`OnFull::Sketch`](spillgate_limiter::OnFull::Sketch).
     Refund,
-    /// This many further units are counted, even if they do not fit. A token bucket counts at most twice its burst, so
-    /// for large sizes use another algorithm, for example a fixed window.
+    /// This many further units are counted, even if they do not fit. A token bucket counts at most twice its burst. So
+    /// if an answer can need more units than that, use another algorithm, for example a fixed window.
     Add(u64),
 }
 
@@ -143,8 +147,8 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
     /// Adds a limit.
     ///
     /// `name` distinguishes this limit from all other limits that the limiter counts, also in other layers. Two layers
-    /// count together if they use the same limiter, the same name, the same key, and quotas with the same algorithm and
-    /// window. Clients see the name in the header fields.
+    /// count together only if they use the same limiter, the same name, the same key, and quotas with the same
+    /// algorithm and window. Clients see the name in the header fields.
     ///
     /// The limiter counts by a tuple: the name of the limit, and the parts of the key. With this tuple, the program can
     /// read the count or change it. For the limit "client" with [`key::address()`](super::key::address), a handler
@@ -223,15 +227,15 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
     /// Also asks the limits that rules files have for a request.
     ///
     /// No limit of the rules shares a count with a limit of a layer or a key of the program. A concurrency limit in the
-    /// rules is an error, because a layer does not hold permits. But if its rule is in shadow mode, the limit is left
-    /// out.
+    /// rules is an error, because a layer does not hold permits. Only if the rule of this limit is in shadow mode, the
+    /// limit is left out instead.
     ///
     /// A limit with `post_paid` is charged before the answer, like all limits of a layer. If the cost is known only
-    /// afterwards, use a [`cost`](RateLimitLayer::cost) of 0 and [`charge_after`](RateLimitLayer::charge_after).
+    /// after the answer, use a [`cost`](RateLimitLayer::cost) of 0 and [`charge_after`](RateLimitLayer::charge_after).
     ///
     /// `describe` sets the domain and adds the descriptors. The limits of the rules and the
-    /// [limits](RateLimitLayer::limit) of the layer are asked at once. In a domain with `compat: envoy`, the
-    /// descriptors of a request are decided at once too, and not one after the other.
+    /// [limits](RateLimitLayer::limit) of the layer are decided together. In a domain with `compat: envoy`, the
+    /// descriptors of a request are decided together too, and not one after the other as in the spillgate server.
     ///
     /// ```
     /// use spillgate::Limiter;
@@ -260,8 +264,9 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
         self.with(|options| options.rules = Some(rules))
     }
 
-    /// Sets the networks of the proxies in front of this server. Only their X-Forwarded-For is believed. Name only the
-    /// addresses of proxies: a client in one of these networks can write any address into the field.
+    /// Sets the networks of the proxies in front of this server. The layer believes X-Forwarded-For only if one of
+    /// these proxies has sent it. Name only the addresses of proxies: a client in one of these networks can write any
+    /// address into the field.
     ///
     /// ```
     /// use spillgate::Limiter;
@@ -311,14 +316,14 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
         self.with(|options| options.cost = Some(Arc::new(cost)))
     }
 
-    /// Sets what an answer changes about the charge. The second argument is the size of the answer's body in bytes, if
-    /// the service says it in advance.
+    /// Sets what an answer changes about the charge. The first argument is the head of the answer. The second argument
+    /// is the size of the answer's body in bytes, if the service says it in advance.
     ///
     /// The change applies to all limits of the layer. To change the charge of one limit only, put this limit into a
     /// second layer. The header fields show the state before the change. The change is made before the answer is sent,
     /// so with Redis a change takes one more round trip. If the store fails, the change is lost, and
-    /// [`on_error`](RateLimitLayer::on_error) reports it. If the client closes the connection before the answer,
-    /// nothing is changed. The same is true if the service returns an error instead of an answer.
+    /// [`on_error`](RateLimitLayer::on_error) reports it. Nothing is changed if the client closes the connection before
+    /// the answer, or if the service returns an error instead of an answer.
     ///
     /// ```
     /// use spillgate::Limiter;
@@ -339,14 +344,15 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
         self.with(|options| options.charge_after = Some(Arc::new(charge)))
     }
 
-    /// Counts only requests whose answer is a failure, for example a wrong password. This option is a form of
-    /// [`charge_after`](RateLimitLayer::charge_after), and replaces an earlier one. It does not find failures of gRPC,
-    /// because their answers have the status 200 too.
+    /// Counts only requests whose answer is a failure, for example because of a wrong password. This option is a form
+    /// of [`charge_after`](RateLimitLayer::charge_after), and replaces an earlier `charge_after`. It does not find
+    /// failures of gRPC, because gRPC answers have the status 200 even if the call failed.
     ///
     /// A request takes its units before the service is called. If its answer is no failure, the units are given back.
-    /// So the failures never exceed the limit, even if many requests arrive at once. Requests in progress count too. A
-    /// request without an answer counts as a failure: the client closed the connection, or the service returned an error.
-    /// A sketch cannot give units back, so with a sketch [every request counts](Charge::Refund).
+    /// So the failures never exceed the limit, even if many requests arrive at once. While the service works on a
+    /// request, the request counts. A request without an answer counts as a failure: the client closed the connection,
+    /// or the service returned an error. A sketch cannot give units back, so with a sketch [every request
+    /// counts](Charge::Refund).
     ///
     /// ```
     /// use http::StatusCode;
@@ -364,8 +370,8 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
 
     /// Gives the units of a request back if the service fails: its answer has a status 5xx, or it returns an error
     /// instead of an answer. This option is a form of [`charge_after`](RateLimitLayer::charge_after), and replaces an
-    /// earlier one. It does not find failures of gRPC, because their answers have the status 200 too. A sketch
-    /// [cannot](Charge::Refund) give units back.
+    /// earlier `charge_after`. It does not find failures of gRPC, because gRPC answers have the status 200 even if the
+    /// call failed. A sketch [cannot](Charge::Refund) give units back.
     #[must_use]
     pub fn refund_server_errors(self) -> RateLimitLayer<S, C> {
         let charge = |answer: Option<&http::response::Parts>, _| match answer {
@@ -376,7 +382,7 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
     }
 
     /// Makes the layer a shadow: it decides and charges, but it refuses nothing and shows nothing to clients. A request
-    /// that lacks what a limit counts by passes too.
+    /// that lacks what a limit counts by passes too, and is not answered with 500.
     ///
     /// With [`outcome_in_extensions`](RateLimitLayer::outcome_in_extensions), a handler or a layer behind this one sees
     /// what would have been refused.
@@ -394,9 +400,10 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
     /// Names the header fields about the limits in `Access-Control-Expose-Headers` of CORS, so that JavaScript of other
     /// sites can read them.
     ///
-    /// This works only with a CORS layer outside of this layer: with axum, a layer that is added after this one. A CORS
-    /// layer inside adds nothing to refusals. A CORS layer with its own list of exposed fields, such as that of
-    /// `tower_http`, replaces the list of this layer. Then add the fields to the list of the CORS layer.
+    /// This works only with a CORS layer outside of this layer. With axum, the outer layer is the one that is added
+    /// later. A CORS layer inside adds nothing to refusals. Some CORS layers, such as that of `tower_http`, can have a
+    /// list of exposed fields, which replaces the list of this layer. In this case, add the fields to the list of the
+    /// CORS layer.
     #[must_use]
     pub fn expose_headers(self, expose: bool) -> RateLimitLayer<S, C> {
         self.with(|options| options.fields.exposed = expose)
@@ -428,19 +435,19 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
         self.with(|options| options.refusal = Some(Arc::new(refusal)))
     }
 
-    /// Calls `report` with each error, for example to log it: the store failed, the store does not support a limit or a
-    /// refund, or a request lacks what a limit counts by.
+    /// Calls `report` with each error, for example to log it. An error means that the store failed, that the store does
+    /// not support a limit or a refund, or that a request lacks what a limit counts by.
     #[must_use]
     pub fn on_error(self, report: impl Fn(&StoreError) + Send + Sync + 'static) -> RateLimitLayer<S, C> {
         self.with(|options| options.on_error = Some(Arc::new(report)))
     }
 
     /// Stores the [`Outcome`] in the extensions of each request that limits have allowed, so that a handler can read
-    /// it. With axum, the argument `outcome: Option<Extension<Outcome>>` of a handler has it. Requests that no limit
-    /// has decided have no outcome, for example [skipped](RateLimitLayer::skip_if) requests, and those that pass while
-    /// the store fails.
+    /// it. In axum, a handler gets it with the argument `outcome: Option<Extension<Outcome>>`. If no limit has decided
+    /// a request, there is no outcome: for example for [skipped](RateLimitLayer::skip_if) requests, and for requests
+    /// that pass while the store fails.
     ///
-    /// This option is off by default, because it makes each allowed request allocate memory for the outcome.
+    /// This option is off by default, because with it each allowed request allocates memory for the outcome.
     #[must_use]
     pub fn outcome_in_extensions(self, store: bool) -> RateLimitLayer<S, C> {
         self.with(|options| options.outcome_in_extensions = store)

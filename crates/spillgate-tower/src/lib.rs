@@ -13,8 +13,8 @@
 //! # let _ = app;
 //! ```
 //!
-//! A refused client gets 429 with `Retry-After`, header fields about the limits, and a body that says what happened. A
-//! client of gRPC gets RESOURCE_EXHAUSTED.
+//! A refused client gets the status 429 with `Retry-After`, header fields about the limits, and a body that says what
+//! happened. A client of gRPC gets RESOURCE_EXHAUSTED.
 
 #![warn(missing_docs)]
 

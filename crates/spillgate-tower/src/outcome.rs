@@ -11,9 +11,9 @@ use super::QuotaRef;
 
 /// What the layer decided about a request.
 ///
-/// A handler reads it from the extensions of the request, if the layer [stores it
+/// A handler reads the outcome from the extensions of the request, if the layer [stores it
 /// there](super::RateLimitLayer::outcome_in_extensions). A function that makes
-/// [refusals](super::RateLimitLayer::refusal) gets it as an argument.
+/// [refusals](super::RateLimitLayer::refusal) gets the outcome as an argument.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Outcome {
@@ -28,16 +28,16 @@ pub struct Outcome {
 pub struct LimitOutcome {
     /// `None` for a limit of a rules file that has no name.
     pub name: Option<Cow<'static, str>>,
-    /// The quota that counted the request. With [`limit_by`](super::RateLimitLayer::limit_by), it depends on the
-    /// request.
+    /// The quota that counted the request. If the limit was added with [`limit_by`](super::RateLimitLayer::limit_by),
+    /// the quota depends on the request.
     pub quota: QuotaRef,
-    /// What this limit alone decided. Another limit can refuse a request that this one allows.
+    /// What this limit alone decided. Even if it allows the request, another limit can refuse the request.
     pub decision: Decision,
     /// Whether clients see the limit. A limit of a rules file is hidden with `expose: false`.
     pub exposed: bool,
     /// The hashed key that was counted.
     pub(super) key: u128,
-    /// The operation on the limit.
+    /// What the hit did with the limit, usually a take.
     pub(super) op: Op,
     pub(super) binding: Binding,
 }
@@ -67,22 +67,22 @@ impl Outcome {
     }
 
     /// Returns the limits that were asked, in the order in which they were added to the layer. The list is empty if the
-    /// store failed, and a quota has refused the request by its policy.
+    /// store failed, and the policy of a quota refused the request.
     #[must_use]
     pub fn limits(&self) -> &[LimitOutcome] {
         &self.limits
     }
 
     /// Returns the limit that determines the answer. In a refusal, this is the refusing limit with the longest wait. In
-    /// an allowed request, it is the limit with the smallest share left. Returns `None` if no limit can refuse the
+    /// an allowed request, this is the limit with the smallest share left. Returns `None` if no limit can refuse the
     /// request, or if the store failed.
     #[must_use]
     pub fn binding_limit(&self) -> Option<&LimitOutcome> {
         self.limits.get(self.verdict.binding?)
     }
 
-    /// Returns the limits that a client sees, and the index of the one that determines the answer. Limits in
-    /// shadow mode and hidden limits are left out.
+    /// Returns the limits that a client sees, and the index of the limit that determines the answer. Limits in shadow
+    /// mode and hidden limits are left out.
     pub(super) fn policies(&self) -> (SmallVec<[Policy<'_>; 2]>, Option<usize>) {
         let mut policies = SmallVec::new();
         let mut binding = None;

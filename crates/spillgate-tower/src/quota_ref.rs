@@ -7,8 +7,8 @@ use spillgate_core::Quota;
 
 /// A quota of the layer: a constant of the program, or a quota that was built when the program started.
 ///
-/// Both are shared, so a request copies only a reference. `&'static Quota`, [`Quota`] and [`Arc<Quota>`] become a
-/// `QuotaRef` by `into`.
+/// A request copies only a reference to the quota. `into` makes a `QuotaRef` from `&'static Quota`, [`Quota`] and
+/// [`Arc<Quota>`].
 ///
 /// ```
 /// use spillgate::Quota;

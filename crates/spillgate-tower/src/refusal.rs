@@ -32,8 +32,8 @@ const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#qu
 pub(super) enum Why<'a> {
     /// A limit refuses the request.
     Refused(&'a Outcome),
-    /// The request lacks what a limit counts by, or it has limits that a layer cannot decide. The server has to be
-    /// changed.
+    /// The request lacks what a limit counts by, or it has limits that a layer cannot decide. Only a change of the
+    /// program helps.
     Lacks(&'a str),
     /// The store failed.
     StoreFailed,
@@ -71,7 +71,7 @@ const fn detail(retry_after: Wait) -> &'static str {
     }
 }
 
-/// The body of a refusal (RFC 9457): the problem type that draft-ietf-httpapi-ratelimit-headers registers.
+/// Returns the body of a refusal (RFC 9457). Its problem type is registered by draft-ietf-httpapi-ratelimit-headers.
 fn quota_exceeded(outcome: &Outcome) -> Bytes {
     let mut out = String::with_capacity(256);
     let _ = write!(out, r#"{{"type":"{QUOTA_EXCEEDED}","title":"Too Many Requests","status":429,"detail":"#);
@@ -143,10 +143,10 @@ fn grpc_answer(why: &Why<'_>) -> Response<Bytes> {
     response
 }
 
-/// Encodes a `google.rpc.Status` with one `google.rpc.RetryInfo`. It tells clients of gRPC how long to wait.
+/// Encodes a `google.rpc.Status` with one `google.rpc.RetryInfo`, which tells clients of gRPC how long to wait.
 fn status_with_retry_info(code: u8, message: &str, wait_ns: u64) -> BytesMut {
-    // Duration: seconds = 1, nanos = 2. RetryInfo: retry_delay = 1. Any: type_url = 1, value = 2.
-    // Status: code = 1, message = 2, details = 3.
+    // The numbers of the fields in these messages. Duration: seconds = 1, nanos = 2. RetryInfo: retry_delay = 1. Any:
+    // type_url = 1, value = 2. Status: code = 1, message = 2, details = 3.
     let mut duration = BytesMut::new();
     push_varint_field(&mut duration, 1, wait_ns / 1_000_000_000);
     push_varint_field(&mut duration, 2, wait_ns % 1_000_000_000);

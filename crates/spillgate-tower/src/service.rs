@@ -1,4 +1,4 @@
-//! The service that a layer makes: it asks the limits, then calls the service behind it, or refuses.
+//! The service that a layer makes. It asks the limits, and then calls the service behind it or refuses the request.
 
 use std::fmt;
 use std::future::Future;
@@ -51,7 +51,7 @@ impl<I: fmt::Debug, S, C> fmt::Debug for RateLimitService<I, S, C> {
 
 /// What the layer does with a request.
 enum Way {
-    /// The service answers, and no limit has decided.
+    /// The service answers, although no limit has decided. For example, the request skips the limits.
     Pass,
     /// All limits allow the request, so the service answers.
     Allow,
@@ -131,16 +131,17 @@ impl<S: Store, C: Clock> Config<S, C> {
         }
     }
 
-    /// Returns what is left to do when the service has answered an allowed request. `None` means nothing.
+    /// Returns what is left to do when the service has answered an allowed request. `None` means that nothing is left.
     fn follow(self: &Arc<Self>, outcome: Outcome) -> Option<Follow<S, C>> {
         let Options { fields, charge_after, is_shadow, .. } = &self.options;
         let style = if *is_shadow { HeaderStyle::Off } else { fields.style };
-        // Without fields and without a later charge, nothing is left to do: an allowed request has no Retry-After.
+        // Without header fields and without a later charge, nothing is left to do: an allowed request has no
+        // Retry-After.
         if charge_after.is_none() && style == HeaderStyle::Off {
             return None;
         }
-        // Most layers do not need their configuration any more. A clone of it would change its reference count, and all
-        // threads would compete for this count at each request.
+        // Most layers do not need their configuration after the decision. A clone of it would change its reference
+        // count, and all threads would compete for this count at each request.
         let config = charge_after.is_some().then(|| Arc::clone(self));
         Some(Follow { outcome, fields: Fields { style, ..*fields }, config })
     }
@@ -149,7 +150,7 @@ impl<S: Store, C: Clock> Config<S, C> {
 const UNDECIDABLE: &str = "the store cannot decide a limit of this request; the layer's `on_error` gets the reason";
 
 /// Returns what the layer does with a request that the store has not decided. Limits in shadow mode never refuse, so
-/// their policies do not matter.
+/// their policies do not matter here.
 fn way_without_store(limits: &Asked, error: &StoreError) -> Way {
     let mut way = Way::Pass;
     for limit in limits.iter().filter(|limit| limit.binding != Binding::Shadow) {
@@ -230,7 +231,8 @@ where
                 State::Service { future: self.inner.call(request), follow: self.config.follow(outcome) }
             }
             Way::Wait => {
-                // The service that is ready must be the one that is called, so the clone stays here.
+                // The service whose `poll_ready` returned ready must be the one that is called, so the clone stays
+                // here.
                 let clone = self.inner.clone();
                 let inner = mem::replace(&mut self.inner, clone);
                 State::Waiting { future: Box::pin(decide_and_call(inner, Arc::clone(&self.config), request, outcome)) }
@@ -241,7 +243,7 @@ where
     }
 }
 
-/// Waits for the decision of the store, and then does the same as a call without waiting.
+/// Waits for the decision of the store, and then does the same as `call` does with a store that need not wait.
 async fn decide_and_call<I, S, C, Q, B>(
     mut inner: I,
     config: Arc<Config<S, C>>,
@@ -277,7 +279,7 @@ type Boxed<B, E> = Pin<Box<dyn Future<Output = Result<Response<LimitedBody<B>>, 
 pin_project! {
     /// The future of a limited request.
     ///
-    /// It boxes a future only if the store has to be waited for.
+    /// If the store does not have to wait, this future allocates no memory.
     pub struct RateLimitFuture<F, S, C, B, E> {
         #[pin]
         state: State<F, S, C, B, E>,

@@ -8,7 +8,7 @@ use super::edges::statuses;
 use super::stores::{Remote, remote};
 use super::*;
 
-/// Returns rules that have one rule for each path, with these fields.
+/// Returns rules with one rule for each path. `fields` are the fields of this rule in YAML.
 fn rules(fields: &str) -> Rules {
     let text = format!("domain: api\ndescriptors: [{{key: path, {fields}}}]");
     Rules::parse(&[RulesFile { name: "api.yaml".into(), text }]).expect("the rules are valid")

@@ -1,4 +1,4 @@
-//! The answer of the service changes the charge of its request: refunds, and charges by size.
+//! The answer of the service changes what its request was charged: refunds, and charges by the size of the answer.
 
 use spillgate_limiter::OnFull;
 use spillgate_limiter::sketch::Sketch;

@@ -1,4 +1,4 @@
-//! Layers in shadow mode, layers inside layers, and requests that lack what a limit counts by.
+//! Layers in shadow mode, layers inside other layers, and requests that lack what a limit counts by.
 
 use super::by_rules::by_rules;
 use super::*;

@@ -31,7 +31,7 @@ async fn serve() -> SocketAddr {
 }
 
 /// Opens `connections` over HTTP/2, and sends `requests` on each of them at once. Each request has another address in
-/// X-Forwarded-For. Returns how many passed.
+/// X-Forwarded-For. Returns how many requests passed.
 async fn passed(server: SocketAddr, connections: usize, requests: usize) -> usize {
     let mut answers = JoinSet::new();
     for connection in 0..connections {
@@ -55,7 +55,7 @@ async fn passed(server: SocketAddr, connections: usize, requests: usize) -> usiz
     answers.join_all().await.into_iter().filter(|status| *status == StatusCode::OK).count()
 }
 
-/// The bound of the token bucket: 5 at once, and one more for each 200 ms.
+/// The bound of the token bucket: 5 requests at once, and one more for each 200 ms.
 fn bound(elapsed: Duration) -> usize {
     5 + elapsed.as_millis() as usize / 200
 }

@@ -8,7 +8,7 @@ use spillgate_limiter::sketch::Sketch;
 
 use super::*;
 
-/// A store that answers after a wait, and that can fail.
+/// A store that answers after a wait. It can be told to fail.
 #[derive(Debug)]
 pub(crate) struct Remote {
     store: MemoryStore,

@@ -31,7 +31,7 @@ fn app() -> Router {
         .layer(limits)
 }
 
-/// A handler can read what the layer decided.
+/// A handler can read the decision of the layer.
 async fn hello(Extension(outcome): Extension<Outcome>) -> String {
     let left = outcome.limits().first().map_or(0, |limit| limit.decision.remaining);
     format!("hello, you have {left} requests left\n")
@@ -42,6 +42,6 @@ async fn main() -> std::io::Result<()> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3000".into());
     let listener = TcpListener::bind(address).await?;
     println!("listening on {}", listener.local_addr()?);
-    // The layer counts by the client's address, which axum adds to a request only with connect info.
+    // The layer counts by the client's address. axum adds this address to a request only with connect info.
     axum::serve(listener, app().into_make_service_with_connect_info::<SocketAddr>()).await
 }

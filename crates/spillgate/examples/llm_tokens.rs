@@ -46,7 +46,7 @@ async fn main() -> Result<(), StoreError> {
     let tokens = Reservations::new(Limiter::in_memory(), PER_MINUTE).and(PER_DAY).life(Duration::from_secs(120));
     answer(&tokens, "red", "hello").await?;
     answer(&tokens, "red", "fails").await?;
-    // Three prompts at the same time: there are tokens for two estimates.
+    // Three prompts come at the same time. The tokens suffice for two estimates.
     let (a, b, c) = tokio::join!(
         answer(&tokens, "red", "one"), //
         answer(&tokens, "red", "two"),

@@ -23,7 +23,7 @@ enum Login {
 }
 
 fn login(limiter: &Limiter, account: &str, from: IpAddr, is_right: impl Fn() -> bool) -> Result<Login, StoreError> {
-    // The attempt is charged before the password is checked. So a thousand attempts at the same time cannot exceed
+    // The attempt is charged before the password is checked. So even a thousand attempts at the same time cannot exceed
     // the limit.
     let network = network_of(from, 64); // an IPv6 client usually has a whole /64 network
     let hits = [limiter.hit(&PER_ACCOUNT, ("account", account), 1), limiter.hit(&PER_NETWORK, ("network", network), 1)];
@@ -34,7 +34,7 @@ fn login(limiter: &Limiter, account: &str, from: IpAddr, is_right: impl Fn() -> 
     if !is_right() {
         return Ok(Login::WrongPassword);
     }
-    // A correct password costs nothing, so both units are given back.
+    // Both units were taken before the check, so they are given back.
     limiter.refund_now(&PER_ACCOUNT, ("account", account), 1, decisions[0].receipt);
     limiter.refund_now(&PER_NETWORK, ("network", network), 1, decisions[1].receipt);
     Ok(Login::Welcome)

@@ -27,8 +27,8 @@ impl Plan {
 /// How many requests the whole service can serve.
 const CAPACITY: Quota = Quota::per_second(1_000).constant();
 
-/// Takes from the limit of the plan and from the limit of the service. If one of them refuses, the other one is not
-/// charged.
+/// Takes from the limit of the plan and from the limit of the service. If one of them refuses, nothing is taken from
+/// the other.
 fn may_pass(limiter: &Limiter, user: u64, plan: Plan) -> Result<bool, StoreError> {
     let hits = [limiter.hit(plan.quota(), ("user", user), 1), limiter.hit(&CAPACITY, "all", 1)];
     let (verdict, [of_plan, _]) = limiter.decide_all_now(hits)?;
@@ -44,7 +44,7 @@ fn main() -> Result<(), StoreError> {
     for _ in 0..4 {
         may_pass(&limiter, 7, Plan::Free)?;
     }
-    // User 7 changes to a larger plan. The earlier requests still count, but the new plan allows more.
+    // User 7 changes to a larger plan. The earlier requests still count, but the new plan allows more requests.
     may_pass(&limiter, 7, Plan::Pro)?;
     may_pass(&limiter, 8, Plan::Free)?;
     Ok(())

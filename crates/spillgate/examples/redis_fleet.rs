@@ -20,9 +20,9 @@ const CLEAN_UP: Quota = Quota::concurrency(1).constant();
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let url = std::env::args().nth(1).unwrap_or_else(|| "redis://127.0.0.1/".into());
-    // The default timeout is 10 ms. A job can wait longer for its turn.
+    // The default timeout, 10 ms, suits requests of users. A job can wait longer for the answer of Redis.
     let redis = RedisStore::new(&Settings { timeout: Duration::from_secs(5), ..Settings::new(url) })?;
-    // While Redis fails, each of two programs admits half of a limit.
+    // While Redis fails, each of the two programs admits half of a limit.
     let programs = NonZeroU32::new(2).ok_or("at least one program")?;
     let store = FallbackStore::new(redis, MemoryStore::new(MemoryOptions::default()), programs);
     // All programs need the same secret. Read yours from a file that only they can read.

@@ -6,18 +6,19 @@ use crate::{Decision, FallbackStore, Limiter, ManualClock, Quota, TickingClock};
 
 /// Which algorithm to choose.
 ///
-/// | what you want | quota | most in any span s |
+/// | what you want | quota | most in any span of length `s` |
 /// |---|---|---|
-/// | a rate, with short bursts | [`Quota::token_bucket`], or [`Quota::per_second`] and so on | B + s/T |
-/// | windows that a contract defines, such as each hour | [`Quota::fixed_window`] | L * (ceil(s/W) + 1) |
-/// | never more than L in any window | [`Quota::sliding_window_log`] | L * (floor(s/W) + 1) |
-/// | about L in any window, with less memory | [`Quota::sliding_window_counter`] | L + L*s/W |
-/// | requests that wait for their turn | [`Quota::leaky_bucket`] | c + s/T leave the queue |
-/// | requests in progress at the same time | [`Quota::concurrency`] | N at any time |
+/// | a rate, with short bursts | [`Quota::token_bucket`], or [`Quota::per_second`] and so on | `B + s/T` |
+/// | windows that a contract defines, such as each hour | [`Quota::fixed_window`] | `L * (ceil(s/W) + 1)` |
+/// | never more than `L` in any window | [`Quota::sliding_window_log`] | `L * (floor(s/W) + 1)` |
+/// | about `L` in any window, with less memory | [`Quota::sliding_window_counter`] | `L + L*s/W` |
+/// | requests that wait for their turn | [`Quota::leaky_bucket`] | `c + s/T` leave the queue |
+/// | requests in progress at the same time | [`Quota::concurrency`] | `N` at any time |
 ///
-/// L is the limit, W its window, B the burst, T the time in which a unit comes back, c the largest cost of a request,
-/// and N the number of permits. The bounds of the fixed window and of the counter are those of their default settings.
-/// A span includes its first and its last instant. A window does not include the instant at which it ends.
+/// `L` is the limit, `W` its window, `B` the burst, `T` the time in which a unit comes back, `c` the largest cost of a
+/// request, and `N` the number of permits. The bounds of the fixed window and of the counter are those of their default
+/// settings. A span of length `s` includes its first and its last instant. A window does not include the instant at
+/// which it ends.
 ///
 /// ```
 /// use std::time::Duration;
@@ -37,8 +38,8 @@ pub mod algorithms {}
 /// Limit the requests of an axum, tonic or hyper service.
 ///
 /// The feature `tower` adds a layer. The documentation of `tower::RateLimitLayer` says what happens to a request, and
-/// `tower::key` lists what a request can be counted by. With the features `axum` and `tonic`, the layer finds the
-/// client's address, which these servers add to a request.
+/// `tower::key` lists what a request can be counted by. The features `axum` and `tonic` let the layer find the client's
+/// address, which these servers add to a request.
 ///
 #[cfg_attr(
     feature = "axum",

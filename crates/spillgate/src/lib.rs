@@ -1,8 +1,8 @@
 //! An exact, fast rate limiter that you embed in a program.
 //!
-//! The decision itself is in [`spillgate_core`], and this crate re-exports all of it. Around the decision, this crate
-//! adds what a program needs: a [`Limiter`] that decides each request with one call of a store, the in-process
-//! [`MemoryStore`], and a [`FallbackStore`] that decides while a shared store fails.
+//! The decision itself is in [`spillgate_core`], and this crate re-exports all of it. This crate adds what a program
+//! needs around the decision: a [`Limiter`], which decides each request with one call of a store, and two stores.
+//! [`MemoryStore`] counts in the process, and [`FallbackStore`] decides while a shared store fails.
 //!
 //! ```
 //! use spillgate::{Limiter, Quota};
@@ -17,8 +17,8 @@
 //! assert!(!refused.allowed && refused.retry_after.secs_ceil() > Some(0));
 //! ```
 //!
-//! The [`guide`] has a page for each of these: which algorithm to choose, middleware, a fleet that shares limits,
-//! tests, and the way from governor.
+//! The [`guide`] has one page for each of these tasks: choose an algorithm, limit a web service, share limits in a
+//! fleet, test a program with limits, and come from governor.
 //!
 //! # Features
 //!
@@ -72,7 +72,7 @@ pub use spillgate_text as text;
 #[doc(inline)]
 pub use spillgate_tower as tower;
 
-/// The Rust examples of the project's pages compile and run without changes.
+/// Compiles and runs the Rust examples of the project's pages without changes.
 #[cfg(doctest)]
 mod pages {
     #[doc = include_str!("../../../README.md")]

@@ -63,8 +63,8 @@ impl Drop for Serving {
     }
 }
 
-/// Runs an example until `is_right` accepts its output, at most ten times. Examples have real clocks, and a busy
-/// machine can stand still for so long that a limit admits more.
+/// Runs an example until `is_right` accepts its output, at most ten times. Examples have real clocks. On a busy
+/// machine, so much time can pass that a limit admits more.
 fn run_until(name: &str, is_right: impl Fn(&str) -> bool) -> String {
     let mut output = String::new();
     for _ in 0..10 {
@@ -78,7 +78,8 @@ fn run_until(name: &str, is_right: impl Fn(&str) -> bool) -> String {
 
 #[test]
 fn axum() {
-    // The limit gets one more request each second. If a busy machine needs longer than a second, the test tries again.
+    // The limit gets one more request each second. On a busy machine, the requests of the test can take longer than a
+    // second, so the test tries again.
     for attempt in 1.. {
         let begun = Instant::now();
         let failed = std::panic::catch_unwind(axum_limits_each_client).err();

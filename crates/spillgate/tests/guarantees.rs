@@ -1,6 +1,5 @@
-//! Checks that every test exists that a page in `docs/guarantees/` names.
-//!
-//! Without this check, a guarantee could name a test that was renamed or deleted.
+//! Checks that the pages in `docs/guarantees/` name only tests that exist. A test can be renamed or deleted after a
+//! page has named it.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +13,7 @@ fn read(path: &str) -> String {
 }
 
 /// Checks that each guarantee of a page names an existing file or folder of tests. If names of tests follow the name of
-/// a file, the file has to contain these tests.
+/// a file, this file has to contain the tests.
 fn assert_guarantees(page: &str, least: usize) {
     let text = read(&format!("docs/guarantees/{page}"));
     let guarantees: Vec<&str> = text.split("\n* ").skip(1).collect();

@@ -8,7 +8,7 @@ const ALGORITHMS: &str = include_str!("../../../docs/src/how-to/algorithms.md");
 const FROM_GOVERNOR: &str = include_str!("../../../docs/src/how-to/from-governor.md");
 const MINUTE: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_millis(100);
-/// The number of steps in a minute. The instant at the end of a minute belongs to the next minute.
+/// The number of steps in a minute. A step at the end of a minute belongs to the next minute.
 const STEPS: usize = 600;
 
 /// For five minutes, a client takes as many units as it gets at every step. Returns how many it gets at each step.
@@ -29,7 +29,7 @@ fn taken(quota: &Quota, start: Duration) -> Vec<u64> {
 /// Checks the row of a limit: how many units are admitted at once, and how many in any minute.
 fn check(row: &str, quota: QuotaBuilder) {
     let quota = quota.build().expect("the quota is valid");
-    // The first client starts at the start of a window, and the second one 100 ms before the end of a window.
+    // The first client starts at the start of a window, and the second client 100 ms before the end of a window.
     let clients = [Duration::ZERO, MINUTE - STEP].map(|start| taken(&quota, start));
     let at_once = clients.iter().flatten().max().expect("there are steps");
     let minutes = clients.iter().flat_map(|taken| taken.windows(STEPS)).map(|minute| minute.iter().sum::<u64>());
@@ -44,7 +44,7 @@ fn the_numbers_of_the_table_are_counted() {
     check("`fixed_window`", Quota::fixed_window(100, MINUTE));
     check("`sliding_window_log`", Quota::sliding_window_log(100, MINUTE));
     check("`sliding_window_counter`", Quota::sliding_window_counter(100, MINUTE));
-    // A take that accepts no wait is allowed only if it can leave the queue at once.
+    // With `take`, a caller does not wait. So this row counts the units that can leave the queue at once.
     check("`leaky_bucket`", Quota::leaky_bucket(100, MINUTE));
 }
 

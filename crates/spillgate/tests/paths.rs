@@ -1,4 +1,4 @@
-//! Code from the time when this project was one crate still compiles: all its paths exist.
+//! Code that was written when this project was one crate still compiles: all its paths exist.
 //!
 //! rustdoc listed these paths at commit 8498c924, with all features.
 

@@ -2,16 +2,17 @@
 //!
 //! Without leases, a caller that crashes would hold its permits for ever.
 //!
-//! N is the limit of the quota. At any time, the leases that have not expired hold at most N permits together.
+//! The limit of the quota is the number `N` of permits. At any time, the leases that have not expired hold at most `N`
+//! permits together.
 //!
-//! An operation takes time in proportion to d * log(n), where n is the number of leases and d is the number of
-//! different lease durations. d is 1, unless the lease duration of the quota was changed. Three events take additional
-//! time:
+//! An operation takes time in proportion to `d * log(n)`, where `n` is the number of leases and `d` is the number of
+//! different lease durations. `d` is 1, unless the lease duration of the quota was changed. Three events cost
+//! additional time:
 //!
-//! * The first operation after the end of a lease visits this lease once.
+//! * After the end of a lease, the next operation visits this lease once.
 //! * A take removes all expired leases, and visits each of them once more.
-//! * If the clock steps back from t2 to t1, the next operation visits each lease that was granted or expires between t1
-//!   and t2.
+//! * If the clock steps back from a time `t2` to an earlier time `t1`, the next operation visits each lease that was
+//!   granted or expires between `t1` and `t2`.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -23,8 +24,8 @@ use super::types::{LATEST_NS, Refusal, Usage};
 use crate::quota::{MAX_RECORDS, MAX_SPAN_NS};
 use crate::{Quota, Reason, Receipt, Time, Wait};
 
-/// The table is boxed to keep this kind of state small. The state of every key is as large as the largest kind of
-/// state, and few keys have a concurrency limit.
+/// The states of all algorithms are variants of one enum, so every state takes as much memory as the largest variant.
+/// Few keys have a concurrency limit, so its table is in a box and makes the other states no larger.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Leases(Box<Table>);
 
@@ -32,8 +33,8 @@ pub(crate) struct Leases(Box<Table>);
 struct Table {
     /// The leases, by their id.
     terms: BTreeMap<u64, Term>,
-    /// The same leases, grouped by their duration, shortest first. There are at most N groups, because each group holds
-    /// at least one permit.
+    /// The same leases, grouped by their duration, shortest first. There are at most as many groups as permits, because
+    /// each group holds at least one permit.
     groups: Vec<Group>,
     /// The newest id of a lease. An id is never used twice.
     last_id: u64,
@@ -55,7 +56,7 @@ struct Term {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Group {
     life_ns: u64,
-    /// The permits of each lease. The key is the end of the lease and its id. The map is never empty.
+    /// Maps the end and the id of each lease to its number of permits. The map is never empty.
     permits: BTreeMap<(u64, u64), u64>,
 }
 
@@ -155,8 +156,8 @@ impl Leases {
         (!fits).then_some((Reason::Exceeded, Wait::Unknown))
     }
 
-    /// Grants a new lease. Its id is the time in nanoseconds. If that number is not above the last id, the id is the
-    /// last id plus 1.
+    /// Grants a new lease. Its id is the time in nanoseconds. If the last lease has this id or a higher one, the new id
+    /// is the last id plus 1.
     pub(crate) fn charge(&mut self, quota: &Quota, cost: u64, now: u64) -> Receipt {
         let table = &mut *self.0;
         table.remove_expired(now);

@@ -2,12 +2,13 @@
 //!
 //! The state has only two numbers, the start of the window and a count, so it needs little memory.
 //!
-//! L is the limit, and W is the length of the window. [`Algorithm`] has a table of all letters. The anchor of the quota
-//! says when windows start. In an interval of length s, at most this many units are admitted:
+//! `L` is the limit, and `W` is the length of the window. The [`Anchor`](crate::Anchor) of the quota says when windows
+//! start. In an interval of length `s`, at most this many units are admitted:
 //!
-//! * If windows start at multiples of W since the epoch: L * (ceil(s/W) + 1). So 2 * L units can be admitted in a short
-//!   time around the edge between two windows.
-//! * If a window starts at the key's first hit: L * (floor(s/W) + 1), and L - 1 units more unless s is a multiple of W.
+//! * If windows start at multiples of `W` since the epoch: `L * (ceil(s/W) + 1)`. So `2 * L` units can be admitted in a
+//!   short time around the edge between two windows.
+//! * If a window starts at the key's first hit: `L * (floor(s/W) + 1)` if `s` is a multiple of `W`. For any other `s`,
+//!   `L - 1` units more.
 
 use alloc::vec::Vec;
 

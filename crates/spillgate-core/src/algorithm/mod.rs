@@ -4,9 +4,8 @@
 //! All state machines have the same functions, so the rest of this crate can call them in the same way. These are the
 //! functions:
 //!
-//! * `adopt` prepares the state for a decision at a given time. If the clock was set back, times that are too far in
-//!   the future are reduced or dropped. `adopt` returns false if the caller has to replace the state with an empty
-//!   state.
+//! * `adopt` prepares the state for a decision at a given time. If the clock was set back, `adopt` reduces or drops
+//!   times that are too far in the future. It returns false if the caller has to replace the state with an empty state.
 //! * `refusal` returns why a cost does not fit, or `None` if the cost fits. A cost of 0 is a peek.
 //! * `charge` takes units that fit. `force` counts units even if they do not fit.
 //! * `refund` gives units back. `refund` returns false if the state then equals an empty state.

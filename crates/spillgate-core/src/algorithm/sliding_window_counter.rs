@@ -1,22 +1,21 @@
-//! The sliding window counter: the window is divided into n segments, and each segment has a counter.
+//! The sliding window counter: the window is divided into `n` segments, and each segment has a counter.
 //!
-//! The letters: L is the limit, W is the length of the window, and w = W/n is the length of a segment.
-//! [`Algorithm`](crate::Algorithm) has a table of all letters.
+//! `L` is the limit, `W` is the length of the window, and `w = W/n` is the length of a segment.
 //!
 //! The window moves with time, so only a part of the oldest segment lies in the window. The units of the oldest segment
-//! count in proportion to this part. The window touches up to n + 1 segments, so a key has n + 1 counters. A log would
-//! need up to L entries instead. With n = 1, this is the well-known algorithm that weights the count of the previous
-//! window.
+//! count in proportion to this part. The window touches up to `n + 1` segments, so a key has `n + 1` counters. A log,
+//! which stores each unit, would need up to `L` entries. With `n = 1`, this is the well-known algorithm that weights
+//! the count of the previous window.
 //!
-//! In an interval of length s, at most this many units are admitted:
+//! In an interval of length `s`, at most this many units are admitted:
 //!
-//! * n = 1: L + L*s/W.
-//! * n > 1: L * (1 + floor(s/W) + max(0, (s mod W - W + w)/w)).
+//! * `n = 1`: `L + L*s/W`.
+//! * `n > 1`: `L * (1 + floor(s/W) + max(0, (s mod W - W + w)/w))`.
 //!
-//! Let e be the time from the start of the newest segment until `now`. Let `oldest` be the units in the oldest segment,
-//! and `rest` the units in all other segments. A cost is admitted exactly if
+//! Let `e` be the time from the start of the newest segment until `now`. Let `oldest` be the units in the oldest
+//! segment, and `rest` the units in all other segments. A cost is admitted exactly if
 //! `oldest * (w - e) + (rest + cost) * w <= L * w`. All these numbers are integers, and none of them is rounded. If the
-//! units that count in the oldest segment were rounded down instead, one unit too many could be admitted.
+//! share of the oldest segment were rounded down instead, one unit too many could be admitted.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -35,11 +34,11 @@ pub(crate) struct Segments {
     counts: Counts,
 }
 
-/// The units in each segment, newest first. There are n + 1 counts: the last one is for the oldest segment, which lies
-/// only partly in the window.
+/// The units in each segment, newest first. For `n` segments in a window there are `n + 1` counts: the last one is for
+/// the oldest segment, which lies only partly in the window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Counts {
-    /// The counters for n = 1. This usual case owns no memory on the heap.
+    /// For one segment in a window. This usual case owns no memory on the heap.
     Two([u64; 2]),
     Many(Box<[u64]>),
 }
@@ -64,19 +63,20 @@ impl DerefMut for Counts {
     }
 }
 
-/// The window at one instant. `shift` is the number of segments that began after the newest segment in `counts`.
+/// The window at one instant.
 struct View<'s> {
     counts: &'s [u64],
+    /// The number of segments that began after the newest segment in `counts`.
     shift: usize,
     /// The start of the segment that contains the instant.
     start: u64,
-    /// The time from that start to the instant.
+    /// The time from `start` to the instant.
     elapsed: u64,
 }
 
 impl View<'_> {
-    /// Returns the units in the oldest segment, and the units in all other segments. Both numbers are those at the time
-    /// when `later` more segments have begun.
+    /// Returns the units in the oldest segment and in all other segments, as they are after `later` more segments have
+    /// begun.
     #[inline]
     fn sums(&self, later: usize) -> (u128, u128) {
         let segments = self.counts.len() - 1;
@@ -86,8 +86,8 @@ impl View<'_> {
         (u128::from(oldest), rest)
     }
 
-    /// Returns the units that are used at the instant, multiplied by w. The units of the oldest segment are weighted
-    /// with the part of this segment that is in the window.
+    /// Returns the units that are used at the instant, multiplied by the length of a segment. The units of the oldest
+    /// segment are weighted with the part of this segment that is in the window.
     #[inline]
     fn weighted(&self, segment_ns: u64) -> u128 {
         let (oldest, rest) = self.sums(0);

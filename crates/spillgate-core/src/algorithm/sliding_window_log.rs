@@ -1,17 +1,16 @@
-//! The sliding window log: every admitted unit is stored until its age is W.
+//! The sliding window log: every admitted unit is stored until it is as old as the window is long.
 //!
-//! L is the limit, and W is the length of the window. [`Algorithm`](crate::Algorithm) has a table of all letters.
-//!
-//! The log is the only algorithm that admits at most L units in every window, wherever the window starts. To do this,
-//! it stores up to L entries for each key. Units that are taken at the same instant share an entry.
+//! The log is the only algorithm that admits at most `L` units in every window of length `W`, wherever the window
+//! starts. `L` is the limit. To do this, the log stores up to `L` entries for each key. Units that are taken at the
+//! same instant share an entry.
 //!
 //! There are two ways to state the bound:
 //!
-//! * A window that includes its start but not its end (half-open) admits at most L units.
-//! * An interval of length s that includes both its ends (closed) admits at most L * (floor(s/W) + 1) units.
+//! * A window that includes its start but not its end (half-open) admits at most `L` units.
+//! * An interval of length `s` that includes both its ends (closed) admits at most `L * (floor(s/W) + 1)` units.
 //!
-//! Each entry stores a running total. So a decision searches the entries, but never visits all of them. A refund with a
-//! receipt is the exception: it changes the entry of the take and every newer entry.
+//! Each entry stores a running total. So a decision finds what it needs by a search, and never visits all entries. A
+//! refund with a receipt is the exception: it changes the entry of the take and every newer entry.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -49,10 +48,8 @@ impl Log {
         total.wrapping_sub(self.dropped)
     }
 
-    /// Returns the index of the first entry for which `holds` is false.
-    ///
-    /// The caller guarantees two things. `holds` is true for all entries before `from`. After the first entry for which
-    /// `holds` is false, it is false for all later entries.
+    /// Returns the index of the first entry for which `holds` is false. `holds` must be true for all entries before
+    /// `from`. Once it is false for an entry, it must be false for all later entries.
     ///
     /// The index is usually close to `from`. So the search starts with a small step and doubles it while `holds` is
     /// true. Then it halves the step until the index is found.
@@ -72,7 +69,7 @@ impl Log {
         index
     }
 
-    /// Returns the number of entries whose age is at least W.
+    /// Returns the number of entries that are at least as old as the window is long.
     fn expired(&self, quota: &Quota, now: u64) -> usize {
         let effective = self.effective(now);
         self.first_not(0, |e| effective - e.at >= quota.window_ns())
@@ -109,7 +106,7 @@ impl Log {
         let expired = self.units(entries);
         let count = self.units(self.entries.len()) - expired;
         let over = (count + cost).checked_sub(quota.hard_capacity() + 1)? + 1;
-        // With the cost, there would be `over` units too many. The cost fits as soon as `over` more units have expired.
+        // With the cost, `over` units too many would be used. The cost fits as soon as `over` more units have expired.
         // The next line finds the entry with which the last of these units expires.
         let freeing = self.first_not(entries, |e| e.total.wrapping_sub(self.dropped) < expired + over);
         let freeing = self.entries.get(freeing)?;
@@ -122,8 +119,8 @@ impl Log {
     }
 
     /// Counts the units, and then keeps only the newest (hard capacity + 1) units. This many units are enough to refuse
-    /// every take and every peek, and they bound the size of the log. A quota with a larger limit may have counted more
-    /// units before. In this case the log keeps as many units as it had.
+    /// every take and every peek, and they bound the size of the log. If a quota with a larger limit has counted more
+    /// units before, the log keeps as many units as it had.
     pub(crate) fn force(&mut self, quota: &Quota, cost: u64, now: u64) {
         let own = quota.hard_capacity() + 1;
         let most = own.max(self.count(quota, now));

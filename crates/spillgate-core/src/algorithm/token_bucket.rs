@@ -3,27 +3,25 @@
 //! One file serves `token_bucket` and `leaky_bucket` (the queue), because their states are the same. Only their answers
 //! differ. A token of a token bucket is available at once. A turn in the queue comes after a delay.
 //!
-//! The letters: T is the time between two units at the full rate, B is the burst, and Q is the length of the queue.
-//! [`Algorithm`] has a table of all letters.
+//! `T` is the time between two units at the full rate, `B` is the burst, and `Q` is the length of the queue. In an
+//! interval of length `s`, a token bucket admits at most `B + s/T` units. A queue admits at most `Q + 1 + s/T` units.
 //!
-//! The debt of a bucket is the time that it needs to refill completely. A take of n units adds n * T to the debt. The
-//! state has one time, the theoretical arrival time (TAT). This is the time at which all debt is paid. So the debt is
-//! TAT - now, and this is also the delay of the next turn in a queue.
+//! The debt of a bucket is the time that it needs to refill completely. A take of `n` units adds `n * T` to the debt.
+//! The state stores one time, the theoretical arrival time (TAT), at which all debt is paid. So the debt is
+//! `TAT - now`, and this is also the delay of the next turn in a queue.
 //!
-//! The state also keeps two numbers of the quota that charged it last. One is T, because the debt is counted in this T.
-//! The other is a bound of the debt. Only a clock that was set back leaves a debt above this bound.
+//! The state also stores two numbers of the quota that charged it last. One is `T`, which says how much debt one unit
+//! is. The other is the bound of the debt. If a debt is above this bound, the clock was set back.
 //!
-//! The source is ITU-T I.371, annex A (virtual scheduling). In the standard, the tolerance of bursts can be any time.
-//! Here, this tolerance is a multiple of T.
+//! The algorithm comes from ITU-T I.371, annex A (virtual scheduling). There, the tolerance of bursts can be any time.
+//! Here, this tolerance is a multiple of `T`.
 //!
-//! In an interval of length s, a token bucket admits at most B + s/T units. A queue admits at most Q + 1 + s/T units.
+//! Token buckets with different `T` may share a state, for example after the limit was changed:
 //!
-//! Token buckets with different T may share a state:
-//!
-//! * Every hit is judged with the T of the state. Under a quota with the burst B', a take of n units fits if
+//! * Every hit is judged with the `T` of the state. Under a quota with the burst `B'`, a take of `n` units fits if
 //!   `debt <= (B' - n) * T`.
-//! * So ceil(debt/T) units are used, whichever quota asks.
-//! * A charge or a force converts the debt to the T of its own quota. No other operation converts the debt.
+//! * So `ceil(debt/T)` units are used, whichever quota asks.
+//! * A charge or a force converts the debt to the `T` of its own quota. No other operation converts the debt.
 //! * A hit under one quota never lowers what was counted under another quota, unless the hit is a refund or a reset.
 
 use alloc::vec::Vec;
@@ -35,12 +33,12 @@ use crate::{Algorithm, Quota, Reason, Receipt, Time, Wait};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Bucket {
-    /// When all debt is paid, in nanoseconds since the epoch.
+    /// The theoretical arrival time: when all debt is paid, in nanoseconds since the epoch.
     tat: u64,
-    /// The T in which the debt is counted, in nanoseconds. It is never 0.
+    /// The `T` in which the debt is counted, in nanoseconds. It is never 0.
     interval_ns: u64,
-    /// The bound of the debt is 2 to this power, in nanoseconds. This is the [`Quota::debt_bits`] of the quota that
-    /// charged last. Only a clock that was set back leaves a larger debt.
+    /// Under the quota that charged last, no debt is above 2 to this power, in nanoseconds ([`Quota::debt_bits`]). If a
+    /// debt is larger, the clock was set back.
     debt_bits: u8,
 }
 
@@ -56,7 +54,7 @@ impl Bucket {
         Bucket { tat, interval_ns: quota.interval_ns(), debt_bits: quota.debt_bits() }
     }
 
-    /// Packs the state, or returns `None` if T has no packed form.
+    /// Packs the state, or returns `None` if its `T` has no packed form: see [`Quota::packs`].
     #[inline]
     pub(crate) fn pack(&self, quota: &Quota) -> Option<Packed> {
         let first = quota.pack_bucket(self.interval_ns, self.debt_bits)?;
@@ -69,18 +67,16 @@ impl Bucket {
         Bucket { tat: packed.expires_at, interval_ns, debt_bits }
     }
 
-    /// Returns the debt at `now`, in nanoseconds, counted in the T of the state.
+    /// Returns the debt at `now`, in nanoseconds, counted in the `T` of the state.
     #[inline]
     fn debt(&self, now: u64) -> u64 {
         self.tat.saturating_sub(now)
     }
 
-    /// Returns the debt at `now` in nanoseconds, converted to the T of `quota` and rounded up.
+    /// Returns the debt at `now` in nanoseconds, converted to the `T` of `quota` and rounded up.
     ///
-    /// The request is late by `late_ns`: a decision was already made at `now + late_ns`. The part of the debt that is
-    /// paid between `now` and that time is not converted, because it is paid at the T of the state. If this part were
-    /// converted to a shorter T, units would be forgiven. If it were converted to a longer T, units would be counted
-    /// twice.
+    /// The request is late by `late_ns`: another request was already decided at `now + late_ns`. Only the debt that is
+    /// left at that newer time is converted. [`decide_late`](crate::decide_late) explains why.
     #[inline]
     fn converted(&self, quota: &Quota, now: u64, late_ns: u64) -> u64 {
         let debt = self.debt(now);
@@ -92,16 +88,16 @@ impl Bucket {
         u64::try_from(units.div_ceil(u128::from(self.interval_ns)) + u128::from(paid)).unwrap_or(u64::MAX)
     }
 
-    /// Sets the debt at `now`, in nanoseconds, counted in the T of `quota`.
+    /// Sets the debt at `now`, in nanoseconds, counted in the `T` of `quota`.
     #[inline]
     fn owe(&mut self, quota: &Quota, now: u64, debt: u64) {
         *self = Bucket::owing_until(now + debt, quota);
     }
 
-    /// Reduces a debt above the bound to the bound. Only a clock that was set back leaves such a debt.
+    /// Reduces a debt above the bound to the bound. Such a debt exists only if the clock was set back.
     ///
-    /// The caller has to store the reduced debt. Otherwise the debt would be at the bound again in the next call, and
-    /// would not shrink with time.
+    /// The caller has to store the reduced debt. If it did not, each later call would reduce the old debt to the bound
+    /// again, and the debt would not shrink with time.
     #[inline]
     pub(crate) fn adopt(&mut self, _: &Quota, now: u64) -> bool {
         let debt = self.debt(now).min(1 << self.debt_bits);
@@ -109,8 +105,8 @@ impl Bucket {
         debt > 0
     }
 
-    /// Returns why a take does not fit, or `None` if it fits. A take fits if debt <= (B - cost) * T, with the T of the
-    /// state. In a queue, the turn also has to come within `max_wait_ns`.
+    /// Returns why a take does not fit, or `None` if it fits. A take fits if `debt <= (B - cost) * T`, with the burst
+    /// `B` of `quota` and the `T` of the state. In a queue, the turn also has to come within `max_wait_ns`.
     #[inline]
     pub(crate) fn refusal(&self, quota: &Quota, cost: u64, max_wait_ns: u64, now: u64) -> Option<Refusal> {
         let debt = self.debt(now);
@@ -143,8 +139,8 @@ impl Bucket {
 
     /// Adds debt, but at most up to the greatest debt of `quota`.
     ///
-    /// If the debt is already as large as the greatest debt, nothing is added. In this case, the T of the state must
-    /// not change either.
+    /// If the debt is already as large as the greatest debt, nothing is added, and the `T` of the state must not change
+    /// either.
     pub(crate) fn force(&mut self, quota: &Quota, cost: u64, now: u64) {
         self.force_late(quota, cost, now, 0);
     }
@@ -157,7 +153,7 @@ impl Bucket {
         }
     }
 
-    /// Gives units back. The units are counted in the T of the state, and T does not change.
+    /// Gives units back. The units are counted in the `T` of the state, which does not change.
     ///
     /// The mark of a receipt is the time at which the debt of this take, and all debt from before it, is paid. A refund
     /// gives back at most the time that is left until the mark. The rest of the take's debt is paid already, and must

@@ -4,19 +4,19 @@
 
 /// How a quota counts.
 ///
-/// In any interval of length s that includes both its ends, at most f(s) units are admitted. For each bound,
-/// `tests/bounds.rs` has two tests. One sends random requests and the requests of an attacker. The other sends the
-/// worst case, in which exactly f(s) units (rounded down) are admitted.
+/// Each algorithm admits at most `f(s)` units in any interval of length `s` that includes both its ends. For each
+/// bound, `tests/bounds.rs` has two tests. One sends random requests and the requests of an attacker. The other sends
+/// the worst case, in which exactly `f(s)` units (rounded down) are admitted.
 ///
 /// | letter | meaning | set by |
 /// |---|---|---|
-/// | L | the limit: units in each window | the limit |
-/// | W | the window | the window |
-/// | T | the emission interval ceil(W/L): the time between two units at the full rate | follows from W and L |
-/// | B | the burst: units that a full token bucket admits at once | [`burst`](super::QuotaBuilder::burst) |
-/// | Q | the queue length: units that can wait in a leaky bucket behind the unit that is served | [`queue`](super::QuotaBuilder::queue) |
-/// | n, w | the number of segments in a sliding window counter, and the length W/n of each segment | [`segments`](super::QuotaBuilder::segments) |
-/// | N | the permits of a concurrency limit | the limit |
+/// | `L` | the limit: units in each window | the limit |
+/// | `W` | the window | the window |
+/// | `T` | the emission interval `ceil(W/L)`: the time between two units at the full rate | follows from `W` and `L` |
+/// | `B` | the burst: units that a full token bucket admits at once | [`burst`](super::QuotaBuilder::burst) |
+/// | `Q` | the queue length: units that can wait in a leaky bucket behind the unit that is served | [`queue`](super::QuotaBuilder::queue) |
+/// | `n`, `w` | the number of segments in a sliding window counter, and the length `W/n` of each segment | [`segments`](super::QuotaBuilder::segments) |
+/// | `N` | the permits of a concurrency limit | the limit |
 ///
 /// ```
 /// use spillgate_core::Algorithm;
@@ -27,53 +27,53 @@
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
-    /// One token flows into the bucket every T, until there are B tokens. A take consumes tokens. f(s) = B + s/T.
+    /// One token flows into the bucket every `T`, until there are `B` tokens. A take consumes tokens. `f(s) = B + s/T`.
     ///
-    /// Two other algorithms decide in the same way: the generic cell rate algorithm (GCRA), and the leaky bucket as a
-    /// meter.
+    /// The generic cell rate algorithm (GCRA) and the leaky bucket as a meter decide in the same way.
     ///
     /// Checked by the test `token_bucket_admits_b_and_s_over_t`.
     TokenBucket,
     /// Each window has one counter.
     ///
-    /// * If windows are anchored at the epoch: f(s) = L * (ceil(s/W) + 1).
-    /// * If a window is anchored at the first hit: f(s) = L * (floor(s/W) + 1) if s is a multiple of W, and otherwise
-    ///   f(s) = L * (floor(s/W) + 1) + L - 1.
+    /// * If windows are anchored at the epoch: `f(s) = L * (ceil(s/W) + 1)`.
+    /// * If a window is anchored at the first hit: `f(s) = L * (floor(s/W) + 1)` if `s` is a multiple of `W`. For any
+    ///   other `s`, `f(s) = L * (floor(s/W) + 1) + L - 1`.
     ///
     /// Checked by the tests `fixed_window_admits_l_a_window_and_twice_across_an_edge` and
     /// `first_hit_window_admits_l_a_window_and_nearly_twice_across_an_edge`.
     FixedWindow(Anchor),
-    /// Every admitted unit is stored until it is W old. f(s) = L * (floor(s/W) + 1). This algorithm is exact: at most L
-    /// units are admitted in every interval of length W that includes its start but not its end.
+    /// Every admitted unit is stored until it is `W` old. `f(s) = L * (floor(s/W) + 1)`. This algorithm is exact: at
+    /// most `L` units are admitted in every interval of length `W` that includes its start but not its end.
     ///
-    /// A decision takes time in proportion to log L. A refund with a receipt takes time in proportion to the number of
-    /// entries that are newer than the take.
+    /// A decision takes time in proportion to `log L`. A refund with a receipt takes time in proportion to the number
+    /// of entries that are newer than the take.
     ///
     /// Checked by the test `log_admits_l_in_every_window`.
     SlidingWindowLog,
-    /// Time is divided into segments of length w = W/n, each with a counter. The window ends now and has the length W,
-    /// so it can begin inside a segment. The units of this oldest segment are multiplied by the part of the segment
-    /// that is still in the window.
+    /// Time is divided into segments of length `w = W/n`, each with a counter. The window ends now and has the length
+    /// `W`, so it can begin inside a segment. The units of this oldest segment are multiplied by the part of the
+    /// segment that is still in the window.
     ///
-    /// If n = 1: f(s) = L + L*s/W. If n > 1: f(s) = L * (1 + floor(s/W) + max(0, (s mod W - W + w)/w)).
+    /// If `n = 1`: `f(s) = L + L*s/W`. If `n > 1`: `f(s) = L * (1 + floor(s/W) + max(0, (s mod W - W + w)/w))`.
     ///
     /// Checked by the tests `counter_admits_l_and_l_s_over_w` and `segments_admit_l_and_a_segments_share`.
     SlidingWindowCounter {
-        /// The number n of segments: 1 to 128. The window W has to be divisible by n.
+        /// The number `n` of segments: 1 to 128. The window `W` has to be divisible by `n`.
         segments: u8,
     },
-    /// A queue. Callers leave the queue in the order in which they entered it, one unit every T. A caller waits in the
-    /// queue for at most Q*T.
+    /// A queue. Callers leave the queue in the order in which they entered it, one unit every `T`. A caller waits in
+    /// the queue for at most `Q*T`.
     ///
-    /// For units that enter the queue, f(s) = Q + 1 + s/T. For units that leave the queue, f(s) = largest cost + s/T.
+    /// For units that enter the queue, `f(s) = Q + 1 + s/T`. For units that leave the queue, `f(s)` is the largest cost
+    /// of a take plus `s/T`.
     ///
     /// Checked by the tests `queue_admits_q_and_one_and_s_over_t`, `queue_lets_out_one_every_t_in_order` and
     /// `queue_delays_by_what_is_ahead_and_at_most_what_callers_accept`.
     LeakyBucket,
-    /// At most N permits are held at any time. A permit becomes free when it is released, or when its lease expires.
+    /// At most `N` permits are held at any time. A permit becomes free when it is released, or when its lease expires.
     ///
-    /// An operation takes time in proportion to log N. It takes longer if leases have expired since the last operation,
-    /// if the clock was set back, or if the duration of the leases was changed.
+    /// An operation takes time in proportion to `log N`. It takes longer if leases have expired since the last
+    /// operation, if the clock was set back, or if the duration of the leases was changed.
     ///
     /// Checked by the test `at_most_n_permits_are_held`.
     Concurrency,
@@ -124,7 +124,7 @@ pub enum Anchor {
 }
 
 impl Anchor {
-    /// Returns the word for it in rules files and answers: `epoch` or `first_hit`.
+    /// Returns the name of the anchor in rules files and answers: `epoch` or `first_hit`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,45 +1,45 @@
-//! Packs two numbers of the state of a bucket or a queue. Both numbers come from the quota that charged the state last.
+//! Packs two numbers in the state of a bucket or a queue. Both numbers come from the quota that charged the state last.
 //!
-//! One is T, the time between two units at the full rate. The other is an upper bound of the debt, which is the time
+//! One is `T`, the time between two units at the full rate. The other is an upper bound of the debt, which is the time
 //! that the bucket needs to refill. A store that keeps millions of buckets has only 38 bits for both numbers together
 //! ([`Quota::packs`]).
 
 use super::{Algorithm, Quota};
 
-/// The greatest lateness of a request, in nanoseconds. A request is late by d if another request, whose time is later
-/// by d, was decided first.
+/// The greatest lateness of a request, in nanoseconds. A request is late by a time `d` if another request, whose time
+/// is later by `d`, was decided first.
 ///
-/// If d is greater than this constant, the kernel assumes that the clock was set back.
+/// If `d` is greater than this constant, the kernel assumes that the clock was set back.
 pub const MAX_LATE_NS: u64 = 1_000_000_000;
 
 /// The largest bound of a debt is 2 to this power, in nanoseconds.
 pub(crate) const MAX_DEBT_BITS: u8 = 63;
 
-/// The number of bits of a packed T.
+/// The number of bits of a packed `T`.
 const INTERVAL_BITS: u32 = 32;
-/// If this bit of a packed T is set, the other bits are a limit L, and T is computed from L and the window. Otherwise,
-/// the other bits are T in nanoseconds.
+/// If this bit of a packed `T` is set, the other bits are a limit `L`, and `T` is computed from `L` and the window. If
+/// the bit is not set, the other bits are `T` in nanoseconds.
 const BY_UNITS: u64 = 1 << (INTERVAL_BITS - 1);
-/// This number marks a quota whose T has no packed form. No packed bucket has this number.
+/// This number marks a quota whose `T` has no packed form. No packed bucket has this number.
 const UNPACKED: u64 = u64::MAX;
 
 impl Quota {
-    /// Returns the greatest debt that this quota can cause: 2 * hard capacity * T. Takes that are allowed raise the
-    /// debt at most to half of this value. Forces and charged refusals, which are counted without a check, can raise
-    /// the debt up to the whole value.
+    /// Returns the greatest debt that this quota can cause: 2 * hard capacity * `T`. Takes that are allowed raise the
+    /// debt at most to half of this value. Forces and charged refusals, which are counted without a check, can raise it
+    /// to the whole value.
     pub(crate) const fn max_debt_ns(&self) -> u64 {
         2 * self.hard_capacity * self.interval_ns
     }
 
-    /// Returns the smallest b such that no debt under this quota is above 2^b ns. Only buckets and queues have a debt,
-    /// so this method returns 0 for all other algorithms.
+    /// Returns the smallest exponent `b` such that no debt under this quota is above `2^b` ns. Only buckets and queues
+    /// have a debt, so this method returns 0 for all other algorithms.
     ///
-    /// The greatest debt that this quota can cause is 2 * hard capacity * T, where T is the time between two units. 2^b
-    /// ns is at least this debt plus [`MAX_LATE_NS`], because a request that is late by d sees a debt that is longer by
-    /// d.
+    /// The debt is the time that a bucket needs to refill. The greatest debt that this quota can cause is 2 * hard
+    /// capacity * `T`, where `T` is the time between two units. `2^b` ns is at least this debt plus [`MAX_LATE_NS`],
+    /// because a request that is late by a time `d` sees a debt that is longer by `d`.
     ///
-    /// The state keeps the b of the quota that charged it last. If the debt of a state is above 2^b ns, the clock was
-    /// set back.
+    /// A state keeps the `b` of the quota that charged it last. If the debt of the state is above `2^b` ns, the clock
+    /// was set back.
     #[must_use]
     #[inline]
     pub const fn debt_bits(&self) -> u8 {
@@ -48,24 +48,24 @@ impl Quota {
 
     /// Returns whether a bucket that this quota charged last can be [packed](crate::State::pack).
     ///
-    /// Almost every bucket can be packed. The exceptions are some [shares](Quota::share): their T is longer than two
-    /// seconds, and no limit in the same window has the same T.
+    /// Almost every bucket can be packed. The exceptions are some [shares](Quota::share): the time `T` between two
+    /// units is longer than two seconds, and no limit in the same window has the same `T`.
     #[must_use]
     pub const fn packs(&self) -> bool {
         self.bucket_word != UNPACKED
     }
 
-    /// Returns the number into which T and the bound of the debt are packed if this quota charged the bucket last.
+    /// Returns the number into which `T` and the bound of the debt are packed if this quota charged the bucket last.
     #[inline]
     pub(crate) const fn bucket_word(&self) -> u64 {
         self.bucket_word
     }
 
-    /// Packs T and the bound of the debt into one number below 2^38. Returns `None` if T does not fit.
+    /// Packs `T` and the bound of the debt into one number below 2^38. Returns `None` if `T` does not fit.
     ///
-    /// A T below 2^31 ns (about two seconds) is stored as it is. For a longer T, a limit L below 2^31 with ceil(W/L) =
-    /// T is stored, where W is the window. If there is no such L, T does not fit. `unpack_bucket` can compute T from L,
-    /// because all quotas that share a state have the same W.
+    /// A `T` below 2^31 ns (about two seconds) is stored unchanged. For a longer `T`, a limit `L` is stored instead:
+    /// `L` is below 2^31, and `ceil(W/L) = T`, where `W` is the window. If there is no such limit, `T` does not fit.
+    /// `unpack_bucket` can compute `T` from `L`, because all quotas that share a state have the same window.
     pub(crate) fn pack_bucket(&self, interval_ns: u64, debt_bits: u8) -> Option<u64> {
         if interval_ns == self.interval_ns && debt_bits == self.debt_bits {
             return self.packs().then_some(self.bucket_word);
@@ -73,8 +73,8 @@ impl Quota {
         packed_interval(interval_ns, self.named_window_ns).map(|packed| u64::from(debt_bits) << INTERVAL_BITS | packed)
     }
 
-    /// Returns T and the bound of the debt from a number that [`pack_bucket`](Quota::pack_bucket) has made. For any
-    /// other number, the result is some T and some bound.
+    /// Returns `T` and the bound of the debt from a number that [`pack_bucket`](Quota::pack_bucket) has made. Any other
+    /// number gives some `T` and some bound, but never a panic.
     #[inline]
     pub(crate) fn unpack_bucket(&self, word: u64) -> (u64, u8) {
         if word == self.bucket_word {
@@ -86,7 +86,7 @@ impl Quota {
         (interval_ns.max(1), debt_bits)
     }
 
-    /// Computes the fields that follow from T and the depth of the bucket.
+    /// Computes the bound of the debt and the packed number, which follow from `T` and the hard capacity.
     pub(super) const fn with_bucket(mut self) -> Quota {
         if !matches!(self.algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket) {
             return self;
@@ -105,8 +105,7 @@ const fn packed_interval(interval_ns: u64, window_ns: u64) -> Option<u64> {
     if interval_ns < BY_UNITS {
         return Some(interval_ns);
     }
-    // `units` is the smallest L with ceil(W/L) <= T. If some L has ceil(W/L) = T, then `units` is
-    // such an L.
+    // `units` is the smallest `L` with `ceil(W/L) <= T`. If some `L` has `ceil(W/L) = T`, then `units` is such an `L`.
     let units = window_ns.div_ceil(interval_ns);
     let packs = units < BY_UNITS && interval_of(units, window_ns) == interval_ns;
     if packs { Some(BY_UNITS | units) } else { None }

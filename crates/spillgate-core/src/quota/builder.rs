@@ -162,7 +162,7 @@ impl QuotaBuilder {
         }
     }
 
-    /// Sets the burst B: how many units can be taken at once (`token_bucket`). The default is the limit.
+    /// Sets the burst: how many units can be taken at once (`token_bucket`). The default is the limit.
     ///
     /// ```
     /// use spillgate_core::Quota;
@@ -176,7 +176,7 @@ impl QuotaBuilder {
         self
     }
 
-    /// Sets the queue length Q: how many units can wait behind the unit that is served (`leaky_bucket`). The default is
+    /// Sets the queue length: how many units can wait behind the unit that is served (`leaky_bucket`). The default is
     /// the limit.
     ///
     /// ```
@@ -192,7 +192,7 @@ impl QuotaBuilder {
         self
     }
 
-    /// Sets the number n of segments in a window, 1 to 128 (`sliding_window_counter`). The default is 1.
+    /// Sets the number of segments in a window, 1 to 128 (`sliding_window_counter`). The default is 1.
     ///
     /// ```
     /// use core::time::Duration;
@@ -285,8 +285,8 @@ impl QuotaBuilder {
         self
     }
 
-    /// Sets what to answer while the shared store fails. By default, a local store decides by this server's share of
-    /// the limit.
+    /// Sets what to answer while the shared store fails. By default, a local store decides by this server's
+    /// [share](Quota::share) of the limit.
     ///
     /// ```
     /// use spillgate_core::{OnStoreFailure, Quota};
@@ -351,7 +351,7 @@ impl QuotaBuilder {
         .with_bucket())
     }
 
-    /// Does what [`build`](QuotaBuilder::build) does, for a constant: the compiler then reports a wrong value.
+    /// Builds a quota that is a constant of the program, so that the compiler reports a wrong value.
     ///
     /// Use [`build`](QuotaBuilder::build) for values that are known only when the program runs, for example those of a
     /// settings file.
@@ -457,8 +457,8 @@ const fn interval_ns(algorithm: Algorithm, limit: u64, window_ns: u64) -> Result
     }
 }
 
-/// Computes the time T between two units for the limit L in the window W. T = ceil(W/L) is rounded up, because a
-/// shorter T would admit more than L units in W.
+/// Computes `T`, the time between two units, for the limit `L` in the window `W`. `T = ceil(W/L)` is rounded up,
+/// because a shorter `T` would admit more than `L` units in `W`.
 const fn emission_interval_ns(limit: u64, window_ns: u64) -> Result<u64, QuotaError> {
     if limit == 0 {
         return Ok(0);
@@ -467,11 +467,12 @@ const fn emission_interval_ns(limit: u64, window_ns: u64) -> Result<u64, QuotaEr
     if is_exact(limit, window_ns) {
         return Ok(interval);
     }
-    // `below` becomes the largest exact limit below `limit`. Its search tries longer and longer T, and ends at T = W at
-    // the latest, because the limit 1 is exact. `above` becomes the smallest exact limit above `limit`. Its search
-    // tries shorter and shorter T, and ends at T = 1 ns at the latest, because the limit W (in nanoseconds) is exact.
-    // If the T of `limit` is 1 ns already, there is no larger exact limit. Both searches are short. Only limits above
-    // W/1000 (with W in nanoseconds) are inexact, so the T of `limit` is at most 1,000 ns.
+    // `below` becomes the largest exact limit below `limit`. Its search tries longer and longer `T`, and ends at
+    // `T = W` at the latest, because the limit 1 is exact. `above` becomes the smallest exact limit above `limit`. Its
+    // search tries shorter and shorter `T`, and ends at `T` = 1 ns at the latest, because the limit `W` (in
+    // nanoseconds) is exact. If the `T` of `limit` is 1 ns already, there is no larger exact limit. Both searches are
+    // short: only limits above `W/1000` (with `W` in nanoseconds) are inexact, so the `T` of `limit` is at most 1,000
+    // ns.
     let mut longer = interval;
     while longer < window_ns && !is_exact((window_ns + window_ns / 1000) / longer, window_ns) {
         longer += 1;
@@ -485,7 +486,7 @@ const fn emission_interval_ns(limit: u64, window_ns: u64) -> Result<u64, QuotaEr
     Err(QuotaError::Inexact { limit, below, above })
 }
 
-/// Returns whether the limit is exact: rounding T up to whole nanoseconds reduces the limit by at most a thousandth.
+/// Returns whether the limit is exact: rounding `T` up to whole nanoseconds reduces the limit by at most a thousandth.
 const fn is_exact(limit: u64, window_ns: u64) -> bool {
     let whole = window_ns.div_ceil(limit) as u128 * limit as u128;
     (whole - window_ns as u128) * 1000 <= window_ns as u128

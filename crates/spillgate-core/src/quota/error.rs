@@ -30,8 +30,8 @@ pub enum QuotaError {
         /// `window`, `lease` or `penalty`.
         field: &'static str,
     },
-    /// The time between two units (T) has to be rounded up to whole nanoseconds. This rounding would reduce the limit
-    /// by more than a thousandth.
+    /// The time between two units has to be rounded up to whole nanoseconds. This rounding would reduce the limit by
+    /// more than a thousandth.
     Inexact {
         /// The limit that was given.
         limit: u64,
@@ -40,11 +40,12 @@ pub enum QuotaError {
         /// The nearest larger limit that rounding reduces by at most a thousandth, if there is one.
         above: Option<u64>,
     },
-    /// The bucket takes too long to refill: 2 * capacity * T is longer than 2^62 ns. T is the time between two units.
+    /// The bucket takes too long to refill: twice the capacity, times the time between two units, is longer than 2^62
+    /// ns.
     TooDeep {
         /// The hard capacity, in units.
         capacity: u64,
-        /// T, the time between two units, in nanoseconds.
+        /// The time between two units, in nanoseconds.
         interval_ns: u64,
     },
     /// The burst is 0, but the limit is not 0.

@@ -4,8 +4,8 @@
 
 use super::algorithm::{Algorithm, Anchor};
 
-/// Returns the identity, 128 well mixed bits. Only the bits of a queue (`leaky_bucket`) depend on `interval_ns`, the
-/// time T between two units.
+/// Returns the identity, 128 well mixed bits. Only the identity of a queue (`leaky_bucket`) depends on `interval_ns`,
+/// the time between two units.
 pub(super) const fn identity(algorithm: Algorithm, window_ns: u64, interval_ns: u64) -> u128 {
     let tag = match algorithm {
         Algorithm::TokenBucket => 1,

@@ -26,8 +26,8 @@ pub use policy::{Denied, OnStoreFailure};
 /// counter that has reached `MAX_UNITS` does not grow any more.
 pub const MAX_UNITS: u64 = (1 << 53) - 1;
 
-/// The longest window, lease or penalty: 2^62 ns (146 years). The depth of a bucket is its hard capacity times T, the
-/// time between two units. Twice this depth must not be longer than 2^62 ns either.
+/// The longest window, lease or penalty: 2^62 ns (146 years). The depth of a bucket is its hard capacity times the time
+/// between two units. Twice this depth must not be longer than 2^62 ns either.
 pub(crate) const MAX_SPAN_NS: u64 = 1 << 62;
 
 /// The largest hard capacity of a log or of a concurrency limit. A log can need an entry for each unit, and a
@@ -36,7 +36,7 @@ pub(crate) const MAX_RECORDS: u64 = 65_536;
 
 /// A limit: how many units are allowed in how much time, and by which algorithm.
 ///
-/// A [`QuotaBuilder`] makes a quota and checks it once. The letters L, W, T, B, Q, N and w are explained on
+/// A [`QuotaBuilder`] makes a quota and checks it once. The letters `L`, `W`, `T` and `w` are explained on
 /// [`Algorithm`].
 ///
 /// ```
@@ -53,7 +53,7 @@ pub struct Quota {
     capacity: u64,
     hard_capacity: u64,
     soft_ppm: u32,
-    /// T (the time between two units) of a bucket or a queue, w (the length of a segment) of a counter, or W (the
+    /// `T` (the time between two units) of a bucket or a queue, `w` (the length of a segment) of a counter, or `W` (the
     /// window) of a fixed window or a log. 0 for concurrency, and for a bucket with a limit of 0.
     interval_ns: u64,
     lease_ns: u64,
@@ -61,13 +61,13 @@ pub struct Quota {
     denied: Denied,
     on_store_failure: OnStoreFailure,
     identity: u128,
-    /// The window W of the whole quota. It differs from `window_ns` only in some [shares](Quota::share).
+    /// The window of the whole quota. It differs from `window_ns` only in some [shares](Quota::share).
     named_window_ns: u64,
-    /// The debt of a bucket is the time that it needs to refill. Under this quota, no debt is above 2 to this power, in
-    /// nanoseconds.
+    /// No debt under this quota is above 2 to this power, in nanoseconds. The debt of a bucket is the time that it
+    /// needs to refill.
     debt_bits: u8,
-    /// T and the bound of the debt, packed into one number. This is the `first` of a packed bucket that this quota
-    /// charged last.
+    /// The time between two units and the bound of the debt, packed into one number: the `first` of a packed bucket
+    /// that this quota charged last.
     bucket_word: u64,
 }
 
@@ -78,13 +78,13 @@ impl Quota {
         self.algorithm
     }
 
-    /// Returns the limit L: the units in each window, or the permits of a concurrency limit.
+    /// Returns the limit `L`: the units in each window, or the permits of a concurrency limit.
     #[must_use]
     pub const fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Returns the window W in nanoseconds, or 0 for concurrency.
+    /// Returns the window `W` in nanoseconds, or 0 for concurrency.
     #[must_use]
     pub const fn window_ns(&self) -> u64 {
         self.window_ns
@@ -104,9 +104,12 @@ impl Quota {
         self.hard_capacity
     }
 
-    /// Returns T (the time between two units) of a bucket or a queue, w (the length of a segment) of a counter, or W
-    /// (the window) of a fixed window or a log, in nanoseconds. Returns 0 for concurrency, and for a bucket with a
-    /// limit of 0.
+    /// Returns a time in nanoseconds, which depends on the algorithm:
+    ///
+    /// * bucket or queue: `T`, the time between two units
+    /// * sliding window counter: `w`, the length of a segment
+    /// * fixed window or log: `W`, the window
+    /// * concurrency, or a bucket with a limit of 0: 0
     #[must_use]
     pub const fn interval_ns(&self) -> u64 {
         self.interval_ns
@@ -191,11 +194,11 @@ impl Quota {
 
     /// Returns 128 well mixed bits that identify the state. Quotas with equal bits count in the same state of a key.
     ///
-    /// The bits depend on the algorithm (with its anchor and its number of segments) and on the window W. For a queue
-    /// they also depend on T (the time between two units), because callers in the queue wait for turns that were
-    /// computed with this T. T depends on the limit, so a queue whose limit was changed counts in another state. The
-    /// bits of all other quotas depend neither on the limit nor on the burst. If the limit of such a quota is changed,
-    /// the quota continues with the units that were used before.
+    /// The bits depend on the algorithm (with its anchor and its number of segments) and on the window. The bits of a
+    /// queue also depend on the time between two units, because callers in the queue wait for turns that were computed
+    /// with this time. So a queue whose limit was changed counts in another state. The bits of all other quotas depend
+    /// neither on the limit nor on the burst. If the limit of such a quota is changed, the quota continues with the
+    /// units that were used before.
     ///
     /// ```
     /// use core::time::Duration;

@@ -14,7 +14,7 @@ pub enum Denied {
 }
 
 impl Denied {
-    /// Returns the word for it in rules files and answers: `free` or `charged`.
+    /// Returns the name of the choice in rules files and answers: `free` or `charged`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,7 +1,7 @@
 //! The share of a quota that one of several servers may use while each server counts by itself.
 //!
-//! While the shared store fails, no store counts for all servers together. If each of m servers then admitted the whole
-//! limit, the m servers together would admit m times the limit.
+//! While the shared store fails, no store counts for all servers together. If each of `m` servers then admitted the
+//! whole limit, they would admit `m` times the limit together.
 
 use core::num::NonZeroU32;
 
@@ -11,31 +11,32 @@ use super::{Algorithm, MAX_SPAN_NS, Quota, hard_capacity};
 impl Quota {
     /// Returns the share of the quota for one server, if each of `nodes` servers counts by itself.
     ///
-    /// The letters in the table are those of [`Algorithm`], and m is the number of servers.
+    /// The letters in the table are those of [`Algorithm`], and `m` is the number of servers. `T`, for example, is the
+    /// time between two units.
     ///
-    /// | algorithm | the share of each of the m servers |
+    /// | algorithm | the share of each of the `m` servers |
     /// |---|---|
-    /// | token bucket | burst max(1, floor(B/m)), one unit every m * T |
-    /// | windows, log and counters | floor(L/m) units in W. If that is 0, one unit in W * ceil(m/L) |
-    /// | leaky bucket | a queue length of floor(Q/m), one unit every m * T |
-    /// | concurrency | floor(N/m) permits, possibly 0 |
+    /// | token bucket | burst `max(1, floor(B/m))`, one unit every `m * T` |
+    /// | windows, log and counters | `floor(L/m)` units in `W`. If that is 0, one unit in `W * ceil(m/L)` |
+    /// | leaky bucket | a queue length of `floor(Q/m)`, one unit every `m * T` |
+    /// | concurrency | `floor(N/m)` permits, possibly 0 |
     ///
-    /// The T of a bucket is multiplied by m. If it were ceil(W/floor(L/m)) instead, the fraction of L/m would be lost.
-    /// The cost of refusals, the penalty, the lease and the setting [`soft_ppm`](super::QuotaBuilder::soft_ppm) stay
-    /// the same. A limit of 0 stays 0.
+    /// The `T` of a bucket is multiplied by `m`. If it were computed as `ceil(W/floor(L/m))` instead, the fraction of
+    /// `L/m` would be lost. The cost of refusals, the penalty, the lease and the setting
+    /// [`soft_ppm`](super::QuotaBuilder::soft_ppm) stay the same. A limit of 0 stays 0.
     ///
-    /// In the long run, m servers together admit no more than the quota. In a single instant, they admit at most the
-    /// capacity of the quota, or m units if the capacity is smaller than m. For a leaky bucket, they admit at most
-    /// Q + m units in a single instant.
+    /// In the long run, `m` servers together admit no more than the quota. In a single instant, they admit at most the
+    /// capacity of the quota, or `m` units if the capacity is smaller than `m`. For a leaky bucket, they admit at most
+    /// `Q + m` units in a single instant.
     ///
     /// Every quota has bounds, for example on the length of its window. A share that would break a bound is made
     /// smaller, if necessary down to a limit of 0. The limit becomes 0 for a bucket that would admit less than one unit
     /// in 73 years, and for a window that would admit less than one unit in 146 years.
     ///
     /// A share counts in the same state as the quota, because it has the same [identity](Quota::identity). There are
-    /// two exceptions: if L < m, the share of a fixed window, a log or a counter has a longer window, and the share of
-    /// a queue has another T. Such a share has an identity of its own, so that no other limit of the same key uses its
-    /// state.
+    /// two exceptions: if `L < m`, the share of a fixed window, a log or a counter has a longer window, and the share
+    /// of a queue has another `T`. Such a share has an identity of its own, so that no other limit of the same key uses
+    /// its state.
     ///
     /// ```
     /// use core::num::NonZeroU32;
@@ -91,7 +92,7 @@ impl Quota {
         (limit > 0).then(|| Quota { limit, capacity: limit, hard_capacity, ..self.clone() })
     }
 
-    /// Returns a quota of one unit in a window of `times` * W. Returns `None` if this window is too long.
+    /// Returns a quota of one unit in a window that is `times` as long. Returns `None` if this window is too long.
     fn longer_window(&self, times: u64) -> Option<Quota> {
         let window_ns = self.window_ns.checked_mul(times).filter(|ns| *ns <= MAX_SPAN_NS)?;
         let identity = self.identity ^ identity(self.algorithm, window_ns, 0);

@@ -10,7 +10,7 @@ use crate::algorithm::{Bucket, LATEST_NS, Leases, Log, Segments, Window};
 use crate::quota::MAX_SPAN_NS;
 
 impl State {
-    /// Appends the whole state to `words`. [`decode`](State::decode) reads such words.
+    /// Appends the whole state to `words`. [`decode`](State::decode) reads the words back.
     pub fn encode(&self, words: &mut Vec<u64>) {
         let tag = match self.body {
             Body::Empty => 0,

@@ -29,9 +29,9 @@ pub struct State {
     /// When the penalty of the key ends, in nanoseconds since the epoch. Until then, the key is refused. 0 means no
     /// penalty.
     penalty_until: u64,
-    /// The whole duration d of the penalty. For a request that is late, up to d + 1 s can be left until
-    /// `penalty_until`, because a request can be late by one second. If more than d + 1 s is left, the clock was set
-    /// back, and `penalty_until` is reduced so that d is left.
+    /// The whole duration of the penalty. If more than this duration plus one second is left until `penalty_until`, the
+    /// clock was set back, and `penalty_until` is reduced so that the whole duration is left. The added second is for
+    /// late requests: their time can be up to one second before the start of the penalty.
     penalty_ns: u64,
 }
 
@@ -120,8 +120,8 @@ impl State {
     }
 
     /// Returns the state of a bucket or a queue that `quota` charged last, and whose debt is paid at `paid_at`, in
-    /// nanoseconds since the epoch. The debt is the time that a bucket needs to refill. So `paid_at` can be later than
-    /// [`Time::MAX`], as [`expires_at`](State::expires_at) can.
+    /// nanoseconds since the epoch. The debt is the time that a bucket needs to refill. `paid_at` is a time plus a
+    /// debt, so it can be later than [`Time::MAX`], as [`expires_at`](State::expires_at) can.
     ///
     /// A store that keeps only this time, for example in a table that many keys share, makes a state from it.
     ///
@@ -140,7 +140,7 @@ impl State {
     #[inline]
     pub fn owing_until(quota: &Quota, paid_at: u64) -> State {
         let is_bucket = matches!(quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket);
-        // A quota of 0 units has no T, and no state.
+        // A quota with a limit of 0 has no time between two units, and no state.
         let body = if is_bucket && quota.limit() > 0 {
             Body::Bucket(Bucket::owing_until(paid_at, quota))
         } else {
@@ -170,8 +170,8 @@ impl State {
     /// Prepares the state for a decision under `quota` at `now`. A state of another algorithm becomes empty. If the
     /// clock was set back, times that are too far in the future are reduced, or the state becomes empty.
     ///
-    /// The caller has to store the result even if the request is refused. Otherwise each call would reduce the same
-    /// times again, so the clock would never reach them.
+    /// The caller has to store the result even if the request is refused. If it did not, each call would reduce the
+    /// same times again, and the clock would never reach them.
     #[inline]
     pub(crate) fn adopt(&mut self, quota: &Quota, now: Time) {
         if quota.limit() == 0 {

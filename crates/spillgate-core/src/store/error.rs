@@ -47,24 +47,24 @@ kinds! {
         Overloaded,
         /// The request was not sent, because the circuit breaker is open.
         CircuitOpen,
-        /// The server refuses writes. It may be a replica, have too few replicas of its own, or be unable to save its
-        /// data.
+        /// The node (a Redis server) refuses writes. It may be a replica, have too few replicas of its own, or be
+        /// unable to save its data.
         ReadOnly,
-        /// The server is loading its data, or it waits for the data of its primary.
+        /// The node is loading its data, or it waits for the data of its primary.
         Loading,
-        /// The server is busy with a slow script.
+        /// The node is busy with a slow script.
         Busy,
-        /// The server has no memory left.
+        /// The node has no memory left.
         OutOfMemory,
         /// The user of the connection has no permission for this command, or cannot log in.
         NoPermission,
         /// The key holds a value of another type.
         WrongType,
-        /// Another server holds the key.
+        /// Another node holds the key.
         Moved,
         /// The whole cluster is down.
         ClusterDown,
-        /// The server did not have the script, even directly after the script was loaded.
+        /// The node did not have the script, even directly after the script was loaded.
         NoScript,
         /// The request is invalid, or the store does not support it. The request was not sent.
         Malformed,

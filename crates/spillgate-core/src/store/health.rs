@@ -12,14 +12,14 @@ use crate::{StoreError, StoreErrorKind};
 pub enum Circuit {
     /// All requests are sent.
     Closed,
-    /// Some requests are sent: only one probe (a request that tries a failed server again), or only the requests to
-    /// those nodes of a cluster that work.
+    /// Some requests are sent: only one probe (a request that tries a failed node again), or only the requests to those
+    /// nodes of a cluster that work.
     HalfOpen,
     /// No request is sent. Each request fails at once.
     Open,
 }
 
-/// The calls of a store since the start, with their durations.
+/// The calls of a store since the program started, with their durations.
 ///
 /// A call is one command that was sent to the store. Under load, one call can carry several requests.
 ///
@@ -37,9 +37,9 @@ pub struct StoreCalls {
     pub sent: u64,
     /// How many requests these calls carried.
     pub requests: u64,
-    /// A histogram of the answered calls. Each number counts the calls that took at most one of the
-    /// [bounds](StoreCalls::BOUNDS_NS) and longer than the bound before it. The last number counts the calls that took
-    /// longer than all bounds.
+    /// A histogram of the answered calls. The number at index `i` counts the calls that took at most `BOUNDS_NS[i]`,
+    /// and longer than the bound before it. The last number counts the calls that took longer than all
+    /// [bounds](StoreCalls::BOUNDS_NS).
     pub durations: [u64; StoreCalls::BOUNDS_NS.len() + 1],
     /// How long all answered calls took together.
     pub duration_sum_ns: u64,
@@ -72,7 +72,7 @@ impl StoreCalls {
     ];
 }
 
-/// The health of a store outside the process, at the time when the store was asked for it.
+/// The health of a store outside the process, as it was when the caller asked for it.
 ///
 /// ```
 /// use spillgate_core::{Circuit, StoreHealth};
@@ -90,7 +90,7 @@ pub struct StoreHealth {
     /// The error of a node that does not work. If several nodes do not work, it is the error of one of them. `None` if
     /// all nodes work.
     pub error: Option<StoreError>,
-    /// How many nodes (servers) of the store are known.
+    /// How many nodes (Redis servers) of the store are known.
     pub nodes: usize,
     /// How many nodes have a connection. A node gets its connection with its first request.
     pub nodes_connected: usize,
@@ -104,7 +104,8 @@ pub struct StoreHealth {
     pub refunds_lost: u64,
     /// The calls of the store. If the store does not count its calls, all numbers are 0.
     pub calls: StoreCalls,
-    /// How many states are in the deny cache. `None` if the store has no such cache.
+    /// How many states are in the deny cache, which repeats refusals without asking the store. `None` if the store has
+    /// no such cache.
     pub deny_cache_entries: Option<usize>,
     /// How many requests the deny cache has refused.
     pub deny_cache_hits: u64,

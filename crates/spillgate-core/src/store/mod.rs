@@ -19,15 +19,15 @@ pub use timing::Timing;
 ///
 /// One call decides *all* hits of one request. Every limit is checked before any limit is charged, in one atomic step.
 ///
-/// For the same requests at the same times, every store decides like [`decide`](crate::decide), as long as time does
-/// not go back. A request is late if its time is before that of an earlier decision. A store may decide late requests
+/// For the same requests at the same times, every store decides like [`decide`](crate::decide), as long as the times
+/// never go back. A request is late if its time is before that of an earlier decision. A store may decide late requests
 /// like [`decide_late`](crate::decide_late) instead.
 ///
 /// `MemoryStore` and `RedisStore` are the stores of this project. The documentation of each store begins with an
 /// example.
 pub trait Store: Send + Sync {
-    /// Returns whether this store can apply `op` to `quota`. Call `supports` when rules are loaded, so that a rule
-    /// that cannot work is an error at once, and not only at the first request.
+    /// Returns whether this store can apply `op` to `quota`. Call `supports` when rules are loaded: then a rule that
+    /// cannot work is an error at once, and not only at the first request.
     fn supports(&self, quota: &Quota, op: OpKind) -> bool;
 
     /// Returns whether the store decides by a clock of its own, which all users of the store share. If so, callers pass

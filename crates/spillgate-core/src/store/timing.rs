@@ -1,7 +1,7 @@
 //! What the caller of a store says about time.
 //!
-//! A caller that has read the clock passes the time that it read. A caller that has a deadline passes the time that is
-//! left.
+//! A caller that has read the clock passes that time. A caller that has a deadline passes the time that is left until
+//! the deadline.
 
 use core::time::Duration;
 

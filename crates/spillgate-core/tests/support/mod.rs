@@ -1,8 +1,8 @@
 //! What the property tests share: random quotas, the events of an attacker, and the bounds of the algorithms.
 //!
 //! Many events are close to an edge: a time at which a window, a segment or a wait ends, or a cost that just fits.
-//! Random numbers rarely fall there. W is the window of a quota, T is the time between two units of a bucket, and w is
-//! the length of a segment.
+//! Random numbers rarely come close to such an edge. `W` is the window of a quota, `T` is the time between two units of
+//! a bucket, and `w` is the length of a segment.
 
 pub(crate) mod model;
 
@@ -44,7 +44,7 @@ pub(crate) fn take(cost: u64) -> Op {
     Op::Take { cost, max_wait_ns: u64::MAX }
 }
 
-/// Returns whether `sum` is at most f(s), the bound of the algorithm. f(s) is the maximum number of units that are
+/// Returns whether `sum` is at most `f(s)`, the bound of the algorithm. `f(s)` is the maximum number of units that are
 /// admitted in an interval of `s` ns that includes both its ends.
 pub(crate) fn within_bound(quota: &Quota, s: u64, sum: u128) -> bool {
     let (l, w, t) = (quota.hard_capacity().into(), u128::from(quota.window_ns()), u128::from(quota.interval_ns()));
@@ -155,13 +155,14 @@ pub(crate) fn tiny_quotas(algorithm: Algorithm) -> impl Strategy<Value = Vec<Quo
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Gap {
     Ns(u64),
-    /// An interval, plus this many nanoseconds. The interval is T of a bucket, w of a counter, or W of any other quota.
+    /// An interval, plus this many nanoseconds. The interval is `T` of a bucket, `w` of a counter, or `W` of other
+    /// quotas.
     Interval(i64),
-    /// W, plus this many nanoseconds.
+    /// `W`, plus this many nanoseconds.
     Window(i64),
-    /// The time until the next multiple of the interval (T, w or W) since the epoch, plus this many nanoseconds.
+    /// The time until the next multiple of the interval (`T`, `w` or `W`) since the epoch, plus this many nanoseconds.
     Edge(i64),
-    /// This many thousandths of W.
+    /// This many thousandths of `W`.
     Share(u64),
     /// The wait of the last refusal, plus this many nanoseconds.
     Retry(i64),

@@ -4,8 +4,6 @@
 //! It finds a wait by trying every instant, and what is left by trying every cost. So the model is only for small
 //! numbers, and for requests with one hit. It has one state, so all quotas must have the same algorithm and the same
 //! window.
-//!
-//! W is the window, w is the length of a segment, and T is the time between two units of a bucket.
 
 use std::collections::BTreeMap;
 
@@ -26,8 +24,9 @@ pub(crate) struct Model {
 enum Used {
     #[default]
     Nothing,
-    /// The debt of a bucket. `paid_at` is when all debt is paid. Each unit of the debt takes `interval_ns`, the T of
-    /// the quota that charged the bucket last. Only a clock that was set back leaves a debt above `most_ns`.
+    /// The debt of a bucket. `paid_at` is when all debt is paid. Each unit of the debt takes `interval_ns`, the time
+    /// between two units of the quota that charged the bucket last. If a debt is above `most_ns`, the clock was set
+    /// back.
     Debt { paid_at: u64, interval_ns: u64, most_ns: u64 },
     /// The start of the window, and the units in it.
     Window { start: u64, count: u64 },
@@ -50,8 +49,8 @@ struct Lease {
 
 impl Used {
     /// Prepares the state for a decision at `now`: cuts a debt or a lease that is too long because the clock was set
-    /// back. Returns false if the state must be forgotten, because nothing is used, or because its units were counted
-    /// too far in the future.
+    /// back. Returns false if the state must be forgotten. This is the case if nothing is used, or if units were
+    /// counted too far in the future.
     fn adopt(&mut self, quota: &Quota, now: u64) -> bool {
         let horizon = now + quota.window_ns();
         match self {
@@ -86,8 +85,8 @@ impl Used {
             Used::Window { start, count } if now < start + quota.window_ns() => count + cost <= capacity,
             Used::Window { .. } => cost <= capacity,
             Used::Segments { counts, newest } => {
-                // The n newest segments count in full. The segment before them counts by the part of it that is still
-                // in W.
+                // The newest segments count in full, as many as a window has. The segment before them counts by the
+                // part of it that is still in the window.
                 let now = now.max(newest * t);
                 let oldest = (now / t).checked_sub(quota.window_ns() / t);
                 let rest: u64 = counts.iter().filter(|(i, _)| Some(**i) > oldest).map(|(_, units)| units).sum();
@@ -321,7 +320,7 @@ impl Model {
         if quota.penalty_ns() > 0 && (charged || self.penalty_until <= now) && until > self.penalty_until {
             (self.penalty_until, self.penalty_ns) = (until, quota.penalty_ns());
         }
-        // The wait and the reason are computed again after the charge. But if this very refusal has started the
+        // The wait and the reason are computed again after the charge. But if this refusal itself has started the
         // penalty, the earlier reason stays.
         let (reason, shut_out) = (answer.reason, answer.reason == Reason::Penalty);
         self.refuse(quota, cost, max_wait_ns, now, answer);

@@ -1,4 +1,5 @@
-//! Reads what the far side says about its limits, from the header fields of its answers.
+//! Reads what the far side (the service that a program calls) says about its limits in the header fields of its
+//! answers.
 //!
 //! | fields | where |
 //! |---|---|
@@ -16,16 +17,16 @@ use smallvec::SmallVec;
 
 use super::reset::{Reset, http_date, reset, seconds_or_date};
 
-/// What an answer says about limits and pauses.
+/// What one answer says about limits and pauses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Said {
-    /// How long no call should go, by `Retry-After`.
+    /// How long no call may be sent, as `Retry-After` says.
     pub(super) retry_after: Option<Duration>,
     /// The limits that the answer names.
     pub(super) limits: SmallVec<[FarLimit; 2]>,
 }
 
-/// One limit of the far side. A part is `None` if the answer does not say it.
+/// One limit of the far side. A field is `None` if the answer does not say it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FarLimit {
     name: String,
@@ -38,17 +39,17 @@ pub(super) struct FarLimit {
     reset: Option<Reset>,
 }
 
-/// The pace that an answer names.
+/// A pace that follows from the limits in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Pace {
-    /// The time for one call.
+    /// The time between two calls.
     pub(super) interval: Duration,
-    /// Whether `interval` is only a lower bound: the right time can be longer.
+    /// Whether the right `interval` can be longer than this one.
     pub(super) is_bound: bool,
 }
 
 impl FarLimit {
-    /// Returns the pace at which this limit is kept, if the call took `elapsed`. `None` if the answer does not say
+    /// Returns the pace that keeps this limit, if the call took `elapsed`. Returns `None` if the answer does not say
     /// enough.
     fn pace(&self, elapsed: Duration) -> Option<Pace> {
         let pace = |interval| Some(Pace { interval, is_bound: false });
@@ -57,7 +58,7 @@ impl FarLimit {
             (.., Some(remaining @ 1..), Some(reset)) if reset.is_exact_after(elapsed) => {
                 pace(divided(reset.after, remaining))
             }
-            // The window is at least as long as what is left of it.
+            // The window is at least as long as the time until the reset, because the reset ends the window.
             (Some(limit @ 1..), None, _, Some(reset)) if !reset.after.is_zero() => {
                 Some(Pace { interval: divided(reset.after, limit), is_bound: true })
             }
@@ -65,8 +66,8 @@ impl FarLimit {
         }
     }
 
-    /// Returns how long no call should go, because this limit is used up. After a refusal, this is the whole time until
-    /// the reset. After another answer, a time in whole seconds is one second shorter, because most services round it
+    /// Returns how long no call may be sent, because this limit is used up. After a refusal, this is the whole time
+    /// until the reset. Any other answer shortens a time in whole seconds by one second, because most services round it
     /// up.
     fn used_up(&self, is_refusal: bool) -> Option<Duration> {
         let reset = self.reset.filter(|_| self.remaining == Some(0))?;
@@ -80,7 +81,7 @@ fn divided(time: Duration, calls: u64) -> Duration {
 
 impl Said {
     /// Reads the fields of an answer. `now` is the local time since 1970. If the answer has the field `Date`, its time
-    /// is used instead, so that the clocks need not agree.
+    /// replaces `now`, so that the two clocks need not agree.
     pub(super) fn read(headers: &HeaderMap, now: Duration) -> Said {
         let now = text(headers, "date").and_then(http_date).unwrap_or(now);
         let mut said = Said {
@@ -95,13 +96,13 @@ impl Said {
         said
     }
 
-    /// Returns the pace at which all limits are kept, if the call took `elapsed`.
+    /// Returns the pace that keeps all limits, if the call took `elapsed`.
     pub(super) fn pace(&self, elapsed: Duration) -> Option<Pace> {
         self.limits.iter().filter_map(|limit| limit.pace(elapsed)).max()
     }
 
-    /// Returns how long no call should go, because a limit is used up. The time can be shorter if the call was not
-    /// refused.
+    /// Returns how long no call may be sent, because a limit is used up. If the call was not refused, the time can be
+    /// one second shorter.
     pub(super) fn used_up(&self, is_refusal: bool) -> Option<Duration> {
         self.limits.iter().filter_map(|limit| limit.used_up(is_refusal)).max()
     }
@@ -111,7 +112,7 @@ fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// The names of the fields of one family.
+/// The names of the fields that together describe one limit.
 struct Family {
     limit: &'static str,
     remaining: &'static str,
@@ -136,9 +137,9 @@ const FAMILIES: [Family; 6] = [
 ];
 
 impl Family {
-    /// Returns the limits that the fields of this family name. The units that are left, and the reset, belong to the
-    /// first limit. Older drafts write the policies behind it: `10, 10;w=1, 50;w=60`. Some services write only
-    /// `100;w=21600`.
+    /// Returns the limits that these fields name. The remaining units and the reset belong to the first limit. In older
+    /// drafts, the other limits follow it with their windows: `10, 10;w=1, 50;w=60`. Some services write only one limit
+    /// with its window: `100;w=21600`.
     fn read(&self, headers: &HeaderMap, now: Duration) -> SmallVec<[FarLimit; 2]> {
         let mut limits = policies(text(headers, self.limit));
         if limits.is_empty() {
@@ -168,8 +169,8 @@ fn leading_number(text: &str) -> Option<u64> {
     text[..end].parse().ok()
 }
 
-/// Reads the structured fields `RateLimit-Policy` and `RateLimit`. Items with the same name in both fields are one
-/// limit.
+/// Reads the structured fields `RateLimit-Policy` and `RateLimit`. If both fields have an item with the same name, the
+/// two items are one limit.
 fn structured(headers: &HeaderMap) -> SmallVec<[FarLimit; 2]> {
     let mut limits: SmallVec<[FarLimit; 2]> = SmallVec::new();
     for (name, parameters) in items(headers, "ratelimit-policy") {
@@ -227,7 +228,7 @@ mod tests {
         Said::read(&headers, NOW)
     }
 
-    /// Returns the time for one call, and the pause after a refusal if no unit is left, in milliseconds.
+    /// Returns the time between two calls, and the pause after a refusal if no unit is left, in milliseconds.
     fn ms(fields: &[(&'static str, &'static str)]) -> (Option<u128>, Option<u128>) {
         let said = said(fields);
         (

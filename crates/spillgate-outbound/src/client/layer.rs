@@ -51,9 +51,10 @@ type KeyOf = dyn Fn(&Parts, &mut KeyBuilder) + Send + Sync;
 /// A request is paced by its host, or by the [key](ClientLayer::key) that you choose. If a request must not wait for
 /// long, set a [longest wait](ClientLayer::longest_wait).
 ///
-/// The layer does not bound how many calls are open at the same time. If the far side answers slowly, they can be many.
-/// `tower::limit::ConcurrencyLimitLayer` bounds them, above this layer or below it: a request waits until the client is
-/// ready, then takes its turn, and is sent at once. Only a retry takes its turn before it waits for the client.
+/// The layer does not bound how many calls are open at the same time. If the far side answers slowly, many can be open.
+/// `tower::limit::ConcurrencyLimitLayer` bounds them, above this layer or below it. A request first waits until the
+/// client is ready, then takes its turn, and is sent at once. Only a retry takes its turn before it waits for the
+/// client.
 pub struct ClientLayer<S = MemoryStore, C = SystemClock> {
     far_side: FarSide<S, C>,
     options: Options,
@@ -68,8 +69,8 @@ struct Options {
 }
 
 impl<S, C> ClientLayer<S, C> {
-    /// Makes a layer that paces requests by their host, and by their port if it is not that of HTTP or HTTPS. The case
-    /// of the letters in a host does not matter.
+    /// Makes a layer that paces requests by their host, in upper or lower case. A port counts too, unless it is 80 or
+    /// 443.
     #[must_use]
     pub fn new(far_side: FarSide<S, C>) -> ClientLayer<S, C> {
         let options = Options { key: Arc::new(host_of), longest_wait: None, retries: 0, jitter: JITTER };
@@ -96,8 +97,8 @@ impl<S, C> ClientLayer<S, C> {
         self
     }
 
-    /// Sets how long a request waits at most for its turn. A request that would wait longer is an error. By default,
-    /// a request waits as long as needed.
+    /// Sets how long a request waits at most for its turn. If the turn comes later, the request is not sent, and the
+    /// caller gets an error. By default, a request waits as long as needed.
     #[must_use]
     pub const fn longest_wait(mut self, longest_wait: Duration) -> ClientLayer<S, C> {
         self.options.longest_wait = Some(longest_wait);
@@ -107,8 +108,8 @@ impl<S, C> ClientLayer<S, C> {
     /// Sets how often a request is sent again after 429 or 503. The default is 0.
     ///
     /// Only requests that are idempotent (`GET`, `HEAD`, `OPTIONS`, `TRACE`, `PUT`, `DELETE`) and have no body are sent
-    /// again. A retry waits for a turn like any other request. If it gets none, for example because the turn comes after
-    /// the [longest wait](ClientLayer::longest_wait), the caller gets the last answer of the far side.
+    /// again. A retry waits for a turn like any other request. If the retry gets no turn, for example because the turn
+    /// comes after the [longest wait](ClientLayer::longest_wait), the caller gets the last answer of the far side.
     #[must_use]
     pub const fn retries(mut self, retries: u32) -> ClientLayer<S, C> {
         self.options.retries = retries;
@@ -117,7 +118,7 @@ impl<S, C> ClientLayer<S, C> {
 
     /// Sets the longest jitter: a random time that each retry waits in addition. The default is 100 ms.
     ///
-    /// Without it, programs that were refused at the same time would come back at the same time.
+    /// Without jitter, programs that were refused at the same time would come back at the same time.
     #[must_use]
     pub const fn jitter(mut self, jitter: Duration) -> ClientLayer<S, C> {
         self.options.jitter = jitter;
@@ -125,7 +126,7 @@ impl<S, C> ClientLayer<S, C> {
     }
 }
 
-/// Adds the host to a key. It is that of the URI, or of the field `Host`.
+/// Adds the host of a request to a key. The host is that of the URI, or of the field `Host` if the URI has none.
 fn host_of(parts: &Parts, key: &mut KeyBuilder) {
     let named = || parts.headers.get(http::header::HOST)?.to_str().ok()?.parse::<Authority>().ok();
     let Some(authority) = parts.uri.authority().cloned().or_else(named) else {
@@ -190,7 +191,7 @@ impl<I, S, C> fmt::Debug for ClientService<I, S, C> {
 pub enum ClientError<E> {
     /// The request got no turn, so it was not sent.
     Pace(PaceError),
-    /// The client behind the layer failed. The request may have been sent.
+    /// The client behind the layer failed. The far side may have received the request.
     Client(E),
 }
 
@@ -256,7 +257,7 @@ where
                     Ok(next) => turn = next,
                     Err(_) => return Ok(response),
                 }
-                // The client may be ready only after the last answer is dropped.
+                // Some clients become ready only after the last answer is dropped.
                 drop(response);
                 until_ready(&mut inner).await?;
             }
@@ -280,7 +281,7 @@ where
     C: Clock + 'static,
 {
     let response = inner.call(request).await.map_err(ClientError::Client)?;
-    // If the store fails here, the pace stays as it is. The answer is more important.
+    // If the store fails here, the pace stays as it is. The caller still gets the answer, which is more important.
     let _ = turn.answered(response.status(), response.headers()).await;
     Ok(response)
 }

@@ -1,7 +1,7 @@
-//! Calls another service at its pace, and obeys what its answers say.
+//! Calls another service (the far side) at its pace, and obeys what its answers say.
 //!
-//! A service often says in its answers how much its callers may still send. A [`FarSide`] lets calls go at an even pace, and
-//! changes the pace as the answers say. [`ClientLayer`] does this for the requests of an HTTP client.
+//! A service often says in its answers how much its callers may still send. A [`FarSide`] sends calls at an even pace,
+//! and changes the pace as the answers say. [`ClientLayer`] does this for the requests of an HTTP client.
 
 mod fields;
 mod layer;
@@ -26,7 +26,7 @@ const HEADROOM: u64 = 5;
 /// The default of [`FarSide::longest_pause`].
 const LONGEST_PAUSE: Duration = Duration::from_secs(3_600);
 
-/// Lets calls to another service go at a pace that this service accepts.
+/// Lets calls to another service (the far side) go at a pace that this service accepts.
 ///
 /// ```
 /// use http::{HeaderMap, StatusCode};
@@ -48,29 +48,29 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(3_600);
 ///
 /// # The pace
 ///
-/// A key begins at the fastest pace, without a burst, and never becomes faster. These fields of an answer change its
-/// pace:
+/// Each key has a pace of its own. The pace begins at the fastest pace that you set, without a burst, and never becomes
+/// faster. These fields of an answer change it:
 ///
 /// | answer | what changes |
 /// |---|---|
 /// | a limit and its window | the pace becomes this limit, minus the headroom |
 /// | units that are left, and a time, but no window | the pace spreads these units over this time, if it is long enough |
 /// | a limit, and a time, but no window | the pace becomes at most this limit in this time, minus the headroom |
-/// | no units are left | no call goes until the time that the answer says |
+/// | no units are left | no call is sent until the time that the answer says |
 /// | 429 or 503 with one of the first two rows | the pace is also at least 20 % slower than that of the refused call |
 /// | 429 or 503 without them | the pace is at most half as fast as that of the refused call |
-/// | 429 or 503 with `Retry-After` | no call goes for this time too. A longer pause replaces a shorter one |
+/// | 429 or 503 with `Retry-After` | no call is sent for this time too. A longer pause replaces a shorter one |
 ///
-/// The page "Keep the limits of another service" of the book says which fields are read, and how a time is read.
-/// Calls that were under way together are refused at one pace, so they make it slower only once.
+/// The page "Keep the limits of another service" of the book says which fields are read, and how a time is read. If
+/// several calls that were under way at the same time are refused, the pace becomes slower only once.
 ///
-/// The pace rises by 1 % each second, until the next answer says something else. The answer to a refused call can name
-/// no limit, or only limits that the pace of the call has kept. After two such refusals within 25 seconds, no answer
-/// makes the pace rise faster for 25 seconds.
+/// The pace rises by 1 % each second, until the next answer says something else. Some refusals are not explained by the
+/// answer: it names no limit, or only limits that the pace of the call has kept. After two such refusals within 25
+/// seconds, no answer makes the pace rise faster than by 1 % a second for 25 seconds.
 ///
 /// The store keeps the pace of each key. So all programs on one Redis have one pace, and one program learns from the
-/// answers of the others. This needs a Redis that allows scripts. While the store fails, a call gets an error, even with
-/// a [`FallbackStore`](spillgate_limiter::FallbackStore).
+/// answers of the others. This needs a Redis that allows scripts. While the store fails, a call gets an error, even
+/// with a [`FallbackStore`](spillgate_limiter::FallbackStore).
 ///
 /// All clones share their queues.
 pub struct FarSide<S = MemoryStore, C = SystemClock> {
@@ -81,9 +81,10 @@ pub struct FarSide<S = MemoryStore, C = SystemClock> {
 }
 
 impl<S: Store + 'static, C: Clock + 'static> FarSide<S, C> {
-    /// Paces the calls to another service. `fastest` is the fastest pace: its limit and its window.
+    /// Paces the calls to another service. `fastest` is the fastest pace. Only its limit and its window are used.
     ///
-    /// If you know the limit of the far side, `fastest` is this limit. Otherwise it is the most that you want to send.
+    /// If you know the limit of the far side, take this limit. If you do not, take the highest rate at which you want
+    /// to send calls.
     ///
     /// # Panics
     /// Panics if `fastest` is less than one call a day, or more than a million calls a second.
@@ -94,9 +95,9 @@ impl<S: Store + 'static, C: Clock + 'static> FarSide<S, C> {
         FarSide { pacer, limiter, learned, longest_pause: LONGEST_PAUSE }
     }
 
-    /// Sets how much slower than the limit the pace is, in percent. The default is 5.
+    /// Sets the headroom: how much slower than the limit the pace is, in percent. The default is 5.
     ///
-    /// The far side counts with its own clock, and calls take different times to reach it. The headroom keeps them
+    /// The far side counts with its own clock, and calls take different times to reach it. The headroom keeps the calls
     /// within the limit nevertheless.
     ///
     /// # Panics
@@ -108,7 +109,7 @@ impl<S: Store + 'static, C: Clock + 'static> FarSide<S, C> {
         FarSide { pacer: self.pacer.with_learned(learned.clone()), learned, ..self }
     }
 
-    /// Adds a quota that is kept too, for example a number of calls a day.
+    /// Adds a quota that all calls have to keep too, for example a number of calls a day.
     ///
     /// # Panics
     /// As [`Pacer::and`] does.
@@ -117,7 +118,7 @@ impl<S: Store + 'static, C: Clock + 'static> FarSide<S, C> {
         FarSide { pacer: self.pacer.and(quota), ..self }
     }
 
-    /// Sets how many callers can wait at a time, for all keys together. The default is 100,000.
+    /// Sets how many callers can wait at the same time, for all keys together. The default is 100,000.
     #[must_use]
     pub fn max_waiters(self, max_waiters: usize) -> FarSide<S, C> {
         FarSide { pacer: self.pacer.max_waiters(max_waiters), ..self }
@@ -129,7 +130,7 @@ impl<S: Store + 'static, C: Clock + 'static> FarSide<S, C> {
         FarSide { longest_pause, ..self }
     }
 
-    /// Waits until a call for `key` may go. The key is what the far side counts by, for example its host.
+    /// Waits until a call for `key` may go. The far side counts calls by this key, for example by the host.
     ///
     /// The future may be dropped at any time.
     ///
@@ -188,7 +189,7 @@ impl<S, C> fmt::Debug for FarSide<S, C> {
 pub struct Turn<S = MemoryStore, C = SystemClock> {
     far_side: FarSide<S, C>,
     key: u128,
-    /// The level of the pace at which the turn was taken.
+    /// How slow the pace was when the turn was taken: each level is 1 % slower than the level before.
     level: u64,
     taken: Time,
 }
@@ -203,13 +204,14 @@ impl<S: Store + 'static, C: Clock + 'static> Turn<S, C> {
         let now = limiter.now();
         let said = Said::read(headers, Duration::from_nanos(now.as_nanos()));
         let is_refusal = is_refusal(status);
-        // A refusal says when to come back. Other answers say at most that nothing is left.
+        // `Retry-After` counts only in a refusal. Any other answer causes a pause only if it says that no units are
+        // left.
         let pause = said.retry_after.filter(|_| is_refusal).or_else(|| said.used_up(is_refusal));
         let pause = pause.map(|pause| pause.min(*longest_pause)).filter(|pause| !pause.is_zero());
         let elapsed = Duration::from_nanos(now.as_nanos().saturating_sub(self.taken.as_nanos()));
         let pace = said.pace(elapsed);
         let named = pace.map(|pace| learned.level_of(pace.interval));
-        // The level falls by one each second, so this is the level now, if no other answer has changed it.
+        // The level falls by one each second. So this is the level of the pace now, if no other answer has changed it.
         let level = self.level.saturating_sub(elapsed.as_secs());
         let named = named.filter(|named| is_refusal || named.abs_diff(level) > 1);
         let is_bound = pace.is_some_and(|pace| pace.is_bound);

@@ -1,4 +1,5 @@
-//! Reads when the far side resets a limit. Each service writes this time in its own way.
+//! Reads when the far side (the service that a program calls) resets a limit. Each service writes this time in its own
+//! way.
 //!
 //! | text | meaning | used by, for example |
 //! |---|---|---|
@@ -10,15 +11,15 @@
 //! | a date of RFC 3339, also without seconds | that time | Anthropic, Atlassian, Vimeo |
 //! | a date of HTTP | that time | `Retry-After` |
 //!
-//! The size of a number shows what it means. No service resets a limit that is years away, and no clock of a service is
-//! at 2001 or earlier.
+//! The size of a number shows which row applies: no service resets a limit years from now, and no service has a clock
+//! that is still at 2001.
 
 use std::time::{Duration, UNIX_EPOCH};
 
 use jiff::civil::Date;
 use jiff::tz::Offset;
 
-/// The longest time that is read. A longer one is cut to it.
+/// The longest time that is read: 366 days. A longer time is cut to this length.
 const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 const LEAST_EPOCH_MS: u64 = 100_000_000_000;
 const LEAST_EPOCH_S: u64 = 1_000_000_000;
@@ -35,11 +36,11 @@ pub(super) struct Reset {
 
 /// A reset in whole seconds can be one second earlier than it says.
 const ROUNDED: Duration = Duration::from_secs(1);
-/// A time is known well enough if it is longer than this many times its error.
+/// A time is known well enough if it is longer than this many times its possible error.
 const EXACT: u32 = 4;
 
 impl Reset {
-    /// Returns how much earlier the reset can come.
+    /// Returns how much earlier the reset can come than its text says.
     pub(super) const fn rounded(self) -> Duration {
         if self.is_whole { ROUNDED } else { Duration::ZERO }
     }
@@ -64,8 +65,8 @@ pub(super) fn reset(text: &str, now: Duration) -> Option<Reset> {
     until(text, now).map(|after| Reset { after, is_whole: !is_ms && !text.contains('.') })
 }
 
-/// Reads the time from `now` until the time that `text` names. A time in the past is 0. `now` is the clock of the far side,
-/// as a time since 1970.
+/// Reads the time from `now` until the time that `text` names. A time in the past gives 0. `now` is the time on the
+/// clock of the far side, since 1970.
 fn until(text: &str, now: Duration) -> Option<Duration> {
     let text = text.trim();
     let at = |at: Duration| at.saturating_sub(now);
@@ -85,7 +86,7 @@ fn until(text: &str, now: Duration) -> Option<Duration> {
     Some(found.min(LONGEST))
 }
 
-/// Reads a time from now, and not a time since 1970: a number of seconds, or a text that [`until`] reads.
+/// Reads a field in which a number is always the seconds from now. Any other text is read by [`until`].
 pub(super) fn seconds_or_date(text: &str, now: Duration) -> Option<Duration> {
     match number(text.trim()) {
         Some((whole, ns)) => Some(Duration::new(whole, ns).min(LONGEST)),
@@ -106,7 +107,7 @@ fn number(text: &str) -> Option<(u64, u32)> {
         return None;
     }
     let ns: String = fraction.chars().chain(std::iter::repeat('0')).take(9).collect();
-    // A number with too many digits is a very late time.
+    // A number with too many digits is read as a very late time.
     Some((whole.parse().unwrap_or(u64::MAX), ns.parse().ok()?))
 }
 

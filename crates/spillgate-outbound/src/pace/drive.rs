@@ -12,12 +12,12 @@ use super::line::{Ask, Step};
 use super::{PaceError, Shared};
 use spillgate_limiter::Clock;
 
-/// The turns of at most this many callers are reserved with one call of the store.
+/// One call of the store reserves the turns of at most this many callers.
 const BATCH: usize = 32;
 /// If a refusal names no wait, the store is asked again after this time.
 const UNKNOWN: Duration = Duration::from_millis(100);
-/// The level of a learned pace falls by one in this time. After a wait of at least this length, the level is read
-/// again.
+/// The level says how slow a learned pace is, and falls by one in this time. After a wait of at least this length, the
+/// level is read again.
 const LEVEL_IS_OLD: Duration = Duration::from_secs(1);
 
 /// The decision of the store on one request for turns.
@@ -25,7 +25,7 @@ struct Decided {
     verdict: Verdict,
     /// Whether a leaky bucket refuses.
     queue_refuses: bool,
-    /// The level of a learned pace at which the turn was taken.
+    /// The level of a learned pace at which the turn was taken, or 0 if the pace is not learned.
     level: u64,
 }
 
@@ -33,7 +33,7 @@ struct Decided {
 pub(super) struct Driver<S: Store, C: Clock> {
     shared: Arc<Shared<S, C>>,
     key: u128,
-    /// The level of a learned pace, as the store has shown it last.
+    /// The level of a learned pace that the store has shown last. `None` if it has to be read again.
     level: Option<u64>,
     has_ended: bool,
 }
@@ -61,7 +61,7 @@ impl<S: Store + 'static, C: Clock + 'static> Driver<S, C> {
     }
 
     /// Gives the answer of the store to the callers. Returns when the store may be asked again, and for how many
-    /// callers at a time.
+    /// callers in one call.
     fn settle(&mut self, ask: &Ask, decided: Result<Decided, StoreError>) -> (Instant, usize) {
         let (now, batch) = (Instant::now(), self.shared.batch());
         let mut lines = self.shared.lines.lock();
@@ -76,12 +76,12 @@ impl<S: Store + 'static, C: Clock + 'static> Driver<S, C> {
             }
         };
         if verdict.allowed {
-            // The delay counts from the decision, which was before `now`. So no turn is early.
+            // The delay counts from the decision, which was before `now`. So a turn can be late, but never early.
             let first = now + Duration::from_nanos(verdict.delay_ns);
             lines.reserved(self.key, ask, first, level);
             return (now, batch);
         }
-        // The store may still allow a turn for one caller alone.
+        // The store refused the turns of several callers together. It may still allow a turn for one caller alone.
         if ask.callers > 1 {
             return (now, 1);
         }
@@ -94,8 +94,8 @@ impl<S: Store + 'static, C: Clock + 'static> Driver<S, C> {
             }
         };
         if let Some(left) = ask.deadline.map(|deadline| deadline.saturating_duration_since(now)) {
-            // A leaky bucket that refuses says when the caller can join its queue. There the caller waits once more: as
-            // long as in a full queue, or as long as the caller still accepts, if that is shorter.
+            // A leaky bucket that refuses says when the caller can join its queue. In the queue, the caller waits once
+            // more: as long as in a full queue, or as long as the caller still accepts, if that is shorter.
             let queued = if queue_refuses { self.shared.longest_queue().min(left) } else { Duration::ZERO };
             if wait + queued >= left {
                 lines.refuse(self.key, ask, &PaceError::TooLate { wait: Some(wait + queued) });
@@ -110,7 +110,7 @@ impl<S: Store + 'static, C: Clock + 'static> Driver<S, C> {
 }
 
 impl<S: Store, C: Clock> Driver<S, C> {
-    /// Asks the store for the turns of some callers.
+    /// Asks the store for the turns of one or several callers.
     async fn ask(&mut self, ask: &Ask) -> Result<Decided, StoreError> {
         let (shared, key) = (&self.shared, self.key);
         let longest = ask.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -136,7 +136,7 @@ impl<S: Store, C: Clock> Driver<S, C> {
 }
 
 impl<S: Store, C: Clock> Drop for Driver<S, C> {
-    /// A runtime that ends drops its tasks. Then the callers in the queue must get an error.
+    /// A runtime that ends drops its tasks. The callers that wait in the queue of a dropped task get an error.
     fn drop(&mut self) {
         if !self.has_ended {
             self.shared.lines.lock().abandon(self.key);
@@ -145,7 +145,7 @@ impl<S: Store, C: Clock> Drop for Driver<S, C> {
 }
 
 impl<S: Store, C: Clock> Shared<S, C> {
-    /// Returns for how many callers one call asks the store. With a learned pace, each call asks for one turn.
+    /// Returns for how many callers one call of the store asks. With a learned pace, each call asks for one turn.
     const fn batch(&self) -> usize {
         if self.learned.is_some() { 1 } else { BATCH }
     }
@@ -165,8 +165,8 @@ impl<S: Store, C: Clock> Shared<S, C> {
         SmallVec::from_elem(Decision::default(), self.quotas.len() + if self.learned.is_some() { 3 } else { 0 })
     }
 
-    /// Asks the store, if it can answer without waiting. Returns the level if the store has allowed the call, and
-    /// `None` if the caller has to join a queue.
+    /// Asks a store that answers without waiting. Returns the level if the store has allowed the call. Returns `None`
+    /// if the call was refused, or if the store would have to wait; the caller then joins a queue.
     pub(super) fn goes_now(&self, key: u128, units: u64) -> Result<Option<u64>, PaceError> {
         let mut level = 0;
         if let Some(learned) = &self.learned {
@@ -181,7 +181,7 @@ impl<S: Store, C: Clock> Shared<S, C> {
         decided.map(|verdict| verdict.allowed.then_some(level)).map_err(PaceError::Store)
     }
 
-    /// Returns how long the last caller of a full queue waits.
+    /// Returns how long the last caller in a full leaky bucket waits. 0 if the pacer has no leaky bucket.
     fn longest_queue(&self) -> Duration {
         let queue = self.quotas.iter().find(|quota| is_queue(quota));
         Duration::from_nanos(queue.map_or(0, |quota| quota.interval_ns().saturating_mul(quota.capacity())))

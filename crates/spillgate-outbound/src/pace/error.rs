@@ -10,7 +10,7 @@ use spillgate_core::StoreError;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PaceError {
-    /// The turn does not come before the deadline.
+    /// The turn would come after the deadline of the caller.
     TooLate {
         /// How long the caller would have to wait, if this is known.
         wait: Option<Duration>,
@@ -21,7 +21,7 @@ pub enum PaceError {
     Never,
     /// The store failed.
     Store(StoreError),
-    /// The runtime that served the queue has ended, or has no timers.
+    /// The runtime of the task that served the queue has ended, or has no timers.
     Stopped,
 }
 

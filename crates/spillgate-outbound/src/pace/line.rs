@@ -1,8 +1,7 @@
-//! The queues of a pacer, one for each key: the callers that wait, and the turns that are reserved for them.
+//! The queues of a pacer, one for each key: the callers that wait, and the turns that the store has reserved for them.
 //!
-//! Callers and turns are matched by units, in their order: the first caller goes as soon as the turns whose time has
-//! come have enough units. So the turn of a caller that went away is not lost while other callers wait, even if they
-//! need more or fewer units.
+//! Turns are not tied to callers. The first caller goes as soon as the turns whose time has come have enough units. So
+//! if a caller goes away, its turn serves the next callers, even if they need more or fewer units.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -16,12 +15,12 @@ use super::PaceError;
 /// All queues of a pacer.
 pub(super) struct Lines {
     by_key: HashMap<u128, Line>,
-    /// How many callers wait in all queues. Callers that have gone away do not count.
+    /// How many callers wait in all queues, without those that have gone away.
     waiting: usize,
     /// The units of all turns that no caller got.
     lost: u64,
     next_id: u64,
-    /// The time between two units of a leaky bucket. It is 0 if the pacer has none.
+    /// The time between two units of the leaky bucket, or 0 if the pacer has no leaky bucket.
     interval_ns: u64,
 }
 
@@ -29,13 +28,13 @@ pub(super) struct Lines {
 #[derive(Default)]
 struct Line {
     waiters: VecDeque<Waiter>,
-    /// How many of `waiters` have gone away.
+    /// How many of `waiters` have gone away but are still in the list.
     gone: usize,
     /// The turns that are reserved, in the order of time.
     turns: VecDeque<Turn>,
-    /// The units of `turns` suffice for this many of the first `waiters`. A caller that has gone away needs none.
+    /// For how many of the first `waiters` the units of `turns` suffice. A caller that has gone away needs no units.
     covered: usize,
-    /// The units of `turns` that are left after that.
+    /// The units of `turns` that these `covered` callers do not need.
     spare: u64,
     /// Wakes the task of this queue.
     changed: Arc<Notify>,
@@ -48,7 +47,8 @@ struct Waiter {
     reply: Reply,
 }
 
-/// The answer to a caller. `Ok` has the level of a learned pace at which the turn was taken, otherwise 0.
+/// The answer to a caller. `Ok` contains the level of a learned pace at which the turn was taken, or 0 if the pace is
+/// not learned.
 pub(super) type Answer = Result<u64, PaceError>;
 
 pub(super) type Reply = oneshot::Sender<Answer>;
@@ -71,11 +71,11 @@ pub(super) enum Step {
 /// A request to the store for the turns of some callers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ask {
-    /// The ids of the first and the last one of these callers.
+    /// The ids of the first and the last caller of this request.
     first: u64,
     last: u64,
     pub(super) callers: usize,
-    /// How many units each of these callers still needs.
+    /// How many units each of these callers needs in addition to the turns that are already reserved.
     pub(super) units: u64,
     /// The turn must come before this time. A request with a deadline is for only one caller.
     pub(super) deadline: Option<Instant>,
@@ -101,7 +101,7 @@ impl Lines {
         self.lost
     }
 
-    /// Counts the units of turns that no caller gets.
+    /// Counts units of turns that no caller gets.
     pub(super) const fn lose(&mut self, units: u64) {
         self.lost = self.lost.saturating_add(units);
     }
@@ -121,7 +121,7 @@ impl Lines {
         (id, is_new)
     }
 
-    /// Notes that a caller goes away before it was answered.
+    /// Notes that a caller goes away before its turn was granted.
     pub(super) fn leave(&mut self, key: u128, id: u64) {
         let Some(line) = self.by_key.get_mut(&key) else { return };
         let Ok(index) = line.waiters.binary_search_by_key(&id, |waiter| waiter.id) else { return };
@@ -130,8 +130,8 @@ impl Lines {
         }
         line.gone += 1;
         self.waiting -= 1;
-        // Callers that have gone away stay in the queue until they are more than half of it. On average, removing one
-        // of them then costs little.
+        // Callers that have gone away are removed together, when they are more than half of the queue. So removing one
+        // of them costs little on average.
         if 2 * line.gone > line.waiters.len() {
             line.covered = line.waiters.range(..line.covered).filter(|waiter| !waiter.reply.is_closed()).count();
             line.waiters.retain(|waiter| !waiter.reply.is_closed());
@@ -152,8 +152,8 @@ impl Lines {
         }
     }
 
-    /// Grants all turns that have come, and returns what to do next. The store is not asked before `ask_at`. One call
-    /// of the store reserves the turns of at most `batch` callers.
+    /// Grants all turns whose time has come, and returns what to do next. The store is not asked before `ask_at`. One
+    /// call of the store reserves the turns of at most `batch` callers.
     pub(super) fn step(&mut self, key: u128, ask_at: Instant, batch: usize) -> Step {
         let Some(line) = self.by_key.get_mut(&key) else { return Step::End };
         let now = Instant::now();
@@ -166,7 +166,8 @@ impl Lines {
             self.lose(units);
             return Step::End;
         }
-        // A turn that has come and is still there is too small for the first caller, so there is no reason to wake for it.
+        // A turn whose time has come is still in the list only if it is too small for the first caller. So there is no
+        // reason to wake for this turn.
         let turn = line.turns.front().map(|turn| turn.at).filter(|at| *at > now);
         match line.ask(batch) {
             Some(ask) if ask_at <= now => Step::Ask(ask),
@@ -175,8 +176,8 @@ impl Lines {
         }
     }
 
-    /// Adds the turns that the store has reserved for `ask`. The first one is at `first`, but not before the last turn
-    /// of the queue.
+    /// Adds the turns that the store has reserved for `ask`. The first one is at `first`, or at the time of the last
+    /// turn in the queue if that is later.
     pub(super) fn reserved(&mut self, key: u128, ask: &Ask, first: Instant, level: u64) {
         let Some(line) = self.by_key.get_mut(&key) else {
             self.lose(ask.cost());
@@ -191,7 +192,7 @@ impl Lines {
     }
 
     /// Tells the callers of `ask` that they get no turn. Callers that have gone away are left out, and so are callers
-    /// that other turns suffice for by now.
+    /// for whom other turns suffice by now.
     pub(super) fn refuse(&mut self, key: u128, ask: &Ask, error: &PaceError) {
         let Some(line) = self.by_key.get_mut(&key) else { return };
         line.cover();
@@ -205,8 +206,8 @@ impl Lines {
         }
     }
 
-    /// Removes a queue whose task ended while callers wait. The senders of these callers are dropped, so they get an
-    /// error.
+    /// Removes a queue whose task ended while callers wait. The senders of their answers are dropped, so the callers
+    /// get an error.
     pub(super) fn abandon(&mut self, key: u128) {
         if let Some(line) = self.by_key.remove(&key) {
             self.waiting -= line.waiters.len() - line.gone;
@@ -220,8 +221,8 @@ impl Line {
         self.turns.iter().fold(0, |sum, turn| sum.saturating_add(turn.units))
     }
 
-    /// Grants a turn to the first caller, if a turn has come that is large enough. Units that are left over become a
-    /// turn of their own, as if they had been reserved separately. Returns whether a caller went.
+    /// Grants a turn to the first caller, if the time of a large enough turn has come. Units that are left over become
+    /// a turn of their own, as if they had been reserved separately. Returns whether a caller went.
     fn grant(&mut self, now: Instant, interval_ns: u64) -> bool {
         self.cover();
         while let Some(waiter) = self.waiters.front() {
@@ -240,12 +241,13 @@ impl Line {
         false
     }
 
-    /// Uses units of the first turns. Returns the level of the turn, or `None` if too few units have come.
+    /// Uses units of the first turns. Returns the level of the turn, or `None` if the turns that have come have too few
+    /// units.
     fn use_turn(&mut self, units: u64, now: Instant, interval_ns: u64) -> Option<u64> {
         if units == 0 {
             return Some(self.turns.front().map_or(0, |turn| turn.level));
         }
-        // Turns that are too small become a part of the next one.
+        // A turn that is too small is merged into the next turn.
         while self.turns.len() > 1 && self.turns[0].units < units {
             let small = self.turns.pop_front().map_or(0, |turn| turn.units);
             self.turns[0].units = self.turns[0].units.saturating_add(small);
@@ -260,7 +262,7 @@ impl Line {
         Some(level)
     }
 
-    /// Counts for which callers the units of the turns suffice.
+    /// Counts for how many callers the units of the turns suffice.
     fn cover(&mut self) {
         while let Some(waiter) = self.waiters.get(self.covered) {
             let units = if waiter.reply.is_closed() { 0 } else { waiter.units };
@@ -269,7 +271,7 @@ impl Line {
         }
     }
 
-    /// Returns what to ask the store, if the units of the turns do not suffice for all callers.
+    /// Returns what to ask the store. `None` if the units of the turns suffice for all callers.
     fn ask(&mut self, batch: usize) -> Option<Ask> {
         self.cover();
         let mut waiting = self.waiters.range(self.covered..).filter(|waiter| !waiter.reply.is_closed());

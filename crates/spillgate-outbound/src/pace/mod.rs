@@ -53,19 +53,19 @@ const MAX_WAITERS: usize = 100_000;
 /// # Which quota
 ///
 /// * A [`leaky_bucket`](Quota::leaky_bucket) lets the calls go at an even rate. The pacer reserves the turns of waiting
-///   callers in the store, so several programs on one Redis share one queue, in the order of the store.
+///   callers in the store. So several programs on one Redis share one queue, in the order in which the store decides.
 /// * With any other quota, the first caller of the queue waits as long as the refusal says. Then the pacer asks the
-///   store again. Between programs, the order is that of their requests.
+///   store again. The callers of several programs go in the order in which their requests reach the store.
 ///
-/// With several quotas, one request takes units from all of them. A call that one quota refuses is not charged to the
-/// others. So callers wait only for a quota that has too few units.
+/// With several quotas, one request takes units from all of them. If one quota refuses, the request takes nothing from
+/// the others. So callers wait only for a quota that has too few units.
 ///
 /// # Order and cancellation
 ///
 /// Within a program, the callers of one key go in the order in which they came. A caller may drop its future at any
-/// time. A turn that was reserved for this caller goes to the next callers of the same key. If they need more units or
-/// fewer, the units that are left are kept for the turn after it. Units are lost only if no other caller waits: then
-/// the other service gets fewer calls than it allows. [`lost`](Pacer::lost) counts such units.
+/// time. A turn that was reserved for this caller goes to the next callers of the same key, and they may need more
+/// units or fewer. Units are lost only if no other caller waits: then the other service gets fewer calls than it
+/// allows. [`lost`](Pacer::lost) counts such units.
 ///
 /// All clones of a pacer share its queues.
 pub struct Pacer<S = MemoryStore, C = SystemClock> {
@@ -75,7 +75,7 @@ pub struct Pacer<S = MemoryStore, C = SystemClock> {
 pub(crate) struct Shared<S, C> {
     limiter: Arc<Limiter<S, C>>,
     quotas: Vec<Quota>,
-    /// `None` if the pace is what the quotas say.
+    /// `None` if the quotas alone set the pace.
     learned: Option<Learned>,
     max_waiters: usize,
     lines: Mutex<Lines>,
@@ -91,13 +91,13 @@ impl<S: Store + 'static, C: Clock + 'static> Pacer<S, C> {
         Pacer::with(limiter.into(), Vec::new(), None, MAX_WAITERS).and(quota)
     }
 
-    /// Makes a pacer with a pace that is learned.
+    /// Makes a pacer whose pace is learned from answers.
     #[cfg(feature = "client")]
     pub(crate) fn learning(limiter: Arc<Limiter<S, C>>, learned: Learned) -> Pacer<S, C> {
         Pacer::with(limiter, Vec::new(), Some(learned), MAX_WAITERS)
     }
 
-    /// Returns the same pacer with another pace that is learned.
+    /// Returns the same pacer with another learned pace.
     #[cfg(feature = "client")]
     pub(crate) fn with_learned(&self, learned: Learned) -> Pacer<S, C> {
         let Shared { limiter, quotas, max_waiters, .. } = &*self.shared;
@@ -111,10 +111,11 @@ impl<S: Store + 'static, C: Clock + 'static> Pacer<S, C> {
     /// Panics in these cases:
     ///
     /// * The quota is a concurrency limit.
-    /// * Its refusals cost units or start a penalty. A pacer asks until the quota allows, so it would use up the quota by
-    ///   its own refusals. [`Quota::with_free_refusals`] makes a quota without them.
-    /// * The pacer has a quota with the same algorithm and window, so both would be one counter.
-    /// * The pacer would have two leaky buckets. The slower one would space out all calls. Use a token bucket for it.
+    /// * Its refusals cost units or start a penalty. A pacer asks until the quota allows, so its own refusals would use
+    ///   up the quota. [`Quota::with_free_refusals`] makes a quota without such refusals.
+    /// * The pacer already has a quota with the same algorithm and window, so both would be one counter.
+    /// * The pacer would have two leaky buckets. The slower one would space out all calls. Use a token bucket instead
+    ///   of it.
     #[must_use]
     pub fn and(self, quota: Quota) -> Pacer<S, C> {
         assert!(quota.algorithm() != Algorithm::Concurrency, "a concurrency limit has no turns; use Limiter::hold");
@@ -128,7 +129,7 @@ impl<S: Store + 'static, C: Clock + 'static> Pacer<S, C> {
         Pacer::with(Arc::clone(&self.shared.limiter), quotas, self.shared.learned.clone(), self.shared.max_waiters)
     }
 
-    /// Sets how many callers can wait at a time, for all keys together. The default is 100,000.
+    /// Sets how many callers can wait at the same time, for all keys together. The default is 100,000.
     #[must_use]
     pub fn max_waiters(self, max_waiters: usize) -> Pacer<S, C> {
         let Shared { limiter, quotas, learned, .. } = &*self.shared;
@@ -154,20 +155,20 @@ impl<S: Store + 'static, C: Clock + 'static> Pacer<S, C> {
     /// Too many callers wait, no wait would help, the store failed, or the runtime has ended or has no timers.
     ///
     /// # Panics
-    /// Panics if it has to wait outside a runtime of tokio.
+    /// Panics if the caller has to wait outside a runtime of tokio.
     pub fn acquire(&self, key: impl Key) -> impl Future<Output = Result<(), PaceError>> + Send + 'static {
         self.acquire_units(key, 1, None)
     }
 
     /// Waits until a call for `key` may go, but at most for `longest`.
     ///
-    /// The error comes as soon as it is known that the wait is longer.
+    /// The error comes as soon as it is known that the wait would be longer.
     ///
     /// # Errors
     /// As for [`acquire`](Pacer::acquire), and [`TooLate`](PaceError::TooLate) if the turn does not come in time.
     ///
     /// # Panics
-    /// As for [`acquire`](Pacer::acquire), and if it has to wait in a runtime without timers.
+    /// As for [`acquire`](Pacer::acquire), and if the caller has to wait in a runtime without timers.
     pub fn acquire_within(
         &self,
         key: impl Key,
@@ -196,7 +197,7 @@ impl<S: Store + 'static, C: Clock + 'static> Pacer<S, C> {
         async move { turn.await.map(drop) }
     }
 
-    /// Waits for a turn. Returns the level of a learned pace, otherwise 0.
+    /// Waits for a turn. Returns the level of a learned pace, or 0 if the pace is not learned.
     pub(crate) fn turn(
         &self,
         key: u128,
@@ -228,10 +229,10 @@ impl<S: Store + 'static, C: Clock + 'static> Pacer<S, C> {
     }
 
     /// Returns how many reserved units no caller got, for example because all callers went away. A call of
-    /// [`acquire`](Pacer::acquire) has one unit.
+    /// [`acquire`](Pacer::acquire) takes one unit.
     ///
     /// If the answer of the store was lost, for example because of a timeout, the store may have reserved the units of
-    /// the request. They count too.
+    /// the request. These units count as lost too.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.shared.lines.lock().lost()
@@ -262,7 +263,7 @@ struct Waiting<S, C> {
 
 /// Whether a caller goes at once, or waits in a queue.
 enum Joined<S, C> {
-    /// There is no queue, and the call may go now. A learned pace has this level.
+    /// There is no queue, and the call may go now. The number is the level of a learned pace, or 0.
     Goes(u64),
     Waits(Waiting<S, C>),
 }
@@ -301,7 +302,7 @@ impl<S, C> Drop for Waiting<S, C> {
         if self.is_answered {
             return;
         }
-        // Answers are sent only while this lock is held, so no answer can come after the check below.
+        // Answers are sent only while this lock is held. So no answer can come after `try_recv` has looked for one.
         let mut lines = self.shared.lines.lock();
         match self.reply.try_recv() {
             Ok(Ok(level)) => lines.give_back(self.key, self.units, level),
@@ -309,7 +310,7 @@ impl<S, C> Drop for Waiting<S, C> {
                 self.reply.close();
                 lines.leave(self.key, self.id);
             }
-            // The caller was refused, or its queue was abandoned. Another queue of this key does not know the caller.
+            // The caller was refused, or its queue was abandoned. A newer queue of this key does not know the caller.
             Ok(Err(_)) | Err(TryRecvError::Closed) => {}
         }
     }

@@ -1,7 +1,7 @@
 //! What an excerpt looks like: where the label is, and which text is cut or replaced.
 //!
-//! The texts come from users. A text with long lines or control characters must not fill a terminal or change what it
-//! shows.
+//! The texts come from users. A text with long lines or control characters must not fill a terminal, or change what is
+//! already on the screen.
 
 use super::*;
 
