@@ -17,7 +17,7 @@ const CLOSED: Quota = Quota::per_second(0).constant();
 /// A request that has the locks of its keys.
 pub(super) struct LockedRequest<'r, 's, 'q> {
     hits: &'r [Hit<'q>],
-    /// The different keys, each with its sketch and the quota of its first hit.
+    /// The keys of the hits, each key once, with its sketch and the quota of its first hit.
     keys: SmallVec<[(&'s Sketch, Mixed, &'q Quota); 4]>,
     /// For each hit, the index of its key in `keys`.
     key_of: SmallVec<[usize; 4]>,
@@ -47,8 +47,8 @@ impl<'r, 's, 'q> LockedRequest<'r, 's, 'q> {
         LockedRequest { hits, keys, key_of, known, at, _locks: locks }
     }
 
-    /// Decides the hits, and returns the new states of the keys. If `rest_allowed` is false, the request has other hits
-    /// that refuse it, and it takes nothing.
+    /// Decides the hits, and returns the new states of the keys. If `rest_allowed` is false, the store has refused the
+    /// request, so these hits take nothing.
     pub(super) fn decide(&self, rest_allowed: bool, decisions: &mut [Decision]) -> (Verdict, SmallVec<[State; 4]>) {
         let keys = self.keys.iter().zip(&self.known);
         let mut states: SmallVec<[State; 4]> = keys.map(|((_, _, quota), known)| known.state(quota)).collect();
@@ -93,8 +93,8 @@ fn lock_all<'s>(keys: &[(&'s Sketch, Mixed, &Quota)]) -> SmallVec<[Held<'s>; 4]>
     locks.into_iter().map(|(_, index, sketch)| sketch.locks.lock(index)).collect()
 }
 
-/// Reads the cells of all keys, all of them for one time, and returns this time. It is later than `now` if a sketch has
-/// begun a later window.
+/// Reads the cells of all keys, as they count at one common time, and returns this time. The time is later than `now`
+/// if one of the sketches has begun a later window already.
 fn load_all(keys: &[(&Sketch, Mixed, &Quota)], mut now: Time) -> (SmallVec<[Known; 4]>, Time) {
     loop {
         let known: SmallVec<[Known; 4]> = keys.iter().map(|(sketch, key, _)| sketch.load(*key, now)).collect();
