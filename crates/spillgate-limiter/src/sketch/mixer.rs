@@ -81,8 +81,8 @@ mod tests {
                 let mixed = mixer.mix(u128::from(key) << shift);
                 counts[mixer.in_window(mixed, 5).below(lane, RANGE)] += 1;
             }
-            // 1000 keys are expected for each number, with a standard deviation of 32. So a deviation of 250 never
-            // happens by chance.
+            // 1000 keys are expected for each number, with a standard deviation of 32. So a deviation of 250 is
+            // practically impossible by chance.
             assert!(counts.iter().all(|count| (750..1250).contains(count)), "lane {lane}, shift {shift}: {counts:?}");
         }
     }
