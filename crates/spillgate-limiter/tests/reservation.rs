@@ -1,7 +1,7 @@
-//! An estimate is taken first and corrected later, at most once.
+//! Tests that an estimate is taken before the work, and corrected at most once.
 //!
-//! The tests pause the time of tokio, so that a life of ten minutes takes no time. Random reservations are tested in the
-//! crate `spillgate-redis`, in `tests/sources/reservations.rs`.
+//! The tests pause the time of tokio, so that the end of a life of ten minutes comes at once. Random reservations are
+//! tested in the crate `spillgate-redis`, in `tests/sources/reservations.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,8 @@ const MINUTE: Duration = Duration::from_secs(60);
 const TOKENS: Quota = Quota::sliding_window_log(100, MINUTE).constant();
 const PER_DAY: Quota = Quota::per_day(1_000).constant();
 
-/// A memory store that answers only futures, as a store outside the process does, and can be switched off.
+/// A memory store that behaves like a store outside the process: it never answers without a future, and a test can
+/// switch it off.
 #[derive(Debug)]
 struct Remote {
     store: MemoryStore,

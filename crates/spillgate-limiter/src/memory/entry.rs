@@ -174,8 +174,8 @@ impl MemoryStore {
         if !packed.decide(hit, now, decision) || packed.expires_at == 0 {
             return false;
         }
-        // The condition is true for every packed token bucket, but also for some queues, and for windows with a large
-        // count. Only the times of token buckets are needed. The times of other states do no harm.
+        // The condition is true for every packed token bucket, but also for queues, and for windows with a large count.
+        // Only the times of token buckets are needed. The times of other states do no harm.
         if packed.first >= LEAST_TOKEN_BUCKET {
             bucket.note_time(now.as_nanos());
         }
