@@ -118,7 +118,7 @@ pub struct Policy<'a> {
     pub name: Option<&'a str>,
     /// The limit and the window that the client sees.
     pub quota: &'a Quota,
-    /// The decision on this limit. It says how many units are left, and when more are available.
+    /// The decision on this limit, which says how many units are left, and when more are available.
     pub decision: &'a Decision,
 }
 
@@ -136,8 +136,8 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// `binding` is the index of the limit that determines the answer, as in [`Verdict::binding`](crate::Verdict::binding).
 /// A style that shows only one limit shows this limit. If `binding` is `None`, such a style shows the first limit.
 ///
-/// `retry_after` is the wait of the verdict. It is [`Wait::NONE`] if the request was allowed. If `policies` is
-/// empty, only `Retry-After` can be written.
+/// `retry_after` is the wait of the verdict, and [`Wait::NONE`] if the request was allowed. If `policies` is empty,
+/// only `Retry-After` can be written.
 ///
 /// The [module](self) has an example.
 pub fn write_fields<W: Write>(

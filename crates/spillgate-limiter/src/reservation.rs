@@ -153,7 +153,7 @@ impl<S: Store + 'static, C: Clock + 'static> Reservations<S, C> {
     /// reservation, and the decision of the quota with the smallest share of its units left. If the store has no
     /// capacity for the record of the reservation, the returned decision is a refusal by the first quota.
     ///
-    /// If this future is dropped before it returns, the estimate may have been taken. It then stays charged.
+    /// If this future is dropped before it returns, the estimate may have been taken. Such an estimate stays charged.
     ///
     /// # Errors
     /// The store failed, as for [`Limiter::decide`], or `estimate` is 0.
@@ -240,8 +240,8 @@ impl<S: Store + 'static, C: Clock + 'static> Reservation<S, C> {
     /// If `used` is larger, the difference is counted even if it does not fit, because these units were used already.
     /// [`Reservations`] names two exceptions.
     ///
-    /// Returns `None` if the reservation is gone: it was settled before, its life has ended, or the store does not have its
-    /// record.
+    /// Returns `None` if the reservation is gone: it was settled before, its life has ended, or the store does not have
+    /// its record.
     ///
     /// # Errors
     /// The store failed. The settlement may have been applied. It is safe to call this function again. If no call

@@ -320,7 +320,8 @@ fn a_correct_checksum_is_not_enough() {
     let counter = vec![wide, 9, 9, end, 5, 5];
     let log = vec![narrow_in_slab, 10, 0, end, 5, 4, 0, 0, START_NS, 1];
     let all = [window.clone(), counter, log.clone()];
-    // The header says that there are many entries, but the file has only three. No memory is allocated for the missing entries.
+    // The header says that there are many entries, but the file has only three. No memory is allocated for the missing
+    // entries.
     assert!(matches!(restore(&all, u64::MAX), Ok(3)));
     let wrong = [
         vec![9, 9, 0, end, 5],

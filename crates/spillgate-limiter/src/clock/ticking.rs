@@ -34,8 +34,8 @@ use super::{Clock, SystemClock};
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// All clones of a clock use the same thread. The thread ends after the last clone is dropped. If a reading of the exact
-/// clock panics, Rust prints the panic, and the thread reads the clock again in the next tick.
+/// All clones of a clock use the same thread. The thread ends after the last clone is dropped. If a reading of the
+/// exact clock panics, Rust prints the panic, and the thread reads the clock again in the next tick.
 #[derive(Clone)]
 pub struct TickingClock(Arc<Shared>);
 

@@ -11,8 +11,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// A take of cost 0 takes nothing and reads what is left. Unlike a peek, it starts the penalty of the quota if it
     /// is refused.
     ///
-    /// If the store has a clock, the time of the decision comes from the store. Otherwise it comes from the limiter's
-    /// clock. The waits in the decision start at that time.
+    /// The time of the decision comes from the store's clock, or from the limiter's clock if the store has no clock.
+    /// The waits in the decision start at that time.
     ///
     /// ```
     /// use spillgate::{Limiter, Quota};

@@ -1,7 +1,7 @@
 //! The limiter: a store, a clock and the secret for keys.
 //!
-//! A limiter decides each request with one call of the store. It reads the clock only if the store has no clock of its
-//! own. `ask.rs` has the functions for one limit and one key.
+//! A limiter decides each request with one call of the store. The limiter reads its clock only if the store has no
+//! clock of its own. `ask.rs` has the functions for one limit and one key.
 
 mod ask;
 
@@ -224,7 +224,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         &self.clock
     }
 
-    /// Returns the hasher that makes the keys of this limiter. It has the secret.
+    /// Returns the hasher that makes the keys of this limiter. The hasher has the secret.
     #[must_use]
     pub const fn keys(&self) -> &KeyHasher {
         &self.keys

@@ -60,8 +60,8 @@ pub enum OnFull {
     /// * an operation on a state that is in the store but cannot grow
     /// * a take on a new key, if the request also takes a permit or makes a reservation
     Sketch {
-        /// The bytes of the sketch. They are a part of [`max_heap_bytes`](MemoryOptions::max_heap_bytes), and the process
-        /// has them from the start.
+        /// The bytes of the sketch. They are a part of [`max_heap_bytes`](MemoryOptions::max_heap_bytes), and the
+        /// process has them from the start.
         bytes: usize,
     },
 }

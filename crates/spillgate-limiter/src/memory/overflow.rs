@@ -62,7 +62,8 @@ pub(super) struct Overflow {
     parts: [Debts; PARTS.len()],
     /// From this time on, no debt matters any more, in nanoseconds since the epoch.
     matters_until: AtomicU64,
-    /// The newest time at which a unit was admitted, in nanoseconds since the epoch. A late request counts at this time.
+    /// The newest time at which a unit was admitted, in nanoseconds since the epoch. A late request counts at this
+    /// time.
     newest: AtomicU64,
 }
 

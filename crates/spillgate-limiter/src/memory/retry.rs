@@ -78,7 +78,8 @@ impl MemoryStore {
         }
     }
 
-    /// Counts in the budget that an expired entry was removed. If the state of the entry is in the slab, frees the state there.
+    /// Counts in the budget that an expired entry was removed. If the state of the entry is in the slab, frees the
+    /// state there.
     fn uncount(&self, shard: ShardRef<'_>, content: Content) {
         self.budget.remove_expired_key();
         if let Content::InSlab { index, .. } = content {

@@ -185,7 +185,8 @@ impl Store for Sketch {
     /// have the same rate, and windows the same length.
     #[inline]
     fn supports(&self, quota: &Quota, op: OpKind) -> bool {
-        // A debt of another rate would have to be converted. It could become smaller, but a cell cannot.
+        // A debt of another rate would have to be converted to this rate. The result can be smaller, but the debt in a
+        // cell cannot become smaller.
         let same = quota.algorithm() == self.algorithm && quota.interval_ns() == self.interval_ns;
         same && matches!(op, OpKind::Take | OpKind::Peek | OpKind::Force) && SketchError::check(quota).is_ok()
     }

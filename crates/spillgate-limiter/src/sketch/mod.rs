@@ -5,8 +5,8 @@
 //! much a key has used, and the estimate is never too low:
 //!
 //! * No key is ever admitted above the bound of its limit. The bounds are those of [`Algorithm`].
-//! * Its errors are wrong refusals only. [`Sketch::wrong_refusals`] says how many there are, and [`Sketch::forecast`] says
-//!   how many there can be in a sketch of some size.
+//! * Its errors are wrong refusals only. [`Sketch::wrong_refusals`] says how many there are, and [`Sketch::forecast`]
+//!   says how many there can be in a sketch of some size.
 //!
 //! ```
 //! use spillgate::sketch::Sketch;
@@ -94,8 +94,8 @@ pub const MIN_BYTES: usize = 128 << 10;
 /// and let `T` be the time between two units. Let `W` be the length of a window:
 ///
 /// * In a sketch of buckets or queues, the time in a cell can then be later than any debt can reach. The next request
-///   that reads such a cell lowers it. So the times that were written before the jump refuse a key for less than `2 *
-///   (2 * B * T + 1 s)`.
+///   that reads such a cell lowers it. So the times that were written before the jump refuse a key for less than
+///   `2 * (2 * B * T + 1 s)`.
 /// * In a sketch of windows, the time of a request can then be before the newest window. Such a request is decided at
 ///   the start of the newest window. But if this start is more than `W + 1 s` after the time of the request, all keys
 ///   continue in the window of the request. Each key can then use up to one limit more.
@@ -153,8 +153,8 @@ impl Sketch {
         size_of::<Sketch>() + Locks::BYTES + cells
     }
 
-    /// Returns the share of new keys (0 to 1) whose take of `cost` units [`take_now`](Sketch::take_now) would refuse at `now`,
-    /// although such keys have used nothing.
+    /// Returns the share of new keys (0 to 1) whose take of `cost` units [`take_now`](Sketch::take_now) would refuse at
+    /// `now`, although such keys have used nothing.
     ///
     /// This function reads all cells, so do not call it for each request. In a sketch of buckets, let `h` be the share
     /// of cells that are too high for the take. A key is refused if all its four cells are too high, so the result is

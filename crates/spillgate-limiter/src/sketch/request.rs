@@ -1,7 +1,7 @@
 //! A request of several hits on sketches.
 //!
-//! The hits can be on several sketches, because each limit has a sketch of its own. The locks of all keys are held until
-//! the cells are raised, so other requests see all charges of the request or none.
+//! The hits can be on several sketches, because each limit has a sketch of its own. The locks of all keys are held
+//! until the cells are raised, so other requests see all charges of the request or none.
 
 use smallvec::SmallVec;
 use spillgate_core::{Binding, Decision, Hit, Op, Quota, State, Time, Verdict, decide};
@@ -82,7 +82,8 @@ pub(super) const fn refusing(key: u128) -> Hit<'static> {
     Hit::new(key, &CLOSED, Op::take(1), Binding::Enforce)
 }
 
-/// Takes the locks of all keys, each lock once. All requests take locks in the same order, so that they cannot deadlock.
+/// Takes the locks of all keys, each lock once. All requests take locks in the same order, so that they cannot
+/// deadlock.
 fn lock_all<'s>(keys: &[(&'s Sketch, Mixed, &Quota)]) -> SmallVec<[Held<'s>; 4]> {
     let mut locks: SmallVec<[(*const Sketch, usize, &Sketch); 4]> = keys
         .iter()

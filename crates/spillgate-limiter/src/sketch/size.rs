@@ -19,8 +19,8 @@ impl Sketch {
     /// A sketch is large enough for a rate if at most this share of new keys is refused wrongly: 1 in 100,000.
     pub const FEW_WRONG_REFUSALS: f64 = 1e-5;
 
-    /// Computes an upper bound of the wrong refusals of a sketch of `bytes` bytes: the share of new keys (0 to 1) that are
-    /// refused although they have used nothing.
+    /// Computes an upper bound of the wrong refusals of a sketch of `bytes` bytes: the share of new keys (0 to 1) that
+    /// are refused although they have used nothing.
     ///
     /// All keys together ask for `rate` units in a second. The bound assumes an attack with new keys: the rate is
     /// steady, and each key comes once and takes one unit. Keys that come more often make some cells higher than the
@@ -101,8 +101,8 @@ impl Sketch {
     }
 
     /// Returns the number of bytes of the smallest sketch that is large enough for `rate` units in a second: its
-    /// [forecast](Sketch::forecast) is at most [`FEW_WRONG_REFUSALS`](Sketch::FEW_WRONG_REFUSALS). Returns `usize::MAX` if no
-    /// sketch is large enough.
+    /// [forecast](Sketch::forecast) is at most [`FEW_WRONG_REFUSALS`](Sketch::FEW_WRONG_REFUSALS). Returns `usize::MAX`
+    /// if no sketch is large enough.
     ///
     /// ```
     /// use spillgate::Quota;

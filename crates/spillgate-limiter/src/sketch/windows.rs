@@ -67,7 +67,7 @@ pub(super) struct Windows {
     /// The window with the number `n` uses the generation `n` mod 2.
     generations: [Generation; 2],
     /// The number of the newest window in which a request was decided. This number is written before any cell of its
-    /// window. It falls only if the clock was set back by more than a window.
+    /// window. The number falls only if the clock was set back by more than a window.
     newest: AtomicU64,
     window_ns: u64,
     /// Whether units of the previous window count (`sliding_window_counter`).
@@ -96,7 +96,8 @@ impl Windows {
         self.generations.iter().map(|generation| generation.seen.bytes() + generation.counts.bytes()).sum()
     }
 
-    /// Returns the share of new keys that seem to have more than `free` units at `now`, although they have used nothing.
+    /// Returns the share of new keys that seem to have more than `free` units at `now`, although they have used
+    /// nothing.
     pub(super) fn wrong_refusals(&self, now: Time, free: u64) -> f64 {
         let (window, elapsed_ns) = (now.as_nanos() / self.window_ns, now.as_nanos() % self.window_ns);
         let current = self.generation(window).shares(window);

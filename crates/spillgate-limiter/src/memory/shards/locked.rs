@@ -89,8 +89,8 @@ impl<'t> LockedBuckets<'t> {
     #[inline]
     pub(crate) fn find(&mut self, key: Fingerprint) -> Result<Option<Position>, Moved> {
         let bucket = self.table.home_bucket(key);
-        // Both cache lines of the bucket are fetched at the same time. Otherwise the thread could wait for memory
-        // twice, for the lock and then for the slots.
+        // Both cache lines of the bucket are fetched at the same time. Without this line, the thread could wait for
+        // memory twice: for the lock, and then for the slots.
         std::hint::black_box(self.table.bucket(bucket).touch());
         let here = self.extend_to(bucket)?;
         match here.find(self.table.width, key) {

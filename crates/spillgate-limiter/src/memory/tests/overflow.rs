@@ -429,7 +429,7 @@ fn a_request_that_takes_a_permit_is_refused_in_place_of_being_limited_by_the_ske
     }
 }
 
-/// The threads share a clock. They wait for a thread that falls behind, so no request is late by a second.
+/// The threads share a clock. A thread that is far ahead waits for the others, so no request is late by a second.
 #[test]
 fn eight_threads_keep_every_bound_while_keys_get_and_lose_states() {
     const KEYS: u64 = 16;

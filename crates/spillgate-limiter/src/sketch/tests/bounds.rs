@@ -92,7 +92,8 @@ fn eight_threads_on_many_keys_with_the_same_cells_keep_every_bound() {
     }
 }
 
-/// Returns the most units that `quota` admits for a key in a time of `s_ns`. The tests of the kernel check these bounds.
+/// Returns the most units that `quota` admits for a key in a time of `s_ns`. The tests of the kernel check these
+/// bounds.
 fn most(quota: &Quota, s_ns: u64) -> u64 {
     let capacity = quota.hard_capacity();
     match quota.algorithm() {

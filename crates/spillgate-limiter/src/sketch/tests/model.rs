@@ -1,5 +1,5 @@
-//! Models (small programs) of sketches. Loom, a model checker for threads, runs each model in all orders of events with a
-//! bounded number of preemptions. A preemption switches away from a thread that could continue.
+//! Models (small programs) of sketches. Loom, a model checker for threads, runs each model in all orders of events with
+//! a bounded number of preemptions. A preemption switches away from a thread that could continue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering as StdOrdering};
