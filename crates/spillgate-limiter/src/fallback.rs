@@ -21,8 +21,9 @@ use crate::MemoryStore;
 /// from the local store.
 ///
 /// The marks that stores set are times in nanoseconds since 1970, at most 73 years in the future. In such a time, this
-/// bit is 0 until 2^63 ns, which is in the year 2262. So no store sets this bit itself before the year 2262 - 73 =
-/// 2189. After that year, a refund for the shared store can go to the local store by mistake, where it does nothing.
+/// bit is 0 until 2^63 ns, which is in the year 2262. So no store sets this bit itself before the year 2189, which is
+/// 73 years earlier. After that year, a refund for the shared store can go to the local store by mistake, where it does
+/// nothing.
 const LOCAL: u64 = 1 << 63;
 
 /// The window of a placeholder. If a store must not decide a hit of a request, it gets a placeholder in place of this

@@ -25,7 +25,7 @@
 //!
 //! A debt is a time, so its number of units is known only for one `T`. If several limits of a request count in the same
 //! state, but with different `T`, they have no substitute. A request that takes a permit of a concurrency limit has no
-//! substitutes either, because it can be a reservation, and the sketch could not correct the estimate later.
+//! substitutes either: such a request can be a reservation, and the sketch could not correct the estimate later.
 //!
 //! This file needs no locks. A request has the lock of the bucket of the hash table in which its key would be, so no
 //! other request decides on the same key.
@@ -60,7 +60,7 @@ const PARTS: [u64; 4] = [10_000_000_000, 600_000_000_000, 36_000_000_000_000, u6
 pub(super) struct Overflow {
     mixer: Mixer,
     parts: [Debts; PARTS.len()],
-    /// From this time on, no debt matters any more, in nanoseconds since the epoch.
+    /// The time, in nanoseconds since the epoch, from which on no debt matters any more.
     matters_until: AtomicU64,
     /// The newest time at which a unit was admitted, in nanoseconds since the epoch. A late request counts at this
     /// time.

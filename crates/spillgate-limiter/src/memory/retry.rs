@@ -13,7 +13,7 @@ const SWEEP_STEPS: usize = 8;
 /// The number of home buckets that a sweep checks if the store is full.
 const SWEEP_STEPS_WHEN_FULL: usize = 32;
 /// One in 2^2 new keys causes a sweep. A sweep checks 8 home buckets, so 8/4 = 2 home buckets are checked for each new
-/// key, on average. If a shard has n home buckets, about n/2 new keys in this shard cause a check of all of them.
+/// key, on average. So in a shard with `n` home buckets, about `n/2` new keys cause a check of all home buckets.
 const NEW_KEY_BITS: u32 = 2;
 /// One in 2^6 decisions on known keys causes a sweep.
 const KNOWN_KEY_BITS: u32 = 6;

@@ -13,8 +13,8 @@ use super::retry::GiveUpOn;
 use super::shards::{Fingerprint, LockedBuckets, Obstacle, Table};
 use super::store::{MemoryStore, ShardRef};
 
-/// Returns the quota of the hit if the store may have to keep a new key or a larger state for this hit. Otherwise
-/// returns `None`.
+/// Returns the quota of the hit if the store may have to keep a new key or a larger state for this hit. Returns `None`
+/// for any other hit.
 #[inline]
 pub(super) fn charging<'q>(hit: &Hit<'q>) -> Option<&'q Quota> {
     let counts = match hit.op {

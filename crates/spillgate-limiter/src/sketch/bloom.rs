@@ -2,8 +2,8 @@
 //!
 //! All bits of a key are in one cache line, so that a look-up waits for memory only once (a blocked Bloom filter). A
 //! cache line has eight words of 64 bits. Of each word, 48 bits belong to the filter. The other 16 bits store the
-//! number of the window in which the word was written, without its higher bits. If they are not those of the current
-//! window, the word counts as empty.
+//! lowest 16 bits of a number: the number of the window in which the word was written. If they differ from those of the
+//! current window, the word counts as empty.
 //!
 //! The 16 bits repeat after 2^16 windows. A word that was not written since then looks as if it belonged to the current
 //! window. So the filter can report a key that was not inserted in the current window, but it never misses a key that

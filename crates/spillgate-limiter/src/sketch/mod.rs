@@ -154,7 +154,7 @@ impl Sketch {
     }
 
     /// Returns the share of new keys (0 to 1) whose take of `cost` units [`take_now`](Sketch::take_now) would refuse at
-    /// `now`, although such keys have used nothing.
+    /// `now`, although new keys have used nothing.
     ///
     /// This function reads all cells, so do not call it for each request. In a sketch of buckets, let `h` be the share
     /// of cells that are too high for the take. A key is refused if all its four cells are too high, so the result is

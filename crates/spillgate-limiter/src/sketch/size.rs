@@ -27,25 +27,26 @@ impl Sketch {
     /// bound assumes. A rate below 0 counts as 0.
     ///
     /// The letters: `T` is the time between two units at the full rate of the limit, `B` is the burst, `w` is the
-    /// number of cells in a row, and `a = rate * T / w` is the load. The debt of a cell is how far its time is after
-    /// the current time.
+    /// number of cells in a row, `a = rate * T / w` is the load, and `e` is Euler's number. The debt of a cell is how
+    /// far its time is after the current time.
     ///
     /// * A sketch of buckets: let `c_1 = 1 - e^(-a)`, and `c_k = 1 - e^(-a * c_(k-1)^4)` for `k` from 2 to `B`. The
     ///   result is `c_B^4`, or `1 - 2/a` if that is more. For `B = 1`, this bound is proved: a cell has a debt only if
     ///   a key with this cell was admitted within the last `T`. So at most the share `c_1` of the cells is too high.
     ///   For a larger `B`, the bound is measured by the test
     ///   `buckets_refuse_no_more_new_keys_than_their_forecast_says`. The sketch admits up to about 2.1 units in each
-    ///   `T`, for each cell of a row. Below this load, less than the share `c_k` of the cells has a debt above `(k - 1)
-    ///   * T`.
+    ///   `T`, for each cell of a row. Below this load, less than the share `c_k` of the cells has a debt above
+    ///   `(k - 1) * T`.
     /// * A sketch of queues: the same with `B = 1`, because [`take_now`](Sketch::take_now) does not wait for a turn.
     ///   This bound holds only if no caller waits.
     /// * A sketch of windows, for `L` units in the window `W`: let `p` be the share of new keys that the Bloom filter
     ///   finds by mistake. Only these keys are counted in cells, so the mean of a cell is `n = rate * W * p / w` units.
     ///   The estimate of such a key is 1 plus the smallest of its cells. So the estimate is `u` or more if each of its
-    ///   cells has `u - 1` units or more. By Markov's inequality, the probability of this is at most `q(u) = p * (n/(u
-    ///   - 1))^4`, and `q(1) = p`. A fixed window refuses at most the share `q(L)`. A sliding counter refuses only in
-    ///   two cases: one of its two windows has an estimate of `L` or more, or one has at least half of `L` and the
-    ///   other at least 1. So it refuses at most the share `2 * q(L) + 2 * q(L/2) * q(1)`, where `L/2` is rounded up.
+    ///   cells has `u - 1` units or more. By Markov's inequality, the probability of this is at most
+    ///   `q(u) = p * (n/(u - 1))^4`, and `q(1) = p`. A fixed window refuses at most the share `q(L)`. A sliding counter
+    ///   refuses only in two cases: one of its two windows has an estimate of `L` or more, or one has at least half of
+    ///   `L` and the other at least 1. So it refuses at most the share `2 * q(L) + 2 * q(L/2) * q(1)`, where `L/2` is
+    ///   rounded up.
     ///
     /// ```
     /// use spillgate::Quota;

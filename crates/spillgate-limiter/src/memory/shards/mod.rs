@@ -51,8 +51,8 @@ const MIN_LOAD_TO_GROW: f64 = 1.0 / 16.0;
 /// A table doubles its size in this many steps. Each step multiplies its size by 2^(1/8), which is about 1.09.
 const STEPS_TO_DOUBLE: f64 = 8.0;
 /// A table with this many home buckets has slots for all new keys of one request. A smaller table is always allowed to
-/// grow, even if it seems to be empty: before a request makes the table grow, it removes the entries that it has
-/// claimed, but it needs slots for all of them again.
+/// grow, even if it seems to be empty. Before a request makes the table grow, it removes the entries that it has
+/// claimed, although it needs slots for all of them again.
 const HOME_BUCKETS_FOR_ANY_REQUEST: usize = 4 * MIN_HOME_BUCKETS;
 /// A table has either a single home bucket, or at least this many home buckets. The smallest table of the second kind
 /// has a few more home buckets, because buckets are allocated in blocks.
@@ -128,7 +128,7 @@ impl Shards {
     }
 
     /// Counts one entry less, because its state had expired, and notes when it expired. The caller has the lock of the
-    /// bucket.
+    /// entry's bucket.
     fn forget(&self, shard: usize, content: Content) {
         self.uncount_entry(shard);
         self.shards[shard].forgotten_until.fetch_max(content.expires_at(), Ordering::Relaxed);
