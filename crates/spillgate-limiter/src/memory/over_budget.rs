@@ -91,7 +91,8 @@ impl MemoryStore {
 /// Returns the quota by which a sketch decides the hit, or `None` if the hit is not decided by a sketch.
 fn substitute_of(hit: &Hit<'_>, lack: Lack) -> Option<Quota> {
     let substitute = matches!(lack, Lack::Slot(_)).then(|| substitute(hit.quota)).flatten()?;
-    // A take between the two capacities could fit the limit, but it can never fit the substitute.
+    // A take that costs more than the capacity of the substitute can never fit the substitute, although it could fit
+    // the limit.
     let is_too_large = matches!(hit.op, Op::Take { cost, .. } if cost > substitute.hard_capacity() && cost <= hit.quota.hard_capacity());
     (!is_too_large).then_some(substitute)
 }

@@ -91,8 +91,8 @@ pub(super) fn has_expired(time_ns: u64, now_ns: u64) -> bool {
 
 /// Packs `value` into the payload of a narrow slot. Returns `None` if the value does not fit.
 ///
-/// Every number below 2^38 fits. A larger number fits if it can be divided by a thousand, a million or a billion
-/// without a rest, and the result is below 2^38.
+/// Every number below 2^38 fits. A larger number fits if it is a multiple of a thousand, a million or a billion, and
+/// the number of thousands, millions or billions is below 2^38.
 #[inline]
 pub(super) fn scaled(value: u64) -> Option<u64> {
     if value >> SCALE_SHIFT == 0 {
