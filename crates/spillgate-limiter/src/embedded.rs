@@ -12,12 +12,12 @@ use crate::{Restored, Saved, SnapshotError};
 #[cfg(feature = "snapshot")]
 use std::{io, path::Path};
 
-/// A batch is decided in groups of this many keys. All keys of a group are hashed before the first of them is decided.
-/// The hits of a group are stored on the stack.
+/// [`Limiter::take_batch_now`] decides its keys in groups of this many keys. The hits of one group are stored on the
+/// stack.
 const BATCH: usize = 32;
 
 impl Limiter {
-    /// Makes a limiter that counts in the memory of this process. It has up to 10 million states, one for each key,
+    /// Makes a limiter that counts in the memory of this process. It keeps up to 10 million states: one for each key,
     /// algorithm and window.
     ///
     /// `Limiter::new(MemoryStore::new(options))` makes the same limiter with other [bounds](MemoryOptions).
@@ -39,7 +39,7 @@ impl Limiter {
 
 impl<C: Clock> Limiter<Sketch, C> {
     /// Takes `cost` units for `key`, if they fit `quota`, as [`take`](Limiter::take) does. One hit on a sketch never
-    /// fails, so there is no error. A quota that the sketch does not support is refused.
+    /// fails, so this function returns no error. If the sketch does not support the quota, the hit is refused.
     ///
     /// ```
     /// use spillgate::sketch::Sketch;
@@ -60,11 +60,12 @@ impl<C: Clock> Limiter<Sketch, C> {
 
 impl<C: Clock> Limiter<MemoryStore, C> {
     /// Takes `cost` units for `key`, if they fit `quota`, as [`take`](Limiter::take) does. One hit on a memory store
-    /// never fails, so there is no error.
+    /// never fails, so this function returns no error.
     #[inline]
     #[must_use = "the decision says whether the request may pass"]
     pub fn take_now(&self, quota: &Quota, key: impl Key, cost: u64) -> Decision {
-        // The key is hashed before the clock is read, so that the decision follows the reading as soon as possible.
+        // The key is hashed before the clock is read, so that little time passes between the reading of the clock and
+        // the decision.
         self.decide_one_now(self.hit(quota, key, cost))
     }
 

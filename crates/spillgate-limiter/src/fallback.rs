@@ -2,6 +2,9 @@
 //!
 //! Without this module, every request would fail while the shared store fails. Each limit has a policy, which says how
 //! the hits of this limit are answered during that time.
+//!
+//! In this file, a server is a process that uses the shared store: a spillgate server, or another program with this
+//! library. In the code, `nodes` is the number of these servers.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -17,50 +20,54 @@ use crate::MemoryStore;
 /// A bit in the mark of a receipt. The mark is a number that the store sets. If this bit is set, the units were taken
 /// from the local store.
 ///
-/// The marks that stores set are times in nanoseconds since 1970, at most 73 years in the future. The bit is set in
-/// times from 2^63 ns on, which is in the year 2262. So no store sets this bit itself before the year 2262 - 73 = 2189.
-/// From then on, a refund for the shared store can go to the local store by mistake, where the refund does nothing.
+/// The marks that stores set are times in nanoseconds since 1970, at most 73 years in the future. In such a time, this
+/// bit is 0 until 2^63 ns, which is in the year 2262. So no store sets this bit itself before the year 2189, which is
+/// 73 years earlier. After that year, a refund for the shared store can go to the local store by mistake, where it does
+/// nothing.
 const LOCAL: u64 = 1 << 63;
 
-/// The window of a placeholder. A store gets a placeholder in place of each hit that it must not decide.
+/// The window of a placeholder. If a store must not decide a hit of a request, it gets a placeholder in place of this
+/// hit.
 ///
 /// This window is longer than any real window, so that no real limit shares a state with a placeholder. It is a whole
 /// number of seconds, so that every store can represent it exactly.
 const NEVER: Duration = Duration::from_secs((1 << 62) / 1_000_000_000);
 
-/// A shared store and a local store. While the shared store fails, the [policy](OnStoreFailure) of each limit answers:
+/// A shared store and a local store. While the shared store fails, each hit is answered by the [policy](OnStoreFailure)
+/// of its limit:
 ///
-/// * [`Allow`](OnStoreFailure::Allow) allows every request, with one exception. A take that costs more than the
-///   limit's capacity is refused, as the store would refuse it. A limit of 0 therefore refuses every take of one unit or
+/// * [`Allow`](OnStoreFailure::Allow) allows every hit, with one exception. A take that costs more than the limit's
+///   capacity is refused, as the shared store would refuse it. A limit of 0 therefore refuses every take of one unit or
 ///   more.
-/// * [`Deny`](OnStoreFailure::Deny) refuses everything.
+/// * [`Deny`](OnStoreFailure::Deny) refuses every hit.
 /// * [`Error`](OnStoreFailure::Error) returns the error of the store. But a hit in shadow mode is allowed, because such
 ///   a hit never refuses a request.
-/// * [`Local`](OnStoreFailure::Local) decides in a local memory store. There, the limit is the [share](Quota::share) of
-///   this node, which is one node's part of the quota.
+/// * [`Local`](OnStoreFailure::Local) decides in a local memory store. In this store, the limit is the
+///   [share](Quota::share) of one server: its part of the quota.
 ///
 /// A request gets one verdict over all its hits. Either all hits of the request take their units, or none. If a policy
 /// refuses the request, nothing is taken locally.
 ///
 /// # What a fleet admits
 ///
-/// Let f(s) be the maximum number of units that a limit admits in any period of length s. Let f'(s) be the maximum
-/// number of units that one node's share of the limit admits in such a period. If m nodes send requests while the
-/// shared store fails and recovers, the nodes together admit at most f(s) + m * f'(s) units. This is true for several
-/// failures in one period too, because the local counts are kept while the shared store answers.
+/// Let `f(s)` be the maximum number of units that a limit admits in any period of length `s`. Let `f'(s)` be the
+/// maximum number of units that one server's share of the limit admits in such a period. If `m` servers decide requests
+/// while the shared store fails and recovers, all servers together admit at most `f(s) + m * f'(s)` units. This is also
+/// true if the shared store fails several times in one period, because the local store keeps its counts while the
+/// shared store answers.
 ///
 /// # Refunds, renewals and resets
 ///
-/// No policy refunds, renews or resets. While the shared store fails, a request for a refund, a renewal or a reset gets
-/// the error of the store. There is one exception: a take from the local store is refunded and renewed in the local
-/// store, whether the shared store answers or not. The receipt of a take says from which store the units were taken.
-/// Other nodes cannot use a receipt of this node's local store. A reset applies to the shared store and to the local
-/// store.
+/// No policy can answer a refund, a renewal, a settlement or a reset. While the shared store fails, such a request gets
+/// the error of the store. There is one exception: a take from the local store is refunded, renewed and settled in the
+/// local store, whether the shared store answers or not. The receipt of a take says from which store the units were
+/// taken. A receipt of a local store is of use only to the server of this store. A reset applies to the shared store
+/// and to the local store.
 ///
 /// # Time
 ///
-/// The caller must always pass the time, and the local store uses this time. A shared store with a clock uses
-/// its own clock. A shared store without a clock uses the time of the caller.
+/// The caller must always pass the time, because the local store decides at this time. A shared store with a clock
+/// decides by its own clock. A shared store without a clock decides at the time of the caller too.
 ///
 /// # Examples
 ///
@@ -79,12 +86,13 @@ const NEVER: Duration = Duration::from_secs((1 << 62) / 1_000_000_000);
 pub struct FallbackStore<S> {
     shared: S,
     local: MemoryStore,
-    /// The number of nodes that share each limit.
+    /// The number of servers that share each limit.
     nodes: NonZeroU32,
     /// The quota of a placeholder that is allowed. The limit of this quota is 0, so nothing is ever counted for it.
-    /// Every store and the policy of this quota allow a peek (a take of 0 units) on it.
+    /// Every store allows a peek on it, and so does the policy of this quota.
     allowing: Quota,
-    /// The quota of a placeholder that is refused. Every store and the policy of this quota refuse a take from it.
+    /// The quota of a placeholder that is refused. Its limit is 0 too. Every store refuses a take of one unit from it,
+    /// and so does the policy of this quota.
     refusing: Quota,
 }
 
@@ -92,8 +100,9 @@ impl<S: Store> FallbackStore<S> {
     /// Makes a store that sends its requests to `shared`. While `shared` fails, the units of limits with the policy
     /// [`Local`](OnStoreFailure::Local) are counted in `local`.
     ///
-    /// `expected_nodes` is the number of nodes that share each limit. If this number is too low, the shares of all
-    /// nodes together are more than the limit. If it is too high, the shares together are less than the limit.
+    /// `expected_nodes` is the number of servers that share each limit. If this number is too low, the shares of all
+    /// servers together are more than the limit. If this number is too high, the shares together are less than the
+    /// limit.
     ///
     /// # Panics
     /// Never, because the limits of the placeholders are valid.
@@ -107,19 +116,19 @@ impl<S: Store> FallbackStore<S> {
         FallbackStore { shared, local, nodes: expected_nodes, allowing, refusing }
     }
 
-    /// Returns the store that all nodes share, for functions that only this kind of store has.
+    /// Returns the store that all servers share, for functions that only this kind of store has.
     #[must_use]
     pub const fn shared(&self) -> &S {
         &self.shared
     }
 
-    /// Returns the store of local counts. It is empty if the shared store never failed.
+    /// Returns the local store of this server. It is empty if the shared store never failed.
     #[must_use]
     pub const fn local(&self) -> &MemoryStore {
         &self.local
     }
 
-    /// Returns the timing for the shared store. The time is left out if the shared store has a clock.
+    /// Returns the timing for the shared store. If the shared store has a clock, the timing has no time.
     fn for_shared(&self, mut timing: Timing) -> Timing {
         if self.shared.has_clock() {
             timing.now = None;
@@ -127,7 +136,8 @@ impl<S: Store> FallbackStore<S> {
         timing
     }
 
-    /// Returns what the shared store decided. If the shared store failed, the policies answer.
+    /// Returns what the shared store decided. If the shared store failed, returns the answer of the policies. A
+    /// malformed request stays an error.
     fn or_by_policies(
         &self,
         decided: Result<Verdict, StoreError>,
@@ -146,11 +156,11 @@ impl<S: Store> FallbackStore<S> {
     /// Sends refunds, renewals and settlements of local takes (takes from the local store) to the local store. Sends
     /// resets to both stores, and all other hits to the shared store.
     ///
-    /// Local renewals and settlements are decided first. If one of them is refused, the whole request is refused, and
-    /// nothing is taken.
+    /// Renewals and settlements of local takes are decided first. If one of them is refused, the whole request is
+    /// refused, and nothing is taken.
     ///
-    /// Local refunds are decided last. If the shared store fails, nothing has been refunded yet. A caller that tries
-    /// again therefore refunds only once.
+    /// Refunds of local takes are decided last. So if the shared store fails, nothing has been refunded yet, and a
+    /// caller that tries again refunds only once.
     async fn decide_in_both(
         &self,
         now: Time,
@@ -183,8 +193,8 @@ impl<S: Store> FallbackStore<S> {
         Ok(verdict_of(hits, decisions, verdict))
     }
 
-    /// Decides hits in the local store: the resets, and the refunds, renewals and settlements of local takes. Only hits for which
-    /// `selected` is true are decided. Every other hit is allowed.
+    /// Decides some hits in the local store: the resets, and the refunds, renewals and settlements of local takes.
+    /// Decides only hits for which `selected` returns true, and allows every other hit.
     fn decide_locally(
         &self,
         now: Time,
@@ -235,8 +245,9 @@ impl<S: Store> FallbackStore<S> {
         Ok(verdict_of(hits, decisions, verdict.with_source(source)))
     }
 
-    /// Returns a placeholder for a hit that is decided elsewhere. The store that gets the placeholder allows it if
-    /// `allowed` is true, else refuses it. The store includes this answer in its verdict.
+    /// Returns a placeholder for a hit that another store or a policy decides. If `allowed` is true, the store that
+    /// gets the placeholder allows it. If `allowed` is false, the store refuses it. The verdict of this store is then
+    /// about the whole request.
     fn placeholder<'q>(&'q self, hit: &Hit<'_>, allowed: bool) -> Hit<'q> {
         let (quota, op) = if allowed { (&self.allowing, Op::Peek) } else { (&self.refusing, Op::take(1)) };
         Hit::new(hit.key, quota, op, hit.binding)
@@ -250,12 +261,11 @@ impl<S: Store> Store for FallbackStore<S> {
 
     /// Asks the shared store. If the shared store fails, each hit is answered by its policy.
     ///
-    /// `timing.now` is the time of the local store. It is also the time of the shared store, unless the shared store
-    /// has a clock.
+    /// The local store decides at the time `timing.now`. So does the shared store, unless it has a clock.
     ///
     /// The source in the verdict is usually the source that the shared store reports. While the shared store fails, the
-    /// source is [`Local`](Source::Local) if a limit of the request has the policy `local`. Otherwise it is
-    /// [`Policy`](Source::Policy).
+    /// source is [`Local`](Source::Local) if a limit of the request has the policy `local`, and
+    /// [`Policy`](Source::Policy) if no limit of the request has it.
     ///
     /// # Errors
     /// * The request is [malformed](StoreErrorKind::Malformed), or `timing` has no time.
@@ -329,13 +339,14 @@ fn mark(hit: &Hit<'_>, decision: &mut Decision) {
     }
 }
 
-/// Returns the decision of the policy of a hit. This decision does not depend on any state.
+/// Returns how its policy answers a hit. The answer does not depend on any state. `Error` allows the hit, because only
+/// a hit in shadow mode gets here with this policy.
 fn by_policy(hit: &Hit<'_>, now: Time) -> Decision {
     let (quota, limit) = (hit.quota, hit.quota.capacity());
     match quota.on_store_failure() {
         OnStoreFailure::Deny => Decision::refuse(limit, Reason::StoreFailed, Wait::Unknown),
         OnStoreFailure::Allow if matches!(hit.op, Op::Take { cost, .. } if cost > quota.hard_capacity()) => {
-            // This take is refused whatever the state is, so the kernel can decide it on an empty state.
+            // This take is refused whatever the state is. So the kernel can decide on an empty state.
             let mut decisions = [Decision::default()];
             decide(&mut [State::default()], &[0], &[*hit], now, &mut decisions);
             decisions[0].without_receipt()
@@ -347,7 +358,7 @@ fn by_policy(hit: &Hit<'_>, now: Time) -> Decision {
     }
 }
 
-/// Returns the verdict over all hits. `decided` is the verdict of the store that decided some of them.
+/// Returns the verdict over all hits. `decided` is the verdict of the store that decided some of these hits.
 fn verdict_of(hits: &[Hit<'_>], decisions: &[Decision], decided: Verdict) -> Verdict {
     let verdict = Verdict::of(hits, decisions, decided.now).with_source(decided.source);
     // `verdict` and `decided` can differ in one case. If several hits have [`Binding::Quota`], one allowed hit of them

@@ -42,8 +42,8 @@ pub use names::label;
 
 use names::push_name;
 
-/// The set of header fields that an answer has. The [module](self) has a table of the styles and an example. A later
-/// draft can add a style.
+/// The set of header fields that an answer has. The [module](self) has a table of the styles and an example. The list
+/// is open, because a later draft can add a style.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum HeaderStyle {
@@ -113,12 +113,12 @@ impl std::error::Error for UnknownStyle {}
 /// One limit of an answer, as a client sees it. The [module](self) has an example.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy<'a> {
-    /// The name of the limit. If it is `None`, the client sees the size of the limit instead, such as `20-per-3600s`. A
-    /// second limit of the same size and without a name is called `20-per-3600s-2`.
+    /// The name of the limit. If the limit has no name, the client sees its size instead, such as `20-per-3600s` (20
+    /// units in each 3600 s). A second limit of the same size and without a name is called `20-per-3600s-2`.
     pub name: Option<&'a str>,
     /// The limit and the window that the client sees.
     pub quota: &'a Quota,
-    /// The decision on this limit. It says how many units are left, and when more are available.
+    /// The decision on this limit, which says how many units are left, and when more are available.
     pub decision: &'a Decision,
 }
 
@@ -131,13 +131,13 @@ const NS_PER_S: u64 = 1_000_000_000;
 ///
 /// The value of each field is written into `buffer`, which must be empty. Then `put` is called with two arguments: the
 /// name of the field in lower case, and the buffer. `put` must move the value out of the buffer. Every value is a valid
-/// header value. Nothing except the buffer allocates memory.
+/// header value. Only the buffer may allocate memory.
 ///
 /// `binding` is the index of the limit that determines the answer, as in [`Verdict::binding`](crate::Verdict::binding).
 /// A style that shows only one limit shows this limit. If `binding` is `None`, such a style shows the first limit.
 ///
-/// `retry_after` is the wait of the verdict. It is [`Wait::NONE`] if the request was allowed. If `policies` is
-/// empty, only `Retry-After` can be written.
+/// `retry_after` is the wait of the verdict, and [`Wait::NONE`] if the request was allowed. If `policies` is empty,
+/// only `Retry-After` can be written.
 ///
 /// The [module](self) has an example.
 pub fn write_fields<W: Write>(
@@ -204,8 +204,7 @@ impl<W: Write, P: FnMut(&'static str, &mut W)> Fields<'_, W, P> {
 
 /// Writes an item of `RateLimit-Policy`: `"per_user";q=100;w=60`.
 ///
-/// q is the limit, which does not include a burst. The r (remaining units) of [`limit_item`] can therefore be larger
-/// than q.
+/// `q` is the limit without its burst. The remaining units (`r` in [`limit_item`]) can therefore be more than `q`.
 fn policy_item(out: &mut impl Write, policies: &[Policy<'_>], index: usize) {
     let quota = policies[index].quota;
     push_name(out, policies, index);
@@ -218,8 +217,8 @@ fn policy_item(out: &mut impl Write, policies: &[Policy<'_>], index: usize) {
 
 /// Writes an item of `RateLimit`: `"per_user";r=42;t=17`.
 ///
-/// r is the number of units left. t is the time in seconds until more units are available. t is left out if no unit is
-/// used, or if the time is not known.
+/// `r` is the number of units left. `t` is the time in seconds until more units are available. If no unit is used, or
+/// if this time is not known, `t` is left out.
 fn limit_item(out: &mut impl Write, policies: &[Policy<'_>], index: usize) {
     let policy = &policies[index];
     push_name(out, policies, index);
@@ -237,9 +236,9 @@ fn draft_06_policy_item(out: &mut impl Write, policies: &[Policy<'_>], index: us
 
 /// Returns the nanoseconds until more units are available.
 ///
-/// After a refusal, this is the wait of the decision. Otherwise, for a bucket, it is the time until the next whole
-/// unit. For the other algorithms, it is the time until all units are available again. A log or a counter with segments
-/// can free some units earlier, but a decision does not say when.
+/// After a refusal, this is the wait of the decision. If the hit was allowed, this is the time until the next whole
+/// unit of a bucket or a queue, and for the other algorithms the time until all units are available again. A log or a
+/// counter with segments can free some units earlier, but a decision does not say when.
 fn more_after_ns(policy: &Policy<'_>) -> Option<u64> {
     let Policy { quota, decision, .. } = policy;
     if !decision.allowed {
@@ -261,16 +260,15 @@ fn more_after_ns(policy: &Policy<'_>) -> Option<u64> {
     (more_ns > 0).then_some(more_ns)
 }
 
-/// Writes the window in whole seconds, rounded up. So a client that divides the limit by the window never gets a rate
-/// that is too high. A concurrency limit has no window, so nothing is written.
+/// Writes the window in seconds. The number is rounded up, so that a client that divides the limit by the window never
+/// gets a rate that is too high. A concurrency limit has no window, so nothing is written.
 fn push_window(out: &mut impl Write, quota: &Quota) {
     if quota.window_ns() > 0 {
         push_int(out, ";w=", quota.window_ns().div_ceil(NS_PER_S));
     }
 }
 
-/// Writes `prefix` and `value`. A value that a structured field cannot have is written as the largest integer that it
-/// can have.
+/// Writes `prefix` and `value`. A value that is too large for a structured field is written as [`SF_INTEGER_MAX`].
 fn push_int(out: &mut impl Write, prefix: &str, value: u64) {
     push(out, prefix);
     push_number(out, value.min(SF_INTEGER_MAX));

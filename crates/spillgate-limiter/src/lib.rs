@@ -1,8 +1,9 @@
 //! The limiter that a Rust program embeds, with its stores, clocks and keys.
 //!
-//! The decision itself is in [`spillgate_core`], and this crate re-exports all items of `spillgate_core`. It adds the
-//! [`Limiter`], which decides each request with one call of a store, the in-process [`MemoryStore`], limits in memory
-//! of fixed size ([`sketch`]), and a [`FallbackStore`] that decides while a shared store fails.
+//! The decision itself is in [`spillgate_core`], and this crate re-exports all items of `spillgate_core`. This crate
+//! adds the [`Limiter`], which decides each request with one call of a store. It also adds the in-process
+//! [`MemoryStore`], limits in memory of fixed size ([`sketch`]), and a [`FallbackStore`] that decides while a shared
+//! store fails.
 //!
 //! Programs depend on the crate `spillgate`, which re-exports this one.
 

@@ -1,4 +1,4 @@
-//! Permits of a concurrency limit that a task of tokio renews.
+//! Permits of a concurrency limit. A task of tokio renews each permit while it is held.
 //!
 //! The lease of a permit ends by itself, so a program that crashes keeps no permit. But work can take longer than a
 //! lease. So the task renews the lease while the work runs.
@@ -17,10 +17,10 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::{Clock, Key, Limiter};
 
 impl<S: Store + 'static, C: Clock + 'static> Limiter<S, C> {
-    /// Takes one permit of a [concurrency limit](Quota::concurrency), and renews it until it is dropped.
+    /// Takes one permit of a [concurrency limit](Quota::concurrency), and renews the permit until it is dropped.
     ///
     /// Returns the decision, and a permit if the decision allows the work. If the store fails and the limit has
-    /// [`OnStoreFailure::Allow`](crate::OnStoreFailure::Allow), the permit is not counted anywhere.
+    /// [`OnStoreFailure::Allow`](crate::OnStoreFailure::Allow), the permit is not counted in any store.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -55,7 +55,7 @@ impl<S: Store + 'static, C: Clock + 'static> Limiter<S, C> {
         if quota.algorithm() != Algorithm::Concurrency {
             return Err(StoreError::malformed("only a concurrency limit has permits; make it with Quota::concurrency"));
         }
-        // Without a runtime, or without timers, this panics before a permit is taken.
+        // Without a runtime, or without timers, one of these two lines panics, before a permit is taken.
         let runtime = Handle::current();
         let _ = timeout(Duration::ZERO, ready(())).await;
         let lease = Duration::from_nanos(quota.lease_ns());
@@ -74,25 +74,26 @@ impl<S: Store + 'static, C: Clock + 'static> Limiter<S, C> {
     }
 }
 
-/// A sender for the result of the release.
+/// The task that renews a permit sends the result of the release through this sender.
 type Reply = oneshot::Sender<Result<Decision, StoreError>>;
 
 /// A permit of a concurrency limit. It is renewed while it is held, and released when it is dropped.
 /// [`Limiter::hold`] has an example.
 ///
-/// * **Renewal.** A task of tokio renews the permit after each third of its lease. If the store fails, the task tries
-///   again. If no renewal succeeds before the lease ends, the permit is lost: another caller may get it.
-///   Then [`is_held`](Permit::is_held) returns false.
+/// * **Renewal.** A task of tokio renews the permit each time that a third of its lease has passed. If the store fails,
+///   the task tries again. If no renewal succeeds before the lease ends, the permit is lost: another caller may get it,
+///   and [`is_held`](Permit::is_held) returns false.
 /// * **Drop.** The same task releases the permit. A permit can therefore be dropped on any thread, also outside a
 ///   runtime. If the store fails at this moment, the permit becomes free when its lease ends.
-/// * **Cancellation.** If the future of [`Limiter::hold`] is dropped before it returns, the store may have lent a
-///   permit that is never renewed. It becomes free when its lease ends.
+/// * **Cancellation.** If the future of [`Limiter::hold`] is dropped before it returns, the store may have given out a
+///   permit that nobody renews. This permit becomes free when its lease ends.
 /// * **Without a count.** While the store fails, a policy can allow the work without counting it. Such a permit has no
 ///   lease, so it is held until it is dropped.
-/// * **End of the runtime.** If the runtime ends first, its tasks end too. The permit then becomes free when its lease
-///   ends. The same is true if the process crashes.
+/// * **End of the runtime.** If the runtime ends while the permit is held, its tasks end too. The permit then becomes
+///   free when its lease ends. The same is true if the process crashes.
 pub struct Permit {
-    /// Tells the task to release the permit. `None` if the permit is not counted, or after `release` has taken it.
+    /// Tells the task to release the permit. `None` if the permit is not counted, or after [`Permit::release`] was
+    /// called.
     release: Option<oneshot::Sender<Reply>>,
     held: Arc<AtomicBool>,
 }
@@ -100,9 +101,9 @@ pub struct Permit {
 impl Permit {
     /// Returns whether the permit is still held.
     ///
-    /// The result is `false` as soon as the lease has ended without a renewal, for example because Redis failed for longer
-    /// than the lease. More callers than the limit allows may then work at the same time. The result is also `false` as soon
-    /// as the runtime has ended, because nothing renews the permit after that.
+    /// The result is `false` as soon as the lease has ended without a renewal, for example because Redis failed for
+    /// longer than the lease. After that, more callers than the limit allows may work at the same time. The result is
+    /// also `false` as soon as the runtime has ended, because nothing renews the permit after that.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.held.load(Ordering::Relaxed)
@@ -110,7 +111,7 @@ impl Permit {
 
     /// Releases the permit, and waits until the store has released it. A drop does not wait.
     ///
-    /// Returns `None` if the permit was lost before, if the runtime that renewed it has ended, or if it was not counted.
+    /// Returns `None` if the permit was lost or not counted, or if the runtime of its task has ended.
     ///
     /// # Errors
     /// The store failed. The permit becomes free when its lease ends.
@@ -130,7 +131,7 @@ impl fmt::Debug for Permit {
     }
 }
 
-/// What the task that renews a permit knows of the permit.
+/// The task that renews one permit.
 struct Renewal<S, C> {
     limiter: Arc<Limiter<S, C>>,
     quota: Quota,
@@ -144,15 +145,16 @@ impl<S: Store, C: Clock> Renewal<S, C> {
     /// permit is lost. The lease ends at `ends`, unless it is renewed.
     async fn keep(self, mut ends: Instant, lease: Duration, mut released: oneshot::Receiver<Reply>) {
         while Instant::now() < ends {
-            // After a failed renewal, the next one follows after a third of the time that is left. The pause has a
-            // minimum. Without it, a store that fails at once would soon be asked again and again without a pause. But
-            // no pause is longer than the lease, because the permit is lost when the lease ends.
+            // The pause before a renewal is a third of the time until the lease ends. So the pauses get shorter while
+            // renewals fail. A pause is at least a thirtieth of the lease, because a store that fails at once would
+            // otherwise be asked almost without a pause. But no pause goes beyond the end of the lease, because the
+            // permit is lost then.
             let now = Instant::now();
             let next = now + ((ends - now) / 3).max(lease / 30);
             if let Ok(reply) = timeout_at(next.min(ends), &mut released).await {
                 let result = self.apply(Op::Refund { cost: 1, receipt: Some(self.receipt) }).await;
                 if let Ok(reply) = reply {
-                    // The caller may have stopped waiting.
+                    // The result is ignored, because the caller may have stopped waiting.
                     let _ = reply.send(result);
                 }
                 return;

@@ -1,10 +1,10 @@
-//! Two tasks that many programs have, as one call each.
+//! Two tasks that many programs have. For each task, one function call is enough.
 //!
 //! Each call makes a [`Quota`] from its arguments. A program that makes the same call often should make the quota once,
 //! and call the [`Limiter`] itself.
 //!
 //! The recipes count separately: the key of [`is_action_allowed`] is `("action", action, user)`, and that of [`hit`] is
-//! `("hit", bucket, key)`. With such a key, the program can peek at a count or reset it.
+//! `("hit", bucket, key)`. A program that makes this key itself can peek at the count or reset it.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::{Clock, Key, Limiter, MemoryStore};
 
 /// Returns whether `user` may do `action` now: at most `max` times in any `period`.
 ///
-/// Every attempt counts, also a refused one. So a user who keeps trying is refused until the last `period` has fewer
-/// than `max` attempts. `max` is at most 65,536, because the time of each attempt is stored.
+/// Every attempt counts, even a refused one. So a user who keeps trying is refused until there are fewer than `max`
+/// attempts in the last `period`. `max` is at most 65,536, because the time of each attempt is stored.
 ///
 /// ```
 /// use std::time::Duration;
@@ -31,7 +31,7 @@ use crate::{Clock, Key, Limiter, MemoryStore};
 /// ```
 ///
 /// # Errors
-/// The store failed, as for [`Limiter::decide`], or `period` or `max` is wrong.
+/// The store failed, as for [`Limiter::decide`], or `period` or `max` is not valid for a quota.
 pub async fn is_action_allowed<S: Store, C: Clock>(
     limiter: &Limiter<S, C>,
     user: impl Key,
@@ -58,7 +58,7 @@ pub async fn is_action_allowed<S: Store, C: Clock>(
 /// ```
 ///
 /// # Errors
-/// `period` or `max` is wrong.
+/// `period` or `max` is not valid for a quota.
 pub fn is_action_allowed_now<C: Clock>(
     limiter: &Limiter<MemoryStore, C>,
     user: impl Key,
@@ -89,7 +89,7 @@ pub fn is_action_allowed_now<C: Clock>(
 /// ```
 ///
 /// # Errors
-/// The store failed, as for [`Limiter::decide`], or `limit` or `window` is wrong.
+/// The store failed, as for [`Limiter::decide`], or `limit` or `window` is not valid for a quota.
 pub async fn hit<S: Store, C: Clock>(
     limiter: &Limiter<S, C>,
     bucket: impl Key,
@@ -115,7 +115,7 @@ pub async fn hit<S: Store, C: Clock>(
 /// ```
 ///
 /// # Errors
-/// `limit` or `window` is wrong.
+/// `limit` or `window` is not valid for a quota.
 pub fn hit_now<C: Clock>(
     limiter: &Limiter<MemoryStore, C>,
     bucket: impl Key,
@@ -127,7 +127,7 @@ pub fn hit_now<C: Clock>(
     Ok(limiter.take_now(&quota, ("hit", bucket, key), 1))
 }
 
-/// Builds the quota. If a value is wrong, returns the same kind of error as for a wrong request.
+/// Builds the quota. If a value is not valid, the error has the same kind as for a malformed request.
 fn checked(builder: QuotaBuilder) -> Result<Quota, StoreError> {
     builder.build().map_err(|error| StoreError::new(StoreErrorKind::Malformed, error.to_string()))
 }

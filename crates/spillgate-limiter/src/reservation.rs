@@ -1,11 +1,11 @@
 //! Reserves an estimate before the work, and settles it after the work.
 //!
-//! The tokens of a language model, or the bytes of an upload, are known only after the work. Without a reservation,
-//! many requests could start at the same time and together use far more than the limit allows.
+//! How many tokens a language model uses, or how many bytes an upload has, is known only after the work. Without a
+//! reservation, many requests could start at the same time and together use far more than the limit allows.
 //!
-//! A reservation takes its estimate from each quota. In the same atomic step, it makes a *record*: a lease (a permit that
-//! ends by itself) under a key of its own. A settlement ends this lease and corrects the estimate, again in one atomic
-//! step. The lease can end only once, so an estimate can be settled only once.
+//! A reservation takes its estimate from each quota. In the same atomic step, the reservation stores a *record*: a
+//! lease under a key of its own. A settlement ends this lease and corrects the estimate, again in one atomic step. The
+//! lease can end only once, so an estimate can be settled only once.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use crate::{Clock, Key, Limiter, MemoryStore, SystemClock};
 
 /// The default of [`Reservations::life`].
 const LIFE: Duration = Duration::from_secs(600);
-/// The limit of a record. It is so large because a `FallbackStore` divides it by the number of nodes, and the share of
-/// a node must not be 0.
+/// The number of permits in the concurrency limit of a record. A record takes only one of them. But a `FallbackStore`
+/// divides the number by the number of servers, and the share of one server must not be 0.
 const RECORDS: u64 = 65_536;
 
-/// Returns the limit of the record of a reservation: a concurrency limit whose lease is the longest life of the
-/// reservation.
+/// Returns the concurrency limit under which a store keeps the record of a reservation. Its lease is `life`, the
+/// longest life of the reservation.
 ///
 /// [`Reservations`] calls this function. Call it yourself only to reserve under several keys in one request. Then take
 /// one unit of this limit for each key, under the [key of its record](record_key), and settle these units together with
@@ -50,7 +50,7 @@ pub fn record_key(key: u128) -> u128 {
     slot | u128::from_le_bytes(random) & ((1 << Hit::SLOT_SHIFT) - 1)
 }
 
-/// Makes reservations: takes an estimate first, and counts what was used later.
+/// Makes reservations: takes an estimate before the work, and replaces the estimate by the real use after the work.
 ///
 /// ```
 /// use std::time::Duration;
@@ -77,20 +77,20 @@ pub fn record_key(key: u128) -> u128 {
 ///
 /// # What is guaranteed
 ///
-/// Let f(s) be the largest number of units that a quota admits in an interval of length s ([`Quota`] has f for each
-/// algorithm). Units that are given back do not count. If no commit is larger than its estimate, the reservations that were
-/// made in an interval of length s have at most this many units:
+/// Let `f(s)` be the largest number of units that a quota admits in an interval of length `s`. [`Quota`] has `f` for
+/// each algorithm. If no commit is larger than its estimate, the reservations that were made in an interval of length
+/// `s` have at most the following number of units. Units that are given back do not count:
 ///
-/// * For windows, counters and logs: f(s).
-/// * For token buckets: f(s), plus the units that were reserved before the interval and are given back in it. These are at
-///   most the estimates of the reservations that were open when the interval began.
+/// * For windows, counters and logs: `f(s)`.
+/// * For token buckets: `f(s)`, plus the units that were reserved before the interval and are given back in it. The
+///   units given back are at most the estimates of the reservations that were open when the interval began.
 ///
-/// A commit that is larger than its estimate is counted even if it does not fit, so it can exceed the quota by the
-/// difference. There are two exceptions: a log counts at most one unit more than its limit, and a token bucket counts at
-/// most twice its burst.
+/// A commit that is larger than its estimate is counted even if it does not fit. The use can then exceed the quota by
+/// the difference between commit and estimate. There are two exceptions: a log counts at most one unit more than its
+/// limit, and a token bucket counts at most twice its burst.
 ///
-/// A token bucket refills with time, so a commit gives back only what has not been refilled yet. It gives nothing back
-/// if the bucket has refilled everything that was taken up to the reservation.
+/// A token bucket refills with time, so a commit gives back only units that time has not given back yet. If the bucket
+/// has refilled everything that was taken until the reservation was made, a commit gives nothing back.
 ///
 /// # A full memory store
 ///
@@ -149,11 +149,11 @@ impl<S: Store + 'static, C: Clock + 'static> Reservations<S, C> {
 
     /// Reserves `estimate` units for `key`, if they fit all quotas.
     ///
-    /// If a quota refuses, returns its decision and no reservation. Otherwise returns the reservation, and the decision
-    /// of the quota with the smallest share left. If the store has no capacity for the record of the reservation, the
-    /// first quota refuses.
+    /// If a quota refuses, returns its decision and no reservation. If all quotas allow the estimate, returns the
+    /// reservation, and the decision of the quota with the smallest share of its units left. If the store has no
+    /// capacity for the record of the reservation, the returned decision is a refusal by the first quota.
     ///
-    /// If this future is dropped before it returns, the estimate may have been taken. It then stays charged.
+    /// If this future is dropped before it returns, the estimate may have been taken. Such an estimate stays charged.
     ///
     /// # Errors
     /// The store failed, as for [`Limiter::decide`], or `estimate` is 0.
@@ -223,9 +223,9 @@ type Claims = SmallVec<[Claim; 3]>;
 ///
 /// * **Once.** A reservation is settled once, by a commit or by a cancellation. A later settlement returns `None` and
 ///   changes nothing.
-/// * **Drop.** A reservation that is dropped without a settlement is cancelled: at once if the store is in memory,
-///   otherwise by a task of the runtime in which the reservation was made. Without such a runtime, and after a crash,
-///   the estimate stays charged.
+/// * **Drop.** A reservation that is dropped without a settlement is cancelled: at once if the store is in memory, and
+///   by a task of tokio if the store is outside the process. The task runs in the runtime in which the reservation was
+///   made. Without a runtime, and after a crash, the estimate stays charged.
 pub struct Reservation<S: Store + 'static = MemoryStore, C: Clock + 'static = SystemClock> {
     limiter: Arc<Limiter<S, C>>,
     runtime: Option<Handle>,
@@ -240,14 +240,14 @@ impl<S: Store + 'static, C: Clock + 'static> Reservation<S, C> {
     /// If `used` is larger, the difference is counted even if it does not fit, because these units were used already.
     /// [`Reservations`] names two exceptions.
     ///
-    /// Returns `None` if the reservation is gone: it was settled before, its life has ended, or the store does not have its
-    /// record.
+    /// Returns `None` if the reservation is gone: it was settled before, its life has ended, or the store does not have
+    /// its record.
     ///
     /// # Errors
     /// The store failed. The settlement may have been applied. It is safe to call this function again. If no call
     /// succeeds, the estimate stays charged.
     pub async fn commit(&mut self, used: u64) -> Result<Option<Decision>, StoreError> {
-        // Units that may have been used must not be given back.
+        // From now on, a drop of the reservation must not give units back, because they may have been used.
         self.cancels_on_drop = false;
         settle(&self.limiter, &self.claims, used).await
     }
@@ -325,7 +325,7 @@ async fn settle<S: Store, C: Clock>(
     Ok(verdict.allowed.then(|| tightest(&decisions[..decisions.len().saturating_sub(1)])))
 }
 
-/// Returns the decision with the smallest share left.
+/// Returns the decision of the quota with the smallest share of its units left.
 fn tightest(decisions: &[Decision]) -> Decision {
     decisions.iter().copied().min_by(Decision::cmp_share_left).unwrap_or_default()
 }

@@ -9,7 +9,7 @@ pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
 pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A thread that waits for a lock spins this many times. Then it yields the processor, because the thread that has the
-/// lock is perhaps waiting for a processor.
+/// lock may be waiting for a processor.
 #[cfg(not(loom))]
 const SPINS: u32 = 64;
 
@@ -25,8 +25,8 @@ pub(crate) fn relax(_: u32) {
     loom::thread::yield_now();
 }
 
-/// Runs `model` in all orders of its threads that have at most `preemptions` preemptions. The environment variable
-/// PREEMPTIONS_MAX lowers this number for a short run.
+/// Runs `model` in all orders of its threads that have at most `preemptions` preemptions. A preemption switches away
+/// from a thread that could continue. For a short run, the environment variable PREEMPTIONS_MAX lowers the number.
 #[cfg(all(test, loom))]
 pub(crate) fn in_all_orders(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let most =

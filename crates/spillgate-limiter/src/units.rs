@@ -47,8 +47,8 @@ impl std::error::Error for UnitError {}
 
 /// Reads a duration: one or several numbers, each with its unit (`500ms`, `1.5s`, `1m30s`, `1d 12h`).
 ///
-/// The units are ns, us, ms, s, m, h, d and w. A number can have decimals if the result is a whole number of
-/// nanoseconds.
+/// The units are ns, us, ms, s, m, h, d and w. A number can have up to 15 decimals, not counting zeros at the end, if
+/// the duration is a whole number of nanoseconds.
 ///
 /// # Errors
 /// The text is not a duration, or the duration is 2^64 nanoseconds (584 years) or more.
@@ -79,7 +79,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     Ok(Duration::from_nanos(total_ns))
 }
 
-/// Multiplies a number with decimals by `scale`. The result must be a whole number.
+/// Multiplies a number with decimals by `scale`. The error is `Malformed` if the result is not a whole number.
 fn scaled(number: &str, scale: u64) -> Result<u64, UnitError> {
     let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -101,8 +101,8 @@ fn scaled(number: &str, scale: u64) -> Result<u64, UnitError> {
     whole.checked_mul(scale).and_then(|whole| whole.checked_add(fraction)).ok_or(UnitError::TooLarge)
 }
 
-/// Prints a duration exactly: `0s`, `1.5ms`, `59.94s`, `1h30m`, `1d0.5s`. [`parse_duration`] reads the same value
-/// again.
+/// Prints a duration exactly: `0s`, `1.5ms`, `59.94s`, `1h30m`, `1d0.5s`. [`parse_duration`] reads the text as the same
+/// duration.
 ///
 /// ```
 /// use std::time::Duration;

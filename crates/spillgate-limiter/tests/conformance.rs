@@ -1,7 +1,8 @@
 //! Tests that the memory store decides as the kernel does.
 //!
-//! The memory store gets every trace (recorded requests with the kernel's decisions). The memory store and the kernel also get
-//! the same random requests, with several hits and with all algorithms and operations.
+//! One test sends every trace (recorded requests with the kernel's decisions) to the memory store. The other test sends
+//! the same random requests to the memory store and to the kernel. These requests have several hits, all algorithms and
+//! all operations.
 
 use std::time::Duration;
 
@@ -26,8 +27,8 @@ fn the_memory_store_passes_every_trace() {
     }
 }
 
-/// Returns two quotas for each algorithm. The second quota of a pair has another limit. Some of these second quotas also charge
-/// refused requests, or have a penalty. Both quotas can use the same state, as after a reload that changes a limit.
+/// Returns a pair of quotas for each algorithm. The second quota has another limit, and some second quotas also charge
+/// refused requests or have a penalty. A key can get both quotas of a pair, as after a reload that changes a limit.
 fn quotas() -> Vec<Quota> {
     let second = Duration::from_secs(1);
     let builders: [(QuotaBuilder, QuotaBuilder); 7] = [

@@ -1,8 +1,8 @@
 //! Tests of requests while a shared store fails: policies, receipts, resets, and the source of the verdict.
 //!
-//! A policy (`on_store_failure`) says what a limit does while the store fails. With the policy `local`, each node can
-//! admit its share of the limit. A share is the limit divided by the number of nodes. A receipt says which store (shared or
-//! local) a take was charged to, so that a refund goes to the same store.
+//! A policy (`on_store_failure`) says what a limit does while the store fails. With the policy `local`, each server can
+//! admit its share of the limit: the limit divided by the number of servers. In the code, a server is called a node. A
+//! receipt says which store (shared or local) a take was charged to, so that a refund goes to the same store.
 
 use std::time::Duration;
 
@@ -37,8 +37,8 @@ fn take(key: u128, quota: &Quota, cost: u64) -> Hit<'_> {
     Hit::new(key, quota, Op::take(cost), Binding::Enforce)
 }
 
-/// One of four nodes that use a shared store. Each node has a local store, and a link to the shared store. The link can
-/// fail.
+/// One of four servers that use a shared store. Each server has a local store, and a link to the shared store. This
+/// link can fail.
 struct Node(FallbackStore<Shaky>);
 
 impl Node {
@@ -66,7 +66,7 @@ impl Node {
         matches!(self.ask_at(NOW, hits), Err(error) if error.detail() == "Lost")
     }
 
-    /// Returns the units that are left of this node's share.
+    /// Returns the units that are left of this server's share.
     fn left_locally(&self, key: u128, quota: &Quota) -> u64 {
         let share = quota.share(nodes(4));
         self.0.local().hit_now(NOW, &Hit::new(key, &share, Op::Peek, Binding::Enforce)).remaining
@@ -129,8 +129,8 @@ fn a_cost_above_the_capacity_is_refused_by_allow_too() {
         assert_eq!((verdict.allowed, verdict.source, verdict.binding, verdict.retry_after), expected, "{hit:?}");
         let decision = &decisions[0];
         assert_eq!((decision.allowed, decision.limit, decision.receipt), (false, limit, None), "{hit:?}");
-        // This request has a hit on a local limit and the hit from above. The hit from above is refused, so the request
-        // takes nothing from the local limit.
+        // This request has a hit on a limit with the policy `local`, and also the hit that was refused above. So the
+        // request takes nothing from the local limit.
         let (verdict, decisions) = node.ask(&[take(2, &local, 1), hit]);
         assert_eq!((verdict.allowed, verdict.source, verdict.binding), (false, Source::Local, Some(1)), "{hit:?}");
         assert_eq!(
@@ -217,7 +217,7 @@ fn a_refusal_by_deny_charges_no_local_limit() {
     let (verdict, decisions) = node.ask(&[take(1, &local, 1), shadow]);
     assert_eq!((verdict.allowed, decisions[1].allowed), (true, false), "a limit in shadow mode never refuses");
     assert_eq!(node.left_locally(1, &local), 2);
-    // Penalties and forces take effect even if the request is refused, also in the local store.
+    // In the local store too, penalties and forces take effect even if the request is refused.
     let charged = built(Quota::fixed_window(12, SECOND * 60).penalty(SECOND * 300));
     node.ask(&[take(4, &charged, 3)]);
     node.ask(&[take(4, &charged, 1), take(2, &deny, 1), Hit::new(5, &local, Op::Force { cost: 2 }, Binding::Enforce)]);
@@ -396,7 +396,7 @@ fn one_request_can_renew_local_and_shared_leases() {
     assert_eq!((verdict.allowed, verdict.source), (true, Source::Store));
     assert!(decisions.iter().all(|decision| decision.allowed));
     assert_eq!((decisions[1].limit, node.left_in_store(3, &local)), (1, 11));
-    // After the local lease has expired, no part of the request takes effect, neither in the local store nor in the shared store.
+    // After the lease in the local store has expired, the request has no effect in either of the two stores.
     let late = NOW.after(SECOND * 20);
     let (verdict, decisions) =
         node.ask_at(late, &[renew(2, here), take(3, &local, 1)]).expect("the request is decided");

@@ -1,7 +1,9 @@
-//! Tests how much a fleet (nodes that share a store) admits while the nodes lose their links to the store and get them back.
+//! Tests how much a fleet (servers that share a store) admits while the servers lose their links to the store and get
+//! them back.
 //!
 //! The fleet must keep its bounds, a refused request must charge nothing, and each admitted unit must be counted. In
-//! the comments, m is the number of nodes. A share is the part of a limit that one node can admit without the store.
+//! the code, a server is called a node. In the comments, `m` is the number of servers. A share is the part of a limit
+//! that one server can admit without the store.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -20,7 +22,7 @@ const START_NS: u64 = 1_790_000_000_000_000_000;
 const SECOND: Duration = Duration::from_secs(1);
 const LOCAL: u64 = 1 << 63;
 
-/// Some nodes that share a store. Each node has its own link to the store.
+/// Some servers that share a store. Each server has its own link to the store.
 struct Fleet(Vec<FallbackStore<Shaky>>);
 
 impl Fleet {
@@ -35,7 +37,8 @@ impl Fleet {
         Ok((verdict, decisions))
     }
 
-    /// Takes one unit again and again, until a take is refused or `most` takes are admitted. Returns how many takes are admitted.
+    /// Takes one unit again and again, until a take is refused or `most` takes are admitted. Returns the number of
+    /// admitted takes.
     fn drain(&self, node: usize, now: Time, quota: &Quota, most: u32) -> u32 {
         let take = Op::Take { cost: 1, max_wait_ns: u64::MAX };
         let hits = [Hit::new(1, quota, take, Binding::Enforce)];
@@ -59,7 +62,7 @@ fn algorithms() -> [Algorithm; 7] {
     ]
 }
 
-/// Returns f(s), the maximum number of units that `quota` can admit in an interval of `s` ns, including both ends of
+/// Returns `f(s)`, the maximum number of units that `quota` can admit in an interval of `s` ns, including both ends of
 /// the interval.
 fn bound(quota: &Quota, s: u64) -> u128 {
     let (l, w, t) = (u128::from(quota.hard_capacity()), u128::from(quota.window_ns()), u128::from(quota.interval_ns()));
@@ -100,8 +103,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// In any interval of s ns, the fleet admits at most f(s) + m * f'(s) units. f is the bound of the limit, and f' is the bound
-    /// of a share.
+    /// In any interval of `s` ns, the fleet admits at most `f(s) + m * f'(s)` units. Here `f` is the bound of the
+    /// limit, and `f'` is the bound of a share.
     #[test]
     fn nodes_admit_no_more_than_the_limit_and_their_shares(
         algorithm in prop::sample::select(algorithms().to_vec()), limit in 1..=9u64, size in 1..=5u32, steps in steps(),
@@ -127,7 +130,8 @@ proptest! {
         }
     }
 
-    /// Clients hold at most N + m * N' permits at the same time. The limit has N permits, and a share has N' permits.
+    /// Clients hold at most `N + m * N'` permits at the same time. The limit has `N` permits, and a share has `N'`
+    /// permits.
     #[test]
     fn nodes_hold_no_more_permits_than_the_limit_and_their_shares(
         permits in 1..=9u64, size in 1..=5u32, steps in steps(), releases in prop::collection::vec(any::<bool>(), 60),
@@ -150,8 +154,8 @@ proptest! {
             held.retain(|(ends_ns, _)| *ends_ns > now_ns);
             prop_assert!(held.len() as u64 <= most, "{} permits are held, but at most {most} are allowed", held.len());
             if release && !held.is_empty() {
-                // A random node gets the release. Its answer does not matter, because the client no longer uses the
-                // permit.
+                // The server of this step gets the release, even if another server gave the permit. Its answer does not
+                // matter, because the client no longer uses the permit.
                 let (_, receipt) = held.remove(0);
                 drop(fleet.ask(node, now, &hit(Op::Refund { cost: 1, receipt: Some(receipt) })));
             }
@@ -202,8 +206,8 @@ fn each_request_is_decided_as_by_the_kernel_locally_or_in_the_store() {
         store.shared().set(if works { Link::Works } else { Link::Lost });
         let mut hits = random.hits(&quotas, &receipts, |i| u128::from(i) << 64);
         let was_taken_locally = |hit: &Hit<'_>| matches!(hit.op, Op::Refund { receipt: Some(r), .. } | Op::Renew { receipt: r } | Op::Settle { receipt: r, .. } if r.mark & LOCAL > 0);
-        // Resets, and requests with hits for both the shared and a local store, are removed here, because other tests
-        // check them.
+        // Other tests check resets, and requests with hits for both stores. So resets are removed here, and if a
+        // request also has hits for the shared store, its hits for the local store are removed.
         hits.retain(|hit| !matches!(hit.op, Op::Reset));
         let all_local = hits.iter().all(was_taken_locally);
         hits.retain(|hit| all_local || !was_taken_locally(hit));
@@ -338,7 +342,7 @@ fn no_decision_is_lost_while_the_store_comes_and_goes() {
             taker.join().expect("no thread panics");
         }
     });
-    // Each of the two stores has charged as many units as it admitted.
+    // Each of the two stores must have charged exactly the units that it admitted.
     let left = |store: &spillgate::MemoryStore, quota: &Quota| {
         let peek = Hit::new(1, quota, Op::Peek, Binding::Enforce);
         store.hit_now(Time::from_nanos(START_NS), &peek).remaining

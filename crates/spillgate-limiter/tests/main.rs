@@ -1,4 +1,5 @@
-//! The tests of the limiter. They are one program, because each further program would have to be linked too.
+//! The tests of the limiter. All of them are in one program, because linking one program takes less time than linking
+//! several.
 
 mod conformance;
 mod fallback;

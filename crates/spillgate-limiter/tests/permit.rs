@@ -1,6 +1,6 @@
-//! A permit is renewed while it is held, and is released when it is dropped.
+//! Tests that a permit is renewed while it is held, and released when it is dropped.
 //!
-//! Most tests pause the time of tokio, so that a lease of 30 s takes no time.
+//! Most tests pause the time of tokio, so that the end of a lease of 30 s comes at once.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! An estimate is taken first and corrected later, at most once.
+//! Tests that an estimate is taken before the work, and corrected at most once.
 //!
-//! The tests pause the time of tokio, so that a life of ten minutes takes no time. Random reservations are tested in the
-//! crate `spillgate-redis`, in `tests/sources/reservations.rs`.
+//! The tests pause the time of tokio, so that the end of a life of ten minutes comes at once. Random reservations are
+//! tested in the crate `spillgate-redis`, in `tests/sources/reservations.rs`.
 
 use std::sync::Arc;
 use std::thread;

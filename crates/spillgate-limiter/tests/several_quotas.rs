@@ -1,9 +1,9 @@
-//! Tests of several quotas that are used with one key of the memory store.
+//! Tests in which one key of the memory store is used with several quotas.
 //!
 //! A key gets another quota when rules are reloaded, or when the servers of a fleet have different limits. In some
 //! tests, requests are also late (their time is before the newest time of the state), or the table of the store grows.
-//! "Debt" is how much of a token bucket is used, stored as a time. A bug that forgives debt would admit too many
-//! requests.
+//! The debt of a token bucket is how much of it is used, stored as a time. A bug that forgives debt would admit too
+//! many requests.
 
 use std::time::Duration;
 
@@ -25,8 +25,8 @@ fn take(store: &MemoryStore, key: u128, quota: &Quota, cost: u64, now: u64) -> D
     decisions[0]
 }
 
-/// Takes one unit. `path` selects how: as a request of one hit (0), as a request of several hits (1), or in a batch
-/// (2).
+/// Takes one unit. `path` selects the function: a request of one hit (0), a request of several hits (1), or
+/// `hit_batch_now` (2).
 fn take_by(store: &MemoryStore, path: usize, key: u128, quota: &Quota, now: u64) -> bool {
     let other = bucket(1_000_000, SECOND_NS, 1_000_000);
     let hits = [
@@ -43,10 +43,10 @@ fn take_by(store: &MemoryStore, path: usize, key: u128, quota: &Quota, now: u64)
     decisions[0].allowed
 }
 
-/// The test takes units from one key, in turn with a slow and with a fast quota. All takes of the slow quota have the
-/// time `NOW`, and all takes of the fast quota have this time or an earlier one. The two times are so close that all
-/// takes together can admit only one burst, which is 10 units. If each change of the quota forgave a little debt, the
-/// takes would admit more.
+/// The test takes units for one key, in turn with a slow and with a fast quota. All takes with the slow quota have the
+/// time `NOW`. All takes with the fast quota have this time or an earlier one. The two times are so close that all
+/// takes together can admit only one burst, which is 10 units. If each change of the quota forgave a little debt, more
+/// units would be admitted.
 #[test]
 fn late_requests_of_a_faster_quota_forgive_nothing() {
     let (slow, fast) = (bucket(1, 1_000_000, 10), bucket(1000, 1_000_000, 10));
@@ -80,9 +80,9 @@ fn filled() -> MemoryStore {
     store
 }
 
-/// A request uses two states, and it is late for only one of them: key 8 was charged at a newer time, and key 7 was
-/// not. Takes of key 7 with another quota come between these requests. However often its quota changes, key 7 must keep
-/// its bound.
+/// Each request for the keys 7 and 8 is late for key 8, which was charged at a newer time, and not for key 7. Between
+/// these requests, takes for key 7 use another quota. However often the quota of key 7 changes, the key must keep its
+/// bound.
 #[test]
 fn a_request_that_is_late_for_one_of_its_states_forgives_nothing_in_the_other() {
     let (fast, slow) = (bucket(1000, SECOND_NS, 1000), bucket(10, SECOND_NS, 2000));
@@ -96,14 +96,14 @@ fn a_request_that_is_late_for_one_of_its_states_forgives_nothing_in_the_other() 
         admitted += u64::from(verdict.expect("the request is well formed").allowed);
         admitted += u64::from(take(&store, hashed(7), &fast, 980, NOW).allowed) * 980;
     }
-    // All takes of key 7 have the time `NOW`. But after a request for both keys, the store remembers the newer time of
-    // key 8 for key 7 too. So the takes of key 7 are late by at most d = 1 s, and their bound is B + 2d * R.
-    // B = 2000 is the larger burst, and R = 1000 is the larger number of tokens per second.
+    // All takes for key 7 have the time `NOW`. But after a request for both keys, the store remembers the newer time of
+    // key 8 for key 7 too. So the takes for key 7 are late by at most `d` = 1 s, and their bound is `B + 2 * d * R`.
+    // Here `B` = 2000 is the larger burst, and `R` = 1000 is the larger number of tokens per second.
     assert!(admitted <= 2000 + 2 * 1000, "{admitted} units were admitted");
 }
 
-/// A request uses a token bucket and a queue, and it is late for the token bucket. The queue must compute the delay
-/// from the time of the request, not from the newer time of the token bucket.
+/// A request uses a token bucket and a queue, and is late for the token bucket. The queue must compute the delay from
+/// the time of the request, not from the newer time of the token bucket.
 #[test]
 fn a_late_request_has_its_turn_in_a_queue_by_its_own_time() {
     let (slow, fast) = (bucket(1, SECOND_NS, 5), bucket(10, SECOND_NS, 5));
@@ -125,10 +125,11 @@ fn a_late_request_has_its_turn_in_a_queue_by_its_own_time() {
 /// was charged. When the table grows, its entries move to a new table. The newest times must move too.
 #[test]
 fn a_table_that_grows_keeps_the_newest_time() {
-    // The capacity of these token buckets is so large that each request is admitted. If debt were forgiven, too many
-    // tokens would remain.
+    // The capacity of these two token buckets is so large that each request is admitted. If debt were forgiven, too
+    // many tokens would be left at the end.
     let (slow, fast) = (bucket(1, 1_000_000, 1000), bucket(1000, 1_000_000, 1000));
-    // Other keys are in the same buckets of the table. Some of them were charged long before, and some store no time.
+    // Other keys are in the same buckets of the table. Some of these keys were charged long before, and some note no
+    // time.
     let old = bucket(1, 10 * SECOND_NS, 10);
     let window = Quota::fixed_window(10, Duration::from_secs(3600)).build().expect("the quota is valid");
     let (store, mut random, mut admitted, mut keys) = (MemoryStore::new(MemoryOptions::default()), Random(3), 0, 0u32);
@@ -155,8 +156,8 @@ fn a_table_that_grows_keeps_the_newest_time() {
     );
 }
 
-/// Random requests use three quotas for one key. Each request is late by at most d. In an interval of s ns, the store
-/// must admit at most (largest capacity) + (s + 2d) * (largest rate) requests.
+/// Random requests use three quotas for one key. Each request is late by at most `d`. In an interval of `s` ns, the
+/// store must admit at most (largest capacity) + (`s + 2 * d`) * (largest rate) requests.
 #[test]
 fn late_requests_under_several_quotas_keep_the_bound() {
     let mut random = Random(11);
@@ -186,8 +187,8 @@ fn late_requests_under_several_quotas_keep_the_bound() {
     }
 }
 
-/// Threads use two limits for one key of a store. The same happens if one server of a fleet has another limit, or if a
-/// reload lowers a limit and another reload raises it again.
+/// Threads use two limits for one key of a store. The same happens if one server of a fleet has another limit than the
+/// others, or if a reload lowers a limit and another reload raises it again.
 #[test]
 fn threads_of_two_limits_admit_the_larger_one() {
     let (large, small) = (bucket(1000, 3600 * SECOND_NS, 1000), bucket(10, 3600 * SECOND_NS, 10));
@@ -207,9 +208,8 @@ fn threads_of_two_limits_admit_the_larger_one() {
     assert_eq!(admitted, 1000);
 }
 
-/// The state of each of these token buckets fits into one slot of the table. This is true even if the time for one unit
-/// is long and not a whole number of microseconds. The test writes a state with one quota and reads it with another
-/// quota.
+/// The state of each of these token buckets fits a slot of the table, even if the time for one unit is long and not a
+/// whole number of microseconds. The test writes a state with one quota and reads it with another quota.
 #[test]
 fn token_buckets_of_any_limit_are_read_under_any_other() {
     let limits: Vec<u64> = (1..60).chain([70, 100, 101, 997, 3600, 10_007, 86_400, 100_003]).collect();

@@ -1,4 +1,5 @@
-//! A shared store that a test can make fail.
+//! A shared store that a test can make fail. In these tests, a node is a server that uses the shared store, as in
+//! `expected_nodes`.
 
 use std::future::Future;
 use std::num::NonZeroU32;
@@ -11,23 +12,23 @@ use spillgate_limiter::{
     Timing, Verdict,
 };
 
-/// Whether a node's link to the store works, and how it fails.
+/// The state of one server's link to the shared store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Link {
     #[default]
     Works,
     /// The link is down, so no request reaches the store.
     Lost,
-    /// The request reaches the store and is charged. Its answer is lost.
+    /// The request reaches the store and is charged, but the server gets an error in place of the answer.
     AnswerLost,
 }
 
-/// One node's link to a store that several nodes share.
+/// One server's link to a store that several servers share.
 #[derive(Clone, Debug)]
 pub(crate) struct Shaky {
     pub(crate) shared: Arc<MemoryStore>,
     link: Arc<Mutex<Link>>,
-    /// The time of the store's clock. `None` if the store has no clock.
+    /// The time of the store's clock, or `None` if the store has no clock.
     pub(crate) clock: Option<Time>,
 }
 
@@ -36,7 +37,7 @@ impl Shaky {
         Shaky { shared: Arc::new(memory()), link: Arc::default(), clock: None }
     }
 
-    /// Returns the link of another node to the same store.
+    /// Returns the link of another server to the same store.
     pub(crate) fn other_node(&self) -> Shaky {
         Shaky { link: Arc::default(), ..self.clone() }
     }

@@ -1,4 +1,5 @@
-//! Tests of snapshots. A restored store decides as the saved store does. A file that is not a whole snapshot is rejected.
+//! Tests of snapshots: a restored store decides as the saved store does, and a file that is not a whole snapshot is
+//! rejected.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -78,8 +79,8 @@ fn quotas() -> Vec<Quota> {
     let builders: Vec<QuotaBuilder> = vec![
         Quota::token_bucket(5, SECOND),
         Quota::token_bucket(8, odd).burst(3).denied(Denied::Charged),
-        // The time for one unit of this quota is above two seconds. A packed state then stores the limit instead of
-        // this time.
+        // The time for one unit of this quota is longer than two seconds. So its packed state stores the limit instead
+        // of this time.
         Quota::token_bucket(1, Duration::from_nanos(86_400_000_000_007)).burst(2),
         Quota::token_bucket(5, SECOND).penalty(SECOND),
         Quota::fixed_window(5, SECOND),
@@ -141,7 +142,7 @@ fn a_restored_store_decides_as_if_it_had_never_been_saved() {
         for _ in 0..50 {
             allowed += u32::from(traffic.request(&[&original, &restored]).allowed);
         }
-        // The store that was restored last is saved and restored again, into a store with another number of shards.
+        // The newest restored store is saved, and its file is restored into a store with another number of shards.
         let saved = file.save(&restored, at(traffic.now_ns));
         let (store, report) =
             file.restore(keys([1_000, 200_000][round % 2]), at(traffic.now_ns)).expect("the snapshot is valid");
@@ -219,9 +220,9 @@ fn after_a_clock_was_set_back_a_key_is_refused_no_longer_than_its_largest_debt()
     file.save(&store, at(year_ns));
     let (restored, _) = file.restore(MemoryOptions::default(), at(0)).expect("the snapshot is valid");
     assert!(!take(&restored, 1, &bucket, at(0)).allowed);
-    // The debt of a restored state is at most the next power of two above 2 * F + 1 s, in nanoseconds. F = 1 s is the
-    // time to fill the bucket, so the power of two is 2^32. The key is refused until the debt leaves room for one unit
-    // (500 ms).
+    // After the clock was set back, the debt of a restored state is at most the next power of two above `2 * F + 1 s`,
+    // in nanoseconds. `F` = 1 s is the time to fill the bucket, so this power of two is 2^32. The key is refused until
+    // the debt leaves space for one unit (500 ms).
     let most_ns = (1 << 32) - 500_000_000;
     assert!(!take(&restored, 1, &bucket, at(most_ns - 1)).allowed);
     assert!(take(&restored, 1, &bucket, at(most_ns)).allowed);
@@ -291,7 +292,7 @@ fn no_flipped_bit_goes_unnoticed() {
 }
 
 /// Returns a snapshot file with these records and a correct checksum. Its header says that the file has `entries`
-/// entries from narrow slots (three words), and as many entries from wide slots (five words).
+/// entries from narrow slots (three words each), and the same number from wide slots (five words each).
 fn forged(records: &[Vec<u64>], entries: u64) -> Vec<u8> {
     let words = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
     let mut bytes = [&b"spillgate state\n"[..], &words(&[2, START_NS]), &[7; 16], &words(&[entries, entries])].concat();
@@ -319,7 +320,8 @@ fn a_correct_checksum_is_not_enough() {
     let counter = vec![wide, 9, 9, end, 5, 5];
     let log = vec![narrow_in_slab, 10, 0, end, 5, 4, 0, 0, START_NS, 1];
     let all = [window.clone(), counter, log.clone()];
-    // The header says that there are many entries, but the file has only three. No memory is allocated for the missing entries.
+    // The header says that there are many entries, but the file has only three. No memory is allocated for the missing
+    // entries.
     assert!(matches!(restore(&all, u64::MAX), Ok(3)));
     let wrong = [
         vec![9, 9, 0, end, 5],
@@ -403,7 +405,7 @@ fn a_limiter_finds_its_keys_again() {
     assert_eq!(limiter.take_now(&quota, ("login", "user-8"), 1).remaining, 4);
 }
 
-/// Up to 100,000 new keys make the tables grow during the test.
+/// During the test, up to 100,000 new keys make the tables grow.
 #[test]
 fn a_snapshot_under_load_has_each_key_once_as_it_was_at_some_time() {
     const THREADS: u64 = 4;

@@ -1,7 +1,7 @@
 //! The clocks that decisions use.
 //!
-//! Only this folder reads the time of the system for a decision. Every decision can therefore be tested at a chosen
-//! time.
+//! Only the files of this folder read the time of the system for a decision. A test that passes another clock can
+//! therefore choose the time of every decision.
 
 mod manual;
 mod system;
@@ -25,7 +25,7 @@ pub use self::tokio::TokioClock;
 /// | [`TickingClock`] | hot loops: a reading is only a load from memory, and is usually late by up to two ticks |
 /// | [`ManualClock`] | tests |
 ///
-/// With the feature `tokio`, `TokioClock` follows the time of a test that pauses tokio's time.
+/// With the feature `tokio`, there is also `TokioClock`, for tests that pause tokio's time.
 ///
 /// A program that replays a log can decide at the times of the log:
 ///
@@ -49,7 +49,7 @@ pub use self::tokio::TokioClock;
 /// # Ok::<(), spillgate::QuotaError>(())
 /// ```
 pub trait Clock: Send + Sync {
-    /// Returns the time now. The result can be a little earlier than that of the last call, and decisions tolerate
-    /// this.
+    /// Returns the time now. The result can be a little earlier than the result of the call before. Decisions tolerate
+    /// such a small step back.
     fn now(&self) -> Time;
 }

@@ -12,18 +12,19 @@ const SYNC_EVERY_NS: u64 = 10_000_000;
 /// If [`SystemClock`] differs from the wall clock by more than this, it takes the time of the wall clock at once. Such
 /// a change of the time is called a step.
 const STEP_NS: i64 = 1_000_000_000;
-/// [`SystemClock`] corrects a smaller difference slowly, by at most this many parts per million of the elapsed time.
+/// [`SystemClock`] corrects a difference up to [`STEP_NS`] slowly, by at most this many parts per million of the
+/// elapsed time.
 const SLEW_PPM: u64 = 500;
 
-/// Monotonic time, slowly corrected toward wall time.
+/// A clock that advances with monotonic time, and is slowly corrected toward wall time.
 ///
 /// The correction is at most 500 ppm (0.5 ms in each second). A difference of more than a second means that the wall
 /// clock was set, or that the machine was suspended. This clock then takes the time of the wall clock at once. Such a
 /// change is called a step, and [`on_step`](SystemClock::on_step) reports it.
 ///
-/// A step changes what limits admit. After a step forward by the time J, a token bucket with a capacity of B tokens
-/// and one new token per time T admits at most min(B, J/T) tokens too many. After a step backward by J, a key can be
-/// refused for up to J too long.
+/// A step changes what limits admit. Take a token bucket with a capacity of `B` tokens, which gets a new token in each
+/// time `T`. After a step forward by the time `J`, the bucket admits at most `min(B, J/T)` tokens too many. After a
+/// step backward by `J`, a key can be refused for up to `J` too long.
 ///
 /// ```
 /// use spillgate::{Clock, Limiter, MemoryOptions, MemoryStore, SystemClock};
@@ -35,7 +36,7 @@ const SLEW_PPM: u64 = 500;
 /// ```
 #[derive(Debug)]
 pub struct SystemClock {
-    /// The counter of the processor if it is reliable, else the monotonic clock of the system.
+    /// The time counter of the processor if this counter is reliable, or else the monotonic clock of the system.
     counter: quanta::Clock,
     /// The value of the counter at the start.
     origin: u64,
@@ -62,9 +63,9 @@ impl SystemClock {
         }
     }
 
-    /// Calls `report` at each step: each time the clock takes the time of the wall clock at once.
+    /// Calls `report` after each step, that is, each time that this clock takes the time of the wall clock at once.
     ///
-    /// The argument is the step in nanoseconds. It is negative if the wall clock was set back.
+    /// The argument is the step in nanoseconds. A negative step means that the wall clock was set back.
     ///
     /// ```
     /// use spillgate::SystemClock;
@@ -77,7 +78,7 @@ impl SystemClock {
         self
     }
 
-    /// Corrects the offset toward wall time. If several threads call this at once, only one of them
+    /// Corrects the offset toward wall time. If several threads call this function at the same time, only one of them
     /// corrects the offset.
     #[cold]
     fn sync(&self, mono_ns: u64, synced_ns: u64) {
@@ -87,10 +88,10 @@ impl SystemClock {
         let offset = self.offset_ns.load(Ordering::Relaxed);
         let drift = wall_ns() - (offset + i64::try_from(mono_ns).unwrap_or(i64::MAX));
         let step = correction_ns(drift, mono_ns - synced_ns);
-        // `store` replaces the offset. If `fetch_add` added `step` to it instead, a thread that was delayed here could
-        // apply a step that another thread has applied already.
+        // The offset is replaced by `store`. If `fetch_add` added `step` to the offset instead, a thread that was
+        // delayed here could apply a step that another thread has applied already.
         self.offset_ns.store(offset + step, Ordering::Relaxed);
-        // The report comes last, so that the step is made even if the function of the program panics.
+        // The program's function is called last, so that the step is made even if this function panics.
         if step.abs() > STEP_NS {
             (self.on_step)(step);
         }
@@ -115,8 +116,8 @@ impl Clock for SystemClock {
     }
 }
 
-/// Returns the correction toward a wall clock that is `drift` ahead. `elapsed_ns` is the time since the last
-/// correction. All values are in nanoseconds.
+/// Returns the correction in nanoseconds, if the wall clock is `drift` nanoseconds ahead. `elapsed_ns` is the time
+/// since the last correction.
 fn correction_ns(drift: i64, elapsed_ns: u64) -> i64 {
     if drift.abs() > STEP_NS {
         return drift;

@@ -14,14 +14,14 @@ use spillgate_core::Time;
 
 use super::{Clock, SystemClock};
 
-/// A clock whose own thread stores the time of a [`SystemClock`] in each [tick](TickingClock::TICK).
+/// A clock with a thread of its own, which stores the time of a [`SystemClock`] in each [tick](TickingClock::TICK).
 ///
-/// A reading is one load from memory. It is never early, and it is late by the time since the thread last ran: usually
-/// one or two ticks, and more if the thread has to wait for a processor.
+/// To read this clock, a program loads one number from memory. The time that it reads is never early, and is late by
+/// the time since the thread last ran: usually one or two ticks, and more if the thread has to wait for a processor.
 ///
-/// Every bound f(s) of an algorithm holds for the times that this clock shows. Let d be the longest time by which a
-/// reading is late. Then at most f(s + d) units are admitted in any span s of real time. A wait that ends between two
-/// ticks ends at the next tick.
+/// Let `f(s)` be the most units that an algorithm admits in a time `s`. This bound holds for the times that this clock
+/// shows. If the clock is late by at most `d`, at most `f(s + d)` units are admitted in any span `s` of real time. A
+/// wait that would end between two ticks ends at the next tick.
 ///
 /// ```
 /// use spillgate::{Limiter, MemoryOptions, MemoryStore, Quota, TickingClock};
@@ -34,8 +34,8 @@ use super::{Clock, SystemClock};
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// All clones of a clock use the same thread. The thread ends after the last clone is dropped. If a reading of the exact
-/// clock panics, Rust prints the panic, and the thread reads the clock again in the next tick.
+/// All clones of a clock use the same thread. The thread ends after the last clone is dropped. If a reading of the
+/// exact clock panics, Rust prints the panic, and the thread reads the clock again in the next tick.
 #[derive(Clone)]
 pub struct TickingClock(Arc<Shared>);
 
@@ -64,7 +64,8 @@ impl TickingClock {
     /// The operating system starts no more threads.
     pub fn follow(clock: impl Clock + 'static) -> io::Result<TickingClock> {
         let first = clock.now();
-        // `Shared` has the handle of the thread, so the thread starts first. It gets its `Shared` through this channel.
+        // `Shared` has the handle of the thread, so the thread has to start before `Shared` exists. The thread gets its
+        // `Shared` through this channel.
         let (send, receive) = std::sync::mpsc::channel::<Weak<Shared>>();
         let ticker = thread::Builder::new().name("spillgate-clock".into()).spawn(move || {
             if let Ok(shared) = receive.recv() {
@@ -72,7 +73,7 @@ impl TickingClock {
             }
         })?;
         let shared = Arc::new(Shared { now_ns: AtomicU64::new(first.as_nanos()), ticker: ticker.thread().clone() });
-        // The receiver lives until it has received, so this send cannot fail.
+        // The send cannot fail, because the thread keeps the receiver until it has received `Shared`.
         let _ = send.send(Arc::downgrade(&shared));
         Ok(TickingClock(shared))
     }

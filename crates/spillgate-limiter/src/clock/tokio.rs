@@ -7,9 +7,10 @@ use super::{Clock, SystemClock};
 
 /// A clock that advances with tokio's time.
 ///
-/// In a test that pauses tokio's time, limits, sleeps and timeouts then agree: `tokio::time::advance` and automatic
-/// advances move this clock too. Read this clock in the runtime of the test: on other threads, tokio's time is not
-/// paused. While the time is not paused, this clock advances as the monotonic clock of the system does.
+/// In a test that pauses tokio's time, limits with this clock agree with sleeps and timeouts, because
+/// `tokio::time::advance` and automatic advances move this clock too. Read this clock in the runtime of the test,
+/// because tokio's time is not paused on other threads. While the time is not paused, this clock advances as the
+/// monotonic clock of the system does.
 ///
 /// ```
 /// use std::time::Duration;
@@ -40,7 +41,7 @@ impl TokioClock {
         TokioClock::at(SystemClock::start().now())
     }
 
-    /// Starts a clock that shows `time` now, so that a test does not depend on the time of day.
+    /// Starts a clock that shows `time` at the moment of this call, so that a test does not depend on the time of day.
     #[must_use]
     pub fn at(time: Time) -> TokioClock {
         TokioClock { started: time, origin: Instant::now() }

@@ -1,7 +1,7 @@
 //! The names of limits for clients, in header fields and in `violated-policies` (a list in the body of a refusal).
 //!
-//! A client has to distinguish the limits of an answer, but a limit in a rules file needs no name. A limit without a
-//! name is therefore called by its size.
+//! A client has to distinguish the limits of an answer, but a rules file can leave the name of a limit out. Such a
+//! limit is called by its size.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -38,8 +38,9 @@ pub fn label<'a>(policies: &[Policy<'a>], index: usize) -> Cow<'a, str> {
 
 /// Writes the name as a string of a structured field.
 ///
-/// Such a string can have only printable ASCII. All other bytes of the name (in UTF-8) are percent-encoded. The
-/// character `%` is percent-encoded too, so that two different names are never written in the same way.
+/// A structured field can have only printable ASCII characters. So all other bytes of the name (in UTF-8) are
+/// percent-encoded. The character `%` is percent-encoded too, so that two different names are never written in the same
+/// way.
 pub(super) fn push_name(out: &mut impl Write, policies: &[Policy<'_>], index: usize) {
     push(out, "\"");
     match policies[index].name {
@@ -66,7 +67,7 @@ fn push_name_byte(out: &mut impl Write, byte: u8) {
 }
 
 /// Writes a name for a limit that has no name: `20-per-3600s`, `5-per-250ms`, `8-at-once`. If several limits without a
-/// name have the same size, the second is `8-at-once-2`, and so on.
+/// name have the same size, the second one is called `8-at-once-2`, and so on.
 fn push_description(out: &mut impl Write, policies: &[Policy<'_>], index: usize) {
     let (before, quota) = (&policies[..index], policies[index].quota);
     push_size(out, quota);

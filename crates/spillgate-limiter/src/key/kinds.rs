@@ -14,7 +14,7 @@ const DOMAIN: u64 = 4;
 
 impl KeyBuilder {
     /// Adds the domain of a rule. Every key of a rule begins with a domain, and no [`Key`] can add a domain. So a rule
-    /// and a key of the program never share a count.
+    /// never shares a counter with a key that the program makes itself.
     #[doc(hidden)] // Only spillgate-rules calls this function.
     #[inline]
     pub fn domain(&mut self, name: &str) -> &mut KeyBuilder {
@@ -31,8 +31,8 @@ impl KeyBuilder {
 /// | [`IpAddr`], [`Ipv4Addr`], [`Ipv6Addr`] | by the whole address. `::ffff:10.0.0.7` is the same key as `10.0.0.7`. An IPv6 client usually has a whole network, so count clients by [`network_of`](crate::network_of) |
 /// | a tuple of 1 to 6 keys | by its parts and their order. `("ab", "c")` and `("a", "bc")` are different keys |
 ///
-/// A tuple in a tuple is the same key as one long tuple. The first part of a tuple can name a group, so that the same
-/// user is counted separately in each group:
+/// A tuple in a tuple is the same key as one long tuple. The first part of a tuple can name a group. In this example,
+/// the same user is counted separately in the groups `login` and `export`:
 ///
 /// ```
 /// use spillgate::{Limiter, Quota};
@@ -44,7 +44,7 @@ impl KeyBuilder {
 /// assert_eq!(limiter.take_now(&FIVE, ("export", user_id), 1).remaining, 4);
 /// ```
 ///
-/// A type of your own is a key if it adds its parts:
+/// To use a type of your own as a key, implement this trait:
 ///
 /// ```
 /// use spillgate::{Key, KeyBuilder};

@@ -1,7 +1,8 @@
-//! Hashes what a program counts by, such as a user, to a key of 128 bits. The hash uses a secret.
+//! Hashes the value that a program counts by, such as the name of a user, to a key of 128 bits. The hash depends on a
+//! secret.
 //!
-//! A store finds a state by its hash alone. Without a secret, a client could choose a key whose hash equals the hash of
-//! another client's key, and use up that client's limit.
+//! A store compares only the hashes of keys. Without a secret, a client could choose a key whose hash equals the hash
+//! of another client's key, and use up that client's limit.
 
 mod kinds;
 mod network;
@@ -16,10 +17,10 @@ pub use network::network_of;
 
 /// Hashes keys with a secret: SipHash-1-3 with 128 bits of output (Aumasson and Bernstein, 2012).
 ///
-/// A store keeps all 128 bits of a key, or only some of them. Two keys share a state only if they are equal in all
-/// bits that the store keeps. With n live keys and b stored bits, the probability that at least two keys share a state
-/// is below n^2 / 2^(b+1). The memory store keeps at least b = 88 bits. For n = 2 * 10^7 keys, n^2 is 4 * 10^14, and
-/// 2^89 is about 6 * 10^26. The probability is then below one in 10^12.
+/// A store keeps all 128 bits of a key, or only some of them. Two keys share a state only if they are equal in all bits
+/// that the store keeps. If a store keeps `b` bits of each of `n` keys, the probability that at least two keys share a
+/// state is below `n^2 / 2^(b+1)`. The memory store keeps at least 88 bits. For 20 million keys, the probability is
+/// then below one in 10^12.
 ///
 /// ```
 /// use spillgate::KeyHasher;
@@ -34,7 +35,7 @@ pub struct KeyHasher {
 }
 
 impl KeyHasher {
-    /// Makes a hasher with a new random secret, for states that end with the process.
+    /// Makes a hasher with a new random secret, for a store whose states are lost when the process ends.
     ///
     /// # Panics
     /// Panics if the operating system returns no random bytes. A limiter without a secret is not safe.
@@ -45,7 +46,7 @@ impl KeyHasher {
         KeyHasher { secret }
     }
 
-    /// Makes a hasher with the caller's secret, for states that several processes share.
+    /// Makes a hasher with the secret of the caller, for a store that several processes share.
     ///
     /// The secret must be random, and clients must not know it. A client that knows the secret can find keys that share
     /// a state.
@@ -92,8 +93,8 @@ impl KeyBuilder {
         self.tagged(0, bytes)
     }
 
-    /// Adds a part that is neither text nor bytes. `tag` (1 to 255) is the kind of the part. It is hashed in the
-    /// highest byte of the length, which is 0 for text and bytes.
+    /// Adds a part that is neither text nor bytes. `tag` (1 to 255) is the kind of the part. The tag is hashed as the
+    /// highest byte of the length. For text and bytes, this byte is 0.
     #[inline]
     pub(crate) fn tagged(&mut self, tag: u64, bytes: &[u8]) -> &mut KeyBuilder {
         self.0.write_u64(tag << 56 | bytes.len() as u64);

@@ -2,9 +2,9 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Returns the address by which a client is counted. An IPv4 address is returned as it is, and `::ffff:a.b.c.d` as
-/// a.b.c.d. An IPv6 address keeps only its first `ipv6_prefix` bits, because one client usually has a whole network. For
-/// most limits, use 64.
+/// Returns the address by which a client is counted. An IPv4 address is returned as it is. Its IPv6 form, such as
+/// `::ffff:10.0.0.7`, is returned as `10.0.0.7`. An IPv6 address keeps only its first `ipv6_prefix` bits, because one
+/// client usually has a whole network. A prefix of 64 bits is right for most limits.
 ///
 /// ```
 /// use std::net::IpAddr;

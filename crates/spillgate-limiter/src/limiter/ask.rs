@@ -8,10 +8,11 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// Takes `cost` units for `key`, if they fit `quota`. A refused take costs nothing, unless the quota
     /// [says otherwise](crate::QuotaBuilder::denied).
     ///
-    /// A cost of 0 takes nothing and reads what is left. If such a take is refused, the penalty of the quota starts.
+    /// A take of cost 0 takes nothing and reads what is left. Unlike a peek, it starts the penalty of the quota if it
+    /// is refused.
     ///
-    /// If the store has a clock, the time of the decision comes from the store. Otherwise it comes from the limiter's
-    /// clock. The waits in the decision start at that time.
+    /// The time of the decision comes from the store's clock, or from the limiter's clock if the store has no clock.
+    /// The waits in the decision start at that time.
     ///
     /// ```
     /// use spillgate::{Limiter, Quota};

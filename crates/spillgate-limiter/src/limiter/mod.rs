@@ -1,7 +1,7 @@
 //! The limiter: a store, a clock and the secret for keys.
 //!
-//! A limiter decides each request with one call of the store. It reads the clock only if the store has no clock of its
-//! own. `ask.rs` has the functions for one limit and one key.
+//! A limiter decides each request with one call of the store. The limiter reads its clock only if the store has no
+//! clock of its own. `ask.rs` has the functions for one limit and one key.
 
 mod ask;
 
@@ -35,8 +35,8 @@ use crate::{Clock, Key, KeyHasher, MemoryStore, SystemClock};
 /// | many keys, each by itself | | [`take_batch_now`](Limiter::take_batch_now) |
 ///
 /// Two calls for the same key can have different quotas. Both calls use the same count if their quotas have the same
-/// algorithm and the same window. In a queue (`leaky_bucket`), the limit must be the same too. So a premium user can
-/// have a larger quota, and the units that a user has used still count when the plan changes.
+/// algorithm and the same window. For a queue (`leaky_bucket`), the limit must be the same too. So when a user changes
+/// to a plan with a larger quota, the units that the user has used still count.
 ///
 /// Use one limiter in a program, behind an `Arc`, because two limiters with memory stores count separately. The
 /// limiters of several programs count together if they use the same store outside the process, and hash keys with the
@@ -122,7 +122,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// Does what [`decide`](Limiter::decide) does, but without a future. Returns `None` if the store would have to
     /// wait.
     ///
-    /// Use it in code that works with any store, but has to be fast with a store in memory.
+    /// Call this function in code that works with any store, but has to be fast with a store in memory.
     ///
     /// # Errors
     /// The store failed, as for [`decide`](Limiter::decide).
@@ -135,7 +135,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// Does what [`decide`](Limiter::decide) does, for a caller that has read the clock already.
     ///
     /// A store that has a clock ignores `now`. The call waits at most `timeout`. If `timeout` is `None`, the settings
-    /// of the store say how long the call waits at most.
+    /// of the store limit the wait.
     ///
     /// ```
     /// use spillgate::{Binding, Decision, Hit, Limiter, MemoryOptions, MemoryStore, Op, Quota};
@@ -218,13 +218,13 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         &self.store
     }
 
-    /// Returns the clock that decides if the store has no clock of its own.
+    /// Returns the limiter's clock. A store that has a clock of its own does not use the limiter's clock.
     #[must_use]
     pub const fn clock(&self) -> &C {
         &self.clock
     }
 
-    /// Returns the hasher that makes the keys of this limiter. It has the secret.
+    /// Returns the hasher that makes the keys of this limiter. The hasher has the secret.
     #[must_use]
     pub const fn keys(&self) -> &KeyHasher {
         &self.keys

@@ -1,7 +1,7 @@
-//! Decides a batch: many requests, each with one hit.
+//! Decides the argument of [`MemoryStore::hit_batch_now`]: many requests, each with one hit.
 //!
-//! If a store has many keys, a decision spends most of its time waiting for memory. A batch starts to fetch the buckets
-//! of a whole group of hits before it decides the first hit. The waits then overlap.
+//! If a store has many keys, a decision spends most of its time waiting for memory. So this code starts to fetch the
+//! buckets of a whole group of hits before it decides the first of them. The waits then overlap.
 
 use smallvec::SmallVec;
 use spillgate_core::{Decision, Hit, Time};
@@ -11,8 +11,8 @@ use super::store::MemoryStore;
 
 /// The number of requests whose buckets are fetched together.
 ///
-/// A processor fetches about this many cache lines at a time. Also, `arc_swap` lets a thread use this many tables at a
-/// time without counting references.
+/// A processor can fetch about this many cache lines at the same time. `arc_swap` also has a limit of this size: a
+/// thread can use up to eight tables at the same time without counting references to them.
 const GROUP: usize = 8;
 
 impl MemoryStore {

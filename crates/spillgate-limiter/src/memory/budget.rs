@@ -1,11 +1,11 @@
-//! The budget of the store: how many keys and bytes the store has, and how many it can have at most.
+//! The budget of the memory store: its maximum numbers of keys and bytes, and the numbers in use.
 //!
 //! All shards share one budget, because the bounds of [`MemoryOptions`](super::MemoryOptions) apply to the whole store.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// A decision on a known key usually does not write to the budget. Otherwise, all threads would compete for the one
-/// cache line of the budget.
+/// The numbers in use, and their bounds. A decision on a known key usually does not write to the budget, because all
+/// threads would compete for its one cache line.
 #[derive(Debug)]
 pub(super) struct Budget {
     max_keys: usize,
@@ -17,7 +17,7 @@ pub(super) struct Budget {
     heap_bytes: AtomicUsize,
     /// The number of entries that were removed because they had expired.
     expired: AtomicU64,
-    /// Bytes that the program uses elsewhere, as a part of `max_heap_bytes`.
+    /// The bytes that the program uses elsewhere. They count as a part of `max_heap_bytes`.
     reserved_bytes: AtomicUsize,
 }
 

@@ -1,7 +1,7 @@
 //! The functions with which callers of the memory store decide requests.
 //!
-//! A request of one hit, a request of several hits and a batch have separate code, so that the usual request, with one
-//! hit, is fast. This module checks the arguments and calls that code.
+//! There is separate code for a request of one hit, for a request of several hits, and for many requests of one hit
+//! each. So the usual request, with one hit, is fast. This module checks the arguments and calls that code.
 
 use spillgate_core::{Decision, Hit, MAX_HITS, OpKind, Quota, Store, StoreError, Time, Timing, Verdict};
 

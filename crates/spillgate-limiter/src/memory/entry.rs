@@ -4,7 +4,7 @@
 //! A decision needs a [`State`]. The store keeps it packed in a slot, or in the slab (a list of states that do not fit
 //! a slot). This module converts between these forms, and counts in the budget how many keys and bytes the store has.
 //!
-//! A request makes these calls in this order, while it has its locks. An obstacle is the reason why a request must be
+//! A request makes these calls in this order, while it has its locks. An obstacle is the reason why the request must be
 //! tried again:
 //!
 //! ```text
@@ -21,8 +21,8 @@ use super::shards::{Content, Fingerprint, LockedBuckets, Obstacle, Position, Sla
 use super::store::{MemoryStore, ShardRef};
 
 /// The lowest value that the field `first` of a packed token bucket can have. In `first`, the bits from 32 on store the
-/// bound of the debt (used tokens, measured as time), which is never 0. The lower 32 bits store T, the time between two
-/// tokens, or the limit from which a long T is computed.
+/// bound of the debt (used tokens, measured as time), which is never 0. The lower 32 bits store the time between two
+/// tokens, or the limit from which this time is computed if it is long.
 const LEAST_TOKEN_BUCKET: u64 = 1 << 32;
 
 /// Where a request finds the state of a key.
@@ -68,10 +68,10 @@ fn needs_bytes(quota: &Quota, in_slab: bool) -> bool {
 
 impl MemoryStore {
     /// Finds the entry of `key`. If the key is new and `charging` is a quota, claims a slot for the key. `charging` is
-    /// the quota of a hit that can need free keys or bytes in the budget. It is `None` for any other hit.
+    /// the quota of a hit that can need a free key or free bytes in the budget, and `None` for any other hit.
     ///
-    /// If capacity is missing, the function returns an obstacle, or, with `give_up_on.capacity`, an entry that is over
-    /// budget.
+    /// If capacity is missing, this function returns an obstacle. But if `give_up_on.capacity` is true, it returns an
+    /// entry that is over budget.
     #[inline]
     pub(super) fn find_or_claim(
         &self,
@@ -132,14 +132,14 @@ impl MemoryStore {
         self.budget.remove_key();
     }
 
-    /// Returns the time at which a request of this entry is decided. This is `now`, unless the key has no state and the
-    /// request is late.
+    /// Returns the time at which a request of the time `now` is decided. The result is later than `now` only if the key
+    /// has no state and the request is late.
     #[inline]
     pub(super) fn not_before(&self, shard: ShardRef<'_>, entry: &Entry, now: Time) -> Time {
         if entry.position.is_some() && !entry.new { now } else { shard.shards.not_before(shard.index, now) }
     }
 
-    /// Loads the state. The caller must [store](MemoryStore::store_state) the state again before it gives up its locks.
+    /// Loads the state. The caller must [store](MemoryStore::store_state) the state again before it releases its locks.
     #[inline]
     pub(super) fn load_state(
         &self,
@@ -174,8 +174,8 @@ impl MemoryStore {
         if !packed.decide(hit, now, decision) || packed.expires_at == 0 {
             return false;
         }
-        // The condition is true for every packed token bucket, and also for a queue and for a window with a large
-        // count. Only the times of token buckets are needed, and the other times do no harm.
+        // The condition is true for every packed token bucket, but also for queues, and for windows with a large count.
+        // Only the times of token buckets are needed. The times of other states do no harm.
         if packed.first >= LEAST_TOKEN_BUCKET {
             bucket.note_time(now.as_nanos());
         }
@@ -183,10 +183,10 @@ impl MemoryStore {
     }
 
     /// Returns the newest time that is noted beside the slot of this entry. A few neighbouring slots share one noted
-    /// time. It is the newest time at which the state of a token bucket in these slots was charged.
+    /// time. This time is the newest time at which a token bucket in these slots was charged.
     ///
     /// Returns `now` if the noted time is not between `now` and one second later, or if `quota` is not a token bucket.
-    /// The noted time can be later than `now`, because a request that has read the clock later can be decided earlier.
+    /// The noted time can be later than `now`, because a request that has read the clock later can be decided first.
     pub(super) fn newest(&self, locked: &LockedBuckets<'_>, entry: &Entry, quota: &Quota, now: Time) -> Time {
         match entry.position {
             Some(position) if quota.algorithm() == Algorithm::TokenBucket => {

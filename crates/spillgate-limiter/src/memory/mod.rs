@@ -1,8 +1,8 @@
 //! A store in the memory of this process. Its decisions are exact and its memory is bounded. A snapshot file can keep
 //! the states of the store over a restart.
 //!
-//! A program with this store can limit without a server. While a shared store fails, a
-//! [`FallbackStore`](crate::FallbackStore) can decide in this store.
+//! With this store, a program needs no server to limit requests. A [`FallbackStore`](crate::FallbackStore) decides in
+//! this store while a shared store fails.
 //!
 //! # Words
 //!
@@ -19,13 +19,12 @@
 //!
 //! | word | meaning |
 //! |---|---|
-//! | state | how much of a limit one key has used |
 //! | entry | the state of one key in the store: in a slot, or in the slab with its index in a slot |
-//! | shard | a part of the keys; each shard has its own table, which grows, shrinks and is swept separately |
+//! | shard | a part of the keys; each shard has its own table, which grows, shrinks and is swept without the others |
 //! | table | the buckets of one shard; a new table replaces it when the shard grows or shrinks |
-//! | bucket | a few slots and a lock in two cache lines; the rate-limit algorithm is always called token bucket |
+//! | bucket | a few slots and a lock in two cache lines; the two algorithms are always called token bucket and leaky bucket |
 //! | slot | the part of a bucket that can store one entry; it has three words of 8 bytes (narrow) or five words (wide) |
-//! | fingerprint | the bits of a key that a slot stores |
+//! | fingerprint | the bits of a key that a slot stores, so that the key is recognized |
 //! | position | the bucket and the slot of an entry |
 //! | home bucket | the bucket where the search for a key begins |
 //! | chain | the home bucket of a key, and the buckets after it in which the key can be |
@@ -37,20 +36,19 @@
 //! | claim | to write the fingerprint of a new key into a free slot, before the decision |
 //! | sweep | to remove expired entries, a few buckets at a time |
 //! | sweep cursor | the home bucket of a shard that is swept next |
-//! | obstacle | why a request must be tried again: its table is being replaced or is crowded, or the budget is used up |
+//! | obstacle | the reason why a request must be tried again: its table is being replaced or is crowded, or the budget is used up |
 //! | crowded | a table is crowded if no slot near the home bucket of a key is free |
-//! | budget | the maximum numbers of keys and bytes in the store, and how many are in use |
-//! | capacity | the part of the budget that is still free |
+//! | capacity | the keys and bytes of the budget that are still free |
 //!
 //! # Where to read on
 //!
-//! `decide.rs` has the functions that callers use. A request takes one of three paths: `single.rs`, `several.rs` or
-//! `batch.rs`. All three paths use these files:
+//! `decide.rs` has the functions that callers use. A request of one hit is decided in `single.rs`, and a request of
+//! several hits in `several.rs`. `batch.rs` decides many requests of one hit each. These three files use the following:
 //!
 //! * `entry.rs` loads and stores states.
 //! * `retry.rs` removes the obstacles of requests, and it sweeps the shards.
-//! * `over_budget.rs` decides the requests for which the store has too little capacity. `overflow.rs` limits new keys by a
-//!   sketch in this case.
+//! * `over_budget.rs` decides the requests for which the store has too little capacity. With [`OnFull::Sketch`],
+//!   `overflow.rs` then limits new keys by a sketch.
 //!
 //! The hash table is in `shards/`, and the code for snapshot files is in `snapshot/`.
 

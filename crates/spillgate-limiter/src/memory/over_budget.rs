@@ -1,9 +1,9 @@
 //! Decides a request that needs more capacity than the store has.
 //!
 //! The store must neither drop a live state nor exceed its bounds. [`OnFull`] says whether such a request is refused,
-//! decided without being counted, or limited by a sketch. In all cases, a state for which there is no capacity is not
-//! changed, because its hits are decided on a copy. A request for a key that gets no slot, however large the table is,
-//! is decided in the same way.
+//! decided without being counted, or limited by a sketch. In all three cases, a state for which there is no capacity is
+//! not changed, because its hits are decided on a copy. This module also decides requests for a key that gets no slot
+//! in a table of any size.
 
 use std::sync::atomic::Ordering;
 
@@ -18,7 +18,7 @@ use super::store::MemoryStore;
 
 impl MemoryStore {
     /// Decides a request for which the store has too little capacity. `lacks[j]` says what the store lacks for
-    /// `states[j]`. The caller must not store a state for which something is lacking.
+    /// `states[j]`. The caller must not store a state that lacks something.
     ///
     /// `state_of[i]` is the index of the state of `hits[i]`. `newest` is the newest time at which the store has decided
     /// on any of these states, as far as it knows. [`decide_late`] says why this time is needed.
@@ -58,7 +58,8 @@ impl MemoryStore {
                     overflow.decide((now, newest), (hits, &substitutes), (states, state_of), lacks, decisions)
                 }
             };
-            // What the store does not keep can be neither given back nor released.
+            // The store keeps no units for these hits, so their takes get no receipt: nothing can be given back or
+            // released.
             let lacking = |i: &usize| lacks[state_of[*i]] != Lack::Nothing;
             for i in (0..hits.len()).filter(lacking) {
                 let decision = &mut decisions[i];
@@ -90,7 +91,8 @@ impl MemoryStore {
 /// Returns the quota by which a sketch decides the hit, or `None` if the hit is not decided by a sketch.
 fn substitute_of(hit: &Hit<'_>, lack: Lack) -> Option<Quota> {
     let substitute = matches!(lack, Lack::Slot(_)).then(|| substitute(hit.quota)).flatten()?;
-    // Such a take could fit the limit, but it can never fit the substitute.
+    // A take that costs more than the capacity of the substitute can never fit the substitute, although it could fit
+    // the limit.
     let is_too_large = matches!(hit.op, Op::Take { cost, .. } if cost > substitute.hard_capacity() && cost <= hit.quota.hard_capacity());
     (!is_too_large).then_some(substitute)
 }

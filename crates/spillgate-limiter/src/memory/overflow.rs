@@ -1,33 +1,34 @@
 //! Limits new keys while the store is full, by a sketch of their debts.
 //!
-//! The sketch keeps one time for each key: the time at which the debt of the key is paid. A debt is the time that a
-//! bucket needs to refill, so the sketch can only count for buckets and queues. So each limit is decided by a
-//! substitute, which never admits more than the limit itself:
+//! For each key, the sketch keeps the time at which the debt of the key is paid. A debt is the time that a bucket needs
+//! to refill, so this sketch can count only for buckets and queues. Each limit is therefore decided by a substitute,
+//! which never admits more than the limit itself:
 //!
 //! | limit | its substitute |
 //! |---|---|
 //! | token bucket, queue | the same bucket or queue, whose refusals cost nothing and start no penalty |
-//! | window, log or counter: L units in W | a bucket with the burst B = ceil(L/2), and one unit every T = ceil(W/(floor(L/2) + 1)) |
+//! | window, log or counter: `L` units in `W` | a bucket with the burst `B = ceil(L/2)`, and one unit every `T = ceil(W/(floor(L/2) + 1))` |
 //! | concurrency | none: a new key is refused |
 //!
-//! A bucket admits at most B + ceil(W/T) - 1 units in a window that includes its start but not its end. Here this is at
-//! most ceil(L/2) + floor(L/2) + 1 - 1 = L. A bucket with the burst L and the rate L/W would admit nearly 2 * L.
+//! In a window that includes its start but not its end, a bucket admits at most `B + ceil(W/T) - 1` units. For the
+//! substitute, this is at most `ceil(L/2) + floor(L/2) + 1 - 1 = L`. A bucket with the burst `L` and the rate `L/W`
+//! would admit nearly `2 * L`.
 //!
 //! When the store has space again, a key gets a state that counts at least the units that the key has used. The sketch
-//! does not know this number, but bounds it: if the debt is paid at the time p, at most (p - t)/T units were admitted
-//! after the time t. A key that has used nothing, but shares its cells with busy keys, can get a state with a whole
-//! limit of used units.
+//! knows only a bound of this number: if the debt is paid at the time `p`, at most `(p - t)/T` units were admitted
+//! after the time `t`. So a key that has used nothing, but shares its cells with busy keys, can get a state in which
+//! its whole limit is used.
 //!
-//! The cells are divided into parts, by the windows of the limits ([`PARTS`]). Without these parts, one unit of a daily
-//! limit would make its cells useless to limits of a second, for minutes. All quotas that count in one state have the
-//! same window, so they use the same part.
+//! The cells are divided into parts, by the windows of the limits ([`PARTS`]). If all limits shared the same cells, one
+//! unit of a daily limit would make its cells useless for limits of one second, for minutes. All quotas that count in
+//! one state have the same window, so they use the same part.
 //!
-//! A debt is a time, so it has a meaning only for one T. If a request has several limits with different T that count in the
-//! same state, there is no substitute for them. A request that takes a permit of a concurrency limit has no
-//! substitutes either. Such a request can be a reservation, and the sketch could not correct its estimate later.
+//! A debt is a time, so its number of units is known only for one `T`. If several limits of a request count in the same
+//! state, but with different `T`, they have no substitute. A request that takes a permit of a concurrency limit has no
+//! substitutes either: such a request can be a reservation, and the sketch could not correct the estimate later.
 //!
-//! No locks are needed here. A request has the lock of the bucket in which its key would be, so no other request decides
-//! on the same key.
+//! This file needs no locks. A request has the lock of the bucket of the hash table in which its key would be, so no
+//! other request decides on the same key.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -52,20 +53,21 @@ pub(super) enum Lack {
 
 /// The longest window of each part of the cells, in nanoseconds: 10 s, 10 min, 10 h, and any length. So limits of a
 /// second, a minute, an hour and a day are in different parts. Each part has the same memory. More parts would separate
-/// limits better, and would be smaller.
+/// limits better, but each part would be smaller.
 const PARTS: [u64; 4] = [10_000_000_000, 600_000_000_000, 36_000_000_000_000, u64::MAX];
 
 /// The debts of keys that are not in the store.
 pub(super) struct Overflow {
     mixer: Mixer,
     parts: [Debts; PARTS.len()],
-    /// After this time, in nanoseconds since the epoch, no debt matters any more.
+    /// The time, in nanoseconds since the epoch, from which on no debt matters any more.
     matters_until: AtomicU64,
-    /// The newest time at which a unit was admitted, in nanoseconds since the epoch. A late request counts at this time.
+    /// The newest time at which a unit was admitted, in nanoseconds since the epoch. A late request counts at this
+    /// time.
     newest: AtomicU64,
 }
 
-/// Returns the quota by which the sketch limits a new key, or `None` if a sketch cannot do that.
+/// Returns the quota by which the sketch limits a new key, or `None` if a sketch cannot limit it.
 pub(super) fn substitute(quota: &Quota) -> Option<Quota> {
     match quota.algorithm() {
         _ if quota.limit() == 0 => None,
@@ -103,8 +105,8 @@ impl Overflow {
         if newest > now_ns + MAX_LATE_NS { now_ns } else { newest.max(now_ns) }
     }
 
-    /// Returns a state for a key that is not in the store. It has at least the units that the key has used while the store
-    /// was full.
+    /// Returns a state for a key that is not in the store. The state counts at least the units that the key has used
+    /// while the store was full.
     pub(super) fn state(&self, key: Fingerprint, quota: &Quota, now: Time) -> State {
         let now_ns = now.as_nanos();
         if self.matters_until.load(Ordering::Relaxed) <= now_ns {
@@ -120,21 +122,22 @@ impl Overflow {
             Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Concurrency => return State::default(),
             Algorithm::FixedWindow(Anchor::Epoch) => (now_ns - now_ns % window_ns, 0),
             Algorithm::SlidingWindowCounter { segments } => (now_ns - now_ns % quota.interval_ns(), segments.into()),
-            // A log, or a window that begins at the first hit: a unit no longer counts one window after it was
+            // In a log, or in a window that begins at the first hit, a unit counts for at most one window after it was
             // admitted.
             _ => (now_ns.saturating_sub(window_ns), 0),
         };
         let Some(substitute) = substitute(quota) else { return State::default() };
         let units_since = |start: u64| paid_at.saturating_sub(start) / substitute.interval_ns();
-        // Forces have used more than the limit. The state counts more than the limit too, so that a take of cost 0 is
-        // refused.
+        // Forces have used more than the limit. So the state counts one unit more than the limit, so that even a take
+        // of cost 0 is refused.
         if paid_at.saturating_sub(now_ns) > substitute.capacity() * substitute.interval_ns() {
             let mut state = State::default();
             force(&mut state, quota, quota.hard_capacity() + 1, Time::from_nanos(now_ns));
             return state;
         }
         let mut state = State::default();
-        // The oldest segment is filled first. As many units as possible go to later segments, where they count longer.
+        // The segments are filled in order, the oldest first. As many units as possible are kept for the later
+        // segments, where they count longer.
         for segment in (0..=segments).rev() {
             let at = start.saturating_sub(segment * quota.interval_ns());
             let later = if segment == 0 { 0 } else { units_since(at + quota.interval_ns()) };
@@ -144,8 +147,8 @@ impl Overflow {
         state
     }
 
-    /// Decides a request. `lacks[j]` says what the store lacks for `states[j]`. Each hit whose key gets no slot has a
-    /// quota in `substitutes`.
+    /// Decides a request. `lacks[j]` says what the store lacks for `states[j]`. `substitutes[i]` is the quota by which
+    /// the sketch decides `hits[i]`, or `None` if the hit is decided on its state.
     pub(super) fn decide(
         &self,
         (now, newest): (Time, Time),
@@ -182,7 +185,8 @@ impl Overflow {
         }
         for ((decision, hit), substitute) in decisions.iter_mut().zip(hits).zip(substitutes) {
             if substitute.is_some() {
-                // The client sees its own limit. The units cannot be given back.
+                // The client sees its own limit, and not the substitute. The units cannot be given back, so there is no
+                // receipt.
                 *decision = decision.without_receipt();
                 decision.limit = hit.quota.capacity();
                 decision.remaining = decision.remaining.min(decision.limit);
@@ -215,7 +219,7 @@ fn force(state: &mut State, quota: &Quota, units: u64, now: Time) {
     }
 }
 
-/// Removes the substitutes of hits that count in one state, but at different rates.
+/// Removes the substitutes of hits that count in the same state, but at different rates.
 pub(super) fn keep_one_rate(substitutes: &mut [Option<Quota>], state_of: &[usize]) {
     for i in 1..substitutes.len() {
         let rate = |i: usize| substitutes[i].as_ref().map(Quota::interval_ns);

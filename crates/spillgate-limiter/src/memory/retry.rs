@@ -1,7 +1,7 @@
 //! Removes the obstacle of a request before the request is tried again, and decides when a shard is swept.
 //!
 //! A request charges nothing before it has locks and slots for all its states. If it cannot get a lock or a slot, it
-//! gives its locks up, tries to remove the obstacle, and starts again.
+//! releases the locks that it has, tries to remove the obstacle, and starts again.
 
 use spillgate_core::Time;
 
@@ -12,19 +12,19 @@ use super::store::{MemoryStore, ShardRef};
 const SWEEP_STEPS: usize = 8;
 /// The number of home buckets that a sweep checks if the store is full.
 const SWEEP_STEPS_WHEN_FULL: usize = 32;
-/// One new key in 2^2 causes a sweep. A sweep checks 8 home buckets, so 8/4 = 2 home buckets are checked for each new
-/// key, on average. If a shard has n home buckets, about n/2 new keys in this shard cause a check of all of them.
+/// One in 2^2 new keys causes a sweep. A sweep checks 8 home buckets, so 8/4 = 2 home buckets are checked for each new
+/// key, on average. So in a shard with `n` home buckets, about `n/2` new keys cause a check of all home buckets.
 const NEW_KEY_BITS: u32 = 2;
 /// One in 2^6 decisions on known keys causes a sweep.
 const KNOWN_KEY_BITS: u32 = 6;
 
-/// What a request could not get in earlier attempts, and no longer waits for: free keys or bytes in the budget, or a
-/// larger table. If a state still lacks one of these in the next attempt, the state is over budget: no charge on it is
-/// stored.
+/// The things that a request could not get in earlier attempts, and no longer waits for: free keys or bytes in the
+/// budget, or a larger table. If one of them is still missing in the next attempt, the state is over budget: its
+/// charges are not stored.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct GiveUpOn {
-    /// A few buckets were swept for this request, unless another thread was sweeping them. If capacity is still
-    /// missing, the request gives up on it.
+    /// A few buckets were swept for this request, by this thread or by another one. If capacity is still missing, the
+    /// request gives up on it.
     pub(super) capacity: bool,
     /// The request gives up on a larger table, because a larger table would not help. This flag is separate from
     /// `capacity`, because a request that found capacity after a sweep can still need a larger table.
@@ -56,7 +56,7 @@ impl MemoryStore {
         }
     }
 
-    /// Sweeps a few buckets after some of the decisions.
+    /// Sweeps a few buckets after one in 64 decisions on known keys, and after one in four decisions on new keys.
     #[inline]
     pub(super) fn sweep_now_and_then(&self, shard: ShardRef<'_>, key: Fingerprint, new: bool, now: Time) {
         // The mixed bits of time and key serve as a random number.
@@ -69,7 +69,7 @@ impl MemoryStore {
     /// Sweeps one shard with narrow slots and one shard with wide slots.
     ///
     /// If all requests use slots of one width and swept only shards of this width, no request would remove the expired
-    /// entries in slots of the other width. These entries would use a part of the budget forever.
+    /// entries in slots of the other width. Those entries would use a part of the budget forever.
     fn sweep(&self, shard: usize, steps: usize, now: Time) {
         for shards in [&self.narrow, &self.wide] {
             shards.sweep(shard, steps, now.as_nanos(), |content| {
@@ -78,7 +78,8 @@ impl MemoryStore {
         }
     }
 
-    /// Counts in the budget that an expired entry was removed. If the state of the entry is in the slab, frees the state there.
+    /// Counts in the budget that an expired entry was removed. If the state of the entry is in the slab, frees the
+    /// state there.
     fn uncount(&self, shard: ShardRef<'_>, content: Content) {
         self.budget.remove_expired_key();
         if let Content::InSlab { index, .. } = content {

@@ -1,6 +1,6 @@
 //! Decides a request of several hits.
 //!
-//! Such a request is decided on all its states together, because the refusal of one hit changes what the other hits
+//! The states of such a request are decided together, because the refusal of one hit changes what the other hits
 //! charge. Other requests must not see the states of this request between two of its charges. The request therefore
 //! keeps the locks of all its buckets until all its states are stored.
 
@@ -24,8 +24,8 @@ struct UsedState<'s, 'q> {
     /// The quota of the first hit on the state. The quotas of later hits on this state can have another limit, but they
     /// have the same [identity](Quota::identity).
     quota: &'q Quota,
-    /// The quota of the first hit on this state that can need more keys or bytes in the budget. It is `None` if there
-    /// is no such hit.
+    /// The quota of the first hit on this state that can need a new key or more bytes in the budget. It is `None` if
+    /// there is no such hit.
     charging: Option<&'q Quota>,
 }
 
@@ -77,7 +77,7 @@ struct LockedEntries<'t> {
 impl MemoryStore {
     /// Decides a request of any number of hits.
     ///
-    /// The tables are loaded before the first lock is taken, and kept until the last lock is given up. If another
+    /// The tables are loaded before the first lock is taken, and kept until the last lock is released. If another
     /// thread moves a bucket to a new table before the request has locked this bucket, the attempt ends with an
     /// obstacle.
     pub(super) fn decide_all(&self, now: Time, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Verdict {
@@ -143,7 +143,7 @@ impl MemoryStore {
             decide_late(&mut states, &request.state_of, hits, now, newest, decisions)
         };
         // `decide_late` uses one time, `newest`, for all states of the request. So `newest` is noted for each of these
-        // states, even if the last charge of the state itself was earlier.
+        // states, even if a state itself was last charged at an earlier time.
         for ((used, (lock, entry)), state) in used_entries().zip(states) {
             self.store_state(used.shard, &locks[*lock], (used.key, entry), state, (used.quota, newest));
         }
@@ -155,8 +155,8 @@ impl MemoryStore {
 
     /// Locks all buckets that the request needs, and finds or claims an entry for each used state.
     ///
-    /// If a state meets an obstacle, removes the entries that were claimed, and gives up all locks. Then returns the
-    /// index of the state and the obstacle.
+    /// If a state meets an obstacle, removes the entries that were claimed, releases all locks, and returns the index
+    /// of the state and the obstacle.
     fn lock_entries<'t>(
         &self,
         request: &MultiHit<'_, '_, '_>,

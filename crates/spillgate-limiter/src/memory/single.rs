@@ -1,8 +1,8 @@
 //! Decides a request of one hit.
 //!
-//! Most requests have one hit. For them, this code makes no lists: neither of hits, nor of locks, nor of states.
-//! [`try_one`](MemoryStore::try_one) alone decides most takes on known keys. It works directly on the packed state in
-//! the slot.
+//! Most requests have one hit. To be fast, this code makes no lists of hits, locks or states.
+//! [`try_one`](MemoryStore::try_one) alone decides most takes on known keys. This function works directly on the packed
+//! state in the slot.
 
 use std::slice;
 
@@ -13,8 +13,8 @@ use super::retry::GiveUpOn;
 use super::shards::{Fingerprint, LockedBuckets, Obstacle, Table};
 use super::store::{MemoryStore, ShardRef};
 
-/// Returns the quota of the hit if the store may have to keep a new key or a larger state for this hit. Otherwise returns
-/// `None`.
+/// Returns the quota of the hit if the store may have to keep a new key or a larger state for this hit. Returns `None`
+/// for any other hit.
 #[inline]
 pub(super) fn charging<'q>(hit: &Hit<'q>) -> Option<&'q Quota> {
     let counts = match hit.op {
@@ -28,7 +28,7 @@ pub(super) fn charging<'q>(hit: &Hit<'q>) -> Option<&'q Quota> {
     counts.then_some(hit.quota)
 }
 
-/// Returns the answer to an operation that cannot give units back, because a sketch counts them.
+/// Returns the answer to a reset or a refund of units that a sketch counts, because a sketch cannot give units back.
 pub(super) fn cannot_give_back(hit: &Hit<'_>) -> Decision {
     Decision::refuse(hit.quota.capacity(), Reason::Unsupported, Wait::Never)
 }
@@ -37,7 +37,7 @@ impl MemoryStore {
     /// Decides a request of one hit, with the same result as [`decide_all`](MemoryStore::decide_all).
     ///
     /// An attempt can meet an obstacle, for example a table that is being replaced. `remove_obstacle` then removes the
-    /// obstacle, or notes what the request cannot have. After that, the request is tried again.
+    /// obstacle, or notes what the request cannot get. After that, the request is tried again.
     #[inline]
     pub(super) fn decide_one(&self, now: Time, hit: &Hit<'_>, decision: &mut Decision) {
         let (key, shard) = self.locate(hit);
@@ -56,7 +56,7 @@ impl MemoryStore {
 
     /// Makes one attempt. Returns whether the key is new, or the obstacle that stopped the attempt.
     ///
-    /// This function gives up its locks before it returns, so that the caller can sweep.
+    /// This function releases its locks before it returns, because a sweep by the caller locks buckets too.
     #[inline]
     pub(super) fn try_one(
         &self,
@@ -107,8 +107,8 @@ impl MemoryStore {
     }
 
     /// Returns whether `hit` would give back units that the sketch of a full store still counts. The sketch cannot
-    /// forget these units, because other keys may have raised the same cells. So they would be used again in the next
-    /// state of the key.
+    /// forget these units, because other keys may have raised the same cells. So the next state of the key would count
+    /// them again, and the caller would not know it.
     #[inline]
     pub(super) fn is_kept_by_sketch(&self, hit: &Hit<'_>, (key, entry): (Fingerprint, &Entry), now: Time) -> bool {
         let Some(overflow) = &self.overflow else { return false };

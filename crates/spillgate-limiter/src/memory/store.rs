@@ -1,4 +1,4 @@
-//! The memory store itself: its two sets of shards, its budget, and which shard has which key.
+//! The memory store itself: its two sets of shards, its budget, and the choice of the shard for a key.
 //!
 //! The other files of this folder add what the store does: decisions, sweeps and snapshots.
 
@@ -14,8 +14,8 @@ use super::options::{MemoryOptions, OnFull};
 use super::overflow::Overflow;
 use super::shards::{Fingerprint, Shards, Table, Width};
 
-/// One shard is meant for this many keys. Each shard has its own table, so a table that grows copies about this many
-/// entries at most.
+/// The number of shards is chosen so that a full store has about this many keys in a shard, or fewer. Each shard has
+/// its own table. So when a table grows, it copies about this many entries at most.
 const SHARD_KEYS: usize = 128 * 1024;
 /// There are at most 2^12 shards, which is enough for 500 million keys. No machine would be faster with more shards.
 const MAX_SHARD_BITS: u32 = 12;
@@ -55,10 +55,10 @@ pub struct MemoryStore {
     pub(super) narrow: Shards,
     /// The shards for sliding counters of one segment.
     pub(super) wide: Shards,
-    /// Keys and bytes in use, for all shards together.
+    /// The budget of all shards together.
     pub(super) budget: Budget,
     pub(super) on_full: OnFull,
-    /// Limits new keys while the store is full, with [`OnFull::Sketch`].
+    /// The sketch that limits new keys while the store is full. `None` without [`OnFull::Sketch`].
     pub(super) overflow: Option<Box<Overflow>>,
     /// How many requests needed more capacity than the store had.
     pub(super) full_requests: AtomicU64,
@@ -108,9 +108,9 @@ impl MemoryStore {
         self.full_requests.load(Ordering::Relaxed)
     }
 
-    /// Sets how many bytes of [`MemoryOptions::max_heap_bytes`] the program uses elsewhere, for example in
-    /// [sketches](crate::sketch). Fewer bytes are then left for the states that do not fit a slot. A later call
-    /// replaces this number.
+    /// Reserves bytes of [`MemoryOptions::max_heap_bytes`] that the program uses outside the store, for example in
+    /// [sketches](crate::sketch). Fewer bytes are then left for states that do not fit a slot. Each call replaces the
+    /// number of the call before.
     ///
     /// ```
     /// use spillgate::{MemoryOptions, MemoryStore};
@@ -139,7 +139,7 @@ impl MemoryStore {
         self.budget.max_keys()
     }
 
-    /// Returns the number of states that were removed because they had expired. Such a state would decide like an empty
+    /// Returns the number of states that were removed because they had expired. An expired state decides like an empty
     /// state, so no caller notices its removal.
     ///
     /// ```

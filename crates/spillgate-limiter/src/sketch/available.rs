@@ -1,15 +1,17 @@
 //! Whether a sketch fits the memory of the machine.
 //!
 //! A sketch writes all its memory when it is made. If the machine has less memory, the operating system ends the
-//! process at that moment. The earlier allocation does not fail, because Linux promises more memory than it has, and so
-//! do some allocators.
+//! process at that moment. The allocation before it does not fail, because Linux and some allocators promise more
+//! memory than the machine has.
 
 use std::fs;
 use std::hint::black_box;
 
-/// The line `MemAvailable` of this file is the memory that programs can get without swapping. Only Linux has this file.
+/// The line `MemAvailable` of this file says how much memory programs can get without swapping. Only Linux has this
+/// file.
 const MACHINE: &str = "/proc/meminfo";
-/// The memory limit of a container, in version 2 and in version 1 of control groups. Only Linux has these files.
+/// The files with the memory limit of a container, in version 2 and in version 1 of control groups. Only Linux has
+/// these files.
 const CONTAINERS: [&str; 2] = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
 
 /// Returns whether the machine seems to have that much memory now. This function does not keep the memory.

@@ -9,8 +9,9 @@
 //! | in memory | nothing is taken | nothing is taken |
 //! | shared (Redis) | nothing is taken | the sketches keep what they have charged |
 //!
-//! A sketch cannot give units back, and its locks cannot be held while Redis is asked. So with a shared store, a
-//! request that the store refuses is charged by its sketches. This exceeds no bound.
+//! A sketch cannot give units back, and its locks cannot be held while a request waits for Redis. So if a shared store
+//! refuses a request, the sketches have already charged it. A key can therefore get less than its limit, but never
+//! more.
 
 use smallvec::{SmallVec, smallvec};
 use spillgate_core::{Decision, Hit, MAX_HITS, Op, Reason, Store, StoreError, Time, Timing, Verdict};
@@ -54,18 +55,19 @@ impl<'s, 'q> Parts<'s, 'q> {
         parts
     }
 
-    /// Returns the hits for the store. If a sketch has refused the request, a hit that refuses is added, so that the
-    /// store takes nothing either.
+    /// Returns the hits for the store. If a sketch has refused the request, adds a hit that refuses, so that the store
+    /// takes nothing either.
     fn for_store(&self, sketches_allow: bool) -> SmallVec<[Hit<'q>; 4]> {
         let mut hits = self.stored.clone();
         if !sketches_allow {
-            // The key of this hit is in the cluster slot of the first hit, so the request needs no further slot.
+            // In a Redis Cluster, the key of this hit is in the hash slot of the first hit. So the request needs no
+            // further slot.
             hits.push(refusing(self.stored.first().map_or(0, |hit| hit.key ^ 1)));
         }
         hits
     }
 
-    /// Returns whether the store has something to do for a refused request.
+    /// Returns whether the store has something to do for this request even if a sketch refuses it.
     fn needs_store_if_refused(&self) -> bool {
         let is_free = |hit: &Hit<'_>| matches!(hit.op, Op::Take { .. } | Op::Peek) && hit.quota.refusal_is_free();
         !self.stored.iter().all(is_free)
@@ -76,13 +78,13 @@ impl Sketch {
     /// Decides all `hits` of one request. If `sketches[i]` is a sketch, it decides `hits[i]`. The store decides all
     /// other hits. The sketches decide at the time `now`.
     ///
-    /// If the store can answer without waiting ([`Store::try_decide`]), the request is all or nothing, as with one store.
-    /// Otherwise the sketches are charged first. If the store then refuses the request, it takes nothing, but the
-    /// sketches keep what they have charged.
+    /// If the store can answer without waiting ([`Store::try_decide`]), the request is all or nothing, as with one
+    /// store. If the store has to wait, the sketches are charged first. If the store then refuses the request, the
+    /// store takes nothing, but the sketches keep what they have charged.
     ///
-    /// If a sketch refuses the request, a store that has to wait is asked only if the request has an effect although it
-    /// is refused, for example a [force](Op::Force). Otherwise the hits of the store are
-    /// [not asked](Reason::NotAsked).
+    /// If a sketch refuses the request, a store that has to wait usually gets no request: the reason in the decisions
+    /// on its hits is [not asked](Reason::NotAsked). The store gets the request only if it has an effect although it is
+    /// refused, for example because of a [force](Op::Force).
     ///
     /// ```
     /// use spillgate::sketch::Sketch;
@@ -146,8 +148,8 @@ impl Sketch {
     }
 }
 
-/// Decides the hits of the sketches, and those of the store if it does not have to wait. Returns whether the sketches
-/// allow the request, and the verdict of the store. The verdict is `None` if the store has to wait.
+/// Decides the hits of the sketches, and also the hits of the store if the store does not have to wait. Returns whether
+/// the sketches allow the request, and the verdict of the store. The verdict is `None` if the store has to wait.
 fn decide_now<S: Store>(
     parts: &Parts<'_, '_>,
     store: &S,
@@ -164,7 +166,7 @@ fn decide_now<S: Store>(
         false => store.try_decide(timing, &asked, &mut rest[..asked.len()]),
     };
     match &decided {
-        // The sketches allowed the request, and the store refuses it. So they decide again, and take nothing.
+        // The sketches allowed the request, but the store refuses it. So the sketches decide again, and take nothing.
         Some(Ok(stored)) if verdict.allowed && !stored.allowed => {
             let (_, states) = request.decide(false, own);
             request.store(&states);

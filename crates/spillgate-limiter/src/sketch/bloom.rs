@@ -1,11 +1,13 @@
-//! A Bloom filter whose words know their window.
+//! A Bloom filter in which each word stores the number of its window.
 //!
-//! All bits of a key are in one cache line, so that a look-up waits for memory only once (a blocked Bloom filter). The
-//! line has eight words. Each word has 48 bits, and the lowest 16 bits of the number of its window. A word with another
-//! number counts as empty.
+//! All bits of a key are in one cache line, so that a look-up waits for memory only once (a blocked Bloom filter). A
+//! cache line has eight words of 64 bits. Of each word, 48 bits belong to the filter. The other 16 bits store the
+//! lowest 16 bits of a number: the number of the window in which the word was written. If they differ from those of the
+//! current window, the word counts as empty.
 //!
-//! A word that was not written for 2^16 windows is read as if it belonged to the current window. The filter can then
-//! say that it has seen a key that it has not seen. It never forgets a key of the current window.
+//! The 16 bits repeat after 2^16 windows. A word that was not written since then looks as if it belonged to the current
+//! window. So the filter can report a key that was not inserted in the current window, but it never misses a key that
+//! was.
 //!
 //! Source of the blocks: Putze, Sanders and Singler, "Cache-, hash- and space-efficient Bloom filters", 2007.
 
@@ -13,14 +15,14 @@ use super::mixer::Mixed;
 use super::rows::PAGE_BYTES;
 use crate::sync::{AtomicU64, Ordering};
 
-/// The bits that a key sets.
+/// The number of bits that a key sets.
 pub(super) const BITS_PER_KEY: usize = 4;
 const WORDS: usize = 8;
-/// The bits of a word that belong to the filter. The other bits have the number of the window.
+/// The number of bits of a word that belong to the filter. The bits above them store the number of the window.
 const BITS: u32 = 48;
 const BIT_MASK: u64 = (1 << BITS) - 1;
 pub(super) const LINE_BYTES: usize = size_of::<Line>();
-/// The bits of a line that belong to the filter.
+/// The number of bits of a line that belong to the filter.
 pub(super) const LINE_BITS: u32 = BITS * WORDS as u32;
 
 #[derive(Default)]
@@ -38,7 +40,8 @@ impl Filter {
     /// Makes an empty filter in at most `bytes` bytes, but at least one line.
     pub(super) fn with_bytes(bytes: usize) -> Filter {
         let lines: Box<[Line]> = (0..Filter::lines_of(bytes)).map(|_| Line::default()).collect();
-        // The operating system may give memory of zeros without pages, and add a page only when it is written.
+        // Writes to each page once. The operating system can delay giving the process a page of zeros until the first
+        // write to it. Without these writes, the memory of the process would grow later.
         lines.iter().step_by(PAGE_BYTES / LINE_BYTES).for_each(|line| line.0[0].store(0, Ordering::Relaxed));
         Filter(lines)
     }
@@ -51,7 +54,7 @@ impl Filter {
         size_of_val(&*self.0)
     }
 
-    /// Returns the share of keys that the filter seems to have seen in the window, although it has not.
+    /// Returns the share of keys that were not inserted in the window, but for which `contains` returns true.
     pub(super) fn wrong_hits(&self, window: u64) -> f64 {
         let is_here = |word: &u64| *word & !BIT_MASK == tag(window);
         let share = |line: &Line| {
@@ -67,7 +70,7 @@ impl Filter {
         &self.0[key.below(4, self.0.len() as u32)]
     }
 
-    /// Returns the bits of the key, each as the index of its word and a mask.
+    /// Returns the bits of the key. Each bit is given as the index of its word and a mask.
     #[inline]
     fn bits(key: Mixed) -> [(usize, u64); BITS_PER_KEY] {
         let mut number = key.below(5, LINE_BITS.pow(3)) as u32;
@@ -79,7 +82,7 @@ impl Filter {
         })
     }
 
-    /// Returns whether `key` was inserted in the window. It can also return true for a key that was not inserted.
+    /// Returns whether `key` was inserted in the window. Also returns true for a few keys that were not inserted.
     #[inline]
     pub(super) fn contains(&self, key: Mixed, window: u64) -> bool {
         let line = self.line(key);
@@ -89,8 +92,11 @@ impl Filter {
         })
     }
 
-    /// Inserts `key` in the window. A word of another window is emptied only if `is_older` returns true after the word was
-    /// read. Otherwise the word belongs to a newer window.
+    /// Inserts `key` in the window with the number `window`.
+    ///
+    /// If a word has the number of another window, this function calls `is_older`, after it has read the word. True
+    /// means that the other window is older, so the word is emptied before the bit of the key is set. False means that
+    /// the other window can be newer, so the word stays as it is.
     #[inline]
     pub(super) fn insert(&self, key: Mixed, window: u64, is_older: impl Fn() -> bool) {
         let line = self.line(key);

@@ -1,10 +1,10 @@
-//! A Count-Min sketch whose cells know their window.
+//! A Count-Min sketch in which each cell stores the number of its window.
 //!
-//! A cell has the number of its window in its upper half, and a count in its lower half. A cell with the number of
-//! another window counts as 0, so a new window needs no memory to be cleared.
+//! A cell has 64 bits: the number of its window in the upper half, and a count in the lower half. A cell with the
+//! number of another window counts as 0. So no memory has to be cleared when a new window begins.
 //!
-//! Only the lowest 32 bits of the number are stored. A cell that was not written for 2^32 windows is read as if it
-//! belonged to the current window. The estimate is then too high, and never too low.
+//! A cell stores only the lowest 32 bits of the number, which repeat after 2^32 windows. A cell that was not written
+//! since then looks as if it belonged to the current window. This can make an estimate too high, but never too low.
 
 use std::collections::BTreeMap;
 
@@ -35,8 +35,8 @@ impl Counts {
         self.0.width()
     }
 
-    /// Returns the counts that cells have in the window, from low to high. Each count comes with the share of keys that
-    /// have at least this estimate although they were never counted.
+    /// Returns the counts that cells have in the window, from low to high. Each count comes with a share: of all keys
+    /// that were never counted in the window, this share has at least this estimate.
     pub(super) fn shares(&self, window: u64) -> Vec<(u64, f64)> {
         let mut cells = BTreeMap::new();
         for cell in self.0.values().filter(|cell| cell >> 32 == window & MAX_COUNT && cell & MAX_COUNT > 0) {
@@ -53,8 +53,8 @@ impl Counts {
         shares
     }
 
-    /// Returns an estimate of the count of `key` in the window. It is never too low, if the true count is at most
-    /// [`MAX_COUNT`].
+    /// Returns an estimate of the count of `key` in the window. If the true count is at most [`MAX_COUNT`], the
+    /// estimate is never too low.
     #[inline]
     pub(super) fn estimate(&self, key: Mixed, window: u64) -> u64 {
         let counts = self.0.places(key).map(|place| {
@@ -64,13 +64,14 @@ impl Counts {
         counts.into_iter().min().unwrap_or(0)
     }
 
-    /// Sets the count of `key` in the window to at least `count`.
+    /// Raises the count of `key` in the window to at least `count`.
     ///
-    /// The cells of the key never get more than `count` (conservative update). An addition to each cell would also raise
-    /// the cells that are too high already because of other keys.
+    /// A cell below `count` becomes `count`, and a higher cell stays as it is (conservative update). If the units were
+    /// added to each cell instead, a cell that is too high already because of other keys would rise too.
     ///
-    /// A cell of another window is replaced only if `is_older` returns true after the cell was read. Otherwise the cell
-    /// belongs to a newer window, in which this count does not matter.
+    /// If a cell has the number of another window, this function calls `is_older`, after it has read the cell. True
+    /// means that the other window is older, so the cell is replaced. False means that the other window can be newer.
+    /// The cell then stays as it is, because this count no longer matters.
     #[inline]
     pub(super) fn raise(&self, key: Mixed, window: u64, count: u64, is_older: impl Fn() -> bool) {
         let new = in_window(window, count.min(MAX_COUNT));

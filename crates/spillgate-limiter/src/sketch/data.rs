@@ -9,9 +9,10 @@ use super::mixer::Mixer;
 use super::rows::DEPTH;
 use super::{SketchError, has_memory};
 
-/// A set that can only say "perhaps": a key that was inserted is always found, and few other keys are found too.
+/// A set that answers "no" or "perhaps": it finds every key that was inserted, and also a few keys that were not.
 ///
-/// All bits of a key are in one cache line, so a call waits for memory only once. Keys are spread by a random secret.
+/// All bits of a key are in one cache line, so a call waits for memory only once. A random secret chooses the bits of a
+/// key.
 ///
 /// ```
 /// use spillgate::KeyHasher;
@@ -25,9 +26,9 @@ use super::{SketchError, has_memory};
 /// # Ok::<(), spillgate::sketch::SketchError>(())
 /// ```
 ///
-/// Let n be the number of different keys in the filter, and m its number of cache lines, which have 384 bits each. A key
-/// has 4 bits. A line has j keys with the Poisson probability of j for the mean n/m. So a key that was not inserted is
-/// found with the probability
+/// Let `n` be the number of different keys in the filter, and `m` the number of its cache lines. Each line has 384 bits
+/// of the filter, and each key sets 4 of them. The number `j` of keys in a line has a Poisson distribution with the
+/// mean `n/m`. So a key that was not inserted is found with the probability `p`:
 ///
 /// ```text
 /// p = sum over j of  Poisson(j; n/m) * (1 - (1 - 1/384)^(4*j))^4
@@ -51,8 +52,8 @@ impl BloomFilter {
         Ok(BloomFilter { mixer: Mixer::random(), filter: Filter::with_bytes(bytes) })
     }
 
-    /// Makes the smallest filter that finds at most the share `error` of other keys, when `keys` different keys are in it.
-    /// An `error` that is not between 10^-9 and 1 is moved into this range.
+    /// Makes the smallest filter that is good enough for `keys` different keys: of all keys that were not inserted, it
+    /// finds at most the share `error`. An `error` that is not between 10^-9 and 1 is moved into this range.
     ///
     /// # Errors
     /// The filter would need more than 256 GiB, or more memory than the operating system promises the program.
@@ -72,13 +73,14 @@ impl BloomFilter {
         self.filter.insert(self.mixer.mix(key), 0, || true);
     }
 
-    /// Returns whether the filter perhaps has the key. False means that the key was never inserted.
+    /// Returns false if the key was certainly never inserted. True means "perhaps".
     #[must_use]
     pub fn contains(&self, key: u128) -> bool {
         self.filter.contains(self.mixer.mix(key), 0)
     }
 
-    /// Returns the expected share of other keys that are found, when `keys` different keys are in the filter.
+    /// Returns the expected share of wrong answers, when `keys` different keys are in the filter: of all keys that were
+    /// not inserted, this share is found.
     #[must_use]
     pub fn wrong_hits(&self, keys: u64) -> f64 {
         wrong_hits(keys, (self.filter.bytes() / LINE_BYTES) as u64)
@@ -96,7 +98,8 @@ pub(super) fn wrong_hits(keys: u64, lines: u64) -> f64 {
     let mean = keys as f64 / lines as f64;
     let full = |keys: f64| 1.0 - (1.0 - 1.0 / f64::from(LINE_BITS)).powf(BITS_PER_KEY as f64 * keys);
     if mean > 500.0 {
-        // Nearly all lines have nearly this number of keys. The smallest terms of the sum would be too small for a float.
+        // Nearly all lines have about this number of keys. The sum below would begin with a term that can be too small
+        // for a float.
         return full(mean).powi(BITS_PER_KEY as i32);
     }
     let (mut probability, mut sum) = ((-mean).exp(), 0.0);
@@ -107,7 +110,7 @@ pub(super) fn wrong_hits(keys: u64, lines: u64) -> f64 {
     sum
 }
 
-/// Counts for any number of keys: an estimate is never below the true count of its key, if this count is below 2^32.
+/// Counts for any number of keys. The estimate for a key is never below the true count, if this count is below 2^32.
 ///
 /// A key has a cell in each of four rows, and its estimate is the smallest of these cells. Only the cells that are too
 /// low are raised (conservative update). Any number of threads can count, because a thread changes the cells of a key
@@ -125,9 +128,9 @@ pub(super) fn wrong_hits(keys: u64, lines: u64) -> f64 {
 /// # Ok::<(), spillgate::sketch::SketchError>(())
 /// ```
 ///
-/// Let N be the sum of everything that was added, and w the number of cells in a row. An estimate is more than e * N too
-/// high with a probability of at most (1/(e * w))^4, by Markov's inequality for each row. Estimates stop at 2^32 - 1, so a
-/// higher count has an estimate that is too low.
+/// Let `N` be the sum of all units that were added, `w` the number of cells in a row, and `e` any error above 0. The
+/// probability that an estimate is more than `e * N` too high is at most `(1/(e * w))^4`, by Markov's inequality for
+/// each row. Estimates stop at 2^32 - 1, so a higher count has an estimate that is too low.
 ///
 /// Sources: Cormode and Muthukrishnan, 2005. Estan and Varghese, 2002 (conservative update).
 pub struct CountMin {
@@ -148,9 +151,9 @@ impl CountMin {
         Ok(CountMin { mixer: Mixer::random(), locks: Locks::new(), counts: Counts::with_bytes(bytes) })
     }
 
-    /// Makes the smallest sketch whose estimates are more than `error` * N too high with a probability of at most
-    /// `probability`. N is the sum of everything that was added. Both arguments are moved into the range from 10^-6 to 1.
-    /// The sketch has 32 / (error * probability^(1/4)) bytes, which are at most a gigabyte.
+    /// Makes the smallest sketch with this property: the probability that an estimate is more than `error * N` too high
+    /// is at most `probability`. `N` is the sum of all units that were added. Both arguments are moved into the range
+    /// from 10^-6 to 1. The cells have `32 / (error * probability^(1/4))` bytes, which is about a gigabyte at most.
     ///
     /// # Errors
     /// The operating system does not promise the program that much memory.
@@ -171,7 +174,7 @@ impl CountMin {
         count
     }
 
-    /// Returns an estimate of the count of a key. It is never too low while the count is below 2^32.
+    /// Returns an estimate of the count of a key. The estimate is never too low while the count is below 2^32.
     #[must_use]
     pub fn estimate(&self, key: u128) -> u64 {
         self.counts.estimate(self.mixer.mix(key), 0)

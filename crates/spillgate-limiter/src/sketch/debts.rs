@@ -1,12 +1,12 @@
 //! The cells of a GCRA sketch, without locks and without a limit: the times at which the debts of all keys are paid.
 //!
 //! The debt of a key is the time that its bucket needs to refill. Each cell of a key is at least the time at which the
-//! debt of the key is paid. So a cell only rises, with one exception. After a clock was set back, a cell can be later
-//! than the debt of any key allows. Such a cell is lowered to the latest time that a debt can reach. Otherwise, a clock
-//! that was ahead once would make cells useless until it reaches that time again.
+//! debt of the key is paid. So the time in a cell only rises, with one exception. After a clock was set back, this time
+//! can be later than any debt can reach. Such a cell is lowered to the latest time that a debt can reach. If it stayed
+//! as it is, one wrong time that is years ahead would make the cell useless for years.
 //!
-//! A full memory store has such cells for the debts of keys for which it has no space. The locks of the memory store
-//! serialize the requests on one key.
+//! A sketch of buckets adds locks and a limit to these cells. A full memory store uses the cells alone, for keys for
+//! which it has no space. Requests on one key are then serialized by the locks of the memory store.
 
 use spillgate_core::{Quota, Time};
 
@@ -16,13 +16,14 @@ use crate::sync::{AtomicU64, Ordering};
 
 pub(crate) struct Debts {
     pub(super) rows: Rows,
-    /// The greatest debt that a key can have, in nanoseconds, unless the clock was set back.
+    /// No debt is greater than this, in nanoseconds. A cell that shows a greater debt was written before the clock was
+    /// set back.
     greatest_ns: AtomicU64,
 }
 
 /// The time at which the debt of a key is paid, and the cells of the key.
 pub(crate) struct Debt {
-    /// In nanoseconds since the epoch. It is never too early, but other keys can make it too late.
+    /// In nanoseconds since the epoch. This time is never too early, but other keys can make it too late.
     pub(crate) paid_at: u64,
     places: Places,
 }
@@ -43,15 +44,16 @@ impl Debts {
 
     /// Lowers the cells that are too late for any debt, and returns the smallest cell.
     ///
-    /// The greatest debt is read after the cell, because a thread that charges a greater debt writes them in the other
-    /// order.
+    /// The greatest debt is read after the cell, because a thread that charges a greater debt first writes the greatest
+    /// debt, and then the cell.
     #[cold]
     fn lower(&self, places: &Places, now: Time) -> u64 {
         let latest = || now.as_nanos() + self.greatest_ns.load(Ordering::Relaxed);
         places.map(|place| self.rows.lower(place, latest)).into_iter().min().unwrap_or(0)
     }
 
-    /// Sets the time at which a debt under `quota` is paid. The debt of the key never becomes less.
+    /// Raises the cells of the key to `paid_at`, the time at which its debt under `quota` is paid. A later time in a
+    /// cell stays.
     ///
     /// Between the call of [`of`](Debts::of) and this call, no other thread may charge the same key.
     #[inline]

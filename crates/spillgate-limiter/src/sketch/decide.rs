@@ -15,14 +15,15 @@ use super::request::LockedRequest;
 use super::windows::Counted;
 use super::{Cells, Debt, Debts, Sketch, SketchError};
 
-/// What a sketch knows about a key.
+/// What the cells of a key say about it.
 pub(super) enum Known {
     Bucket(Debt),
     Window(Counted),
 }
 
 impl Known {
-    /// Returns the time of the decision, for a request at `now`.
+    /// Returns the time at which a request of the time `now` is decided. If a later window has begun already, this is
+    /// the start of that window.
     #[inline]
     pub(super) fn now(&self, now: Time) -> Time {
         match self {
@@ -43,7 +44,8 @@ impl Known {
 impl Sketch {
     /// Takes `cost` units for `key` at `now`, if they fit `quota`.
     ///
-    /// `key` is a hash with a secret, as [`KeyHasher`](crate::KeyHasher) makes it. [`Sketch`] has an example.
+    /// `key` is a hash that depends on a secret, as [`KeyHasher`](crate::KeyHasher) makes it. The example of [`Sketch`]
+    /// uses a limiter, which makes this hash.
     #[must_use]
     #[inline]
     pub fn take_now(&self, now: Time, quota: &Quota, key: u128, cost: u64) -> Decision {
@@ -129,8 +131,8 @@ impl Sketch {
         Ok(verdict)
     }
 
-    /// Reads the cells of a key and ignores them, so that the processor fetches their memory while it reads the clock and
-    /// takes the lock.
+    /// Reads the cells of a key and ignores them, so that the processor fetches their memory while this thread reads
+    /// the clock and takes the lock.
     #[inline]
     fn fetch(&self, key: Mixed) {
         match &self.cells {
@@ -148,7 +150,7 @@ impl Sketch {
         }
     }
 
-    /// Raises the cells of a key to a state that has more units than before. The caller has the lock of the key.
+    /// Raises the cells of a key to `state`, which has more units than the cells. The caller has the lock of the key.
     #[inline]
     fn raise(&self, key: Mixed, known: &Known, state: Packed, quota: &Quota) {
         match (&self.cells, known) {
@@ -158,10 +160,12 @@ impl Sketch {
         }
     }
 
-    /// Raises the cells of a key to `state`, if it has more units than before. The caller has the lock of the key.
+    /// Raises the cells of a key to `state`, if `state` has more units than the cells. The caller has the lock of the
+    /// key.
     pub(super) fn store(&self, key: Mixed, known: &Known, state: &State, quota: &Quota) {
         let packed = match known {
-            // The bucket of a node's share can have no packed form. Here only its time is needed.
+            // A share (a server's part of a limit) can be a bucket whose state has no packed form. Here only the time
+            // at which its debt is paid is needed.
             Known::Bucket(_) => Packed { expires_at: state.expires_at(quota), ..Packed::default() },
             Known::Window(_) => state.pack(quota).unwrap_or_default(),
         };
@@ -176,12 +180,13 @@ impl Sketch {
 }
 
 impl Store for Sketch {
-    /// Returns whether the sketch supports the operation for `quota`. A sketch supports takes, peeks and forces, for
-    /// quotas with the algorithm of its own quota. Buckets and queues must also have the rate of that quota, and
-    /// windows its length.
+    /// Returns whether the sketch supports the operation for `quota`. A sketch supports takes, peeks and forces.
+    /// `quota` must have the same algorithm as the quota for which the sketch was made. Buckets and queues must also
+    /// have the same rate, and windows the same length.
     #[inline]
     fn supports(&self, quota: &Quota, op: OpKind) -> bool {
-        // A debt of another rate would have to be converted, and a cell cannot become smaller.
+        // A debt of another rate would have to be converted to this rate. The result can be smaller, but the debt in a
+        // cell cannot become smaller.
         let same = quota.algorithm() == self.algorithm && quota.interval_ns() == self.interval_ns;
         same && matches!(op, OpKind::Take | OpKind::Peek | OpKind::Force) && SketchError::check(quota).is_ok()
     }

@@ -1,6 +1,6 @@
 //! Why a quota cannot have a sketch.
 //!
-//! All reasons are checked when the sketch is made, so a limit that cannot work is an error at the start.
+//! All reasons are checked when the sketch is made. So a program learns of a limit that cannot work at its start.
 
 use std::error::Error;
 use std::fmt;
@@ -9,7 +9,8 @@ use spillgate_core::{Algorithm, Anchor, Denied, Quota};
 
 use super::counts::MAX_COUNT;
 
-/// What a quota needs and a sketch does not have, or that there is not enough memory for the sketch.
+/// The reason why a sketch cannot be made: the quota needs something that a sketch does not have, or there is not
+/// enough memory.
 ///
 /// ```
 /// use std::time::Duration;
@@ -35,9 +36,10 @@ pub enum SketchError {
     FirstHit,
     /// A penalty needs to know which key was refused.
     Penalty,
-    /// With charged refusals, keys that share cells would be punished for the refused requests of each other.
+    /// With charged refusals, the refused requests of one key would also use up the limits of other keys that share its
+    /// cells.
     Charged,
-    /// The cells of a window count at most 2^32 - 2 units.
+    /// In a window, a sketch counts at most 2^32 - 2 units for a key.
     TooManyUnits,
     /// The operating system does not give the program that much memory.
     Memory,

@@ -1,11 +1,13 @@
 //! Locks for keys: two requests on one key never use its cells at the same time.
 //!
-//! Without these locks, two threads could both read the cells of a key before one of them writes. Both would then be
-//! admitted, and only one of them would be counted. An atomic operation on the smallest cell is not enough: after a
-//! request, all cells of a key have the same value, so that each of them is the smallest.
+//! Without these locks, two threads could both read the cells of a key before one of them writes. Both requests would
+//! then be admitted, and only one of them would be counted. An atomic operation on the smallest cell is not enough:
+//! after a request, the cells of a key can all have the same value, and two threads could then raise two different
+//! cells.
 //!
-//! There are far fewer locks than keys, and a hash of the key chooses its lock. Keys with different locks can have the
-//! same cells, and write them at the same time. This is safe, because cells only rise.
+//! There are far fewer locks than keys, and a hash of the key chooses its lock. Two keys with different locks can share
+//! cells, and two threads can then write such a cell at the same time. This is safe, because the higher value always
+//! stays.
 
 use super::mixer::Mixed;
 use crate::sync::{AtomicU64, Ordering, relax};
@@ -14,7 +16,8 @@ use crate::sync::{AtomicU64, Ordering, relax};
 /// locks. So a key finds its lock taken because of another key in less than one of 100 cases.
 const LOCKS: u32 = if cfg!(loom) { 2 } else { 1 << 10 };
 
-/// The lane of a mixed key that chooses its lock. The first lanes choose its cells.
+/// A mixed key gives a number for each of eight lanes. The number of this lane chooses the lock, and the numbers of the
+/// lower lanes choose cells.
 const LANE: usize = 7;
 
 /// One lock in its own cache line, so that threads with different locks do not slow each other down.

@@ -1,4 +1,4 @@
-//! Spreads keys over the cells of a sketch, by a secret of the sketch.
+//! Spreads keys over the cells of a sketch. The secret of the sketch decides which cells a key has.
 //!
 //! Clients must not be able to choose keys that share all cells with the key of another client. So each sketch has a
 //! secret of its own. Sketches of windows also spread the same key differently in each window. Two keys that share
@@ -8,12 +8,12 @@ pub(crate) struct Mixer {
     secret: [u64; 3],
 }
 
-/// A key, mixed with the secret. It chooses the cells of the key.
+/// A key, mixed with the secret. These 64 bits choose the cells of the key.
 #[derive(Clone, Copy)]
 pub(crate) struct Mixed(u64);
 
-/// Numbers without a pattern: the first bits of the fractions of e and of pi. The last bit of each number is set, so
-/// that all of them are odd.
+/// The numbers with which [`Mixed::below`] mixes, one pair for every two lanes. Their bits have no pattern, because
+/// they are the first bits of the fractional parts of Euler's number and of pi. All of them are odd.
 const LANES: [(u64, u64); 4] = [
     (0xb7e1_5162_8aed_2a6b, 0x243f_6a88_85a3_08d3),
     (0xbf71_5880_9cf4_f3c7, 0x1319_8a2e_0370_7345),
@@ -34,7 +34,7 @@ impl Mixer {
     /// Panics if the operating system returns no random bytes. A sketch without a secret is not safe.
     pub(crate) fn random() -> Mixer {
         let mut bytes = [7; 24];
-        // Loom repeats a model many times, and the model has to do the same each time.
+        // Loom, a model checker for threads, runs a model many times, and the model has to do the same each time.
         if !cfg!(loom) {
             getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
         }
@@ -55,7 +55,8 @@ impl Mixer {
 }
 
 impl Mixed {
-    /// Returns a number below `range` for each `lane`, from 0 to 7. The numbers of different lanes are independent.
+    /// Returns a number below `range`. Each `lane`, from 0 to 7, gives another number. The numbers of different lanes
+    /// are independent.
     #[inline]
     pub(super) fn below(self, lane: usize, range: u32) -> usize {
         let (xor, times) = LANES[lane / 2];
@@ -80,7 +81,8 @@ mod tests {
                 let mixed = mixer.mix(u128::from(key) << shift);
                 counts[mixer.in_window(mixed, 5).below(lane, RANGE)] += 1;
             }
-            // 1000 keys are expected for each number. A deviation of 250 is 8 sigma.
+            // 1000 keys are expected for each number, with a standard deviation of 32. So a deviation of 250 is
+            // practically impossible by chance.
             assert!(counts.iter().all(|count| (750..1250).contains(count)), "lane {lane}, shift {shift}: {counts:?}");
         }
     }
@@ -92,7 +94,7 @@ mod tests {
         let lanes = |key: u32| [0, 1, 2, 3].map(|lane| mixer.mix(u128::from(key)).below(lane, RANGE));
         let first = lanes(0);
         let same = (1..2_000_000).filter(|key| lanes(*key) == first).count();
-        // 2,000,000 / 16^4 = 30.5 are expected, and sigma is 5.5.
+        // 2,000,000 / 16^4 = 30.5 keys are expected, with a standard deviation of 5.5.
         assert!((3..70).contains(&same), "{same} of 2,000,000 keys share all four numbers");
     }
 }

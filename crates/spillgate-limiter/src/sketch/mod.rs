@@ -1,12 +1,12 @@
 //! Limits for any number of keys, in memory that never grows.
 //!
-//! The memory store keeps a state for each key. An attacker who sends a billion different keys fills that store. A
-//! [`Sketch`] has a fixed number of cells instead, and each key shares its cells with other keys. So a sketch only
-//! estimates how much a key has used, and the estimate is never too low:
+//! The memory store keeps a state for each key, so an attacker can fill it with a billion different keys. A [`Sketch`]
+//! has a fixed number of cells instead, and each key shares its cells with other keys. So a sketch only estimates how
+//! much a key has used, and the estimate is never too low:
 //!
 //! * No key is ever admitted above the bound of its limit. The bounds are those of [`Algorithm`].
-//! * Its errors are wrong refusals only. [`Sketch::wrong_refusals`] says how many there are, and [`Sketch::forecast`] says
-//!   how many there can be in a sketch of some size.
+//! * Its errors are wrong refusals only. [`Sketch::wrong_refusals`] says how many there are, and [`Sketch::forecast`]
+//!   says how many there can be in a sketch of some size.
 //!
 //! ```
 //! use spillgate::sketch::Sketch;
@@ -27,12 +27,13 @@
 //!
 //! | algorithm | what its cells have |
 //! |---|---|
-//! | `token_bucket`, `leaky_bucket` | the time at which all debt of a key is paid (a GCRA sketch) |
+//! | `token_bucket`, `leaky_bucket` | the time at which the debt of a key is paid, that is, at which its bucket is full again or its queue is empty (a GCRA sketch) |
 //! | `fixed_window`, `sliding_window_counter` of one segment | counts of the current window and of the window before it: a [Bloom filter](BloomFilter) and a [Count-Min sketch](CountMin) for each |
 //!
-//! Why the bound holds for every key: while the clock is not set back, a cell only rises. So each cell of a key is at
-//! least what the key has used, and the smallest one is too. The kernel decides on this smallest cell. Requests on one
-//! key are decided one after the other, because each of them holds a lock that the hash of the key chooses.
+//! Why the bound holds for every key: while the clock is not set back, a time in a cell only rises, and so does a count
+//! until its window ends. So each cell of a key is at least as high as this key alone would make it, and the same is
+//! true for the smallest of its cells. The kernel decides on this smallest cell. Requests on one key are decided one
+//! after the other, because each of them holds a lock that the hash of the key chooses.
 //!
 //! A sketch cannot give units back, because other keys may have raised the same cells. So it supports no refund, no
 //! reset, no lease and no penalty.
@@ -89,21 +90,22 @@ pub const MIN_BYTES: usize = 128 << 10;
 /// # }
 /// ```
 ///
-/// A clock that is set back does no lasting harm. B * T is the time in which a bucket refills, and W is the length of a
-/// window:
+/// A clock that is set back does no lasting harm. Let `B` be the burst of a bucket, or the length of a queue plus 1,
+/// and let `T` be the time between two units. Let `W` be the length of a window:
 ///
-/// * In a sketch of buckets or queues, a cell is lowered when a key reads it and its time is later than any debt can
-///   reach. So the times from before the jump refuse a key for less than 2 * (2 * B * T + 1 s).
-/// * A sketch of windows decides a request with an earlier time at the start of the newest window. But if the newest
-///   window begins more than W + 1 s after the time of the request, all keys continue in the window of the request.
-///   Each key can then use up to one limit more.
+/// * In a sketch of buckets or queues, the time in a cell can then be later than any debt can reach. The next request
+///   that reads such a cell lowers it. So the times that were written before the jump refuse a key for less than
+///   `2 * (2 * B * T + 1 s)`.
+/// * In a sketch of windows, the time of a request can then be before the newest window. Such a request is decided at
+///   the start of the newest window. But if this start is more than `W + 1 s` after the time of the request, all keys
+///   continue in the window of the request. Each key can then use up to one limit more.
 pub struct Sketch {
     mixer: Mixer,
     locks: Locks,
     cells: Cells,
     algorithm: Algorithm,
-    /// T of a bucket or a queue, or W of a window, in nanoseconds. The cells have no meaning for a quota with another
-    /// interval.
+    /// The time between two units of a bucket or a queue, or the length of a window, in nanoseconds. The cells have no
+    /// meaning for a quota with another interval.
     interval_ns: u64,
 }
 
@@ -116,11 +118,11 @@ impl Sketch {
     /// Makes an empty sketch for `quota` in at most `bytes` bytes, but at least 128 KiB. The process gets all this
     /// memory at once, and needs no more later.
     ///
-    /// More memory means fewer wrong refusals. [`Sketch::wrong_refusals`] says how many there are.
+    /// The more memory, the fewer wrong refusals. [`Sketch::wrong_refusals`] says how many there are.
     ///
     /// # Errors
-    /// The quota needs what a sketch does not have: leases, a penalty, charged refusals, a log, several segments,
-    /// windows that start at the first hit of a key, or counts above 2^32 - 2. Or the machine does not
+    /// The quota needs something that a sketch does not have: leases, a penalty, charged refusals, a log, several
+    /// segments, windows that start at the first hit of a key, or counts above 2^32 - 2. Or the machine does not
     /// [have](has_memory) that much memory.
     pub fn new(quota: &Quota, bytes: usize) -> Result<Sketch, SketchError> {
         SketchError::check(quota)?;
@@ -141,7 +143,7 @@ impl Sketch {
         Sketch { mixer: Mixer::random(), locks: Locks::new(), cells, algorithm, interval_ns }
     }
 
-    /// Returns the bytes of memory that the sketch uses. They never become more.
+    /// Returns the bytes of memory that the sketch uses. This number never grows.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let cells = match &self.cells {
@@ -151,13 +153,13 @@ impl Sketch {
         size_of::<Sketch>() + Locks::BYTES + cells
     }
 
-    /// Returns the share of new keys (0 to 1) whose take of `cost` units [`take_now`](Sketch::take_now) would refuse at `now`,
-    /// although such keys have used nothing.
+    /// Returns the share of new keys (0 to 1) whose take of `cost` units [`take_now`](Sketch::take_now) would refuse at
+    /// `now`, although new keys have used nothing.
     ///
-    /// This function reads all cells, so call it now and then, and not for each request. In a sketch of buckets, let h
-    /// be the share of cells that are too high for the take. A key is refused if all its four cells are too high, so
-    /// the result is about h^4. A key that has used units of its own is wrongly refused more often. In a queue, a take
-    /// that can wait for its turn is refused less often.
+    /// This function reads all cells, so do not call it for each request. In a sketch of buckets, let `h` be the share
+    /// of cells that are too high for the take. A key is refused if all its four cells are too high, so the result is
+    /// about `h^4`. A key that has used some units is wrongly refused more often than a new key. In a queue, a take
+    /// that can wait for its turn is refused less often than this function returns.
     ///
     /// ```
     /// use spillgate::sketch::Sketch;

@@ -1,7 +1,7 @@
 //! A request of several hits on sketches.
 //!
-//! The hits can be on several sketches, because each limit has a sketch of its own. The locks of all keys are held until
-//! the cells are raised, so other requests see all charges of the request or none.
+//! The hits can be on several sketches, because each limit has a sketch of its own. The locks of all keys are held
+//! until the cells are raised, so other requests see all charges of the request or none.
 
 use smallvec::SmallVec;
 use spillgate_core::{Binding, Decision, Hit, Op, Quota, State, Time, Verdict, decide};
@@ -17,7 +17,7 @@ const CLOSED: Quota = Quota::per_second(0).constant();
 /// A request that has the locks of its keys.
 pub(super) struct LockedRequest<'r, 's, 'q> {
     hits: &'r [Hit<'q>],
-    /// The different keys, each with its sketch and the quota of its first hit.
+    /// The keys of the hits, each key once, with its sketch and the quota of its first hit.
     keys: SmallVec<[(&'s Sketch, Mixed, &'q Quota); 4]>,
     /// For each hit, the index of its key in `keys`.
     key_of: SmallVec<[usize; 4]>,
@@ -47,8 +47,8 @@ impl<'r, 's, 'q> LockedRequest<'r, 's, 'q> {
         LockedRequest { hits, keys, key_of, known, at, _locks: locks }
     }
 
-    /// Decides the hits, and returns the new states of the keys. If `rest_allowed` is false, the request has other hits
-    /// that refuse it, and it takes nothing.
+    /// Decides the hits, and returns the new states of the keys. If `rest_allowed` is false, the store has refused the
+    /// request, so these hits take nothing.
     pub(super) fn decide(&self, rest_allowed: bool, decisions: &mut [Decision]) -> (Verdict, SmallVec<[State; 4]>) {
         let keys = self.keys.iter().zip(&self.known);
         let mut states: SmallVec<[State; 4]> = keys.map(|((_, _, quota), known)| known.state(quota)).collect();
@@ -82,7 +82,8 @@ pub(super) const fn refusing(key: u128) -> Hit<'static> {
     Hit::new(key, &CLOSED, Op::take(1), Binding::Enforce)
 }
 
-/// Takes the locks of all keys, each lock once. All requests take locks in the same order, so that they cannot deadlock.
+/// Takes the locks of all keys, each lock once. All requests take locks in the same order, so that they cannot
+/// deadlock.
 fn lock_all<'s>(keys: &[(&'s Sketch, Mixed, &Quota)]) -> SmallVec<[Held<'s>; 4]> {
     let mut locks: SmallVec<[(*const Sketch, usize, &Sketch); 4]> = keys
         .iter()
@@ -93,8 +94,8 @@ fn lock_all<'s>(keys: &[(&'s Sketch, Mixed, &Quota)]) -> SmallVec<[Held<'s>; 4]>
     locks.into_iter().map(|(_, index, sketch)| sketch.locks.lock(index)).collect()
 }
 
-/// Reads the cells of all keys, all of them for one time, and returns this time. It is later than `now` if a sketch has
-/// begun a later window.
+/// Reads the cells of all keys, as they count at one common time, and returns this time. The time is later than `now`
+/// if one of the sketches has begun a later window already.
 fn load_all(keys: &[(&Sketch, Mixed, &Quota)], mut now: Time) -> (SmallVec<[Known; 4]>, Time) {
     loop {
         let known: SmallVec<[Known; 4]> = keys.iter().map(|(sketch, key, _)| sketch.load(*key, now)).collect();

@@ -1,19 +1,20 @@
 //! The cells of a sketch: a few rows of atomic numbers.
 //!
-//! Each key has one cell in each row, and shares it with other keys. A cell is never below the value of any of its keys.
-//! The smallest cell of a key is therefore the best estimate of the value of the key.
+//! Each key has one cell in each row, and shares it with other keys. A cell is never below the value of any key that
+//! has this cell. The smallest cell of a key is therefore the best estimate of the key's value.
 
 use super::mixer::Mixed;
 use crate::sync::{AtomicU64, Ordering};
 
-/// The number of rows. The share of wrong refusals is the share of high cells to the power of the number of rows. More
-/// rows of the same length would cost time, and more rows in the same memory would be shorter.
+/// The number of rows. A new key is refused wrongly if its cell is too high in every row. So the share of wrong
+/// refusals is the share of high cells to the power of the number of rows. But more rows of the same length would cost
+/// time, and more rows in the same memory would be shorter.
 pub(super) const DEPTH: usize = 4;
 
 /// The smallest page of memory that an operating system gives to a process.
 pub(super) const PAGE_BYTES: usize = 4096;
 
-/// The highest number of cells in a row. A lane of [`Mixed`] cannot choose among more.
+/// The highest number of cells in a row. [`Mixed::below`] cannot choose among more cells.
 const MAX_WIDTH: usize = u32::MAX as usize;
 
 /// Rows of cells, one row after the other.
@@ -27,12 +28,12 @@ pub(super) struct Rows {
 pub(super) type Places = [usize; DEPTH];
 
 impl Rows {
-    /// Makes rows of cells that are 0, in at most `bytes` bytes. All pages of this memory are written now, so that the
-    /// memory of the process does not grow later.
+    /// Makes rows of cells that are 0, in at most `bytes` bytes. The memory of the process does not grow later.
     pub(super) fn with_bytes(bytes: usize) -> Rows {
         let width = Rows::width_of(bytes);
         let cells: Box<[AtomicU64]> = (0..width * DEPTH).map(|_| AtomicU64::new(0)).collect();
-        // The operating system may give memory of zeros without pages, and add a page only when it is written.
+        // Writes to each page once. The operating system can delay giving the process a page of zeros until the first
+        // write to it. Without these writes, the memory of the process would grow later.
         cells.iter().step_by(PAGE_BYTES / size_of::<AtomicU64>()).for_each(|cell| cell.store(0, Ordering::Relaxed));
         Rows { cells, width: width as u32 }
     }
@@ -75,15 +76,15 @@ impl Rows {
     pub(super) fn raise(&self, places: &Places, value: u64) {
         for place in places {
             let cell = &self.cells[*place];
-            // Another thread may raise the cell at the same time, for a key that shares it.
+            // Another thread may raise the cell at the same time, for another key that shares the cell.
             if cell.load(Ordering::Relaxed) < value {
                 cell.fetch_max(value, Ordering::Release);
             }
         }
     }
 
-    /// Lowers a cell to `highest()` if it is higher, and returns its new value. `highest` is called after the cell was
-    /// read.
+    /// Lowers a cell to `highest()` if the cell is higher, and returns the value that the cell has then. `highest` is
+    /// called after the cell was read.
     pub(super) fn lower(&self, place: usize, highest: impl Fn() -> u64) -> u64 {
         let cell = &self.cells[place];
         let mut old = cell.load(Ordering::Acquire);

@@ -11,38 +11,42 @@ use super::{MIN_BYTES, Sketch};
 
 /// A sketch cannot use more bytes: it has at most 2^32 - 1 cells in a row.
 const MAX_BYTES: u64 = 1 << 40;
-/// A sketch of buckets admits a little more than this number of units for each cell of a row and each T, however large
-/// the burst is. [`Sketch::forecast`] defines T.
+/// Let `T` be the time between two units at the full rate. Under the highest load, a sketch of buckets admits a little
+/// more than this number of units in each `T`, for each cell of a row. A larger burst does not change this.
 const ADMITTED: f64 = 2.0;
 
 impl Sketch {
     /// A sketch is large enough for a rate if at most this share of new keys is refused wrongly: 1 in 100,000.
     pub const FEW_WRONG_REFUSALS: f64 = 1e-5;
 
-    /// Computes an upper bound of the wrong refusals of a sketch of `bytes` bytes: the share of new keys (0 to 1) that are
-    /// refused although they have used nothing.
+    /// Computes an upper bound of the wrong refusals of a sketch of `bytes` bytes: the share of new keys (0 to 1) that
+    /// are refused although they have used nothing.
     ///
-    /// Each second, all keys together ask for `rate` units. The bound is for a steady rate, and for keys that each come
-    /// once and take one unit: an attack with new keys. Keys that come more often make some cells higher than this
+    /// All keys together ask for `rate` units in a second. The bound assumes an attack with new keys: the rate is
+    /// steady, and each key comes once and takes one unit. Keys that come more often make some cells higher than the
     /// bound assumes. A rate below 0 counts as 0.
     ///
-    /// The letters: T is the time between two units at the full rate of the limit, B is the burst, w is the number of
-    /// cells in a row, and a = `rate` * T / w is the load.
+    /// The letters: `T` is the time between two units at the full rate of the limit, `B` is the burst, `w` is the
+    /// number of cells in a row, `a = rate * T / w` is the load, and `e` is Euler's number. The debt of a cell is how
+    /// far its time is after the current time.
     ///
-    /// * A sketch of buckets: let c_1 = 1 - e^(-a), and c_k = 1 - e^(-a * c_(k-1)^4). The result is c_B^4, or 1 - 2/a if that is
-    ///   more. For B = 1, this is proved: a cell has a debt only if a key with this cell was admitted within the last T. So
-    ///   at most the share c_1 of the cells is too high. For a larger B, it is measured by the test
-    ///   `buckets_refuse_no_more_new_keys_than_their_forecast_says`. The sketch admits up to about 2.1 units for each cell of
-    ///   a row and each T. Below this load, less than the share c_k of the cells has a debt above (k - 1) * T.
-    /// * A queue: the same with B = 1, because [`take_now`](Sketch::take_now) does not wait for a turn. This is the
-    ///   bound for queues in which no caller waits.
-    /// * A sketch of windows with the limit L and the window W: let p be the share of new keys that the Bloom filter
-    ///   seems to know. Cells count only such keys, so the mean of a cell is n = `rate` * W * p / w units. Such a key
-    ///   has an estimate of 1 plus the smallest of its cells. So it has an estimate of u or more if each of these cells
-    ///   has u - 1 units or more. By Markov's inequality, this has a probability of at most q(u) = p * (n/(u - 1))^4,
-    ///   and q(1) = p. A fixed window refuses at most q(L). A sliding counter refuses only if one of its two windows
-    ///   has at least L, or if one of them has at least half of L and the other one at least 1. So it refuses at most
-    ///   2 * q(L) + 2 * q(L/2) * q(1), where L/2 is rounded up.
+    /// * A sketch of buckets: let `c_1 = 1 - e^(-a)`, and `c_k = 1 - e^(-a * c_(k-1)^4)` for `k` from 2 to `B`. The
+    ///   result is `c_B^4`, or `1 - 2/a` if that is more. For `B = 1`, this bound is proved: a cell has a debt only if
+    ///   a key with this cell was admitted within the last `T`. So at most the share `c_1` of the cells is too high.
+    ///   For a larger `B`, the bound is measured by the test
+    ///   `buckets_refuse_no_more_new_keys_than_their_forecast_says`. The sketch admits up to about 2.1 units in each
+    ///   `T`, for each cell of a row. Below this load, less than the share `c_k` of the cells has a debt above
+    ///   `(k - 1) * T`.
+    /// * A sketch of queues: the same with `B = 1`, because [`take_now`](Sketch::take_now) does not wait for a turn.
+    ///   This bound holds only if no caller waits.
+    /// * A sketch of windows, for `L` units in the window `W`: let `p` be the share of new keys that the Bloom filter
+    ///   finds by mistake. Only these keys are counted in cells, so the mean of a cell is `n = rate * W * p / w` units.
+    ///   The estimate of such a key is 1 plus the smallest of its cells. So the estimate is `u` or more if each of its
+    ///   cells has `u - 1` units or more. By Markov's inequality, the probability of this is at most
+    ///   `q(u) = p * (n/(u - 1))^4`, and `q(1) = p`. A fixed window refuses at most the share `q(L)`. A sliding counter
+    ///   refuses only in two cases: one of its two windows has an estimate of `L` or more, or one has at least half of
+    ///   `L` and the other at least 1. So it refuses at most the share `2 * q(L) + 2 * q(L/2) * q(1)`, where `L/2` is
+    ///   rounded up.
     ///
     /// ```
     /// use spillgate::Quota;
@@ -87,7 +91,7 @@ impl Sketch {
         if quota.limit() == 0 {
             return 0.0;
         }
-        // The exponents of the rate. Each step halves the range.
+        // The rate is a power of 2, and the loop searches for its exponent. Each step halves the range.
         let (mut low, mut high) = (-64.0_f64, 128.0_f64);
         for _ in 0..64 {
             let middle = low.midpoint(high);
@@ -98,8 +102,8 @@ impl Sketch {
     }
 
     /// Returns the number of bytes of the smallest sketch that is large enough for `rate` units in a second: its
-    /// [forecast](Sketch::forecast) is at most [`FEW_WRONG_REFUSALS`](Sketch::FEW_WRONG_REFUSALS). Returns `usize::MAX` if no
-    /// sketch is large enough.
+    /// [forecast](Sketch::forecast) is at most [`FEW_WRONG_REFUSALS`](Sketch::FEW_WRONG_REFUSALS). Returns `usize::MAX`
+    /// if no sketch is large enough.
     ///
     /// ```
     /// use spillgate::Quota;
@@ -133,16 +137,16 @@ impl Sketch {
 /// Returns an upper bound of the share of new keys that buckets with this load refuse.
 pub(super) fn in_buckets(load: f64, burst: u64) -> f64 {
     let mut share = 1.0 - (-load).exp();
-    // After a few units of the burst, the share no longer changes. A smaller burst only makes the bound higher, so the
-    // loop may stop at 64.
+    // The share changes only in the first few steps. A smaller burst only makes the bound higher, so a burst above 64
+    // may count as 64.
     for _ in 1..burst.min(64) {
         share = 1.0 - (-load * share.powi(DEPTH as i32)).exp();
     }
     share.powi(DEPTH as i32).max(1.0 - ADMITTED / load)
 }
 
-/// Returns an upper bound of the probability that a new key has an estimate of at least `units`, if `keys` keys take one
-/// unit in a window. The window has cells of `bytes` bytes.
+/// Returns an upper bound of the probability that a new key has an estimate of at least `units`, if `keys` new keys
+/// take one unit each in a window. `bytes` is the memory for one window.
 fn in_window(bytes: usize, keys: f64, units: u64) -> f64 {
     let filter = bytes / FILTER_PART;
     let seen = wrong_hits(keys as u64, Filter::lines_of(filter) as u64);

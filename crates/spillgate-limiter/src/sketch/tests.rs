@@ -1,5 +1,5 @@
-//! Tests of sketches. loom is a model checker for threads, and works only inside its own models. So a build for loom has
-//! only the module `model`.
+//! Tests of sketches. Loom is a model checker for threads. Its atomics work only inside its own models, so a build for
+//! loom has only the module `model`.
 
 #[cfg(not(loom))]
 mod beside;
@@ -45,7 +45,7 @@ mod common {
         Op::Take { cost, max_wait_ns: u64::MAX }
     }
 
-    /// The exact state of a key. It counts what the sketch admitted.
+    /// The exact state of a key, with all units that the sketch admitted.
     #[derive(Clone, Default)]
     pub(super) struct Exact(State);
 

@@ -1,13 +1,13 @@
 //! Counts of windows, for any number of keys: a Bloom filter and a Count-Min sketch for each of two windows.
 //!
 //! The Bloom filter says whether a key has a unit in the window at all. The Count-Min sketch counts all units of a key
-//! except its first. So a key that comes once uses a few bits of the filter, and no cell of the sketch. The estimate of
-//! a key is 0 if the filter has not seen the key. Otherwise it is 1 plus the count of the sketch. The estimate is never
-//! below the true count.
+//! except the first one. So a key that comes once uses a few bits of the filter, and no cell of the Count-Min sketch.
+//! If the filter does not find a key, the estimate of the key is 0. If the filter finds it, the estimate is 1 plus the
+//! count of the Count-Min sketch. The estimate is never below the true count.
 //!
-//! Windows change with the time of the requests, and no task or thread has to do anything. Each cell is written with
-//! the number of its window. A cell with another number counts as empty. So a new window begins with empty cells, and
-//! the cells of the window before it still count until the window after it begins.
+//! The first request in a new window begins this window, so no background task is needed. There are two sets of cells,
+//! which the windows use in turn. Each cell stores the number of its window, and counts as empty in any other window.
+//! So a new window begins with empty cells, while the previous window still has its cells.
 //!
 //! Sources: Bloom, "Space/time trade-offs in hash coding with allowable errors", 1970. Cormode and Muthukrishnan, "An
 //! improved data stream summary: the count-min sketch and its applications", 2005. Estan and Varghese, "New directions
@@ -22,10 +22,10 @@ use super::counts::Counts;
 use super::mixer::{Mixed, Mixer};
 use crate::sync::{AtomicU64, Ordering};
 
-/// The bytes are divided by this number: the filter gets one part, and the counts get the rest.
+/// The memory of a window has this many equal parts. The filter gets one part, and the counts get the others.
 pub(super) const FILTER_PART: usize = 4;
 
-/// The counts of one window.
+/// The cells of one window: a Bloom filter, and counts for the keys that it finds.
 struct Generation {
     seen: Filter,
     counts: Counts,
@@ -46,8 +46,8 @@ impl Generation {
         if self.seen.contains(key, window) { 1 + count } else { 0 }
     }
 
-    /// Returns the possible estimates of the units of a new key, from low to high. Each estimate comes with the share
-    /// of new keys that have at least this estimate.
+    /// Returns the estimates that new keys can have, from low to high. Each estimate comes with the share of new keys
+    /// that have at least this estimate.
     fn shares(&self, window: u64) -> Vec<(u64, f64)> {
         let seen = self.seen.wrong_hits(window);
         let counted = self.counts.shares(window).into_iter().map(|(count, share)| (1 + count, seen * share));
@@ -64,17 +64,17 @@ impl Generation {
 
 /// The counts of the current window and of the window before it.
 pub(super) struct Windows {
-    /// The window with the number n uses the generation n mod 2.
+    /// The window with the number `n` uses the generation `n` mod 2.
     generations: [Generation; 2],
     /// The number of the newest window in which a request was decided. This number is written before any cell of its
-    /// window. It falls only if the clock was set back by more than a window.
+    /// window. The number falls only if the clock was set back by more than a window.
     newest: AtomicU64,
     window_ns: u64,
     /// Whether units of the previous window count (`sliding_window_counter`).
     slides: bool,
 }
 
-/// The counts of a key in the current window, in the form of a state.
+/// The counts of a key in the window of a decision, in the form of a state.
 pub(super) struct Counted {
     /// The time of the decision. It is later than the time of the request if a later window has begun.
     pub(super) now: Time,
@@ -96,7 +96,8 @@ impl Windows {
         self.generations.iter().map(|generation| generation.seen.bytes() + generation.counts.bytes()).sum()
     }
 
-    /// Returns the share of new keys that seem to have more than `free` units at `now`, although they have used nothing.
+    /// Returns the share of new keys that seem to have more than `free` units at `now`, although they have used
+    /// nothing.
     pub(super) fn wrong_refusals(&self, now: Time, free: u64) -> f64 {
         let (window, elapsed_ns) = (now.as_nanos() / self.window_ns, now.as_nanos() % self.window_ns);
         let current = self.generation(window).shares(window);
@@ -127,23 +128,24 @@ impl Windows {
 
     /// Returns the counts of `key` at `now`. The caller has the lock of the key.
     ///
-    /// If a later window has begun, a request with an earlier time is decided at the start of this window. The cells of
-    /// its own window may already count the units of the later window. But if this start is later than `now` by more
-    /// than a window plus [`MAX_LATE_NS`], the clock was set back. The window of `now` then becomes the newest window
-    /// again.
+    /// A request can be late, so that another request has begun a later window already. The late request is then
+    /// decided at the start of the newest window, because the cells of its own window may already have units of a newer
+    /// one. But if this start is later than `now` by more than a window plus [`MAX_LATE_NS`], the clock was set back.
+    /// The window of `now` then becomes the newest window again.
     #[inline]
     pub(super) fn load(&self, mixer: &Mixer, key: Mixed, now: Time) -> Counted {
         loop {
             let window = self.window_at(now);
             let counted = self.count(mixer, key, now, window);
-            // If a later window began meanwhile, its units may have replaced units of the previous window.
+            // If the next window began meanwhile, its units may have replaced those of the previous window, because
+            // both have the same cells. Then the counts are read again.
             if self.newest.load(Ordering::Acquire) == window {
                 return counted;
             }
         }
     }
 
-    /// Returns the window in which a request at `now` is decided. It becomes the newest window.
+    /// Returns the window in which a request at `now` is decided, and makes it the newest window.
     #[inline]
     fn window_at(&self, now: Time) -> u64 {
         let (window, newest) = (now.as_nanos() / self.window_ns, self.newest.load(Ordering::Acquire));
@@ -152,7 +154,7 @@ impl Windows {
         } else if newest * self.window_ns <= now.as_nanos() + self.window_ns + MAX_LATE_NS {
             return newest;
         } else {
-            // If another thread has changed the number, the caller tries again.
+            // If another thread has changed `newest`, the caller tries again.
             let _ = self.newest.compare_exchange(newest, window, Ordering::AcqRel, Ordering::Acquire);
         }
         window
@@ -176,12 +178,13 @@ impl Windows {
         Counted { now: now.max(Time::from_nanos(start)), state, window }
     }
 
-    /// Sets the units of `key` to at least `units`, in the window in which it was `counted`. The caller has had the
-    /// lock of the key since then.
+    /// Raises the units of `key` to at least `units`, in the window for which `counted` was read. The caller has had
+    /// the lock of the key since then.
     #[inline]
     pub(super) fn raise(&self, mixer: &Mixer, key: Mixed, counted: &Counted, units: u64) {
-        // Two windows later, the same cells have the units of a newer window, and the units of this window no longer
-        // count. Neither do they count if the clock was set back in the meantime.
+        // If the newest window is this window or the next one, a cell with another number is older. Two windows later,
+        // the same cells can have units of a newer window, and the units of this window no longer count. They do not
+        // count either if the clock was set back in the meantime.
         let newest = || self.newest.load(Ordering::Acquire);
         let is_older = || (counted.window..counted.window + 2).contains(&newest());
         let key = mixer.in_window(key, counted.window);

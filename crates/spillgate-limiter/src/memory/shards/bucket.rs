@@ -1,7 +1,7 @@
 //! A bucket: a few slots and their lock, in two neighbouring cache lines.
 //!
-//! The lock, the fingerprints of the keys and the states share these cache lines for two reasons: a decision waits for
-//! memory only once, and two threads slow each other down only if they need the same bucket.
+//! The lock, the fingerprints of the keys and the states share these cache lines for two reasons. A decision waits for
+//! memory only once. And two threads slow each other down only if they need the same bucket.
 //!
 //! ```text
 //! words 0 to 14    five narrow or three wide slots
@@ -11,8 +11,8 @@
 //!                  bits 0 to 19   the overflow count
 //! ```
 //!
-//! The time in word 15 is needed for late requests. A late request has an earlier time than a request that was decided
-//! before it. [`decide_late`](spillgate_core::decide_late) says more.
+//! The time in word 15 is needed for late requests, whose time is earlier than the time of a request that was decided
+//! before. [`decide_late`](spillgate_core::decide_late) says more.
 
 use spillgate_core::{MAX_LATE_NS, Packed};
 
@@ -28,19 +28,19 @@ const META: usize = WORDS - 1;
 const LOCKED: u64 = 1 << 63;
 /// This bit says that the entries of the bucket are in a newer table. No thread can lock this bucket again.
 const MOVED: u64 = 1 << 62;
-/// The number of bits of the overflow count (how many entries passed this bucket because it was full). The count can
-/// reach a million, and a chain (the buckets of one search) has far fewer entries.
+/// The number of bits of the overflow count (how many entries passed this bucket because it was full). 20 bits can
+/// count a million entries, and a chain (the buckets of one search) has far fewer.
 const OVERFLOW_BITS: u32 = 20;
 const OVERFLOWS: u64 = (1 << OVERFLOW_BITS) - 1;
 /// The mask for the newest time, in nanoseconds, at which a token bucket in these slots was charged. Only the low bits
 /// of this time are stored.
 ///
 /// These bits repeat every 2^42 ns, which is 4398 s or 73 minutes. An old time can therefore look as if it were up to a
-/// second after the time of a request. This happens to about one request in 4000 (one second in 4398 s). It matters
-/// only if the request has another T (the time between two tokens) than the charge before it. A part of the debt (used
-/// tokens, measured as time) is then not converted to the new T. This part is at most one second.
+/// second after the time of a request. This happens to about one request in 4000 (one second in 4398 s). The mistake
+/// matters only if the request has another time between two tokens than the charge before. A part of the debt (used
+/// tokens, measured as time) is then not converted to the new rate. This part is at most one second.
 const NEWEST: u64 = (1 << 42) - 1;
-/// A shift by this many bits moves the newest time to the top of a word.
+/// A shift by this many bits moves the 42 bits of the newest time to the top of a word.
 const TOP_SHIFT: u32 = NEWEST.leading_zeros();
 
 /// The slots of a bucket, and the word with its lock.
@@ -84,13 +84,13 @@ impl Bucket {
         self.words[META].store(self.get(META) & !LOCKED, Ordering::Release);
     }
 
-    /// Gives the lock up for good, after the entries were copied to a newer table.
+    /// Ends the use of this bucket, after its entries were copied to a newer table. No thread can lock it again.
     pub(super) fn unlock_as_moved(&self) {
         self.words[META].store(MOVED, Ordering::Release);
     }
 
-    /// Returns the overflow count: how many entries have their home bucket here or earlier, and their slot in a later
-    /// bucket.
+    /// Returns the overflow count: the number of entries whose home bucket is this bucket or an earlier one, and whose
+    /// slot is in a later bucket.
     #[inline]
     pub(super) fn overflows(&self) -> u64 {
         self.get(META) & OVERFLOWS
@@ -101,14 +101,14 @@ impl Bucket {
         self.set(META, self.get(META) + 1);
     }
 
-    /// Counts that an entry in a later bucket was removed, after [`count_overflow`](Bucket::count_overflow) had counted
-    /// it here.
+    /// Counts that an entry in a later bucket was removed. [`count_overflow`](Bucket::count_overflow) had counted this
+    /// entry here.
     pub(super) fn uncount_overflow(&self) {
         debug_assert!(self.overflows() > 0, "the entry was counted");
         self.set(META, self.get(META) - 1);
     }
 
-    /// Notes that a token bucket was charged at `now_ns`, unless a charge up to a second later is noted already.
+    /// Notes that a token bucket was charged at `now_ns`, unless the noted time is up to a second later already.
     #[inline]
     pub(crate) fn note_time(&self, now_ns: u64) {
         let meta = self.get(META);
@@ -133,8 +133,8 @@ impl Bucket {
         (self.get(META) >> OVERFLOW_BITS).wrapping_sub(now_ns) & NEWEST
     }
 
-    /// Returns the slot of `key`. All slots are compared without a branch, because a processor cannot predict which
-    /// slot matches.
+    /// Returns the slot of `key`. The code compares all slots without a branch, because a processor cannot predict
+    /// which slot matches.
     #[inline]
     pub(super) fn find(&self, width: Width, key: Fingerprint) -> Option<usize> {
         let found = match width {
@@ -244,7 +244,8 @@ impl Bucket {
             self.set(free * width.words() + word, from.get(slot * width.words() + word));
         }
         let (meta, other) = (self.get(META), from.get(META));
-        // The request at `now_ns` can be up to a second late. So the noted times can be up to a second after `now_ns`.
+        // The request at `now_ns` can be late by up to a second. So the noted times can be up to a second after
+        // `now_ns`, and an age is counted from this later time.
         let age = |meta: u64| (now_ns + MAX_LATE_NS).wrapping_sub(meta >> OVERFLOW_BITS) & NEWEST;
         if age(other) < age(meta) {
             let newest = NEWEST << OVERFLOW_BITS;

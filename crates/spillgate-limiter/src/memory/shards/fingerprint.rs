@@ -7,8 +7,9 @@ use super::slot::Width;
 
 /// The 128 bits that identify an entry; a narrow slot stores 88 of them.
 ///
-/// Two keys share one entry only if all stored bits agree. With n live keys and 88 stored bits, the probability that
-/// any two keys share an entry is below n^2 / 2^89. For n = 20 million keys, this is less than one in 10^12.
+/// Two keys share one entry only if all stored bits agree. With `n` keys in the store and 88 stored bits, the
+/// probability that any two of them share an entry is below `n^2 / 2^89`. For 20 million keys, this is less than one in
+/// 10^12.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fingerprint {
     /// Never 0, because 0 marks a free slot. The top bits choose the shard and the home bucket.
@@ -26,14 +27,14 @@ impl Fingerprint {
     #[inline]
     pub(crate) fn of(state_key: u128, width: Width) -> Fingerprint {
         let low = state_key as u64;
-        // Most keys are hashes already. If a caller numbers its keys instead, the keys differ only in a few bits. The
-        // mixing below spreads these differences. No difference is lost, because both factors are odd: a multiplication
-        // by an odd factor modulo 2^64 can be undone. The first factor is 2^64 divided by the golden ratio, and the
-        // second is a factor of SplitMix64.
+        // Most keys are hashes already. If a caller numbers its keys instead, they differ only in a few bits. The two
+        // multiplications below spread these differences. No difference is lost, because both factors are odd: a
+        // multiplication by an odd factor modulo 2^64 can be undone. The first factor is 2^64 divided by the golden
+        // ratio, and the second is a factor of SplitMix64.
         let high = (state_key >> 64) as u64 ^ low.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let high = (high ^ (high >> 32)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        // A narrow slot does not store the low bits, so they are set to 0. Two keys whose stored bits agree are one
-        // key.
+        // A narrow slot does not store the lowest 40 bits, so they are set to 0 here. Two keys whose other bits agree
+        // are then one key.
         let low = if width == Width::Narrow {
             low >> (64 - Fingerprint::LOW_BITS) << (64 - Fingerprint::LOW_BITS)
         } else {
@@ -58,7 +59,7 @@ impl Fingerprint {
 
     /// Returns the index of the home bucket in a table with this many home buckets.
     ///
-    /// A key with a higher rank never has a lower home bucket. This is true in every table of the shard.
+    /// In every table of the shard, a key with a higher rank never has a lower home bucket.
     #[inline]
     pub(crate) fn home_bucket(self, bits: u32, home_buckets: usize) -> usize {
         home_bucket_of_rank(self.rank(bits), home_buckets)

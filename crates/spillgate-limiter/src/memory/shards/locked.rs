@@ -4,8 +4,8 @@
 //! An entry can be in any bucket of the chain that begins at its home bucket. A thread locks the chain bucket by
 //! bucket, in ascending order. All threads use this order, so no two requests can wait for each other.
 //!
-//! A search keeps the locks of all buckets that it has read. Otherwise two requests could claim a slot for the same new
-//! key, in two buckets of its chain. A lock is one bit of its bucket, so a lock needs no additional cache line.
+//! A search keeps the locks of all buckets that it has read. If it released them, two requests could claim two slots
+//! for the same new key. A lock is one bit of its bucket, so a lock needs no additional cache line.
 
 use super::bucket::{Bucket, Moved};
 use super::fingerprint::Fingerprint;
@@ -23,7 +23,7 @@ pub(crate) enum Obstacle {
     Moved,
     /// The table has no free slot near the home bucket of the key.
     Crowded,
-    /// The budget of the store is used up. Expired entries can have a part of it, so a sweep can help.
+    /// The budget of the store is used up. Expired entries may still count in the budget, so a sweep can help.
     Full,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Position {
     pub(crate) slot: usize,
 }
 
-/// Neighbouring buckets of a table whose locks this thread has. The locks are given up on drop.
+/// Neighbouring buckets of a table whose locks this thread has. The locks are released on drop.
 #[derive(Debug)]
 pub(crate) struct LockedBuckets<'t> {
     table: &'t Table,
@@ -61,8 +61,8 @@ impl Drop for LockedBuckets<'_> {
 }
 
 impl<'t> LockedBuckets<'t> {
-    /// Prepares to lock a chain that begins at the index `bucket`. No bucket is locked yet. Each bucket is locked when
-    /// it is needed.
+    /// Prepares to lock a chain that begins at the index `bucket`. Each bucket of the chain is locked later, when it is
+    /// needed.
     #[inline]
     pub(crate) fn starting_at(table: &'t Table, bucket: usize) -> LockedBuckets<'t> {
         LockedBuckets { table, from: bucket, to: bucket }
@@ -89,8 +89,8 @@ impl<'t> LockedBuckets<'t> {
     #[inline]
     pub(crate) fn find(&mut self, key: Fingerprint) -> Result<Option<Position>, Moved> {
         let bucket = self.table.home_bucket(key);
-        // Both cache lines of the bucket are fetched at the same time. Otherwise the thread could wait for memory
-        // twice, for the lock and then for the slots.
+        // Both cache lines of the bucket are fetched at the same time. Without this line, the thread could wait for
+        // memory twice: for the lock, and then for the slots.
         std::hint::black_box(self.table.bucket(bucket).touch());
         let here = self.extend_to(bucket)?;
         match here.find(self.table.width, key) {

@@ -1,17 +1,17 @@
 //! A concurrent hash table that is split into shards (parts of the keys). It grows, shrinks and removes expired entries
 //! in small steps.
 //!
-//! One large table would stop every request while it grows. The table of one shard is copied in a short time, and only
-//! requests for keys of this shard wait. The code in this folder knows nothing about quotas or decisions.
+//! While one large table grows, every request would have to wait. The table of one shard is copied in a short time, and
+//! only requests for the keys of this shard wait. The code in this folder knows nothing about quotas or decisions.
 //!
 //! A table is replaced in these steps:
 //!
 //! 1. A thread gets the lock of the sweep cursor (the index of the bucket that is swept next). No other thread can then
 //!    replace this table.
 //! 2. The thread locks one bucket at a time, copies its live entries to the new table, and marks the bucket as moved.
-//! 3. A request that meets a moved bucket gives its locks up and waits for the lock of the sweep cursor.
-//! 4. The thread stores the pointer to the new table and gives the lock up. The waiting requests start again with the
-//!    new table.
+//! 3. A request that meets a moved bucket releases its locks and waits for the lock of the sweep cursor.
+//! 4. The thread stores the pointer to the new table and releases the lock of the sweep cursor. The waiting requests
+//!    start again with the new table.
 //!
 //! The file `tests/model.rs` has small programs that make these steps in several threads. The model checker Loom runs
 //! each program in all orders of events with a bounded number of preemptions, from one to three. A preemption switches
@@ -39,20 +39,20 @@ pub(super) use slab::Slab;
 pub(super) use slot::{Content, Width};
 pub(super) use table::Table;
 
-/// The load of a table is e/s, where e is the number of its entries and s is the number of slots in its home buckets. A
-/// table grows if its load is above this bound. A higher bound would make searches longer. A lower bound would need
-/// more memory.
+/// The load of a table is the number of its entries, divided by the number of slots in its home buckets. A table grows
+/// if its load is above this bound. A higher bound would make searches longer. A lower bound would need more memory.
 const MAX_LOAD: f64 = 0.89;
 /// A table shrinks if its load is below this bound.
 const MIN_LOAD: f64 = 0.4;
 /// If there is no free slot near the home bucket of a key, the table usually grows. The table does not grow if its load
-/// is below this bound. In such a table, many keys agree in most bits, and no larger table would separate them.
+/// is below this bound. If a table with so few entries is crowded, many keys agree in most bits, and no larger table
+/// would separate them.
 const MIN_LOAD_TO_GROW: f64 = 1.0 / 16.0;
 /// A table doubles its size in this many steps. Each step multiplies its size by 2^(1/8), which is about 1.09.
 const STEPS_TO_DOUBLE: f64 = 8.0;
 /// A table with this many home buckets has slots for all new keys of one request. A smaller table is always allowed to
-/// grow, even if it seems to be empty. Before a request makes the table grow, the request removes the entries that it
-/// has claimed. The table can then seem to be empty, although the request needs more slots.
+/// grow, even if it seems to be empty. Before a request makes the table grow, it removes the entries that it has
+/// claimed, although it needs slots for all of them again.
 const HOME_BUCKETS_FOR_ANY_REQUEST: usize = 4 * MIN_HOME_BUCKETS;
 /// A table has either a single home bucket, or at least this many home buckets. The smallest table of the second kind
 /// has a few more home buckets, because buckets are allocated in blocks.
@@ -127,17 +127,20 @@ impl Shards {
         self.shards[shard].entries.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Counts that an expired state was removed. The caller has the lock of its bucket.
+    /// Counts one entry less, because its state had expired, and notes when it expired. The caller has the lock of the
+    /// entry's bucket.
     fn forget(&self, shard: usize, content: Content) {
         self.uncount_entry(shard);
         self.shards[shard].forgotten_until.fetch_max(content.expires_at(), Ordering::Relaxed);
     }
 
-    /// Returns the time at which a request for a key without a state is decided. The caller has the lock of its bucket.
+    /// Returns the time at which a request for a key without a state is decided. The caller has the lock of the key's
+    /// home bucket.
     ///
-    /// This is `now`, unless a state that expired after `now` was removed already. That can have been the state of this
-    /// key, so such a late request is decided at the time at which that state expired. If that time is later than `now`
-    /// by more than [`MAX_LATE_NS`], the clock was set back, and the request is decided at `now`.
+    /// This is `now`, unless the request is late: a state that expired after `now` was removed already. The removed
+    /// state can have been the state of this key, so the request is decided at the latest time at which a removed state
+    /// expired. If that time is later than `now` by more than [`MAX_LATE_NS`], the clock was set back, and the request
+    /// is decided at `now`.
     pub(super) fn not_before(&self, shard: usize, now: Time) -> Time {
         let forgotten_until = self.shards[shard].forgotten_until.load(Ordering::Relaxed);
         match forgotten_until.checked_sub(now.as_nanos()) {
@@ -165,12 +168,13 @@ impl Shards {
         drop(self.shards[shard].sweep_cursor.lock());
     }
 
-    /// Scans one home bucket of `shard`: the home bucket to which `rank` belongs. A rank is a number that sorts the
-    /// keys of a shard. Calls `each` for the entries with at least this rank, while their buckets are locked. Returns
-    /// the rank for the next call, or `None` after the last home bucket.
+    /// Scans one home bucket of `shard`: the home bucket of a key with the rank `rank`. A rank is a number that sorts
+    /// the keys of a shard. Calls `each` for the entries of this home bucket that have at least this rank, while their
+    /// buckets are locked. Returns the rank for the next call, or `None` after the last home bucket.
     ///
-    /// A scan in such steps meets each entry exactly once if the entry is in the table during the whole scan. This is
-    /// true even if the table is replaced between two steps, because the rank of a key does not depend on the table.
+    /// A scan of all home buckets in such steps meets each entry exactly once, if the entry is in the table during the
+    /// whole scan. This is true even if the table is replaced between two steps, because the rank of a key does not
+    /// depend on the table.
     pub(super) fn scan(&self, shard: usize, rank: u64, mut each: impl FnMut(Fingerprint, Content)) -> Option<u64> {
         let table = self.load(shard);
         let home = home_bucket_of_rank(rank, table.home_buckets());
@@ -196,7 +200,7 @@ impl Shards {
         }
     }
 
-    /// Returns the number of home buckets that this many entries fill up to `MAX_LOAD`.
+    /// Returns the number of home buckets with which a table of this many entries has the load `MAX_LOAD`.
     fn home_buckets_for(&self, entries: usize) -> usize {
         (entries as f64 / (self.width.slots() as f64 * MAX_LOAD)) as usize
     }
@@ -223,7 +227,8 @@ impl Shards {
         let table = self.load(shard);
         let mut round_complete = false;
         for _ in 0..steps.min(table.home_buckets()) {
-            // The check without a lock comes first, because a lock costs more and usually nothing has expired.
+            // The check without a lock comes first, because usually nothing has expired, and a lock costs more than the
+            // check.
             if table.may_have_expired(*cursor, now_ns) {
                 let swept = LockedBuckets::starting_at(&table, *cursor).remove_expired(now_ns, |content| {
                     self.forget(shard, content);

@@ -1,8 +1,8 @@
 //! The slab of a shard: states that do not fit a slot.
 //!
 //! Such states are, for example, logs, counters of several segments, leases, states under a penalty, and very large
-//! counts. A slot of the table stores only the index of such a state, and not the state itself. A bucket of slots
-//! therefore always fits two cache lines.
+//! counts. A slot of the table stores only the index of such a state. So every slot has the same size, and a bucket
+//! always fits two cache lines.
 
 use spillgate_core::State;
 
@@ -14,7 +14,7 @@ const BLOCK: usize = u64::BITS as usize;
 pub(crate) struct Slab {
     /// The state of index i is in block i / 64.
     blocks: Vec<Block>,
-    /// The index of the block where a search for a free index begins. No earlier block has a free index.
+    /// A search for a free index begins at the block with this index, because no earlier block has a free index.
     first_free: usize,
 }
 
@@ -58,7 +58,7 @@ impl Slab {
         u32::try_from(self.first_free * BLOCK + index).expect("a shard has far fewer keys than 2^32")
     }
 
-    /// Takes the state out of the slab. The caller must [store](Slab::store) the state again before it gives up its
+    /// Takes the state out of the slab. The caller must [store](Slab::store) the state again before it releases its
     /// locks.
     pub(crate) fn load(&mut self, index: u32) -> State {
         std::mem::take(self.state(index))

@@ -1,7 +1,7 @@
 //! One slot: its width, its contents, and how a large number fits 40 bits.
 //!
-//! A bucket must fit two cache lines, so a slot has only a few words. A state that does not fit a slot is stored in the
-//! slab (a list of states). The numbers in the rows `narrow` and `wide` are numbers of bits:
+//! A bucket must fit two cache lines, so a slot has only a few words of 64 bits. A state that does not fit a slot is
+//! stored in the slab (a list of states). This table shows how many bits of each word are used for what:
 //!
 //! ```text
 //!             word 0            word 1                           word 2      word 3        word 4
@@ -92,7 +92,7 @@ pub(super) fn has_expired(time_ns: u64, now_ns: u64) -> bool {
 /// Packs `value` into the payload of a narrow slot. Returns `None` if the value does not fit.
 ///
 /// Every number below 2^38 fits. A larger number fits if it is a multiple of a thousand, a million or a billion, and
-/// the result of the division is below 2^38.
+/// the number of thousands, millions or billions is below 2^38.
 #[inline]
 pub(super) fn scaled(value: u64) -> Option<u64> {
     if value >> SCALE_SHIFT == 0 {

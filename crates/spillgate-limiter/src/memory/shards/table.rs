@@ -10,15 +10,15 @@
 //! ```
 //!
 //! Here bucket 1 is the home bucket of the entry `a`. Buckets 1 and 2 were full, so `a` is in bucket 3, and buckets 1
-//! and 2 both count it. Another entry with the home bucket 1 is in bucket 2, so the count of bucket 1 is two. A search
+//! and 2 both count it. Another entry with the home bucket 1 is in bucket 2, so the count of bucket 1 is 2. A search
 //! for a key with the home bucket 1 ends in bucket 3 at the latest, because the count of bucket 3 is 0.
 
 use super::bucket::Bucket;
 use super::fingerprint::Fingerprint;
 use super::slot::{Content, Width};
 
-/// Buckets are allocated in blocks of this many buckets. Blocks of equal size let a new table reuse the memory of an
-/// old table with every allocator.
+/// Buckets are allocated in blocks of this many buckets. Because all blocks have the same size, a new table can reuse
+/// the memory of an old table with every allocator.
 const BLOCK: usize = 64;
 /// A table has this many spill buckets after its last home bucket, and one more for each `SPILL_SHARE` home buckets.
 /// Spill buckets store entries for which the last home buckets have no free slot.
@@ -134,7 +134,7 @@ impl Table {
     pub(crate) fn move_entries_to(&self, new: &mut Table, now_ns: u64, mut removed: impl FnMut(Content)) {
         for bucket in self.blocks.iter().flat_map(|block| block.iter()) {
             // This thread has the lock of only one bucket at a time, so it cannot deadlock. `lock` fails only if the
-            // bucket was already moved. No other thread moves it, because one thread alone replaces this table.
+            // bucket was moved already, which cannot happen: only one thread replaces this table.
             if bucket.lock().is_err() {
                 continue;
             }
@@ -151,7 +151,7 @@ impl Table {
         }
     }
 
-    /// Copies the entry of `key` from the slot `slot` of `from`, which is a bucket of another table.
+    /// Copies the entry of `key` from the slot `slot` of the bucket `from`, which belongs to another table.
     fn copy_entry(&mut self, key: Fingerprint, from: &Bucket, slot: usize, now_ns: u64) {
         let mut bucket = self.home_bucket(key);
         while !self.bucket(bucket).copy_slot(self.width, from, slot, now_ns) {

@@ -1,5 +1,5 @@
-//! Tests of the hash table. loom is a model checker for threads. It replaces the atomics, and works only inside its own
-//! models. So a build for loom has only the module `model`.
+//! Tests of the hash table. Loom is a model checker for threads. Its atomics work only inside its own models, so a
+//! build for loom has only the module `model`.
 
 #[cfg(loom)]
 mod model;

@@ -1,8 +1,8 @@
 //! Writes the file of a snapshot: through a buffer, with a checksum, and under a temporary name until the file is
 //! complete.
 //!
-//! A process can be killed while it writes a snapshot. A reader must then find the previous snapshot, and not an
-//! incomplete new one.
+//! A process can be killed while it writes a snapshot. A reader must then find the previous snapshot, and not a new but
+//! incomplete one.
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::Hasher as _;
@@ -42,7 +42,8 @@ impl<'f> Writer<'f> {
     }
 }
 
-/// A file with a temporary name, in the folder of its final path. It is removed on drop unless it was published.
+/// A file with a temporary name, in the folder of its final path. On drop, the file is removed, unless it was
+/// published.
 pub(super) struct Draft<'p> {
     path: &'p Path,
     file: File,
@@ -86,7 +87,7 @@ impl<'p> Draft<'p> {
 
 impl Drop for Draft<'_> {
     fn drop(&mut self) {
-        // The error is ignored, because after a rename there is nothing to remove.
+        // An error is normal: after the rename, no file has the temporary name.
         let _ = fs::remove_file(&self.draft);
     }
 }

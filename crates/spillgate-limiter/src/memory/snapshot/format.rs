@@ -1,6 +1,7 @@
-//! The bytes of a snapshot: a header, one record for each entry, and a checksum.
+//! The bytes of a snapshot: a header, a record for each entry, and a checksum. In this file, a record is the saved form
+//! of one entry, and has nothing to do with reservations.
 //!
-//! All numbers have 8 bytes, little-endian. The order is:
+//! All numbers have 8 bytes, little-endian. The parts of the file, in order:
 //!
 //! | part | bytes |
 //! |---|---|
@@ -11,8 +12,8 @@
 //!
 //! A narrow entry was in a narrow slot of the hash table, and a wide entry was in a wide slot.
 //!
-//! A caller can pass any file as a snapshot. For a file that is not a snapshot, the reader has to return an error. It
-//! must not allocate memory only because a number in the file is large.
+//! A caller can pass any file as a snapshot. For a file that is not a snapshot, the reader has to return an error. A
+//! large number in the file must not make the reader allocate much memory.
 
 use std::fmt;
 use std::hash::Hasher as _;
@@ -42,7 +43,8 @@ const WIDE_INLINE: u8 = 3;
 /// The kind of a state in the slab, with its index in a wide slot.
 const WIDE_IN_SLAB: u8 = 4;
 
-/// The size of the smallest record: its kind, two words of fingerprint, a time and a number.
+/// The size of the smallest record: 1 byte for its kind, and 8 bytes each for two words of fingerprint, a time and a
+/// number.
 pub(super) const LEAST_RECORD_BYTES: u64 = 33;
 /// The highest number of words in a state. The largest state has 65,536 leases, with four words for each lease, and at
 /// most eight more words.
@@ -103,7 +105,7 @@ impl From<io::Error> for SnapshotError {
 pub(super) struct Header {
     /// The time at which the save began.
     pub(super) taken_at: Time,
-    /// The secret of the hasher whose keys are in the snapshot.
+    /// The secret of the hasher that made the keys in the snapshot.
     pub(super) secret: [u8; 16],
     /// The approximate numbers of narrow and of wide entries. A reader uses them to allocate tables of the right size
     /// at the beginning.
@@ -117,7 +119,7 @@ pub(super) fn write_header(buffer: &mut Vec<u8>, taken_at: Time, secret: [u8; 16
     write_words(buffer, &entries.map(|entries| entries as u64));
 }
 
-/// Appends the record of one slot. The caller has the lock of its bucket.
+/// Appends the record of the entry in one slot. The caller has the lock of the slot's bucket.
 pub(super) fn write_record(buffer: &mut Vec<u8>, width: Width, key: Fingerprint, content: Content, slab: &Mutex<Slab>) {
     let (kind, numbers, state) = match (content, width) {
         (Content::Inline { expires_at, first, .. }, Width::Narrow) => (NARROW_INLINE, [expires_at, first], None),
@@ -148,7 +150,7 @@ fn write_words(buffer: &mut Vec<u8>, words: &[u64]) {
     buffer.extend(words.iter().flat_map(|word| word.to_le_bytes()));
 }
 
-/// A record that was read: the entry of one key.
+/// A record that was read.
 #[derive(Debug)]
 pub(super) struct Record {
     /// The width of the slot that had the entry.
@@ -161,7 +163,7 @@ pub(super) struct Record {
 pub(super) struct Reader<R> {
     source: R,
     checksum: SipHasher13,
-    /// The words of a state, kept only to reuse their memory.
+    /// The words of the last state. They are kept only to reuse their memory.
     words: Vec<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Saves the memory store in a file and restores it, so that its states are kept over a restart.
+//! Saves the memory store in a file, and restores a store from a file. So a restart of the program forgets no states.
 //!
 //! A snapshot is written under a temporary name and then renamed. The file at the final path is therefore always the
 //! last snapshot that was written completely. A checksum over the whole file detects a file that was cut or altered.
@@ -24,8 +24,8 @@ use restore::Outcome;
 
 pub use format::SnapshotError;
 
-/// The number of bytes that are read or written at once. It is so large that few system calls are needed, and it is
-/// small compared with a store.
+/// The approximate number of bytes that one system call reads or writes. With 64 KiB, few system calls are needed, and
+/// the buffer is small compared with a store.
 const BUFFER_BYTES: usize = 1 << 16;
 
 /// The report about a snapshot that was written. [`MemoryStore::save`] returns it and has an example.
@@ -58,14 +58,13 @@ impl MemoryStore {
     /// `keys` is the hasher that made the keys in the store.
     ///
     /// Decisions continue during the call. A decision waits at most while a few buckets are copied. The file has each
-    /// state as it was at some instant of the call. If one request charges two states during the call, the file can
-    /// have one state as it was before the charge, and the other state as it was after the charge. Decisions after the
-    /// call are not in the file.
+    /// state as it was at some instant of the call. So if one request charges two states during the call, the file can
+    /// have one of them with the charge and the other without it. Decisions after the call are not in the file.
     ///
-    /// At any time, the file at `path` is the last complete snapshot, even if the machine stops. A call that fails does
-    /// not change this snapshot, with one exception. The last step of the call makes the new name of the file
-    /// permanent. If only this step fails, the file at `path` is already the new snapshot. Only one call at a time may
-    /// write to a path, because all calls for one path use the same temporary file.
+    /// At any time, the file at `path` is the last complete snapshot, even if the machine stops. If the call fails, the
+    /// file at `path` is still the previous snapshot, with one exception. The last step of the call makes the new name
+    /// of the file permanent. If only this step fails, the file at `path` is already the new snapshot. Only one call at
+    /// a time may write to a path, because all calls for one path use the same temporary file.
     ///
     /// ```
     /// use spillgate::{KeyHasher, MemoryOptions, MemoryStore, Time};

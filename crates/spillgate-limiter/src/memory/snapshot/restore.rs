@@ -1,7 +1,7 @@
 //! Stores one state of a snapshot in a new memory store.
 //!
-//! A slot is claimed in the same way as for the new key of a request, but no decision is made. If a state does not fit
-//! its slot, the file is damaged.
+//! The state gets a slot in the same way as the new key of a request, but no decision is made. The file says whether a
+//! state was stored in its slot. If such a state does not fit a slot, the file is damaged.
 
 use spillgate_core::{Packed, State, Time};
 
@@ -50,7 +50,7 @@ pub(super) enum Outcome {
 impl MemoryStore {
     /// Stores a saved state. No other thread uses the store yet.
     ///
-    /// A full store is not swept. Expired states were dropped before, so a sweep would free nothing.
+    /// A full store is not swept here. The caller has dropped the expired states, so a sweep would free nothing.
     pub(super) fn restore_state(&self, shards: &Shards, key: Fingerprint, state: &SavedState, now: Time) -> Outcome {
         let shard = ShardRef { shards, index: shards.shard_of(key) };
         loop {

@@ -1,4 +1,4 @@
-//! Compares the store with the reference, which is the kernel with a map that never drops a state.
+//! Compares the memory store with the reference: the kernel with a map that never drops a state.
 
 use proptest::prelude::*;
 use spillgate_core::Anchor;
@@ -67,8 +67,9 @@ fn a_store_that_grows_sweeps_and_shrinks_decides_as_the_reference() {
 fn counts_that_fit_no_slot_are_exact() {
     let most = (1 << 53) - 1;
     let quotas = [
-        // T, the time between two tokens, is 12,342,857,142,858 ns. This number fits no slot, because it is above 2^38
-        // and not a multiple of a thousand. So the slot stores the limit of 7 instead, and T is computed from it.
+        // The time between two tokens of this quota is 12,342,857,142,858 ns. This number fits no slot, because it is
+        // above 2^38 and not a multiple of a thousand. So the slot stores the limit of 7 instead, and the time is
+        // computed from the limit.
         Quota::per_day(7).build().expect("the quota is valid"),
         Quota::fixed_window(most, SECOND).build().expect("the quota is valid"),
         Quota::sliding_window_counter(most, SECOND).build().expect("the quota is valid"),
@@ -78,8 +79,8 @@ fn counts_that_fit_no_slot_are_exact() {
         let (mut pair, mut now) = (Pair::new(1_000), at(86_400).as_nanos());
         for _ in 0..5_000 {
             now += random.below(2 * quota.window_ns() / quota.capacity().min(9));
-            // Costs have all sizes, so that the counts move between slots and the slab, which has the states that fit
-            // no slot.
+            // Costs have all sizes, so that the states move between the slots and the slab (the list of states that do
+            // not fit a slot).
             let cost = 1 + ((quota.capacity() - 1) >> random.below(54)).saturating_sub(random.below(3));
             let op = if random.below(9) == 0 { Op::Refund { cost, receipt: None } } else { Op::take(cost) };
             pair.decide(Time::from_nanos(now), &[Hit::new(u128::from(random.below(20)), quota, op, Binding::Enforce)]);
@@ -89,9 +90,9 @@ fn counts_that_fit_no_slot_are_exact() {
     }
 }
 
-/// Returns a share (the part of a limit for one server). T, the time between two of its tokens, is longer than two
-/// seconds. For such a T, a slot stores the limit that has this T in the same window. No limit has the T of this share,
-/// so the state of the share does not fit a slot.
+/// Returns a share (the part of a limit for one server) whose state does not fit a slot. The time between two of its
+/// tokens is longer than two seconds. Instead of such a time, a slot stores the limit that has this time in the same
+/// window. But no limit has the time of this share.
 pub(super) fn unpacked() -> Quota {
     let nodes = std::num::NonZeroU32::new(3).expect("3 is not zero");
     let share = Quota::per_minute(7).build().expect("the quota is valid").share(nodes);
@@ -119,8 +120,8 @@ fn removed_states_free_their_bytes_in_the_slab() {
             }
         }
         assert!(pair.store.budget.heap_bytes() >= 100 * 32, "{:?} has states in the slab", quota.algorithm());
-        // Now all states have expired. The states of half of the keys are read once more. The other states are swept
-        // while new keys come.
+        // Now all states have expired. The states of half of the keys are read once more. The states of the other keys
+        // are swept while new keys come.
         for key in 0..50 {
             pair.decide(at(4 * 86_400), &[Hit::new(key, quota, Op::Peek, Binding::Enforce)]);
         }

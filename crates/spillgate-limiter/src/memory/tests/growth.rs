@@ -12,8 +12,8 @@ const CHAIN: usize = 128;
 fn keys_that_no_table_can_separate_are_refused_in_bounded_memory() {
     let quota = Quota::fixed_window(2, SECOND).build().expect("the quota is valid");
     let store = store(1_000_000, OnFull::Deny);
-    // All these keys agree in the 64 bits that choose the home bucket. Hashed keys never agree in this many bits, but a
-    // caller that chooses its own keys can make such keys.
+    // All these keys agree in the 64 bits that choose the home bucket. Hashed keys do not agree in this many bits, but
+    // a caller that does not hash its keys can make such keys.
     let key = |i: u128| {
         let low = (i << 40) as u64;
         (u128::from(low.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 1 << 63) << 64 | u128::from(low)) ^ quota.identity()
@@ -48,7 +48,7 @@ fn a_store_shrinks_when_its_keys_have_expired() {
     }
 }
 
-/// A thread reads the clock, and another thread removes the expired state of the key before the first thread decides.
+/// A thread reads the clock. Before this thread decides, another thread removes the expired state of the key.
 #[test]
 fn a_late_request_does_not_get_a_limit_again_whose_state_was_removed() {
     let brief = Quota::token_bucket(1, Duration::from_micros(1)).build().expect("the quota is valid");
@@ -82,8 +82,8 @@ fn a_late_request_does_not_get_a_limit_again_whose_state_was_removed() {
     }
 }
 
-/// Requests read the clock up to half a second before they are decided. Each bound holds for the time from the reading of
-/// the first request to the decision of the last one.
+/// Requests read the clock up to half a second before they are decided. Each bound holds for the time from the first
+/// request's reading of the clock to the decision of the last request.
 #[test]
 fn late_requests_keep_every_bound_while_states_are_removed() {
     const KEYS: u64 = 16;
@@ -147,8 +147,8 @@ fn a_call_removes_few_entries_unless_it_replaces_the_table() {
         assert!(hit(&store, turn % 50, &long, now).allowed);
         let after = (store.len(), store.slots());
         if after.1 == before.1 {
-            // One call sweeps eight home buckets with 40 slots in all. Entries that did not fit these slots are in
-            // later buckets, so one call can remove more than 40 entries.
+            // One call sweeps eight home buckets, which have 40 slots together. Entries of these home buckets can also
+            // be in later buckets, so one call can remove more than 40 entries.
             assert!(before.0.saturating_sub(after.0) <= 80, "one call removed {} entries", before.0 - after.0);
         } else {
             replaced += 1;

@@ -40,7 +40,8 @@ pub(super) fn quotas() -> Vec<Quota> {
     limits.into_iter().flat_map(of).map(build).collect()
 }
 
-/// Returns the most units that are admitted in an interval of `s` ns, with both its ends. `Algorithm` has the formulas.
+/// Returns the most units that are admitted in an interval of `s` ns, including both ends. The documentation of
+/// `Algorithm` has the formulas.
 pub(super) fn most(quota: &Quota, s: u64) -> u64 {
     let (limit, window, interval) = (quota.hard_capacity(), quota.window_ns(), quota.interval_ns());
     match quota.algorithm() {
@@ -57,7 +58,7 @@ pub(super) fn most(quota: &Quota, s: u64) -> u64 {
     }
 }
 
-/// Checks the bound of every interval between two admitted takes.
+/// Checks the bound of every interval between two admitted takes. `admitted` has their times and costs.
 fn check(quota: &Quota, admitted: &[(u64, u64)]) {
     let mut windows: HashMap<u64, u64> = HashMap::new();
     for (at, cost) in admitted {
@@ -80,7 +81,7 @@ fn no_key_is_admitted_above_its_bound_while_the_store_is_full_again_and_again() 
     const KEYS: u64 = 24;
     let mut random = Random(81);
     for quota in quotas() {
-        // Some keys have states, and some are in the sketch. With 2 KiB, keys share few cells.
+        // Some keys have states, and some are in the sketch. The sketch has only 2 KiB, so the keys share cells.
         let store = full_store(6, 2048);
         let mut admitted: HashMap<u64, Vec<(u64, u64)>> = HashMap::new();
         let (mut now, mut refused) = (1_000_000_000_000, 0);
@@ -196,7 +197,7 @@ fn a_key_that_gets_a_state_keeps_nearly_half_of_its_limit_if_its_cells_have_few_
     for quota in windows.map(build) {
         let store = full_store(1, 8192);
         assert!(hit(&store, 1, &build(second), at(119)).allowed);
-        // With 2 KiB for windows of a minute, new keys raise all cells.
+        // The sketch has only 2 KiB for windows of up to 10 minutes, so these keys raise all cells of this part.
         assert!((2..300).all(|key| hit(&store, key, &quota, at(119)).allowed));
         let left = (0..200).filter(|_| hit(&store, 5_000, &quota, at(120)).allowed).count();
         assert_eq!(store.len(), 1);
@@ -213,7 +214,8 @@ fn units_of_the_sketch_count_in_the_window_in_which_they_were_admitted() {
     let after_the_edge = take(10_000_000_000);
     let reset = Hit::new(1, &minute, Op::Reset, Binding::Enforce);
     assert!(store.hit_now(at(10), &reset).allowed);
-    // These late requests read the clock before the window began. The first of them makes a state for the key.
+    // These late requests read the clock before the window began. The first of these requests makes a state for the
+    // key.
     let late = take(9_999_900_000);
     assert_eq!((after_the_edge, late, take(10_000_000_001)), (5, 5, 0));
 }
@@ -343,7 +345,7 @@ fn a_clock_that_is_set_back_gives_no_key_of_the_sketch_a_second_limit_in_a_windo
         assert!(hit(&store, 0, &holder, at(3_700)).allowed);
         assert!(hit(&store, 1, &quota, at(3_700)).allowed, "another key is in the sketch");
         make_space(&store, &holder, at(3_700));
-        // Between these times, all states expire.
+        // The times are so far apart that all states expire between them.
         for start in [120, 300, 480] {
             let take = |now| (0..300).filter(|_| hit(&store, 7 + start, &quota, now).allowed).count();
             assert!(hit(&store, 0, &holder, at(start)).allowed);
@@ -355,13 +357,14 @@ fn a_clock_that_is_set_back_gives_no_key_of_the_sketch_a_second_limit_in_a_windo
     }
 }
 
-/// With 60 units in 60 s, an exact state owes at most 2^37 ns (138 s), as `docs/src/guarantees/clocks.md` says.
+/// For 60 units in 60 s, the debt of an exact state is at most 2^37 ns (138 s), as `docs/src/guarantees/clocks.md`
+/// says.
 #[test]
 fn a_clock_that_was_ahead_once_refuses_keys_of_the_sketch_only_for_a_short_time() {
     let (quota, holder) = (build(Quota::token_bucket(60, SECOND * 60)), build(Quota::fixed_window(1, SECOND * 86_400)));
     let (store, years) = (full_store(1, 1 << 16), at(1_000_000 + 4 * 365 * 86_400));
-    // The only state of the store belongs to another key, which was charged at the wrong time too. So this state does
-    // not expire.
+    // The only state of the store belongs to another key. This key was charged at the wrong time too, so its state does
+    // not expire during the test.
     assert!(hit(&store, 0, &holder, years).allowed);
     assert!((0..60).all(|_| hit(&store, 7, &quota, years).allowed), "a key uses its limit at a wrong time");
     assert!(!hit(&store, 7, &quota, at(1_000_000)).allowed);
@@ -426,7 +429,7 @@ fn a_request_that_takes_a_permit_is_refused_in_place_of_being_limited_by_the_ske
     }
 }
 
-/// The threads share a clock. They wait for a thread that falls behind, so no request is late by a second.
+/// The threads share a clock. A thread that is far ahead waits for the others, so no request is late by a second.
 #[test]
 fn eight_threads_keep_every_bound_while_keys_get_and_lose_states() {
     const KEYS: u64 = 16;

@@ -1,4 +1,4 @@
-//! Requests with hits on sketches and hits on a store.
+//! Tests of requests that have hits on sketches and hits on a store.
 
 use std::task::{Context, Poll, Waker};
 
@@ -43,8 +43,8 @@ fn beside_a_store_in_memory_a_request_is_all_or_nothing() {
                 let (limit, key) = (random.index(quotas.len() + 1), 1 << 100 | u128::from(random.below(2)));
                 let binding = *random.pick(&[Binding::Enforce, Binding::Enforce, Binding::Shadow]);
                 beside.push(sketches.get(limit));
-                // Different limits get different keys, because the reference has one state for all limits with the same
-                // window.
+                // Each limit gets keys of its own, because the reference would count different limits in one state if
+                // they have the same algorithm and the same window.
                 let key = key ^ (limit as u128) << 64;
                 Hit::new(key, quotas.get(limit).unwrap_or(&exact_quota), operation(&mut random), binding)
             })

@@ -1,7 +1,8 @@
 //! No key is admitted above its bound, whatever other keys do.
 //!
-//! Each test keeps the exact state of what the sketch admitted. A take that the sketch admits has to fit the exact state
-//! too. The exact states keep the bounds, as the tests of the kernel show.
+//! Some tests compare the sketch with exact states, which count what the sketch admitted: a take that the sketch admits
+//! has to fit the exact state too. The tests of the kernel show that exact states keep the bounds. The other tests
+//! count the admitted units themselves.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,7 +39,7 @@ fn no_key_is_admitted_above_its_bound_while_all_keys_share_a_few_cells() {
     let mut random = Random(73);
     for quota in quotas(5, SECOND) {
         for (name, stream) in STREAMS {
-            // Ten cells in a row for a bucket, and one or two for the counts of a window.
+            // A row has ten cells for a bucket, and three for the counts of a window.
             let sketch = Sketch::with_cells(&quota, 320);
             let mut exact: HashMap<u128, Exact> = HashMap::new();
             let (mut now, mut admitted, mut refused) = (1_000 * SECOND, 0, 0);
@@ -91,7 +92,8 @@ fn eight_threads_on_many_keys_with_the_same_cells_keep_every_bound() {
     }
 }
 
-/// Returns the most units that `quota` admits for a key in a time of `s_ns`. The tests of the kernel check these bounds.
+/// Returns the most units that `quota` admits for a key in a time of `s_ns`. The tests of the kernel check these
+/// bounds.
 fn most(quota: &Quota, s_ns: u64) -> u64 {
     let capacity = quota.hard_capacity();
     match quota.algorithm() {
@@ -103,8 +105,8 @@ fn most(quota: &Quota, s_ns: u64) -> u64 {
 
 /// The threads share a clock. A thread can be interrupted after it has read the clock, so some requests are late. A
 /// request is decided at a time between its own time and the time after its decision. No request is late by a second,
-/// because threads wait for a thread that falls behind. A request that is late by more than that would look as if the
-/// clock was set back.
+/// because the threads wait for a thread that falls behind. A request that is late by more than a second would look as
+/// if the clock had been set back.
 #[test]
 fn eight_threads_keep_every_bound_while_windows_change() {
     const KEYS: u64 = 16;
@@ -155,7 +157,7 @@ fn each_of_eight(work: impl Fn(u64) -> u64 + Sync) -> u64 {
     })
 }
 
-/// At the edge of two windows, a sketch admits as little as an exact sliding window counter does.
+/// At the edge of two windows, a sketch admits no more than an exact sliding window counter.
 #[test]
 fn a_rotation_admits_nothing_again() {
     const LIMIT: u64 = 100;

@@ -1,6 +1,6 @@
-//! A clock that is set back, or was wrong once, and the end of time.
+//! Tests with a clock that is set back, with a clock that was ahead once, and at the end of time.
 //!
-//! `docs/src/guarantees/clocks.md` says what a key can get and lose by such a clock.
+//! `docs/src/guarantees/clocks.md` says how many units a wrong clock can give to a key or take from it.
 
 use spillgate_core::{Algorithm, Binding, Hit, Quota, Time};
 use spillgate_testkit::Random;
@@ -34,7 +34,7 @@ fn a_clock_that_is_set_back_gives_a_key_at_most_one_limit_more() {
     let mut random = Random(76);
     for quota in quotas(10, SECOND) {
         for _ in 0..300 {
-            // The keys have few cells, and the counts of a window have one or two.
+            // Keys share cells, because a row has only 20 cells for a bucket, and 7 for the counts of a window.
             let sketch = Sketch::with_cells(&quota, 640);
             let from = (2_000 + random.below(20)) * SECOND + random.below(SECOND);
             let bound = if random.one_in(2) { 8 * SECOND } else { 1_000 * SECOND };
@@ -46,7 +46,7 @@ fn a_clock_that_is_set_back_gives_a_key_at_most_one_limit_more() {
                 before,
                 quota.hard_capacity().min(if quota.algorithm() == Algorithm::LeakyBucket { 1 } else { 40 })
             );
-            // Other keys begin later windows, and use the same cells.
+            // After the jump, other keys come first. They share cells with the key 7.
             for key in 100..110 {
                 let _ = sketch.take_now(Time::from_nanos(to), &quota, key, 1);
             }

@@ -1,4 +1,4 @@
-//! The Bloom filter and the Count-Min sketch against their formulas.
+//! Compares the Bloom filter and the Count-Min sketch with their formulas.
 
 use std::collections::HashMap;
 
@@ -27,7 +27,8 @@ fn a_filter_finds_as_many_other_keys_as_its_formula_says() {
         let tries = 1_000_000_u32;
         let found = (0..tries).filter(|key| filter.contains(u128::from(*key) + (1 << 90))).count() as f64;
         let mean = expected * f64::from(tries);
-        // The keys are random, and so is the filter. For the filter, 5 % are added to the random deviation of the keys.
+        // The number of found keys is random, so it may differ from the mean by five standard deviations. The secret of
+        // the filter is random too. For the secret, 5 % of the mean are added.
         let allowed = 5.0 * mean.sqrt() + 0.05 * mean;
         assert!((found - mean).abs() < allowed, "{found} found, {mean} expected");
     }
@@ -93,7 +94,7 @@ fn threads_lose_no_count() {
             });
         }
     });
-    // The keys 1 and 2 are counted by all threads, 0 and 3 by four threads.
+    // All threads count the keys 1 and 2. Four threads count the key 0, and the other four the key 3.
     for (key, least) in [(0, 13_336), (1, 26_600), (2, 26_600), (3, 13_332)] {
         assert!(counts.estimate(key) >= least, "{key}: {}", counts.estimate(key));
     }

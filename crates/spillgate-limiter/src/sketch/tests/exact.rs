@@ -89,7 +89,7 @@ fn what_a_sketch_cannot_do_is_refused() {
         (quota, Op::Refund { cost: 1, receipt: None }),
         (quota, Op::Reset),
         (&other, Op::take(1)),
-        // A debt of this rate is shorter for the same units, and a cell cannot become smaller.
+        // At this rate, the debt for the same units is shorter. But the debt in a cell cannot be made shorter.
         (&faster, Op::take(1)),
     ];
     for (quota, op) in refused {

@@ -1,4 +1,5 @@
-//! Forecasts and `wrong_refusals` against sketches that get more and more new keys. Each key comes once, at a random time.
+//! Compares forecasts and `wrong_refusals` with real sketches that get more and more new keys. Each key comes once, at
+//! a random time.
 
 use std::time::Duration;
 
@@ -26,8 +27,9 @@ fn pause(random: &mut Random, mean: f64) -> f64 {
     -uniform.ln() * mean
 }
 
-/// Sends new keys to a sketch of buckets. Returns how many keys came after the debts had risen, and how many of these
-/// keys were refused.
+/// Sends new keys to a sketch of buckets. `load` is the number of keys in the time between two units, divided by
+/// [`WIDTH`]. Returns how many keys came after the debts had risen to their final height, and how many of these keys
+/// were refused.
 fn sent_to_buckets(random: &mut Random, load: f64, burst: u64) -> (f64, f64) {
     let quota = build(Quota::token_bucket(10, Duration::from_secs(1)).burst(burst));
     let sketch = Sketch::with_cells(&quota, WIDTH as usize * 32);
@@ -54,8 +56,8 @@ fn buckets_refuse_no_more_new_keys_than_their_forecast_says() {
             let (sent, refused) = sent_to_buckets(&mut random, load, burst);
             let (forecast, measured) = (in_buckets(load, burst), refused / sent);
             let case = format!("B = {burst}, a = {load}: forecast {forecast}, measured {measured}");
-            // The sketch has a new secret in each run, so the number of refusals is random. The bound is higher by five
-            // standard deviations, and by three requests for small forecasts.
+            // The sketch has a new secret in each run, so the number of refusals is random. Refusals may be above the
+            // forecast by five standard deviations, plus three requests for the case of a small forecast.
             assert!(refused <= forecast * sent + 5.0 * (forecast * sent).sqrt() + 3.0, "{case}");
             assert!(burst > 1 || measured > forecast / 2.0, "{case}");
             assert!(burst < 10 || load > 2.0 || refused < 1.0, "{case}");
@@ -142,7 +144,7 @@ fn new_keys_of_a_queue_that_do_not_wait_are_refused_as_often_as_the_sketch_says(
         let _ = sketch.take_now(at, &quota, new_key(&mut random), 1);
     }
     let said = sketch.wrong_refusals(at, &quota, 1);
-    // Each take raises cells, so only a few keys are counted.
+    // Each of these takes raises cells, so only 1,000 keys are sent.
     let refused = (0..1_000).filter(|_| !sketch.take_now(at, &quota, new_key(&mut random), 1).allowed).count();
     let (least, most) = (1_000.0 * said, 1_000.0 * sketch.wrong_refusals(at, &quota, 1));
     assert!(least > 100.0, "{least}");

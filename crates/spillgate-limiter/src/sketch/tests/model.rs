@@ -1,5 +1,5 @@
-//! Models (small programs) of sketches. Loom, a model checker for threads, runs each model in all orders of events with a
-//! bounded number of preemptions. A preemption switches away from a thread that could continue.
+//! Models (small programs) of sketches. Loom, a model checker for threads, runs each model in all orders of events with
+//! a bounded number of preemptions. A preemption switches away from a thread that could continue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering as StdOrdering};
@@ -57,7 +57,7 @@ fn keys_with_the_same_cells_and_other_locks_never_lower_a_cell() {
             }) as Box<_>
         };
         assert!((1..=2).contains(&together(vec![take(7), take(other)])));
-        // At least one key was admitted, and both keys have the same cells. So at most one of two units is left.
+        // At least one take was admitted, and both keys have the same cells. So at most one of the two units is left.
         let at = Time::from_nanos(5 * SECOND);
         let more = (0..2).filter(|_| sketch.take_now(at, &quota, 7, 1).allowed).count();
         assert!(more <= 1, "the key 7 was admitted three times");
@@ -65,7 +65,7 @@ fn keys_with_the_same_cells_and_other_locks_never_lower_a_cell() {
 }
 
 /// A request in the window 6 reads the counts of the window 5, while another request begins the window 7. The windows 5
-/// and 7 have the same cells.
+/// and 7 use the same cells, so the first request could miss the units of the window 5.
 #[test]
 fn a_window_that_begins_meanwhile_admits_no_more_to_the_window_before() {
     in_all_orders(3, || {

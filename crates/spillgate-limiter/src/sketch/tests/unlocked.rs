@@ -1,13 +1,13 @@
-//! Why each key has a lock: two variants without locks, which admit too much.
+//! Shows why each key has a lock: two variants without locks admit too much.
 //!
-//! The steps of several threads are written down here one after the other, in an order in which they can happen.
-//! `model.rs` searches for such orders in the real sketch and finds nothing.
+//! The tests make the steps of several threads one after the other, in an order in which they can really happen.
+//! `model.rs` searches for orders in which the real sketch admits too much, and finds none.
 
 const LIMIT: u64 = 50;
 const ROWS: usize = 4;
 
-/// Eight threads read the cells of a key before one of them writes. Each write takes the maximum, so seven units are
-/// lost in each round.
+/// Eight threads read the cells of a key before one of them writes. All eight threads then write the same number, so
+/// seven of eight units are lost in each round.
 #[test]
 fn without_locks_the_maximum_loses_units() {
     let mut cells = [0_u64; ROWS];
@@ -22,8 +22,8 @@ fn without_locks_the_maximum_loses_units() {
     assert_eq!(admitted, 8 * LIMIT, "eight times the limit is admitted");
 }
 
-/// A thread admits if it can raise the smallest cell by a compare-and-swap. All cells of a key are equal after a
-/// request, so four threads find four different smallest cells.
+/// A thread admits a request if it can raise the smallest cell by a compare-and-swap. If all four cells of a key are
+/// equal, four threads can raise four different cells. So all four are admitted.
 #[test]
 fn a_compare_and_swap_of_the_smallest_cell_loses_units() {
     let mut cells = [0_u64; ROWS];

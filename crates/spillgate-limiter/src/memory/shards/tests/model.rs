@@ -3,8 +3,8 @@
 //! could continue.
 //!
 //! Ordinary tests meet only the orders that the machine happens to produce. The models use the real buckets, locks and
-//! tables. Two parts are simplified in [`Shard`]: the pointer to the table, and the mutex of the thread that replaces
-//! the table.
+//! tables. Only two parts are simplified, in [`Shard`]: the pointer to the table, and the mutex of the thread that
+//! replaces the table.
 
 use std::sync::{Arc, OnceLock};
 
@@ -107,7 +107,7 @@ impl Shard {
     }
 }
 
-/// Takes one unit for each of two keys, under the locks of both.
+/// Takes one unit for each of two keys, and keeps the locks of both until the end.
 fn take_both(table: &Table, mut keys: [Fingerprint; 2]) -> Result<(), Obstacle> {
     keys.sort_by_key(|key| key.high);
     let mut low = LockedBuckets::starting_at(table, table.home_bucket(keys[0]));

@@ -1,5 +1,4 @@
-//! Tests of crowded tables, of the last buckets of a table, of tables that are replaced, and of the numbers that fit a
-//! slot.
+//! Tests of crowded tables, of spill buckets, of tables that are replaced, and of the numbers that fit a slot.
 
 use std::sync::Arc;
 
