@@ -1,7 +1,7 @@
-//! An endpoint: a server at a fixed address, or the primary that sentinels name.
+//! An endpoint: a Redis server at a fixed address, or the primary that sentinels name.
 //!
-//! For each new connection, the endpoint asks the sentinels again, if there are any. So after a failover the pool
-//! connects to the new primary.
+//! If there are sentinels, the endpoint asks them again for each new connection. So after a failover the pool connects
+//! to the new primary.
 //!
 //! A primary that sentinels name is checked before it is used, because a failover may have happened since the sentinels
 //! replied:
@@ -39,8 +39,8 @@ pub(crate) enum Location {
 }
 
 impl Endpoint {
-    /// Finds the server, connects, logs in, and loads the scripts if the settings use them. Otherwise the first request
-    /// would get NOSCRIPT.
+    /// Finds the Redis server, connects and logs in. Also loads the scripts, if the settings use scripts: without them,
+    /// the first request would get NOSCRIPT.
     ///
     /// # Errors
     /// The same errors as [`reach`](Endpoint::reach) returns, and those of SCRIPT LOAD.
@@ -56,8 +56,8 @@ impl Endpoint {
         Ok(connected)
     }
 
-    /// Finds the server, connects and logs in. The [doctor](crate::doctor) calls this function, because it loads
-    /// scripts by itself.
+    /// Finds the Redis server, connects and logs in. The scripts are not loaded. The [doctor](crate::doctor) calls this
+    /// function, and loads them by itself.
     ///
     /// # Errors
     /// An error if the server or the sentinels cannot be reached, or if the login fails.

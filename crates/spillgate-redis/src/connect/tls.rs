@@ -1,4 +1,4 @@
-//! TLS to servers and sentinels: which certificates are trusted, and which names they must have.
+//! TLS to Redis servers and sentinels: which certificates are trusted, and which names they must have.
 //!
 //! The usual verifier (webpki) refuses two setups that are common for Redis: a server with a self-signed certificate,
 //! and a certificate with another name than the host.
@@ -38,7 +38,7 @@ pub(crate) struct TlsClient {
 }
 
 impl TlsClient {
-    /// Parses the certificates of the settings, once: a new certificate needs a new store.
+    /// Parses the certificates of the settings. They are parsed only here, so a new certificate needs a new store.
     ///
     /// # Errors
     /// A certificate, a key or the name is invalid.
@@ -137,7 +137,7 @@ impl Verifier {
 }
 
 impl ServerCertVerifier for Verifier {
-    /// Asks webpki, and then accepts the two exceptions in the table at the top of this file.
+    /// Asks webpki, and then accepts the two exceptions.
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -151,7 +151,7 @@ impl ServerCertVerifier for Verifier {
         let checked = match checked {
             // webpki refuses a server's certificate that may sign others (`CA:TRUE`, as `openssl req -x509` makes it).
             // At that point webpki has already checked the dates. The settings contain this very certificate, so it is
-            // trusted, and only its name is still checked.
+            // trusted, and only its name remains to be checked.
             Err(TlsError::InvalidCertificate(CertificateError::Other(_))) if self.named.contains(end_entity) => {
                 let certificate = ParsedCertificate::try_from(end_entity)?;
                 verify_server_name(&certificate, server_name).map(|()| ServerCertVerified::assertion())

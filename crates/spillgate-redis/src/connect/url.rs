@@ -1,4 +1,4 @@
-//! Parses the URL of a store: where the servers are, how they are found, and which user logs in.
+//! Parses the URL of a store: where the Redis servers are, how they are found, and which user logs in.
 //!
 //! The client library ignores parts of a URL that it does not know. Here every mistake is an error, because it could
 //! select the wrong database or user.
@@ -65,7 +65,7 @@ impl Url {
         }
     }
 
-    /// Parses the URL of one server. The hosts of clusters and of sentinels become such URLs too.
+    /// Parses the URL of one Redis server. Each host of a cluster, and each sentinel, is parsed as such a URL too.
     fn one(url: &str, is_secure: bool) -> Result<Url, Error> {
         refuse_what_would_be_ignored(url)?;
         let info = url.into_connection_info().map_err(Error::of_redis)?;
@@ -123,8 +123,8 @@ impl MultiHost<'_> {
     }
 }
 
-/// Returns the addresses of all hosts, and the URL as parsed with the first host. A host without a port gets `port`, or
-/// 6379, the port of a server, if `port` is `None`.
+/// Returns the addresses of all hosts, and the URL as it is parsed with the first host. A host without a port gets
+/// `port`. If `port` is `None`, such a host gets 6379, the usual port of Redis.
 fn addresses(
     credentials: &str,
     hosts: &str,

@@ -1,7 +1,7 @@
 //! One connection that many requests share. A task polls its driver, which writes all queued commands together. The
 //! replies come back in the order of the commands.
 //!
-//! If each command had a write of its own, the system call and the wakeup of the server would cost more than the command
+//! If each command had a write of its own, the system call and the wakeup of Redis would cost more than the command
 //! itself.
 //!
 //! A command goes through these steps:

@@ -1,9 +1,9 @@
 //! The queue of a connection: the commands that have no reply yet. The connection fills this queue, and the driver of the
 //! connection empties it.
 //!
-//! The n-th reply belongs to the n-th command, because replies have no numbers. So the queue keeps the callers in the
-//! order in which their commands are written. A caller that no longer waits keeps its position, because its reply comes
-//! nevertheless.
+//! Replies have no numbers: the first reply belongs to the first command, the second reply to the second command, and
+//! so on. So the queue keeps the callers in the order in which their commands are written. A caller that no longer
+//! waits keeps its position, because its reply comes nevertheless.
 //!
 //! ```text
 //! put (not written) -> swap_commands (written) -> deliver (the caller has its reply)
@@ -101,7 +101,7 @@ impl Queue {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts all further calls in `counters`. No call may wait for its reply now.
+    /// Counts all further calls in `counters`. Call this method only while no call waits for its reply.
     pub(crate) fn count_calls(&self, counters: &Arc<CallCounters>) {
         let _ = self.counters.set(Arc::clone(counters));
     }
@@ -220,7 +220,7 @@ impl Queue {
     }
 }
 
-/// Returns the reason for the case that the server closed the connection without an error.
+/// Returns the error for a connection that Redis closed without an error.
 pub(crate) fn hung_up() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "the server hung up")
 }

@@ -1,4 +1,4 @@
-//! Finds the commands that the Redis user of a store may not use on a server.
+//! Finds the commands that the Redis user of a store may not use on a Redis server.
 //!
 //! Without this check, a missing right would show only when a request needs it. The doctor finds all missing rights at
 //! once, and changes no state of a limit.
@@ -29,8 +29,7 @@ local key = ARGV[1] ~= 'TIME' and {KEYS[1]} or {}
 for i = 2, #ARGV do key[#key + 1] = ARGV[i] end
 return redis.pcall(ARGV[1], unpack(key))";
 
-/// Returns the arguments after the key that make the command complete. Their effect does not matter. `None` for an
-/// unknown command.
+/// Returns the arguments that the command needs after its key. `None` for an unknown command.
 fn arguments(command: &str) -> Option<&'static [&'static str]> {
     Some(match command {
         "DEL" | "EXEC" | "GET" | "HGETALL" | "HLEN" | "LLEN" | "LPOP" | "MULTI" | "PTTL" | "TIME" | "ZCARD" => &[],
@@ -130,7 +129,7 @@ pub(super) async fn forbidden_of_lists(server: &mut Probe, samples: &Samples) ->
 }
 
 /// Ends a transaction without executing it. GET without a key is an error that aborts the transaction. EXEC then ends
-/// it, even if EXEC is forbidden.
+/// the transaction, even if EXEC is forbidden.
 async fn end_transaction(server: &mut Probe) {
     for call in ["GET", "EXEC"] {
         let _ = server.query(&cmd(call)).await;
@@ -200,7 +199,7 @@ async fn by_itself(server: &mut Probe, samples: &Samples) -> Result<Vec<&'static
             forbidden.push(command);
         }
     }
-    // A push fails if the key has a string, so a string is stored first. If that is forbidden, a push creates a list,
+    // A push fails if the key has a string, so a string is stored first. If SET is forbidden, a push creates a list,
     // and DEL must remove the list. If DEL is forbidden too, no push is tried.
     let text = server.query(cmd("SET").arg(key.as_bytes()).arg("value").arg("PX").arg(10_000)).await.is_ok();
     for command in SCRIPT_COMMANDS.into_iter().filter(|command| is_push(command)) {

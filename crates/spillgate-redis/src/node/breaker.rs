@@ -1,11 +1,11 @@
-//! The circuit breaker of a server: decides whether a request is sent, and when a server that is down is tried again.
+//! The circuit breaker of a node: decides whether a request is sent, and when a node that is down is tried again.
 //!
-//! Without a breaker, each request to a server that is down would wait for its whole timeout, and a server that comes
-//! back would get all requests at once.
+//! Without a breaker, each request to a node that is down would wait for its whole timeout, and a node that comes back
+//! would get all requests at once.
 //!
 //! | state | `probe_at_ns` | requests | next state |
 //! |---|---|---|---|
-//! | closed | 0 | all pass | open after `max_failures` in a row, or at once if the server says that it is down, or cannot be reached |
+//! | closed | 0 | all pass | open after `max_failures` in a row, or at once if the node says that it is down, or cannot be reached |
 //! | open | even: the time of the next probe | none passes before that time | half open when a request comes after that time |
 //! | half open | odd: the time of the next probe, with the bit `PROBING` | one has passed as the probe | closed by a reply, open by a failure |
 //!
@@ -24,8 +24,8 @@ const PROBING: u64 = 1;
 /// The earliest time of a probe. It is even, and not zero, because zero means "closed".
 const EARLIEST_NS: u64 = 2;
 
-/// A circuit breaker. While it is closed, a request that passes costs one atomic load. While it is open, one request
-/// passes as a probe after each wait of at most `probe_every`, even if the last probe never got a result.
+/// A circuit breaker. While the breaker is closed, a request that passes costs one atomic load. While it is open, one
+/// request passes as a probe after each wait of at most `probe_every`, even if the last probe never got a result.
 ///
 /// Times are nanoseconds of the caller's clock, and never zero.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! One node: sends commands to a single server, within deadlines and behind a circuit breaker.
+//! One node: sends commands to a single Redis server, within deadlines and behind a circuit breaker.
 //!
 //! A cluster has many nodes. Every other store has one node.
 //!
@@ -16,7 +16,7 @@
 //! | the connection waits for too many replies | `Overloaded` | none |
 //! | any other reply | none, or the kind if the reply is an error | closes it |
 //!
-//! A probe that had too little time, or that fails as `Overloaded`, says nothing about the server. The breaker is then
+//! A probe that had too little time, or that fails as `Overloaded`, says nothing about the node. The breaker is then
 //! open again, and the next request is the probe.
 
 pub(crate) mod breaker;
@@ -44,7 +44,8 @@ use crate::settings::Settings;
 
 /// Decides requests whose states are all on one server.
 pub(crate) struct Node {
-    /// The tasks of the connections own the pool too, so it would outlive the node if `drop` did not end it.
+    /// The tasks of the connections own the pool too. So the pool would outlive the node if `drop` did not end the
+    /// pool.
     pool: Arc<Pool>,
 }
 

@@ -51,9 +51,10 @@ pub(crate) struct LiveConnection {
     pub(crate) address: ConnectionAddr,
     /// Whether one call can contain several keys.
     has_all_slots: AtomicBool,
-    /// Asks for a test, because a request on this connection had no reply.
+    /// Notified when a request on this connection had no reply. The connection is then tested.
     suspected: Notify,
-    /// Ends the connection, because the server became a replica. The next attempt may find the new primary.
+    /// Notified when the node has become a replica. The connection then ends, and the next attempt may find the new
+    /// primary.
     abandoned: Notify,
 }
 
@@ -70,7 +71,7 @@ impl LiveConnection {
         self.has_all_slots.load(Ordering::Relaxed)
     }
 
-    /// Reports that the server has replied CROSSSLOT. So it is a node of a cluster, or a proxy that sends commands to
+    /// Reports that Redis has replied CROSSSLOT. So it is a node of a cluster, or a proxy that sends commands to
     /// several nodes. Until this connection is made again, each take is sent in a call of its own.
     pub(crate) fn lacks_slots(&self) {
         self.has_all_slots.store(false, Ordering::Relaxed);
@@ -106,8 +107,8 @@ impl LiveConnection {
 struct PoolEntry {
     /// The connection, while there is one. Requests read it without a lock.
     live: ArcSwapOption<LiveConnection>,
-    /// Counts the requests of the threads whose first connection is this one. After an odd number, the next of these
-    /// requests uses the second connection of its thread.
+    /// Counts the requests of the threads whose first connection is this one. Every other of these requests uses the
+    /// second connection of its thread.
     turns: AtomicUsize,
     /// Whether a task makes the connection, and makes it again whenever it ends.
     has_task: AtomicBool,
@@ -115,7 +116,7 @@ struct PoolEntry {
     keeper: Mutex<Option<AbortHandle>>,
 }
 
-/// The connections to one server. Each thread alternates between two of them, and uses another one if these are not
+/// The connections to one node. Each thread alternates between two of them, and uses another one if these are not
 /// ready.
 pub(crate) struct Pool {
     /// The server, and how it is found.
@@ -201,7 +202,7 @@ impl Pool {
     }
 
     /// Returns the position of the connection to use, which alternates between the two connections of this thread.
-    /// While the server decides the requests on one of them, the thread adds requests to the other.
+    /// While Redis decides the requests on one connection, the thread adds requests to the other connection.
     ///
     /// With four entries, thread 0 uses entries 0 and 1, thread 1 uses 2 and 3, and thread 2 uses 0 and 1 like thread 0.
     /// If there is only one entry, all threads share it.

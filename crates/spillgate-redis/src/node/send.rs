@@ -68,8 +68,8 @@ pub(crate) async fn reply(live: &LiveConnection, call: &Command<'_, '_, '_>, ask
 
 /// Sends the call of a script and returns the bytes of the reply. `None` if the reply is not a string.
 ///
-/// A take is sent together with other takes if one call can contain several keys. If the server replies CROSSSLOT, it has
-/// executed nothing. This take and all later takes on this connection are then sent in calls of their own. If the server
+/// A take is sent together with other takes if one call can contain several keys. If Redis replies CROSSSLOT, it has
+/// executed nothing. This take and all later takes on this connection are then sent in calls of their own. If Redis
 /// does not have the script, it has executed nothing either, so the script is loaded, at most [`LOADS_MAX`] times.
 async fn send_script(
     live: &LiveConnection,

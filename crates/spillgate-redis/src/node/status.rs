@@ -1,6 +1,6 @@
 //! The only public type of the folder `node`.
 
-/// The state of one server, for health checks and metrics. [`RedisStore::nodes`](crate::RedisStore::nodes) returns it.
+/// The state of one node, for health checks and metrics. [`RedisStore::nodes`](crate::RedisStore::nodes) returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeStatus {

@@ -1,4 +1,4 @@
-//! Tests of a node against a server that does not reply.
+//! Tests of a node whose Redis server does not reply.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +49,7 @@ async fn a_connection_with_too_many_pending_replies_says_nothing_about_the_serve
     let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
     let call = Command::Script(ScriptCall::new(None, &hits).expect("the request is well formed"));
     let kind = async |deadline| server.send(&call, false, deadline).await.err().map(|error| error.kind);
-    // A busy machine can take the millisecond before the request is sent.
+    // On a busy machine, the millisecond can be over before the request is sent.
     let mut late = Some(StoreErrorKind::NotSent);
     while late == Some(StoreErrorKind::NotSent) {
         late = kind(Instant::now() + Duration::from_millis(1)).await;
