@@ -14,7 +14,7 @@
 //! | `OutOfMemory` | yes | no | raise `maxmemory`, or let Redis evict keys that expire (`volatile-ttl`) |
 //! | `NoPermission` | perhaps | no | check the login, and the rights that [`Settings::commands`](crate::Settings::commands) lists |
 //! | `WrongType` | yes | no | delete the key that the error names |
-//! | `Moved` | yes | no | wait; if the URL is that of a single server, write the URL of a cluster |
+//! | `Moved` | yes | no | wait; if the URL is that of a single Redis server, write the URL of a cluster |
 //! | `NoScript` | yes | no | find the client that sends SCRIPT FLUSH |
 //! | `Malformed` | no | no | change the request: the store does not [support](crate::supports) it |
 //! | `Garbled` | yes | yes | delete the key that the error names, or report a bug |
@@ -108,16 +108,15 @@ pub enum Cause {
     CertificateDates,
     /// The server's certificate is not accepted for another reason. Usually, no trusted authority has signed it.
     Certificate,
-    /// The server does not accept the client's certificate, or the client has none.
+    /// Redis does not accept the client's certificate, or the client has none.
     ClientCertificate,
     /// The TLS handshake failed for a reason other than a certificate. Perhaps the port does not use TLS.
     TlsHandshake,
-    /// The server sent bytes that are not the protocol of Redis. Perhaps another program listens on the port, or the
-    /// port uses TLS.
+    /// The reply is not in the protocol of Redis. Perhaps another program listens on the port, or the port uses TLS.
     NotRedis,
-    /// The server closed the connection.
+    /// Redis closed the connection.
     ConnectionClosed,
-    /// The URL is that of a cluster, but the server is not a node of a cluster.
+    /// The URL is that of a cluster, but the Redis server is not a node of a cluster.
     NotACluster,
     /// The sentinels do not know a primary with the name in the URL.
     UnknownPrimary,
@@ -168,7 +167,7 @@ impl Cause {
     }
 }
 
-/// Returns whether a server sends this alert because of the client's certificate.
+/// Returns whether a Redis server sends this alert because of the client's certificate.
 fn is_about_certificates(alert: AlertDescription) -> bool {
     matches!(
         alert,
@@ -211,33 +210,32 @@ impl Error {
         Error { kind, cause: Cause::Unknown, detail: detail.into() }
     }
 
-    /// Returns the same error with a text in front of its detail, such as the address of the server.
+    /// Returns the same error with a text in front of its detail, such as the address of the Redis server.
     pub(crate) fn at(self, place: &str) -> Error {
         Error { detail: format!("{place}: {}", self.detail).into(), ..self }
     }
 
-    /// Returns the kind of the error. A request can fail with another kind for the same reason. For example, if the
-    /// server cannot be reached, this kind is `Disconnected` or `Timeout`, but a request fails as `NotSent` or
-    /// `CircuitOpen`.
+    /// Returns the kind of the error. A request can fail with another kind for the same reason. For example, if Redis
+    /// cannot be reached, this kind is `Disconnected` or `Timeout`, but a request fails as `NotSent` or `CircuitOpen`.
     #[must_use]
     pub const fn kind(&self) -> StoreErrorKind {
         self.kind
     }
 
-    /// Returns the reason why the server could not be reached. [`Cause::Unknown`] if the error shows only its kind.
+    /// Returns the reason why Redis could not be reached. [`Cause::Unknown`] if the error shows only its kind.
     #[must_use]
     pub const fn cause(&self) -> Cause {
         self.cause
     }
 
-    /// Returns the text that the server or the system reported. It is for logs.
+    /// Returns the text that Redis or the system reported. It is for logs.
     #[must_use]
     pub fn detail(&self) -> &str {
         &self.detail
     }
 
-    /// Returns the command that the user may not run, as an ACL names it. `None` if this is another error, or if the
-    /// server does not name the command.
+    /// Returns the command that the user may not run, as an ACL names it. `None` if this is another error, or if Redis
+    /// does not name the command.
     #[must_use]
     pub fn forbidden_command(&self) -> Option<&str> {
         self.detail.split_once("run the '")?.1.split_once("' command").map(|(command, _)| command)

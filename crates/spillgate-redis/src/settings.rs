@@ -16,7 +16,7 @@ use std::time::Duration;
 pub(crate) const LONGEST: Duration = Duration::from_secs(86_400);
 /// The least value of `probe_every`. More frequent probes would only load Redis.
 const SHORTEST_PROBE: Duration = Duration::from_millis(1);
-/// The maximum number of connections to one server. Each connection has a task and a buffer of 16 KiB or more.
+/// The maximum number of connections to one Redis server. Each connection has a task and a buffer of 16 KiB or more.
 const MAX_CONNECTIONS: usize = 1024;
 /// The maximum number of requests in flight. The store computes sums from this number, and the sums must not overflow.
 const MAX_IN_FLIGHT: usize = 1 << 28;
@@ -29,7 +29,7 @@ const MAX_DENY_CACHE_ENTRIES: usize = 1 << 24;
 ///
 /// # Examples
 ///
-/// One server with TLS and a short timeout:
+/// One Redis server with TLS and a short timeout:
 ///
 /// ```
 /// use std::time::Duration;
@@ -39,7 +39,7 @@ const MAX_DENY_CACHE_ENTRIES: usize = 1 << 24;
 /// assert_eq!(settings.max_in_flight, 4096);
 /// ```
 ///
-/// Sentinels with another login than the servers, and a private authority that has signed the certificates:
+/// Sentinels with another login than the Redis servers, and a private authority that has signed the certificates:
 ///
 /// ```
 /// use spillgate_redis::{Settings, Tls};
@@ -82,7 +82,7 @@ const MAX_DENY_CACHE_ENTRIES: usize = 1 << 24;
 /// assert_eq!(settings.deny_cache_max_age.as_secs(), 1); // has no effect here
 /// ```
 ///
-/// A server that refuses scripts. The store then serves fixed windows only:
+/// A Redis server that refuses scripts. The store then serves fixed windows only:
 ///
 /// ```
 /// use spillgate_core::{OpKind, Quota};
@@ -97,18 +97,18 @@ const MAX_DENY_CACHE_ENTRIES: usize = 1 << 24;
 pub struct Settings {
     /// Where the store is. Write `rediss` instead of `redis` for TLS.
     ///
-    /// * One server: `redis://[user:password@]host[:port][/database]`, or `unix:///path[?user=..&pass=..&db=..]`.
+    /// * One Redis server: `redis://[user:password@]host[:port][/database]`, or `unix:///path[?user=..&pass=..&db=..]`.
     ///   `valkey://` and `valkeys://` mean the same as `redis://` and `rediss://`. For a database other than 0 the user
     ///   must be allowed SELECT.
     /// * A cluster: `redis-cluster://[user:password@]host[:port],host[:port]..` with the addresses of some nodes. The
     ///   store finds the other nodes through them. The user must be allowed ASKING and CLUSTER SLOTS on all nodes.
     /// * Sentinels: `redis-sentinel://[user:password@]host[:port],host[:port]../name[/database]` with the addresses of
-    ///   the sentinels, and the name by which they know the primary. The user logs in to the servers, not to the
+    ///   the sentinels, and the name by which they know the primary. The user logs in to the Redis servers, not to the
     ///   sentinels, and must be allowed ROLE.
     ///
-    /// The host in a `redis://` URL must be a single server or a proxy. A proxy in front of several nodes must reply
-    /// CROSSSLOT when the keys of a command are in different slots, as a cluster node does. A proxy that picks a node
-    /// by the first key alone would count the other keys on the wrong node.
+    /// The host in a `redis://` URL must be a single Redis server or a proxy. A proxy in front of several nodes must
+    /// reply CROSSSLOT when the keys of a command are in different slots, as a cluster node does. A proxy that picks a
+    /// node by the first key alone would count the other keys on the wrong node.
     pub url: String,
     /// The user for the sentinels, if they need a password. `None` means the user `default`. The user must be allowed
     /// SENTINEL MASTER and SENTINEL GET-MASTER-ADDR-BY-NAME.
@@ -123,7 +123,7 @@ pub struct Settings {
     /// The time in which a connection must be made, the user logged in, and the scripts loaded. If an attempt takes
     /// longer, it fails, and the store tries again.
     pub connect_timeout: Duration,
-    /// The number of connections to each server, which all requests share. It is at least 1, at most 1024, and by
+    /// The number of connections to each Redis server, which all requests share. It is at least 1, at most 1024, and by
     /// default two for each core.
     ///
     /// Each thread alternates between two connections: while Redis decides the requests on one of them, the thread
@@ -140,13 +140,14 @@ pub struct Settings {
     /// The circuit breaker opens when this many requests in a row get no reply. Requests that waited for less than
     /// 7/8 of the [`timeout`](Settings::timeout) do not count.
     pub max_failures: u32,
-    /// The longest wait before the store tries again to reach a server that is down, at least a millisecond. After each
-    /// wait, the store tries once: it sends one request if the circuit is open, and connects if there is no connection.
-    /// While a node of a cluster fails, the store also waits at most this long before it reads the slot map again.
+    /// The longest wait before the store tries again to reach a Redis server that is down, at least a millisecond.
+    /// After each wait, the store tries once: it sends one request if the circuit is open, and connects if there is no
+    /// connection. While a node of a cluster fails, the store also waits at most this long before it reads the slot map
+    /// again.
     pub probe_every: Duration,
-    /// The number of states that the deny cache keeps, to refuse requests without a call to the server. 0 turns the
-    /// cache off, and 16,777,216 is the maximum. A state needs 128 bytes. A counter of many segments needs up to 1,100
-    /// bytes more.
+    /// The number of states that the deny cache keeps, to refuse requests without a call to Redis. 0 turns the cache
+    /// off, and 16,777,216 is the maximum. A state needs 128 bytes. A counter of many segments needs up to 1,100 bytes
+    /// more.
     ///
     /// If a state refused a take and did not change, the cache refuses takes on this state until the retry time, as
     /// Redis would. The verdict's source is then `DenyCache`. An allowed take, a force, a refund or a reset through
@@ -158,13 +159,13 @@ pub struct Settings {
     pub deny_cache_entries: usize,
     /// The greatest age of an entry of the deny cache. After this time, the store sees the takes, resets and refunds of
     /// other clients, and a loss of data in Redis. In a cluster, an entry is used for at most 100 ms, even if this
-    /// setting is larger. A request in several slots refunds its units if one of the slots refuses, so units that caused
-    /// a refusal there can become free soon.
+    /// setting is larger. A request in several slots refunds its units if one of the slots refuses, so units that
+    /// caused a refusal there can become free soon.
     pub deny_cache_max_age: Duration,
     /// How a `sliding_window_log` is stored.
     pub log: LogForm,
-    /// Whether requests are sent as scripts. Turn this off for servers and proxies that refuse scripts. A request is
-    /// then a transaction of plain commands ([`TRANSACTION_COMMANDS`](crate::TRANSACTION_COMMANDS), Redis 7.0 or
+    /// Whether requests are sent as scripts. Turn this off for Redis servers and proxies that refuse scripts. A request
+    /// is then a transaction of plain commands ([`TRANSACTION_COMMANDS`](crate::TRANSACTION_COMMANDS), Redis 7.0 or
     /// later). Without scripts, the store serves only takes and peeks on fixed windows. It refuses to serve a quota
     /// with [`Denied::Charged`](spillgate_core::Denied::Charged) or with a penalty.
     ///
@@ -235,7 +236,7 @@ impl Settings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogForm {
     /// A list with one element, a time, for each unit that was taken. The list needs at most 600 bytes for the first
-    /// unit, and 12 bytes for each further unit. The server needs about ten milliseconds to write 65,536 elements.
+    /// unit, and 12 bytes for each further unit. Redis needs about ten milliseconds to write 65,536 elements.
     #[default]
     Packed,
     /// A sorted set that other tools can read, with one member for each unit. The score of a member is a time in
@@ -262,15 +263,15 @@ impl std::fmt::Debug for Settings {
 /// ```
 #[derive(Clone, Default)]
 pub struct Tls {
-    /// The certificates of the authorities that may sign the server's certificate, or the server's own certificate.
-    /// `None` means the authorities that the system trusts.
+    /// The certificates of the authorities that may sign the Redis server's certificate, or the server's own
+    /// certificate. `None` means the authorities that the system trusts.
     pub ca: Option<Vec<u8>>,
-    /// The client's certificate chain and its private key. `None` if the server does not ask for them.
+    /// The client's certificate chain and its private key. `None` if Redis does not ask for them.
     pub client: Option<(Vec<u8>, Vec<u8>)>,
     /// The name or IP address that the server's certificate must have, instead of the host in the URL.
     pub server_name: Option<String>,
     /// Accepts a trusted certificate with any name. Any owner of a certificate from a trusted authority can then
-    /// pretend to be the server.
+    /// pretend to be Redis.
     pub skip_name_check: bool,
 }
 

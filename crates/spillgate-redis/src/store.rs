@@ -34,11 +34,11 @@ use crate::node::status::NodeStatus;
 use crate::settings::LONGEST;
 use crate::settings::Settings;
 
-/// After a MOVED or ASK reply, the store treats the server as a node of a cluster for this long. Then it checks again,
-/// because another server may be at the address now.
+/// After a MOVED or ASK reply, the store treats the Redis server as a node of a cluster for this long. Then it checks
+/// again, because another server may be at the address now.
 const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 
-/// Decides on Redis or Valkey: one server, the primary that sentinels name, or a cluster.
+/// Decides on Redis or Valkey: one Redis server, the primary that sentinels name, or a cluster.
 ///
 /// Requests that are in flight at the same time share connections and round trips. Takes that are sent to one Redis
 /// server at the same time can also share one call of their script.
@@ -100,8 +100,8 @@ const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 ///
 /// * If the primary died, or `SENTINEL FAILOVER` replaced it, the lost takes are those that the primary had not sent to
 ///   the replica yet.
-/// * If the primary is alive but cut off from the other servers, it still admits takes of clients that reach it. These
-///   takes are lost too. During that time the old and the new primary can each admit the whole limit.
+/// * If the primary is alive but cut off from the other Redis servers, it still admits takes of clients that reach it.
+///   These takes are lost too. During that time the old and the new primary can each admit the whole limit.
 /// * In a cluster, a primary that is cut off admits takes for at most `cluster-node-timeout`. A primary with sentinels
 ///   admits takes until it is no longer cut off. With `min-replicas-to-write`, such a primary stops after
 ///   `min-replicas-max-lag`.
@@ -129,10 +129,10 @@ struct Inner {
 
 /// Where requests are sent.
 enum Topology {
-    /// One server, which may be the primary that sentinels name.
+    /// One Redis server, which may be the primary that sentinels name.
     Single {
         node: Node,
-        /// When the server last redirected a request to another node. Only a node of a cluster does this.
+        /// When Redis last redirected a request to another node. Only a node of a cluster does this.
         redirected_at: ArcSwapOption<Instant>,
     },
     Cluster(Arc<Cluster>),
@@ -146,7 +146,7 @@ impl std::fmt::Debug for RedisStore {
 }
 
 impl RedisStore {
-    /// Creates a store that is not connected yet. [`Settings::url`] says where the server is.
+    /// Creates a store that is not connected yet. [`Settings::url`] says where the Redis server is.
     ///
     /// # Errors
     /// The URL, a certificate or a key is invalid.
@@ -191,7 +191,7 @@ impl RedisStore {
     /// Creates a store with the default settings, and returns it as soon as it is connected.
     ///
     /// # Errors
-    /// The URL is invalid, or the server does not reply.
+    /// The URL is invalid, or Redis does not reply.
     pub async fn connect(url: &str) -> Result<RedisStore, Error> {
         let store = RedisStore::new(&Settings::new(url))?;
         store.wait_connected().await?;
@@ -202,7 +202,7 @@ impl RedisStore {
     /// connection to each node that owns slots.
     ///
     /// # Errors
-    /// The reason why there is no connection. Also an error if the URL is that of a single server, but the server has
+    /// The reason why there is no connection. Also an error if the URL is that of a single Redis server, but Redis has
     /// just replied as a node of a cluster.
     pub async fn wait_connected(&self) -> Result<(), Error> {
         let deadline = Instant::now() + self.connect_timeout;
@@ -249,7 +249,7 @@ impl RedisStore {
         Ok(verdict)
     }
 
-    /// Returns the verdict, and after a refusal also the states that the servers showed.
+    /// Returns the verdict, and after a refusal also the states that the Redis servers showed.
     async fn decide_admitted(
         &self,
         timeout: Duration,
@@ -304,7 +304,7 @@ impl RedisStore {
         matches!(self.inner.topology, Topology::Single { .. }) || cross_slot::is_in_one_slot(hits)
     }
 
-    /// Returns the state of the circuit breaker, which says whether requests are sent to the server now.
+    /// Returns the state of the circuit breaker, which says whether requests are sent to Redis now.
     ///
     /// The circuit of a cluster is half open while some of the nodes that own slots are down and others are not.
     /// Whether a request succeeds then depends on its slots. The circuit is open while all of these nodes are down.
@@ -316,8 +316,8 @@ impl RedisStore {
         }
     }
 
-    /// Returns whether all servers are down. Requests then fail without being sent, except the probes that try the
-    /// servers again.
+    /// Returns whether all Redis servers are down. Requests then fail without being sent, except the probes that try
+    /// the Redis servers again.
     #[must_use]
     pub fn is_down(&self) -> bool {
         match &self.inner.topology {
@@ -326,14 +326,14 @@ impl RedisStore {
         }
     }
 
-    /// Waits until the circuit of a server opens. Returns at once if a circuit has opened since the last call returned.
-    /// Call this function in one task only: the task that watches the store.
+    /// Waits until the circuit of a Redis server opens. Returns at once if a circuit has opened since the last call
+    /// returned. Call this function in one task only: the task that watches the store.
     pub async fn circuit_opened(&self) {
         self.inner.circuit_opened.notified().await;
     }
 
-    /// Returns the error of the last attempt to connect, or the error that opened the circuit. Other connections to the
-    /// server can still work. `None` if there was no such error, or if the store has connected or closed the circuit
+    /// Returns the error of the last attempt to connect, or the error that opened the circuit. Other connections to
+    /// Redis can still work. `None` if there was no such error, or if the store has connected or closed the circuit
     /// since then. For a cluster, returns such an error of one node, with the address of the node.
     #[must_use]
     pub fn last_error(&self) -> Option<Error> {
@@ -343,8 +343,8 @@ impl RedisStore {
         }
     }
 
-    /// Returns the servers that are known now. This allocates, so call it for metrics and health checks, not for each
-    /// request.
+    /// Returns the Redis servers that are known now. This allocates, so call it for metrics and health checks, not for
+    /// each request.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeStatus> {
         match &self.inner.topology {
@@ -359,7 +359,7 @@ impl RedisStore {
         self.inner.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of requests that the deny cache refused without a call to the server.
+    /// Returns the number of requests that the deny cache refused without a call to Redis.
     #[must_use]
     pub fn denied_by_cache(&self) -> u64 {
         self.inner.deny_cache.refusals()

@@ -1,5 +1,5 @@
 //! Several processes take units from one key, each with its own `RedisStore`. Together they get exactly the limit. If
-//! several quotas count on one key, they admit together no more than the largest of them would alone.
+//! several quotas count on one key, all of them together admit no more than the largest quota alone would.
 
 #![allow(clippy::print_stdout, reason = "a process prints how many units it got")]
 

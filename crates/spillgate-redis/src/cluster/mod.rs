@@ -128,8 +128,8 @@ impl Cluster {
         self.nodes.load().owner(slot).is_some_and(|member| member.node.circuit() == Circuit::Closed)
     }
 
-    /// Sends the command to the owner of the slot, follows redirections, and returns the reply. `None` if the states are
-    /// moving, or if a redirection contains no address.
+    /// Sends the command to the owner of the slot, follows redirections, and returns the reply. `None` if the states
+    /// are moving, or if a redirection contains no address.
     async fn send_to_owner(
         self: &Arc<Cluster>,
         slot: u16,

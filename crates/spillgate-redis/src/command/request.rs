@@ -111,7 +111,7 @@ pub struct ScriptCall<'r, 'q> {
 pub(crate) struct EncodedTake<'r> {
     /// One of the scripts in [`Script::EACH`].
     pub(crate) script: &'static Script,
-    /// The time of the decision in nine bytes. Empty if the script has to read the server's clock.
+    /// The time of the decision in nine bytes. Empty if the script has to read the clock of Redis.
     pub(crate) time: &'r [u8],
     pub(crate) key: &'r [u8],
     /// All arguments for one script have the same length.

@@ -123,8 +123,8 @@ static DECIDE: Script = script!(
     "lib/log_zset" "general/bucket" "general/window" "general/counter" "general/log" "general/leases" "general/decide"
 );
 
-/// The commands that the scripts call. A Redis user needs the right to call these commands on keys `sg:*`. It also needs
-/// EVALSHA and SCRIPT LOAD.
+/// The commands that the scripts call. A Redis user needs the right to call these commands on keys `sg:*`. It also
+/// needs EVALSHA and SCRIPT LOAD.
 ///
 /// ```
 /// use spillgate_redis::SCRIPT_COMMANDS;

@@ -1,7 +1,7 @@
 //! Sends a request without scripts, as one transaction of plain commands.
 //!
-//! Some servers and proxies refuse scripts. Without scripts a request can only take from fixed windows, or peek at
-//! them. Each hit is decided independently, in order: a take increments the counter of its window, and the kernel
+//! Some Redis servers and proxies refuse scripts. Without scripts a request can only take from fixed windows, or peek
+//! at them. Each hit is decided independently, in order: a take increments the counter of its window, and the kernel
 //! decides the hit from the count before the increment.
 //!
 //! A refused take increments its counter too, unless its cost is above the limit. So a counter may exceed the limit,
@@ -9,7 +9,7 @@
 //!
 //! There are two kinds of windows:
 //!
-//! * A first-hit window begins with the first unit of its counter. It ends when the counter expires on the server.
+//! * A first-hit window begins with the first unit of its counter. It ends when the counter expires on Redis.
 //! * An epoch window has a number, which is part of the key of the counter. The store computes this number from the
 //!   [time of Redis](ServerClock). If the store does not know this time, it first sends a transaction that only asks
 //!   for the time.
@@ -50,7 +50,7 @@ const MILLISECOND_NS: u64 = 1_000_000;
 /// The counter of an epoch window of length `W` lives for `W + min(W, LATE_NS)`. So the store still finds the counter
 /// if its estimate of the time of Redis is behind by less than `min(W, LATE_NS)`.
 const LATE_NS: u64 = 60_000_000_000;
-/// The number of bytes of the server's time at the end of a reply: eight for seconds, and eight for microseconds.
+/// The number of bytes of the time of Redis at the end of a reply: eight for seconds, and eight for microseconds.
 const TIME_BYTES: usize = 16;
 
 /// Returns whether plain commands can serve `op` on `quota`.
@@ -82,7 +82,7 @@ struct Counter {
 /// A request as one transaction.
 #[derive(Debug)]
 pub(crate) struct Transaction<'c, 'r, 'q> {
-    /// Stores the server's time from each reply.
+    /// Stores the time of Redis from each reply.
     clock: &'c ServerClock,
     hits: &'r [Hit<'q>],
     /// One counter for each hit. If the time of Redis is needed and not known, there are no counters, and the
@@ -204,7 +204,7 @@ fn window(start: u64, units: u64) -> Option<State> {
 }
 
 impl Counter {
-    /// Returns the counter of the hit. `None` for an epoch window if the server's time is not known.
+    /// Returns the counter of the hit. `None` for an epoch window if the time of Redis is not known.
     fn of(hit: &Hit<'_>, clock: &ServerClock) -> Option<Counter> {
         let (quota, window_ns) = (hit.quota, hit.quota.window_ns());
         let cost = match hit.op {
@@ -235,7 +235,7 @@ impl Counter {
         // not exist or does not expire.
         let left_ms = reader.integer(8)?.cast_signed().max(0).unsigned_abs() + 1;
         let (start, at) = match self.start {
-            // The next window may already have begun on the server.
+            // The next window may already have begun on Redis.
             Some(start) => (start, now.as_nanos().clamp(start, start + window_ns - 1)),
             None => {
                 let left_ns = left_ms.saturating_mul(MILLISECOND_NS).min(window_ns);

@@ -62,7 +62,7 @@ pub(crate) struct Connector {
 }
 
 impl Connector {
-    /// Creates a connector with this user and the bounds of the settings, for a server that has all slots.
+    /// Creates a connector with this user and the bounds of the settings, for a Redis server that has all slots.
     ///
     /// Sentinels have a quarter of [`Settings::connect_timeout`] to reply. They are asked twice for each connection, so
     /// half of the timeout is left to connect to the primary.
@@ -90,10 +90,10 @@ impl Connector {
     /// Connects and logs in. This function has no timeout, so the caller must set one.
     ///
     /// # Errors
-    /// [`Disconnected`](StoreErrorKind::Disconnected) if the server cannot be reached, or closes the connection, even
-    /// during the TLS handshake. [`NoPermission`](StoreErrorKind::NoPermission) if the login is missing or wrong.
+    /// [`Disconnected`](StoreErrorKind::Disconnected) if Redis cannot be reached, or closes the connection, even during
+    /// the TLS handshake. [`NoPermission`](StoreErrorKind::NoPermission) if the login is missing or wrong.
     /// [`Other`](StoreErrorKind::Other) if no certificate can have the name of the host. Otherwise the kind of the
-    /// server's error.
+    /// error of Redis.
     pub(crate) async fn open(
         &self,
         address: &ConnectionAddr,

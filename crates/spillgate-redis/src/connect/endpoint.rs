@@ -30,9 +30,9 @@ pub(crate) struct Endpoint {
     pub(crate) location: Location,
 }
 
-/// Where a server is.
+/// Where a Redis server is.
 pub(crate) enum Location {
-    /// The server at this address, whatever its role is.
+    /// The Redis server at this address, whatever its role is.
     Address(ConnectionAddr),
     /// The primary that these sentinels name.
     Sentinels(Sentinels),
@@ -60,9 +60,9 @@ impl Endpoint {
     /// function, and loads them by itself.
     ///
     /// # Errors
-    /// An error if the server or the sentinels cannot be reached, or if the login fails.
-    /// [`ReadOnly`](StoreErrorKind::ReadOnly) if the sentinels name a server that is not a primary, name another server
-    /// when they are asked again, or missed a failover.
+    /// An error if Redis or the sentinels cannot be reached, or if the login fails.
+    /// [`ReadOnly`](StoreErrorKind::ReadOnly) if the sentinels name a Redis server that is not a primary, name another
+    /// server when they are asked again, or missed a failover.
     pub(crate) async fn reach(&self) -> Result<OpenConnection, Error> {
         match &self.location {
             Location::Address(address) => self.connector.open(address, &self.connector.user).await,

@@ -34,14 +34,14 @@ pub(crate) fn address_text(address: &ConnectionAddr) -> String {
 
 pub(crate) struct Url {
     pub(crate) servers: Servers,
-    /// The user for the servers, and the database.
+    /// The user for the Redis servers, and the database.
     pub(crate) user: RedisConnectionInfo,
     pub(crate) is_secure: bool,
 }
 
-/// Where the servers are.
+/// Where the Redis servers are.
 pub(crate) enum Servers {
-    /// One server: a host and a port, or a socket.
+    /// One Redis server: a host and a port, or a socket.
     One(ConnectionAddr),
     /// Some nodes of a cluster. The other nodes are found through them.
     Cluster(Vec<ConnectionAddr>),

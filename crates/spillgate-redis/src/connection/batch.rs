@@ -58,8 +58,8 @@ impl Batches {
         self.used == 0
     }
 
-    /// Adds a take to a batch that it fits in, or to a new batch. Only the last [`BATCHES_KEPT`] batches are searched, so
-    /// the cost of a push has a bound.
+    /// Adds a take to a batch that it fits in, or to a new batch. Only the last [`BATCHES_KEPT`] batches are searched,
+    /// so the cost of a push has a bound.
     pub(crate) fn push(&mut self, take: &EncodedTake<'_>, caller: oneshot::Sender<Value>) {
         let mut last = self.batches[..self.used].iter_mut().rev().take(BATCHES_KEPT);
         if let Some(batch) = last.find(|batch| batch.fits(take)) {
@@ -74,8 +74,8 @@ impl Batches {
         self.used += 1;
     }
 
-    /// Appends all calls, and adds their callers to `awaited`. A call is skipped if no caller waits for any of its takes.
-    /// Returns the number of takes in skipped calls.
+    /// Appends all calls, and adds their callers to `awaited`. A call is skipped if no caller waits for any of its
+    /// takes. Returns the number of takes in skipped calls.
     pub(crate) fn write(&mut self, out: &mut Vec<u8>, awaited: &mut VecDeque<Awaited>) -> usize {
         let mut left_out = 0;
         for batch in &mut self.batches[..self.used] {
@@ -97,7 +97,7 @@ impl Batches {
 /// Takes with the same script and the same time.
 struct Batch {
     script: &'static Script,
-    /// `ARGV[1]` of the script: nine bytes, or empty for the server's clock.
+    /// `ARGV[1]` of the script: nine bytes, or empty for the clock of Redis.
     time: SmallVec<[u8; 9]>,
     /// The keys as they are sent, each after its length.
     keys: Vec<u8>,

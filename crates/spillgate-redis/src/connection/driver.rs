@@ -8,8 +8,8 @@
 //! |---|---|
 //! | a command was queued | writes all queued commands, as far as the socket accepts them |
 //! | bytes have come | delivers each complete reply, and keeps the rest for later |
-//! | the socket refuses a write | stops writing, and still reads, because the server may have sent the reason |
-//! | the server closes the socket, or sends an invalid reply | ends the queue with the reason, and ends itself |
+//! | the socket refuses a write | stops writing, and still reads, because Redis may have sent the reason |
+//! | Redis closes the socket, or sends an invalid reply | ends the queue with the reason, and ends itself |
 
 use std::future::Future;
 use std::io;
@@ -109,7 +109,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         }
     }
 
-    /// Reads and delivers replies. The result is ready when the server has closed the connection.
+    /// Reads and delivers replies. The result is ready when Redis has closed the connection.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             self.make_space();

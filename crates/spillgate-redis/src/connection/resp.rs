@@ -13,7 +13,7 @@
 //!
 //! Decoding has two steps. [`LengthScanner`] finds the end of a reply, even if the reply comes in many pieces.
 //! [`value`] then decodes a reply that is complete. Types of RESP3, such as `%` and `_`, are rejected. The store never
-//! sends HELLO, so no server replies in RESP3.
+//! sends HELLO, so no Redis server replies in RESP3.
 
 use std::io;
 

@@ -5,7 +5,7 @@
 //!
 //! | setting `scripts` | the user may run scripts | how each command is tried |
 //! |---|---|---|
-//! | on | yes | in a script that may not write; the server checks the right first |
+//! | on | yes | in a script that may not write; Redis checks the right first |
 //! | on | no | by itself, with wrong arguments or on a key that does not exist |
 //! | off | yes or no | in a transaction that is aborted |
 
@@ -22,8 +22,8 @@ use crate::settings::Settings;
 /// move, and CLUSTER SLOTS is for the slot map.
 pub const CLUSTER_COMMANDS: [&str; 2] = ["ASKING", "CLUSTER SLOTS"];
 
-/// A script that calls one command without its effect. The server first checks the user's right to the command. Only
-/// then does it reject a command that writes, because this script may not write.
+/// A script that calls one command without its effect. Redis first checks the user's right to the command. Only then
+/// does it reject a command that writes, because this script may not write.
 const TRY: &str = "#!lua flags=no-writes
 local key = ARGV[1] ~= 'TIME' and {KEYS[1]} or {}
 for i = 2, #ARGV do key[#key + 1] = ARGV[i] end
@@ -136,9 +136,9 @@ async fn end_transaction(server: &mut Probe) {
     }
 }
 
-/// Returns whether the server refuses the command because the user has no right to it. If the server reports another
-/// error, the user has the right. If EXEC is forbidden, the server reports an aborted transaction, and only the text of
-/// the error shows the missing right.
+/// Returns whether Redis refuses the command because the user has no right to it. If Redis reports another error, the
+/// user has the right. If EXEC is forbidden, Redis reports an aborted transaction, and only the text of the error shows
+/// the missing right.
 ///
 /// # Errors
 /// The connection ended, or the reply did not come in time.
@@ -155,7 +155,7 @@ async fn in_scripts(server: &mut Probe, samples: &Samples) -> Result<Vec<&'stati
     let key = server.scratch(samples);
     let sha = permitted(server.text(cmd("SCRIPT").arg("LOAD").arg(TRY)).await)?;
     let mut forbidden = if sha.is_none() { vec!["SCRIPT LOAD"] } else { Vec::new() };
-    // The server reports a missing right if the user may not call EVALSHA, and also if the user may not call TIME, the
+    // Redis reports a missing right if the user may not call EVALSHA, and also if the user may not call TIME, the
     // command in the script. The text of the error mentions a script only in the case of TIME.
     let unknown = "0".repeat(40);
     let called = cmd("EVALSHA").arg(sha.as_ref().unwrap_or(&unknown)).arg(1).arg(key.as_bytes()).arg("TIME").clone();

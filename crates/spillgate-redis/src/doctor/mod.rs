@@ -62,8 +62,8 @@ pub struct SentinelReport {
     pub primary: Result<String, Error>,
 }
 
-/// The findings about one server. A field is `None` if the user may not use the command that reads it. [`examine`] has
-/// an example.
+/// The findings about one Redis server. A field is `None` if the user may not use the command that reads it.
+/// [`examine`] has an example.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServerReport {

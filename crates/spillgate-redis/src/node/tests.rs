@@ -17,8 +17,8 @@ use crate::connect::endpoint::{Endpoint, Location};
 use crate::error::Error;
 use crate::settings::Settings;
 
-/// Starts a server that accepts connections and replies only to the first PING. Returns a node for this server. The node
-/// has one connection, which may wait for at most two replies.
+/// Starts a Redis server that accepts connections and replies only to the first PING. Returns a node for this server.
+/// The node has one connection, which may wait for at most two replies.
 async fn silent() -> Node {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("the test server has a port");
     let port = listener.local_addr().expect("the socket has an address").port();
@@ -39,7 +39,7 @@ async fn silent() -> Node {
     Node::new(Endpoint { connector: Arc::new(Connector { waiting_max: 2, ..connector }), location }, &settings)
 }
 
-/// A request that fails as `Overloaded` was not sent, so it says nothing about the server.
+/// A request that fails as `Overloaded` was not sent, so it says nothing about Redis.
 #[tokio::test]
 async fn a_connection_with_too_many_pending_replies_says_nothing_about_the_server() {
     let server = silent().await;

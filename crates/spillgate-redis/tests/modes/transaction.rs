@@ -152,7 +152,7 @@ async fn a_window_by_the_first_hit_lasts_as_long_as_it_says() {
     }
     for begun in starts.windows(2) {
         let lasted = begun[1].as_nanos() - begun[0].as_nanos();
-        // The server can stand still between the take and the command that asks for its time.
+        // Redis can stand still between the take and the command that asks for its time.
         assert!(u128::from(lasted) + longest.as_nanos() >= window.as_nanos(), "a window lasted only {lasted} ns");
     }
     assert!(counts.iter().all(|count| *count <= 2), "{counts:?}");
@@ -181,9 +181,10 @@ async fn windows_since_the_epoch_admit_the_limit_each() {
         }
         sleep(Duration::from_millis(1)).await;
     }
-    // For a span s, the bound is f(s + 2d), where f(s) is the bound with scripts. d is the longest time of a request
-    // plus 0.5 ms. The store computes the number of a window from a time that the server reported at most one second
-    // ago. In one second, the clocks of store and server drift apart by less than 1 ms = 2 * 0.5 ms.
+    // With scripts, the quota admits at most `f(s)` units in a time `s`. Without scripts, the bound is `f(s + 2d)`,
+    // where `d` is the longest time of a request plus 0.5 ms: the store computes the number of a window from a time
+    // that Redis reported at most one second ago. In one second, the clocks of store and Redis drift apart by less than
+    // 1 ms = 2 * 0.5 ms.
     let (s, d) = (last.as_nanos() - first.map_or(0, Time::as_nanos), (longest.as_nanos() + 500_000) as u64);
     let bound = 3 * ((s + 2 * d).div_ceil(quota.window_ns()) + 1);
     assert!(
@@ -220,8 +221,8 @@ impl Store for FailsAtFirst {
     }
 }
 
-/// During a failure of the store, this node admits units by itself, and refunds them by itself. Such a refund can be in
-/// one request with hits that the store decides.
+/// While the shared store fails, this program admits units from its own memory. A refund of such units goes to the same
+/// memory. It can be in one request with hits that the shared store decides.
 #[tokio::test]
 async fn a_local_receipt_may_stand_beside_what_the_store_decides() {
     let server = RedisServer::start();

@@ -1,5 +1,5 @@
-//! Tests invalid replies, and transactions that were executed only in part. In both cases, the server may have charged
-//! the request.
+//! Tests invalid replies, and transactions that were executed only in part. In both cases, Redis may have charged the
+//! request.
 
 use spillgate_core::{Binding, Decision, Hit, Op, Store, StoreError, Timing};
 use spillgate_redis::{RedisStore, Settings, StoreErrorKind};

@@ -1,5 +1,5 @@
-//! Tests lists. A list is read as a whole or not at all, within its time, and in bounded memory. If one server has
-//! confirmed a write, no other server takes it back.
+//! Tests lists. A list is read as a whole or not at all, within its time, and in bounded memory. If Redis has confirmed
+//! a write of one server, no other server undoes it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

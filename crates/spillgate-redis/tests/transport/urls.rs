@@ -1,4 +1,4 @@
-//! Tests how a store reaches a server: Unix sockets, TLS, users and databases.
+//! Tests how a store reaches Redis: Unix sockets, TLS, users and databases.
 
 use std::fs;
 use std::time::Duration;
