@@ -20,7 +20,7 @@ const TASKS: usize = 64;
 const TAKES_A_TASK: usize = 10;
 const LIMIT: usize = 1000;
 
-/// An environment variable that is set only in the processes that the test starts. Its value is the URL of the server.
+/// An environment variable that is set only in the processes that the test starts. Its value is the URL of Redis.
 const SERVER: &str = "EXACTNESS_SERVER";
 /// Each started process prints this word when it can begin to take units.
 const READY: &str = "ready";

@@ -63,7 +63,7 @@ fn keys(server: &Server) -> Vec<String> {
     reply_to(server, &["KEYS", "*"])
 }
 
-/// Polls until the server has no keys.
+/// Polls until Redis has no keys.
 async fn until_empty(server: &Server) {
     let deadline = Instant::now() + PATIENCE;
     while !keys(server).is_empty() {

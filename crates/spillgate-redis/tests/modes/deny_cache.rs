@@ -1,4 +1,4 @@
-//! Tests refusals that the deny cache repeats without a call to the server.
+//! Tests refusals that the deny cache repeats without a call to Redis.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ async fn a_refused_key_asks_the_server_nothing() {
         }
         assert_eq!(store.denied_by_cache() - cached, 1000);
         assert_eq!(scripts_run(&mut client), before, "{quota:?}");
-        // If the caller sets the time of the decision, the cache is not used, and only the server decides.
+        // If the caller sets the time of the decision, the cache is not used, and only Redis decides.
         let hits = [Hit::new(key, quota, one(), Binding::Enforce)];
         let verdict =
             store.decide(Timing::at(Time::MAX), &hits, &mut [Decision::default()]).await.expect("Redis answers");

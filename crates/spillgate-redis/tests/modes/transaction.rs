@@ -165,7 +165,7 @@ async fn windows_since_the_epoch_admit_the_limit_each() {
     let quota = epoch(3, Duration::from_millis(100));
     let (mut admitted, mut first, mut last, mut longest) = (0, None, Time::EPOCH, Duration::ZERO);
     let deadline = Instant::now() + PATIENCE;
-    // Even on a busy machine, the loop goes on until ten windows have passed on the server's clock, and the units of
+    // Even on a busy machine, the loop goes on until ten windows have passed on the clock of Redis, and the units of
     // five windows have been admitted.
     while admitted < 3 * 5
         || first.is_none_or(|first: Time| last.as_nanos() - first.as_nanos() < 10 * quota.window_ns())

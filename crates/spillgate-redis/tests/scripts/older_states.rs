@@ -1,7 +1,7 @@
 //! During an upgrade, Redis contains states that older versions of spillgate wrote. The tests show that these states
 //! keep their meaning, and that an older version never misreads a state that this version writes.
 //!
-//! An older server, in the names of the tests, is a spillgate server of an older version.
+//! In the names of the tests, an older server is a spillgate server of an older version.
 
 use std::time::Duration;
 

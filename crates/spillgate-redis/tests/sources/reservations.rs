@@ -293,8 +293,8 @@ fn quotas() -> Vec<(&'static str, Quota)> {
     WINDOWS.into_iter().flat_map(of_window).collect()
 }
 
-/// Runs random reservations. `empty` empties the server, and `make` returns a store for one task. `size` returns the
-/// number of keys of all stores, and the memory of the server in bytes.
+/// Runs random reservations. `empty` empties Redis, and `make` returns a store for one task. `size` returns the number
+/// of keys of all stores, and the memory of Redis in bytes.
 async fn reserve_at_random<S: Store + 'static>(
     (name, drops_at_once): (&str, bool),
     (empty, make): (impl Fn(), impl Fn() -> S),

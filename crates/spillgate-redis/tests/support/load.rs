@@ -24,7 +24,7 @@ pub(crate) struct Tally {
 pub(crate) enum States {
     /// No state is lost.
     Last,
-    /// The server loses its states when it ends.
+    /// Redis loses its states when it ends.
     MayBeLost,
 }
 

@@ -20,7 +20,7 @@ async fn a_connection_that_cannot_be_made_again_blocks_no_caller() {
         let store =
             RedisStore::new(&Settings { connections: 4, ..with_long_timeouts(&url) }).expect("the URL is valid");
         store.wait_connected().await.expect("the server is there");
-        // All commands of the test go over this connection, because the server will accept no new connections later.
+        // All commands of the test go over this connection, because Redis will accept no new connections later.
         let mut last = redis::Client::open(url)
             .and_then(|client| client.get_connection())
             .expect("the server accepts the connection");

@@ -93,7 +93,7 @@ async fn a_server_freezes() {
     let server = Server::start();
     let store = impatient(&server);
     let load = Load::start(&store, 64, WITHIN, States::Last);
-    // The server freezes for a short time. Its late replies come on the same connection, which the store keeps.
+    // Redis freezes for a short time. Its late replies come on the same connection, which the store keeps.
     for _ in 0..5 {
         until_more_are_decided(&load).await;
         let late = store.failures(StoreErrorKind::Timeout);
@@ -103,7 +103,7 @@ async fn a_server_freezes() {
         server.thaw();
     }
     until_more_are_decided(&load).await;
-    // The server freezes for a long time. The store gives up the connection.
+    // Redis freezes for a long time. The store gives up the connection.
     server.freeze();
     let says = |words: &str| store.last_error().is_some_and(|error| error.detail().contains(words));
     until("the circuit is open because of missing replies", || says("no answer before the deadline")).await;

@@ -23,7 +23,7 @@ pub(crate) struct Fixture<'q> {
     focus: &'q Quota,
     random: Random,
     now: u64,
-    /// Every time is a multiple of this number. In some fixtures these are whole microseconds, as the server's clock
+    /// Every time is a multiple of this number. In some fixtures these are whole microseconds, as the clock of Redis
     /// has them.
     grid_ns: u64,
     kernel: BTreeMap<u128, State>,
