@@ -228,7 +228,7 @@ impl Error {
         self.cause
     }
 
-    /// Returns the text that Redis or the system reported. It is for logs.
+    /// Returns the text that Redis or the system reported. The text is for logs, because it can change.
     #[must_use]
     pub fn detail(&self) -> &str {
         &self.detail
@@ -268,8 +268,8 @@ impl Error {
     }
 }
 
-/// Returns the error of the socket that is inside an error of the client library. The library wraps some of them in an
-/// `Arc`.
+/// Returns the error of the socket that is inside an error of the client library. The library wraps some errors of
+/// sockets in an `Arc`.
 fn io_error(error: &RedisError) -> Option<&io::Error> {
     let source = std::error::Error::source(error)?;
     let shared = source.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>();

@@ -36,7 +36,7 @@ const PAGE_ENTRIES: usize = 100;
 /// The maximum number of HSCANs for each page of the longest list. It is more than one, because an HSCAN can return an
 /// empty page.
 const READS_FOR_PAGE: usize = 4;
-/// If a list may have `max` entries, it is not read if it has more than `max` times this many bytes. Other programs can
+/// A list that may have `max` entries is not read if it has more than `max` times this many bytes. Other programs can
 /// write longer entries than this store, and the reader keeps all entries in memory.
 const ENTRY_BYTES: usize = 12 << 10;
 /// A list is scanned at most this many times. It is scanned again if entries are missing at the end of a scan.
@@ -83,7 +83,7 @@ impl RedisStore {
                 return Err(Error::new(StoreErrorKind::Other, detail));
             }
             // A cursor of HSCAN is valid in one Redis process only. After a failover or a restart, another process
-            // continues the scan. It can leave entries out although the version is the same.
+            // continues the scan. This process can leave entries out although the version is the same.
             let entries = self.scan_list(&key, max, ends_at).await?;
             if entries.len() >= length {
                 return Ok(entries);
@@ -121,7 +121,7 @@ impl RedisStore {
 
     /// Adds an entry, or replaces the entry with the same name. If the list has `max` entries already, a new entry is
     /// not added. If several servers add entries at the same moment, the list can have a few entries more than `max`.
-    /// These entries stay, because another server may have replaced them meanwhile. A write sets the version of the
+    /// The extra entries stay, because another server may have replaced them meanwhile. A write sets the version of the
     /// lists to `version`, and Redis keeps the version and this list for `life`.
     ///
     /// # Errors
@@ -134,8 +134,8 @@ impl RedisStore {
         (version, life): (&[u8], Duration),
         timeout: Duration,
     ) -> Result<ListWrite, Error> {
-        // Fails if the version has a wrong type. In the transaction below, only the GET would fail, and the other
-        // commands would be executed.
+        // This call fails if the version has a wrong type. In the transaction below, only the GET would fail, and the
+        // other commands would be executed.
         self.list_version(timeout).await?;
         let (key, version_key) = (key(name), key("version"));
         // This transaction changes nothing, but it fails if a right is missing. Without the right to transactions,

@@ -2,7 +2,7 @@
 //! a store uses, and which quotas it supports.
 //!
 //! These functions are not in `settings.rs`, because they need the code for commands and URLs. That code imports
-//! `settings.rs`, and the two would import each other.
+//! `settings.rs`, so `settings.rs` should not import that code.
 
 use spillgate_core::{Hit, OpKind, Quota};
 

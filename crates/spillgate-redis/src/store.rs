@@ -34,8 +34,8 @@ use crate::node::status::NodeStatus;
 use crate::settings::LONGEST;
 use crate::settings::Settings;
 
-/// After a MOVED or ASK reply, the store treats the Redis server as a node of a cluster for this long. Then it checks
-/// again, because another server may be at the address now.
+/// After a MOVED or ASK reply, the store treats the Redis server as a node of a cluster for this long. Then the store
+/// checks again, because another server may be at the address now.
 const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 
 /// Decides on Redis or Valkey: one Redis server, the primary that sentinels name, or a cluster.
@@ -85,9 +85,9 @@ const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 /// * If the caller drops the request before its verdict, commands that have been written are still executed, and
 ///   nothing is refunded.
 /// * [`refunds_lost`](RedisStore::refunds_lost) counts how often units may stay taken for a request in several slots
-///   that was not admitted. Requests in one slot are not counted, although they can also leave units taken without a
-///   verdict: if the caller drops the request, or if the request fails and
-///   [may have been applied](StoreErrorKind::may_have_been_applied).
+///   that was not admitted. Requests in one slot are not counted. Such a request can also leave units taken without a
+///   verdict: if the caller drops the request, or if the request fails and [may have been
+///   applied](StoreErrorKind::may_have_been_applied).
 /// * Without [scripts](Settings::scripts) nothing is refunded. If one slot refuses the request, the units that the
 ///   other slots charged stay charged. A refused request in one slot stays charged as well. `refunds_lost` does not
 ///   count these units.
@@ -297,8 +297,8 @@ impl RedisStore {
         sent.map(|reply| plain::texts(&reply)).map_err(|error| call.name_keys(error))
     }
 
-    /// Returns whether these hits are decided in one atomic step. In a cluster, this needs all of them to be in one
-    /// slot.
+    /// Returns whether these hits are decided in one atomic step. In a cluster, this is the case only if all states of
+    /// the hits are in one slot.
     #[must_use]
     pub fn is_atomic(&self, hits: &[Hit<'_>]) -> bool {
         matches!(self.inner.topology, Topology::Single { .. }) || cross_slot::is_in_one_slot(hits)

@@ -99,7 +99,7 @@ impl Cluster {
     /// # Errors
     /// [`ClusterDown`](StoreErrorKind::ClusterDown) if no node owns the slot, [`Moved`](StoreErrorKind::Moved) if the
     /// slot was still moving at the deadline, or if nodes redirected the command too often. The errors of
-    /// [`known_nodes`](Cluster::known_nodes) if there is no slot map. Otherwise the error of the node.
+    /// [`known_nodes`](Cluster::known_nodes) if there is no slot map. In all other cases, the error of the node.
     pub(crate) async fn send(
         self: &Arc<Cluster>,
         call: &Command<'_, '_, '_>,
@@ -157,8 +157,8 @@ impl Cluster {
         Err(Error::new(StoreErrorKind::Moved, "redirected too often"))
     }
 
-    /// Returns the nodes. If no slot map is known yet, this method waits until the deadline for the first slot map. It
-    /// does not wait if the last attempt to read the slot map failed.
+    /// Returns the nodes. If no slot map is known yet, this method waits until the deadline for the first slot map. The
+    /// method does not wait if the last attempt to read the slot map failed.
     ///
     /// # Errors
     /// Nothing was sent. [`CircuitOpen`](StoreErrorKind::CircuitOpen) if the last attempt to read the slot map failed,

@@ -23,7 +23,7 @@ pub(crate) struct Member {
 pub(crate) struct Nodes {
     slot_map: SlotMap,
     /// The owners of slots, in the order of the slot map's addresses. After them come the nodes that only redirections
-    /// have named. These are dropped when a new slot map does not contain them.
+    /// have named. When a new slot map does not contain such a node, the node is dropped.
     members: Vec<Member>,
 }
 

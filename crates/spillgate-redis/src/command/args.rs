@@ -87,8 +87,9 @@ impl HitArgs<'_, '_> {
         }
     }
 
-    /// Returns whether the hit is refused in every state. This is true for a take if the sum of the costs of all takes
-    /// on its state is above the hard capacity, and for a force or a renewal that the quota does not support.
+    /// Returns whether the hit is refused in every state. A take is refused in every state if the sum of the costs of
+    /// all takes on its state is above the hard capacity. A force or a renewal is refused in every state if the quota
+    /// does not support it.
     fn is_never(&self) -> bool {
         let quota = self.hit.quota;
         let above = self.hit.op.kind() == OpKind::Take && self.cost_on_state > quota.hard_capacity();

@@ -73,7 +73,7 @@ pub(crate) fn check_number(hits: &[Hit<'_>]) -> Result<(), StoreError> {
 /// A request whose states are all in one slot, as one call of a script.
 ///
 /// A request in several slots becomes one call for each slot. In such a request, turn hits with [`Binding::Quota`] into
-/// shadow hits: if one of them passes, it is enough to admit the request, and that hit may be in another slot.
+/// shadow hits: one of these hits that passes is enough to admit the request, and that hit may be in another slot.
 /// [`Verdict::of`] computes the verdict on the whole request.
 ///
 /// ```
@@ -254,7 +254,7 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
     }
 
     /// Decides the request from the reply of the script. The reply has the states as they were before the request, and
-    /// the kernel computes the decisions from them.
+    /// the kernel computes the decisions from these states.
     ///
     /// # Errors
     /// The reply is not a reply of this script, or the verdict of the script differs from that of the kernel.

@@ -28,7 +28,7 @@ pub struct Script {
     pub name: &'static str,
     /// The source, as SCRIPT LOAD takes it.
     pub source: &'static str,
-    /// The SHA-1 of the source, once it was needed.
+    /// The SHA-1 of the source. Empty until it is first needed.
     sha: OnceLock<String>,
 }
 

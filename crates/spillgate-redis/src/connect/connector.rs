@@ -92,8 +92,8 @@ impl Connector {
     /// # Errors
     /// [`Disconnected`](StoreErrorKind::Disconnected) if Redis cannot be reached, or closes the connection, even during
     /// the TLS handshake. [`NoPermission`](StoreErrorKind::NoPermission) if the login is missing or wrong.
-    /// [`Other`](StoreErrorKind::Other) if no certificate can have the name of the host. Otherwise the kind of the
-    /// error of Redis.
+    /// [`Other`](StoreErrorKind::Other) if no certificate can have the name of the host. In all other cases, the kind
+    /// of the error that Redis sent.
     pub(crate) async fn open(
         &self,
         address: &ConnectionAddr,

@@ -39,8 +39,8 @@ pub(crate) enum Location {
 }
 
 impl Endpoint {
-    /// Finds the Redis server, connects and logs in. Also loads the scripts, if the settings use scripts: without them,
-    /// the first request would get NOSCRIPT.
+    /// Finds the Redis server, connects and logs in. Also loads the scripts, if the settings use scripts: without
+    /// loaded scripts, the first request would get NOSCRIPT.
     ///
     /// # Errors
     /// The same errors as [`reach`](Endpoint::reach) returns, and those of SCRIPT LOAD.
@@ -57,7 +57,7 @@ impl Endpoint {
     }
 
     /// Finds the Redis server, connects and logs in. The scripts are not loaded. The [doctor](crate::doctor) calls this
-    /// function, and loads them by itself.
+    /// function, and loads the scripts by itself.
     ///
     /// # Errors
     /// An error if Redis or the sentinels cannot be reached, or if the login fails.

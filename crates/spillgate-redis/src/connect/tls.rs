@@ -94,7 +94,7 @@ fn server_name(name: &str) -> Result<ServerName<'static>, Error> {
 struct Verifier {
     /// `None` if no authority is trusted, because the system has no certificates.
     webpki: Option<Arc<WebPkiServerVerifier>>,
-    /// Checks signatures. It is always *ring*, whatever the program uses for its other connections.
+    /// Checks signatures. The provider is always *ring*, whatever the program uses for its other connections.
     provider: Arc<CryptoProvider>,
     /// The certificates in [`Tls::ca`]. A Redis server may use one of them as its own certificate.
     named: Vec<CertificateDer<'static>>,

@@ -76,8 +76,8 @@ pub struct ServerReport {
     /// The commands that the user may not use on `sg:*`.
     ///
     /// If scripts are on, the doctor tries [`SCRIPT_COMMANDS`](crate::SCRIPT_COMMANDS) and the commands that run
-    /// scripts. Otherwise it tries [`TRANSACTION_COMMANDS`](crate::TRANSACTION_COMMANDS). On a cluster it also tries
-    /// [`CLUSTER_COMMANDS`].
+    /// scripts. If scripts are off, the doctor tries [`TRANSACTION_COMMANDS`](crate::TRANSACTION_COMMANDS). On a
+    /// cluster it also tries [`CLUSTER_COMMANDS`].
     ///
     /// A push (LPUSH or RPUSH) creates a list. This list would stay if the user may run no scripts and may neither
     /// write a string nor remove a key. In this case, the doctor does not try a push, and reports LPUSH and RPUSH as

@@ -30,8 +30,8 @@ const EARLIEST_NS: u64 = 2;
 /// Times are nanoseconds of the caller's clock, and never zero.
 #[derive(Debug)]
 pub(crate) struct Breaker {
-    /// Zero while the breaker is closed. Otherwise the time of the next probe, which is an even number. While the
-    /// breaker is half open, the bit `PROBING` is added.
+    /// Zero while the breaker is closed. While it is open, the time of the next probe, which is an even number. While
+    /// the breaker is half open, the bit `PROBING` is added.
     probe_at_ns: AtomicU64,
     failures_in_a_row: AtomicU32,
     max_failures: u32,

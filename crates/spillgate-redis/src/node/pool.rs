@@ -71,8 +71,8 @@ impl LiveConnection {
         self.has_all_slots.load(Ordering::Relaxed)
     }
 
-    /// Reports that Redis has replied CROSSSLOT. So it is a node of a cluster, or a proxy that sends commands to
-    /// several nodes. Until this connection is made again, each take is sent in a call of its own.
+    /// Reports that Redis has replied CROSSSLOT. So the server is a node of a cluster, or a proxy that sends commands
+    /// to several nodes. Until this connection is made again, each take is sent in a call of its own.
     pub(crate) fn lacks_slots(&self) {
         self.has_all_slots.store(false, Ordering::Relaxed);
     }
@@ -107,8 +107,8 @@ impl LiveConnection {
 struct PoolEntry {
     /// The connection, while there is one. Requests read it without a lock.
     live: ArcSwapOption<LiveConnection>,
-    /// Counts the requests of the threads whose first connection is this one. Every other of these requests uses the
-    /// second connection of its thread.
+    /// Counts the requests of the threads whose first connection is this one. Every second one of these requests uses
+    /// the second connection of its thread.
     turns: AtomicUsize,
     /// Whether a task makes the connection, and makes it again whenever it ends.
     has_task: AtomicBool,
@@ -220,8 +220,8 @@ impl Pool {
         self.entries.iter().any(|entry| entry.live.load().is_some())
     }
 
-    /// Reports that no reply came. If the request waited for about the whole timeout, the breaker counts a failure.
-    /// Otherwise the missing reply says nothing about the node.
+    /// Reports that no reply came. If the request waited for about the whole timeout, the breaker counts a failure. If
+    /// the request waited for a shorter time, the missing reply says nothing about the node.
     ///
     /// `since` is when the request was sent, or when it began to wait for a connection.
     pub(crate) fn no_reply(&self, since: Instant) {

@@ -46,7 +46,7 @@ pub(crate) enum NodeReply {
 ///
 /// # Errors
 /// [`Garbled`](StoreErrorKind::Garbled) if the reply has the wrong type, or if only a part of a transaction may have
-/// been executed. Otherwise the kind of the node's error, or [`Disconnected`](StoreErrorKind::Disconnected).
+/// been executed. In all other cases, the kind of the node's error, or [`Disconnected`](StoreErrorKind::Disconnected).
 pub(crate) async fn reply(live: &LiveConnection, call: &Command<'_, '_, '_>, asking: bool) -> Result<NodeReply, Error> {
     let reply = match call {
         Command::Script(request) => send_script(live, request, asking).await,

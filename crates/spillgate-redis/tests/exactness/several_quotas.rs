@@ -153,7 +153,7 @@ fn largest_share(quotas: &[Quota], events: &[Event], late_ns: u64) -> u64 {
     share
 }
 
-/// Runs the tasks, half of them on each node if there are two. A task on the memory store reads the clock before the
+/// Runs the tasks, half of them on each store if there are two. A task on the memory store reads the clock before the
 /// store decides. So the store can decide up to `late_ns` after the time in the verdict.
 async fn asked_together(nodes: &[Node], key: u128, quotas: &Arc<[Quota]>) -> Report {
     let mut tasks = JoinSet::new();

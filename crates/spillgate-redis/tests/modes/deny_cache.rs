@@ -101,7 +101,7 @@ async fn a_refusal_is_not_repeated_once_this_node_has_taken_from_its_state() {
 }
 
 /// A refusal from the cache also reports the second limit of the request, as long as the cache has the state of this
-/// limit. After another take by this store on the second limit, refusals report it as not asked.
+/// limit. After another take by this store on the second limit, refusals report this limit as not asked.
 #[tokio::test]
 async fn a_busy_limit_beside_a_refused_key_has_the_server_asked_nothing() {
     let server = RedisServer::start();

@@ -182,9 +182,9 @@ async fn windows_since_the_epoch_admit_the_limit_each() {
         sleep(Duration::from_millis(1)).await;
     }
     // With scripts, the quota admits at most `f(s)` units in a time `s`. Without scripts, the bound is `f(s + 2d)`,
-    // where `d` is the longest time of a request plus 0.5 ms: the store computes the number of a window from a time
-    // that Redis reported at most one second ago. In one second, the clocks of store and Redis drift apart by less than
-    // 1 ms = 2 * 0.5 ms.
+    // where `d` is the longest time of a request plus 0.5 ms. The 0.5 ms are for the clocks: the store computes the
+    // number of a window from a time that Redis reported at most one second ago. In one second, the clocks of store and
+    // Redis drift apart by less than 1 ms = 2 * 0.5 ms.
     let (s, d) = (last.as_nanos() - first.map_or(0, Time::as_nanos), (longest.as_nanos() + 500_000) as u64);
     let bound = 3 * ((s + 2 * d).div_ceil(quota.window_ns()) + 1);
     assert!(
@@ -222,7 +222,7 @@ impl Store for FailsAtFirst {
 }
 
 /// While the shared store fails, this program admits units from its own memory. A refund of such units goes to the same
-/// memory. It can be in one request with hits that the shared store decides.
+/// memory. Such a refund can be in one request with hits that the shared store decides.
 #[tokio::test]
 async fn a_local_receipt_may_stand_beside_what_the_store_decides() {
     let server = RedisServer::start();

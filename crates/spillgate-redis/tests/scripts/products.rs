@@ -7,7 +7,7 @@ use spillgate_testkit::Random;
 const CASES: usize = 200_000;
 const CASES_A_CALL: usize = 5_000;
 
-/// Returns one digit for each case: 1 if a * b is at most d * e + c, otherwise 0.
+/// Returns one digit for each case: 1 if `a * b` is at most `d * e + c`, otherwise 0.
 const SCRIPT: &str = concat!(
     include_str!("../../src/scripts/lib/products.lua"),
     "local found, at = {}, 1

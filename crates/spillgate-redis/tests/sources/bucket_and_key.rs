@@ -89,8 +89,8 @@ async fn options_differ_between_calls(store: &impl Store) {
     }
     assert!(!take(store, at(1), 1, &usual, 1).await.1.allowed);
     // Both quotas count in the same state, which has five units. So the premium limit of 8 admits three more. At 1000
-    // ms, the first five units have left the window. The other three count under the usual limit of 5 too, so it has
-    // two units left.
+    // ms, the first five units have left the window. The other three count under the usual limit of 5 too, so this
+    // limit has two units left.
     assert_eq!(take(store, at(2), 1, &premium, costly).await.1.remaining, 0);
     assert!(!take(store, at(999), 1, &premium, 1).await.1.allowed);
     assert_eq!(take(store, at(1000), 1, &usual, 1).await.1.remaining, 1);

@@ -150,8 +150,8 @@ async fn is_allowed(store: &RedisStore, hits: &[Hit<'_>]) -> bool {
     verdict.expect("the cluster serves").allowed
 }
 
-/// If one slot refuses a request, the units that other slots took for it are refunded. Until then, another request can
-/// be refused because of these units.
+/// If one slot refuses a request, the units that other slots took for it are refunded. Until the refund, another
+/// request can be refused because of these units.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_tasks_on_several_slots_are_never_admitted_above_a_limit() {
     const TASKS: usize = 64;

@@ -24,7 +24,7 @@ pub(crate) struct Sentinel {
 }
 
 impl SentinelSetup {
-    /// Starts the Redis servers and the sentinels, and returns as soon as the sentinels know all of them.
+    /// Starts the Redis servers and the sentinels, and returns as soon as the sentinels know all Redis servers.
     pub(crate) async fn start() -> SentinelSetup {
         let primary = Server::start();
         let port = primary.port().to_string();

@@ -28,9 +28,10 @@ pub(crate) struct Fixture<'q> {
     grid_ns: u64,
     kernel: BTreeMap<u128, State>,
     /// Most fixtures have a memory store. In these fixtures the clock never steps back, because the memory store may
-    /// already have removed a state that is not expired at the earlier time. They also do not start near the greatest
-    /// time: the memory store keeps only the low bits of the newest time of a charge, and shortly after the greatest
-    /// time these bits are the same as at time 0. So a request shortly after the greatest time would count as late.
+    /// already have removed a state that is not expired at the earlier time. Such fixtures also do not start near the
+    /// greatest time: the memory store keeps only the low bits of the newest time of a charge, and shortly after the
+    /// greatest time these bits are the same as at time 0. So a request shortly after the greatest time would count as
+    /// late.
     memory: Option<MemoryStore>,
     receipts: Vec<Receipt>,
     /// The units that the last decision left. Some of the next costs are exactly this number, or one more.
