@@ -246,8 +246,8 @@ impl DenyCache {
         let Some(set) = self.set_of(entry.state_key) else { return false };
         let mut entries = self.entries_of(set);
         // `fetch_or` sets the bit and reads the generation in one atomic step. A later removal sees the bit and waits
-        // for the lock. An earlier removal has changed the generation, so nothing is inserted. The bit can then be set
-        // for a set without entries, until the next removal clears it.
+        // for the lock. An earlier removal has changed the generation, so nothing is inserted. In that case the bit can
+        // be set although the set has no entries. The next removal clears the bit.
         if self.generations[set].fetch_or(HAS_ENTRIES, Ordering::AcqRel) & !HAS_ENTRIES != generation {
             return false;
         }

@@ -34,7 +34,7 @@ pub(super) fn timed(limit: u64) -> [QuotaBuilder; 7] {
     ]
 }
 
-/// The states of the model, by the keys of the states.
+/// The states of the model, each under its [key](Hit::state_key).
 #[derive(Clone, Default)]
 pub(super) struct Model(pub(super) BTreeMap<u128, State>);
 
