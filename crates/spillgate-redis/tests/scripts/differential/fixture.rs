@@ -29,7 +29,7 @@ pub(crate) struct Fixture<'q> {
     kernel: BTreeMap<u128, State>,
     /// Most fixtures have a memory store. In these fixtures the clock never steps back, because the memory store may
     /// already have removed a state that is not expired at the earlier time. Such fixtures also do not start near the
-    /// greatest time: the memory store keeps only the low bits of the newest time of a charge, and shortly after the
+    /// greatest time. The memory store keeps only the low bits of the newest time of a charge, and shortly after the
     /// greatest time these bits are the same as at time 0. So a request shortly after the greatest time would count as
     /// late.
     memory: Option<MemoryStore>,
